@@ -1,0 +1,25 @@
+// Package failopen lets middleware tell a Locker that the work will run even
+// if the store gives no answer, so that the Locker neither cleans up behind it
+// meanwhile nor lets a duplicate of this process run beside it.
+package failopen
+
+import "context"
+
+// Hold is filled by Locker.Acquire when it fails for want of the store.
+type Hold struct {
+	// End, if set, must be called when the unprotected work is over.
+	End func()
+}
+
+type key struct{}
+
+// With returns a context that asks Acquire to fill h.
+func With(ctx context.Context, h *Hold) context.Context {
+	return context.WithValue(ctx, key{}, h)
+}
+
+// From returns the Hold of ctx, nil if there is none.
+func From(ctx context.Context) *Hold {
+	h, _ := ctx.Value(key{}).(*Hold)
+	return h
+}

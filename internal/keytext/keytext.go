@@ -1,0 +1,83 @@
+// Package keytext writes composed keys: the one place that decides how a name
+// and its parts become one string, so that a route and a worker that compose
+// the same parts always reach the same lock.
+package keytext
+
+import "strings"
+
+// Marker is the first byte of a joined key ([Join]). It tells "the two values
+// 42 and 7" from one value that happens to read "42&7". It is the ASCII unit
+// separator: no HTTP header can carry it, and the functions of package keyfunc
+// refuse control characters wherever else they read.
+const Marker = '\x1f'
+
+const hex = "0123456789ABCDEF"
+
+// Join composes parts into one marked text. It is injective, whatever the
+// bytes and the number of the parts.
+func Join(parts ...string) string {
+	var b strings.Builder
+	b.Grow(total(parts) + len(parts) + 1)
+	b.WriteByte(Marker)
+	writeParts(&b, parts)
+	return b.String()
+}
+
+// Compose is the key of parts under name: "user=42", "order=7&eu". It is
+// injective over name and parts. A single part that is marked counts as the
+// parts it was joined from, so Compose(n, Join(p...)) == Compose(n, p...).
+func Compose(name string, parts ...string) string {
+	var b strings.Builder
+	b.Grow(len(name) + total(parts) + len(parts) + 1)
+	writeEscaped(&b, name)
+	b.WriteByte('=')
+	if len(parts) == 1 && len(parts[0]) > 1 && parts[0][0] == Marker {
+		b.WriteString(parts[0][1:])
+		return b.String()
+	}
+	writeParts(&b, parts)
+	return b.String()
+}
+
+// Name is the text before the first "=": the name that a composed key was
+// given, "" for a key that was not composed.
+func Name(key string) string {
+	name, _, found := strings.Cut(key, "=")
+	if !found {
+		return ""
+	}
+	return name
+}
+
+func writeParts(b *strings.Builder, parts []string) {
+	for i, p := range parts {
+		if i > 0 {
+			b.WriteByte('&')
+		}
+		writeEscaped(b, p)
+	}
+}
+
+// writeEscaped replaces the four bytes that have a meaning here. "~" escapes
+// rather than "%" because a store may percent-encode the whole key once more,
+// and "user=a%2526b" is nothing an operator wants to read.
+func writeEscaped(b *strings.Builder, s string) {
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '&', '=', '~', Marker:
+			b.WriteByte('~')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		default:
+			b.WriteByte(c)
+		}
+	}
+}
+
+func total(parts []string) int {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	return n
+}

@@ -1,0 +1,62 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+)
+
+// Close ends the Locker and those made from it by [Locker.With]: it refuses new
+// claims with [ErrClosed], waits for the holders of leases until ctx ends, and
+// completes what is unfinished in the background.
+//
+// When ctx ends before the holders are done, their contexts end with a cause
+// that matches ErrClosed, and one budget is left to them. A lease whose work
+// does not return even then is not released, since that would let another
+// process in beside it: it is no longer renewed and lapses. Close then returns
+// an error that says what is left. The store stays open. Close may be called
+// again.
+func (l *Locker) Close(ctx context.Context) error {
+	c := l.core
+	c.owners.close()
+	err := error(nil)
+	if c.owners.wait(ctx) > 0 {
+		err = context.Cause(ctx)
+		for _, e := range c.gate.all() {
+			e.abort()
+		}
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.cfg.budget)
+		defer cancel()
+	}
+	working := c.owners.wait(ctx)
+	unfinished := c.reaper.drain(ctx)
+	calls := c.calls.wait(ctx)
+	c.reaper.stop()
+	for _, e := range c.gate.all() {
+		e.abort() // what the reaper gave up may still be renewed
+	}
+	if working+unfinished+calls == 0 {
+		return nil
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("lock: closed with %d leases still worked under, %d clean-ups and %d store calls unanswered: %w",
+		working, unfinished, calls, err)
+}
+
+// abort ends the context of a lease that has not ended at Close, and its
+// renewal, so that it lapses.
+func (e *Lease) abort() {
+	e.mu.Lock()
+	cancel := e.cancel
+	if cancel != nil {
+		e.stopTimers()
+	}
+	e.mu.Unlock()
+	if cancel != nil {
+		cancel(fmt.Errorf("%w while the lease was held", ErrClosed))
+	}
+}

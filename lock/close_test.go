@@ -1,0 +1,197 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/failopen"
+	"github.com/httplatch/httplatch/lock"
+)
+
+func TestCloseWaitsForHolders(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		time.AfterFunc(2*time.Second, func() { _ = e.Release(context.Background()) })
+		began := time.Now()
+		require.NoError(t, l.Close(t.Context()))
+		require.Equal(t, 2*time.Second, time.Since(began))
+		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.NoError(t, l.Close(t.Context()))
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrClosed)
+	})
+}
+
+func TestCloseCancelsHoldersAndGivesThemABudget(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		done := make(chan error, 1)
+		go func() {
+			done <- l.Do(context.Background(), key, func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, func() error { _ = l.Close(ctx); return <-done }(), lock.ErrClosed)
+		require.Equal(t, lock.Free, s.state(t, key).State, "its work returned, so it was released")
+	})
+}
+
+// A claim that is granted while Close runs never reaches its work.
+func TestCloseDuringClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.next(claim, slow(50*time.Millisecond))
+		got := make(chan error, 1)
+		go func() { _, err := l.Acquire(context.Background(), key); got <- err }()
+		synctest.Wait()
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, <-got, lock.ErrClosed)
+		require.Equal(t, lock.Free, s.state(t, key).State)
+	})
+}
+
+func TestCloseDrainsSweepsWithoutTheNetworksLag(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		s.lag = time.Hour
+		l := open()
+		s.every(hangReply, claim, release)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.every(nil, release)
+		began := time.Now()
+		require.NoError(t, l.Close(t.Context()))
+		require.Less(t, time.Since(began), 3*budget)
+		require.Equal(t, lock.Free, s.state(t, key).State)
+	})
+}
+
+func TestCloseIsBoundedWhenTheStoreIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.every(hangRequest, settle, renew, claim, release)
+		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Second), lock.ErrUnknown)
+		_, err = l.Acquire(t.Context(), lock.Key("user", "43"))
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		require.ErrorIs(t, l.Close(ctx), context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(began), time.Second+budget)
+		renewals := s.count(renew)
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, s.count(renew), renewals+1, "nothing goes on after Close")
+	})
+}
+
+func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
+		s.every(hangReply, claim)
+		hold := new(failopen.Hold)
+		_, err := l.Acquire(failopen.With(t.Context(), hold), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		require.NotNil(t, hold.End)
+		require.Equal(t, 1, seen.count(lock.EventBypassed))
+
+		// attack A1 e: the token counts as granted while the work runs.
+		time.Sleep(lease / 2)
+		s.every(nil, claim)
+		require.Equal(t, lock.Held, s.state(t, key).State, "not swept under the work")
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		hold.End()
+		hold.End()
+		synctest.Wait()
+		require.Equal(t, lock.Free, s.state(t, key).State)
+	})
+}
+
+func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.every(refuse, claim)
+		hold := new(failopen.Hold)
+		_, err := l.Acquire(failopen.With(t.Context(), hold), key)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		s.every(nil, claim)
+		time.Sleep(lease)
+		synctest.Wait()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		hold.End()
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld, "the end of the old work does not open the gate of the new one")
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+func TestFailOpenIsNotForRefusals(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		e, err := other.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		hold := new(failopen.Hold)
+		_, err = l.Acquire(failopen.With(t.Context(), hold), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Nil(t, hold.End)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+type classified struct{ error }
+
+func (classified) Class() string { return "OOM" }
+
+func TestTroubleIsLoggedOncePerClass(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		var out bytes.Buffer
+		l := open(lock.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
+		s.every(func(context.Context, func() error) error {
+			return classified{errors.Join(lock.ErrNotApplied, errors.New("OOM command not allowed"))}
+		}, claim)
+		for range 20 {
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+		}
+		require.Equal(t, 1, strings.Count(out.String(), "class=OOM"))
+		require.NotContains(t, out.String(), key)
+		time.Sleep(time.Minute)
+		_, _ = l.Acquire(t.Context(), key)
+		require.Equal(t, 2, strings.Count(out.String(), "class=OOM"))
+	})
+}
+
+func TestObserverCannotBreakARequest(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		var out bytes.Buffer
+		var seen events
+		l := open(
+			lock.WithLogger(slog.New(slog.NewTextHandler(&out, nil))),
+			lock.WithObserver(func(context.Context, lock.Event) { panic("observer") }),
+			lock.WithObserver(seen.observe),
+		)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		require.Equal(t, 1, seen.count(lock.EventClaimed))
+		require.Equal(t, 1, seen.count(lock.EventReleased))
+		require.Contains(t, out.String(), "panic")
+		require.Equal(t, "user", seen.seen[0].Name)
+		require.Equal(t, key, seen.seen[0].Key)
+	})
+}

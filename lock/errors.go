@@ -1,0 +1,64 @@
+package lock
+
+import "fmt"
+
+// Why a key was refused. A refusal is a [*RefusedError] that matches one of these.
+var (
+	// ErrHeld: somebody holds the key.
+	ErrHeld error = sentinel("lock: key is held")
+	// ErrSettled: the work was done and its receipt is kept: a cool-down.
+	ErrSettled error = sentinel("lock: key is settled")
+	// ErrAbandoned: a holder vanished and the outcome of its work is unknown.
+	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
+)
+
+// What can go wrong besides a refusal.
+var (
+	// ErrUnavailable: the store gave no answer within the budget. The work was not started.
+	ErrUnavailable error = sentinel("lock: store unavailable")
+	// ErrUnknown: like ErrUnavailable, which it matches too, but the store may
+	// have applied the call. The Locker cleans up behind it.
+	ErrUnknown error = &refined{"lock: outcome unknown", ErrUnavailable}
+	// ErrFull: the store is at its bounds. It matches ErrUnavailable too.
+	ErrFull error = &refined{"lock: store full", ErrUnavailable}
+	// ErrClosed: the Locker was closed.
+	ErrClosed error = sentinel("lock: closed")
+	// ErrLost: the lease ended before the work did: another process took or
+	// removed the entry, it could not be renewed in time, or it reached
+	// WithMaxHold. The text says which.
+	ErrLost error = sentinel("lock: lease lost")
+	// ErrNotApplied is for stores: an error that matches it says that the call
+	// certainly had no effect and will have none. All others mean "unknown".
+	ErrNotApplied error = sentinel("lock: not applied")
+)
+
+// RefusedError says why a key was refused and what is under it. It matches
+// ErrHeld, ErrSettled or ErrAbandoned.
+type RefusedError struct {
+	Reason error
+	Entry  Entry // Left, if known, is the best Retry-After there is
+}
+
+// Error names the reason, never the key or the token.
+func (e *RefusedError) Error() string {
+	if e.Entry.Left > 0 {
+		return fmt.Sprintf("%v for another %v", e.Reason, e.Entry.Left)
+	}
+	return e.Reason.Error()
+}
+
+// Unwrap returns the reason.
+func (e *RefusedError) Unwrap() error { return e.Reason }
+
+type sentinel string
+
+func (s sentinel) Error() string { return string(s) }
+
+// refined is a sentinel that is a special case of another.
+type refined struct {
+	text    string
+	general error
+}
+
+func (r *refined) Error() string { return r.text }
+func (r *refined) Unwrap() error { return r.general }

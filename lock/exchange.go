@@ -1,0 +1,142 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// maxSends bounds the sends of one exchange.
+const maxSends = 8
+
+// reply is how an exchange with the store ended.
+type reply[T any] struct {
+	value T
+	err   error // nil: value is the store's answer
+
+	// unanswered: at least one send got no answer. It may have been applied,
+	// or may still be. An answer to another send does not change that.
+	unanswered bool
+}
+
+// flight counts the store calls that carry a claim of one token and have not
+// returned. Until they have, their commands may still be written.
+type flight struct{ n atomic.Int32 }
+
+// exchange sends one call until it is answered or the budget is over.
+//
+// It relies on every call of a Store being the same when it is sent twice for
+// one token, and so sends again, at once when a send failed and after a third
+// of the budget when it merely has not been answered: a lost reply and a lost
+// request look alike, and the repetition finds out which it was. An earlier
+// send is not given up for that: on a slow network its answer may still be the
+// first.
+//
+// It returns on its own timer, whatever the store does with its context. fl,
+// if not nil, counts the sends that have not returned.
+func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *flight, call func(context.Context) (T, error)) reply[T] {
+	if c.prompt {
+		value, err := call(ctx)
+		return reply[T]{value: value, err: verdict(err, false), unanswered: false}
+	}
+	parent := ctx
+	ctx, cancel := context.WithTimeout(parent, budget)
+	defer cancel()
+
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, maxSends) // never blocks a send that nobody waits for any more
+	send := func() {
+		if fl != nil {
+			fl.n.Add(1)
+		}
+		c.calls.enter()
+		go func() {
+			defer c.calls.leave()
+			value, err := call(ctx)
+			if fl != nil {
+				fl.n.Add(-1)
+			}
+			answers <- answer{value, err}
+		}()
+	}
+
+	send()
+	sends, inFlight, unanswered := 1, 1, false
+	var cause error
+	again := time.NewTimer(budget / 3)
+	defer again.Stop()
+	for {
+		select {
+		case a := <-answers:
+			inFlight--
+			if a.err == nil {
+				return reply[T]{value: a.value, unanswered: unanswered || inFlight > 0}
+			}
+			cause = a.err
+			if !errors.Is(a.err, ErrNotApplied) {
+				unanswered = true
+			}
+			if errors.Is(a.err, ErrFull) || errors.Is(a.err, errors.ErrUnsupported) {
+				return reply[T]{err: verdict(a.err, unanswered), unanswered: unanswered || inFlight > 0}
+			}
+			again.Reset(pause(sends))
+		case <-again.C:
+			if sends < maxSends {
+				sends++
+				inFlight++
+				send()
+				again.Reset(budget / 3)
+			}
+		case <-ctx.Done():
+			unanswered = unanswered || inFlight > 0
+			return reply[T]{err: verdict(expired(parent, budget, cause), unanswered), unanswered: unanswered}
+		}
+	}
+}
+
+// expired says why an exchange ended without an answer: cause is the last
+// failure, nil if there was only silence.
+func expired(parent context.Context, budget time.Duration, cause error) error {
+	switch {
+	case parent.Err() != nil:
+		return context.Cause(parent)
+	case cause != nil:
+		return fmt.Errorf("no answer within %v, the last failure: %w", budget, cause)
+	default:
+		return silence(budget)
+	}
+}
+
+// silence is a store that neither answered nor failed within a budget.
+type silence time.Duration
+
+func (s silence) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
+func (silence) Class() string   { return "silence" }
+
+// verdict turns the errors of an exchange into the one that callers see.
+func verdict(err error, unanswered bool) error {
+	switch {
+	case err == nil:
+		return nil
+	case unanswered:
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case errors.Is(err, ErrUnavailable), errors.Is(err, errors.ErrUnsupported):
+		return err
+	default:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+}
+
+// pause is how long to wait after the nth send failed: 5 ms, doubling, the
+// upper half of it by chance so that callers which failed together do not come
+// back together.
+func pause(sends int) time.Duration {
+	d := 5 * time.Millisecond << (sends - 1)
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreading retries needs no secrecy
+}

@@ -1,0 +1,136 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lease is a key that this process holds. Its methods are safe for concurrent
+// use, and safe on nil.
+type Lease struct {
+	locker *Locker
+	key    string
+	parent context.Context //nolint:containedctx // what renewals are derived from, long after Acquire returned
+	ending *ending         // guarded by the key's shard of the gate
+
+	// Written before the lease is granted.
+	token      string
+	flight     *flight
+	unanswered bool      // a send of the claim got no answer: it may land after the release
+	lastClaim  time.Time // when the last send of the claim was given up or answered
+	fence      int64
+	fenced     bool
+	grantedAt  time.Time
+	maxEnd     time.Time
+	ctx        context.Context //nolint:containedctx // a lease is a context that ends with it: that is what Context returns
+
+	mu         sync.Mutex
+	cancel     context.CancelCauseFunc // nil until granted
+	validUntil time.Time
+	capped     bool               // validUntil is as late as WithMaxHold allows
+	renewal    *time.Timer        // fires at a third of the lease; no more than this one timer is paid for short work
+	deadline   *time.Timer        // set with the first renewal: ends the lease whatever the renewal does
+	renewCtx   context.Context    //nolint:containedctx // shared by all renewals of the lease
+	stopRenew  context.CancelFunc // set with the first renewal
+	phase      phase
+	lost       error
+}
+
+type phase uint8
+
+const (
+	holding phase = iota
+	ended         // Release or Settle was called
+	over          // and was answered, or nothing more can be done
+)
+
+type leaseKey struct{}
+
+// leaseContext is the context of a lease, from which FromContext finds it.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
+}
+
+// FromContext returns the lease under which the code that was given ctx runs:
+// of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing
+// protects this code: there is none, or the store was down and the middleware
+// was told to go on without (WithFailOpen).
+func FromContext(ctx context.Context) (lease *Lease, ok bool) {
+	lease, ok = ctx.Value(leaseKey{}).(*Lease)
+	return lease, ok
+}
+
+// start makes a granted claim a running lease.
+func (e *Lease) start(ctx context.Context, now, sent, validUntil time.Time) {
+	cancelable, cancel := context.WithCancelCause(ctx)
+	e.ctx = &leaseContext{cancelable, e}
+	e.grantedAt, e.maxEnd = now, sent.Add(e.locker.cfg.maxHold)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cancel = cancel
+	e.validUntil, e.capped = validUntil, e.locker.cfg.maxHold == e.locker.cfg.lease
+	e.renewal = time.AfterFunc(time.Until(sent.Add(e.locker.cfg.lease/3)), e.renew)
+}
+
+// Context returns a context that ends when the lease does: with a cause that
+// matches [ErrLost] no later than the end of its validity if it was lost, and
+// otherwise at its release. It is derived from the context given to Acquire.
+func (e *Lease) Context() context.Context {
+	if e == nil {
+		return context.Background()
+	}
+	return e.ctx
+}
+
+// Fence returns the fencing token of the lease: a number that grows with every
+// grant of the key. Have the resource that is written to refuse numbers below
+// the highest it has seen. ok is false without [WithFencing].
+func (e *Lease) Fence() (fence int64, ok bool) {
+	if e == nil || !e.fenced {
+		return 0, false
+	}
+	return e.fence, true
+}
+
+// lose ends the belief in the lease before its work is over. The entry, if
+// there still is one, belongs to nobody any more.
+func (e *Lease) lose(reason string) error {
+	e.mu.Lock()
+	if e.lost != nil || e.phase == over {
+		defer e.mu.Unlock()
+		return e.lost
+	}
+	e.lost = fmt.Errorf("%w: %s", ErrLost, reason)
+	lost := e.lost
+	e.stopTimers()
+	e.mu.Unlock()
+
+	c := e.locker.core
+	e.cancel(lost)
+	c.gate.leave(e)
+	// A renewal that was applied and not answered keeps the entry for up to a
+	// lease more, and nobody may be refused by it.
+	c.reaper.add(e.sweep())
+	e.locker.emit(e.ctx, EventLost, e.key, time.Since(e.grantedAt), lost)
+	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.key, lost)
+	return lost
+}
+
+// stopTimers ends renewal and deadline. e.mu is held.
+func (e *Lease) stopTimers() {
+	e.renewal.Stop()
+	if e.deadline != nil {
+		e.deadline.Stop()
+		e.stopRenew()
+	}
+}

@@ -1,0 +1,129 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+)
+
+// Locker grants leases on keys over a [Store]. It is safe for concurrent use,
+// and meant to be made once per process: duplicates that meet in one Locker
+// are refused without a round trip. It is not a sync.Locker.
+type Locker struct {
+	core *core
+	cfg  config
+}
+
+// core is what a Locker and those derived from it by With share.
+type core struct {
+	store  Store
+	prompt bool          // the store's calls do not block, and are made on the caller's goroutine
+	maxLag time.Duration // how long after a call returned its command may still take effect
+	owner  string
+	tokens *minter
+	gate   *gate
+	reaper *reaper
+	owners tally // leases and acquires whose owner has not come back yet
+	calls  tally // store calls that have not returned
+	outage outage
+}
+
+// defaultMaxLag is how long a late command is feared from a store that says
+// nothing about it: a closed socket's bytes can still be retransmitted.
+const defaultMaxLag = 2 * time.Minute
+
+// New returns a Locker over store. It does not dial. It panics if store is nil
+// or the options contradict each other.
+func New(store Store, opts ...Option) *Locker {
+	if store == nil {
+		panic("lock: New(nil): pass lock.NewMemory() or a redisstore.Store")
+	}
+	cfg := config{
+		lease:   30 * time.Second,
+		maxHold: 15 * time.Minute,
+		budget:  500 * time.Millisecond,
+		logger:  slog.Default(),
+	}.with(opts)
+	_, prompt := store.(interface{ prompt() })
+	maxLag := defaultMaxLag
+	if s, ok := store.(interface{ MaxLag() time.Duration }); ok {
+		maxLag = s.MaxLag()
+	}
+	return &Locker{
+		core: &core{
+			store:  store,
+			prompt: prompt,
+			maxLag: maxLag,
+			owner:  owner(),
+			tokens: newMinter(),
+			gate:   newGate(),
+			reaper: newReaper(),
+		},
+		cfg: cfg,
+	}
+}
+
+// With returns a Locker with other settings over the same store, gate and
+// clean-up: keys exclude each other across both, and closing either closes
+// both. Options that are not given stay as they are; observers are added.
+func (l *Locker) With(opts ...Option) *Locker {
+	return &Locker{core: l.core, cfg: l.cfg.with(opts)}
+}
+
+// Do runs fn while this Locker holds key, and releases the key when fn
+// returns, panics or exits its goroutine.
+//
+// fn is not run if Do returns a [*RefusedError], or an error that matches
+// [ErrUnavailable] or [ErrClosed]. If the lease is lost while fn runs, fn's
+// context ends with a cause that matches [ErrLost], and Do returns fn's error
+// joined with it. A release that the store does not answer is completed in the
+// background and is no error.
+func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error) (err error) {
+	lease, err := l.Acquire(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if end := lease.Release(ctx); errors.Is(end, ErrLost) {
+			err = errors.Join(err, end)
+		}
+	}()
+	return fn(lease.Context())
+}
+
+// Acquire takes key, for work that ends in another function; prefer [Locker.Do].
+// The lease is renewed until Release or Settle is called on it, at most for
+// WithMaxHold.
+//
+// It returns a [*RefusedError] if somebody else has the key, an error that
+// matches [ErrUnavailable] if the store gave no answer within the budget (one
+// that matches [ErrUnknown] too if the claim may have been applied; it is
+// cleaned up in the background), and one that matches [ErrClosed] after Close.
+func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
+	switch {
+	case key == "":
+		return nil, errors.New("lock: empty key: compose it with lock.Key")
+	case len(key) > MaxKeyBytes:
+		return nil, fmt.Errorf("lock: key of %d bytes: at most %d are allowed; hash what is long", len(key), MaxKeyBytes)
+	case strings.HasPrefix(key, receiptPrefix):
+		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", receiptPrefix)
+	}
+	return l.acquire(ctx, key)
+}
+
+// receiptPrefix begins the store keys of run-once records, so that no lock key
+// can name one.
+const receiptPrefix = "once:"
+
+// owner tells operators where a lease is held.
+func owner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}

@@ -1,0 +1,224 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+// memoryShards is how many parts a memory store is locked in. A power of two.
+const memoryShards = 64
+
+// memory is the Store of one process.
+type memory struct {
+	base   time.Time // all times are nanoseconds since then, so that setting the wall clock ends no lease
+	seed   maphash.Seed
+	room   memoryRoom
+	fences atomic.Int64
+	shards [memoryShards]memoryShard
+}
+
+var (
+	_ Store     = (*memory)(nil)
+	_ Inspector = (*memory)(nil)
+)
+
+// NewMemory returns a [Store] that keeps its entries in this process: for one
+// process, and for tests. A restart forgets everything. It is also an
+// [Inspector].
+//
+// It has no goroutine and nothing to close. Entries that are over are removed
+// by later calls, a few at a time, and their memory is given back. It is
+// bounded, by 1,000,000 entries and 256 MiB unless [WithLimits] says
+// otherwise, and refuses a claim with [ErrFull] rather than forget a live
+// entry of any state. Leases are timed by the monotonic clock. Fences grow
+// across restarts too, as far as the wall clock does.
+func NewMemory(opts ...MemoryOption) Store {
+	cfg := memoryConfig{entries: defaultMemoryEntries, bytes: defaultMemoryBytes}
+	for _, o := range opts {
+		if o == nil {
+			panic("lock: NewMemory: nil MemoryOption")
+		}
+		o.applyMemory(&cfg)
+	}
+	m := &memory{base: time.Now(), seed: maphash.MakeSeed()}
+	m.room.limit(cfg)
+	// A resource that compares fences may outlive this process.
+	m.fences.Store(m.base.UnixMicro())
+	for i := range m.shards {
+		m.shards[i].init(&m.room)
+	}
+	return m
+}
+
+// prompt marks a store whose calls never wait for anything. A Locker makes
+// them on its caller's goroutine, without a timer: there is nothing to bound.
+func (*memory) prompt() {}
+
+// MaxLag returns 0: no call has an effect after it returned.
+func (*memory) MaxLag() time.Duration { return 0 }
+
+func (m *memory) now() int64 { return int64(time.Since(m.base)) }
+
+func (m *memory) shard(key string) *memoryShard {
+	return &m.shards[maphash.String(m.seed, key)%memoryShards]
+}
+
+// Claim is part of [Store].
+func (m *memory) Claim(ctx context.Context, key string, c Claim) (Entry, error) {
+	if err := checkClaim(ctx, key, &c); err != nil {
+		return Entry{}, err
+	}
+	r, now, err := m.claim(key, &c)
+	if errors.Is(err, ErrFull) {
+		m.sweep()
+		r, now, err = m.claim(key, &c)
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("%w: %w", ErrNotApplied, err)
+	}
+	return r.entry(now), nil
+}
+
+// claim returns what is under key afterwards. Like the other methods with a
+// shard's lock it returns a copy of the record, so that what may be long in it
+// is copied outside the lock.
+func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.now() // under the lock, so that it never goes back for a shard
+	s.expire(now, visitsPerCall)
+	old := s.live(key, now)
+	if old != nil && (old.state(now) != Abandoned || c.Replaces != old.token()) {
+		return *old, now, nil
+	}
+	cost := claimCost(key, c)
+	var err error
+	if old == nil {
+		err = m.room.take(1, cost)
+	} else {
+		err = m.room.take(0, cost-old.cost())
+	}
+	if err != nil {
+		return memoryRecord{}, 0, err
+	}
+	r := newMemoryRecord(key, c, now)
+	if c.Fenced {
+		r.fence = m.fences.Add(1)
+	}
+	s.put(r, old)
+	return *r, now, nil
+}
+
+// Renew is part of [Store].
+func (m *memory) Renew(ctx context.Context, key string, c Claim) (ok bool, err error) {
+	if err := checkClaim(ctx, key, &c); err != nil {
+		return false, err
+	}
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.now()
+	s.expire(now, visitsPerCall)
+	r := s.owned(key, c.Token, now)
+	if r == nil || r.settled {
+		return false, nil
+	}
+	r.prolong(later(now, c.Lease), int64(c.Linger))
+	return true, nil
+}
+
+// Settle is part of [Store].
+func (m *memory) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+	if err := checkCall(ctx, key, token); err != nil {
+		return false, err
+	}
+	if keep <= 0 {
+		return false, fmt.Errorf("%w: receipt to be kept for %v", ErrNotApplied, keep)
+	}
+	kept := string(receipt)
+	ok, err = m.settle(key, token, kept, keep)
+	if errors.Is(err, ErrFull) {
+		m.sweep()
+		ok, err = m.settle(key, token, kept, keep)
+	}
+	return ok, err
+}
+
+func (m *memory) settle(key, token, receipt string, keep time.Duration) (ok bool, err error) {
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.now()
+	s.expire(now, visitsPerCall)
+	r := s.owned(key, token, now)
+	switch {
+	case r == nil:
+		return false, nil
+	case r.settled:
+		return true, nil
+	}
+	if err := m.room.take(0, r.settledCost(receipt)-r.cost()); err != nil {
+		// The work was done, so the key must not become free before the receipt
+		// would have ended.
+		r.prolong(later(now, keep), 0)
+		return false, fmt.Errorf("%w: the receipt was not kept, its claim is for as long", err)
+	}
+	r.settled, r.receipt = true, receipt
+	s.end(r, later(now, keep))
+	return true, nil
+}
+
+// Release is part of [Store].
+func (m *memory) Release(ctx context.Context, key, token string) (ok bool, err error) {
+	return m.remove(ctx, key, token, false)
+}
+
+// remove removes the entry of token, a receipt only if receipts is set.
+func (m *memory) remove(ctx context.Context, key, token string, receipts bool) (ok bool, err error) {
+	if err := checkCall(ctx, key, token); err != nil {
+		return false, err
+	}
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.now()
+	s.expire(now, visitsPerCall)
+	r := s.owned(key, token, now)
+	if r == nil || r.settled && !receipts {
+		return false, nil
+	}
+	s.drop(r)
+	return true, nil
+}
+
+// Get is part of [Store].
+func (m *memory) Get(ctx context.Context, key string) (Entry, error) {
+	if err := checkKey(ctx, key); err != nil {
+		return Entry{}, err
+	}
+	r, now := m.get(key)
+	return r.entry(now), nil
+}
+
+func (m *memory) get(key string) (memoryRecord, int64) {
+	s := m.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := m.now()
+	if r := s.live(key, now); r != nil {
+		return *r, now
+	}
+	return memoryRecord{}, now
+}
+
+// sweep removes everything that is over.
+func (m *memory) sweep() {
+	for i := range m.shards {
+		m.shards[i].sweep(m.now)
+	}
+}

@@ -1,0 +1,147 @@
+package lock
+
+import (
+	"math"
+	"strings"
+	"time"
+)
+
+const (
+	// recordCost is what an entry takes beside its bytes: the record, its slot
+	// in a map that is two thirds full, and what the allocator rounds up.
+	recordCost = 160
+	// receiptReserve is the receipt that always fits.
+	receiptReserve = 1 << 10
+	// maxTokenBytes is the longest token a Store has to keep.
+	maxTokenBytes = 255
+)
+
+// memoryRecord is one entry. A store of a million of them is meant to stay
+// small, so it is laid out for 96 bytes and two allocations.
+type memoryRecord struct {
+	text    string // key, token, owner and fingerprint, one after the other
+	receipt string
+	lease   int64 // when the lease is over
+	over    int64 // when everything is: the linger, or the keep of the receipt
+	fence   int64
+	attempt int
+
+	// The list of the wheel that the record is in: the next one, and whatever
+	// points at this one.
+	next *memoryRecord
+	link **memoryRecord
+
+	ownerLen uint32
+	keyLen   uint16
+	tokenLen uint8
+	settled  bool
+}
+
+func newMemoryRecord(key string, c *Claim, now int64) *memoryRecord {
+	var text strings.Builder
+	text.Grow(len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint))
+	text.WriteString(key)
+	text.WriteString(c.Token)
+	text.WriteString(c.Owner)
+	text.Write(c.Fingerprint)
+	lease := later(now, c.Lease)
+	return &memoryRecord{
+		text:     text.String(),
+		lease:    lease,
+		over:     later(lease, c.Linger),
+		attempt:  c.Attempt,
+		ownerLen: uint32(len(c.Owner)), //nolint:gosec // an owner of 4 GiB fails elsewhere
+		keyLen:   uint16(len(key)),     //nolint:gosec // at most MaxKeyBytes
+		tokenLen: uint8(len(c.Token)),  //nolint:gosec // at most maxTokenBytes
+	}
+}
+
+func (r *memoryRecord) key() string { return r.text[:r.keyLen] }
+
+func (r *memoryRecord) token() string {
+	return r.text[r.keyLen:][:r.tokenLen]
+}
+
+func (r *memoryRecord) owner() string {
+	return r.text[int(r.keyLen)+int(r.tokenLen):][:r.ownerLen]
+}
+
+func (r *memoryRecord) fingerprint() string {
+	return r.text[int(r.keyLen)+int(r.tokenLen)+int(r.ownerLen):]
+}
+
+func (r *memoryRecord) state(now int64) State {
+	switch {
+	case now >= r.over:
+		return Free
+	case r.settled:
+		return Settled
+	case now < r.lease:
+		return Held
+	}
+	return Abandoned
+}
+
+// entry is what callers see of r. The zero record is the zero Entry.
+func (r *memoryRecord) entry(now int64) Entry {
+	if r.text == "" {
+		return Entry{}
+	}
+	e := Entry{
+		Key:     r.key(),
+		State:   r.state(now),
+		Token:   r.token(),
+		Attempt: r.attempt,
+		Owner:   r.owner(),
+		Fence:   r.fence,
+		Left:    time.Duration(r.over - now),
+	}
+	if e.State == Held {
+		e.Left = time.Duration(r.lease - now)
+	}
+	if f := r.fingerprint(); f != "" {
+		e.Fingerprint = []byte(f)
+	}
+	if r.receipt != "" {
+		e.Receipt = []byte(r.receipt)
+	}
+	return e
+}
+
+// prolong makes lease and linger end no earlier than given. The record stays
+// where it is in the wheel, which will find it too early and move it then.
+func (r *memoryRecord) prolong(lease, linger int64) {
+	linger = max(linger, r.over-r.lease)
+	r.lease = max(r.lease, lease)
+	r.over = later(r.lease, time.Duration(linger))
+}
+
+// later is t + d, or the end of time.
+func later(t int64, d time.Duration) int64 {
+	if int64(d) > math.MaxInt64-t {
+		return math.MaxInt64
+	}
+	return t + int64(d)
+}
+
+// claimCost is the room that the record of c takes.
+func claimCost(key string, c *Claim) int64 {
+	n := recordCost + len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint)
+	if len(c.Fingerprint) > 0 {
+		n += receiptReserve
+	}
+	return int64(n)
+}
+
+// cost is the room that r takes.
+func (r *memoryRecord) cost() int64 {
+	if !r.settled && r.fingerprint() != "" {
+		return int64(recordCost + len(r.text) + receiptReserve)
+	}
+	return r.settledCost(r.receipt)
+}
+
+// settledCost is the room that r takes once it is settled with receipt.
+func (r *memoryRecord) settledCost(receipt string) int64 {
+	return int64(recordCost + len(r.text) + len(receipt))
+}

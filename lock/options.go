@@ -1,0 +1,101 @@
+package lock
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Option configures a [Locker] in [New] and [Locker.With].
+type Option interface{ apply(c *config) }
+
+type option func(c *config)
+
+func (o option) apply(c *config) { o(c) }
+
+type config struct {
+	lease     time.Duration
+	maxHold   time.Duration
+	budget    time.Duration
+	fenced    bool
+	observers []Observer
+	logger    *slog.Logger
+}
+
+// drift is how much earlier than the store a holder stops to believe in a
+// lease: one percent for the difference of two clocks, and two milliseconds
+// for what a store rounds, as in redis.io's description of Redlock.
+func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
+
+func (c config) with(opts []Option) config {
+	// A Locker and those derived from it must not append to one array.
+	c.observers = append([]Observer(nil), c.observers...)
+	for _, o := range opts {
+		if o == nil {
+			panic("lock: nil Option")
+		}
+		o.apply(&c)
+	}
+	if c.lease < 2*c.budget {
+		panic(fmt.Sprintf("lock: a lease of %v is too short for a budget of %v: a claim that was answered late would be over "+
+			"before its work began; WithLease must be at least twice WithBudget", c.lease, c.budget))
+	}
+	if c.maxHold < c.lease {
+		panic(fmt.Sprintf("lock: WithMaxHold(%v) is shorter than the lease of %v", c.maxHold, c.lease))
+	}
+	return c
+}
+
+func positive(name string, d time.Duration) {
+	if d <= 0 {
+		panic(fmt.Sprintf("lock: %s(%v): the duration must be positive", name, d))
+	}
+}
+
+// WithLease sets how long a key stays taken when its process dies: 30 s unless
+// set. A living holder renews it at a third of its length. It must be at least
+// twice the budget, or New panics.
+func WithLease(d time.Duration) Option {
+	positive("WithLease", d)
+	return option(func(c *config) { c.lease = d })
+}
+
+// WithMaxHold sets for how long a lease is renewed: 15 min unless set. A
+// holder that works longer loses the lease.
+func WithMaxHold(d time.Duration) Option {
+	positive("WithMaxHold", d)
+	return option(func(c *config) { c.maxHold = d })
+}
+
+// WithBudget sets how long one claim, and one settle or release, may wait for
+// the store, retries included: 500 ms unless set.
+func WithBudget(d time.Duration) Option {
+	positive("WithBudget", d)
+	return option(func(c *config) { c.budget = d })
+}
+
+// WithFencing asks the store for a fencing token with each grant
+// ([Lease.Fence]), and to refuse commands that reach it after their caller has
+// given up. A store that cannot answers every claim with
+// errors.ErrUnsupported.
+func WithFencing() Option {
+	return option(func(c *config) { c.fenced = true })
+}
+
+// WithObserver adds an observer of events. It may be given several times.
+func WithObserver(o Observer) Option {
+	if o == nil {
+		panic("lock: WithObserver(nil)")
+	}
+	return option(func(c *config) { c.observers = append(c.observers, o) })
+}
+
+// WithLogger sets where the Locker reports what an operator must see: leases
+// that were lost, a store that refuses. slog.Default() unless set. Keys are
+// logged as hashes.
+func WithLogger(l *slog.Logger) Option {
+	if l == nil {
+		panic("lock: WithLogger(nil)")
+	}
+	return option(func(c *config) { c.logger = l })
+}

@@ -1,0 +1,137 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// renew runs a third of a lease after its grant, and after each renewal, on
+// the timer's goroutine. Work that is over by then has paid for no more than a
+// timer.
+func (e *Lease) renew() {
+	ctx, ok := e.beginRenewal()
+	if !ok {
+		return
+	}
+	cfg := e.locker.cfg
+	for {
+		answer, err := e.renewOnce(ctx)
+		if err == nil || errors.Is(err, ErrLost) {
+			e.scheduleRenewal(answer)
+			return
+		}
+		// No answer. The deadline ends the lease if that stays so; until then
+		// the store is asked again, since every answer may be the one in time.
+		e.locker.trouble(ctx, err)
+		timer := time.NewTimer(min(cfg.lease/10, time.Second))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// beginRenewal returns the context of the renewals: not the caller's, whose
+// client may have gone while the work goes on. ok is false if the lease is over.
+func (e *Lease) beginRenewal() (ctx context.Context, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase == over || e.lost != nil {
+		return nil, false
+	}
+	if e.deadline == nil {
+		// Before the first send: a renewal that hangs must not delay it.
+		e.deadline = time.AfterFunc(time.Until(e.validUntil), e.expire)
+		e.renewCtx, e.stopRenew = context.WithCancel(context.WithoutCancel(e.parent))
+	}
+	return e.renewCtx, true
+}
+
+// renewOnce asks for a full lease from now, and returns when that was.
+func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
+	l := e.locker
+	sent = time.Now()
+	// The hold ends at maxEnd to the millisecond, not up to a lease later.
+	lease := min(l.cfg.lease, e.maxEnd.Sub(sent))
+	if lease < time.Millisecond {
+		return sent, nil
+	}
+	claim := l.claimOf(e.token, lease)
+	r := exchange(ctx, l.core, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
+		return l.core.store.Renew(ctx, e.key, claim)
+	})
+	switch {
+	case r.err != nil:
+		return sent, r.err
+	case !r.value:
+		// Unlike a release, a renewal never takes the entry away, so that no
+		// unanswered send of it explains this.
+		return sent, e.lose("another process took or removed the entry")
+	}
+	e.mu.Lock()
+	if until := sent.Add(lease - drift(lease)); until.After(e.validUntil) && e.lost == nil {
+		e.validUntil, e.capped = until, lease < l.cfg.lease
+		if e.deadline != nil {
+			e.deadline.Reset(time.Until(until))
+		}
+	}
+	lost := e.lost
+	e.mu.Unlock()
+	if lost != nil {
+		return sent, lost
+	}
+	l.emit(ctx, EventRenewed, e.key, 0, nil)
+	return sent, nil
+}
+
+func (e *Lease) scheduleRenewal(sent time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase == over || e.lost != nil || e.capped {
+		return
+	}
+	e.renewal.Reset(time.Until(sent.Add(e.locker.cfg.lease / 3)))
+}
+
+// expire runs at the end of validity.
+func (e *Lease) expire() {
+	e.mu.Lock()
+	left := time.Until(e.validUntil)
+	if left > 0 { // renewed while this was on its way
+		e.deadline.Reset(left)
+		e.mu.Unlock()
+		return
+	}
+	capped := e.capped
+	e.mu.Unlock()
+	if capped {
+		_ = e.lose(fmt.Sprintf("it was held for its maximum of %v", e.locker.cfg.maxHold))
+		return
+	}
+	_ = e.lose("it could not be renewed in time")
+}
+
+// Extend renews the lease now, for a full lease or what WithMaxHold leaves of
+// it. It returns an error that matches [ErrLost] if the lease is over, and one
+// that matches [ErrUnavailable] if the store gave no answer within the budget:
+// then the lease goes on as it was.
+func (e *Lease) Extend(ctx context.Context) error {
+	if e == nil {
+		return fmt.Errorf("%w: there is none", ErrLost)
+	}
+	e.mu.Lock()
+	lost, phase := e.lost, e.phase
+	e.mu.Unlock()
+	switch {
+	case lost != nil:
+		return lost
+	case phase != holding:
+		return fmt.Errorf("%w: it was released", ErrLost)
+	}
+	_, err := e.renewOnce(ctx)
+	return err
+}

@@ -1,0 +1,59 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// sweep removes the entry of a claim that nobody waits for any more, now and
+// whenever it may still appear.
+//
+// One compare-and-delete that finds nothing proves nothing: the claim may be in
+// a socket buffer, in a proxy, or in the same batch of events that a stalled
+// server works off in an order of its own. One that finds the entry proves no
+// more, since a repetition of the claim may follow. So the last one counts only
+// if, when it was sent, every goroutine with a claim of the token had returned,
+// the server had answered an earlier command of this sweep, and the time in
+// which a closed socket's bytes can still arrive had passed.
+type sweep struct {
+	locker    *Locker
+	ctx       context.Context //nolint:containedctx // values for observers and loggers; never canceled
+	key       string
+	token     string
+	flight    *flight
+	lastClaim time.Time
+	answered  bool // by the server, to an earlier attempt
+}
+
+func (e *Lease) sweep() *sweep {
+	return &sweep{
+		locker:    e.locker,
+		ctx:       context.WithoutCancel(e.parent),
+		key:       e.key,
+		token:     e.token,
+		flight:    e.flight,
+		lastClaim: e.lastClaim,
+	}
+}
+
+// attempt sends one compare-and-delete and reports whether it was the last
+// that is needed. Close cannot wait for the network's longest delay, and what
+// lands after the process has ended is gone after a lease at the latest.
+func (s *sweep) attempt(closing bool) (done bool) {
+	c := s.locker.core
+	last := s.answered &&
+		(s.flight == nil || s.flight.n.Load() == 0) &&
+		(closing || time.Since(s.lastClaim) >= c.maxLag)
+	r := exchange(s.ctx, c, s.locker.cfg.budget, nil, func(ctx context.Context) (bool, error) {
+		return c.store.Release(ctx, s.key, s.token)
+	})
+	if r.err != nil {
+		s.locker.trouble(s.ctx, r.err)
+		return false
+	}
+	s.answered = true
+	if r.value {
+		s.locker.emit(s.ctx, EventReaped, s.key, 0, nil)
+	}
+	return last && !r.unanswered
+}
