@@ -10,84 +10,62 @@ import (
 	"github.com/httplatch/httplatch/internal/failopen"
 )
 
-// maxRounds bounds the claims of one acquire: one, one more after an entry of
-// an own dead claim was removed, and some for entries that ended between two
-// answers.
+// maxRounds bounds the claims of one attempt at a key: one, one more after an
+// entry of an own dead claim was removed or for a takeover, and some for
+// entries that ended between two answers.
 const maxRounds = 4
 
-// acquire takes key or says why not. Every way out of it either returns a
-// granted lease, or has left nothing behind that the reaper does not know of.
-func (l *Locker) acquire(ctx context.Context, key string) (*Lease, error) {
+// errReplay ends an acquire of Once that found a receipt.
+var errReplay = errors.New("lock: a receipt was found")
+
+// acquire takes e's key or says why not. Every way out of it either makes e a
+// running lease, or has left nothing behind that the reaper does not know of.
+func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := time.Now()
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
+		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 	}
 	if !c.owners.enter() {
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	e := &Lease{locker: l, key: key, parent: ctx}
-	err := l.enter(ctx, e, began.Add(l.cfg.budget))
+	err := l.enter(ctx, e, began)
 	entered := err == nil
 	if entered {
-		err = l.claim(ctx, e, began.Add(l.cfg.budget))
+		err = l.contend(ctx, e, began.Add(l.cfg.wait))
 	}
 	if err == nil {
 		if c.owners.closed() {
 			// Close may have looked for leases to end before this one was there.
 			_ = e.Release(ctx)
-			return nil, ErrClosed
+			return ErrClosed
 		}
-		return e, nil
+		return nil
 	}
 
-	took := time.Since(began)
-	switch {
-	case errors.Is(err, ErrUnknown):
-		l.emit(ctx, EventUnknown, key, took, err)
-	case errors.Is(err, ErrUnavailable):
-		l.emit(ctx, EventUnavailable, key, took, err)
-	default:
-		l.emit(ctx, EventRefused, key, took, err)
-	}
+	l.emit(ctx, e, eventOf(err), time.Since(began), err)
 	if hold := failopen.From(ctx); entered && hold != nil && errors.Is(err, ErrUnavailable) {
 		l.bypass(ctx, e, hold, err)
-		return nil, err
+		return err
 	}
 	e.abandonClaim()
 	if entered {
 		c.gate.leave(e)
 	}
 	c.owners.leave()
-	return nil, err
+	return err
 }
 
-// enter takes e's key in the gate. A key that is held in this process is
-// refused without a round trip. A key whose holder is done, and only waits for
-// the store to confirm its end, is not: refusing it would lock the process out
-// by its own unanswered call. That end is asked for again, and waited for.
-func (l *Locker) enter(ctx context.Context, e *Lease, deadline time.Time) error {
-	var timer *time.Timer
-	for {
-		o := l.core.gate.enter(e)
-		if o == nil {
-			return nil
-		}
-		if o.gone == nil {
-			return &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: l.core.owner}}
-		}
-		if timer == nil {
-			timer = time.NewTimer(time.Until(deadline))
-			defer timer.Stop()
-		}
-		o.kick()
-		select {
-		case <-o.gone:
-		case <-timer.C:
-			return fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
-		}
+func eventOf(err error) EventKind {
+	switch {
+	case errors.Is(err, errReplay):
+		return EventReplayed
+	case errors.Is(err, ErrUnknown):
+		return EventUnknown
+	case errors.Is(err, ErrUnavailable):
+		return EventUnavailable
+	default:
+		return EventRefused
 	}
 }
 
@@ -110,7 +88,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error 
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := time.Now()
-		claim := l.claimOf(e.token, l.cfg.lease)
+		claim := e.claim(l.cfg.lease)
 		r := exchange(ctx, c, time.Until(deadline), e.flight, func(ctx context.Context) (Entry, error) {
 			return c.store.Claim(ctx, e.key, claim)
 		})
@@ -121,28 +99,62 @@ func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error 
 			return r.err
 		}
 
-		switch entry := r.value; {
-		case entry.State == Held && entry.Token == e.token:
-			return l.granted(ctx, e, entry, sent)
-		case entry.State == Free:
-			// It ended between the claim and the reading of what was in its way.
-		case entry.State == Held && c.reaper.orphan(entry.Token):
-			// Our own claim, which nobody waited for any more, is in the way. Only
-			// this is removed on sight: it is known never to have been granted.
-			// That a token is not known to be alive proves nothing.
-			if err := l.removeOrphan(ctx, e.key, entry.Token, deadline); err != nil {
-				return err
-			}
-		default:
-			return refusal(entry)
+		again, err := l.judge(ctx, e, r.value, sent, deadline)
+		if !again {
+			return err
 		}
 		e.abandonClaim()
 	}
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
 }
 
-func (l *Locker) claimOf(token string, lease time.Duration) Claim {
-	return Claim{Token: token, Attempt: 1, Owner: l.core.owner, Lease: lease, Fenced: l.cfg.fenced}
+// judge decides what the answer to a claim means, and whether to claim again.
+func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadline time.Time) (again bool, err error) {
+	switch {
+	case entry.State == Held && entry.Token == e.token:
+		return false, l.granted(ctx, e, entry, sent)
+	case entry.State == Free:
+		// It ended between the claim and the reading of what was in its way.
+		return true, nil
+	case entry.State != Settled && l.core.reaper.orphan(entry.Token):
+		// Our own claim, which nobody waited for any more, is in the way. Only
+		// this is removed on sight: it is known never to have been granted.
+		// That a token is not known to be alive proves nothing.
+		err = l.removeOrphan(ctx, e, entry.Token, deadline)
+		return err == nil, err
+	case e.run == nil:
+		return false, refusal(entry)
+	case !sameRequest(e.fingerprint, entry.Fingerprint):
+		return false, &RefusedError{Reason: ErrMismatch, Entry: entry}
+	case entry.State == Settled:
+		e.receipt = entry.Receipt
+		return false, errReplay
+	case entry.State == Abandoned && l.cfg.rerun:
+		// The entry that was seen is named, so that of two that see it only one
+		// takes it over.
+		e.replaces, e.attempt = entry.Token, entry.Attempt+1
+		return true, nil
+	default:
+		return false, refusal(entry)
+	}
+}
+
+// claim is what e asks the store for.
+func (e *Lease) claim(lease time.Duration) Claim {
+	cfg := &e.locker.cfg
+	c := Claim{
+		Token:       e.token,
+		Replaces:    e.replaces,
+		Attempt:     e.attempt,
+		Fingerprint: e.fingerprint,
+		Owner:       e.locker.core.owner,
+		Lease:       lease,
+		Fenced:      cfg.fenced,
+	}
+	if e.run != nil {
+		c.Linger = cfg.keep
+	}
+	return c
 }
 
 // granted makes e a running lease, if enough of it is left.
@@ -158,24 +170,27 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 	e.fence, e.fenced = entry.Fence, l.cfg.fenced
 	e.start(ctx, now, sent, validUntil)
 	kind := EventClaimed
-	if e.unanswered {
+	switch {
+	case e.unanswered:
 		kind = EventRecovered
+	case e.replaces != "":
+		kind = EventTakenOver
 	}
-	l.emit(ctx, kind, e.key, now.Sub(sent), nil)
+	l.emit(ctx, e, kind, now.Sub(sent), nil)
 	return nil
 }
 
-// removeOrphan frees key from a dead claim of this locker.
-func (l *Locker) removeOrphan(ctx context.Context, key, token string, deadline time.Time) error {
+// removeOrphan frees e's key from a dead claim of this locker.
+func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline time.Time) error {
 	r := exchange(ctx, l.core, time.Until(deadline), nil, func(ctx context.Context) (bool, error) {
-		return l.core.store.Release(ctx, key, token)
+		return l.core.store.Release(ctx, e.key, token)
 	})
 	if r.err != nil {
 		l.trouble(ctx, r.err)
 		return r.err
 	}
 	if r.value {
-		l.emit(ctx, EventReaped, key, 0, nil)
+		l.emit(ctx, e, EventReaped, 0, nil)
 	}
 	return nil
 }
@@ -209,5 +224,5 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err 
 		end()
 		c.owners.leave()
 	})
-	l.emit(ctx, EventBypassed, e.key, 0, err)
+	l.emit(ctx, e, EventBypassed, 0, err)
 }

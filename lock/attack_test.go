@@ -19,6 +19,8 @@ const (
 	budget = 300 * time.Millisecond
 )
 
+var quiet = slog.New(slog.DiscardHandler)
+
 // bubble runs a test in virtual time, over a store behind a network, and ends
 // by closing the lockers and checking that nobody owns key.
 func bubble(t *testing.T, run func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker)) {
@@ -27,7 +29,7 @@ func bubble(t *testing.T, run func(t *testing.T, s *scripted, open func(...lock.
 		s := newScripted()
 		var lockers []*lock.Locker
 		run(t, s, func(opts ...lock.Option) *lock.Locker {
-			opts = append([]lock.Option{lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(time.Minute)}, opts...)
+			opts = append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(time.Minute)}, opts...)
 			l := lock.New(s, opts...)
 			lockers = append(lockers, l)
 			return l

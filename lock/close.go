@@ -18,6 +18,7 @@ import (
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.close()
+	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
 	if c.owners.wait(ctx) > 0 {
 		err = context.Cause(ctx)

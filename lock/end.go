@@ -60,7 +60,7 @@ func (e *Lease) finish(ctx context.Context, kind EventKind, call func(context.Co
 	r := exchange(ctx, l.core, l.cfg.budget, nil, call)
 	if r.err != nil {
 		l.trouble(ctx, r.err)
-		l.emit(ctx, EventUnknown, e.key, 0, r.err)
+		l.emit(ctx, e, EventUnknown, 0, r.err)
 		e.finishLater(ctx, kind, call)
 		if lost != nil {
 			return lost
@@ -74,6 +74,9 @@ func (e *Lease) finish(ctx context.Context, kind EventKind, call func(context.Co
 // the store ended it for us: a "no" that follows an unanswered send of the same
 // call counts as that, since the first send has done it.
 func (e *Lease) finished(ctx context.Context, kind EventKind, done bool, lost error) error {
+	if e.run != nil && kind == EventSettled && done {
+		lost = nil // it was late, and nobody had taken over
+	}
 	if lost == nil && !done {
 		lost = e.lose("another process took or removed the entry")
 	}
@@ -81,7 +84,7 @@ func (e *Lease) finished(ctx context.Context, kind EventKind, done bool, lost er
 	if lost != nil {
 		return lost
 	}
-	e.locker.emit(ctx, kind, e.key, time.Since(e.grantedAt), nil)
+	e.locker.emit(ctx, e, kind, time.Since(e.grantedAt), nil)
 	return nil
 }
 
@@ -109,7 +112,12 @@ func (e *Lease) finishLater(ctx context.Context, kind EventKind, call func(conte
 	e.mu.Lock()
 	giveUp := e.validUntil
 	e.mu.Unlock()
-	t := &task{}
+	if e.run != nil {
+		// The entry outlives its lease, and until it is settled or released it
+		// says that the outcome is unknown.
+		giveUp = giveUp.Add(l.cfg.keep)
+	}
+	t := &task{giveUp: e.close}
 	t.attempt = func(closing bool) bool {
 		r := exchange(ctx, c, l.cfg.budget, nil, call)
 		switch {
@@ -117,7 +125,7 @@ func (e *Lease) finishLater(ctx context.Context, kind EventKind, call func(conte
 			// The sends before this one were not answered, so "no" means done.
 			_ = e.finished(ctx, kind, true, nil)
 			return true
-		case kind == EventSettled && !e.isLost():
+		case kind == EventSettled && e.lostError() == nil && !closing:
 			return false // its lease is still renewed: it can be settled yet
 		case !closing && time.Now().Before(giveUp):
 			return false
@@ -132,10 +140,11 @@ func (e *Lease) finishLater(ctx context.Context, kind EventKind, call func(conte
 	c.reaper.addTask(t)
 }
 
-func (e *Lease) isLost() bool {
+// lostError is why the lease was lost, nil if it was not.
+func (e *Lease) lostError() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.lost != nil
+	return e.lost
 }
 
 // abandonClaim hands a claim with an unanswered send to the reaper.

@@ -8,6 +8,8 @@ var (
 	ErrHeld error = sentinel("lock: key is held")
 	// ErrSettled: the work was done and its receipt is kept: a cool-down.
 	ErrSettled error = sentinel("lock: key is settled")
+	// ErrMismatch: the key was used for a different request.
+	ErrMismatch error = sentinel("lock: key belongs to a different request")
 	// ErrAbandoned: a holder vanished and the outcome of its work is unknown.
 	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
 )
@@ -33,7 +35,7 @@ var (
 )
 
 // RefusedError says why a key was refused and what is under it. It matches
-// ErrHeld, ErrSettled or ErrAbandoned.
+// ErrHeld, ErrSettled, ErrMismatch or ErrAbandoned.
 type RefusedError struct {
 	Reason error
 	Entry  Entry // Left, if known, is the best Retry-After there is

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -18,7 +19,7 @@ type Event struct {
 	Name    string // the name given to Key: bounded, fit for a metric label; "" if the key was not composed
 	Key     string // the key itself: never a label
 	Attempt int
-	Took    time.Duration // claimed, recovered, refused, unknown, unavailable: of the acquire; released, settled, lost: since the grant
+	Took    time.Duration // until the grant, the refusal or the receipt: of the acquire; released, settled, lost: since the grant
 	Err     error         // why; nil where the kind says it all
 }
 
@@ -29,7 +30,9 @@ type EventKind string
 const (
 	EventClaimed     EventKind = "claimed"     // a key was granted
 	EventRecovered   EventKind = "recovered"   // granted, after a send of the same claim had got no answer
+	EventTakenOver   EventKind = "taken_over"  // granted, in place of a holder that had vanished
 	EventRefused     EventKind = "refused"     // a key was refused; Err says why
+	EventReplayed    EventKind = "replayed"    // a receipt was found
 	EventRenewed     EventKind = "renewed"     // a lease was prolonged
 	EventLost        EventKind = "lost"        // a lease ended before its work
 	EventReleased    EventKind = "released"    // a key was freed by its holder
@@ -40,13 +43,16 @@ const (
 	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen of package middleware allows
 )
 
-func (l *Locker) emit(ctx context.Context, kind EventKind, key string, took time.Duration, err error) {
+func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
 	if len(l.cfg.observers) == 0 {
 		return
 	}
-	e := Event{Kind: kind, Name: keytext.Name(key), Key: key, Attempt: 1, Took: took, Err: err}
+	if errors.Is(err, errReplay) {
+		err = nil
+	}
+	event := Event{Kind: kind, Name: keytext.Name(e.label), Key: e.label, Attempt: e.attempt, Took: took, Err: err}
 	for _, o := range l.cfg.observers {
-		l.observe(ctx, o, e)
+		l.observe(ctx, o, event)
 	}
 }
 

@@ -1,7 +1,9 @@
 package lock
 
 import (
+	"bytes"
 	"hash/maphash"
+	"slices"
 	"sync"
 )
 
@@ -15,14 +17,31 @@ type gate struct {
 }
 
 type gateShard struct {
-	mu     sync.Mutex
-	leases map[string]*Lease
+	mu    sync.Mutex
+	slots map[string]*slot
 }
+
+// slot is a key that is pending or granted in this process.
+type slot struct {
+	holder *Lease
+	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
+	queue  []*waiter // in the order of arrival
+}
+
+// waiter waits for a slot that another lease has.
+type waiter struct {
+	lease *Lease
+	ready chan struct{} // closed when the slot is the waiter's
+}
+
+// maxWaiters bounds the queue of one key. A waiter is a goroutine that anybody
+// can make.
+const maxWaiters = 64
 
 func newGate() *gate {
 	g := &gate{seed: maphash.MakeSeed()}
 	for i := range g.shards {
-		g.shards[i].leases = make(map[string]*Lease)
+		g.shards[i].slots = make(map[string]*slot)
 	}
 	return g
 }
@@ -31,45 +50,68 @@ func (g *gate) shard(key string) *gateShard {
 	return &g.shards[maphash.String(g.seed, key)%uint64(len(g.shards))]
 }
 
-// occupant is what enter found in the way.
-type occupant struct {
-	// gone is closed when the key is free again. It is nil unless the
-	// occupant's work is over and only the store's word is missing.
-	gone <-chan struct{}
-	kick func()
+// entrance is what enter found.
+type entrance struct {
+	open     bool    // the key is the lease's now
+	mismatch bool    // somebody else has it, for a different request
+	waiter   *waiter // nil if there is no waiting
+	ending   func()  // not nil if the holder is done: asks the store to confirm that now
 }
 
-// enter takes e's key for e, or returns who has it.
-func (g *gate) enter(e *Lease) *occupant {
+// enter takes e's key for e. If another lease has it, e is queued behind it, if
+// patient says so or if that lease is done: refusing it then would lock the
+// process out by its own unanswered call.
+func (g *gate) enter(e *Lease, patient bool) entrance {
 	s := g.shard(e.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	other, taken := s.leases[e.key]
+	sl, taken := s.slots[e.key]
 	if !taken {
-		s.leases[e.key] = e
-		return nil
+		s.slots[e.key] = &slot{holder: e}
+		return entrance{open: true}
 	}
-	o := &occupant{}
-	if other.ending != nil {
-		o.gone, o.kick = other.ending.gone, other.ending.kick
+	if !sameRequest(e.fingerprint, sl.holder.fingerprint) {
+		return entrance{mismatch: true}
 	}
-	return o
+	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
+		return entrance{}
+	}
+	w := &waiter{lease: e, ready: make(chan struct{})}
+	sl.queue = append(sl.queue, w)
+	return entrance{waiter: w, ending: sl.ending}
 }
 
-// ending is a lease whose work is over and whose end the store has not
-// confirmed yet.
-type ending struct {
-	gone chan struct{}
-	kick func() // asks the store again now
+// sameRequest compares fingerprints. Work that has none is not told apart.
+func sameRequest(a, b []byte) bool {
+	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
 }
 
-// end marks e as ending, unless its key is not its any more.
+// quit takes w out of the queue, and reports whether the holder is still only
+// waiting for the store's word. If w was given the key meanwhile, the key goes
+// on to the next.
+func (g *gate) quit(w *waiter) (ending bool) {
+	s := g.shard(w.lease.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl := s.slots[w.lease.key]
+	if sl == nil {
+		return false
+	}
+	if i := slices.Index(sl.queue, w); i >= 0 {
+		sl.queue = slices.Delete(sl.queue, i, i+1)
+		return sl.ending != nil
+	}
+	s.pass(sl, w.lease)
+	return false
+}
+
+// end says that e's work is over and that kick asks the store to confirm it.
 func (g *gate) end(e *Lease, kick func()) {
 	s := g.shard(e.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leases[e.key] == e {
-		e.ending = &ending{gone: make(chan struct{}), kick: kick}
+	if sl := s.slots[e.key]; sl != nil && sl.holder == e {
+		sl.ending = kick
 	}
 }
 
@@ -79,24 +121,35 @@ func (g *gate) leave(e *Lease) {
 	s := g.shard(e.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leases[e.key] != e {
-		return
-	}
-	delete(s.leases, e.key)
-	if e.ending != nil {
-		close(e.ending.gone)
-		e.ending = nil
+	if sl := s.slots[e.key]; sl != nil {
+		s.pass(sl, e)
 	}
 }
 
-// all returns the leases that are in the gate, granted or not.
+// pass gives the key of e, if e has it, to the first of its queue.
+func (s *gateShard) pass(sl *slot, e *Lease) {
+	if sl.holder != e {
+		return
+	}
+	sl.ending = nil
+	if len(sl.queue) == 0 {
+		delete(s.slots, e.key)
+		return
+	}
+	next := sl.queue[0]
+	sl.queue = slices.Delete(sl.queue, 0, 1)
+	sl.holder = next.lease
+	close(next.ready)
+}
+
+// all returns the leases that have a key, granted or not.
 func (g *gate) all() []*Lease {
 	var all []*Lease
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.mu.Lock()
-		for _, e := range s.leases {
-			all = append(all, e)
+		for _, sl := range s.slots {
+			all = append(all, sl.holder)
 		}
 		s.mu.Unlock()
 	}

@@ -5,18 +5,25 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/early"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
 type Lease struct {
-	locker *Locker
-	key    string
-	parent context.Context //nolint:containedctx // what renewals are derived from, long after Acquire returned
-	ending *ending         // guarded by the key's shard of the gate
+	locker      *Locker
+	key         string          // in the store
+	label       string          // what the caller calls it
+	parent      context.Context //nolint:containedctx // what renewals are derived from, long after Acquire returned
+	fingerprint []byte
+	run         *run // of Once; nil for mutual exclusion
 
 	// Written before the lease is granted.
 	token      string
+	replaces   string // token of the abandoned entry to take over
+	attempt    int
+	receipt    []byte // found in place of a grant
 	flight     *flight
 	unanswered bool      // a send of the claim got no answer: it may land after the release
 	lastClaim  time.Time // when the last send of the claim was given up or answered
@@ -55,8 +62,17 @@ type leaseContext struct {
 }
 
 func (c *leaseContext) Value(key any) any {
-	if key == (leaseKey{}) {
-		return c.lease
+	switch key.(type) {
+	case leaseKey:
+		// The lease of a receipt protects no resource: a fence of it, say, would
+		// always be newer than that of the lock inside or outside of it.
+		if c.lease.run == nil {
+			return c.lease
+		}
+	case runKey, early.Key:
+		if c.lease.run != nil {
+			return c.lease.run
+		}
 	}
 	return c.Context.Value(key)
 }
@@ -72,6 +88,9 @@ func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 
 // start makes a granted claim a running lease.
 func (e *Lease) start(ctx context.Context, now, sent, validUntil time.Time) {
+	if e.locker.cfg.detached {
+		ctx = context.WithoutCancel(ctx)
+	}
 	cancelable, cancel := context.WithCancelCause(ctx)
 	e.ctx = &leaseContext{cancelable, e}
 	e.grantedAt, e.maxEnd = now, sent.Add(e.locker.cfg.maxHold)
@@ -118,11 +137,14 @@ func (e *Lease) lose(reason string) error {
 	c := e.locker.core
 	e.cancel(lost)
 	c.gate.leave(e)
-	// A renewal that was applied and not answered keeps the entry for up to a
-	// lease more, and nobody may be refused by it.
-	c.reaper.add(e.sweep())
-	e.locker.emit(e.ctx, EventLost, e.key, time.Since(e.grantedAt), lost)
-	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.key, lost)
+	if e.run == nil {
+		// A renewal that was applied and not answered keeps the entry for up to a
+		// lease more, and nobody may be refused by it. (That of a run must stay:
+		// it is what remembers that the outcome is not known.)
+		c.reaper.add(e.sweep())
+	}
+	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
+	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.label, lost)
 	return lost
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -30,6 +31,9 @@ type core struct {
 	owners tally // leases and acquires whose owner has not come back yet
 	calls  tally // store calls that have not returned
 	outage outage
+
+	closeOnce sync.Once
+	closing   chan struct{} // closed by Close: nobody waits any more
 }
 
 // defaultMaxLag is how long a late command is feared from a store that says
@@ -46,6 +50,7 @@ func New(store Store, opts ...Option) *Locker {
 		lease:   30 * time.Second,
 		maxHold: 15 * time.Minute,
 		budget:  500 * time.Millisecond,
+		keep:    24 * time.Hour,
 		logger:  slog.Default(),
 	}.with(opts)
 	_, prompt := store.(interface{ prompt() })
@@ -55,13 +60,14 @@ func New(store Store, opts ...Option) *Locker {
 	}
 	return &Locker{
 		core: &core{
-			store:  store,
-			prompt: prompt,
-			maxLag: maxLag,
-			owner:  owner(),
-			tokens: newMinter(),
-			gate:   newGate(),
-			reaper: newReaper(),
+			store:   store,
+			prompt:  prompt,
+			maxLag:  maxLag,
+			owner:   owner(),
+			tokens:  newMinter(),
+			gate:    newGate(),
+			reaper:  newReaper(),
+			closing: make(chan struct{}),
 		},
 		cfg: cfg,
 	}
@@ -104,15 +110,27 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // that matches [ErrUnknown] too if the claim may have been applied; it is
 // cleaned up in the background), and one that matches [ErrClosed] after Close.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	switch {
-	case key == "":
-		return nil, errors.New("lock: empty key: compose it with lock.Key")
-	case len(key) > MaxKeyBytes:
-		return nil, fmt.Errorf("lock: key of %d bytes: at most %d are allowed; hash what is long", len(key), MaxKeyBytes)
-	case strings.HasPrefix(key, receiptPrefix):
+	if err := validKey(key); err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(key, receiptPrefix) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", receiptPrefix)
 	}
-	return l.acquire(ctx, key)
+	e := &Lease{locker: l, key: key, label: key, parent: ctx, attempt: 1}
+	if err := l.acquire(ctx, e); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func validKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("lock: empty key: compose it with lock.Key")
+	case len(key) > MaxKeyBytes:
+		return fmt.Errorf("lock: key of %d bytes: at most %d are allowed; hash what is long", len(key), MaxKeyBytes)
+	}
+	return nil
 }
 
 // receiptPrefix begins the store keys of run-once records, so that no lock key

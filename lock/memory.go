@@ -111,7 +111,7 @@ func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
 		r.fence = m.fences.Add(1)
 	}
 	s.put(r, old)
-	return *r, now, nil
+	return r, now, nil
 }
 
 // Renew is part of [Store].

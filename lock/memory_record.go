@@ -37,7 +37,7 @@ type memoryRecord struct {
 	settled  bool
 }
 
-func newMemoryRecord(key string, c *Claim, now int64) *memoryRecord {
+func newMemoryRecord(key string, c *Claim, now int64) memoryRecord {
 	var text strings.Builder
 	text.Grow(len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint))
 	text.WriteString(key)
@@ -45,7 +45,7 @@ func newMemoryRecord(key string, c *Claim, now int64) *memoryRecord {
 	text.WriteString(c.Owner)
 	text.Write(c.Fingerprint)
 	lease := later(now, c.Lease)
-	return &memoryRecord{
+	return memoryRecord{
 		text:     text.String(),
 		lease:    lease,
 		over:     later(lease, c.Linger),

@@ -10,6 +10,10 @@ import (
 // more than a record is visited in its life, so that calls keep up.
 const visitsPerCall = 32
 
+// spareRecords is how many records of a shard are kept for the next claims: the
+// less a busy store allocates, the less often a large one is marked.
+const spareRecords = 16
+
 // smallMap is how large a map may stay, whatever is left in it.
 const smallMap = 64
 
@@ -20,11 +24,13 @@ type memoryShard struct {
 	records map[string]*memoryRecord
 	peak    int // the most records that the map has held
 	wheel   memoryWheel
+	spare   []*memoryRecord
 }
 
 func (s *memoryShard) init(room *memoryRoom) {
 	s.room = room
 	s.records = make(map[string]*memoryRecord)
+	s.spare = make([]*memoryRecord, 0, spareRecords)
 	s.wheel.init()
 }
 
@@ -47,12 +53,16 @@ func (s *memoryShard) owned(key, token string, now int64) *memoryRecord {
 	return nil
 }
 
-// put adds r in place of old, if there is one. Room for it has been taken.
-func (s *memoryShard) put(r, old *memoryRecord) {
+// put adds a record, in place of old if there is one. Room for it has been
+// taken.
+func (s *memoryShard) put(fields memoryRecord, old *memoryRecord) {
 	if old != nil {
 		s.wheel.remove(old)
 		delete(s.records, old.key()) // the map must not keep the old record's text for its key
+		s.recycle(old)
 	}
+	r := s.fresh()
+	*r = fields
 	s.records[r.key()] = r
 	s.peak = max(s.peak, len(s.records))
 	s.wheel.add(r)
@@ -73,12 +83,32 @@ func (s *memoryShard) drop(r *memoryRecord) {
 	s.wheel.remove(r)
 	delete(s.records, r.key())
 	s.room.give(1, r.cost())
+	s.recycle(r)
 	// A Go map keeps the size it once had. Moving a quarter of what it held,
 	// after three quarters have gone, costs each that went a third of a move.
 	if n := len(s.records); s.peak > smallMap && n <= s.peak/4 {
 		smaller := make(map[string]*memoryRecord, n)
 		maps.Copy(smaller, s.records)
 		s.records, s.peak = smaller, n
+	}
+}
+
+func (s *memoryShard) fresh() *memoryRecord {
+	n := len(s.spare)
+	if n == 0 {
+		return new(memoryRecord)
+	}
+	r := s.spare[n-1]
+	s.spare = s.spare[:n-1]
+	return r
+}
+
+// recycle keeps r, which is in neither the map nor the wheel any more, for the
+// next claim. Nobody else has it: what leaves the lock is a copy.
+func (s *memoryShard) recycle(r *memoryRecord) {
+	if len(s.spare) < cap(s.spare) {
+		*r = memoryRecord{}
+		s.spare = append(s.spare, r)
 	}
 }
 

@@ -17,6 +17,10 @@ type config struct {
 	lease     time.Duration
 	maxHold   time.Duration
 	budget    time.Duration
+	wait      time.Duration
+	keep      time.Duration
+	rerun     bool
+	detached  bool
 	fenced    bool
 	observers []Observer
 	logger    *slog.Logger
@@ -72,6 +76,37 @@ func WithMaxHold(d time.Duration) Option {
 func WithBudget(d time.Duration) Option {
 	positive("WithBudget", d)
 	return option(func(c *config) { c.budget = d })
+}
+
+// WithWait makes a caller wait up to d for a key that is held, instead of
+// being refused at once, or in Once for the receipt of who holds it. It does
+// not wait unless set. Callers in one process queue in the order of their
+// arrival, at most 64 per key; of several processes, each asks for itself, at
+// random intervals below half a second, so there is no order among them.
+func WithWait(d time.Duration) Option {
+	positive("WithWait", d)
+	return option(func(c *config) { c.wait = d })
+}
+
+// WithKeep sets how long [Locker.Once] remembers a receipt, or that an outcome
+// is unknown: 24 h unless set.
+func WithKeep(d time.Duration) Option {
+	positive("WithKeep", d)
+	return option(func(c *config) { c.keep = d })
+}
+
+// WithRerunAbandoned lets [Locker.Once] run the work again when the process
+// that ran it has vanished, after its lease. Nobody knows how far it had come,
+// so the work may happen twice; [Attempt] tells it that it is not the first.
+// Unless set, such a key is refused with [ErrAbandoned] until WithKeep is over.
+func WithRerunAbandoned() Option {
+	return option(func(c *config) { c.rerun = true })
+}
+
+// WithDetached lets the context of the work go on when the caller's ends. It
+// still ends with the lease.
+func WithDetached() Option {
+	return option(func(c *config) { c.detached = true })
 }
 
 // WithFencing asks the store for a fencing token with each grant

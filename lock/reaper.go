@@ -24,6 +24,7 @@ type reaper struct {
 	orphans map[string]*task // sweeps by token
 	running int
 	closing bool
+	stopped bool
 	empty   chan struct{} // not nil while Close waits
 	timer   *time.Timer
 }
@@ -31,6 +32,7 @@ type reaper struct {
 // task is one thing that is repeated until it is done.
 type task struct {
 	attempt func(closing bool) (done bool)
+	giveUp  func() // called if the task is forgotten before it is done; may be nil
 	token   string // of a sweep
 	born    time.Time
 	next    time.Time
@@ -63,7 +65,7 @@ func (r *reaper) orphan(token string) bool {
 func (r *reaper) add(s *sweep) {
 	t := &task{attempt: s.attempt, token: s.token}
 	r.mu.Lock()
-	if _, known := r.orphans[s.token]; known {
+	if _, known := r.orphans[s.token]; known || r.stopped {
 		r.mu.Unlock()
 		return
 	}
@@ -72,9 +74,15 @@ func (r *reaper) add(s *sweep) {
 	r.addTask(t)
 }
 
-// addTask runs t as soon as there is room for it.
+// addTask runs t as soon as there is room for it. After Close there is nobody
+// to run it.
 func (r *reaper) addTask(t *task) {
 	r.mu.Lock()
+	if r.stopped {
+		r.mu.Unlock()
+		t.forgotten()
+		return
+	}
 	t.born = time.Now()
 	t.next = t.born
 	r.all[t] = struct{}{}
@@ -118,7 +126,8 @@ func (r *reaper) run(t *task, closing bool) {
 	done := t.attempt(closing)
 	r.mu.Lock()
 	r.running--
-	if done {
+	stopped := r.stopped
+	if done || stopped {
 		r.forget(t)
 		if len(r.all) == 0 && r.empty != nil {
 			close(r.empty)
@@ -129,6 +138,9 @@ func (r *reaper) run(t *task, closing bool) {
 		heap.Push(&r.due, t)
 	}
 	r.mu.Unlock()
+	if stopped && !done {
+		t.forgotten()
+	}
 	r.wake()
 }
 
@@ -177,15 +189,26 @@ func (r *reaper) drain(ctx context.Context) int {
 	}
 }
 
-// stop forgets all tasks that are not running.
+// stop forgets all tasks, those that run as soon as their attempt is over.
 func (r *reaper) stop() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.stopped = true
 	r.timer.Stop()
+	due := r.due
 	for _, t := range r.due {
 		r.forget(t)
 	}
 	r.due = nil
+	r.mu.Unlock()
+	for _, t := range due {
+		t.forgotten()
+	}
+}
+
+func (t *task) forgotten() {
+	if t.giveUp != nil {
+		t.giveUp()
+	}
 }
 
 // forget removes t, which is not in the heap. r.mu is held.

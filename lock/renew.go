@@ -60,7 +60,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	if lease < time.Millisecond {
 		return sent, nil
 	}
-	claim := l.claimOf(e.token, lease)
+	claim := e.claim(lease)
 	r := exchange(ctx, l.core, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
 		return l.core.store.Renew(ctx, e.key, claim)
 	})
@@ -84,7 +84,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	if lost != nil {
 		return sent, lost
 	}
-	l.emit(ctx, EventRenewed, e.key, 0, nil)
+	l.emit(ctx, e, EventRenewed, 0, nil)
 	return sent, nil
 }
 

@@ -16,9 +16,8 @@ import (
 // the server had answered an earlier command of this sweep, and the time in
 // which a closed socket's bytes can still arrive had passed.
 type sweep struct {
-	locker    *Locker
+	lease     *Lease
 	ctx       context.Context //nolint:containedctx // values for observers and loggers; never canceled
-	key       string
 	token     string
 	flight    *flight
 	lastClaim time.Time
@@ -27,9 +26,8 @@ type sweep struct {
 
 func (e *Lease) sweep() *sweep {
 	return &sweep{
-		locker:    e.locker,
+		lease:     e,
 		ctx:       context.WithoutCancel(e.parent),
-		key:       e.key,
 		token:     e.token,
 		flight:    e.flight,
 		lastClaim: e.lastClaim,
@@ -40,20 +38,21 @@ func (e *Lease) sweep() *sweep {
 // that is needed. Close cannot wait for the network's longest delay, and what
 // lands after the process has ended is gone after a lease at the latest.
 func (s *sweep) attempt(closing bool) (done bool) {
-	c := s.locker.core
+	l := s.lease.locker
+	c := l.core
 	last := s.answered &&
 		(s.flight == nil || s.flight.n.Load() == 0) &&
 		(closing || time.Since(s.lastClaim) >= c.maxLag)
-	r := exchange(s.ctx, c, s.locker.cfg.budget, nil, func(ctx context.Context) (bool, error) {
-		return c.store.Release(ctx, s.key, s.token)
+	r := exchange(s.ctx, c, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
+		return c.store.Release(ctx, s.lease.key, s.token)
 	})
 	if r.err != nil {
-		s.locker.trouble(s.ctx, r.err)
+		l.trouble(s.ctx, r.err)
 		return false
 	}
 	s.answered = true
 	if r.value {
-		s.locker.emit(s.ctx, EventReaped, s.key, 0, nil)
+		l.emit(s.ctx, s.lease, EventReaped, 0, nil)
 	}
 	return last && !r.unanswered
 }

@@ -13,8 +13,8 @@ const Marker = '\x1f'
 
 const hex = "0123456789ABCDEF"
 
-// Join composes parts into one marked text. It is injective, whatever the
-// bytes and the number of the parts.
+// Join composes parts, at least one, into one marked text. It is injective,
+// whatever the bytes and the number of the parts.
 func Join(parts ...string) string {
 	var b strings.Builder
 	b.Grow(total(parts) + len(parts) + 1)
@@ -23,15 +23,18 @@ func Join(parts ...string) string {
 	return b.String()
 }
 
-// Compose is the key of parts under name: "user=42", "order=7&eu". It is
-// injective over name and parts. A single part that is marked counts as the
+// Compose is the key of parts under name: "user=42", "order=7&eu", and "cron"
+// if there are none. It is injective over name and parts. A single part that is marked counts as the
 // parts it was joined from, so Compose(n, Join(p...)) == Compose(n, p...).
 func Compose(name string, parts ...string) string {
 	var b strings.Builder
 	b.Grow(len(name) + total(parts) + len(parts) + 1)
 	writeEscaped(&b, name)
+	if len(parts) == 0 {
+		return b.String()
+	}
 	b.WriteByte('=')
-	if len(parts) == 1 && len(parts[0]) > 1 && parts[0][0] == Marker {
+	if len(parts) == 1 && parts[0] != "" && parts[0][0] == Marker {
 		b.WriteString(parts[0][1:])
 		return b.String()
 	}
@@ -39,8 +42,8 @@ func Compose(name string, parts ...string) string {
 	return b.String()
 }
 
-// Name is the text before the first "=": the name that a composed key was
-// given, "" for a key that was not composed.
+// Name is the text before the first "=": the name that a key was given if it
+// was composed with parts, "" if there is no "=".
 func Name(key string) string {
 	name, _, found := strings.Cut(key, "=")
 	if !found {

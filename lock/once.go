@@ -1,0 +1,201 @@
+package lock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/httplatch/httplatch/internal/early"
+)
+
+// Once runs fn unless somebody has done so within [WithKeep], and returns the
+// receipt of who did. replayed says that fn was not run by this call. Receipts
+// are kept as they are, so everybody gets equal bytes.
+//
+// fingerprint says what the work is: a call with the same key and another
+// fingerprint is refused with [ErrMismatch], while the first runs and after it.
+// An empty one equals all.
+//
+// If fn returns an error, panics or exits its goroutine, the key is free for
+// the next call, unless fn has called [Commit]: then an empty receipt is left.
+// If the process dies, the outcome is unknown: later calls are refused with
+// [ErrAbandoned] until WithKeep is over, or run again if [WithRerunAbandoned]
+// says so.
+//
+// The other errors are those of [Locker.Acquire]. One that matches [ErrLost]
+// says that fn was run, but lost its lease to somebody who has left no receipt
+// yet. A receipt that the store does not take is returned all the same, and
+// settled in the background.
+func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
+	fn func(ctx context.Context) (receipt []byte, err error),
+) (receipt []byte, replayed bool, err error) {
+	if err := validKey(key); err != nil {
+		return nil, false, err
+	}
+	// The key is hashed because it is the client's: it may be long, hostile, or
+	// nothing that should stand in a key listing.
+	sum := sha256.Sum256([]byte(key))
+	e := &Lease{
+		locker:      l,
+		key:         receiptPrefix + hex.EncodeToString(sum[:]),
+		label:       key,
+		parent:      ctx,
+		fingerprint: fingerprint,
+		attempt:     1,
+	}
+	e.run = &run{lease: e}
+	switch err := l.acquire(ctx, e); {
+	case errors.Is(err, errReplay):
+		return e.receipt, true, nil
+	case err != nil:
+		return nil, false, err
+	}
+
+	returned := false
+	defer func() {
+		if !returned { // it panicked, or ended its goroutine; which goes on
+			_ = e.run.fail(ctx)
+		}
+	}()
+	receipt, err = fn(e.ctx)
+	returned = true
+	if err != nil {
+		if end := e.run.fail(ctx); errors.Is(end, ErrLost) {
+			err = errors.Join(err, end)
+		}
+		return nil, false, err
+	}
+	return e.run.succeed(ctx, receipt)
+}
+
+// run is one execution of a function under Once.
+type run struct {
+	lease *Lease
+
+	mu        sync.Mutex
+	committed bool
+	settled   bool // before the function returned
+}
+
+type runKey struct{}
+
+func runOf(ctx context.Context) *run {
+	r, _ := ctx.Value(runKey{}).(*run)
+	return r
+}
+
+// Attempt returns 1 in the first execution of a function under [Locker.Once],
+// more in one that took over from a holder that had vanished, and 0 outside.
+func Attempt(ctx context.Context) int {
+	r := runOf(ctx)
+	if r == nil {
+		return 0
+	}
+	return r.lease.attempt
+}
+
+// Commit says that the effect has happened: from here on, an error, a panic or
+// a crash of the function that [Locker.Once] runs does not free the key any
+// more. Callers that wait for the answer go on waiting.
+//
+// An error that matches [ErrLost] says that the lease was over already. One
+// that matches [ErrUnavailable] is possible with [WithRerunAbandoned] only: the
+// store has not taken note, so a crash would still let the work run again.
+// Outside of Once it returns an error and does nothing.
+func Commit(ctx context.Context) error {
+	r := runOf(ctx)
+	if r == nil {
+		return errors.New("lock: Commit outside of Locker.Once")
+	}
+	r.mu.Lock()
+	r.committed = true
+	r.mu.Unlock()
+	e := r.lease
+	l := e.locker
+	if err := e.lostError(); err != nil {
+		return err
+	}
+	if !l.cfg.rerun {
+		return nil // a record whose holder has vanished is never run again
+	}
+	claim := e.claim(l.cfg.keep)
+	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
+		return l.core.store.Renew(ctx, e.key, claim)
+	})
+	switch {
+	case answer.err != nil:
+		l.trouble(ctx, answer.err)
+		return answer.err
+	case !answer.value:
+		return e.lose("another process took or removed the entry")
+	}
+	return nil
+}
+
+// fail ends a run that has no receipt.
+func (r *run) fail(ctx context.Context) error {
+	r.mu.Lock()
+	committed, settled := r.committed, r.settled
+	r.mu.Unlock()
+	switch {
+	case settled:
+		return nil
+	case committed:
+		return r.lease.Settle(ctx, nil, r.lease.locker.cfg.keep)
+	default:
+		return r.lease.Release(ctx)
+	}
+}
+
+// succeed leaves the receipt.
+func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
+	r.mu.Lock()
+	settled := r.settled
+	r.mu.Unlock()
+	if settled {
+		return receipt, false, nil
+	}
+	end := r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
+	if !errors.Is(end, ErrLost) {
+		// It is settled, or will be as soon as the store answers.
+		return receipt, false, nil
+	}
+	return r.winner(ctx, end)
+}
+
+// winner returns the receipt of who has taken over from a run that lost its
+// lease: there can be one answer only.
+func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
+	e := r.lease
+	l := e.locker
+	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
+		return l.core.store.Get(ctx, e.key)
+	})
+	if answer.err == nil && answer.value.State == Settled && sameRequest(e.fingerprint, answer.value.Fingerprint) {
+		return answer.value.Receipt, true, nil
+	}
+	return nil, false, lost
+}
+
+// SettleEarly implements early.Settler.
+func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
+	if err := r.lease.lostError(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	again := r.settled
+	r.settled = true
+	r.mu.Unlock()
+	if again {
+		return nil
+	}
+	if err := r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep); err != nil {
+		return fmt.Errorf("lock: not settled: %w", err)
+	}
+	return nil
+}
+
+var _ early.Settler = (*run)(nil)

@@ -1,0 +1,226 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func TestWaitersAreServedInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(time.Minute))
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				err := l.Do(context.Background(), key, func(context.Context) error {
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					time.Sleep(100 * time.Millisecond)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		began := time.Now()
+		wg.Wait()
+		require.True(t, slices.IsSorted(order), "%v", order)
+		require.Len(t, order, 20)
+		require.Equal(t, 2*time.Second, time.Since(began), "no time between two holders")
+	})
+}
+
+func TestWaitersAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(10 * time.Second))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				_, err := l.Acquire(ctx, key)
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Zero(t, time.Since(began), "the 65th is refused at once")
+		require.Equal(t, 1, s.count(claim), "nobody in the queue asks the store")
+		cancel()
+		wg.Wait()
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// A waiter that leaves in the moment in which it is served passes the key on.
+func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(time.Minute))
+		for range 100 {
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if e, err := l.Acquire(ctx, key); err == nil {
+					_ = e.Release(context.Background())
+				}
+			})
+			synctest.Wait()
+			wg.Go(cancel)
+			wg.Go(func() { _ = e.Release(context.Background()) })
+			wg.Wait()
+			e, err = l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			require.NoError(t, e.Release(t.Context()))
+		}
+	})
+}
+
+func TestWaitForAnotherProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		here, there := open(), open(lock.WithWait(time.Minute))
+		e, err := here.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		time.AfterFunc(4*lease, func() { _ = e.Release(context.Background()) })
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if err := there.Do(context.Background(), key, func(ctx context.Context) error { return ctx.Err() }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Less(t, time.Since(began), 4*lease+time.Second)
+		require.Less(t, s.count(claim), 120, "one contender per process and key")
+	})
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		here, there := open(), open(lock.WithWait(time.Second))
+		e, err := here.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = there.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, time.Second, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = there.Acquire(ctx, key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+func TestCloseEndsWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		l, other := open(lock.WithWait(time.Minute)), open()
+		mine, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		theirs, err := other.Acquire(t.Context(), lock.Key("user", "43"))
+		require.NoError(t, err)
+		results := make(chan error, 2)
+		go func() { _, err := l.Acquire(context.Background(), key); results <- err }()
+		go func() { _, err := l.Acquire(context.Background(), lock.Key("user", "43")); results <- err }()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- l.Close(context.Background()) }()
+		require.ErrorIs(t, <-results, lock.ErrClosed)
+		require.ErrorIs(t, <-results, lock.ErrClosed)
+		require.NoError(t, mine.Release(t.Context()))
+		require.NoError(t, theirs.Release(t.Context()))
+		require.NoError(t, <-closed)
+	})
+}
+
+// Waiters of Once get the receipt, and take over if the first one failed.
+func TestOnceWaiters(t *testing.T) {
+	for name, fails := range map[string]bool{"settled": false, "released": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+				var f effect
+				lockers := []*lock.Locker{open(lock.WithWait(time.Minute)), open(lock.WithWait(time.Minute))}
+				work := func(context.Context) ([]byte, error) {
+					n := f.runs.Add(1)
+					time.Sleep(time.Second)
+					if fails && n == 1 {
+						return nil, errors.New("the first one fails")
+					}
+					return []byte("answer"), nil
+				}
+				var wg sync.WaitGroup
+				var mu sync.Mutex
+				failed, answers := 0, 0
+				for i := range 40 {
+					wg.Go(func() {
+						receipt, _, err := lockers[i%2].Once(context.Background(), key, print1, work)
+						mu.Lock()
+						defer mu.Unlock()
+						switch {
+						case err != nil:
+							failed++
+						case string(receipt) == "answer":
+							answers++
+						}
+					})
+				}
+				wg.Wait()
+				if fails {
+					require.EqualValues(t, 2, f.runs.Load())
+					require.Equal(t, 1, failed)
+					require.Equal(t, 39, answers)
+					return
+				}
+				require.EqualValues(t, 1, f.runs.Load())
+				require.Equal(t, 40, answers)
+			})
+		})
+	}
+}
+
+// Waiting after Commit goes on: an early answer without the receipt would be
+// given to everybody who double-clicked.
+func TestCommitKeepsWaitersWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		here, there := open(lock.WithRerunAbandoned()), open(lock.WithRerunAbandoned(), lock.WithWait(time.Minute))
+		go func() {
+			_, _, _ = here.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
+				if err := lock.Commit(ctx); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(2 * lease)
+				return []byte("answer"), nil
+			})
+		}()
+		synctest.Wait()
+		receipt, replayed, err := there.Once(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		require.True(t, replayed)
+		require.Equal(t, "answer", string(receipt))
+	})
+}
