@@ -1,0 +1,130 @@
+// Package bodybuf reads request bodies ahead of the handler. However many
+// readers of one request ask for its body, it is read from the network once and
+// kept once, and the handler still gets every byte of it.
+package bodybuf
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"sync/atomic"
+)
+
+// ErrTooLarge is matched by the error of [Bytes] for a body over the limit,
+// ours or that of an [http.MaxBytesReader] around it.
+var ErrTooLarge = errors.New("the request body is too large")
+
+const (
+	minRead  = 512
+	maxFirst = 64 << 10 // a Content-Length is only a claim, so it does not reserve more than this
+)
+
+// Bytes returns the body of r, which has to fit in limit bytes, and leaves
+// r.Body so that the next reader gets it from its first byte. The caller must
+// not change the bytes.
+//
+// The first call replaces r.Body in place; later calls, on r or on a copy of it
+// made since, return the same bytes. r's other fields stay as they are; its
+// trailers are those of the client, complete once Bytes has returned. A nil
+// body and [http.NoBody] are empty.
+//
+// An error matches [ErrTooLarge], or is what reading the body failed with. In
+// both cases what was read is put back, so that who goes on reading r.Body sees
+// the client's own bytes and error, and a call with a higher limit goes on
+// where this one ended. Bytes must not run at the same time as another reader
+// of the same body.
+func Bytes(r *http.Request, limit int64) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	b, ok := r.Body.(*body)
+	if !ok {
+		// Nothing is read of a body that announces itself as too large: a client
+		// that sent "Expect: 100-continue" then never sends it.
+		if r.ContentLength > limit {
+			return nil, tooLarge(limit)
+		}
+		b = &body{src: r.Body}
+		r.Body = b
+	}
+	if !b.passed {
+		b.pos = 0
+		b.fill(limit, r.ContentLength)
+	}
+	var outer *http.MaxBytesError
+	switch {
+	case b.passed || int64(len(b.data)) > limit:
+		return nil, tooLarge(limit)
+	case b.whole:
+		return b.data, nil
+	case errors.As(b.err, &outer):
+		return nil, fmt.Errorf("%w: %w", ErrTooLarge, b.err)
+	}
+	return nil, fmt.Errorf("reading the request body: %w", b.err)
+}
+
+func tooLarge(limit int64) error {
+	return fmt.Errorf("%w: it may have %d bytes", ErrTooLarge, limit)
+}
+
+// body replays data and then reads on in src. Read is for one goroutine at a
+// time; Close may be called beside it, as an HTTP transport does.
+type body struct {
+	src    io.ReadCloser
+	data   []byte // what was read ahead
+	err    error  // how src ended; nil if it did not yet
+	whole  bool   // it ended with io.EOF itself; an error that wraps it is a failure
+	pos    int    // how much of data was replayed
+	passed bool   // bytes behind data went to a reader and were not kept
+	closed atomic.Bool
+}
+
+// fill reads until src ends or data has one byte more than limit.
+func (b *body) fill(limit, announced int64) {
+	most := int(min(limit, math.MaxInt-1)) + 1
+	if b.data == nil && announced > 0 {
+		// One byte of room beyond the end lets the end be seen without growing.
+		b.data = make([]byte, 0, min(int(min(announced, maxFirst))+1, most))
+	}
+	for b.err == nil && len(b.data) < most {
+		if len(b.data) == cap(b.data) {
+			b.data = slices.Grow(b.data, min(max(len(b.data), minRead), most-len(b.data)))
+		}
+		n, _ := b.next(b.data[len(b.data):min(cap(b.data), most)])
+		b.data = b.data[:len(b.data)+n]
+	}
+}
+
+// next reads on in src and remembers how that ended.
+func (b *body) next(p []byte) (int, error) {
+	n, err := b.src.Read(p)
+	b.err, b.whole = err, err == io.EOF
+	return n, err
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case b.pos < len(b.data):
+		n := copy(p, b.data[b.pos:])
+		b.pos += n
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	n, err := b.next(p)
+	b.passed = b.passed || n > 0
+	return n, err
+}
+
+// Close closes the client's body, once.
+func (b *body) Close() error {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	return b.src.Close()
+}

@@ -1,0 +1,254 @@
+package bodybuf_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/internal/bodybuf"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	errClose = errors.New("from Close")
+	errGone  = errors.New("client gone")
+)
+
+// source is a client's body that counts how it is used.
+type source struct {
+	io.Reader
+	read   int
+	closed int
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.read += n
+	return n, err
+}
+
+func (s *source) Close() error {
+	s.closed++
+	return errClose
+}
+
+func request(body io.Reader, length int64) (*http.Request, *source) {
+	src := &source{Reader: body}
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Body, r.ContentLength = src, length
+	return r, src
+}
+
+func TestBytes(t *testing.T) {
+	t.Parallel()
+	readers := map[string]func(string) io.Reader{
+		"whole":         func(s string) io.Reader { return strings.NewReader(s) },
+		"end with data": func(s string) io.Reader { return iotest.DataErrReader(strings.NewReader(s)) },
+		"halves":        func(s string) io.Reader { return iotest.HalfReader(strings.NewReader(s)) },
+	}
+	for _, size := range []int{0, 1, 511, 512, 513, 64 << 10, 64<<10 + 1, 300_000} {
+		for name, reader := range readers {
+			for _, length := range []int64{int64(size), -1} {
+				t.Run(fmt.Sprint(name, " ", size, " ", length), func(t *testing.T) {
+					t.Parallel()
+					body := strings.Repeat("x", size)
+					r, src := request(reader(body), length)
+					data, err := bodybuf.Bytes(r, int64(size))
+					require.NoError(t, err)
+					require.Equal(t, body, string(data))
+					require.Equal(t, length, r.ContentLength)
+					require.NoError(t, iotest.TestReader(r.Body, []byte(body)))
+
+					// Once more: on a copy, with another limit, after it was read.
+					r = r.WithContext(context.Background())
+					again, err := bodybuf.Bytes(r, math.MaxInt64)
+					require.NoError(t, err)
+					require.Equal(t, body, string(again))
+					require.Equal(t, size, src.read)
+					if size > 0 {
+						require.Same(t, &data[0], &again[0])
+					}
+					require.NoError(t, iotest.TestReader(r.Body, []byte(body)))
+				})
+			}
+		}
+	}
+}
+
+func TestNoBody(t *testing.T) {
+	t.Parallel()
+	for _, none := range []io.ReadCloser{nil, http.NoBody} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Body = none
+		data, err := bodybuf.Bytes(r, 0)
+		require.NoError(t, err)
+		require.Empty(t, data)
+		require.Equal(t, none, r.Body)
+	}
+}
+
+func TestAnnouncedTooLargeIsNotRead(t *testing.T) {
+	t.Parallel()
+	r, src := request(strings.NewReader("12345678"), 8)
+	_, err := bodybuf.Bytes(r, 7)
+	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	require.Zero(t, src.read)
+	require.Same(t, src, r.Body)
+}
+
+// A lying Content-Length must neither be believed nor paid for in advance.
+func TestAnnouncedIsOnlyAClaim(t *testing.T) {
+	t.Parallel()
+	r, _ := request(strings.NewReader("12345678"), 3)
+	data, err := bodybuf.Bytes(r, 8)
+	require.NoError(t, err)
+	require.Equal(t, "12345678", string(data))
+
+	r, _ = request(strings.NewReader("12345678"), 1<<40)
+	data, err = bodybuf.Bytes(r, math.MaxInt64)
+	require.NoError(t, err)
+	require.Equal(t, "12345678", string(data))
+	require.LessOrEqual(t, cap(data), 128<<10)
+}
+
+func TestTooLargeIsPutBack(t *testing.T) {
+	t.Parallel()
+	r, src := request(strings.NewReader("12345678"), -1)
+	for _, limit := range []int64{0, 3, 3, 7, 1} {
+		_, err := bodybuf.Bytes(r, limit)
+		require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+		require.ErrorContains(t, err, fmt.Sprintf("it may have %d bytes", limit))
+		require.LessOrEqual(t, src.read, 8)
+	}
+	data, err := bodybuf.Bytes(r, 8)
+	require.NoError(t, err)
+	require.Equal(t, "12345678", string(data))
+	require.NoError(t, iotest.TestReader(r.Body, []byte("12345678")))
+
+	// Read to its end in spite of the refusal, the body is complete for its
+	// reader, and gone for the next one: half of it would be worse than none.
+	r, src = request(iotest.OneByteReader(strings.NewReader("12345678")), -1)
+	_, err = bodybuf.Bytes(r, 3)
+	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	require.Equal(t, 4, src.read)
+	require.NoError(t, iotest.TestReader(r.Body, []byte("12345678")))
+	_, err = bodybuf.Bytes(r, 100)
+	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+}
+
+// Who is in the middle of a body that was not kept goes on where it was.
+func TestTooLargeIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("1234567890", 100)
+	r, src := request(strings.NewReader(body), -1)
+	_, err := bodybuf.Bytes(r, 3)
+	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	require.Equal(t, 4, src.read)
+	begun := make([]byte, 500)
+	_, err = io.ReadFull(r.Body, begun)
+	require.NoError(t, err)
+	_, err = bodybuf.Bytes(r, 10_000)
+	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	rest, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.Equal(t, body, string(begun)+string(rest))
+}
+
+func TestReadErrorIsPutBack(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []error{errGone, io.ErrUnexpectedEOF, fmt.Errorf("wrapped: %w", io.EOF)} {
+		r, _ := request(io.MultiReader(strings.NewReader("1234"), iotest.ErrReader(failure)), 8)
+		for range 2 {
+			data, err := bodybuf.Bytes(r, 100)
+			require.ErrorIs(t, err, failure)
+			require.NotErrorIs(t, err, bodybuf.ErrTooLarge)
+			require.Nil(t, data)
+		}
+		data, err := io.ReadAll(r.Body)
+		require.Equal(t, failure, err)
+		require.Equal(t, "1234", string(data))
+	}
+}
+
+func TestOuterMaxBytesReader(t *testing.T) {
+	t.Parallel()
+	r, _ := request(strings.NewReader("12345678"), -1)
+	r.Body = http.MaxBytesReader(httptest.NewRecorder(), r.Body, 5)
+	_, err := bodybuf.Bytes(r, 100)
+	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+	var outer *http.MaxBytesError
+	require.ErrorAs(t, err, &outer)
+
+	// The handler meets the same limit.
+	data, err := io.ReadAll(r.Body)
+	require.ErrorAs(t, err, &outer)
+	require.Equal(t, "12345", string(data))
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	r, src := request(strings.NewReader("12345678"), 8)
+	_, err := bodybuf.Bytes(r, 8)
+	require.NoError(t, err)
+	require.Zero(t, src.closed)
+	require.Equal(t, errClose, r.Body.Close())
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, 1, src.closed)
+	_, err = r.Body.Read(make([]byte, 1))
+	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+
+	// What was kept can still be had; the body stays closed.
+	data, err := bodybuf.Bytes(r, 8)
+	require.NoError(t, err)
+	require.Equal(t, "12345678", string(data))
+	_, err = r.Body.Read(make([]byte, 1))
+	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+}
+
+// An http.Transport that forwards the request closes the body while it may
+// still be read.
+func TestCloseBesideRead(t *testing.T) {
+	t.Parallel()
+	r, src := request(strings.NewReader(strings.Repeat("x", 100_000)), -1)
+	_, err := bodybuf.Bytes(r, 100_000)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { _ = r.Body.Close() })
+	}
+	wg.Go(func() {
+		_, err := io.Copy(io.Discard, r.Body)
+		if err != nil && !errors.Is(err, http.ErrBodyReadAfterClose) {
+			t.Error(err)
+		}
+	})
+	wg.Wait()
+	require.Equal(t, 1, src.closed)
+}
+
+func BenchmarkBytes(b *testing.B) {
+	body := strings.Repeat("x", 200)
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.ContentLength = int64(len(body))
+	src := strings.NewReader(body)
+	b.ReportAllocs()
+	for b.Loop() {
+		src.Reset(body)
+		r.Body = io.NopCloser(src)
+		if _, err := bodybuf.Bytes(r, 1<<20); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package faults_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// The test binary starts itself again as another process.
+const (
+	childRole = "LATCH_TEST_CHILD"
+	childURL  = "LATCH_TEST_URL"
+	killLease = 2 * time.Second
+	fences    = 2500 // per process, of four
+)
+
+func child(role string) int {
+	ctx := context.Background()
+	store, err := redisstore.Open(ctx, os.Getenv(childURL))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	switch role {
+	case "hold":
+		err = childHolds(ctx, store)
+	case "fence":
+		err = childFences(ctx, store)
+	default:
+		err = errors.New("unknown role " + role)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, role, err)
+		return 1
+	}
+	return 0
+}
+
+func childHolds(ctx context.Context, store lock.Store) error {
+	l := lock.New(store, lock.WithLease(killLease))
+	return l.Do(ctx, "user=42", func(context.Context) error {
+		fmt.Fprintln(os.Stdout, "held")
+		select {} // until it is killed
+	})
+}
+
+// childFences writes its fences, while it holds the lock, to a list that thus
+// has them in the order of the grants.
+func childFences(ctx context.Context, store lock.Store) error {
+	opt, err := redis.ParseURL(os.Getenv(childURL))
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(opt)
+	l := lock.New(store, lock.WithFencing())
+	for n := 0; n < fences; {
+		err := l.Do(ctx, "user=42", func(ctx context.Context) error {
+			lease, _ := lock.FromContext(ctx)
+			fence, ok := lease.Fence()
+			if !ok {
+				return errors.New("no fence")
+			}
+			return client.RPush(ctx, "fences", fence).Err()
+		})
+		switch {
+		case err == nil:
+			n++
+		case errors.Is(err, lock.ErrHeld):
+		default:
+			return err
+		}
+	}
+	return l.Close(ctx)
+}
+
+func startChild(t *testing.T, role, url string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childRole+"="+role, childURL+"="+url)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, bufio.NewScanner(out)
+}
+
+func TestKilledProcessBlocksForOneLease(t *testing.T) {
+	server := redistest.Start(t)
+	l := locker(t, open(t, server.URL()))
+	cmd, out := startChild(t, "hold", server.URL())
+	require.True(t, out.Scan())
+	_, err := l.Acquire(t.Context(), "user=42")
+	require.ErrorIs(t, err, lock.ErrHeld)
+	time.Sleep(killLease) // so that it has renewed
+	require.NoError(t, cmd.Process.Kill())
+	died := time.Now()
+	for {
+		e, err := l.Acquire(t.Context(), "user=42")
+		if err == nil {
+			t.Logf("free %v after the kill", time.Since(died))
+			require.LessOrEqual(t, time.Since(died), killLease+slack)
+			require.NoError(t, e.Release(t.Context()))
+			break
+		}
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Less(t, time.Since(died), 2*killLease)
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Empty(t, server.Keys(t))
+}
+
+func TestFencesGrowAcrossProcesses(t *testing.T) {
+	server := redistest.Start(t)
+	var children []*exec.Cmd
+	for range 4 {
+		cmd, _ := startChild(t, "fence", server.URL())
+		children = append(children, cmd)
+	}
+	client := server.Client(t)
+	done := make(chan error, len(children))
+	for _, cmd := range children {
+		go func() { done <- cmd.Wait() }()
+	}
+	flushed, forgotten := 0, 0
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for running := len(children); running > 0; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			running--
+		case <-tick.C:
+			require.NoError(t, client.ScriptFlush(t.Context()).Err())
+			flushed++
+			// The fence key, between two grants: what is held is left alone.
+			n, err := client.Eval(t.Context(), `
+				local v = redis.call('GET', KEYS[1])
+				if v and string.sub(v, 1, 1) == 'F' then return redis.call('DEL', KEYS[1]) end
+				return 0`, []string{"latch:lock:user=42"}).Int()
+			require.NoError(t, err)
+			forgotten += n
+		}
+	}
+	texts, err := client.LRange(t.Context(), "fences", 0, -1).Result()
+	require.NoError(t, err)
+	require.Len(t, texts, 4*fences)
+	last := int64(0)
+	for i, text := range texts {
+		fence, err := strconv.ParseInt(text, 10, 64)
+		require.NoError(t, err)
+		require.Greater(t, fence, last, "grant %d", i)
+		last = fence
+	}
+	t.Logf("%d fences, %d script flushes, %d lost fence keys", len(texts), flushed, forgotten)
+	require.Positive(t, flushed)
+	require.Positive(t, forgotten)
+}

@@ -1,0 +1,208 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+var (
+	fencing    = lock.WithFencing()
+	errUnknown = lock.ErrUnknown
+	orphan     = lock.Claim{Token: "nobody", Lease: time.Minute}
+)
+
+// Two clicks within one round trip, and a third process that competes, 10,000
+// times: never two holders, and never is a living token deleted as an orphan.
+func TestDoubleClick(t *testing.T) {
+	server := redistest.Start(t)
+	here := locker(t, open(t, server.URL()))
+	there := locker(t, open(t, server.URL()))
+	var holders, granted, refused, lost atomic.Int64
+	click := func(l *lock.Locker) {
+		e, err := l.Acquire(t.Context(), "user=42")
+		if err != nil {
+			if !errors.Is(err, lock.ErrHeld) {
+				t.Errorf("acquire: %v", err)
+			}
+			refused.Add(1)
+			return
+		}
+		if holders.Add(1) != 1 {
+			t.Error("two holders")
+		}
+		granted.Add(1)
+		holders.Add(-1)
+		if err := e.Release(t.Context()); err != nil {
+			lost.Add(1)
+			t.Errorf("a living lease was taken away: %v", err)
+		}
+	}
+	for range 10_000 {
+		var wg sync.WaitGroup
+		wg.Go(func() { click(here) })
+		wg.Go(func() { click(here) })
+		wg.Go(func() { click(there) })
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d granted, %d refused", granted.Load(), refused.Load())
+	require.Zero(t, lost.Load())
+	require.Positive(t, refused.Load(), "the clicks never met")
+	require.NoError(t, left(t, server, time.Second))
+}
+
+// The twin: an acquire that deletes, on sight, every refusing token of its own
+// process that it does not know to be alive yet. The same double click must
+// show that this takes a living lease away.
+func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	ctx := t.Context()
+	// R1's claim is applied, and its answer not read yet.
+	e, err := store.Claim(ctx, "user=42", lock.Claim{Token: "here.1", Lease: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, lock.Held, e.State)
+	// R2 is refused by it, reads its answer first, and deletes.
+	e, err = store.Claim(ctx, "user=42", lock.Claim{Token: "here.2", Lease: time.Minute})
+	require.NoError(t, err)
+	ok, err := store.Release(ctx, "user=42", e.Token)
+	require.NoError(t, err)
+	require.True(t, ok)
+	// R1 reads "granted" and runs. Another process is granted it too.
+	e, err = store.Claim(ctx, "user=42", lock.Claim{Token: "there.1", Lease: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, "there.1", e.Token, "two holders")
+}
+
+// A server that is stopped while a claim is on its way, and executes it when it
+// wakes up, in an order of its own with the clean-up.
+func TestStalledServer(t *testing.T) {
+	server := redistest.Start(t)
+	stalled := 40 * time.Millisecond
+	var recovered, reaped atomic.Int64
+	l := locker(t, open(t, server.URL()), lock.WithBudget(stalled), lock.WithLease(time.Minute), lock.WithMaxHold(time.Hour),
+		lock.WithObserver(func(_ context.Context, e lock.Event) {
+			switch e.Kind {
+			case lock.EventReaped:
+				reaped.Add(1)
+			case lock.EventRecovered:
+				recovered.Add(1)
+			default:
+			}
+		}))
+	other := locker(t, open(t, server.URL()))
+	require.NoError(t, l.Do(t.Context(), "user=warm", func(context.Context) error { return nil }))
+	for range 100 {
+		server.Stop()
+		_, err := l.Acquire(t.Context(), "user=42")
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		server.Cont()
+		deadline := time.Now().Add(2 * time.Second)
+		for {
+			e, err := l.Acquire(t.Context(), "user=42")
+			require.NotErrorIs(t, err, lock.ErrHeld, "refused by its own dead claim")
+			if err == nil {
+				require.NoError(t, e.Release(t.Context()))
+				break
+			}
+			require.True(t, time.Now().Before(deadline), "still %v", err)
+		}
+	}
+	require.NoError(t, left(t, server, 3*time.Second), "nothing is left, long before the lease of a minute")
+	e, err := other.Acquire(t.Context(), "user=42")
+	require.NoError(t, err)
+	require.NoError(t, e.Release(t.Context()))
+	t.Logf("%d recovered, %d reaped", recovered.Load(), reaped.Load())
+	require.Positive(t, reaped.Load(), "the path was never taken")
+}
+
+const shortLease = 1500 * time.Millisecond
+
+func TestHungHandlerFreedByAnOperator(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.URL())
+	here := locker(t, store, lock.WithLease(shortLease))
+	there := locker(t, open(t, server.URL()))
+	hung, err := here.Acquire(t.Context(), "user=42")
+	require.NoError(t, err)
+	entry, err := store.Get(t.Context(), "user=42")
+	require.NoError(t, err)
+	ok, err := store.Forget(t.Context(), "user=42", entry.Token)
+	require.NoError(t, err)
+	require.True(t, ok)
+
+	e, err := there.Acquire(t.Context(), "user=42")
+	require.NoError(t, err, "other processes go on at once")
+	_, err = here.Acquire(t.Context(), "user=42")
+	require.ErrorIs(t, err, lock.ErrHeld)
+	<-hung.Context().Done()
+	require.ErrorIs(t, context.Cause(hung.Context()), lock.ErrLost)
+	// The old holder's calls leave the successor alone.
+	require.ErrorIs(t, hung.Extend(t.Context()), lock.ErrLost)
+	require.ErrorIs(t, hung.Release(t.Context()), lock.ErrLost)
+	require.NoError(t, e.Extend(t.Context()))
+	require.NoError(t, e.Release(t.Context()))
+	e, err = here.Acquire(t.Context(), "user=42")
+	require.NoError(t, err)
+	require.NoError(t, e.Release(t.Context()))
+}
+
+func TestRedisGoneForLongerThanTheLease(t *testing.T) {
+	server := redistest.Start(t)
+	l := locker(t, open(t, server.URL()), lock.WithLease(shortLease))
+	began := time.Now()
+	err := l.Do(t.Context(), "user=42", func(ctx context.Context) error {
+		server.Stop()
+		<-ctx.Done()
+		if took := time.Since(began); took > shortLease {
+			t.Errorf("told after %v, a lease is %v", took, shortLease)
+		}
+		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+		server.Cont()
+		return nil
+	})
+	require.ErrorIs(t, err, lock.ErrLost)
+	require.NoError(t, left(t, server, 2*shortLease))
+	e, err := l.Acquire(t.Context(), "user=42")
+	require.NoError(t, err)
+	require.NoError(t, e.Release(t.Context()))
+}
+
+func TestLongWorkIsRenewedOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	here := locker(t, open(t, server.URL()), lock.WithLease(shortLease))
+	there := locker(t, open(t, server.URL()))
+	require.NoError(t, here.Do(t.Context(), "user=42", func(ctx context.Context) error {
+		for deadline := time.Now().Add(3 * shortLease); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			_, err := there.Acquire(ctx, "user=42")
+			require.ErrorIs(t, err, lock.ErrHeld)
+		}
+		return ctx.Err()
+	}))
+	capped := here.With(lock.WithMaxHold(2 * shortLease))
+	began := time.Now()
+	err := capped.Do(t.Context(), "user=42", func(ctx context.Context) error {
+		<-ctx.Done()
+		require.LessOrEqual(t, time.Since(began), 2*shortLease)
+		require.NoError(t, left(t, server, drifted), "gone from the server too")
+		return nil
+	})
+	require.ErrorIs(t, err, lock.ErrLost)
+}
+
+// drifted is a little more than what a holder stops to believe before the
+// server does.
+const drifted = shortLease/20 + 50*time.Millisecond
+
+func isUnknown(err error) bool { return errors.Is(err, lock.ErrUnknown) }

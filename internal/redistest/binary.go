@@ -1,0 +1,26 @@
+package redistest
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+const howToInstall = `no redis-server: this test needs a real one.
+Install it (apt-get install redis-server, brew install redis, dnf install redis)
+or set REDIS_SERVER=/path/to/redis-server (or to a valkey-server).`
+
+// binary finds the redis-server to run, or ends the test.
+func binary(tb testing.TB) string {
+	tb.Helper()
+	path, err := exec.LookPath(cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server"))
+	switch {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		tb.Fatalf("%s\n%v", howToInstall, err)
+	default:
+		tb.Skipf("SKIPPED, %s\n%v", howToInstall, err)
+	}
+	return path
+}

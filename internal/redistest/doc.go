@@ -1,0 +1,21 @@
+// Package redistest starts real redis-server processes for tests and
+// benchmarks: on loopback, on a port of their own, in a temporary directory,
+// and gone when the test is, however it ends.
+//
+//	srv := redistest.Start(t)                              // one for this test
+//	srv := redistest.Start(t, "--maxmemory", "1")          // configured
+//	cl := redistest.StartCluster(t, 1, nil)                // cluster mode
+//
+// Tests that neither stop nor flush the server share one, under distinct keys:
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
+//	...
+//	srv := redistest.Shared(t)
+//
+// Without a redis-server (on PATH, or named by the environment variable
+// REDIS_SERVER) tests are skipped with a reason; with CI=true they fail, so
+// that a build machine never passes by skipping.
+//
+// Servers are real processes on real clocks: do not start one, nor use its
+// client, inside a testing/synctest bubble.
+package redistest

@@ -1,0 +1,76 @@
+package respproxy
+
+import "time"
+
+// End is how a connection ends for the client. In whatever way, the client gets
+// nothing after that. What it had pipelined behind the command in question is
+// still forwarded, unless the command was dropped; then Close and Reset follow
+// when the server has answered it, and nothing that the client sends later is
+// forwarded.
+type End uint8
+
+const (
+	// Close ends it in order: the client reads EOF.
+	Close End = iota
+	// Reset ends it with a TCP reset. What was answered just before may be lost
+	// with it, and go-redis, over RESP3, reports it as EOF too.
+	Reset
+	// Hang keeps it open and says nothing any more, until the client closes it.
+	Hang
+)
+
+// Action is what a rule does to a command. The zero Action lets it pass, which
+// is a way to count and to wait for commands.
+type Action struct {
+	kind  kind
+	end   End
+	delay time.Duration
+	bytes int
+	text  string
+}
+
+type kind uint8
+
+const (
+	pass kind = iota
+	swallow
+	drop
+	hold
+	delayReply
+	cutReply
+	errorReply
+	errorAfterApply
+)
+
+// Swallow forwards the command, waits for the server's reply, throws it away
+// and then ends the connection: applied, and the client does not know.
+func Swallow(then End) Action { return Action{kind: swallow, end: then} }
+
+// Drop never forwards the command, nor anything after it on its connection,
+// and ends the connection: not applied, and the client does not know.
+func Drop(then End) Action { return Action{kind: drop, end: then} }
+
+// Hold keeps the command, and all after it on its connection, until
+// [Rule.Deliver], even if the client closes the connection meanwhile. Other
+// connections go on.
+func Hold() Action { return Action{kind: hold} }
+
+// HoldFor is [Hold] with a delivery after d. Deliver works too.
+func HoldFor(d time.Duration) Action { return Action{kind: hold, delay: d} }
+
+// DelayReply forwards the command at once and its reply after d. Replies after
+// it on its connection wait.
+func DelayReply(d time.Duration) Action { return Action{kind: delayReply, delay: d} }
+
+// CutReply forwards the command and only the first n bytes of its reply, never
+// all of it, then closes the connection.
+func CutReply(n int) Action { return Action{kind: cutReply, bytes: n} }
+
+// ReplyError answers with an error and does not forward the command. text is
+// the error without "-" and line end: "OOM command not allowed", "upstream
+// failure".
+func ReplyError(text string) Action { return Action{kind: errorReply, text: text} }
+
+// ReplyErrorAfterApply forwards the command, throws the server's reply away
+// and answers with an error.
+func ReplyErrorAfterApply(text string) Action { return Action{kind: errorAfterApply, text: text} }

@@ -1,0 +1,136 @@
+package respproxy
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// conn is one client's connection and its twin to the server. Three goroutines
+// serve it: requests (client to server), receive (server to channel) and
+// deliver (everything to the client).
+type conn struct {
+	proxy   *Proxy
+	client  *net.TCPConn
+	server  net.Conn
+	intake  *intake
+	open    *queue
+	replies chan reply // closed when the server is gone
+
+	delivered chan struct{} // closed when deliver has returned
+	done      chan struct{} // closed by kill
+	kill      func()        // closes both sockets; may be called again
+
+	// Deliver's own.
+	mute bool // the client gets nothing any more
+	last End  // how its connection ends
+}
+
+type reply struct {
+	raw  []byte
+	push bool
+}
+
+func newConn(p *Proxy, client *net.TCPConn, server net.Conn) *conn {
+	c := &conn{
+		proxy: p, client: client, server: server,
+		intake: &intake{conn: client}, open: newQueue(), replies: make(chan reply),
+		delivered: make(chan struct{}), done: make(chan struct{}),
+	}
+	c.kill = sync.OnceFunc(func() {
+		close(c.done)
+		_ = c.client.Close()
+		_ = c.server.Close()
+	})
+	return c
+}
+
+// run serves the connection until both sides are gone.
+func (c *conn) run() {
+	var wg sync.WaitGroup
+	wg.Go(c.requests)
+	wg.Go(c.receive)
+	wg.Go(c.deliver)
+	wg.Wait()
+	c.open.abandon()
+}
+
+// requests forwards commands until the client is gone, or until one of them
+// ends the connection.
+func (c *conn) requests() {
+	c.forward()
+	c.open.close()
+	// Whatever is still sent has to be read: a socket that is closed with
+	// unread bytes in it sends a reset instead of an end.
+	_, _ = io.Copy(io.Discard, c.client)
+}
+
+func (c *conn) forward() {
+	in := newReader(c.intake)
+	for {
+		args, raw, err := in.command()
+		if err != nil || !c.proxy.gate.wait(c.done) {
+			return
+		}
+		if len(args) == 0 { // has no reply
+			_, _ = c.server.Write(raw)
+			continue
+		}
+		x := newExchange(strings.ToLower(string(args[0])))
+		c.proxy.judge(x, args)
+		if x.action.kind == hold && !c.hold(x) {
+			close(x.over)
+			return
+		}
+		// Opened before it is forwarded, so that no reply comes without one.
+		c.open.push(x)
+		switch {
+		case x.action.kind == drop:
+			if x.action.end == Hang {
+				_, _ = io.Copy(io.Discard, c.client) // until the client has enough
+			}
+			return
+		case !x.local():
+			c.proxy.forwarded(x.name)
+			_, _ = c.server.Write(raw) // a dead server shows in receive
+		}
+	}
+}
+
+// hold returns true when x may go on, false when the connection ended.
+func (c *conn) hold(x *exchange) bool {
+	defer x.deliver() // from here on Rule.Deliver has nothing to do with it
+	var due <-chan time.Time
+	if x.action.delay > 0 {
+		t := time.NewTimer(x.action.delay)
+		defer t.Stop()
+		due = t.C
+	}
+	select {
+	case <-x.released:
+		return true
+	case <-due:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// receive reads the server's replies until it is gone.
+func (c *conn) receive() {
+	defer close(c.replies)
+	in := newReader(c.server)
+	for {
+		raw, push, err := in.reply()
+		if err != nil {
+			return
+		}
+		select {
+		case c.replies <- reply{raw, push}:
+		case <-c.delivered:
+			return
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package respproxy
+
+import "time"
+
+// lingerTimeout is how long a closed connection is still read from, if the
+// client does not close it too.
+const lingerTimeout = time.Second
+
+// deliver brings replies to the client, in the order of the commands, until
+// there will be none: the client is gone or ended, and all that it sent is
+// answered, or the server is gone.
+func (c *conn) deliver() {
+	defer close(c.delivered)
+	defer func() { _ = c.server.Close() }()
+	for {
+		c.deliverLocal()
+		if _, done := c.open.head(); done {
+			c.shut(c.last)
+			return
+		}
+		select {
+		case <-c.open.wake:
+		case r, ok := <-c.replies:
+			if !ok {
+				if c.last != Hang { // what hangs does so without a server too
+					c.shut(c.last)
+				}
+				return
+			}
+			c.deliverReply(r)
+		case <-c.done:
+			return
+		}
+	}
+}
+
+// deliverLocal answers the oldest exchanges as far as the server has no part in
+// them.
+func (c *conn) deliverLocal() {
+	for {
+		x, _ := c.open.head()
+		if x == nil || !x.local() {
+			return
+		}
+		c.act(x.action, nil)
+		c.open.pop()
+	}
+}
+
+func (c *conn) deliverReply(r reply) {
+	c.deliverLocal()
+	x, _ := c.open.head()
+	if r.push || x == nil { // x is nil for what a RESP2 subscription brings
+		c.write(r.raw)
+		return
+	}
+	c.act(x.action, r.raw)
+	c.open.pop()
+}
+
+// act answers one command in the way its rule demands.
+func (c *conn) act(a Action, raw []byte) {
+	switch a.kind {
+	case pass, hold:
+		c.write(raw)
+	case delayReply:
+		c.sleep(a.delay)
+		c.write(raw)
+	case cutReply:
+		c.write(raw[:min(a.bytes, len(raw)-1)])
+		c.end(Close)
+	case errorReply, errorAfterApply:
+		c.write([]byte("-" + a.text + "\r\n"))
+	case swallow, drop:
+		c.end(a.end)
+	}
+}
+
+func (c *conn) write(b []byte) {
+	if c.mute || !c.proxy.gate.wait(c.done) {
+		return
+	}
+	if _, err := c.client.Write(b); err != nil {
+		c.mute = true // gone; what it sent is still answered, to nobody
+	}
+}
+
+// end says nothing more to the client. Unless it hangs, its connection is shut
+// when all that it has sent before is answered.
+func (c *conn) end(how End) {
+	if c.mute {
+		return
+	}
+	c.mute, c.last = true, how
+	if how != Hang && c.intake.end() {
+		c.open.close()
+	}
+}
+
+// shut ends the client's connection.
+func (c *conn) shut(how End) {
+	if how == Reset {
+		_ = c.client.SetLinger(0)
+		_ = c.client.Close()
+		return
+	}
+	_ = c.client.CloseWrite()
+	_ = c.client.SetReadDeadline(time.Now().Add(lingerTimeout))
+}
+
+func (c *conn) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.done:
+	}
+}

@@ -1,0 +1,44 @@
+package respproxy
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// exchange is one command and the place of its reply.
+type exchange struct {
+	name   string
+	action Action
+
+	once     sync.Once
+	released chan struct{} // closed by Deliver
+	over     chan struct{} // closed when the server has answered, or never will
+}
+
+func newExchange(name string) *exchange {
+	return &exchange{name: name, released: make(chan struct{}), over: make(chan struct{})}
+}
+
+// local reports that the server never sees the command.
+func (x *exchange) local() bool { return x.action.kind == drop || x.action.kind == errorReply }
+
+// deliver ends a hold. It returns false if x is not held, or not any more.
+func (x *exchange) deliver() bool {
+	first := false
+	if x.action.kind == hold {
+		x.once.Do(func() { close(x.released); first = true })
+	}
+	return first
+}
+
+func (x *exchange) wait(tb testing.TB) {
+	tb.Helper()
+	timeout := time.NewTimer(waitTimeout)
+	defer timeout.Stop()
+	select {
+	case <-x.over:
+	case <-timeout.C:
+		tb.Errorf("respproxy: a %q is not over after %v", x.name, waitTimeout)
+	}
+}

@@ -1,0 +1,31 @@
+package keyfunc
+
+import (
+	"context"
+	"net/http"
+)
+
+// Context takes what your authentication put into the request's context:
+// Context(auth.UserID), where auth.UserID is a func(context.Context) string.
+// It is the one source that a client cannot choose.
+//
+// An empty value means that nobody is authenticated, or that the middleware is
+// mounted outside the authentication: an [*Error] with status 401 that matches
+// [ErrMissing]. Control characters and values over 1 KiB are refused with 400.
+//
+// Context panics on a nil get.
+func Context(get func(context.Context) string) Func {
+	if get == nil {
+		panic("keyfunc.Context: nil function")
+	}
+	const from = source("context value")
+	const cure = "authenticate, and mount the authentication outside this middleware"
+	nobody := &Error{http.StatusUnauthorized, from.missingError(cure)}
+	return func(r *http.Request) (string, error) {
+		value := get(r.Context())
+		if value == "" {
+			return "", nobody
+		}
+		return from.check(value, cure)
+	}
+}

@@ -1,0 +1,69 @@
+// Package keyfunc says which requests are the same: a [Func] turns a request
+// into the key that the middleware locks, or remembers an answer under.
+//
+//	latch.Lock(l, "user", keyfunc.Header("X-User-ID"))
+//	latch.Lock(l, "order", keyfunc.Join(keyfunc.Context(auth.Tenant), keyfunc.PathValue("id")))
+//
+// # What is guaranteed
+//
+// Two requests have the same key only if what the key is made of is the same:
+// [Join] is injective, numbers keep all their digits, nothing is cut off. In
+// the other direction, a client cannot get past a lock by writing one value in
+// two ways, as far as the way is known: whatever could be read differently by
+// the handler is refused with 400 (a header or parameter that is sent twice, a
+// JSON member that is there twice or in another case, a form field that is also
+// a file), and where two spellings are both fine, they are one key ("%37" and
+// "7" in a path, 42 and "42" in JSON).
+//
+// What the functions do not know is what values mean to you: "Ann" and "ann",
+// "7" and "07", or two Unicode spellings of one letter are different keys. If
+// your handler takes them for the same, bring them into one form in a Func of
+// your own. All values have 1 to 1024 bytes and no control characters.
+//
+// # Whom to trust
+//
+// A key is as trustworthy as its source. [Context] is set by your own
+// authentication and is the best there is. [Header] is what the client sent
+// unless a gateway of yours sets the header on every request and replaces what
+// was there; a client that can choose the header chooses whose lock it takes,
+// and escapes its own. [PathValue], [Query], [Form] and [JSON] are the client's
+// choice by nature. That is fine for the thing that is worked on ("order 7"),
+// because the handler works on that same value. It is not fine for who somebody
+// is, and least of all for the scope of stored answers: one client would be
+// given another one's.
+//
+// # Missing or skip
+//
+// A request without the key is refused: [ErrMissing], 400, or 401 from
+// [Context]. So is an empty key, from your own functions too. Nothing runs
+// unguarded by accident. What is meant to run unguarded is named: [Optional]
+// turns a missing key into [ErrSkip], and your own Func may return ErrSkip. One
+// bucket for everybody has a name as well: [Global].
+//
+// # Writing your own
+//
+// A Func is a plain function:
+//
+//	func session(r *http.Request) (string, error) {
+//		c, err := r.Cookie("session")
+//		if err != nil {
+//			return "", keyfunc.ErrMissing
+//		}
+//		return c.Value, nil
+//	}
+//
+//	latch.Lock(l, "session", keyfunc.Hash(session))
+//
+// Return [ErrMissing] if there is no key, an [*Error] for a status of your own,
+// and do not return what the client can fill with control characters: a key
+// that starts with the byte 0x1f counts as a joined one. Do not read the body,
+// or the handler will find it empty; build on [JSON] and [Form], which read it
+// once for all of them and put it back.
+//
+// # The name
+//
+// github.com/MicahParks/keyfunc, which users of JSON Web Tokens import, has the
+// same package name. Where a file needs both, rename one:
+//
+//	import latchkey "github.com/httplatch/httplatch/keyfunc"
+package keyfunc

@@ -1,0 +1,40 @@
+package keyfunc
+
+import (
+	"errors"
+	"net/http"
+)
+
+var (
+	// ErrMissing says that the request does not have what the key is made of. It
+	// is refused with 400, or the status of the [*Error] around it.
+	ErrMissing = errors.New("keyfunc: the request has no key")
+
+	// ErrSkip says that the request shall run unguarded. Of this package only
+	// [Optional] returns it; your own [Func] may, by name.
+	ErrSkip = errors.New("keyfunc: the request needs no guard")
+)
+
+// Error refuses a request with a status of its own. The functions of this
+// package return it for everything but [ErrSkip].
+type Error struct {
+	Status int   // what the client gets, 400 to 599
+	Err    error // why; for the log, never sent
+}
+
+// Error returns the text of Err.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return "keyfunc: " + http.StatusText(e.Status)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// missingError is an ErrMissing that says what is missing.
+type missingError struct{ text string }
+
+func (e *missingError) Error() string { return e.text }
+func (e *missingError) Unwrap() error { return ErrMissing }

@@ -1,0 +1,71 @@
+package keyfunc
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+)
+
+// formMemory lets ReadForm keep everything in memory: a body has at most
+// maxBody bytes, and what many small parts cost beyond their bytes stays below
+// the rest.
+const formMemory = 32 << 20
+
+// Form takes a field of a form in the request's body: Form("once"). The body is
+// application/x-www-form-urlencoded or multipart/form-data; the query of the
+// URL is not looked at, so read the field with r.PostFormValue, not
+// r.FormValue.
+//
+// A body of another type, or without one, has no fields: [ErrMissing], like an
+// absent or empty field. A field that is sent twice or as a file, a form that
+// does not parse, control characters (line breaks too) and values over 1 KiB
+// are refused with 400, a body over 1 MiB with 413.
+//
+// The handler gets the body as the client sent it, and r.Form, r.PostForm and
+// r.MultipartForm untouched. If something before the middleware has parsed the
+// form already, its result is used.
+//
+// Form panics on an empty field.
+func Form(field string) Func {
+	named("Form", field)
+	from := source("form field " + field)
+	return func(r *http.Request) (string, error) {
+		data, err := from.body(r)
+		if err != nil {
+			return "", err
+		}
+		form, err := parseForm(r, data)
+		if err != nil {
+			return "", from.bad("cannot be read: the form does not parse; encode it correctly")
+		}
+		values := form.PostForm[field]
+		if form.MultipartForm != nil && len(form.MultipartForm.File[field]) > 0 {
+			return "", from.bad("is sent as a file; send it as a value")
+		}
+		return from.only(values, "send it in the body, as a form")
+	}
+}
+
+// parseForm lets net/http parse data as the body of r, because that is what the
+// handler will do, on a request of its own that shares nothing r could lose.
+func parseForm(r *http.Request, data []byte) (*http.Request, error) {
+	form := &http.Request{
+		Method: r.Method,
+		URL:    &url.URL{},
+		Header: r.Header,
+		Body:   io.NopCloser(bytes.NewReader(data)),
+		// Not nil if somebody has parsed them; then they are not parsed again.
+		PostForm:      maps.Clone(r.PostForm),
+		MultipartForm: r.MultipartForm,
+	}
+	if err := form.ParseForm(); err != nil {
+		return nil, err
+	}
+	if err := form.ParseMultipartForm(formMemory); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return nil, err
+	}
+	return form, nil
+}

@@ -1,0 +1,148 @@
+package keyfunc_test
+
+import (
+	"bytes"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+)
+
+const (
+	urlencoded = "application/x-www-form-urlencoded"
+	boundary   = "xyz"
+	multiparts = "multipart/form-data; boundary=" + boundary
+)
+
+// part is a field of a multipart form, a file if it has a file name.
+type part struct{ name, file, value string }
+
+func multipartBody(t *testing.T, parts ...part) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	require.NoError(t, w.SetBoundary(boundary))
+	for _, p := range parts {
+		var to io.Writer
+		var err error
+		if p.file == "" {
+			to, err = w.CreateFormField(p.name)
+		} else {
+			to, err = w.CreateFormFile(p.name, p.file)
+		}
+		require.NoError(t, err)
+		_, err = io.WriteString(to, p.value)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+func TestForm(t *testing.T) {
+	t.Parallel()
+	absent := missing("keyfunc: form field once is missing; send it in the body, as a form")
+	for name, c := range map[string]struct {
+		contentType, body string
+		want              outcome
+	}{
+		"plain":           {urlencoded, "a=1&once=42", key("42")},
+		"escaped":         {urlencoded, "%6Fnce=4%32", key("42")},
+		"charset":         {urlencoded + "; charset=UTF-8", "once=42", key("42")},
+		"type in capital": {"Application/X-WWW-Form-Urlencoded", "once=42", key("42")},
+		"other case":      {urlencoded, "Once=1&once=42", key("42")},
+		"absent":          {urlencoded, "a=1", absent},
+		"empty":           {urlencoded, "once=", absent},
+		"no body":         {urlencoded, "", absent},
+		"twice":           {urlencoded, "once=" + secret + "&once=2", refused(400, "form field once is sent twice")},
+		"twice the same":  {urlencoded, "once=" + secret + "&%6fnce=" + secret, refused(400, "sent twice")},
+		"semicolon":       {urlencoded, "once=" + secret + ";x=1", refused(400, "does not parse")},
+		"bad escape":      {urlencoded, "once=42&x=" + secret + "%zz", refused(400, "does not parse")},
+		"bad parameter":   {urlencoded + "; =x", "once=42", refused(400, "does not parse")},
+		"control":         {urlencoded, "once=" + secret + "%0D", refused(400, "control characters")},
+		"joined":          {urlencoded, "once=%1F" + secret + "%26x", refused(400, "control characters")},
+		"long":            {urlencoded, "once=" + secret + strings.Repeat("x", 1024), refused(400, "over 1024 bytes")},
+		"huge":            {urlencoded, "once=" + strings.Repeat("x", 1<<20), refused(413, "the request body is too large")},
+		"no type":         {"", "once=42", absent},
+		"other type":      {"text/plain", "once=42", absent},
+		"JSON":            {"application/json", `{"once":"42"}`, absent},
+		"mixed":           {"multipart/mixed; boundary=" + boundary, multipartBody(t, part{"once", "", "42"}), absent},
+
+		"multipart":                {multiparts, multipartBody(t, part{"a", "", "1"}, part{"once", "", "42"}), key("42")},
+		"multipart beside a file":  {multiparts, multipartBody(t, part{"doc", "a.pdf", "x\ny"}, part{"once", "", "42"}), key("42")},
+		"multipart absent":         {multiparts, multipartBody(t, part{"a", "", "1"}), absent},
+		"multipart empty":          {multiparts, multipartBody(t, part{"once", "", ""}), absent},
+		"multipart twice":          {multiparts, multipartBody(t, part{"once", "", secret}, part{"once", "", "2"}), refused(400, "sent twice")},
+		"multipart file":           {multiparts, multipartBody(t, part{"once", "a.txt", secret}), refused(400, "is sent as a file; send it as a value")},
+		"multipart value and file": {multiparts, multipartBody(t, part{"once", "", secret}, part{"once", "a.txt", "x"}), refused(400, "sent as a file")},
+		"multipart control":        {multiparts, multipartBody(t, part{"once", "", secret + "\n"}), refused(400, "control characters")},
+		"multipart cut off":        {multiparts, multipartBody(t, part{"once", "", "42"})[:60], refused(400, "does not parse")},
+		"multipart no boundary":    {"multipart/form-data", "once=42", refused(400, "does not parse")},
+		"multipart many parts":     {multiparts, strings.Repeat("--xyz\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n", 2000), refused(400, "does not parse")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := post(c.contentType, c.body)
+			if c.contentType == "" {
+				r.Header.Del("Content-Type")
+			}
+			c.want.check(t, keyfunc.Form("once"), r)
+			require.Equal(t, c.body, readAll(t, r.Body))
+			require.Nil(t, r.Form)
+			require.Nil(t, r.PostForm)
+			require.Nil(t, r.MultipartForm)
+		})
+	}
+}
+
+// Only the body counts. The twin shows what r.FormValue would have taken.
+func TestFormIgnoresTheQuery(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequest(http.MethodPost, "/?once=query&bad=%zz;", strings.NewReader("once=body"))
+	r.Header.Set("Content-Type", urlencoded)
+	key("body").check(t, keyfunc.Form("once"), r)
+
+	r = httptest.NewRequest(http.MethodPost, "/?once=query", strings.NewReader("a=b"))
+	r.Header.Set("Content-Type", urlencoded)
+	missing("form field once").check(t, keyfunc.Form("once"), r)
+	require.Equal(t, "query", r.FormValue("once"))
+	require.Empty(t, r.PostFormValue("once"))
+}
+
+// A body that somebody has parsed already is empty; what came out of it counts.
+func TestFormAfterSomebodyParsedIt(t *testing.T) {
+	t.Parallel()
+	r := post(urlencoded, "once=42")
+	require.NoError(t, r.ParseForm())
+	key("42").check(t, keyfunc.Form("once"), r)
+	require.Equal(t, url.Values{"once": {"42"}}, r.PostForm)
+
+	r = post(multiparts, multipartBody(t, part{"once", "", "42"}, part{"doc", "a.pdf", "x"}))
+	require.NoError(t, r.ParseMultipartForm(1<<20))
+	key("42").check(t, keyfunc.Form("once"), r)
+	refused(400, "sent as a file").check(t, keyfunc.Form("doc"), r)
+
+	// ParseForm leaves a multipart body alone.
+	r = post(multiparts, multipartBody(t, part{"once", "", "42"}))
+	require.NoError(t, r.ParseForm())
+	key("42").check(t, keyfunc.Form("once"), r)
+	require.Empty(t, r.PostForm)
+	require.NoError(t, r.ParseMultipartForm(1<<20))
+	require.Equal(t, "42", r.PostForm.Get("once"))
+
+	r = post(multiparts, multipartBody(t, part{"once", "", "42"}))
+	_, err := r.MultipartReader()
+	require.NoError(t, err)
+	refused(400, "does not parse").check(t, keyfunc.Form("once"), r)
+}
+
+func TestFormPanics(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "keyfunc.Form: empty name", func() { keyfunc.Form("") })
+}

@@ -1,0 +1,29 @@
+package keyfunc
+
+import "net/http"
+
+// Func computes the key of a request. Requests with equal keys are "the same"
+// to the middleware that was given the Func.
+//
+// An empty key without an error counts as [ErrMissing]. It is never a bucket
+// that everybody shares; that is [Global]. Any error refuses the request, with
+// 400 or the status of an [*Error], except [ErrSkip], which lets it run
+// unguarded.
+//
+// The request belongs to the Func only for the call. Its Body may be replaced,
+// as [JSON] and [Form] do; nothing else of it may be changed. A Func is called
+// by many goroutines at once.
+type Func func(*http.Request) (string, error)
+
+// Global gives every request the same key, "*": one bucket for all. It is
+// itself a [Func]: latch.Lock(l, "import", keyfunc.Global).
+func Global(*http.Request) (string, error) { return "*", nil }
+
+// call runs f and turns an empty key into an error that matches ErrMissing.
+func call(f Func, r *http.Request, s source) (string, error) {
+	key, err := f(r)
+	if err == nil && key == "" {
+		err = s.missing("its function returned an empty key")
+	}
+	return key, err
+}

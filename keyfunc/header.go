@@ -1,0 +1,53 @@
+package keyfunc
+
+import (
+	"net/http"
+	"net/textproto"
+)
+
+// Header takes the value of a request header: Header("X-User-ID").
+//
+// Anybody can send a header. Use one only if a proxy of yours sets it on every
+// request and replaces what the client sent (replaces, not appends).
+//
+// The value is used as it is, without the blanks around it. A header that is
+// sent twice is refused with 400, even with equal values: the handler may read
+// the other one. So are control characters and values over 1 KiB. An absent or
+// empty header is [ErrMissing].
+//
+// Header panics if name cannot be the name of a header, and for "Host", which
+// net/http moves to Request.Host.
+func Header(name string) Func {
+	named("Header", name)
+	for i := range len(name) {
+		if !tokenByte(name[i]) {
+			panic("keyfunc.Header: " + name + " cannot be the name of a header")
+		}
+	}
+	from := source("header " + name)
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	if name == "Host" {
+		panic("keyfunc.Header: Host is never among the headers; write a Func that reads Request.Host")
+	}
+	return func(r *http.Request) (string, error) {
+		var value string
+		switch lines := r.Header[name]; len(lines) {
+		case 0:
+		case 1:
+			// HTTP/1 has trimmed it, HTTP/2 has not; one user must not have two keys.
+			value = textproto.TrimString(lines[0])
+		default:
+			return "", from.bad("is sent twice; send it once")
+		}
+		return from.check(value, "let the gateway set it")
+	}
+}
+
+// tokenByte tells whether c may occur in the name of a header.
+func tokenByte(c byte) bool {
+	switch c {
+	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':
+		return true
+	}
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+}

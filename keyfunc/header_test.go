@@ -1,0 +1,100 @@
+package keyfunc_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+)
+
+func TestHeader(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1024)
+	for name, c := range map[string]struct {
+		lines []string
+		want  outcome
+	}{
+		"one":            {[]string{"42"}, key("42")},
+		"blanks around":  {[]string{" \t42 "}, key("42")},
+		"blanks inside":  {[]string{"Ann  Lee"}, key("Ann  Lee")},
+		"separators":     {[]string{"a&b=c~d"}, key("a&b=c~d")},
+		"case is kept":   {[]string{"Ann"}, key("Ann")},
+		"non-ASCII":      {[]string{"Zoë"}, key("Zoë")},
+		"not UTF-8":      {[]string{"Zo\xeb"}, key("Zo\xeb")},
+		"list":           {[]string{"42, 43"}, key("42, 43")},
+		"longest":        {[]string{long}, key(long)},
+		"absent":         {nil, missing(" is missing; let the gateway set it")},
+		"empty":          {[]string{""}, missing("keyfunc: header ")},
+		"blank":          {[]string{" \t "}, missing("keyfunc: header ")},
+		"twice":          {[]string{secret, "43"}, refused(400, "is sent twice; send it once")},
+		"twice the same": {[]string{secret, secret}, refused(400, "sent twice")},
+		"twice, empty":   {[]string{"", secret}, refused(400, "sent twice")},
+		"too long":       {[]string{secret + long}, refused(400, "over 1024 bytes")},
+		"tab inside":     {[]string{secret + "\tx"}, refused(400, "control characters")},
+		"delete":         {[]string{secret + "\x7f"}, refused(400, "control characters")},
+		"joined":         {[]string{"\x1f" + secret + "&7"}, refused(400, "control characters")},
+		"NUL":            {[]string{secret + "\x00"}, refused(400, "control characters")},
+		"line break":     {[]string{secret + "\r\nX: y"}, refused(400, "control characters")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := get("/")
+			if c.lines != nil {
+				r.Header["X-User-Id"] = c.lines
+			}
+			for _, spelling := range []string{"X-User-Id", "x-user-id", "X-USER-ID"} {
+				c.want.check(t, keyfunc.Header(spelling), r)
+			}
+		})
+	}
+}
+
+// One user must not get two keys by the choice of the protocol.
+func TestHeaderIsTheSameInBothProtocols(t *testing.T) {
+	t.Parallel()
+	for _, h2 := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got, err := keyfunc.Header("X-User-ID")(r)
+			if err != nil {
+				got = err.Error()
+			}
+			_, _ = w.Write([]byte(r.Proto + " " + got))
+		}))
+		srv.EnableHTTP2 = h2
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
+		require.NoError(t, err)
+		req.Header["X-User-ID"] = []string{" 42\t"}
+		res, err := srv.Client().Do(req)
+		require.NoError(t, err)
+		want := "HTTP/1.1 42"
+		if h2 {
+			want = "HTTP/2.0 42"
+		}
+		got, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, want, string(got))
+	}
+}
+
+func TestHeaderPanics(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"":           "keyfunc.Header: empty name",
+		"X User":     "keyfunc.Header: X User cannot be the name of a header",
+		"X-User:":    "keyfunc.Header: X-User: cannot be the name of a header",
+		"X-Üser":     "keyfunc.Header: X-Üser cannot be the name of a header",
+		"X-User\r\n": "keyfunc.Header: X-User\r\n cannot be the name of a header",
+		"host":       "keyfunc.Header: Host is never among the headers; write a Func that reads Request.Host",
+	} {
+		require.PanicsWithValue(t, want, func() { keyfunc.Header(name) })
+	}
+	require.NotPanics(t, func() { keyfunc.Header("!#$%&'*+-.^_`|~09azAZ") })
+}

@@ -1,0 +1,89 @@
+package keyfunc
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// JSON takes a string or an integer out of a JSON body: JSON("/order/id"). The
+// pointer is that of RFC 6901: "/items/0/sku" reaches into arrays, "~1" and
+// "~0" stand for "/" and "~" in a name.
+//
+// The number 42 and the string "42" are one key. Integers may be of any size
+// and keep every digit, so let the handler decode them into an integer, a
+// string or a json.Number: as a float64, 9007199254740993 is ...992.
+//
+// What the handler could read differently is refused with 400:
+//
+//   - anything that is not exactly one JSON value in valid UTF-8: a byte order
+//     mark, something behind the value
+//   - an object, anywhere, with two members of the same name, or of names that
+//     differ only in case, which encoding/json takes for the same
+//   - a member on the way that matches the pointer only in another case
+//   - null, a boolean, an object, an array, or a number written with a fraction
+//     or an exponent where the key is expected
+//   - a value on the way that is no object, nor an array where the pointer has
+//     a number
+//   - control characters, a key over 1 KiB, more than 64 levels of nesting
+//
+// A body over 1 MiB is refused with 413. No body, an absent member or element
+// and an empty string are [ErrMissing]. The Content-Type is not looked at. The
+// handler gets the body as the client sent it.
+//
+// JSON panics if pointer is empty or malformed.
+func JSON(pointer string) Func {
+	tokens := parsePointer(pointer)
+	from := source("JSON value " + pointer)
+	return func(r *http.Request) (string, error) {
+		data, err := from.body(r)
+		if err != nil {
+			return "", err
+		}
+		if len(data) == 0 {
+			return "", from.missing("send it in the body")
+		}
+		found, err := find(data, tokens)
+		if err != nil {
+			return "", from.refuse(http.StatusBadRequest, err)
+		}
+		return from.check(found, "send it in the body")
+	}
+}
+
+// pointerToken is one step of a JSON pointer.
+type pointerToken struct {
+	name   string // of a member
+	folded string // the name without its case
+	index  int    // of an element; -1 if the token cannot be one
+}
+
+func parsePointer(pointer string) []pointerToken {
+	named("JSON", pointer)
+	if pointer[0] != '/' {
+		panic("keyfunc.JSON: " + pointer + " does not start with a slash; write /" + pointer)
+	}
+	if !utf8.ValidString(pointer) {
+		panic("keyfunc.JSON: the pointer is not valid UTF-8")
+	}
+	var tokens []pointerToken
+	for text := range strings.SplitSeq(pointer[1:], "/") {
+		if strings.Count(text, "~") != strings.Count(text, "~0")+strings.Count(text, "~1") {
+			panic("keyfunc.JSON: in " + pointer + ` a "~" is followed by neither 0 nor 1; write "~0" for it`)
+		}
+		// In this order: "~01" is the name "~1".
+		name := strings.ReplaceAll(strings.ReplaceAll(text, "~1", "/"), "~0", "~")
+		tokens = append(tokens, pointerToken{name, foldCase(name), arrayIndex(name)})
+	}
+	return tokens
+}
+
+// arrayIndex reads a decimal number without sign and leading zeros.
+func arrayIndex(token string) int {
+	index, err := strconv.ParseUint(token, 10, 31)
+	if err != nil || len(token) > 1 && token[0] == '0' {
+		return -1
+	}
+	return int(index)
+}

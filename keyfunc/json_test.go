@@ -1,0 +1,288 @@
+package keyfunc_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+)
+
+var (
+	notJSON   = refused(400, "keyfunc: JSON value /id cannot be read: the body is not exactly one JSON value in UTF-8")
+	duplicate = refused(400, "two members of one name, or of names that differ only in case")
+	notAKey   = refused(400, "keyfunc: JSON value /id is neither a string nor an integer")
+	fraction  = refused(400, "with a fraction or an exponent")
+	absent    = missing("is missing; send it in the body")
+)
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	digits := strings.Repeat("9", 1024)
+	for body, want := range map[string]outcome{
+		`{"id":"42"}`: key("42"),
+		`{"id":42}`:   key("42"),
+		" \t\r\n{ \"a\" : [ ] , \"id\" : 42 } \n":  key("42"),
+		`{"a":{"id":1},"id":42,"b":[{"id":2},[]]}`: key("42"),
+		`{"\u0069d":"4\u0032"}`:                    key("42"),
+		`{"id":"a\"b\\c\/d"}`:                      key(`a"b\c/d`),
+		`{"id":"]}\",{"}`:                          key(`]}",{`),
+		`{"id":"Zo\u00eb"}`:                        key("Zoë"),
+		`{"id":"\ud83d\ude00"}`:                    key("😀"),
+		`{"id":"042"}`:                             key("042"),
+		`{"id":"4.0"}`:                             key("4.0"),
+		`{"id":"null"}`:                            key("null"),
+		`{"id":0}`:                                 key("0"),
+		`{"id":-0}`:                                key("0"),
+		`{"id":-42}`:                               key("-42"),
+		`{"id":9007199254740993}`:                  key("9007199254740993"),
+		`{"id":` + digits + `}`:                    key(digits),
+
+		``:               absent,
+		`{}`:             absent,
+		`{"a":1}`:        absent,
+		`{"id":""}`:      absent,
+		`{"idx":1}`:      absent,
+		`{"a":{"id":1}}`: absent,
+
+		`{"id":1.0}`:  fraction,
+		`{"id":1e2}`:  fraction,
+		`{"id":1E2}`:  fraction,
+		`{"id":-0.0}`: fraction,
+		`{"id":4.2}`:  fraction,
+
+		`{"id":null}`:     notAKey,
+		`{"id":true}`:     notAKey,
+		`{"id":false}`:    notAKey,
+		`{"id":{}}`:       notAKey,
+		`{"id":[42]}`:     notAKey,
+		`{"id":{"id":1}}`: notAKey,
+
+		`null`:     refused(400, "cannot be reached"),
+		`42`:       refused(400, "cannot be reached"),
+		`"s3cret"`: refused(400, "cannot be reached"),
+		`[]`:       refused(400, "cannot be reached"),
+		`[42]`:     refused(400, "cannot be reached"),
+
+		`{"id":1,"id":2}`:                      duplicate,
+		`{"id":"s3cret","id":"s3cret"}`:        duplicate,
+		`{"id":1,"ID":2}`:                      duplicate,
+		`{"id":1,"\u0069d":2}`:                 duplicate,
+		`{"id":1,"\u0049\u0044":2}`:            duplicate,
+		`{"id":1,"x":{"s3cret":1,"S3CRET":2}}`: duplicate,
+		`{"x":[{"a":1,"a":2}],"id":1}`:         duplicate,
+		`{"id":1,"x":1,"x":1}`:                 duplicate,
+		`{"id":1,"":1,"":1}`:                   duplicate,
+		`{"id":1,"k":1,"` + "\u212a" + `":1}`:  duplicate, // Kelvin sign
+		`{"id":1,"s":1,"\u017f":1}`:            duplicate, // long s
+		`{"id":1,"\u03c3":1,"\u03c2":1}`:       duplicate, // the two small sigmas
+		`{"id":1,"\ud800":1,"\udfff":1}`:       duplicate, // both are read as U+FFFD
+
+		`{"ID":"s3cret"}`:        refused(400, "keyfunc: JSON value /id is spelled with other capitals"),
+		`{"Id":"s3cret","id":2}`: refused(400, "other capitals"),
+		`{"\u0130d":"s3cret"}`:   absent, // a dotted capital I is no i in any case
+
+		`{"id":"s3cret\u0000"}`:                           refused(400, "control characters"),
+		`{"id":"\u001fs3cret&7"}`:                         refused(400, "control characters"),
+		`{"id":"s3cret\n"}`:                               refused(400, "control characters"),
+		`{"id":"s3cret\u007f"}`:                           refused(400, "control characters"),
+		`{"id":"s3cret` + digits + `"}`:                   refused(400, "over 1024 bytes"),
+		`{"id":1` + digits + `}`:                          refused(400, "over 1024 bytes"),
+		`{"id":"` + strings.Repeat(`\u0078`, 1024) + `"}`: key(strings.Repeat("x", 1024)),
+
+		"\ufeff" + `{"id":42}`:      notJSON, // byte order mark
+		"\xff\xfe{\x00":             notJSON, // UTF-16
+		`{"id":42} {"id":43}`:       notJSON,
+		`{"id":42}x`:                notJSON,
+		`{"id":42}` + "\x00":        notJSON,
+		`{"id":42`:                  notJSON,
+		`{"id":"42`:                 notJSON,
+		`{"id":"42\`:                notJSON,
+		`{"id":42,}`:                notJSON,
+		`{id:42}`:                   notJSON,
+		`{'id':42}`:                 notJSON,
+		`{"id":042}`:                notJSON,
+		`{"id":+42}`:                notJSON,
+		`{"id":0x2a}`:               notJSON,
+		`{"id":NaN}`:                notJSON,
+		`{"id":42/**/}`:             notJSON,
+		`{"id":"s3cret` + "\xff\"}": notJSON,
+		`{"i` + "\xff" + `d":1}`:    notJSON,
+		`{"id":"a` + "\n" + `b"}`:   notJSON,
+		" ":                         notJSON,
+		"id=42":                     notJSON,
+
+		`{"id":1,"x":` + nested(63) + `}`:     key("1"),
+		`{"id":1,"x":` + nested(64) + `}`:     refused(400, "over 64 levels"),
+		`{"id":1,"x":` + nested(9_000) + `}`:  refused(400, "over 64 levels"),
+		nested(10_000):                        refused(400, "cannot be reached"),
+		`{"id":1,"x":` + nested(10_001) + `}`: notJSON,
+		strings.Repeat("[", 1<<20):            notJSON,
+		strings.Repeat(`{"id":`, 20_000):      notJSON,
+
+		`{"id":42,"x":"` + strings.Repeat("x", 1<<20-16) + `"}`: key("42"),
+		`{"id":42,"x":"` + strings.Repeat("x", 1<<20-15) + `"}`: refused(413, "keyfunc: JSON value /id cannot be read: the request body is too large"),
+	} {
+		t.Run(body[:min(24, len(body))], func(t *testing.T) {
+			t.Parallel()
+			r := post("application/json", body)
+			want.check(t, keyfunc.JSON("/id"), r)
+			require.Equal(t, body, readAll(t, r.Body))
+		})
+	}
+}
+
+func nested(levels int) string {
+	return strings.Repeat("[", levels) + strings.Repeat("]", levels)
+}
+
+func TestJSONPointer(t *testing.T) {
+	t.Parallel()
+	const body = `{
+		"order": {"id": 1, "lines": [{"sku": "a"}, {"sku": "b"}], "": "empty"},
+		"a/b": 2, "m~n": 3, "~1": 4, "0": 5, "k": [[6, 7]], "é": 8, "01": 9, "-": 10,
+		"none": null, "text": "x"
+	}`
+	for pointer, want := range map[string]outcome{
+		"/order/id":                 key("1"),
+		"/order/lines/0/sku":        key("a"),
+		"/order/lines/1/sku":        key("b"),
+		"/order/":                   key("empty"),
+		"/a~1b":                     key("2"),
+		"/m~0n":                     key("3"),
+		"/~01":                      key("4"),
+		"/0":                        key("5"),
+		"/k/0/1":                    key("7"),
+		"/é":                        key("8"),
+		"/01":                       key("9"),
+		"/-":                        key("10"),
+		"/order/lines/2/sku":        absent,
+		"/k/0/2147483647":           absent,
+		"/order/no":                 absent,
+		"/order/no/id":              absent,
+		"/":                         absent,
+		"/order":                    refused(400, "neither a string nor an integer"),
+		"/order/lines/0":            refused(400, "neither a string nor an integer"),
+		"/order/lines/-/sku":        refused(400, "cannot be reached"),
+		"/order/lines/01/sku":       refused(400, "cannot be reached"),
+		"/order/lines/+1/sku":       refused(400, "cannot be reached"),
+		"/order/lines/sku":          refused(400, "cannot be reached"),
+		"/order/id/x":               refused(400, "cannot be reached"),
+		"/none/x":                   refused(400, "cannot be reached"),
+		"/text/0":                   refused(400, "cannot be reached"),
+		"/Order/id":                 refused(400, "other capitals"),
+		"/order/ID":                 refused(400, "other capitals"),
+		"/\u212a/0/1":               refused(400, "other capitals"),
+		"/k/0/99999999999999999999": refused(400, "cannot be reached"),
+	} {
+		t.Run(pointer, func(t *testing.T) {
+			t.Parallel()
+			want.check(t, keyfunc.JSON(pointer), post("application/json", body))
+		})
+	}
+}
+
+// The hazard behind the rules: what looks like the key is not what a handler
+// decodes.
+func TestNaiveExtractionIsFooled(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{
+		`{"id":1,"ID":2}`,
+		`{"id":1,"\u0049D":2}`,
+		`{"id":1,"Id":2,"x":3}`,
+	} {
+		var naive map[string]json.Number
+		require.NoError(t, json.Unmarshal([]byte(body), &naive))
+		var handler struct {
+			ID json.Number `json:"id"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(body), &handler))
+		require.NotEqual(t, naive["id"], handler.ID)
+		duplicate.check(t, keyfunc.JSON("/id"), post("application/json", body))
+	}
+
+	var naive map[string]any
+	require.NoError(t, json.Unmarshal([]byte(`{"id":9007199254740993}`), &naive))
+	require.InDelta(t, float64(9007199254740992), naive["id"], 0)
+}
+
+func TestJSONPanics(t *testing.T) {
+	t.Parallel()
+	for pointer, want := range map[string]string{
+		"":       "keyfunc.JSON: empty name",
+		"id":     "keyfunc.JSON: id does not start with a slash; write /id",
+		"/a~b":   `keyfunc.JSON: in /a~b a "~" is followed by neither 0 nor 1; write "~0" for it`,
+		"/~":     `keyfunc.JSON: in /~ a "~" is followed by neither 0 nor 1; write "~0" for it`,
+		"/~~0":   `keyfunc.JSON: in /~~0 a "~" is followed by neither 0 nor 1; write "~0" for it`,
+		"/a\xff": "keyfunc.JSON: the pointer is not valid UTF-8",
+	} {
+		require.PanicsWithValue(t, want, func() { keyfunc.JSON(pointer) })
+	}
+}
+
+// FuzzJSON compares with what a handler gets that decodes into a struct.
+func FuzzJSON(f *testing.F) {
+	for _, body := range []string{
+		`{"id":42}`, `{"id":"42"}`, `{"id":-0}`, `{"id":9007199254740993}`, `{"\u0069d":"\ud83d\ude00"}`,
+		`{"id":1,"ID":2}`, `{"ID":1}`, `{"iD":1,"id":1}`, `{"id":1,"id":2}`, `{"id":1} 2`, "\ufeff{}", `{"id":1.0}`,
+		`{"a":{"b":1,"B":2}}`, `{"a":{"b":"x"},"A":{"b":"y"}}`, `{"a":{"b":"x"},"id":"y"}`,
+		`{"k":[0,{"s":"z"}]}`, `{"` + "\u212a" + `":[0,{"s":"z"}]}`, `{"k":[0,{"\u017f":"z"}]}`, `{"k":[0,{"s":1}],"id":"\ud800"}`,
+		`{"id":{}}`, `{"a":[]}`, `{"k":{}}`, `{"k":[]}`, `[]`, `null`, ``, `{"id":"\\\""}`, `{"id":"` + "\xff" + `"}`,
+		`{"id":1,"x":` + nested(64) + `}`, `{"id":1,"x":` + nested(10) + `}`, " { } ", `{"id":1,}`, `{"":1,"id":2}`,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var handler struct {
+			ID any `json:"id"`
+			A  struct {
+				B any `json:"b"`
+			} `json:"a"`
+			K []json.RawMessage `json:"k"`
+		}
+		for pointer, decoded := range map[string]func() any{
+			"/id":  func() any { return handler.ID },
+			"/a/b": func() any { return handler.A.B },
+			"/k/1/s": func() any {
+				var element struct {
+					S any `json:"s"`
+				}
+				decode(t, handler.K[1], &element)
+				return element.S
+			},
+		} {
+			k, err := keyfunc.JSON(pointer)(post("application/json", string(body)))
+			if err != nil {
+				require.Empty(t, k)
+				continue
+			}
+			// Another member of the body may not suit the struct; encoding/json goes
+			// on behind it, and so may a handler.
+			decode(t, body, &handler)
+			switch seen := decoded().(type) {
+			case string:
+				require.Equal(t, seen, k)
+			case json.Number:
+				want := seen.String()
+				if want == "-0" {
+					want = "0"
+				}
+				require.Equal(t, want, k)
+			default:
+				t.Fatalf("%s: key %q, but the handler sees %#v", pointer, k, seen)
+			}
+		}
+	})
+}
+
+func decode(t *testing.T, text []byte, into any) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.UseNumber()
+	var mismatch *json.UnmarshalTypeError
+	if err := d.Decode(into); err != nil {
+		require.ErrorAs(t, err, &mismatch)
+	}
+}

@@ -1,0 +1,39 @@
+package keyfunc
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// unquote decodes a valid JSON string as encoding/json does.
+func unquote(quoted string) string {
+	if strings.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	var s string
+	// It cannot fail on what json.Valid has accepted.
+	_ = json.Unmarshal([]byte(quoted), &s)
+	return s
+}
+
+// foldCase maps names that strings.EqualFold finds equal, as encoding/json does
+// for the members of structs, to the same text.
+func foldCase(s string) string { return strings.Map(foldRune, s) }
+
+// foldRune picks one of the runes that differ only in case: the smallest, and
+// its lower-case form if that is an ASCII letter, so that most names stay as
+// they are.
+func foldRune(r rune) rune {
+	if r >= utf8.RuneSelf {
+		for next := unicode.SimpleFold(r); next > r; next = unicode.SimpleFold(r) {
+			r = next
+		}
+		r = unicode.SimpleFold(r)
+	}
+	if 'A' <= r && r <= 'Z' {
+		r += 'a' - 'A'
+	}
+	return r
+}
