@@ -130,9 +130,12 @@ func (e *Lease) finishLater(ctx context.Context, kind EventKind, call func(conte
 		case !closing && time.Now().Before(giveUp):
 			return false
 		}
-		// The lease has run out in the store too, unless a command is still on
-		// its way; that is the sweep's to see to.
-		c.reaper.add(e.sweep())
+		if e.run == nil || kind == EventReleased {
+			// The lease has run out in the store too, unless a command is still on
+			// its way; that is the sweep's to see to. What a run that succeeded has
+			// left says that it must not run again.
+			c.reaper.add(e.sweep())
+		}
 		e.close()
 		return true
 	}

@@ -40,7 +40,7 @@ type flight struct{ n atomic.Int32 }
 func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *flight, call func(context.Context) (T, error)) reply[T] {
 	if c.prompt {
 		value, err := call(ctx)
-		return reply[T]{value: value, err: verdict(err, false), unanswered: false}
+		return reply[T]{value: value, err: verdict(err, false)}
 	}
 	parent := ctx
 	ctx, cancel := context.WithTimeout(parent, budget)
@@ -78,12 +78,14 @@ func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *fli
 			if a.err == nil {
 				return reply[T]{value: a.value, unanswered: unanswered || inFlight > 0}
 			}
+			if errors.Is(a.err, ErrFull) || errors.Is(a.err, errors.ErrUnsupported) {
+				// An answer, and one that the same question will get again.
+				unanswered = unanswered || inFlight > 0
+				return reply[T]{err: verdict(a.err, unanswered), unanswered: unanswered}
+			}
 			cause = a.err
 			if !errors.Is(a.err, ErrNotApplied) {
 				unanswered = true
-			}
-			if errors.Is(a.err, ErrFull) || errors.Is(a.err, errors.ErrUnsupported) {
-				return reply[T]{err: verdict(a.err, unanswered), unanswered: unanswered || inFlight > 0}
 			}
 			again.Reset(pause(sends))
 		case <-again.C:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/failopen"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
@@ -69,6 +70,9 @@ func (c *leaseContext) Value(key any) any {
 		if c.lease.run == nil {
 			return c.lease
 		}
+	case failopen.Key:
+		// It was for this acquire. Work inside must not take it for its own.
+		return nil
 	case runKey, early.Key:
 		if c.lease.run != nil {
 			return c.lease.run

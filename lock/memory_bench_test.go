@@ -1,7 +1,6 @@
 package lock_test
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -17,7 +16,7 @@ func fill(tb testing.TB, n int) lock.Store {
 	tb.Helper()
 	s := lock.NewMemory(lock.WithLimits(2*n+100_000, 4<<30))
 	for i := range n {
-		if _, err := s.Claim(context.Background(), "live="+strconv.Itoa(i), memoryClaim("token-"+strconv.Itoa(i), time.Hour)); err != nil {
+		if _, err := s.Claim(tb.Context(), "live="+strconv.Itoa(i), memoryClaim("token-"+strconv.Itoa(i), time.Hour)); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -37,7 +36,7 @@ func BenchmarkMemory(b *testing.B) {
 				for i := range keys {
 					keys[i] = "user=" + strconv.Itoa(i)
 				}
-				ctx := context.Background()
+				ctx := b.Context()
 				cycle := func(i int) {
 					key, c := keys[i%len(keys)], memoryClaim("token", 30*time.Second)
 					if e, err := s.Claim(ctx, key, c); err != nil || e.State != lock.Held {

@@ -30,7 +30,7 @@ func (w *memoryWheel) init() { w.wake = math.MaxInt64 }
 
 // add adds r, which must not be over yet.
 func (w *memoryWheel) add(r *memoryRecord) {
-	level := (bits.Len64(uint64(r.over^w.hand)) - 1) / 4
+	level := (bits.Len64(uint64(r.over^w.hand)) - 1) / 4 //nolint:gosec // neither is negative
 	slot := r.over >> (4 * level) % wheelSlots
 	w.occupied[level] |= 1 << slot
 	w.wake = min(w.wake, r.over>>(4*level)<<(4*level))

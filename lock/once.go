@@ -198,4 +198,11 @@ func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
 	return nil
 }
 
+// Committed implements early.Settler.
+func (r *run) Committed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.committed
+}
+
 var _ early.Settler = (*run)(nil)

@@ -10,6 +10,9 @@ type Settler interface {
 	// returns afterwards changes nothing. It fails if the outcome of the run
 	// cannot be recorded any more, or is not known to be.
 	SettleEarly(ctx context.Context, receipt []byte) error
+
+	// Committed reports whether lock.Commit was called in the run.
+	Committed() bool
 }
 
 // Key is the context key of the Settler.

@@ -11,15 +11,16 @@ type Hold struct {
 	End func()
 }
 
-type key struct{}
+// Key is the context key of the Hold.
+type Key struct{}
 
 // With returns a context that asks Acquire to fill h.
 func With(ctx context.Context, h *Hold) context.Context {
-	return context.WithValue(ctx, key{}, h)
+	return context.WithValue(ctx, Key{}, h)
 }
 
 // From returns the Hold of ctx, nil if there is none.
 func From(ctx context.Context) *Hold {
-	h, _ := ctx.Value(key{}).(*Hold)
+	h, _ := ctx.Value(Key{}).(*Hold)
 	return h
 }

@@ -75,18 +75,46 @@ func TestSharedNeedsMain(t *testing.T) {
 	require.Contains(t, string(out), "needs a TestMain that uses redistest.Main")
 }
 
+// onDyingThread runs f on a thread that ends right afterwards: that of a
+// goroutine that exits without unlocking it.
+func onDyingThread(f func()) {
+	done := make(chan struct{})
+	var try func()
+	try = func() {
+		runtime.LockOSThread()
+		if syscall.Gettid() == syscall.Getpid() { // the main thread never ends: keep it busy and take another
+			go try()
+			<-done
+			runtime.UnlockOSThread()
+			return
+		}
+		defer close(done)
+		f()
+	}
+	go try()
+	<-done
+}
+
+// TestStartFromAThreadThatDies: a child that asked to die with its parent dies
+// with the thread that forked it.
+func TestStartFromAThreadThatDies(t *testing.T) {
+	t.Parallel()
+	var s *redistest.Server
+	onDyingThread(func() { s = redistest.Start(t) })
+	time.Sleep(200 * time.Millisecond)
+	require.True(t, s.Running())
+	require.Equal(t, "PONG", s.Do(t, "PING"))
+}
+
 // TestThreadDeathKills is what Start protects from. If it fails,
 // TestStartFromAThreadThatDies proves nothing.
 func TestThreadDeathKills(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd := exec.CommandContext(t.Context(), "sleep", "10")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		started <- cmd.Start()
-	}()
-	require.NoError(t, <-started)
+	var err error
+	onDyingThread(func() { err = cmd.Start() })
+	require.NoError(t, err)
 	var exit *exec.ExitError
 	require.ErrorAs(t, cmd.Wait(), &exit)
 	status, ok := exit.Sys().(syscall.WaitStatus)

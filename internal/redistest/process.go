@@ -19,7 +19,8 @@ type process struct {
 // Linux delivers the parent-death signal when the *thread* that forked dies,
 // and the Go runtime ends the thread of a goroutine that exits locked to it.
 // So one goroutine, locked to its thread, forks the child and stays until the
-// child is reaped: no other goroutine can end that thread.
+// child is reaped: no other goroutine can end that thread. Leak checks in the
+// middle of a test see that goroutine.
 func spawn(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	cmd.SysProcAttr = dieWithParent()

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -189,7 +188,8 @@ func TestRestartOfAStoppedServer(t *testing.T) {
 func TestRestartWaitsForTheData(t *testing.T) {
 	t.Parallel()
 	// 100 µs a key, and the server answers (LOADING) meanwhile.
-	s := redistest.Start(t, "--appendonly", "yes", "--key-load-delay", "100", "--loading-process-events-interval-bytes", "1024")
+	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always",
+		"--key-load-delay", "100", "--loading-process-events-interval-bytes", "1024")
 	c := s.Client(t)
 	const keys = 5000
 	_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -212,21 +212,6 @@ func TestShared(t *testing.T) {
 	key := t.Name()
 	s.Do(t, "SET", key, "v")
 	require.Equal(t, []string{key}, s.Keys(t, key))
-}
-
-// A goroutine that exits locked to its thread ends the thread, and with it
-// every child that the thread forked and that asked to die with its parent.
-func TestStartFromAThreadThatDies(t *testing.T) {
-	t.Parallel()
-	started := make(chan *redistest.Server)
-	go func() {
-		runtime.LockOSThread()
-		started <- redistest.Start(t)
-	}()
-	s := <-started
-	time.Sleep(200 * time.Millisecond)
-	require.True(t, s.Running())
-	require.Equal(t, "PONG", s.Do(t, "PING"))
 }
 
 func TestFreePort(t *testing.T) {

@@ -9,13 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const startTimeout = 30 * time.Second
@@ -168,15 +165,6 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// Client returns a go-redis client with default options. It is closed when tb
-// ends.
-func (s *Server) Client(tb testing.TB) *redis.Client {
-	tb.Helper()
-	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: s.password})
-	tb.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
 // Stop makes the process stand still (SIGSTOP): connections stay open and
 // nothing is answered until [Server.Cont]. It returns when it stands still.
 func (s *Server) Stop() { s.current().pause() }
@@ -211,56 +199,6 @@ func (s *Server) current() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc
-}
-
-// Do runs one command on a connection of its own and returns its answer, nil
-// for a null reply. An error ends the test.
-func (s *Server) Do(tb testing.TB, args ...any) any {
-	tb.Helper()
-	c := s.adminClient()
-	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	v, err := c.Do(ctx, args...).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		tb.Fatalf("redistest: %v: %v", args, err)
-	}
-	return v
-}
-
-// Keys returns the server's keys in order, on a connection of its own: all of
-// them, or those that match one of the patterns ("*user=42").
-func (s *Server) Keys(tb testing.TB, patterns ...string) []string {
-	tb.Helper()
-	c := s.adminClient()
-	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	if len(patterns) == 0 {
-		patterns = []string{"*"}
-	}
-	var keys []string
-	for _, pattern := range patterns {
-		it := c.Scan(ctx, 0, pattern, 1000).Iterator()
-		for it.Next(ctx) {
-			keys = append(keys, it.Val())
-		}
-		if err := it.Err(); err != nil {
-			tb.Fatalf("redistest: keys: %v", err)
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys) // SCAN may return a key twice
-}
-
-// adminClient is a bare client: one connection, no retries, no handshake
-// beyond the password.
-func (s *Server) adminClient() *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: s.Addr(), Password: s.password, Protocol: 2, DisableIdentity: true,
-		PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: time.Second, ReadTimeout: startTimeout,
-	})
 }
 
 // option is the value of the last name in a redis-server command line.

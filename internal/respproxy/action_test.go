@@ -54,7 +54,7 @@ func TestActions(t *testing.T) {
 			t.Parallel()
 			s, p := started(t)
 			key := key(t)
-			c := bare(t, p.Addr())
+			c := impatient(t, p.Addr())
 			require.NoError(t, c.Ping(t.Context()).Err())
 			rule := p.On(respproxy.Match{Name: "SET", Key: key, Count: 1}, tt.action)
 
@@ -84,7 +84,7 @@ func TestResetIsOne(t *testing.T) {
 		"swallow": respproxy.Swallow(respproxy.Reset), "drop": respproxy.Drop(respproxy.Reset),
 	} {
 		_, p := started(t)
-		c := speaking(t, 2, p.Addr())
+		c := client(t, redis.Options{Addr: p.Addr(), Protocol: 2})
 		p.On(respproxy.Match{Name: "echo"}, action)
 		requireReset(t, c.Echo(t.Context(), "").Err(), name)
 	}
@@ -95,12 +95,12 @@ func TestHoldThenDeliver(t *testing.T) {
 	s, p := started(t)
 	key := key(t)
 	rule := p.On(respproxy.Match{Name: "set", Count: 2}, respproxy.Hold())
-	for range 2 {
-		c := bare(t, p.Addr())
-		requireTimeout(t, c.Set(t.Context(), key, "late", 0).Err())
-		require.NoError(t, c.Close(), "the client is gone for good")
+	for i := range 2 {
+		conn := dial(t, p.Addr())
+		say(t, conn, "SET "+key+" late\r\n")
+		rule.Wait(t, i+1)
+		require.NoError(t, conn.Close(), "the client is gone for good")
 	}
-	rule.Wait(t, 2)
 	require.Nil(t, s.Do(t, "GET", key))
 	require.Equal(t, 0, p.Commands("set"))
 
@@ -133,10 +133,10 @@ func TestHoldForLandsLater(t *testing.T) {
 	t.Parallel()
 	s, p := started(t)
 	key := key(t)
-	const late = 3 * readTimeout
+	const late = 2 * readTimeout
 	rule := p.On(respproxy.Match{Key: key, Count: 1}, respproxy.HoldFor(late))
 	began := time.Now()
-	requireTimeout(t, bare(t, p.Addr()).Set(t.Context(), key, "late", 0).Err())
+	requireTimeout(t, impatient(t, p.Addr()).Set(t.Context(), key, "late", 0).Err())
 	require.Nil(t, s.Do(t, "GET", key))
 	rule.WaitLanded(t)
 	require.GreaterOrEqual(t, time.Since(began), late)

@@ -41,6 +41,9 @@ func newConn(p *Proxy, client *net.TCPConn, server net.Conn) *conn {
 	}
 	c.kill = sync.OnceFunc(func() {
 		close(c.done)
+		// Close alone takes effect when the last Read on the socket has
+		// returned, which is after kill has.
+		_ = c.client.CloseWrite()
 		_ = c.client.Close()
 		_ = c.server.Close()
 	})

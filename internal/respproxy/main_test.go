@@ -21,24 +21,29 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
 
-// readTimeout is what a hanging client waits; soon is well below it, on a busy
-// machine too.
+// readTimeout is what an impatient client waits; soon is well below it, on a
+// busy machine too.
 const (
-	readTimeout = 300 * time.Millisecond
+	readTimeout = 500 * time.Millisecond
 	soon        = 20 * time.Millisecond
 )
 
 // bare returns a client that sends every command once and tells what happened.
 func bare(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	return speaking(t, 3, addr)
+	return client(t, redis.Options{Addr: addr, ReadTimeout: 10 * time.Second})
 }
 
-func speaking(t *testing.T, protocol int, addr string) *redis.Client {
+// impatient is bare with a short read timeout, for what hangs.
+func impatient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, DialerRetries: 1, ReadTimeout: readTimeout, Protocol: protocol,
-	})
+	return client(t, redis.Options{Addr: addr, ReadTimeout: readTimeout})
+}
+
+func client(t *testing.T, opt redis.Options) *redis.Client {
+	t.Helper()
+	opt.MaxRetries, opt.DialerRetries = -1, 1
+	c := redis.NewClient(&opt)
 	t.Cleanup(func() { _ = c.Close() }) // some tests close it before
 	return c
 }

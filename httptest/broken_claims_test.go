@@ -1,0 +1,191 @@
+package latchtest_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// brokenStore is one way to get a store wrong, and the rule that forbids it.
+type brokenStore struct {
+	rule, name string
+	breakIt    func(b *broken)
+}
+
+func brokenStores() []brokenStore {
+	return slices.Concat(brokenClaims(), brokenTakeovers(), brokenRenewals(), brokenSettles(),
+		brokenReleases(), brokenBytes(), brokenRaces(), brokenFences(), brokenContexts(), brokenInspectors())
+}
+
+func brokenClaims() []brokenStore {
+	return []brokenStore{
+		{"absent_is_zero", "minus 2 left, as PTTL says", func(b *broken) {
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+				e := b.at(ctx, key)
+				if e.State == lock.Free {
+					e.Left = -2 * time.Millisecond
+				}
+				return e, nil
+			}
+		}},
+		{"claim_takes_free", "every attempt is the first", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				c.Attempt = 1
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"claim_same_token_again", "SET NX without GET", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if b.at(ctx, key).State != lock.Free {
+					return lock.Entry{State: lock.Held}, nil
+				}
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"claim_other_refused_unchanged", "SET without NX", func(b *broken) { b.claim = b.overwrite }},
+		{"claim_other_refused_unchanged", "a refused claim takes no lease but the owner", func(b *broken) {
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+				e := b.at(ctx, key)
+				if e.State == lock.Held {
+					e.Owner = "owner of b"
+				}
+				return e, nil
+			}
+		}},
+		{"claim_own_receipt_is_no_grant", "the token alone decides", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				e, err := b.complete.Claim(ctx, key, c)
+				if e.Token == c.Token {
+					e.State = lock.Held
+				}
+				return e, err
+			}
+		}},
+		{"get_reports", "counts the linger as lease", func(b *broken) {
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+				e := b.at(ctx, key)
+				if e.State == lock.Held {
+					e.Left *= 4
+				}
+				return e, nil
+			}
+		}},
+		{"get_reports", "removes what is abandoned", func(b *broken) {
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+				e := b.at(ctx, key)
+				if e.State == lock.Abandoned {
+					_, err := b.complete.Forget(ctx, key, e.Token)
+					return e, err
+				}
+				return e, nil
+			}
+		}},
+		{"lease_expires", "never", withClaim(func(c *lock.Claim) { c.Lease *= 1000 })},
+		{"lease_expires", "too early", withClaim(func(c *lock.Claim) { c.Lease /= 2 })},
+		{"lease_expires", "into a linger that nobody asked for", withClaim(func(c *lock.Claim) { c.Linger = time.Hour })},
+		{"linger_abandons", "no linger", withClaim(func(c *lock.Claim) { c.Linger = 0 })},
+		{"linger_abandons", "for ever", withClaim(func(c *lock.Claim) { c.Linger *= 1000 })},
+		{"claim_never_takes_abandoned", "whoever comes takes over", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				c.Replaces = b.at(ctx, key).Token
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"claim_never_takes_abandoned", "its own token comes back by a claim", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if b.at(ctx, key).Token == c.Token {
+					c.Replaces = c.Token
+				}
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"own_linger", "no more left than the asker's linger is lapsed", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if e := b.at(ctx, key); e.State == lock.Held && e.Left <= c.Linger && e.Token == c.Replaces {
+					return b.overwrite(ctx, key, c)
+				}
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"own_linger", "what is left is of the asker's linger", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				e, err := b.complete.Claim(ctx, key, c)
+				if e.State == lock.Abandoned {
+					e.Left = c.Linger
+				}
+				return e, err
+			}
+		}},
+		{"late_ops_never_touch_successor", "whoever once held the key", func(b *broken) {
+			held := make(map[string]bool)
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				held[key+"="+c.Token] = true
+				return b.complete.Claim(ctx, key, c)
+			}
+			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+				if held[key+"="+token] {
+					token = b.at(ctx, key).Token
+				}
+				return b.complete.Settle(ctx, key, token, receipt, keep)
+			}
+		}},
+	}
+}
+
+func withClaim(change func(c *lock.Claim)) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			change(&c)
+			return b.complete.Claim(ctx, key, c)
+		}
+	}
+}
+
+func brokenTakeovers() []brokenStore {
+	replacing := func(which func(e lock.Entry, c lock.Claim) bool) func(b *broken) {
+		return func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if e := b.at(ctx, key); e.State != lock.Free && c.Replaces != "" && which(e, c) {
+					return b.overwrite(ctx, key, c)
+				}
+				return b.complete.Claim(ctx, key, c)
+			}
+		}
+	}
+	return []brokenStore{
+		{"replaces_takes_over", "Replaces is ignored", withClaim(func(c *lock.Claim) { c.Replaces = "" })},
+		{"replaces_takes_over", "the attempt is kept", withClaim(func(c *lock.Claim) {
+			if c.Replaces != "" {
+				c.Attempt = 1
+			}
+		})},
+		{"replaces_takes_over", "the fingerprint is kept", withClaim(func(c *lock.Claim) {
+			if c.Replaces != "" {
+				c.Fingerprint = []byte("fingerprint of " + c.Replaces)
+			}
+		})},
+		{"replaces_needs_observed_token", "any Replaces will do", replacing(func(e lock.Entry, _ lock.Claim) bool {
+			return e.State == lock.Abandoned
+		})},
+		{"replaces_needs_observed_token", "the beginning of the token will do", replacing(func(e lock.Entry, c lock.Claim) bool {
+			return e.State == lock.Abandoned && strings.HasPrefix(e.Token, c.Replaces)
+		})},
+		{"replaces_only_abandoned", "a live lease is taken over", replacing(func(e lock.Entry, c lock.Claim) bool {
+			return e.State == lock.Held && e.Token == c.Replaces
+		})},
+		{"replaces_only_abandoned", "a receipt is taken over", replacing(func(e lock.Entry, c lock.Claim) bool {
+			return e.State == lock.Settled && e.Token == c.Replaces
+		})},
+		{"replaces_takes_free", "there must be something to replace", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if c.Replaces != "" && b.at(ctx, key).State == lock.Free {
+					return lock.Entry{}, nil
+				}
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+	}
+}

@@ -1,0 +1,251 @@
+package latchtest_test
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func brokenBytes() []brokenStore {
+	return []brokenStore{
+		{"tokens_opaque", "the beginning of a token will do", func(b *broken) {
+			b.release = func(ctx context.Context, key, token string) (bool, error) {
+				if e := b.at(ctx, key); strings.HasPrefix(e.Token, token) {
+					token = e.Token
+				}
+				return b.complete.Release(ctx, key, token)
+			}
+		}},
+		{"tokens_opaque", "UTF-8", withClaim(func(c *lock.Claim) { c.Token = strings.ToValidUTF8(c.Token, "\ufffd") })},
+		{"tokens_opaque", "128 bytes", withClaim(func(c *lock.Claim) { c.Token = c.Token[:min(len(c.Token), 128)] })},
+		{"keys_opaque", "C strings", withKeys(func(key string) string {
+			key, _, _ = strings.Cut(key, "\x00")
+			return key
+		})},
+		{"keys_opaque", "UTF-8", withKeys(func(key string) string { return strings.ToValidUTF8(key, "\ufffd") })},
+		{"keys_opaque", "case", withKeys(strings.ToLower)},
+		{"keys_opaque", "space", withKeys(strings.TrimSpace)},
+		{"keys_opaque", "one encoding for two", withKeys(func(key string) string { return strings.ReplaceAll(key, "%41", "A") })},
+		{"keys_opaque", "1000 bytes", withKeys(func(key string) string { return key[:min(len(key), 1000)] })},
+		{"slices_copied", "keeps what it is given", func(b *broken) {
+			given := make(map[string][]byte)
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				given[key] = c.Fingerprint
+				return b.complete.Claim(ctx, key, c)
+			}
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+				e := b.at(ctx, key)
+				e.Fingerprint = bytes.Clone(given[key])
+				return e, nil
+			}
+		}},
+		{"slices_copied", "returns what it keeps", func(b *broken) {
+			kept := make(map[string][]byte)
+			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+				kept[key] = bytes.Clone(receipt)
+				return b.complete.Settle(ctx, key, token, receipt, keep)
+			}
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+				e := b.at(ctx, key)
+				e.Receipt = kept[key]
+				return e, nil
+			}
+		}},
+		{"receipts_binary", "C strings", withReceipt(func(r []byte) []byte {
+			r, _, _ = bytes.Cut(r, []byte{0})
+			return r
+		})},
+		{"receipts_binary", "64 KiB", withReceipt(func(r []byte) []byte { return r[:min(len(r), 64<<10)] })},
+	}
+}
+
+func withKeys(mapKey func(key string) string) func(b *broken) {
+	return func(b *broken) { b.mapKey = mapKey }
+}
+
+func withReceipt(change func(receipt []byte) []byte) func(b *broken) {
+	return func(b *broken) {
+		b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+			return b.complete.Settle(ctx, key, token, change(receipt), keep)
+		}
+	}
+}
+
+func brokenRaces() []brokenStore {
+	// The time between look and act is that of a round trip.
+	checkThenAct := func(free func(e lock.Entry, c lock.Claim) bool) func(b *broken) {
+		return func(b *broken) {
+			var mu sync.Mutex
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if !free(b.at(ctx, key), c) {
+					return b.complete.Claim(ctx, key, c)
+				}
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				return b.overwrite(ctx, key, c)
+			}
+		}
+	}
+	return []brokenStore{
+		{"one_winner", "GET, then SET", checkThenAct(func(e lock.Entry, _ lock.Claim) bool { return e.State == lock.Free })},
+		{"one_winner", "the losers see another", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				e, err := b.complete.Claim(ctx, key, c)
+				if e.Token != c.Token {
+					e.Token = "somebody"
+				}
+				return e, err
+			}
+		}},
+		{"takeover_race_one_winner", "GET, then SET", checkThenAct(func(e lock.Entry, c lock.Claim) bool {
+			return e.State == lock.Abandoned && e.Token == c.Replaces
+		})},
+	}
+}
+
+func brokenFences() []brokenStore {
+	return []brokenStore{
+		{"fences_grow", "a counter that goes with its entry", withFence(func(e *lock.Entry) { e.Fence = 1 })},
+		{"fences_grow", "the clock, in seconds", withFence(func(e *lock.Entry) { e.Fence = time.Now().Unix() })},
+		{"fences_grow", "takeovers keep the fence", func(b *broken) {
+			var last int64
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				e, err := b.complete.Claim(ctx, key, c)
+				if c.Replaces != "" && e.Token == c.Token {
+					e.Fence = last
+				}
+				last = e.Fence
+				return e, err
+			}
+			b.get = withoutFence(b)
+		}},
+		{"fences_grow", "unsupported, yet granted", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				e, err := b.complete.Claim(ctx, key, c)
+				if c.Fenced && err == nil {
+					err = errUnsupported
+				}
+				return e, err
+			}
+		}},
+		{"fence_of_grant_is_stable", "a new one for every answer", func(b *broken) {
+			var last atomic.Int64
+			withFence(func(e *lock.Entry) { e.Fence = last.Add(1) })(b)
+		}},
+		{"fence_of_grant_is_stable", "for those who did not ask", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				c.Fenced = true
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"plain_claim_after_fenced_release", "the last fence stays in the way", func(b *broken) {
+			fenced := make(map[string]bool)
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if fenced[key] && !c.Fenced {
+					return lock.Entry{State: lock.Held}, nil
+				}
+				fenced[key] = fenced[key] || c.Fenced
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+	}
+}
+
+func withFence(change func(e *lock.Entry)) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			e, err := b.complete.Claim(ctx, key, c)
+			if err == nil && c.Fenced {
+				change(&e)
+			}
+			return e, err
+		}
+		b.get = withoutFence(b)
+	}
+}
+
+func withoutFence(b *broken) func(context.Context, string) (lock.Entry, error) {
+	return func(ctx context.Context, key string) (lock.Entry, error) {
+		e := b.at(ctx, key)
+		e.Fence = 0
+		return e, nil
+	}
+}
+
+func brokenContexts() []brokenStore {
+	return []brokenStore{
+		{"done_context_not_applied", "says unknown", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if err := ctx.Err(); err != nil {
+					return lock.Entry{}, err
+				}
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"done_context_not_applied", "acts all the same", func(b *broken) {
+			b.release = func(ctx context.Context, key, token string) (bool, error) {
+				ok, err := b.complete.Release(context.WithoutCancel(ctx), key, token)
+				if ctx.Err() != nil {
+					err = lock.ErrNotApplied
+				}
+				return ok, err
+			}
+		}},
+		{"done_context_not_applied", "reads without a context", func(b *broken) {
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) { return b.at(ctx, key), nil }
+		}},
+	}
+}
+
+func brokenInspectors() []brokenStore {
+	return []brokenStore{
+		{"list_yields_live", "no receipts", func(b *broken) {
+			b.list = func(ctx context.Context) iter.Seq2[lock.Entry, error] {
+				return func(yield func(lock.Entry, error) bool) {
+					for e, err := range b.complete.List(ctx) {
+						if e.State != lock.Settled && !yield(e, err) {
+							return
+						}
+					}
+				}
+			}
+		}},
+		{"list_yields_live", "what was released too", func(b *broken) {
+			released := make(map[string]lock.Entry)
+			b.release = func(ctx context.Context, key, token string) (bool, error) {
+				released[key] = b.at(ctx, key)
+				return b.complete.Release(ctx, key, token)
+			}
+			b.list = func(ctx context.Context) iter.Seq2[lock.Entry, error] {
+				return func(yield func(lock.Entry, error) bool) {
+					for e, err := range b.complete.List(ctx) {
+						if !yield(e, err) {
+							return
+						}
+					}
+					for _, e := range released {
+						if !yield(e, nil) {
+							return
+						}
+					}
+				}
+			}
+		}},
+		{"forget_compares_token", "DEL", func(b *broken) {
+			b.forget = func(ctx context.Context, key, token string) (bool, error) {
+				if e := b.at(ctx, key); e.State != lock.Free {
+					token = e.Token
+				}
+				return b.complete.Forget(ctx, key, token)
+			}
+		}},
+		{"forget_compares_token", "no receipts", func(b *broken) { b.forget = b.complete.Release }},
+	}
+}

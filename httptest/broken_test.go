@@ -1,0 +1,98 @@
+package latchtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+var errUnsupported = fmt.Errorf("%w: no fences: %w", lock.ErrNotApplied, errors.ErrUnsupported)
+
+type complete interface {
+	lock.Store
+	lock.Inspector
+}
+
+// broken is a memory store that one of its methods, or all its keys, can be
+// replaced in.
+type broken struct {
+	complete
+
+	mapKey  func(key string) string
+	claim   func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error)
+	renew   func(ctx context.Context, key string, c lock.Claim) (bool, error)
+	settle  func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error)
+	release func(ctx context.Context, key, token string) (bool, error)
+	get     func(ctx context.Context, key string) (lock.Entry, error)
+	list    func(ctx context.Context) iter.Seq2[lock.Entry, error]
+	forget  func(ctx context.Context, key, token string) (bool, error)
+}
+
+func newBroken(breakIt func(b *broken)) lock.Store {
+	memory, ok := lock.NewMemory().(complete)
+	if !ok {
+		panic("the memory store is no Inspector")
+	}
+	b := &broken{
+		complete: memory,
+		mapKey:   func(key string) string { return key },
+		claim:    memory.Claim,
+		renew:    memory.Renew,
+		settle:   memory.Settle,
+		release:  memory.Release,
+		get:      memory.Get,
+		list:     memory.List,
+		forget:   memory.Forget,
+	}
+	breakIt(b)
+	return b
+}
+
+func (b *broken) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	return b.claim(ctx, b.mapKey(key), c)
+}
+
+func (b *broken) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return b.renew(ctx, b.mapKey(key), c)
+}
+
+func (b *broken) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	return b.settle(ctx, b.mapKey(key), token, receipt, keep)
+}
+
+func (b *broken) Release(ctx context.Context, key, token string) (bool, error) {
+	return b.release(ctx, b.mapKey(key), token)
+}
+
+func (b *broken) Get(ctx context.Context, key string) (lock.Entry, error) {
+	return b.get(ctx, b.mapKey(key))
+}
+
+func (b *broken) List(ctx context.Context) iter.Seq2[lock.Entry, error] { return b.list(ctx) }
+
+func (b *broken) Forget(ctx context.Context, key, token string) (bool, error) {
+	return b.forget(ctx, key, token)
+}
+
+// at returns what is under key.
+func (b *broken) at(ctx context.Context, key string) lock.Entry {
+	e, err := b.complete.Get(context.WithoutCancel(ctx), key)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// overwrite puts c under key, whatever is there.
+func (b *broken) overwrite(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	if e := b.at(ctx, key); e.State != lock.Free {
+		if _, err := b.complete.Forget(ctx, key, e.Token); err != nil {
+			return lock.Entry{}, err
+		}
+	}
+	return b.complete.Claim(ctx, key, c)
+}

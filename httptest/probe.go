@@ -1,0 +1,196 @@
+package latchtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// probe is a store under the test of one rule.
+//
+// Rules claim for short what has to end, and for long what has to stay, so
+// that a machine that stalls for a lease or more does not fail them.
+type probe struct {
+	reporter
+	store lock.Store
+	rule  rule
+	short time.Duration
+	long  time.Duration
+}
+
+func (p *probe) failf(format string, args ...any) {
+	p.Helper()
+	p.Fatalf("%s\nrule: %s", fmt.Sprintf(format, args...), p.rule.words)
+}
+
+// key returns a key that nobody has used.
+func (*probe) key() string { return "latchtest=" + rand.Text() }
+
+// claimOf returns a claim with every field set that any store takes.
+func (*probe) claimOf(token string, lease, linger time.Duration) lock.Claim {
+	return lock.Claim{
+		Token:       token,
+		Attempt:     1,
+		Fingerprint: []byte("fingerprint of " + token),
+		Owner:       "owner of " + token,
+		Lease:       lease,
+		Linger:      linger,
+	}
+}
+
+// callTimeout ends a call that would otherwise hang the test.
+const callTimeout = 30 * time.Second
+
+func (p *probe) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.Context(), callTimeout)
+}
+
+// try claims key and returns what is there afterwards.
+func (p *probe) try(key string, c lock.Claim) lock.Entry {
+	p.Helper()
+	ctx, cancel := p.within()
+	defer cancel()
+	e, err := p.store.Claim(ctx, key, c)
+	if err != nil {
+		p.failf("Claim: %v", err)
+	}
+	return e
+}
+
+// claim claims key, which must be granted.
+func (p *probe) claim(key string, c lock.Claim) lock.Entry {
+	p.Helper()
+	e := p.try(key, c)
+	p.wantClaim("Claim of a key that was to be had", e, lock.Held, c)
+	return e
+}
+
+// lapse claims key and waits until the lease is over.
+func (p *probe) lapse(key string, c lock.Claim) {
+	p.Helper()
+	p.claim(key, c)
+	p.wait(key, lock.Held)
+}
+
+func (p *probe) get(key string) lock.Entry {
+	p.Helper()
+	ctx, cancel := p.within()
+	defer cancel()
+	e, err := p.store.Get(ctx, key)
+	if err != nil {
+		p.failf("Get: %v", err)
+	}
+	return e
+}
+
+func (p *probe) renew(what string, want bool, key string, c lock.Claim) {
+	p.Helper()
+	ctx, cancel := p.within()
+	defer cancel()
+	ok, err := p.store.Renew(ctx, key, c)
+	p.wantOK("Renew "+what, want, ok, err)
+}
+
+func (p *probe) settle(what string, want bool, key, token string, receipt []byte, keep time.Duration) {
+	p.Helper()
+	ctx, cancel := p.within()
+	defer cancel()
+	ok, err := p.store.Settle(ctx, key, token, receipt, keep)
+	p.wantOK("Settle "+what, want, ok, err)
+}
+
+func (p *probe) release(what string, want bool, key, token string) {
+	p.Helper()
+	ctx, cancel := p.within()
+	defer cancel()
+	ok, err := p.store.Release(ctx, key, token)
+	p.wantOK("Release "+what, want, ok, err)
+}
+
+func (p *probe) wantOK(what string, want, ok bool, err error) {
+	p.Helper()
+	if err != nil {
+		p.failf("%s: %v", what, err)
+	}
+	if ok != want {
+		p.failf("%s = %t, want %t", what, ok, want)
+	}
+}
+
+// wantFree checks that there is nothing under key.
+func (p *probe) wantFree(when, key string) {
+	p.Helper()
+	if e := p.get(key); e.State != lock.Free {
+		p.failf("Get %s = %s, want a free key", when, show(e))
+	}
+}
+
+// wantClaim checks that e has the state and came from c.
+func (p *probe) wantClaim(what string, e lock.Entry, state lock.State, c lock.Claim) {
+	p.Helper()
+	if e.State != state || e.Token != c.Token || e.Attempt != c.Attempt || e.Owner != c.Owner || !bytes.Equal(e.Fingerprint, c.Fingerprint) {
+		p.failf("%s = %s, want %s", what, show(e), show(lock.Entry{
+			State: state, Token: c.Token, Attempt: c.Attempt, Owner: c.Owner, Fingerprint: c.Fingerprint,
+		}))
+	}
+}
+
+// wantReceipt checks that e is the receipt of c.
+func (p *probe) wantReceipt(what string, e lock.Entry, c lock.Claim, receipt []byte) {
+	p.Helper()
+	p.wantClaim(what, e, lock.Settled, c)
+	if !bytes.Equal(e.Receipt, receipt) {
+		p.failf("%s has the receipt %s, want %s", what, quote(e.Receipt), quote(receipt))
+	}
+}
+
+// wantLeft checks what e says about its end, if it says anything: to be at
+// least atLeast and at most atMost from now, give or take what the store rounds.
+func (p *probe) wantLeft(what string, e lock.Entry, atLeast, atMost time.Duration) {
+	p.Helper()
+	if e.Left != 0 && (e.Left < atLeast-p.short || e.Left > atMost+p.short) {
+		p.failf("%s has %v left, want between %v and %v", what, e.Left, atLeast, atMost)
+	}
+}
+
+// wait waits until the entry under key has another state than it has.
+func (p *probe) wait(key string, state lock.State) lock.Entry {
+	p.Helper()
+	patience := 10*p.short + 5*time.Second
+	for began := time.Now(); ; {
+		e := p.get(key)
+		if e.State != state {
+			return e
+		}
+		if time.Since(began) > patience {
+			p.failf("after %v the entry is still %s", patience, show(e))
+		}
+		time.Sleep(max(p.short/10, time.Millisecond))
+	}
+}
+
+// pass waits until everything that is to be over after a short time is.
+func (p *probe) pass() { time.Sleep(2*p.short + 2*time.Millisecond) }
+
+// show is e as failures print it.
+func show(e lock.Entry) string {
+	if e.State == lock.Free {
+		return "free"
+	}
+	s := fmt.Sprintf("%v{token %q, attempt %d, owner %q, fingerprint %s", e.State, e.Token, e.Attempt, e.Owner, quote(e.Fingerprint))
+	if e.State == lock.Settled {
+		s += ", receipt " + quote(e.Receipt)
+	}
+	return s + "}"
+}
+
+func quote(b []byte) string {
+	if len(b) > 64 {
+		return fmt.Sprintf("%q... (%d bytes)", b[:64], len(b))
+	}
+	return fmt.Sprintf("%q", b)
+}

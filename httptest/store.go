@@ -1,0 +1,74 @@
+package latchtest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// TestStore checks that a store obeys every rule of [lock.Store] and, if it
+// has them, those of [lock.Inspector] and of fences.
+//
+// Each rule is a parallel subtest, for which open is called once. The stores
+// may be one and the same, or several over one server that others use too: the
+// keys are new ones every time, and what is left under them is over within two
+// minutes. Close what open makes with t.Cleanup.
+//
+// lease is the shortest lease that the store can time, such as 20 ms for one
+// that counts in milliseconds and a second for one that counts in seconds. The
+// subtests wait for leases to end in real time. A busy machine makes them
+// slower, not wrong: no rule depends on a call that returns within a lease.
+//
+//nolint:tparallel // whether it runs beside other tests is its caller's to say
+func TestStore(t *testing.T, lease time.Duration, open func(t *testing.T) lock.Store) {
+	t.Helper()
+	if lease < time.Millisecond {
+		t.Fatalf("latchtest: TestStore with a lease of %v: a lock.Claim has at least 1 ms", lease)
+	}
+	for _, r := range rules() {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			r.run(t, lease, open(t))
+		})
+	}
+}
+
+// rule is one rule of the contract.
+type rule struct {
+	name  string
+	words string
+	check func(p *probe)
+}
+
+func rules() []rule {
+	return slices.Concat(
+		claimRules(),
+		lapseRules(),
+		takeoverRules(),
+		renewRules(),
+		settleRules(),
+		releaseRules(),
+		byteRules(),
+		raceRules(),
+		fenceRules(),
+		contextRules(),
+		inspectRules(),
+	)
+}
+
+func (r rule) run(t reporter, lease time.Duration, store lock.Store) {
+	t.Helper()
+	r.check(&probe{reporter: t, store: store, rule: r, short: lease, long: max(time.Minute, 20*lease)})
+}
+
+// reporter is what a rule needs of a test. That it is no more lets this
+// package's own tests watch rules fail.
+type reporter interface {
+	Helper()
+	Context() context.Context
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}

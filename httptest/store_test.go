@@ -1,0 +1,229 @@
+package latchtest_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestMemory is what a user of TestStore runs: in real time, and all rules in
+// one shared store.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return lock.NewMemory() })
+	shared := lock.NewMemory()
+	t.Run("shared", func(t *testing.T) {
+		t.Parallel()
+		latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return shared })
+	})
+}
+
+// watch runs one rule on a store, in a bubble, and returns how it ended.
+func watch(t *testing.T, rule string, open func() lock.Store) *recorder {
+	t.Helper()
+	var r *recorder
+	synctest.Test(t, func(t *testing.T) {
+		r = &recorder{T: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			latchtest.Run(r, rule, time.Second, open())
+		}()
+		<-done
+	})
+	return r
+}
+
+// recorder is a test that may fail without a test failing.
+type recorder struct {
+	*testing.T
+	failed, skipped string
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failed = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Skipf(format string, args ...any) {
+	r.skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func TestRulesPassOnMemory(t *testing.T) {
+	t.Parallel()
+	for rule := range latchtest.Rules() {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			r := watch(t, rule, func() lock.Store { return lock.NewMemory() })
+			require.Empty(t, r.failed)
+			require.Empty(t, r.skipped)
+		})
+	}
+}
+
+// TestRulesFailOnBrokenStores is what makes TestStore worth running: each way
+// to get a store wrong is found by the rule that forbids it.
+func TestRulesFailOnBrokenStores(t *testing.T) {
+	t.Parallel()
+	for _, b := range brokenStores() {
+		t.Run(b.rule+"/"+b.name, func(t *testing.T) {
+			t.Parallel()
+			r := watch(t, b.rule, func() lock.Store { return newBroken(b.breakIt) })
+			require.Empty(t, r.skipped)
+			require.NotEmpty(t, r.failed, "the rule did not notice")
+			require.Contains(t, r.failed, "\nrule: "+latchtest.Rules()[b.rule])
+			t.Log(r.failed)
+		})
+	}
+}
+
+func TestEveryRuleFailsOnABrokenStore(t *testing.T) {
+	t.Parallel()
+	can := make(map[string]string)
+	for _, b := range brokenStores() {
+		can[b.rule] = latchtest.Rules()[b.rule]
+	}
+	require.Equal(t, latchtest.Rules(), can)
+}
+
+func TestRuleNames(t *testing.T) {
+	t.Parallel()
+	for name, words := range latchtest.Rules() {
+		require.Regexp(t, `^[a-z]+(_[a-z]+)*$`, name)
+		require.NotRegexp(t, `\.$|\n`, words, "goes on a line after \"rule: \"")
+	}
+}
+
+// A store need not have fences or be an Inspector, and a wrapper of one that
+// is may not be.
+func TestOptionalPartsAreSkipped(t *testing.T) {
+	t.Parallel()
+	optional := []string{
+		"fences_grow", "fence_of_grant_is_stable", "plain_claim_after_fenced_release",
+		"list_yields_live", "forget_compares_token",
+	}
+	for rule := range latchtest.Rules() {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			r := watch(t, rule, func() lock.Store { return bare{lock.NewMemory()} })
+			require.Empty(t, r.failed)
+			require.Equal(t, slices.Contains(optional, rule), r.skipped != "", r.skipped)
+		})
+	}
+}
+
+// bare is a store that has neither fences nor an Inspector.
+type bare struct{ lock.Store }
+
+func (b bare) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	if c.Fenced {
+		return lock.Entry{}, errUnsupported
+	}
+	return b.Store.Claim(ctx, key, c)
+}
+
+// A rule that needed a call to return within a lease would fail on a busy
+// machine.
+func TestRulesPassOnASlowStore(t *testing.T) {
+	t.Parallel()
+	for rule := range latchtest.Rules() {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			r := watch(t, rule, func() lock.Store { return slow{lock.NewMemory()} })
+			require.Empty(t, r.failed)
+		})
+	}
+}
+
+// slow is a store whose calls take longer than a lease, before and after their
+// effect.
+type slow struct{ lock.Store }
+
+func (slow) stall() { time.Sleep(1300 * time.Millisecond) }
+
+func (s slow) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	s.stall()
+	defer s.stall()
+	return s.Store.Claim(ctx, key, c)
+}
+
+func (s slow) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	s.stall()
+	defer s.stall()
+	return s.Store.Renew(ctx, key, c)
+}
+
+func (s slow) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	s.stall()
+	defer s.stall()
+	return s.Store.Settle(ctx, key, token, receipt, keep)
+}
+
+func (s slow) Release(ctx context.Context, key, token string) (bool, error) {
+	s.stall()
+	defer s.stall()
+	return s.Store.Release(ctx, key, token)
+}
+
+func (s slow) Get(ctx context.Context, key string) (lock.Entry, error) {
+	s.stall()
+	defer s.stall()
+	return s.Store.Get(ctx, key)
+}
+
+const failForReal = "LATCHTEST_FAIL_FOR_REAL"
+
+// TestStoreOfABrokenStore is run by TestFailureAsPrinted.
+func TestStoreOfABrokenStore(t *testing.T) {
+	if os.Getenv(failForReal) == "" {
+		t.Skip("fails, for another test")
+	}
+	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store {
+		return newBroken(func(b *broken) {
+			b.release = func(ctx context.Context, key, _ string) (bool, error) {
+				e, err := b.complete.Get(ctx, key)
+				if err != nil || e.State == lock.Free {
+					return false, err
+				}
+				return b.complete.Release(ctx, key, e.Token)
+			}
+		})
+	})
+}
+
+func TestFailureAsPrinted(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStoreOfABrokenStore$")
+	cmd.Env = append(os.Environ(), failForReal+"=1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, "%s", out)
+	require.Contains(t, string(out), "--- FAIL: TestStoreOfABrokenStore/release_not_ours")
+	require.Contains(t, string(out), "Release by a token that does not hold the key = true, want false\n"+
+		"            rule: only the token that holds a key releases it\n")
+	require.NotContains(t, string(out), "FAIL: TestStoreOfABrokenStore/release_frees")
+	failed := regexp.MustCompile(`--- FAIL: TestStoreOfABrokenStore/(\w+)`).FindAllStringSubmatch(string(out), -1)
+	names := make(map[string]bool)
+	for _, m := range failed {
+		names[m[1]] = true
+	}
+	t.Log("failed: ", strings.Join(slices.Sorted(maps.Keys(names)), " "))
+}

@@ -1,0 +1,38 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func ExampleNewMemory() {
+	ctx := context.Background()
+	locker := lock.New(lock.NewMemory())
+	key := lock.Key("user", "42")
+
+	err := locker.Do(ctx, key, func(ctx context.Context) error {
+		fmt.Println("placing the order")
+		again := locker.Do(ctx, key, func(context.Context) error { return nil })
+		fmt.Println("a second click:", errors.Is(again, lock.ErrHeld))
+		return nil
+	})
+	fmt.Println("done:", err)
+	// Output:
+	// placing the order
+	// a second click: true
+	// done: <nil>
+}
+
+func ExampleWithLimits() {
+	ctx := context.Background()
+	locker := lock.New(lock.NewMemory(lock.WithLimits(1, 1<<20)))
+
+	err := locker.Do(ctx, lock.Key("user", "42"), func(ctx context.Context) error {
+		return locker.Do(ctx, lock.Key("user", "43"), func(context.Context) error { return nil })
+	})
+	fmt.Println(errors.Is(err, lock.ErrFull), errors.Is(err, lock.ErrUnavailable))
+	// Output: true true
+}

@@ -1,0 +1,161 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Check says what would keep the store from working, each with a cure, or nil.
+// It covers reachability, the permissions that the package
+// documentation lists, the server's version (6.2 or later), replicas taken for masters, a Cluster behind a plain
+// client, and a maxmemory-policy that evicts locks.
+//
+// It makes about ten round trips and touches one short-lived key under the
+// prefix. Readiness probes may call it; a service may also start without.
+func (s *Store) Check(ctx context.Context) error {
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return err
+	}
+	var f findings
+	for _, master := range masters {
+		s.checkServer(ctx, master, &f)
+		if f.stop != nil {
+			return f.stop
+		}
+	}
+	s.checkCommands(ctx, &f)
+	if f.stop != nil {
+		return f.stop
+	}
+	return f.join()
+}
+
+// findings collects what is wrong, once a class.
+type findings struct {
+	all     []error
+	classes []string
+	denied  []string
+	stop    error // nothing else can be found out
+}
+
+func (f *findings) add(class string, cause error, cure string) {
+	if !slices.Contains(f.classes, class) {
+		f.classes = append(f.classes, class)
+		f.all = append(f.all, &failure{class: class, cause: cause, cure: cure})
+	}
+}
+
+// failed takes in the error of a command.
+func (f *findings) failed(command string, err error) {
+	var is *failure
+	switch {
+	case !errors.As(err, &is), is.class == "NOSCRIPT", isSyntaxError(err):
+	case is.class == "NOPERM":
+		f.deny(command, err.Error())
+	case is.class == strings.ToUpper(is.class), is.class == "reply":
+		f.add(is.class, is.cause, is.cure)
+	default:
+		f.stop = err
+	}
+}
+
+func (f *findings) deny(command, text string) {
+	if strings.Contains(text, "key") {
+		command += " on keys with the prefix"
+	}
+	f.denied = append(f.denied, command)
+}
+
+func (f *findings) join() error {
+	if len(f.denied) > 0 {
+		f.add("NOPERM", fmt.Errorf("the user may not run %s", strings.Join(f.denied, ", ")), cures["NOPERM"])
+	}
+	return errors.Join(f.all...)
+}
+
+// checkServer looks at what a server says about itself.
+func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
+	answer, err := ask(ctx, master, "info")
+	if err != nil {
+		f.failed("INFO", err)
+		return
+	}
+	text, _ := answer.(string)
+	info := parseInfo(text)
+
+	if info["redis_mode"] == "sentinel" {
+		f.stop = &failure{
+			class: "SENTINEL",
+			cause: errors.New("this is a Sentinel, not a server that keeps data"),
+			cure:  "use redis.NewFailoverClient or a redis-sentinel:// URL",
+		}
+		return
+	}
+	if v := info["redis_version"]; !recent(v) {
+		f.add("VERSION", fmt.Errorf("the server is Redis %s", v), "use Redis 6.2 or later, 7.0 or later for the fastest claim, or Valkey")
+	}
+	if info["cluster_enabled"] == "1" && s.cluster == nil {
+		f.add("MOVED", errors.New("the server is part of a Cluster, the client is not a cluster client"), cures["MOVED"])
+	}
+	if info["role"] == "slave" {
+		f.add("READONLY", errors.New("the server is a replica"), cures["READONLY"])
+	}
+	policy := info["maxmemory_policy"]
+	if evicts := policy != "" && policy != "noeviction"; evicts && info["maxmemory"] != "0" {
+		f.add("EVICTION", fmt.Errorf("maxmemory-policy %s removes locks and receipts when memory is short", policy),
+			"set maxmemory-policy noeviction, or give httplatch a Redis of its own")
+	}
+}
+
+func parseInfo(text string) map[string]string {
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// recent is true for 6.2 and later, and for what is not a version: it is not a
+// reason to refuse a server that otherwise works.
+func recent(v string) bool {
+	parts := strings.SplitN(v, ".", 3)
+	if len(parts) < 2 {
+		return true
+	}
+	major, err := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	return err != nil || err2 != nil || major > 6 || major == 6 && minor >= 2
+}
+
+// checkCommands tries every command on a name that no entry has.
+func (s *Store) checkCommands(ctx context.Context, f *findings) {
+	name := s.prefix + "check"
+	_, err := ask(ctx, s.client, "ping")
+	f.failed("PING", err)
+	_, err = ask(ctx, s.client, "scan", "0", "match", name, "count", 1, "type", "string")
+	f.failed("SCAN", err)
+	_, err = send(ctx, s.client, newCommand(ctx, name, []any{"set", name, nil, "nx", "get", "px", 1000}, 2, nil))
+	f.failed("SET", err)
+	_, err = send(ctx, s.client, scriptCommand(ctx, "evalsha", readScript.sha, name, nil))
+	f.failed("EVALSHA", err)
+	answer, err := send(ctx, s.client, scriptCommand(ctx, "eval", probeScript.source, name, nil))
+	f.failed("EVAL", err)
+
+	results, _ := answer.([]any)
+	for pair := range slices.Chunk(results, 2) {
+		command, _ := pair[0].(string)
+		text, _ := pair[len(pair)-1].(string)
+		if code, _, _ := strings.Cut(text, " "); cures[code] != "" && code != "NOPERM" {
+			f.add(code, errors.New(text), cures[code])
+		} else {
+			f.deny(command+" in a script", text)
+		}
+	}
+}

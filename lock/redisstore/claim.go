@@ -1,0 +1,145 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Claim takes key for c.Token if it is free. Without c.Replaces and c.Fenced,
+// it is one plain command, which is also the check whether an earlier claim
+// of the token was applied. What bears a lease that may be over, or a receipt,
+// is read a second time, together with its time left.
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	if len(c.Token) == 0 || len(c.Token) > 255 {
+		return lock.Entry{}, notApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
+	}
+	name, hashed := s.name(key)
+	v := newValue(c, "")
+	if hashed {
+		v.key = key
+	}
+	switch {
+	case c.Fenced:
+		return s.claimFenced(ctx, name, v, c)
+	case c.Replaces != "", s.scripted.Load():
+		r, err := s.claimScript(ctx, name, v, c, "")
+		return r.entry, err
+	default:
+		return s.claimPlain(ctx, name, v, c)
+	}
+}
+
+// claimPlain: SET with NX and GET answers nil if it has set the value, and else
+// the value that is there, which can be the one that this token has set before.
+func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Claim) (lock.Entry, error) {
+	args := []any{"set", name, nil, "nx", "get", "px", keepFor(c)}
+	answer, err := send(ctx, s.client, newCommand(ctx, name, args, 2, v.encode()))
+	switch {
+	case isSyntaxError(err):
+		s.scripted.Store(true)
+		r, err := s.claimScript(ctx, name, v, c, "")
+		return r.entry, err
+	case err != nil:
+		return s.readRefused(ctx, name, err)
+	case answer == nil:
+		return granted(c, 0), nil
+	}
+	raw, ok := answer.(string)
+	if !ok {
+		return lock.Entry{}, badAnswer(answer)
+	}
+	old, err := decode(raw)
+	switch {
+	case err != nil:
+		return lock.Entry{}, notApplied("value", err)
+	case old.state == stateStub:
+		r, err := s.claimScript(ctx, name, v, c, "")
+		return r.entry, err
+	case old.state == stateSettled, old.linger > 0:
+		return s.read(ctx, name)
+	default:
+		return old.entry(-1), nil
+	}
+}
+
+// readRefused tells what is there although the server refused to execute the
+// claim: a server without memory, or without a disk, can still replay a receipt
+// and still knows who holds what.
+func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lock.Entry, error) {
+	if class := classOf(refusal); class != "OOM" && class != "MISCONF" {
+		return lock.Entry{}, refusal
+	}
+	e, err := s.read(ctx, name)
+	if err != nil || e.State == lock.Free {
+		return lock.Entry{}, refusal
+	}
+	return e, nil
+}
+
+// claimed is what the claim script answers.
+type claimed struct {
+	entry lock.Entry
+	now   time.Duration // server clock, if the claim is fenced
+	late  bool          // refused because it came after notAfter
+}
+
+// claimScript claims in Lua. notAfter is "" for a claim without a fence.
+func (s *Store) claimScript(ctx context.Context, name string, v *value, c lock.Claim, notAfter string) (claimed, error) {
+	answer, err := eval(ctx, s.client, claimScript, name, v.head(), v.appendTail(nil), keepFor(c), c.Replaces, notAfter)
+	if err != nil {
+		return claimed{}, err
+	}
+	fields, ok := answer.([]any)
+	if !ok || len(fields) < 2 {
+		return claimed{}, badAnswer(answer)
+	}
+	now, ok := fields[1].(int64)
+	if !ok {
+		return claimed{}, badAnswer(answer)
+	}
+	r := claimed{now: time.Duration(now) * time.Microsecond}
+	switch {
+	case fields[0] == int64(-1):
+		r.late = true
+	case fields[0] == int64(1) && len(fields) == 3:
+		fence, ok := fields[2].(int64)
+		if !ok {
+			return claimed{}, badAnswer(answer)
+		}
+		r.entry = granted(c, fence)
+	case fields[0] == int64(0) && len(fields) == 5:
+		there, left, err := valueOf(fields[3:])
+		if err != nil {
+			return claimed{}, err
+		}
+		r.entry = there.entry(left)
+	default:
+		return claimed{}, badAnswer(answer)
+	}
+	return r, nil
+}
+
+// granted is the entry that a claim has just made.
+func granted(c lock.Claim, fence int64) lock.Entry {
+	return lock.Entry{
+		State:       lock.Held,
+		Token:       c.Token,
+		Attempt:     c.Attempt,
+		Fingerprint: slices.Clone(c.Fingerprint),
+		Owner:       c.Owner,
+		Fence:       fence,
+		Left:        c.Lease,
+	}
+}
+
+// keepFor is how long Redis keeps the entry of c, in ms.
+func keepFor(c lock.Claim) int64 {
+	return max(milliseconds(c.Lease), 1) + milliseconds(c.Linger)
+}
+
+var errLate = errors.New("refused as too late")

@@ -1,0 +1,110 @@
+package redisstore_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// The shortest lease that a busy machine can tell from none.
+const shortest = 30 * time.Millisecond
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	same := func(s lock.Store) func(*testing.T) lock.Store {
+		return func(*testing.T) lock.Store { return s }
+	}
+	t.Run("client", func(t *testing.T) {
+		t.Parallel()
+		latchtest.TestStore(t, shortest, same(overClient(t, redistest.Shared(t).Addr(), nil)))
+	})
+	t.Run("RESP2", func(t *testing.T) {
+		t.Parallel()
+		s := overClient(t, redistest.Shared(t).Addr(), func(o *redis.Options) { o.Protocol = 2 })
+		latchtest.TestStore(t, shortest, same(s))
+	})
+	t.Run("open", func(t *testing.T) {
+		t.Parallel()
+		latchtest.TestStore(t, shortest, same(open(t, redistest.Shared(t).URL())))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.StartCluster(t, 3, nil)
+		latchtest.TestStore(t, shortest, same(redisstore.New(cluster.Client(t))))
+		latchtest.TestStore(t, shortest, same(open(t, cluster.URL())))
+	})
+	t.Run("fenced", func(t *testing.T) {
+		t.Parallel()
+		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, redistest.Shared(t).URL())}))
+	})
+	t.Run("before Redis 7", func(t *testing.T) {
+		t.Parallel()
+		p := respproxy.Start(t, redistest.Shared(t).Addr())
+		p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("ERR syntax error"))
+		latchtest.TestStore(t, shortest, same(open(t, p.URL())))
+	})
+}
+
+// alwaysFenced makes every claim a fenced one, and hides that from rules that
+// want none.
+type alwaysFenced struct{ *redisstore.Store }
+
+func (s alwaysFenced) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	plain := !c.Fenced
+	c.Fenced = true
+	e, err := s.Store.Claim(ctx, key, c)
+	if plain {
+		e.Fence = 0
+	}
+	return e, err
+}
+
+// The least a user needs is enough for everything, and nothing is tried that
+// the server would have to refuse.
+func TestMinimalACL(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rules string
+		start func(t *testing.T) (srv *redistest.Server, url string)
+	}{
+		"single": {redisstore.MinimalACL, func(t *testing.T) (*redistest.Server, string) {
+			srv := redistest.Start(t)
+			return srv, "redis://u:p@" + srv.Addr()
+		}},
+		"database": {redisstore.MinimalACL + " +select", func(t *testing.T) (*redistest.Server, string) {
+			srv := redistest.Start(t)
+			return srv, "redis://u:p@" + srv.Addr() + "/7"
+		}},
+		"cluster": {redisstore.MinimalACL + " " + redisstore.ClusterACL, func(t *testing.T) (*redistest.Server, string) {
+			cluster := redistest.StartCluster(t, 1, nil)
+			return cluster.Nodes[0], "redis-cluster://u:p@" + cluster.Addrs()[0]
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, url := tt.start(t)
+			args := []any{"ACL", "SETUSER", "u", "on", ">p"}
+			for rule := range strings.FieldsSeq(tt.rules) {
+				args = append(args, rule)
+			}
+			srv.Do(t, args...)
+			t.Run("suite", func(t *testing.T) {
+				s := open(t, url)
+				latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
+				take(t, s, "x", fenced("a"))
+				require.NotEmpty(t, listed(t, s))
+			})
+			require.Empty(t, srv.Do(t, "ACL", "LOG"))
+		})
+	}
+}

@@ -1,0 +1,26 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+)
+
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialer is what go-redis dials with by default, and the socket option that
+// bounds MaxLag.
+func dialer(timeout time.Duration, config *tls.Config) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		d := &net.Dialer{
+			Timeout:         timeout,
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3},
+			Control:         control,
+		}
+		if config == nil {
+			return d.DialContext(ctx, network, addr)
+		}
+		return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, addr)
+	}
+}

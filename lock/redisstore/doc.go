@@ -1,0 +1,53 @@
+// Package redisstore keeps the entries of package lock in Redis or Valkey, 6.2
+// or later: on one server, behind Sentinel, or in a Cluster.
+//
+//	store, err := redisstore.Open(ctx, "redis://127.0.0.1:6379")
+//	...
+//	defer store.Close()
+//	locker := lock.New(store)
+//
+// or, over a client that the program has anyway:
+//
+//	locker := lock.New(redisstore.New(client))
+//
+// # What it promises
+//
+// One call is one attempt: a command is sent once, whatever retries the client
+// is set to, and never after the call's context has ended. A reply that is lost
+// makes the outcome unknown; the same call again, with the same token, finds out
+// and completes what was meant. Errors match [lock.ErrNotApplied] only if the
+// command was provably never written, or if a server refused it by a code that
+// is known to come before execution. Everything else, a proxy's "upstream
+// failure" for one, counts as unknown.
+//
+// # What it does not
+//
+// Redis replicates asynchronously. A failover can lose an entry that was just
+// made, and then somebody else gets the key; so can a server that restarts
+// without its data, or one that evicts. A lock with a fence ([lock.Claim]'s
+// Fenced) lets the protected resource notice. Fences follow the server's clock,
+// so they grow across lost entries and failovers to within what the clocks of
+// the servers differ by.
+//
+// # The server
+//
+// [Store.Check], which [Open] runs, says what is not as it should be:
+//
+//   - maxmemory-policy must be noeviction, or maxmemory 0. The volatile-*
+//     policies pick locks first, because all of them expire.
+//   - the user needs, with the prefix of [WithPrefix],
+//     ~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname
+//     and in a Cluster +cluster|slots +command, for a database other than 0
+//     +select. Clients that identify themselves to the server, as go-redis does
+//     unless told otherwise, also try +client|setinfo and
+//     +client|maint_notifications, and do without.
+//   - before Redis 7 a claim is a script instead of a plain SET, by itself.
+//
+// # Names
+//
+// An entry is one string key, "latch:lock:user=42", and all commands are on one
+// key. Bytes other than letters, digits and "._~=&/-" are percent-encoded, so
+// that neither globs nor hash tags mean anything; what is longer than 200 bytes
+// then is "#" and a hash. Keys of receipts, which begin with "once:", are
+// "latch:once:...". List what is there with SCAN, or with [Store.List].
+package redisstore

@@ -1,0 +1,53 @@
+package redisstore
+
+import (
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+const (
+	MinimalACL = minimalACL
+	ClusterACL = clusterACL
+)
+
+var Dialer = dialer
+
+// Name is the Redis key of the entry of key.
+func Name(prefix, key string) (name string, hashed bool) { return (&Store{prefix: prefix}).name(key) }
+
+// KeyOf is the inverse of Name.
+func KeyOf(prefix, name string) (key string, hashed, ok bool) {
+	return (&Store{prefix: prefix}).keyOf(name)
+}
+
+// Encode is the value of a held entry.
+func Encode(c lock.Claim, key string) []byte {
+	v := newValue(c, key)
+	return v.encode()
+}
+
+// Decode is the entry of a value, and the value that it encodes to again.
+func Decode(raw string) (e lock.Entry, linger time.Duration, again []byte, err error) {
+	v, err := decode(raw)
+	if err != nil {
+		return lock.Entry{}, 0, nil, err
+	}
+	return v.entry(-1), v.linger, v.encode(), nil
+}
+
+// SkewClocks makes a store believe that all servers' clocks are d ahead of what
+// they are.
+func SkewClocks(s *Store, d time.Duration) {
+	s.clocks.byNode.Range(func(_, known any) bool {
+		c, ok := known.(*clock)
+		if !ok {
+			return false
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.low += d
+		c.high += d
+		return true
+	})
+}

@@ -1,0 +1,240 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// stores are the ways to reach Redis through a proxy, with the timeouts cut so
+// that tests are short and all else as it is by default.
+func stores(t *testing.T) map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+	t.Helper()
+	const read = 300 * time.Millisecond
+	return map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
+		"client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = read }), p
+		},
+		"cluster client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			var p *respproxy.Proxy
+			cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
+				p = respproxy.Start(t, addr)
+				return p.Port()
+			})
+			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: read})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			return redisstore.New(client), p
+		},
+		"open": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			return open(t, p.URL()+"?read_timeout=300ms"), p
+		},
+	}
+}
+
+// A reply that is lost leaves the outcome unknown, whatever the client would
+// like to do about it; the same call again tells.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	for name, start := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := start(t)
+			key := keyFor(t)
+			require.NoError(t, operations["get"](t.Context(), s, key)) // connections and scripts are there
+			for _, op := range []string{"claim", "renew", "settle", "release"} {
+				for end, want := range map[respproxy.End]string{
+					respproxy.Close: "connection", respproxy.Reset: "connection", respproxy.Hang: "timeout",
+				} {
+					for _, prepare := range []string{"claim", "renew", "settle"} { // so that all scripts are loaded
+						require.NoError(t, operations[prepare](t.Context(), s, key))
+					}
+					_, err := s.Forget(t.Context(), key, "tok")
+					require.NoError(t, err)
+					if op != "claim" {
+						take(t, s, key, claim("tok"))
+					}
+					verb := map[bool]string{true: "set", false: "evalsha"}[op == "claim"]
+					// Every reply is lost, so that what the client repeats is seen.
+					lost := p.On(respproxy.Match{Name: verb, Key: nameOf(t)}, respproxy.Swallow(end))
+					requireUnknown(t, operations[op](timeout(t, 5*time.Second), s, key), want)
+					require.Equal(t, 1, lost.Hits(), "%s was sent more than once", op)
+					lost.Remove()
+
+					if op == "claim" {
+						e := take(t, s, key, claim("tok"))
+						require.Zero(t, e.Left, "found, not taken anew")
+					}
+					_, err = s.Forget(t.Context(), key, "tok")
+					require.NoError(t, err)
+				}
+			}
+		})
+	}
+}
+
+// What the client does with commands that may be repeated: it finds its own
+// entry and takes it for somebody else's.
+func TestPlainSetNXRepeatsAndDeniesItself(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	lost := p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
+	taken, err := client.SetNX(t.Context(), keyFor(t), "tok", time.Minute).Result()
+	lost.Wait(t, 1)
+	require.NoError(t, err)
+	require.False(t, taken)
+	require.Equal(t, "tok", client.Get(t.Context(), keyFor(t)).Val())
+}
+
+func TestLostRequests(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	p := respproxy.Start(t, srv.Addr())
+	s := overClient(t, p.Addr(), nil)
+	key := keyFor(t)
+	lost := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.Drop(respproxy.Close))
+	_, err := s.Claim(t.Context(), key, claim("a"))
+	requireUnknown(t, err, "connection")
+	lost.Wait(t, 1)
+	require.Zero(t, p.Commands("set"))
+	require.NotZero(t, take(t, s, key, claim("a")).Left)
+}
+
+func TestTornReplies(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	s := overClient(t, p.Addr(), nil)
+	key := keyFor(t)
+	take(t, s, key, claim("a"))
+	cut := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.CutReply(3))
+	_, err := s.Claim(t.Context(), key, claim("b"))
+	requireUnknown(t, err, "connection")
+	cut.Wait(t, 1)
+	e, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, "a", e.Token)
+}
+
+// A context that has ended is the end, also of commands on their way to a
+// connection.
+func TestNothingIsWrittenAfterTheContext(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+
+	t.Run("ended before", func(t *testing.T) {
+		t.Parallel()
+		s := open(t, srv.URL())
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, op := range operations {
+			err := op(ctx, s, keyFor(t))
+			requireNotApplied(t, err, "context")
+			require.ErrorIs(t, err, context.Canceled)
+		}
+	})
+
+	// A client of a kind that New does not know, and which obeys no context.
+	slow := func(t *testing.T) (*respproxy.Proxy, unknownClient) {
+		t.Helper()
+		p := respproxy.Start(t, srv.Addr())
+		p.On(respproxy.Match{Name: "hello"}, respproxy.DelayReply(time.Second))
+		client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		return p, unknownClient{client}
+	}
+	for name, op := range operations {
+		t.Run("ended while connecting/"+name, func(t *testing.T) {
+			t.Parallel()
+			p, client := slow(t)
+			start := time.Now()
+			err := op(timeout(t, 200*time.Millisecond), redisstore.New(client), keyFor(t))
+			requireNotApplied(t, err, "context")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Greater(t, time.Since(start), time.Second, "the handshake was not waited for: nothing is tested")
+			require.Zero(t, p.Commands("set")+p.Commands("eval")+p.Commands("evalsha"))
+			require.NoError(t, client.Ping(t.Context()).Err(), "the connection is as good as before")
+		})
+	}
+	t.Run("an ordinary command is written", func(t *testing.T) {
+		t.Parallel()
+		p, client := slow(t)
+		_ = client.SetNX(timeout(t, 200*time.Millisecond), keyFor(t), "x", time.Minute).Err()
+		require.Equal(t, 1, p.Commands("set"))
+	})
+	t.Run("handed to a hook that gave up waiting", func(t *testing.T) {
+		t.Parallel()
+		client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		h := &lateHook{proceed: make(chan struct{}), done: make(chan error, 1)}
+		client.AddHook(h)
+		s := redisstore.New(client)
+		_, err := s.Claim(t.Context(), keyFor(t), claim("a"))
+		requireNotApplied(t, err, "context")
+		close(h.proceed)
+		require.Error(t, <-h.done)
+		require.Empty(t, srv.Keys(t, nameOf(t)))
+	})
+}
+
+// lateHook returns at once and lets the command go on later, as a hook with a
+// timer of its own may.
+type lateHook struct {
+	proceed chan struct{}
+	done    chan error
+}
+
+func (lateHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (lateHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "set" {
+			return next(ctx, cmd)
+		}
+		go func() {
+			<-h.proceed
+			h.done <- next(context.WithoutCancel(ctx), cmd)
+		}()
+		return context.DeadlineExceeded
+	}
+}
+
+// A hook that repeats what failed makes the last answer say nothing of the
+// first send.
+func TestRepeatingHook(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	p := respproxy.Start(t, srv.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client.AddHook(repeatingHook{})
+	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
+	p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
+	_, err := redisstore.New(client).Claim(t.Context(), keyFor(t), claim("a"))
+	requireUnknown(t, err, "READONLY")
+	require.Len(t, srv.Keys(t, nameOf(t)), 1)
+}
+
+type repeatingHook struct{ lateHook }
+
+func (repeatingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err == nil {
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}

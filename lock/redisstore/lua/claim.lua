@@ -1,0 +1,44 @@
+-- Takes the entry if there is none, if it is the stub of a released one, or if
+-- it is the abandoned one that the caller has seen.
+--
+-- ARGV[1] the new value up to its fence      ARGV[2] the new value after its fence
+-- ARGV[3] how long it is kept, in ms         ARGV[4] token of the abandoned entry to replace, or ""
+-- ARGV[5] "" for a claim without a fence, else the server time in µs after
+--         which this command has come too late, "0" for never
+--
+-- {1, now, fence} taken   {0, now, 0, value, pttl} left as it is   {-1, now} too late
+local now = 0
+if ARGV[5] ~= '' then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+local last = 0
+local value = redis.call('GET', KEYS[1])
+if value then
+  if string.sub(value, 1, 3) == 'F1\0' then
+    last = tonumber(string.sub(value, 17, 32))
+  else
+    local left = redis.call('PTTL', KEYS[1])
+    local head = 'H1' .. string.char(#ARGV[4]) .. ARGV[4]
+    local linger = 0
+    if ARGV[4] ~= '' and string.sub(value, 1, #head) == head then
+      linger = tonumber(string.sub(value, #head + 1, #head + 13))
+      last = tonumber(string.sub(value, #head + 14, #head + 29))
+    end
+    if linger == 0 or left < 0 or left > linger then
+      return {0, now, 0, value, left}
+    end
+  end
+end
+
+local fence = 0
+if ARGV[5] ~= '' then
+  local not_after = tonumber(ARGV[5])
+  if not_after > 0 and now > not_after then
+    return {-1, now}
+  end
+  fence = math.max(last + 1, now)
+end
+redis.call('SET', KEYS[1], ARGV[1] .. string.format('%016.0f', fence) .. ARGV[2], 'PX', ARGV[3])
+return {1, now, fence}

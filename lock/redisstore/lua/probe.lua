@@ -1,0 +1,17 @@
+-- Tries the commands that the scripts use, and returns those that fail, each
+-- followed by the error.
+local failed = {}
+local function try(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    failed[#failed + 1] = (...)
+    failed[#failed + 1] = reply.err
+  end
+end
+try('TIME')
+try('SET', KEYS[1], '', 'PX', 1000)
+try('GET', KEYS[1])
+try('PTTL', KEYS[1])
+try('PEXPIRE', KEYS[1], 1000)
+try('DEL', KEYS[1])
+return failed

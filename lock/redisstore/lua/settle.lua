@@ -1,0 +1,22 @@
+-- Turns the entry of a token, Held or Abandoned, into a receipt.
+--
+-- ARGV[1] token   ARGV[2] keep in ms   ARGV[3] receipt
+--
+-- 1 settled, now or by an earlier call   0 not the token's
+local value = redis.call('GET', KEYS[1])
+local tail = '1' .. string.char(#ARGV[1]) .. ARGV[1]
+if not value or string.sub(value, 2, #tail + 1) ~= tail then
+  return 0
+end
+local state = string.sub(value, 1, 1)
+if state == 'S' then
+  return 1
+end
+if state ~= 'H' then
+  return 0
+end
+-- PEXPIRE needs no memory and so is not refused when memory is full; the SET
+-- passes because it follows a write.
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[1], 'S' .. string.sub(value, 2) .. ARGV[3], 'KEEPTTL')
+return 1

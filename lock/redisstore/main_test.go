@@ -1,0 +1,103 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // New has advice for the clients with default options
+	logging.Disable()
+	goleak.VerifyTestMain(redistest.Main(m))
+}
+
+// open returns a store on the server at url, as Open sets it up.
+func open(tb testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
+	tb.Helper()
+	s, err := redisstore.Open(timeout(tb, 10*time.Second), url, opts...)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
+	return s
+}
+
+// overClient returns a store over a client with the options, the address apart,
+// at their defaults unless set sets them.
+func overClient(tb testing.TB, addr string, set func(*redis.Options)) *redisstore.Store {
+	tb.Helper()
+	o := &redis.Options{Addr: addr}
+	if set != nil {
+		set(o)
+	}
+	client := redis.NewClient(o)
+	tb.Cleanup(func() { require.NoError(tb, client.Close()) })
+	return redisstore.New(client)
+}
+
+// keyFor is a key that no other test uses.
+func keyFor(tb testing.TB) string {
+	tb.Helper()
+	return lock.Key("test", tb.Name())
+}
+
+// nameOf is where the entry of keyFor is.
+func nameOf(tb testing.TB) string {
+	tb.Helper()
+	name, _ := redisstore.Name("latch:", keyFor(tb))
+	return name
+}
+
+// claim is a claim of a minute.
+func claim(token string) lock.Claim { return lock.Claim{Token: token, Attempt: 1, Lease: time.Minute} }
+
+// timeout is a context that ends after d or with the test.
+func timeout(tb testing.TB, d time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// take claims key and expects to get it.
+func take(tb testing.TB, s lock.Store, key string, c lock.Claim) lock.Entry {
+	tb.Helper()
+	e, err := s.Claim(timeout(tb, 5*time.Second), key, c)
+	require.NoError(tb, err)
+	require.Equal(tb, lock.Held, e.State)
+	require.Equal(tb, c.Token, e.Token)
+	return e
+}
+
+// class is what a Locker tells errors apart by.
+func class(err error) string {
+	var c interface{ Class() string }
+	if errors.As(err, &c) {
+		return c.Class()
+	}
+	return ""
+}
+
+func requireNotApplied(tb testing.TB, err error, want string) {
+	tb.Helper()
+	require.Error(tb, err)
+	require.Equal(tb, want, class(err), err)
+	require.ErrorIs(tb, err, lock.ErrNotApplied)
+}
+
+func requireUnknown(tb testing.TB, err error, want string) {
+	tb.Helper()
+	require.Error(tb, err)
+	require.Equal(tb, want, class(err), err)
+	require.NotErrorIs(tb, err, lock.ErrNotApplied)
+}

@@ -1,0 +1,94 @@
+package redisstore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"strings"
+)
+
+const (
+	lockPart = "lock:"
+	oncePart = "once:" // also how the keys of receipts begin
+
+	// maxEncoded is how long a readable name may be. Beyond it, a hash is.
+	maxEncoded = 200
+
+	// hashMark begins a name that is a hash. It is encoded elsewhere, so that no
+	// key reads like the hash of another.
+	hashMark = "#"
+)
+
+// name is the Redis key of the entry of key: "latch:lock:user=42". hashed says
+// that key cannot be read from it and has to be kept in the entry.
+func (s *Store) name(key string) (name string, hashed bool) {
+	part, rest := lockPart, key
+	if after, found := strings.CutPrefix(key, oncePart); found {
+		part, rest = oncePart, after
+	}
+	encoded := escape(rest)
+	if len(encoded) > maxEncoded {
+		sum := sha256.Sum256([]byte(key))
+		return s.prefix + part + hashMark + hex.EncodeToString(sum[:]), true
+	}
+	return s.prefix + part + encoded, false
+}
+
+// keyOf is the inverse of name. ok is false for what name never returns; key is
+// "" if it is to be read from the entry.
+func (s *Store) keyOf(name string) (key string, hashed, ok bool) {
+	rest, found := strings.CutPrefix(name, s.prefix)
+	if !found {
+		return "", false, false
+	}
+	part := ""
+	if after, found := strings.CutPrefix(rest, oncePart); found {
+		part, rest = oncePart, after
+	} else if rest, found = strings.CutPrefix(rest, lockPart); !found {
+		return "", false, false
+	}
+	if hash, found := strings.CutPrefix(rest, hashMark); found {
+		return "", true, len(hash) == hex.EncodedLen(sha256.Size)
+	}
+	unescaped, err := url.PathUnescape(rest)
+	if err != nil {
+		return "", false, false
+	}
+	// One key has one name: what reads like a key but is written otherwise is
+	// not an entry that a claim would meet.
+	key = part + unescaped
+	again, _ := s.name(key)
+	return key, false, again == name
+}
+
+// escape percent-encodes all bytes but those that neither Redis (globs, hash
+// tags) nor a terminal reads anything into.
+func escape(key string) string {
+	if !strings.ContainsFunc(key, func(r rune) bool { return !plain(r) }) {
+		return key // as almost all are
+	}
+	var b strings.Builder
+	b.Grow(len(key))
+	for i := range len(key) {
+		c := key[i]
+		if plain(rune(c)) {
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteByte('%')
+		b.WriteByte(hexDigits[c>>4])
+		b.WriteByte(hexDigits[c&15])
+	}
+	return b.String()
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+func plain(c rune) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	default:
+		return strings.ContainsRune("._~=&/-", c)
+	}
+}

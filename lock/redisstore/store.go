@@ -1,0 +1,89 @@
+package redisstore
+
+import (
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Store keeps entries in Redis. It is safe for concurrent use.
+type Store struct {
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // client, if it is one
+	prefix  string
+	maxLag  time.Duration
+	close   func() error
+	clocks  clocks
+
+	// scripted is set once the server has refused SET with NX and GET. Claims
+	// are scripts from then on, which every server understands.
+	scripted atomic.Bool
+}
+
+var (
+	_ lock.Store     = (*Store)(nil)
+	_ lock.Inspector = (*Store)(nil)
+)
+
+// New returns a store over client, which it neither dials nor ever closes.
+// *redis.Client (of a Sentinel set-up too) and *redis.ClusterClient are what it
+// is made for.
+//
+// The client's options are left as they are. If ContextTimeoutEnabled is not
+// set, New adds a hook that makes the store's own commands obey their contexts
+// all the same; hooks that are added later do not see these. Other options that
+// Open would set differently cost a [lock.Locker] no correctness, but keep goroutines and
+// connections of calls that outlast their budget for longer; New logs them,
+// once, to [slog.Default].
+//
+// New panics on a nil client, on a *redis.Ring and on a *redis.AutoPipeliner. A
+// Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a
+// second holder although every server is well. An AutoPipeliner repeats whole
+// batches and holds commands back beyond their context.
+func New(client redis.UniversalClient, opts ...Option) *Store {
+	switch client.(type) {
+	case nil:
+		panic("redisstore.New: client is nil")
+	case *redis.Ring:
+		panic("redisstore.New: a *redis.Ring moves keys when it loses sight of a shard, which makes two holders; " +
+			"use a *redis.Client, a *redis.ClusterClient, or lock.NewQuorum over one store per server")
+	case *redis.AutoPipeliner:
+		panic("redisstore.New: a *redis.AutoPipeliner repeats commands and sends them after their context has ended; " +
+			"pass the client it was made from")
+	}
+	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
+		panic(fmt.Sprintf("redisstore.New: client is a nil %T", client))
+	}
+	s := newStore(client, opts)
+	bind(client)
+	s.logOptions()
+	return s
+}
+
+func newStore(client redis.UniversalClient, opts []Option) *Store {
+	s := &Store{
+		client: client,
+		prefix: "latch:",
+		maxLag: 2 * time.Minute,
+		close:  func() error { return nil },
+	}
+	s.cluster, _ = client.(*redis.ClusterClient)
+	for _, o := range opts {
+		o.apply(s)
+	}
+	return s
+}
+
+// Close closes the client that Open made. After New it does nothing.
+func (s *Store) Close() error { return s.close() }
+
+// MaxLag bounds how long after a call has returned its command can still have
+// an effect. A closed socket's bytes are sent again by the kernel for as long as
+// the network does not take them: two minutes or so, and after [Open], which
+// limits that on Linux, a quarter of a minute.
+func (s *Store) MaxLag() time.Duration { return s.maxLag }

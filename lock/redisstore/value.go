@@ -1,0 +1,217 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// An entry is one string, so that one plain command can claim it and so that
+// it expires as a whole:
+//
+//	state     1 byte, 'H' held, 'S' settled, 'F' stub of a released one
+//	version   1 byte, '1'
+//	token     1 length byte, then the bytes
+//	linger    13 decimal digits, ms
+//	fence     16 decimal digits, 0 for none
+//
+// These are what the scripts read and write. The rest is opaque to them:
+//
+//	attempt, fingerprint, owner, key     a uvarint; three texts after a uvarint length each
+//	receipt                              what remains
+//
+// The key is empty unless the entry's name is a hash of it.
+const (
+	stateHeld    = 'H'
+	stateSettled = 'S'
+	stateStub    = 'F'
+	version      = '1'
+
+	lingerDigits = 13
+	fenceDigits  = 16
+)
+
+// stubTail is the opaque part of a stub: no attempt, no texts.
+const stubTail = "\x00\x00\x00\x00"
+
+// value is a decoded entry. Its texts share the memory of what was decoded.
+type value struct {
+	state       byte
+	token       string
+	linger      time.Duration
+	fence       int64
+	attempt     int
+	fingerprint string
+	owner       string
+	key         string
+	receipt     string
+}
+
+// newValue is the entry that c asks for, with key in it.
+func newValue(c lock.Claim, key string) *value {
+	return &value{
+		state:       stateHeld,
+		token:       c.Token,
+		linger:      c.Linger,
+		attempt:     c.Attempt,
+		fingerprint: string(c.Fingerprint),
+		owner:       c.Owner,
+		key:         key,
+	}
+}
+
+// head is the part of a held entry before its fence.
+func (v *value) head() []byte {
+	b := make([]byte, 0, 3+len(v.token)+lingerDigits+fenceDigits+4*binary.MaxVarintLen32+len(v.fingerprint)+len(v.owner)+len(v.key))
+	b = append(b, v.state, version, byte(len(v.token))) //nolint:gosec // Claim refuses longer ones
+	b = append(b, v.token...)
+	return appendDigits(b, milliseconds(v.linger), lingerDigits)
+}
+
+// appendTail appends the part of a held entry after its fence.
+func (v *value) appendTail(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(max(v.attempt, 0)))
+	for _, text := range []string{v.fingerprint, v.owner, v.key} {
+		b = binary.AppendUvarint(b, uint64(len(text)))
+		b = append(b, text...)
+	}
+	return append(b, v.receipt...)
+}
+
+// encode is the whole entry.
+func (v *value) encode() []byte {
+	return v.appendTail(appendDigits(v.head(), v.fence, fenceDigits))
+}
+
+// appendDigits appends n, not negative, with leading zeros.
+func appendDigits(b []byte, n int64, digits int) []byte {
+	text := strconv.FormatInt(n, 10)
+	for range digits - len(text) {
+		b = append(b, '0')
+	}
+	return append(b, text...)
+}
+
+// milliseconds rounds up: half a millisecond of lease is one, never none, which
+// Redis would take for an error or for a deletion.
+func milliseconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Millisecond) + 1
+}
+
+var errNotOurs = errors.New("not an entry of this library")
+
+// decode reads an entry. It takes no more memory than raw has, whatever the
+// lengths in it say.
+func decode(raw string) (value, error) {
+	d := decoder{rest: raw}
+	var v value
+	v.state = d.byte()
+	if got := d.byte(); d.err == nil && got != version {
+		return value{}, fmt.Errorf("%w: format version %q", errNotOurs, got)
+	}
+	v.token = d.text(uint64(d.byte()))
+	v.linger = time.Duration(d.digits(lingerDigits, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	v.fence = d.digits(fenceDigits, math.MaxInt64)
+	v.attempt = int(min(d.uvarint(), math.MaxInt32))
+	v.fingerprint = d.text(d.uvarint())
+	v.owner = d.text(d.uvarint())
+	v.key = d.text(d.uvarint())
+	v.receipt = d.rest
+	switch {
+	case d.err != nil:
+		return value{}, d.err
+	case v.state != stateHeld && v.state != stateSettled && v.state != stateStub:
+		return value{}, fmt.Errorf("%w: state %q", errNotOurs, v.state)
+	case (v.state == stateStub) != (v.token == ""), v.state != stateSettled && v.receipt != "":
+		return value{}, errNotOurs
+	}
+	return v, nil
+}
+
+// decoder reads from the front of rest until something is missing.
+type decoder struct {
+	rest string
+	err  error
+}
+
+func (d *decoder) text(n uint64) string {
+	if d.err != nil || n > uint64(len(d.rest)) {
+		d.err = errNotOurs
+		return ""
+	}
+	text := d.rest[:n]
+	d.rest = d.rest[n:]
+	return text
+}
+
+func (d *decoder) byte() byte {
+	if text := d.text(1); text != "" {
+		return text[0]
+	}
+	return 0
+}
+
+func (d *decoder) digits(n uint64, most int64) int64 {
+	text := d.text(n)
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || number > most || strings.ContainsAny(text, "+-") {
+		d.err = errNotOurs
+		return 0
+	}
+	return number
+}
+
+func (d *decoder) uvarint() uint64 {
+	// ReadUvarint would read byte by byte and Uvarint wants a slice; ten bytes
+	// of the text are all that either looks at.
+	n, size := binary.Uvarint([]byte(d.rest[:min(len(d.rest), binary.MaxVarintLen64)]))
+	if d.err != nil || size <= 0 {
+		d.err = errNotOurs
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return n
+}
+
+// entry is what a caller sees, left being what remains of the Redis key in ms,
+// -1 if it does not expire.
+func (v *value) entry(left int64) lock.Entry {
+	if v.state == stateStub {
+		return lock.Entry{}
+	}
+	e := lock.Entry{
+		State:       lock.Held,
+		Token:       v.token,
+		Attempt:     v.attempt,
+		Fingerprint: bytesOf(v.fingerprint),
+		Owner:       v.owner,
+		Receipt:     bytesOf(v.receipt),
+		Fence:       v.fence,
+		Left:        max(time.Duration(left)*time.Millisecond, 0),
+	}
+	switch {
+	case v.state == stateSettled:
+		e.State = lock.Settled
+	case v.linger > 0 && left >= 0 && e.Left <= v.linger:
+		e.State = lock.Abandoned
+	default:
+		e.Left = max(e.Left-v.linger, 0)
+	}
+	return e
+}
+
+func bytesOf(text string) []byte {
+	if text == "" {
+		return nil
+	}
+	return []byte(text)
+}
