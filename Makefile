@@ -1,0 +1,78 @@
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# Set on the command line, as in: make test RACE= TESTFLAGS='-run TestStorm -v'
+RACE ?= -race
+TESTFLAGS ?=
+BENCH ?= .
+BENCHFLAGS ?=
+FUZZTIME ?= 60s
+ARGS ?=
+
+# Many people have -mod=mod in their GOFLAGS, which is an error in a workspace.
+export GOFLAGS := $(filter-out -mod=%,$(shell go env GOFLAGS))
+
+# The directories of the modules that go.work lists. The go command has a name
+# for all their packages, "work"; other tools need the directories.
+MODULES = $(shell go list -m -f '{{.Dir}}')
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## Vet and test all modules with the race detector; installs redis-server where it may
+	@scripts/deps.sh redis-server $(if $(RACE),cc)
+	go vet work
+	go test $(RACE) -shuffle=on $(TESTFLAGS) work
+
+.PHONY: lint
+lint: ## Lint, and check the format, go.mod files and shell scripts
+	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts
+
+.PHONY: lint-format lint-code lint-modules lint-scripts
+lint-format:
+	scripts/golangci-lint fmt --diff
+
+lint-code:
+	scripts/golangci-lint config verify
+	scripts/golangci-lint run $(addsuffix /...,$(MODULES))
+
+lint-modules:
+	@for module in $(MODULES) $(CURDIR)/tools; do \
+		echo "go mod tidy -diff in $$module"; \
+		GOWORK=off go -C "$$module" mod tidy -diff || exit 1; \
+	done
+
+lint-scripts:
+	@if command -v shellcheck >/dev/null; then \
+		echo "shellcheck .ci/run scripts/*"; shellcheck .ci/run scripts/*; \
+	else \
+		echo "shellcheck is not installed: the scripts were not checked"; \
+	fi
+
+.PHONY: fmt
+fmt: ## Format the code
+	scripts/golangci-lint fmt
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=pattern BENCHFLAGS=-count=6)
+	@scripts/deps.sh redis-server
+	@uname -srm; echo "$$(getconf _NPROCESSORS_ONLN) cores"; go version; redis-server --version || true
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) work
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (60s)
+	FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+.PHONY: cover
+cover: ## Measure what the library's tests cover: .artifacts/cover.html
+	@scripts/deps.sh redis-server
+	@mkdir -p .artifacts
+	go test -covermode=atomic -coverpkg=./... -coverprofile=.artifacts/cover.out ./...
+	go tool cover -html=.artifacts/cover.out -o .artifacts/cover.html
+	@go tool cover -func=.artifacts/cover.out | tail -n 1
+
+.PHONY: run
+run: ## Serve the order desk (ARGS='-addr 127.0.0.1:9000 -redis redis://localhost')
+	go run ./example $(ARGS)

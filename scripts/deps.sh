@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# usage: scripts/deps.sh redis-server|cc ...
+#
+# Sees to the programs that the tests need besides Go. What is missing comes
+# from apt, where that asks nobody anything: as root, or with a sudo that wants
+# no password. NO_INSTALL=1 prevents it.
+#
+# Tests without redis-server still mean something, so its absence is a warning,
+# and an error where CI=true. A missing C compiler is always an error.
+set -euo pipefail
+
+present() {
+	case $1 in
+	cc)
+		# The race detector links with the C compiler, except on macOS.
+		local cc
+		cc=$(go env CC)
+		[ "$(go env GOOS)" = darwin ] || command -v "${cc%% *}"
+		;;
+	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
+	esac >/dev/null
+}
+
+packages() {
+	case $1 in
+	cc) echo gcc libc6-dev ;;
+	redis-server) echo redis-server ;;
+	esac
+}
+
+how_to() {
+	case $1 in
+	cc)
+		echo "no C compiler for the race detector. Install one:"
+		echo "    apt-get install gcc libc6-dev | dnf install gcc"
+		echo "or go without: make test RACE="
+		;;
+	redis-server)
+		echo "redis-server is missing: everything that shows how the Redis store"
+		echo "behaves on a real server is skipped. Install it:"
+		echo "    apt-get install redis-server | brew install redis | dnf install redis"
+		echo "or name one that is elsewhere: REDIS_SERVER=/path/to/redis-server"
+		;;
+	esac
+}
+
+apt() {
+	local sudo=""
+	[ "${NO_INSTALL:-}" = "" ] && command -v apt-get >/dev/null || return 1
+	if [ "$(id -u)" != 0 ]; then
+		sudo -n true 2>/dev/null || return 1
+		sudo="sudo -n"
+	fi
+	echo "installing with apt-get: $*"
+	local log
+	log=$(mktemp)
+	# A repository that cannot be refreshed does not matter if the others have
+	# the packages, so only the installation decides.
+	if {
+		$sudo apt-get update || true
+		$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+	} >"$log" 2>&1 </dev/null; then
+		rm -f "$log"
+	else
+		echo "apt-get failed, see $log" >&2
+		return 1
+	fi
+}
+
+missing=""
+for need; do
+	present "$need" || missing="$missing $need"
+done
+[ "$missing" != "" ] || exit 0
+
+wanted=""
+for need in $missing; do
+	wanted="$wanted $(packages "$need")"
+done
+# shellcheck disable=SC2086 # a list of names
+apt $wanted || true
+
+status=0
+for need in $missing; do
+	if present "$need"; then
+		continue
+	fi
+	how_to "$need" >&2
+	if [ "$need" = cc ] || [ "${CI:-}" = true ]; then
+		status=1
+	fi
+done
+exit $status
