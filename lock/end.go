@@ -67,12 +67,19 @@ func (e *Lease) finish(ctx context.Context, kind EventKind, call func(context.Co
 		}
 		return r.err
 	}
-	return e.finished(ctx, kind, r.value || r.unanswered, lost)
+	return e.finished(ctx, kind, e.done(kind, r), lost)
+}
+
+// done says whether an answered end is ours. A "no" to a release that follows
+// an unanswered send of it means that the first send has done it. A settle finds
+// its own receipt, so there a "no" is a "no", unless the receipt was to be kept
+// for so short a time that it may be over.
+func (e *Lease) done(kind EventKind, r reply[bool]) bool {
+	return r.value || r.unanswered && (kind == EventReleased || e.run == nil)
 }
 
 // finished closes the books of a lease whose end was answered. done says that
-// the store ended it for us: a "no" that follows an unanswered send of the same
-// call counts as that, since the first send has done it.
+// the store ended it for us.
 func (e *Lease) finished(ctx context.Context, kind EventKind, done bool, lost error) error {
 	if e.run != nil && kind == EventSettled && done {
 		lost = nil // it was late, and nobody had taken over
@@ -122,8 +129,8 @@ func (e *Lease) finishLater(ctx context.Context, kind EventKind, call func(conte
 		r := exchange(ctx, c, l.cfg.budget, nil, call)
 		switch {
 		case r.err == nil:
-			// The sends before this one were not answered, so "no" means done.
-			_ = e.finished(ctx, kind, true, nil)
+			r.unanswered = true // the sends before this exchange were
+			_ = e.finished(ctx, kind, e.done(kind, r), nil)
 			return true
 		case kind == EventSettled && e.lostError() == nil && !closing:
 			return false // its lease is still renewed: it can be settled yet

@@ -58,8 +58,8 @@ type leaseKey struct{}
 
 // leaseContext is the context of a lease, from which FromContext finds it.
 type leaseContext struct {
-	context.Context
-	lease *Lease
+	context.Context //nolint:containedctx // it is one
+	lease           *Lease
 }
 
 func (c *leaseContext) Value(key any) any {
@@ -110,7 +110,7 @@ func (e *Lease) start(ctx context.Context, now, sent, validUntil time.Time) {
 // otherwise at its release. It is derived from the context given to Acquire.
 func (e *Lease) Context() context.Context {
 	if e == nil {
-		return context.Background()
+		return context.Background() //nolint:forbidigo // nothing ends with a lease that there is not
 	}
 	return e.ctx
 }

@@ -29,7 +29,7 @@ func TestShortWorkIsNeverRenewed(t *testing.T) {
 }
 
 func TestLongWorkIsRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l, other := open(lock.WithObserver(seen.observe)), open()
 		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
@@ -166,7 +166,7 @@ func TestExtend(t *testing.T) {
 }
 
 func TestSettleIsACoolDown(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)

@@ -160,7 +160,7 @@ func TestA5NothingFreesTheKeyAfterCommit(t *testing.T) {
 	} {
 		for mode, opts := range map[string][]lock.Option{"refuse": nil, "rerun": {lock.WithRerunAbandoned()}} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
 					var f effect
 					l := open(append(opts, lock.WithKeep(keep))...)
 					done := make(chan struct{})

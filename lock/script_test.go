@@ -101,7 +101,6 @@ var (
 		return ctx.Err()
 	}
 	hangRequest fault = func(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() }
-	pass        fault = func(_ context.Context, apply func() error) error { return apply() }
 )
 
 // slow answers after d.

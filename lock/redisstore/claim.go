@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -60,6 +61,9 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Cl
 	case old.state == stateStub:
 		r, err := s.claimScript(ctx, name, v, c, "")
 		return r.entry, err
+	case old.state == stateSettled && strings.HasPrefix(name, s.prefix+oncePart):
+		// A replay needs the receipt and not how long it will be kept.
+		return old.entry(-1), nil
 	case old.state == stateSettled, old.linger > 0:
 		return s.read(ctx, name)
 	default:
