@@ -64,24 +64,14 @@ func NewSealed(store Store, current cipher.AEAD, previous ...cipher.AEAD) Store 
 	}
 	s := &sealed{Store: store, seals: newSeals(current, previous)}
 	inspector, inspects := store.(Inspector)
-	inspected := sealedInspector{s, inspector}
-	_, prompt := store.(interface{ prompt() })
-	switch {
-	case inspects && prompt:
-		return struct {
-			sealedInspector
-			sealedPrompt
-		}{sealedInspector: inspected}
-	case inspects:
-		return inspected
-	case prompt:
-		return struct {
-			*sealed
-			sealedPrompt
-		}{sealed: s}
-	default:
+	if !inspects {
 		return s
 	}
+	inspected := sealedInspector{s, inspector}
+	if _, prompt := store.(interface{ prompt() }); !prompt {
+		return inspected
+	}
+	return sealedPrompt{inspected}
 }
 
 // sealed is a Store that seals what goes into another, and opens what comes
@@ -128,11 +118,6 @@ func (s *sealed) MaxLag() time.Duration {
 	return defaultMaxLag
 }
 
-// sealedPrompt marks a sealed store over one whose calls never wait.
-type sealedPrompt struct{}
-
-func (sealedPrompt) prompt() {}
-
 // sealedInspector is a sealed store over an [Inspector].
 type sealedInspector struct {
 	*sealed
@@ -158,3 +143,9 @@ func (s sealedInspector) List(ctx context.Context) iter.Seq2[Entry, error] {
 func (s sealedInspector) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	return s.inspector.Forget(ctx, key, token)
 }
+
+// sealedPrompt is a sealed store over one whose calls never wait for anything:
+// over the memory store, which is an [Inspector].
+type sealedPrompt struct{ sealedInspector }
+
+func (sealedPrompt) prompt() {}

@@ -56,7 +56,11 @@ func storedKey(key string) string {
 func lockerOver(t *testing.T, s lock.Store, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithBudget(10 * time.Second)}, opts...)...)
-	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+	})
 	return l
 }
 

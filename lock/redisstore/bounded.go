@@ -22,14 +22,16 @@ import (
 func bind(client redis.UniversalClient) {
 	switch c := client.(type) {
 	case *redis.Client:
-		if !c.Options().ContextTimeoutEnabled {
-			c.AddHook(detour{nodeDetour(obeying(c))})
-		}
+		bindNode(c)
 	case *redis.ClusterClient:
-		if !c.Options().ContextTimeoutEnabled {
-			d := &clusterDetour{client: c, nodes: make(map[*redis.Client]*redis.Client)}
-			c.AddHook(detour{d.process})
-		}
+		d := &clusterDetour{client: c, bound: make(map[*redis.Client]struct{})}
+		c.AddHook(detour{d.process})
+	}
+}
+
+func bindNode(c *redis.Client) {
+	if !c.Options().ContextTimeoutEnabled {
+		c.AddHook(detour{nodeDetour(obeying(c))})
 	}
 }
 
@@ -73,16 +75,17 @@ func nodeDetour(clone *redis.Client) func(context.Context, redis.Cmder, redis.Pr
 	}
 }
 
-// clusterDetour sends commands of entries straight to the master of their slot,
-// and leaves the rest, redirections above all, to the ClusterClient.
+// clusterDetour makes sure that the client of the node that a command goes to
+// has a detour of its own, and that a node which has failed is not turned to
+// for longer than the cluster has had no other in its place.
 type clusterDetour struct {
 	client *redis.ClusterClient
 
 	mu    sync.Mutex
-	nodes map[*redis.Client]*redis.Client
+	bound map[*redis.Client]struct{}
 }
 
-// maxNodes bounds the clones, some of which may be of nodes that have gone.
+// maxNodes bounds what is kept of nodes, some of which may have gone.
 const maxNodes = 1024
 
 func (d *clusterDetour) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
@@ -90,18 +93,11 @@ func (d *clusterDetour) process(ctx context.Context, cmd redis.Cmder, next redis
 	if !ok {
 		return next(ctx, cmd)
 	}
-	master, err := d.client.MasterForKey(ctx, c.name)
-	if err != nil {
-		return err
+	if master, err := d.client.MasterForKey(ctx, c.name); err == nil {
+		d.bind(master)
 	}
-	err = d.node(master).Process(ctx, cmd)
-	var broken net.Error
-	switch replyCode(err) {
-	case "MOVED", "ASK", "READONLY":
-		// Refused, so that following it is the first execution.
-		return next(ctx, cmd)
-	}
-	if errors.As(err, &broken) && ctx.Err() == nil {
+	err := next(ctx, cmd)
+	if _, broken := errors.AsType[net.Error](err); broken {
 		// The slot may have another master by now. A command that must not be
 		// repeated does not make the client look.
 		d.client.ReloadState(context.WithoutCancel(ctx))
@@ -109,16 +105,15 @@ func (d *clusterDetour) process(ctx context.Context, cmd redis.Cmder, next redis
 	return err
 }
 
-func (d *clusterDetour) node(master *redis.Client) *redis.Client {
+func (d *clusterDetour) bind(node *redis.Client) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n, ok := d.nodes[master]
-	if !ok {
-		if len(d.nodes) >= maxNodes {
-			clear(d.nodes)
-		}
-		n = obeying(master)
-		d.nodes[master] = n
+	if _, known := d.bound[node]; known {
+		return
 	}
-	return n
+	if len(d.bound) >= maxNodes {
+		clear(d.bound) // a second detour behind the first is never reached
+	}
+	bindNode(node)
+	d.bound[node] = struct{}{}
 }

@@ -41,6 +41,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s := newStore(client, opts)
 	s.maxLag = openLag
 	s.close = client.Close
+	bind(client)
 	if err := s.Check(ctx); err != nil {
 		_ = client.Close()
 		return nil, err

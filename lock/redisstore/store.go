@@ -34,12 +34,12 @@ var (
 // *redis.Client (of a Sentinel set-up too) and *redis.ClusterClient are what it
 // is made for.
 //
-// The client's options are left as they are. If ContextTimeoutEnabled is not
-// set, New adds a hook that makes the store's own commands obey their contexts
-// all the same; hooks that are added later do not see these. Other options that
-// Open would set differently cost a [lock.Locker] no correctness, but keep goroutines and
-// connections of calls that outlast their budget for longer; New logs them,
-// once, to [slog.Default].
+// The client's options are left as they are. New adds one hook to it, which
+// makes the store's own commands end with their contexts if
+// ContextTimeoutEnabled is not set; hooks that are added later do not see these.
+// Other options that Open would set differently cost a [lock.Locker] no
+// correctness, but keep goroutines and connections of calls that outlast their
+// budget for longer; New logs them, once, to [slog.Default].
 //
 // New panics on a nil client, on a *redis.Ring and on a *redis.AutoPipeliner. A
 // Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a

@@ -1,0 +1,81 @@
+package keyfunc
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+const maxIdempotencyKey = 255
+
+// IdempotencyKey takes the Idempotency-Key header. It is itself a [Func]:
+//
+//	latch.Idempotent(l, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
+//
+// The header is a string of RFC 8941 ("8e03978e-40d5"), as the draft that
+// defines it says, or the same without the quotes, as most clients send it.
+// Both are one key. It has 1 to 255 printable ASCII characters; without quotes
+// none that means something in a structured field: blank, quote, backslash,
+// comma, semicolon, parenthesis.
+//
+// An absent header is [ErrMissing]. One that is empty, sent twice, a list, or
+// has parameters is refused with 400: the client meant to be protected.
+func IdempotencyKey(r *http.Request) (string, error) {
+	const from = source("header Idempotency-Key")
+	var value string
+	switch lines := r.Header["Idempotency-Key"]; len(lines) {
+	case 0:
+		return "", errNoIdempotencyKey
+	case 1:
+		value = textproto.TrimString(lines[0])
+	default:
+		return "", from.bad("is sent twice; send it once")
+	}
+	// In quotes every character may have a backslash in front.
+	if len(value) > 2*maxIdempotencyKey+2 {
+		return "", from.bad("is over 255 bytes long; send less")
+	}
+	var ok bool
+	if strings.HasPrefix(value, `"`) {
+		value, ok = structuredString(value)
+	} else {
+		ok = !strings.ContainsFunc(value, structural)
+	}
+	switch {
+	case !ok:
+		return "", from.bad("is neither one string of RFC 8941 nor one bare key; send a UUID, say")
+	case value == "":
+		return "", from.bad("is empty; send a UUID, say")
+	case len(value) > maxIdempotencyKey:
+		return "", from.bad("is over 255 bytes long; send less")
+	}
+	return value, nil
+}
+
+var errNoIdempotencyKey = source("header Idempotency-Key").missing("send one that is new for every new submission")
+
+// structural reports whether c cannot be part of a bare key.
+func structural(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\,;()`, c) }
+
+// structuredString returns what a string of RFC 8941 stands for. ok is false if s is
+// anything else, or has something behind it.
+func structuredString(s string) (value string, ok bool) {
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '"':
+			return b.String(), i == len(s)-1
+		case c < ' ' || c >= 0x7f:
+			return "", false
+		case c == '\\':
+			i++
+			if i == len(s) || s[i] != '"' && s[i] != '\\' {
+				return "", false
+			}
+			c = s[i]
+		}
+		b.WriteByte(c)
+	}
+	return "", false
+}

@@ -1,0 +1,199 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// A server that says nothing for a while must not cost clients with default
+// options their pool, and their users the time after.
+func TestCallsEndWithTheirContexts(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
+		"client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			return overClient(t, p.Addr(), nil), p
+		},
+		"cluster client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			var p *respproxy.Proxy
+			cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
+				p = respproxy.Start(t, addr)
+				return p.Port()
+			})
+			return redisstore.New(cluster.Client(t)), p
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, p := start(t)
+			key := keyFor(t)
+			take(t, s, key, claim("tok"))
+			p.Freeze()
+			for name, op := range operations {
+				began := time.Now()
+				require.Error(t, op(timeout(t, 100*time.Millisecond), s, key), name)
+				require.Less(t, time.Since(began), 2*time.Second, name)
+			}
+			p.Thaw()
+			take(t, s, key+"&2", claim("a"))
+		})
+	}
+}
+
+func TestHooksSeeEveryCommandOnce(t *testing.T) {
+	t.Parallel()
+	t.Run("client", func(t *testing.T) {
+		t.Parallel()
+		client := redistest.Shared(t).Client(t)
+		var seen countingHook
+		client.AddHook(&seen)
+		s := redisstore.New(client)
+		_ = redisstore.New(client) // a second store changes nothing
+		take(t, s, keyFor(t), claim("a"))
+		require.EqualValues(t, 1, seen.sets.Load())
+	})
+	t.Run("cluster client", func(t *testing.T) {
+		t.Parallel()
+		client := redistest.StartCluster(t, 1, nil).Client(t)
+		var seen, seenByNode countingHook
+		client.AddHook(&seen)
+		client.OnNewNode(func(node *redis.Client) { node.AddHook(&seenByNode) })
+		s := redisstore.New(client)
+		_ = redisstore.New(client)
+		take(t, s, keyFor(t), claim("a"))
+		require.EqualValues(t, 1, seen.sets.Load())
+		require.EqualValues(t, 1, seenByNode.sets.Load())
+	})
+}
+
+type countingHook struct {
+	lateHook
+
+	sets atomic.Int32
+}
+
+func (h *countingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "set" {
+			h.sets.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Slots move while the client believes in the old map.
+func TestMovedSlots(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, nil)
+	id := func(node int) string {
+		text, _ := cluster.Nodes[node].Do(t, "CLUSTER", "MYID").(string)
+		return text
+	}
+	for i, client := range map[string]*redisstore.Store{
+		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()),
+	} {
+		take(t, client, "warm-"+i, claim("a"))
+	}
+	from := func(key string) int {
+		name, _ := redisstore.Name("latch:", key)
+		if cluster.Owner(t, name) == cluster.Nodes[0] {
+			return 0
+		}
+		return 1
+	}
+	for name, s := range map[string]*redisstore.Store{
+		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()),
+	} {
+		for _, how := range []string{"ask", "moved"} {
+			key := fmt.Sprintf("%s-%s", name, how)
+			take(t, s, "warm-"+key, claim("a"))
+			redisName, _ := redisstore.Name("latch:", key)
+			slot := cluster.Nodes[0].Do(t, "CLUSTER", "KEYSLOT", redisName)
+			a := from(key)
+			b := 1 - a
+			cluster.Nodes[b].Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(a))
+			cluster.Nodes[a].Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(b))
+			if how == "moved" {
+				for _, node := range []int{b, a} {
+					cluster.Nodes[node].Do(t, "CLUSTER", "SETSLOT", slot, "NODE", id(b))
+				}
+			}
+			take(t, s, key, claim("tok"))
+			require.Contains(t, strings.Join(cluster.Nodes[b].Keys(t), " "), redisName)
+			for op, call := range operations {
+				require.NoError(t, call(timeout(t, 5*time.Second), s, key), op)
+			}
+		}
+	}
+}
+
+// A server that comes back is found again, by a client that repeats nothing.
+func TestRestartedServer(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (*redistest.Server, *redisstore.Store){
+		"client": func(t *testing.T) (*redistest.Server, *redisstore.Store) {
+			srv := redistest.Start(t)
+			return srv, redisstore.New(srv.Client(t))
+		},
+		"cluster client": func(t *testing.T) (*redistest.Server, *redisstore.Store) {
+			cluster := redistest.StartCluster(t, 1, nil)
+			return cluster.Nodes[0], redisstore.New(cluster.Client(t))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, s := start(t)
+			take(t, s, "k", claim("a"))
+			srv.Kill()
+			_, err := s.Claim(timeout(t, time.Second), "k", claim("a"))
+			require.Error(t, err)
+			srv.Restart(t)
+			require.Eventually(t, func() bool {
+				_, err := s.Claim(timeout(t, time.Second), "k", claim("a"))
+				return err == nil
+			}, 10*time.Second, 20*time.Millisecond)
+		})
+	}
+}
+
+// When another node has taken over, the client must not go on asking the dead
+// one until it reads the map again of its own accord, which is once a minute.
+func TestFailedNodeOfACluster(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]func(*testing.T, *redistest.Cluster) *redisstore.Store{
+		"New":  func(t *testing.T, c *redistest.Cluster) *redisstore.Store { return redisstore.New(c.Client(t)) },
+		"Open": func(t *testing.T, c *redistest.Cluster) *redisstore.Store { return open(t, c.URL()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := redistest.StartCluster(t, 3, nil)
+			s := store(t, cluster)
+			redisName, _ := redisstore.Name("latch:", "k")
+			failed := cluster.Owner(t, redisName)
+			heir := cluster.Nodes[0]
+			if heir == failed {
+				heir = cluster.Nodes[1]
+			}
+			slot := heir.Do(t, "CLUSTER", "KEYSLOT", redisName)
+			take(t, s, "k", claim("a"))
+			failed.Kill()
+			heir.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", heir.Do(t, "CLUSTER", "MYID"))
+			heir.Do(t, "CLUSTER", "BUMPEPOCH")
+			require.Eventually(t, func() bool {
+				_, err := s.Claim(timeout(t, time.Second), "k", claim("b"))
+				return err == nil
+			}, 20*time.Second, 50*time.Millisecond)
+		})
+	}
+}
