@@ -44,7 +44,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	}
 
 	l.emit(ctx, e, eventOf(err), time.Since(began), err)
-	if hold := failopen.From(ctx); entered && hold != nil && errors.Is(err, ErrUnavailable) {
+	if hold := failopen.From(ctx); entered && hold != nil && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) {
 		l.bypass(ctx, e, hold, err)
 		return err
 	}

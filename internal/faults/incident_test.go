@@ -86,6 +86,7 @@ func incident(t *testing.T, d *desk, p *respproxy.Proxy, server *redistest.Serve
 func TestIncident(t *testing.T) {
 	for _, s := range setups {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			p, server, store := s.start(t)
 			d := newDesk(t, perUser(locker(t, store)))
 			for _, l := range losses {
@@ -102,6 +103,7 @@ func TestIncident(t *testing.T) {
 // The twin: SetNX and Del with go-redis as it comes, which is what the service
 // of the incident did. The same check must catch it.
 func TestNaiveLockFailsTheIncident(t *testing.T) {
+	t.Parallel()
 	for end, how := range ends {
 		t.Run(end, func(t *testing.T) {
 			server := redistest.Start(t)

@@ -37,6 +37,12 @@ func child(role string) int {
 	switch role {
 	case "hold":
 		err = childHolds(ctx, store)
+	case "once":
+		err = childRuns(ctx, store, false)
+	case "commit":
+		err = childRuns(ctx, store, true)
+	case "commit-rerun":
+		err = childRuns(ctx, store, true, lock.WithRerunAbandoned())
 	case "fence":
 		err = childFences(ctx, store)
 	default:
@@ -52,7 +58,9 @@ func child(role string) int {
 func childHolds(ctx context.Context, store lock.Store) error {
 	l := lock.New(store, lock.WithLease(killLease))
 	return l.Do(ctx, "user=42", func(context.Context) error {
-		fmt.Fprintln(os.Stdout, "held")
+		if _, err := fmt.Fprintln(os.Stdout, "held"); err != nil {
+			return err
+		}
 		select {} // until it is killed
 	})
 }
@@ -99,6 +107,7 @@ func startChild(t *testing.T, role, url string) (*exec.Cmd, *bufio.Scanner) {
 }
 
 func TestKilledProcessBlocksForOneLease(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()))
 	cmd, out := startChild(t, "hold", server.URL())

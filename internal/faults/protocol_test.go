@@ -88,6 +88,7 @@ func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
 // A server that is stopped while a claim is on its way, and executes it when it
 // wakes up, in an order of its own with the clean-up.
 func TestStalledServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	stalled := 40 * time.Millisecond
 	var recovered, reaped atomic.Int64
@@ -130,6 +131,7 @@ func TestStalledServer(t *testing.T) {
 const shortLease = 1500 * time.Millisecond
 
 func TestHungHandlerFreedByAnOperator(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	store := open(t, server.URL())
 	here := locker(t, store, lock.WithLease(shortLease))
@@ -159,6 +161,7 @@ func TestHungHandlerFreedByAnOperator(t *testing.T) {
 }
 
 func TestRedisGoneForLongerThanTheLease(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()), lock.WithLease(shortLease))
 	began := time.Now()
@@ -180,6 +183,7 @@ func TestRedisGoneForLongerThanTheLease(t *testing.T) {
 }
 
 func TestLongWorkIsRenewedOnRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	here := locker(t, open(t, server.URL()), lock.WithLease(shortLease))
 	there := locker(t, open(t, server.URL()))

@@ -64,7 +64,7 @@ func TestServerRefusals(t *testing.T) {
 			}
 			_, err := l.Acquire(t.Context(), "user=direct")
 			require.ErrorIs(t, err, want)
-			require.Equal(t, want == lock.ErrUnknown, isUnknown(err))
+			require.Equal(t, class == "reply", isUnknown(err))
 
 			var wg sync.WaitGroup
 			for range 5 {

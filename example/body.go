@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"unicode/utf8"
+)
+
+const (
+	maxBody     = 64 << 10
+	maxSKU      = 64 // characters
+	maxQuantity = 1000
+)
+
+// orderRequest is the body of POST /orders.
+type orderRequest struct {
+	SKU      string `json:"sku"`
+	Quantity int    `json:"quantity"`
+}
+
+// readOrder reads the body of POST /orders, whatever its Content-Type says, so
+// that curl -d will do. Its errors are refusals.
+func readOrder(w http.ResponseWriter, r *http.Request) (orderRequest, error) {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	var wanted orderRequest
+	err := decoder.Decode(&wanted)
+	if err == nil {
+		// Whatever follows the object, and is it only a second one, was not
+		// understood.
+		if _, err = decoder.Token(); errors.Is(err, io.EOF) {
+			return wanted, wanted.check()
+		}
+	}
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return orderRequest{}, errTooLarge
+	}
+	return orderRequest{}, &refusal{
+		http.StatusBadRequest,
+		`The body must be one JSON object with the members "sku", a text, and "quantity", an integer, and no others.`,
+	}
+}
+
+// discardBody reads a body that has no meaning. Only when it is read does
+// net/http notice that the client has gone away.
+func discardBody(w http.ResponseWriter, r *http.Request) error {
+	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		return errTooLarge // or the client is gone, and nobody reads it
+	}
+	return nil
+}
+
+var errTooLarge = &refusal{http.StatusRequestEntityTooLarge, "The body has more than 64 KiB."}
+
+func (o orderRequest) check() error {
+	if n := utf8.RuneCountInString(o.SKU); n < 1 || n > maxSKU {
+		return &refusal{http.StatusBadRequest, `"sku" must have 1 to 64 characters.`}
+	}
+	if o.Quantity < 1 || o.Quantity > maxQuantity {
+		return &refusal{http.StatusBadRequest, `"quantity" must be 1 to 1000.`}
+	}
+	return nil
+}

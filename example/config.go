@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxWork is how long an order may take.
+const maxWork = 30 * time.Second
+
+// maxLease is for how long the Locker holds a key at most, unless it is told
+// otherwise.
+const maxLease = 15 * time.Minute
+
+// config is what the flags and the environment say.
+type config struct {
+	addr     string
+	redis    []string
+	router   string
+	work     time.Duration
+	lease    time.Duration
+	budget   time.Duration
+	cooldown time.Duration
+	fencing  bool
+	rerun    bool
+
+	drain       time.Duration // how long running orders may take to end after a signal
+	readTimeout time.Duration // how long a request may take to arrive
+}
+
+// errUsage: the command line or the environment cannot be obeyed, and the user
+// was told why.
+var errUsage = errors.New("wrong usage")
+
+// parseConfig reads args, and for flags that are not among them the
+// environment. What is wrong is written to stderr.
+func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (config, error) {
+	cfg := config{drain: maxWork + 5*time.Second, readTimeout: 15 * time.Second}
+	var abandoned string
+	flags := flag.NewFlagSet("example", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&cfg.addr, "addr", ":8080", "`address` to listen on; port 0 takes a free one")
+	flags.Func("redis", "`URL` of a Redis that other processes share; the embedded store if there is none", func(s string) error {
+		cfg.redis = append(cfg.redis, s)
+		return nil
+	})
+	flags.StringVar(&cfg.router, "router", "chi", "chi or stdlib")
+	flags.DurationVar(&cfg.work, "work", 50*time.Millisecond, "how long an order or a payment takes, up to 30s")
+	flags.DurationVar(&cfg.lease, "lease", 30*time.Second, "how long a key stays taken when its process dies")
+	flags.DurationVar(&cfg.budget, "budget", 500*time.Millisecond, "how long to wait for the store")
+	flags.DurationVar(&cfg.cooldown, "cooldown", 0, "how long after an order the user has to wait for the next")
+	flags.BoolVar(&cfg.fencing, "fencing", false, "number the leases and refuse orders under an older one than was seen")
+	flags.StringVar(&abandoned, "abandoned", "refuse", "what becomes of an idempotent submission whose process vanished: refuse or rerun")
+
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return config{}, err
+	}
+	if err != nil {
+		return config{}, errUsage // Parse has written it
+	}
+	err = errors.Join(fromEnvironment(flags, getenv), noArguments(flags), cfg.check(), cfg.setAbandoned(abandoned))
+	if err != nil {
+		// The caller's stderr is all there is to report to.
+		_, _ = fmt.Fprintln(stderr, err)
+		return config{}, errUsage
+	}
+	return cfg, nil
+}
+
+// fromEnvironment sets each flag that was not given from LATCH_<NAME>.
+func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var errs []error
+	flags.VisitAll(func(f *flag.Flag) {
+		name := "LATCH_" + strings.ToUpper(f.Name)
+		value := getenv(name)
+		if given[f.Name] || value == "" {
+			return
+		}
+		values := []string{value}
+		if f.Name == "redis" {
+			values = strings.Fields(value)
+		}
+		for _, v := range values {
+			if err := flags.Set(f.Name, v); err != nil {
+				errs = append(errs, fmt.Errorf("invalid value %q for %s: %w", v, name, err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+func noArguments(flags *flag.FlagSet) error {
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return nil
+}
+
+// check says what the Locker would panic about, in terms of the flags.
+func (c config) check() error {
+	switch {
+	case len(c.redis) > 1:
+		return errors.New("-redis was given more than once: that asks for a quorum, which is not available yet")
+	case !slices.Contains([]string{"chi", "stdlib"}, c.router):
+		return fmt.Errorf("-router %q: use chi or stdlib", c.router)
+	case c.work < 0 || c.work > maxWork:
+		return fmt.Errorf("-work %v: use 0 to %v", c.work, maxWork)
+	case c.budget <= 0:
+		return fmt.Errorf("-budget %v: must be positive", c.budget)
+	case c.lease < 2*c.budget || c.lease > maxLease:
+		return fmt.Errorf("-lease %v: use at least twice -budget (%v) and at most %v", c.lease, c.budget, maxLease)
+	case c.cooldown < 0:
+		return fmt.Errorf("-cooldown %v: must not be negative", c.cooldown)
+	}
+	return nil
+}
+
+func (c *config) setAbandoned(policy string) error {
+	switch policy {
+	case "refuse", "rerun":
+		c.rerun = policy == "rerun"
+		return nil
+	default:
+		return fmt.Errorf("-abandoned %q: use refuse or rerun", policy)
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// createOrder is POST /orders. It runs under the lock of its user.
+func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
+	user, err := userID(r)
+	if err != nil {
+		refuse(w, &refusal{http.StatusBadRequest, "X-User-ID is missing or malformed."})
+		return
+	}
+	wanted, err := readOrder(w, r)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	trial, err := trialOf(r, d.cfg.work)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if err := work(r.Context(), trial.work); err != nil {
+		refuse(w, err)
+		return
+	}
+
+	lease, _ := lock.FromContext(r.Context())
+	fence, fenced := lease.Fence()
+	placed, err := d.orders.place(order{User: user, SKU: wanted.SKU, Quantity: wanted.Quantity}, fence, fenced)
+	if err != nil {
+		refuse(w, errLeaseOver) // overtaken
+		return
+	}
+	d.metrics.orders.Inc()
+	if err := trial.after(r.Context()); err != nil {
+		refuse(w, err)
+		return
+	}
+	w.Header().Set("Location", "/orders/"+placed.ID)
+	answerJSON(w, http.StatusCreated, placed)
+}
+
+// errLeaseOver: this handler is not the only one any more, so it stops.
+var errLeaseOver = &refusal{http.StatusServiceUnavailable, "The lock was lost before the work was done; nothing was done."}
+
+// work takes as long as the order or payment it stands for, and ends early
+// when ctx does: the client has left, or the lease is over.
+func work(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return errLeaseOver
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+// Command example is an order desk that takes each submission once: one order
+// per user at a time, one payment per order at a time. It is a complete server
+// to try httplatch with, on its own or over Redis:
+//
+//	go run ./example
+//	go run ./example -addr :8081 -redis redis://localhost:6379
+//
+// Then open http://localhost:8080, or submit twice at once:
+//
+//	curl -i -H 'X-User-ID: 42' -d '{"sku":"tea","quantity":1}' localhost:8080/orders
+//
+// Every flag can be given in the environment: LATCH_ADDR for -addr. LATCH_REDIS
+// may name several URLs, with blanks between them.
+//
+// # Routes
+//
+//	GET    /                    a page to click on
+//	POST   /orders              places an order; locked by X-User-ID, and idempotent if there is an Idempotency-Key
+//	GET    /orders?user=U       the orders that exist
+//	GET    /orders/{id}         one of them
+//	POST   /orders/{id}/pay     pays one; locked by the order, with an Idempotency-Key
+//	GET    /healthz             the process lives
+//	GET    /readyz              it can take orders: the store answers, no shutdown
+//	GET    /metrics             for Prometheus
+//	GET    /locks               what is held, abandoned or cooling down
+//	DELETE /locks?key=K&token=T ends one of those, if it still bears that token
+//
+// To see what happens when things go wrong, POST /orders obeys three headers:
+// "X-Work: 300ms" (how long this order takes), "X-Fail: 500", "panic" or "hang"
+// (what the handler does once the order exists), and "X-Commit: 1" (it calls
+// lock.Commit before, so that the order is never placed again).
+//
+// # What it leaves out
+//
+// Orders live in the memory of the process that took them, without a bound: two
+// processes on one Redis exclude each other, and each lists the orders it placed
+// itself. There is no authentication: a real desk would take the user from it
+// with keyfunc.Context, and would let nobody but operators near /locks.
+package main

@@ -1,0 +1,225 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+)
+
+// build makes the program once for all tests.
+var build = sync.OnceValues(func() (path string, err error) {
+	if built, err = os.MkdirTemp("", "desk-"); err != nil {
+		return "", err
+	}
+	path = filepath.Join(built, "desk")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// process is a desk in a process of its own.
+type process struct {
+	*client
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer // to be read when it has ended
+}
+
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	path, err := build()
+	require.NoError(t, err)
+	cmd := exec.Command(path, append(args, "-addr", "127.0.0.1:0")...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	url, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "listening on ")
+	require.True(t, ok, line)
+	return &process{newClient(t, url), cmd, &stderr}
+}
+
+// requireStorm checks what 50 orders of one user at once must come to.
+func requireStorm(t *testing.T, replies []reply) {
+	t.Helper()
+	placed := 0
+	for _, got := range replies {
+		if got.status == http.StatusCreated {
+			placed++
+			continue
+		}
+		requireProblem(t, http.StatusConflict, got)
+		require.Equal(t, "1", got.header.Get("Retry-After"))
+	}
+	require.Equal(t, 1, placed)
+}
+
+// TestStorm is the double submission, fifty-fold, against the real program.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		start func(t *testing.T) []*process
+	}{
+		{"memory, chi", func(t *testing.T) []*process {
+			t.Helper()
+			return []*process{startProcess(t)}
+		}},
+		{"memory, stdlib", func(t *testing.T) []*process {
+			t.Helper()
+			return []*process{startProcess(t, "-router", "stdlib")}
+		}},
+		{"redis", func(t *testing.T) []*process {
+			t.Helper()
+			return []*process{startProcess(t, "-redis", redistest.Start(t).URL())}
+		}},
+		{"redis, two processes", func(t *testing.T) []*process {
+			t.Helper()
+			url := redistest.Start(t).URL()
+			return []*process{startProcess(t, "-redis", url), startProcess(t, "-redis", url, "-router", "stdlib")}
+		}},
+		{"redis, two processes, fencing", func(t *testing.T) []*process {
+			t.Helper()
+			url := redistest.Start(t).URL()
+			return []*process{startProcess(t, "-redis", url, "-fencing"), startProcess(t, "-redis", url, "-fencing")}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			desks := tt.start(t)
+			orders := func(user string) (all []record) {
+				for _, d := range desks {
+					all = append(all, d.orders(user)...)
+				}
+				return all
+			}
+			// storm sends 50 orders at once, in turn to each process.
+			storm := func(user func(i int) string) []reply {
+				var all sync.WaitGroup
+				parts := make([][]reply, len(desks))
+				for p, d := range desks {
+					all.Go(func() {
+						n := 50 / len(desks)
+						parts[p] = d.storm(n, func(i int) string { return user(p*n + i) }, "X-Work", "300ms")
+					})
+				}
+				all.Wait()
+				return slices.Concat(parts...)
+			}
+
+			requireStorm(t, storm(func(int) string { return "42" }))
+			require.Len(t, orders("42"), 1)
+			for _, d := range desks {
+				require.Equal(t, http.StatusCreated, d.order("42").status, "after the answer the user orders again at once")
+			}
+			for i, got := range storm(func(i int) string { return fmt.Sprintf("user-%d", i) }) {
+				require.Equal(t, http.StatusCreated, got.status, got.body)
+				require.Len(t, orders(fmt.Sprintf("user-%d", i)), 1)
+			}
+		})
+	}
+}
+
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			d := startProcess(t, "-redis", server.URL())
+			answer := d.inBackground("X-Work", "1s")
+			require.NoError(t, d.cmd.Process.Signal(signal))
+			require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
+			requireProblem(t, http.StatusServiceUnavailable, d.order("43"))
+			got := <-answer
+			require.Equal(t, http.StatusCreated, got.status, got.body)
+			require.NoError(t, d.cmd.Wait(), "exits 0")
+			require.NotContains(t, d.stderr.String(), "level=ERROR")
+			keys, err := server.Client(t).Keys(t.Context(), "*").Result()
+			require.NoError(t, err)
+			require.Empty(t, keys)
+		})
+	}
+}
+
+// TestKilledProcess: a process that dies keeps its user locked out for one
+// lease at most, and leaves nothing.
+func TestKilledProcess(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const lease = 2 * time.Second
+	args := []string{"-redis", server.URL(), "-lease", lease.String()}
+	victim, survivor := startProcess(t, args...), startProcess(t, args...)
+	answer := victim.inBackground("X-Work", "30s")
+	require.NoError(t, victim.cmd.Process.Kill())
+	died := time.Now()
+	require.Error(t, victim.cmd.Wait())
+	require.Zero(t, (<-answer).status)
+
+	requireProblem(t, http.StatusConflict, survivor.order("42"))
+	require.Eventually(t, func() bool { return survivor.order("42", "X-Work", "0s").status == http.StatusCreated },
+		10*time.Second, 10*time.Millisecond)
+	require.Less(t, time.Since(died), lease+time.Second)
+	require.Empty(t, survivor.locks())
+	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys)
+}
+
+// TestSecondSignalKills: nobody has to wait for the orders to end.
+func TestSecondSignalKills(t *testing.T) {
+	t.Parallel()
+	d := startProcess(t)
+	answer := d.inBackground("X-Work", "30s")
+	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, d.cmd.Wait())
+	require.Zero(t, (<-answer).status)
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	path, err := build()
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		arg  []string
+		code int
+	}{
+		{[]string{"-h"}, 0},
+		{[]string{"-abandoned", "maybe"}, 2},
+		{[]string{"-redis", "redis://127.0.0.1:1"}, 1},
+	} {
+		cmd := exec.Command(path, tt.arg...)
+		out, err := cmd.CombinedOutput()
+		require.Equal(t, tt.code, cmd.ProcessState.ExitCode(), "%v: %v: %s", tt.arg, err, out)
+		require.NotEmpty(t, out)
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Run is run, for tests that are clients of the desk.
+var Run = run
+
+// Orders is the table behind the desk, for what no client can bring about.
+type Orders struct{ table *orders }
+
+// NewOrders returns an empty table.
+func NewOrders() Orders { return Orders{newOrders()} }
+
+// Place places an order of user under fence.
+func (o Orders) Place(user string, fence int64) error {
+	_, err := o.table.place(order{User: user, SKU: "tea", Quantity: 1}, fence, true)
+	return err
+}
+
+// Count is how many orders user has.
+func (o Orders) Count(user string) int { return len(o.table.of(user)) }
+
+// ErrOvertaken is the refusal of an old fence.
+var ErrOvertaken = errOvertaken
+
+// RunImpatient is run with other timeouts than everybody's.
+func RunImpatient(ctx context.Context, args []string, read, drain time.Duration, stdout, stderr io.Writer) error {
+	cfg, err := parseConfig(args, func(string) string { return "" }, stderr)
+	if err != nil {
+		return err
+	}
+	cfg.readTimeout, cfg.drain = read, drain
+	return cfg.run(ctx, stdout, stderr)
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // for locks.html
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// maxLocks is how many entries /locks shows.
+const maxLocks = 1000
+
+// heldLock is an entry of the store as an operator sees it.
+type heldLock struct {
+	Key     string `json:"key"`
+	State   string `json:"state"` // held, abandoned, settled (a cool-down), or unreadable
+	Token   string `json:"token"`
+	Owner   string `json:"owner"`
+	LeaseMS int64  `json:"lease_ms"` // left of the lease, or of what follows it
+}
+
+var errNoInspector = &refusal{http.StatusNotImplemented, "This store cannot be inspected."}
+
+var errStoreDown = &refusal{http.StatusServiceUnavailable, "The store does not answer."}
+
+// listLocks is GET /locks.
+func (d *desk) listLocks(w http.ResponseWriter, r *http.Request) {
+	inspector, ok := d.store.(lock.Inspector)
+	if !ok {
+		refuse(w, errNoInspector)
+		return
+	}
+	locks := []heldLock{}
+	for e, err := range inspector.List(r.Context()) {
+		if e.State == lock.Settled && strings.HasPrefix(e.Key, "once:") {
+			continue // a receipt, which keeps nobody waiting
+		}
+		state := e.State.String()
+		if err != nil {
+			if e.Key == "" {
+				refuse(w, errStoreDown)
+				return
+			}
+			state = "unreadable" // something else was written under the name of a lock
+		}
+		locks = append(locks, heldLock{e.Key, state, e.Token, e.Owner, e.Left.Milliseconds()})
+		if len(locks) == maxLocks {
+			break
+		}
+	}
+	slices.SortFunc(locks, func(a, b heldLock) int { return cmp.Compare(a.Key, b.Key) })
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		answerHTML(w, locksPage, locks)
+		return
+	}
+	answerJSON(w, http.StatusOK, locks)
+}
+
+// freeLock is DELETE /locks?key=K&token=T. The token makes sure that what an
+// operator saw is what is removed, and not a successor.
+func (d *desk) freeLock(w http.ResponseWriter, r *http.Request) {
+	inspector, ok := d.store.(lock.Inspector)
+	if !ok {
+		refuse(w, errNoInspector)
+		return
+	}
+	key, token := r.URL.Query().Get("key"), r.URL.Query().Get("token")
+	if key == "" || token == "" {
+		refuse(w, &refusal{http.StatusBadRequest, "Say which lock: /locks?key=K&token=T, both from GET /locks."})
+		return
+	}
+	freed, err := inspector.Forget(r.Context(), key, token)
+	if freed {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if err == nil {
+		err = whyNotFreed(r.Context(), inspector, key)
+	}
+	refuse(w, err)
+}
+
+// whyNotFreed tells an entry that is gone from one that has another token.
+func whyNotFreed(ctx context.Context, inspector lock.Inspector, key string) error {
+	for e, err := range inspector.List(ctx) {
+		if e.Key == key {
+			return &refusal{http.StatusConflict, "The lock has another token by now."}
+		}
+		if err != nil && e.Key == "" {
+			return errStoreDown
+		}
+	}
+	return &refusal{http.StatusNotFound, "There is no such lock."}
+}
+
+//go:embed locks.html
+var locksHTML string
+
+var locksPage = template.Must(template.New("locks").Parse(locksHTML))

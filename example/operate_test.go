@@ -1,0 +1,114 @@
+package main_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+)
+
+func TestLocks(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"memory": {}, "redis": {"-redis", redistest.Start(t).URL()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t, append(args, "-lease", "3s")...)
+			require.Equal(t, "[]\n", c.do("GET", "/locks", "").body)
+			lost := make(chan reply)
+			go func() {
+				got, err := c.try("POST", "/orders", order, "X-User-ID", "4|2", "X-Work", "30s")
+				if err != nil {
+					got.body = err.Error()
+				}
+				lost <- got
+			}()
+			held := c.awaitLock("user=4|2")
+			require.Equal(t, "held", held.State)
+			require.NotEmpty(t, held.Token)
+			require.NotEmpty(t, held.Owner)
+			require.NotNil(t, held.LeaseMS)
+			require.Positive(t, *held.LeaseMS)
+			require.LessOrEqual(t, *held.LeaseMS, int64(3000))
+
+			asked := c.do("GET", "/locks", "", "Accept", "text/html,application/xhtml+xml")
+			require.Equal(t, "text/html; charset=utf-8", asked.header.Get("Content-Type"))
+			require.Contains(t, asked.body, held.Token)
+
+			path := "/locks?key=" + queryEscape(held.Key)
+			requireProblem(t, http.StatusBadRequest, c.do("DELETE", path, ""))
+			requireProblem(t, http.StatusBadRequest, c.do("DELETE", "/locks?token=x", ""))
+			requireProblem(t, http.StatusNotFound, c.do("DELETE", "/locks?key=user%3D5&token=x", ""))
+			requireProblem(t, http.StatusConflict, c.do("DELETE", path+"&token=x", ""))
+			require.Len(t, c.locks(), 1, "nothing but the token frees it")
+			freed := c.do("DELETE", path+"&token="+queryEscape(held.Token), "")
+			require.Equal(t, http.StatusNoContent, freed.status)
+			require.Empty(t, freed.body)
+			requireProblem(t, http.StatusNotFound, c.do("DELETE", path+"&token="+queryEscape(held.Token), ""))
+
+			requireProblem(t, http.StatusServiceUnavailable, <-lost)
+			require.Empty(t, c.orders("4|2"), "work whose lock is lost does nothing")
+			require.Equal(t, 201, c.order("4|2").status)
+		})
+	}
+}
+
+func TestLocksEscapeUsers(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
+	require.Equal(t, 201, c.order("a&amp=b").status)
+	require.Contains(t, c.do("GET", "/locks", "", "Accept", "text/html").body, "user=a~26amp~3Db")
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := startDesk(t, "-redis", server.URL())
+	require.Equal(t, 200, c.do("GET", "/healthz", "").status)
+	require.Equal(t, 200, c.do("GET", "/readyz", "").status)
+
+	server.Stop() // silence; a refused connection is the easier case
+	began := time.Now()
+	got := c.do("GET", "/readyz", "")
+	requireProblem(t, http.StatusServiceUnavailable, got)
+	require.Equal(t, "1", got.header.Get("Retry-After"))
+	require.Less(t, time.Since(began), 5*time.Second)
+	require.Equal(t, 200, c.do("GET", "/healthz", "").status)
+	got = c.order("42")
+	requireProblem(t, http.StatusServiceUnavailable, got)
+	require.Contains(t, got.body, "#unavailable")
+	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/locks", ""))
+
+	server.Cont()
+	require.Equal(t, 200, c.do("GET", "/readyz", "").status)
+	require.Equal(t, 201, c.order("42").status)
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t, "-work", "0s")
+	for range 3 {
+		require.Equal(t, 201, c.order("42").status)
+	}
+	require.Equal(t, 200, c.pay(c.orders("42")[0].ID).status)
+	got := c.do("GET", "/metrics", "")
+	require.Equal(t, 200, got.status)
+	require.Contains(t, got.header.Get("Content-Type"), "text/plain; version=0.0.4")
+	for _, line := range []string{
+		`httplatch_events_total{event="claimed",name="user"} 3`,
+		`httplatch_events_total{event="released",name="user"} 3`,
+		`httplatch_events_total{event="claimed",name="order"} 1`,
+		"desk_orders_total 3",
+		"desk_payments_total 1",
+	} {
+		require.Contains(t, got.body, line+"\n")
+	}
+	require.NotContains(t, got.body, "42\"", "a user is no label")
+	problems, err := promlint.New(strings.NewReader(got.body)).Lint()
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}

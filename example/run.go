@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// openTimeout bounds how long the store may take to answer at the start.
+const openTimeout = 5 * time.Second
+
+// run serves until ctx ends, lets what runs finish, and leaves nothing behind.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	cfg, err := parseConfig(args, getenv, stderr)
+	if err != nil {
+		return err
+	}
+	return cfg.run(ctx, stdout, stderr)
+}
+
+func (c config) run(ctx context.Context, stdout, stderr io.Writer) error {
+	logger := newLogger(stderr)
+	store, closeStore, err := openStore(ctx, c.redis)
+	if err != nil {
+		return err
+	}
+	return errors.Join(serve(ctx, c, store, logger, stdout), closeStore())
+}
+
+func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+// openStore opens the Redis of the URL, or the embedded store without one.
+func openStore(ctx context.Context, urls []string) (store lock.Store, closeStore func() error, err error) {
+	if len(urls) == 0 {
+		return lock.NewMemory(), func() error { return nil }, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	shared, err := redisstore.Open(ctx, urls[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the store: %w", err)
+	}
+	return shared, shared.Close, nil
+}
+
+func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logger, stdout io.Writer) error {
+	d := newDesk(cfg, store, logger)
+	server := &http.Server{
+		Handler:           d.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       cfg.readTimeout,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.addr)
+	if err != nil {
+		return errors.Join(err, d.locker.Close(ctx))
+	}
+	if _, err := fmt.Fprintf(stdout, "listening on http://%s\n", reachable(listener.Addr())); err != nil {
+		return errors.Join(err, listener.Close(), d.locker.Close(ctx))
+	}
+
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err = <-failed:
+		return errors.Join(err, d.locker.Close(ctx))
+	case <-ctx.Done():
+	}
+	logger.Info("shutting down")
+	err = shutDown(context.WithoutCancel(ctx), cfg.drain, d, server)
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served) // it had failed beside the signal
+	}
+	return err
+}
+
+// shutDown ends everything in an order that turns nobody away without a word.
+//
+// The Locker goes first, while the listener is still open: it refuses new
+// orders, which are answered with 503, and waits for those that run. The server
+// would close its listener at once, and new orders would meet a refused
+// connection for as long as the last one runs. When the Locker is done all
+// leases have ended, but the answers to the last requests may not be sent yet;
+// for those the server waits.
+func shutDown(ctx context.Context, drain time.Duration, d *desk, server *http.Server) error {
+	d.draining.Store(true)
+	patience, cancel := context.WithTimeout(ctx, drain)
+	defer cancel()
+	err := d.locker.Close(patience)
+
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if slow := server.Shutdown(ctx); slow != nil {
+		// What is still open has no lease: somebody reads or sends very slowly.
+		return errors.Join(err, slow, server.Close())
+	}
+	return err
+}
+
+// reachable is addr with a host that can be put into a browser.
+func reachable(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		return fmt.Sprintf("localhost:%d", tcp.Port)
+	}
+	return addr.String()
+}

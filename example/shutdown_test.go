@@ -1,0 +1,120 @@
+package main_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	desk "github.com/httplatch/httplatch/example"
+	"github.com/httplatch/httplatch/internal/redistest"
+)
+
+// inBackground submits an order of user 42, and returns when it is being
+// worked on.
+func (c *client) inBackground(header ...string) <-chan reply {
+	c.t.Helper()
+	answer := make(chan reply, 1)
+	go func() {
+		got, err := c.try(http.MethodPost, "/orders", order, append(header, "X-User-ID", "42")...)
+		if err != nil {
+			got.body = err.Error()
+		}
+		answer <- got
+	}()
+	c.awaitLock("user=42")
+	return answer
+}
+
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for name, args := range map[string][]string{"memory": {}, "redis": {"-redis", server.URL()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t, append(args, "-router", "stdlib")...)
+			kept := newClient(t, c.url)
+			require.Equal(t, 200, kept.do("GET", "/healthz", "").status) // its connection stays open
+			answer := c.inBackground("X-Work", "2s")
+			c.signal()
+
+			fresh := newClient(t, c.url)
+			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, time.Second, time.Millisecond)
+			for _, late := range []*client{kept, newClient(t, c.url)} {
+				got := late.order("43")
+				requireProblem(t, http.StatusServiceUnavailable, got)
+				require.Contains(t, got.body, "#shutting-down")
+				require.Equal(t, "1", got.header.Get("Retry-After"))
+			}
+			require.Equal(t, 200, fresh.do("GET", "/healthz", "").status)
+			require.Empty(t, fresh.orders("43"))
+
+			got := <-answer
+			require.Equal(t, http.StatusCreated, got.status, got.body)
+			require.NoError(t, <-c.ended)
+			_, err := newClient(t, c.url).try("GET", "/healthz", "")
+			require.Error(t, err)
+		})
+	}
+	t.Cleanup(func() {
+		keys, err := server.Client(t).Keys(context.Background(), "*").Result()
+		require.NoError(t, err)
+		require.Empty(t, keys, "nothing is left in the store")
+	})
+}
+
+// TestShutdownEndsHungOrders: who does not end in time has its context
+// cancelled, and its lock is released.
+func TestShutdownEndsHungOrders(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
+		return desk.RunImpatient(ctx, []string{"-addr", "127.0.0.1:0", "-redis", server.URL()}, time.Minute, 300*time.Millisecond, stdout, stderr)
+	})
+	answer := c.inBackground("X-Work", "0s", "X-Fail", "hang")
+	c.signal()
+	requireProblem(t, http.StatusServiceUnavailable, <-answer)
+	require.NoError(t, <-c.ended)
+	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Empty(t, keys)
+}
+
+// TestWorkOutlastsReadTimeout: what bounds the arrival of a request must not
+// bound its work.
+func TestWorkOutlastsReadTimeout(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
+		return desk.RunImpatient(ctx, []string{"-addr", "127.0.0.1:0", "-work", "500ms"}, 200*time.Millisecond, time.Minute, stdout, stderr)
+	})
+	got := c.order("42")
+	require.Equal(t, 201, got.status, got.body)
+	got = c.do("POST", "/orders/"+c.orders("42")[0].ID+"/pay", "a body that means nothing", "Idempotency-Key", "late")
+	require.Equal(t, 200, got.status, got.body)
+}
+
+// TestSlowBodyHoldsNoLockForLong: a body that never ends is cut off, and its
+// user can order again.
+func TestSlowBodyHoldsNoLockForLong(t *testing.T) {
+	t.Parallel()
+	c := startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
+		return desk.RunImpatient(ctx, []string{"-addr", "127.0.0.1:0", "-work", "0s"}, 200*time.Millisecond, time.Minute, stdout, stderr)
+	})
+	slow, feed := io.Pipe()
+	defer func() { _ = feed.CloseWithError(errors.New("over")) }()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/orders", slow)
+	require.NoError(t, err)
+	r.Header.Set("X-User-ID", "42")
+	go func() { _, _ = feed.Write([]byte(`{"sku":`)) }()
+	resp, err := c.http.Do(r)
+	if err == nil { // whether the client reads the answer before it notices the end is open
+		require.Equal(t, http.StatusBadRequest, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+	}
+	require.Equal(t, 201, c.order("42").status)
+	require.Len(t, c.orders("42"), 1)
+}

@@ -1,0 +1,232 @@
+package middleware
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// answer is the ResponseWriter of a handler whose answer is to be kept. It
+// holds back everything until the handler has returned and the record of it
+// was settled, except for what cannot be held back ([answer.leave]). Like any
+// ResponseWriter it must not be used concurrently, nor after the handler has
+// returned. It has no ReadFrom, so that io.Copy comes through Write.
+type answer struct {
+	ran    *ran
+	out    http.ResponseWriter
+	before http.Header // what out had at the beginning; nil if nothing
+	header http.Header // the handler's; out's are what they were at WriteHeader
+
+	status   int   // 0: not written
+	declared int64 // Content-Length, -1 if there is none
+	record   []byte
+	headers  []byte // the part of the record that is known at WriteHeader
+	gone     bool   // it leaves as it is written
+	trails   bool   // there are trailers
+	err      error  // why it cannot leave
+	room     [512]byte
+	meta     [128]byte
+}
+
+func (a *answer) init(out http.ResponseWriter, r *ran) {
+	a.ran, a.out = r, out
+	if h := out.Header(); len(h) > 0 {
+		a.before = h.Clone()
+		a.header = h.Clone()
+	} else {
+		a.header = make(http.Header)
+	}
+	a.record, a.headers = newRecord(a.room[:0]), a.meta[:0]
+}
+
+// Header returns the headers that the handler sets. It finds there what outer
+// middleware has set before.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader notes the status and the headers. Informational answers are sent
+// at once and not kept, but for 101, which nothing of HTTP follows.
+func (a *answer) WriteHeader(status int) {
+	switch {
+	case status < 100 || status > 999:
+		// As net/http does: sent later, it would panic when it is too late.
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	case a.status != 0:
+		return
+	case status == http.StatusSwitchingProtocols:
+		a.begin(status)
+		_ = a.leave() // of which the writes that follow tell
+	case status < 200:
+		a.inform(status)
+	default:
+		a.begin(status)
+	}
+}
+
+// begin fixes the status and the headers: what the handler does to them
+// afterwards has no effect, as in net/http, but for trailers.
+func (a *answer) begin(status int) {
+	a.status, a.declared = status, -1
+	if cl := a.header.Get("Content-Length"); cl != "" {
+		if n, err := strconv.ParseInt(cl, 10, 64); err == nil && n >= 0 {
+			a.declared = n
+		}
+	}
+	a.headers = appendHeaders(a.headers, a.before, a.header)
+	replaceHeader(a.out.Header(), a.header)
+}
+
+// inform sends an informational answer with the headers of the moment.
+func (a *answer) inform(status int) {
+	h := a.out.Header()
+	replaceHeader(h, a.header)
+	a.out.WriteHeader(status)
+	replaceHeader(h, a.before)
+}
+
+func replaceHeader(dst, src http.Header) {
+	clear(dst)
+	for name, values := range src {
+		dst[name] = slices.Clip(values) // two owners must not append into one array
+	}
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if pass, err := a.admit(len(p)); !pass {
+		if err == nil {
+			a.record = append(a.record, p...)
+			return len(p), nil
+		}
+		return 0, err
+	}
+	return a.out.Write(p)
+}
+
+// WriteString saves io.WriteString a copy.
+func (a *answer) WriteString(s string) (int, error) {
+	if pass, err := a.admit(len(s)); !pass {
+		if err == nil {
+			a.record = append(a.record, s...)
+			return len(s), nil
+		}
+		return 0, err
+	}
+	return io.WriteString(a.out, s)
+}
+
+// admit prepares for n bytes: pass says that they go out, and not into the
+// record.
+func (a *answer) admit(n int) (pass bool, err error) {
+	if a.status == 0 {
+		a.begin(http.StatusOK)
+	}
+	size := int64(a.size()) + int64(n)
+	switch {
+	case a.err != nil:
+		return false, a.err
+	case a.gone:
+		return true, nil
+	case !bodyAllowed(a.status):
+		return false, http.ErrBodyNotAllowed
+	case a.declared >= 0 && size > a.declared:
+		return false, http.ErrContentLength
+	case size <= a.ran.guard.responseLimit:
+		return false, nil
+	}
+	if err := a.leave(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func bodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+func (a *answer) size() int { return len(a.record) - recordPrefix }
+
+func (a *answer) body() []byte { return a.record[recordPrefix:] }
+
+// finish returns the record of the answer when the handler has returned.
+func (a *answer) finish() ([]byte, error) {
+	if a.status == 0 {
+		a.begin(http.StatusOK)
+	}
+	a.trails = a.trailers()
+	if a.gone {
+		a.trail()
+	}
+	switch {
+	case a.ran.settled:
+		return nil, nil // nothing changes a settled record
+	case !a.ran.final(a.status):
+		return nil, errNotFinal
+	case !a.replayable():
+		return a.tombstone(), nil
+	}
+	a.sniff()
+	return closeRecord(a.record, a.headers, a.status, a.declared >= 0), nil
+}
+
+// replayable reports whether the answer is at hand, and is all there is to it.
+func (a *answer) replayable() bool {
+	return !a.gone && a.err == nil && !a.trails && !a.short()
+}
+
+// short reports whether the handler wrote less than it had announced. Its
+// client sees that as an error; a replay must not look whole.
+func (a *answer) short() bool {
+	return a.declared >= 0 && bodyAllowed(a.status) && int64(a.size()) < a.declared
+}
+
+// trailers reports whether there are any. They are sent, but not kept.
+func (a *answer) trailers() bool {
+	if len(a.out.Header()["Trailer"]) > 0 {
+		return true
+	}
+	for name := range a.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// sniff does what net/http would do when the answer is sent, so that repeats
+// do not depend on what it does then.
+func (a *answer) sniff() {
+	h := a.out.Header()
+	if _, has := h["Content-Type"]; has || a.size() == 0 || h.Get("Content-Encoding") != "" || h.Get("Transfer-Encoding") != "" {
+		return
+	}
+	kind := []string{http.DetectContentType(a.body())}
+	h["Content-Type"] = kind
+	a.headers = appendHeader(a.headers, "Content-Type", kind)
+}
+
+// send sends what was held back.
+func (a *answer) send() {
+	a.out.WriteHeader(a.status)
+	if a.size() > 0 {
+		// A client that has gone away is the only cause of an error.
+		_, _ = a.out.Write(a.body())
+	}
+	a.trail()
+}
+
+// trail hands on the trailers, which the server looks for after the body.
+func (a *answer) trail() {
+	if a.trails {
+		maps.Copy(a.out.Header(), a.header)
+	}
+}
+
+// discard makes room for another answer.
+func (a *answer) discard() {
+	if a.status != 0 {
+		replaceHeader(a.out.Header(), a.before)
+	}
+}

@@ -1,0 +1,155 @@
+package middleware_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// TestAbandoned: a process dies in the handler. Whether its request had an
+// effect is not known, and it is not run again unless somebody chose so.
+func TestAbandoned(t *testing.T) {
+	t.Parallel()
+	for _, rerun := range []bool{false, true} {
+		for _, commit := range []bool{false, true} {
+			t.Run(fmt.Sprintf("rerun=%v commit=%v", rerun, commit), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					memory := lock.NewMemory()
+					opts := []lock.Option{lock.WithKeep(time.Hour)}
+					if rerun {
+						opts = append(opts, lock.WithRerunAbandoned())
+					}
+					dying := &mortalStore{Store: memory}
+					dead, alive := lock.New(dying, opts...), lock.New(memory, opts...)
+					t.Cleanup(func() { end(dead); end(alive) })
+					var e effects
+					crash := make(chan struct{})
+					gone := make(chan struct{})
+					go func() {
+						defer close(gone)
+						serve(once(dead)(e.then(func(_ http.ResponseWriter, r *http.Request) {
+							if commit {
+								assert.NoError(t, lock.Commit(r.Context()))
+							}
+							dying.dead.Store(true)
+							<-crash
+						})), keyed("k"))
+					}()
+					synctest.Wait()
+					attempt := 0
+					h := once(alive)(e.then(func(_ http.ResponseWriter, r *http.Request) { attempt = lock.Attempt(r.Context()) }))
+					requireProblem(t, wantProblem{status: 409, kind: "in-progress", retryAfter: "1"}, serve(h, keyed("k")))
+					time.Sleep(31 * time.Second)
+					requireProblem(t, wantProblem{status: 422, kind: "key-reused"}, serve(h, keyedBody("k", "another request")))
+					w := serve(h, keyed("k"))
+					switch {
+					case rerun && !commit:
+						require.Equal(t, 200, w.Code)
+						require.Equal(t, 2, attempt)
+						e.require(t, 2)
+					case rerun:
+						require.Equal(t, 409, w.Code, "it is as good as running")
+						e.require(t, 1)
+					default:
+						requireProblem(t, wantProblem{status: 409, kind: "outcome-unknown"}, w)
+						e.require(t, 1)
+					}
+					close(crash)
+					<-gone
+					time.Sleep(3 * time.Hour)
+					require.Equal(t, 200, serve(h, keyed("k")).Code, "it is forgotten in the end")
+				})
+			})
+		}
+	}
+}
+
+// TestDeathInTheMiddleOfAStream: what was sent cannot be replayed, and its
+// tombstone was there before the first byte.
+func TestDeathInTheMiddleOfAStream(t *testing.T) {
+	t.Parallel()
+	for _, opts := range [][]lock.Option{nil, {lock.WithRerunAbandoned()}} {
+		synctest.Test(t, func(t *testing.T) {
+			memory := lock.NewMemory()
+			dying := &mortalStore{Store: memory}
+			dead, alive := lock.New(dying, opts...), lock.New(memory, opts...)
+			t.Cleanup(func() { end(dead); end(alive) })
+			serve(once(dead)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				require.NoError(t, http.NewResponseController(w).Flush())
+				dying.dead.Store(true)
+				time.Sleep(time.Hour)
+				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(once(alive)(mustNotRun(t)), keyed("k")))
+			})), keyed("k"))
+		})
+	}
+}
+
+// TestRedisFaults loses requests and replies of every step, on a real server.
+// There is one effect, whose answer reaches its client, and in the end the
+// record.
+func TestRedisFaults(t *testing.T) {
+	t.Parallel()
+	steps := map[string]respproxy.Match{
+		"claim":  {Name: "set", Count: 1},
+		"settle": {Name: "evalsha", Count: 1},
+	}
+	faults := map[string]respproxy.Action{
+		"not applied, connection closed": respproxy.Drop(respproxy.Close),
+		"applied, connection closed":     respproxy.Swallow(respproxy.Close),
+		"not applied, no answer":         respproxy.Drop(respproxy.Hang),
+		"applied, no answer":             respproxy.Swallow(respproxy.Hang),
+		"applied late":                   respproxy.HoldFor(700 * time.Millisecond),
+		"refused":                        respproxy.ReplyError("READONLY You can't write against a read only replica."),
+		"refused for want of memory":     respproxy.ReplyError("OOM command not allowed when used memory > 'maxmemory'."),
+	}
+	for step, match := range steps {
+		for name, fault := range faults {
+			for kind, answer := range map[string]http.HandlerFunc{
+				"buffered": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") },
+				"streamed": func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = io.WriteString(w, "done")
+					_ = http.NewResponseController(w).Flush()
+				},
+			} {
+				t.Run(strings.Join([]string{step, name, kind}, "/"), func(t *testing.T) {
+					t.Parallel()
+					proxy := respproxy.Start(t, redistest.Shared(t).Addr())
+					l := newLocker(t, openRedis(t, proxy.URL()), lock.WithLogger(quiet))
+					// The scripts are loaded, so that evalsha is what is met.
+					serve(once(l)(http.HandlerFunc(created)), keyed("warm"))
+
+					var e effects
+					h := once(l)(e.then(answer))
+					rule := proxy.On(match, fault)
+					first := serve(h, keyed("k"))
+					rule.Wait(t, 1)
+					if e.n.Load() == 1 {
+						require.Equal(t, "done", first.Body.String(), "the answer of a handler that ran reaches its client")
+					} else {
+						requireProblem(t, wantProblem{status: 503, kind: "unavailable", retryAfter: "1"}, first)
+					}
+					require.Eventually(t, func() bool {
+						w := serve(h, keyed("k"))
+						if kind == "streamed" {
+							return strings.Contains(w.Body.String(), "#result-not-replayable")
+						}
+						return w.Header().Get("Idempotent-Replayed") == "true" && w.Body.String() == "done"
+					}, 10*time.Second, 20*time.Millisecond)
+					e.require(t, 1)
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,100 @@
+// Package middleware guards HTTP handlers against duplicate submissions: the
+// double click, the retry of a mobile client, the replay of a gateway. Import
+// it as latch:
+//
+//	import latch "github.com/httplatch/httplatch/middleware"
+//
+//	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))
+//	mux.Handle("POST /orders", onePerUser(createOrder))
+//
+// # What Lock guarantees
+//
+// [Lock] runs one request at a time per name and key, in all processes that
+// share a store. A duplicate is answered with 409 and does not reach the
+// handler. The key is free again before the end of a buffered answer is sent,
+// so a client that has read its answer can submit again at once; it is freed
+// just the same if the handler panics, ends its goroutine, or the client has
+// gone away.
+//
+// # What Idempotent and Dedupe guarantee
+//
+// [Idempotent] runs a request once per scope, method, path and key, and answers
+// its repeats with the first answer: status, headers and body as they were.
+// [Dedupe] does the same for equal requests without a key, for some time.
+//
+//	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
+//	mux.Handle("POST /orders", once(onePerUser(createOrder)))
+//
+// While a record lives, the handler's effect happens at most once, unless the
+// handler failed (500 or above, or a panic) without having called
+// [lock.Commit], or [lock.WithRerunAbandoned] was chosen. If the process dies in the
+// middle, nobody knows whether there was an effect, and repeats are told so.
+//
+// The answer is held back until its record is settled, and it is sent even if
+// the store does not confirm that: the record is then completed in the
+// background, and the key stays taken until it is. What cannot be held back
+// (more than [WithBodyLimits] allows, a Flush, a Hijack) is sent as it is
+// written, after the record says that it cannot be replayed. It is never a
+// reason to run a request twice: repeats get 409. An answer with trailers, or
+// shorter than its Content-Length, is not replayed either.
+//
+// The whole request body is read before anything is claimed, and the handler
+// finds it as the client sent it. A lock or a guard of this package further in
+// that refuses the request has its answer sent, and not kept.
+//
+// Of the headers, a repeat gets those that the handler set or changed. Those
+// that outer middleware sets are of the current request. Set-Cookie, what
+// belongs to authentication, Date, and what belongs to the connection are never
+// replayed.
+//
+// # Limits
+//
+// A lock is a lease, and so is the claim of a request that runs. If it is lost
+// meanwhile (the store was away for longer than the lease, an operator removed
+// the entry), the context of the request ends with a cause that matches
+// [lock.ErrLost], and the handler must stop. A handler that does not look, or a
+// process that is paused, can outlive its lease; what must not happen even then
+// needs the fence ([lock.Lease.Fence]) at the resource that is written to.
+//
+// An answer that is larger than what net/http buffers and that has a
+// Content-Length can be read by the client one round trip before the key is
+// free.
+//
+// # What goes through
+//
+// GET, HEAD, OPTIONS and TRACE requests pass untouched, so a whole group of
+// routes can be wrapped.
+//
+// # When it refuses
+//
+//	another request has the key                409, Retry-After: 1
+//	inside the cool-down                       429, Retry-After: what is left of it
+//	the first request still runs               409, Retry-After: 1
+//	the key was used for another request       422
+//	the first request vanished in the middle   409
+//	its answer cannot be replayed              409, Location if it had one
+//	the body is over the limit                 413
+//	the body cannot be read                    400
+//	no key, a malformed or too long one        400, or the status of its keyfunc.Error
+//	the store does not answer                  503, Retry-After: 1
+//	the Locker was closed                      503, Retry-After: 1, Connection: close
+//
+// All of them are application/problem+json with a stable type, fixed texts and
+// Cache-Control: no-store; see [Problem] to send something else, and
+// docs/problems.md for what each type asks of the client.
+//
+// # Order of middleware
+//
+// Authentication goes outside, because the key usually is who somebody is, and
+// so that repeats are authenticated too. Then comes Idempotent or Dedupe, then
+// Lock, then the handler: the other way round, repeats would be refused by the
+// lock and its cool-down, and that is logged as an error, once.
+//
+// Middleware that compresses goes outside of Idempotent, or all repeats get the
+// coding of the first. So does http.TimeoutHandler: outside, it answers in time
+// and the work goes on to its record; inside, its 503 frees the key while the
+// handler may still be at work.
+//
+// The guard goes on the route rather than around the router if the key is a
+// path value, which only the router knows.
+package middleware

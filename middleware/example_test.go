@@ -1,0 +1,201 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func submit(h http.Handler, user string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/orders", nil)
+	r.Header.Set("X-User-ID", user)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func ExampleLock() {
+	locker := lock.New(lock.NewMemory())
+	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))
+
+	var orders http.Handler
+	orders = onePerUser(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-User-ID") == "42" {
+			// While the first order of user 42 is placed:
+			duplicate, other := submit(orders, "42"), submit(orders, "43")
+			fmt.Println("same user: ", duplicate.Code, "Retry-After:", duplicate.Header().Get("Retry-After"))
+			fmt.Println("other user:", other.Code)
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	fmt.Println("first:     ", submit(orders, "42").Code)
+	// Output:
+	// same user:  409 Retry-After: 1
+	// other user: 201
+	// first:      201
+}
+
+// A worker that uses the same name and value excludes the route, and is
+// excluded by it.
+func ExampleLock_worker() {
+	locker := lock.New(lock.NewMemory())
+	orders := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))(http.HandlerFunc(created))
+
+	err := locker.Do(context.Background(), lock.Key("user", "42"), func(context.Context) error {
+		fmt.Println("while the worker runs:", submit(orders, "42").Code)
+		return nil
+	})
+	fmt.Println("afterwards:", submit(orders, "42").Code, err)
+	// Output:
+	// while the worker runs: 409
+	// afterwards: 201 <nil>
+}
+
+func ExampleWithCooldown() {
+	locker := lock.New(lock.NewMemory())
+	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"), latch.WithCooldown(5*time.Second))
+	orders := guard(http.HandlerFunc(created))
+
+	fmt.Println(submit(orders, "42").Code)
+	again := submit(orders, "42")
+	fmt.Println(again.Code, "Retry-After:", again.Header().Get("Retry-After"))
+	// Output:
+	// 201
+	// 429 Retry-After: 5
+}
+
+// One value carries what all routes of an application have in common.
+func ExampleWith() {
+	locker := lock.New(lock.NewMemory())
+	defaults := latch.With(
+		latch.WithFailOpen(),
+		latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+			if p.Status == http.StatusConflict {
+				http.Error(w, "one moment, please", p.Status)
+				return
+			}
+			p.ServeHTTP(w, r)
+		}),
+	)
+	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"), defaults)
+
+	var orders http.Handler
+	orders = guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		fmt.Print(submit(orders, "42").Body)
+	}))
+	submit(orders, "42")
+	// Output:
+	// one moment, please
+}
+
+func ExampleIdempotent() {
+	locker := lock.New(lock.NewMemory())
+	userID := func(context.Context) string { return "42" } // what your authentication put there
+	once := latch.Idempotent(locker, keyfunc.Context(userID), keyfunc.IdempotencyKey)
+
+	orders := 0
+	h := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		orders++
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, "order %d", orders)
+	}))
+	send := func(key, body string) {
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
+		r.Header.Set("Idempotency-Key", key)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusCreated {
+			fmt.Println(w.Code)
+			return
+		}
+		fmt.Println(w.Code, w.Body, "replayed:", w.Header().Get("Idempotent-Replayed") == "true")
+	}
+	send("8e03978e", `{"sku":"tea"}`)
+	send("8e03978e", `{"sku":"tea"}`)
+	send("8e03978e", `{"sku":"coffee"}`)
+	send("40d543e8", `{"sku":"coffee"}`)
+	// Output:
+	// 201 order 1 replayed: false
+	// 201 order 1 replayed: true
+	// 422
+	// 201 order 2 replayed: false
+}
+
+// An order page needs no key from its form: what is the same within three
+// seconds is one order.
+func ExampleDedupe() {
+	locker := lock.New(lock.NewMemory(), lock.WithWait(10*time.Second))
+	once := latch.Dedupe(locker, keyfunc.Header("X-User-ID"), 3*time.Second)
+
+	orders := 0
+	h := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		orders++
+		_, _ = fmt.Fprintf(w, "order %d", orders)
+	}))
+	fmt.Println(submit(h, "42").Body)
+	fmt.Println(submit(h, "42").Body)
+	fmt.Println(submit(h, "43").Body)
+	// Output:
+	// order 1
+	// order 1
+	// order 2
+}
+
+// A payment that has been made is not made again because something failed
+// behind it.
+func ExampleIdempotent_commit() {
+	locker := lock.New(lock.NewMemory())
+	once := latch.Idempotent(locker, keyfunc.Header("X-User-ID"), keyfunc.Global)
+
+	payments := 0
+	h := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		payments++
+		if err := lock.Commit(r.Context()); err != nil {
+			fmt.Println(err)
+		}
+		http.Error(w, "the receipt printer is on fire", http.StatusInternalServerError)
+	}))
+	fmt.Println(submit(h, "42").Code)
+	fmt.Println(submit(h, "42").Code)
+	fmt.Println("payments:", payments)
+	// Output:
+	// 500
+	// 500
+	// payments: 1
+}
+
+// A webhook is known by the ID of its delivery, and by that alone. A delivery
+// that failed may come again.
+func ExampleWithFinal() {
+	locker := lock.New(lock.NewMemory())
+	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.Header("X-Delivery"),
+		latch.WithFinal(func(status int) bool { return status < 300 }),
+		latch.WithFingerprint(keyfunc.Global),
+	)
+
+	status := http.StatusBadRequest
+	h := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	deliver := func() {
+		r := httptest.NewRequest(http.MethodPost, "/hook", nil)
+		r.Header.Set("X-Delivery", "1")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	deliver()
+	status = http.StatusNoContent // the bug is fixed
+	deliver()
+	status = http.StatusBadRequest
+	deliver()
+	// Output:
+	// 400
+	// 204
+	// 204
+}

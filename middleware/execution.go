@@ -1,0 +1,104 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// errNotFinal ends a run of Locker.Once whose answer is sent and not kept.
+var errNotFinal = errors.New("middleware: the answer is not kept")
+
+// execution is one request to a handler whose answer is to be kept.
+type execution struct {
+	guard   *onceGuard
+	next    http.Handler
+	out     http.ResponseWriter
+	request *http.Request
+	ran     *ran // nil: the handler was not run
+}
+
+// ran is what there is once the handler runs.
+type ran struct {
+	guard    *onceGuard
+	settler  early.Settler
+	context  runContext
+	answer   answer
+	refused  atomic.Bool // a guard further in has answered
+	settled  bool        // before the handler returned
+	returned bool        // the handler has
+}
+
+type ranKey struct{}
+
+// ranOf returns the innermost run that ctx is of, nil if there is none.
+func ranOf(ctx context.Context) *ran {
+	x, _ := ctx.Value(ranKey{}).(*ran)
+	return x
+}
+
+// run runs the handler under the lease that ctx is of, and returns the record
+// of its answer. A panic goes through it.
+func (x *execution) run(ctx context.Context) ([]byte, error) {
+	r := &ran{guard: x.guard, settler: early.From(ctx)}
+	x.ran = r
+	r.context.init(ctx, x.request.Context(), r)
+	r.answer.init(x.out, r)
+	defer func() {
+		if !r.returned && !r.answer.gone {
+			// It panicked. Whoever answers instead must not find half of its headers.
+			r.answer.discard()
+		}
+		r.context.end()
+	}()
+	x.next.ServeHTTP(&r.answer, x.request.WithContext(&r.context))
+	r.returned = true
+	return r.answer.finish()
+}
+
+// left reports whether an answer of the handler has begun to go out.
+func (x *execution) left() bool { return x.ran != nil && x.ran.answer.gone }
+
+// complete reports whether the handler has returned and its whole answer is at
+// hand.
+func (x *execution) complete() bool { return x.ran != nil && x.ran.returned && x.broken() == nil }
+
+// broken is why the handler's answer could not begin to go out.
+func (x *execution) broken() error {
+	if x.ran == nil {
+		return nil
+	}
+	return x.ran.answer.err
+}
+
+// discard makes room for another answer than the handler's.
+func (x *execution) discard() {
+	if x.ran != nil {
+		x.ran.answer.discard()
+	}
+}
+
+// final reports whether the answer is to be kept. What happened after
+// lock.Commit is, since it must not happen again; but a refusal by a guard is
+// never the answer to the request.
+func (r *ran) final(status int) bool {
+	return !r.refused.Load() && (r.settler.Committed() || r.guard.final(status))
+}
+
+// settle records receipt as the outcome while the handler still runs. A store
+// that does not answer is no error: the claim stays, its lease is renewed, and
+// it is settled in the background.
+func (r *ran) settle(receipt []byte) error {
+	r.context.attach() // to settle ends the lease, which must not end the handler
+	err := r.settler.SettleEarly(r.context.lease, receipt)
+	if errors.Is(err, lock.ErrLost) {
+		r.context.detach()
+		return err
+	}
+	r.settled = true
+	return nil
+}

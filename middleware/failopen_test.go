@@ -1,0 +1,134 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithCancel(t.Context())
+}
+
+// flakyStore is a memory store that can be down.
+func flakyStore(down *atomic.Bool, err error) *stubStore {
+	memory := lock.NewMemory()
+	return &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		if down.Load() {
+			return lock.Entry{}, err
+		}
+		return memory.Claim(ctx, key, c)
+	}}
+}
+
+type eventLog struct {
+	mu    sync.Mutex
+	kinds []lock.EventKind
+}
+
+func (e *eventLog) observe(_ context.Context, event lock.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds = append(e.kinds, event.Kind)
+}
+
+func (e *eventLog) count(kind lock.EventKind) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, k := range e.kinds {
+		if k == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func TestFailOpen(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"not applied": lock.ErrNotApplied,
+		"unknown":     errors.New("reply lost"),
+		"full":        lock.ErrFull,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var down atomic.Bool
+				down.Store(true)
+				var events eventLog
+				l := lock.New(flakyStore(&down, err), lock.WithObserver(events.observe))
+				t.Cleanup(func() { end(l) })
+				guard := latch.Lock(l, "user", byUser, latch.WithFailOpen(), latch.WithCooldown(time.Minute))
+
+				var duplicate int
+				var ctx context.Context
+				original := post("42")
+				w := serve(guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					ctx = r.Context()
+					duplicate = serve(guard(mustNotRun(t)), post("42")).Code
+					w.WriteHeader(http.StatusCreated)
+				})), original)
+
+				require.Equal(t, http.StatusCreated, w.Code)
+				_, ok := lock.FromContext(ctx)
+				require.False(t, ok, "lock.FromContext does not claim a protection that is not there")
+				require.Equal(t, original.Context(), ctx)
+				require.Equal(t, http.StatusConflict, duplicate, "a duplicate in this process is refused all the same")
+				require.Equal(t, 1, events.count(lock.EventBypassed))
+
+				down.Store(false)
+				require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code,
+					"the end of the unprotected request frees the key in this process")
+			})
+		})
+	}
+}
+
+func TestFailOpenEndsWithPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied))
+		guard := latch.Lock(l, "user", byUser, latch.WithFailOpen())
+		require.PanicsWithValue(t, "boom", func() {
+			serve(guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })), post("42"))
+		})
+		down.Store(false)
+		require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code)
+	})
+}
+
+// TestFailOpenIsNotInherited: what runs inside a request that was let through
+// by its lock fails closed, unless it asked for something else itself.
+func TestFailOpenIsNotInherited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		var events eventLog
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithObserver(events.observe))
+		var inner error
+		h := latch.Lock(l, "user", byUser, latch.WithFailOpen())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			down.Store(true)
+			inner = l.Do(r.Context(), lock.Key("stock", "7"), func(context.Context) error { return nil })
+			down.Store(false)
+			w.WriteHeader(http.StatusCreated)
+		}))
+		require.Equal(t, http.StatusCreated, serve(h, post("42")).Code)
+		require.ErrorIs(t, inner, lock.ErrUnavailable)
+		require.Zero(t, events.count(lock.EventBypassed))
+		requireFree(t, l, lock.Key("stock", "7"))
+	})
+}

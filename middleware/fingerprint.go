@@ -1,0 +1,97 @@
+package middleware
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// The first byte of a fingerprint says how it was made. Those that were made
+// in two ways cannot be compared.
+const (
+	wholeRequest = 1
+	chosenParts  = 2
+)
+
+// fingerprintOfRequest tells requests apart by their method, path, query and
+// body. The path is the escaped one: a router may tell spellings apart which
+// Request.URL.Path does not.
+func fingerprintOfRequest(r *http.Request, body []byte) []byte {
+	b := make([]byte, 0, 512)
+	b = appendSized(b, r.Method)
+	b = appendSized(b, r.URL.EscapedPath())
+	b = appendSized(b, canonicalQuery(r.URL.RawQuery))
+	return versioned(wholeRequest, appendContent(b, r.Header.Get("Content-Type"), body))
+}
+
+// fingerprintOfParts is that of what a WithFingerprint function returned.
+func fingerprintOfParts(key string) []byte { return versioned(chosenParts, []byte(key)) }
+
+func versioned(version byte, b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return append(append(make([]byte, 0, 1+sha256.Size), version), sum[:]...)
+}
+
+// canonicalQuery brings the parameters into one order, except for the values
+// of one name, whose order means something. A query that does not parse is
+// taken as it is, because net/url drops the parts that it does not understand.
+func canonicalQuery(raw string) string {
+	if raw == "" {
+		return ""
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return "?" + raw // no encoded query begins so
+	}
+	return values.Encode()
+}
+
+// appendContent appends a hash of the body. A form that a browser sends again
+// as multipart has a new boundary, so such a body is hashed by its parts.
+func appendContent(b []byte, contentType string, body []byte) []byte {
+	const multi = "multipart/"
+	if len(contentType) > len(multi) && strings.EqualFold(contentType[:len(multi)], multi) {
+		if sum, ok := partsSum(contentType, body); ok {
+			return append(append(b, 'p'), sum[:]...)
+		}
+	}
+	sum := sha256.Sum256(body)
+	return append(append(b, 'w'), sum[:]...)
+}
+
+// partsSum hashes the parts of a multipart body in their order. ok is false if
+// it is not well-formed.
+func partsSum(contentType string, body []byte) (sum [sha256.Size]byte, ok bool) {
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["boundary"] == "" {
+		return sum, false
+	}
+	var all []byte
+	parts := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	part := sha256.New()
+	for {
+		p, err := parts.NextRawPart()
+		if err == io.EOF { // itself: an error that wraps it is a body that was cut off
+			return sha256.Sum256(all), true
+		}
+		if err != nil {
+			return sum, false
+		}
+		part.Reset()
+		head := make([]byte, 0, 256)
+		for _, name := range []string{"Content-Disposition", "Content-Type", "Content-Transfer-Encoding"} {
+			head = appendSized(head, strings.Join(p.Header.Values(name), "\n")) // a value has no line breaks
+		}
+		// A hash takes everything.
+		_, _ = part.Write(appendSized(nil, string(head)))
+		if _, err := io.Copy(part, p); err != nil {
+			return sum, false
+		}
+		all = part.Sum(all)
+	}
+}

@@ -1,0 +1,54 @@
+package middleware
+
+import (
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// appendHeaders appends to a record what the handler did to the headers: those
+// that it set or changed, and without values those that it removed. What outer
+// middleware had set before belongs to its own request, and will be set by it
+// for the next one.
+func appendHeaders(b []byte, before, after http.Header) []byte {
+	connection := after["Connection"]
+	for name, values := range after {
+		was, had := before[name]
+		if had && slices.Equal(was, values) || dropped(name, connection) {
+			continue
+		}
+		b = appendHeader(b, name, values)
+	}
+	for name := range before {
+		if _, has := after[name]; !has && !dropped(name, connection) {
+			b = appendHeader(b, name, nil)
+		}
+	}
+	return b
+}
+
+// dropped reports whether a header is for the first client, or its connection,
+// alone.
+func dropped(name string, connection []string) bool {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	switch name {
+	case "Set-Cookie", "Set-Cookie2", // would hand one session to whoever has the key
+		"Authorization", "Www-Authenticate", "Authentication-Info",
+		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Content-Length", // is set again from the body
+		"Date", replayedHeader:
+		return true
+	}
+	if strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, http.TrailerPrefix) {
+		return true
+	}
+	for _, line := range connection {
+		for option := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(textproto.TrimString(option), name) {
+				return true
+			}
+		}
+	}
+	return false
+}

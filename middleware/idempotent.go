@@ -1,0 +1,71 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Idempotent runs a request once per scope, method, URL path and key, and
+// answers every repeat of it with the first answer, marked with
+// "Idempotent-Replayed: true":
+//
+//	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
+//
+// scope says whose request it is: nobody is given another one's answer. Take
+// it from your authentication, which has to be mounted outside; where all
+// callers are one, say [keyfunc.Global]. key says which of that caller's
+// requests are the same. A request for which one of the two returns
+// [keyfunc.ErrSkip], as [keyfunc.Optional] does, runs unguarded; "" is
+// [keyfunc.ErrMissing], and every other error refuses the request.
+//
+// The path is the one that the guard sees: routes that [http.StripPrefix] makes
+// equal are one, and need Lockers or scopes that tell them apart.
+//
+// The handler's context outlives the client's connection: a browser gives up
+// the first request of a double click, and what it has begun must come to its
+// end. It ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for
+// what a handler can ask and say. How long answers are kept, whether a repeat
+// waits for the first, and what happens after a crash are settings of the
+// Locker: pass locker.With(...) for a route of its own.
+//
+// Answers of 500 and above, a panic, and 401, 403, 408, 425 and 429 free the
+// key ([WithFinal]). See the package's documentation for the rest.
+//
+// Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
+// type [Option]: [With], [WithFailOpen] and [WithErrorHandler].
+//
+// It panics on a nil Locker, a nil function and a nil option.
+func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
+	if key == nil {
+		panic("middleware.Idempotent: nil key function")
+	}
+	g := newOnceGuard("Idempotent", l, scope, opts)
+	g.name, g.key = "idempotent", key
+	return g.wrap
+}
+
+// Dedupe runs a request once within window, and answers the same request again
+// with the first answer. It needs no key from the client: requests of one scope
+// are the same if method, URL path, query and body are ([WithFingerprint]).
+// The window begins with the end of the first.
+//
+// A duplicate that comes while the first still runs gets 409, or with
+// [lock.WithWait] the first one's answer. All else is as in [Idempotent].
+// Unlike there, two equal submissions that are both meant are one: keep the
+// window as short as a double click.
+//
+// It panics on a nil Locker, a nil function, a window that is not positive, and
+// a nil option.
+func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
+	if window <= 0 {
+		panic(fmt.Sprintf("middleware.Dedupe: a window of %v: it must be positive", window))
+	}
+	g := newOnceGuard("Dedupe", l, scope, opts)
+	g.name = "dedupe"
+	g.locker = g.locker.With(lock.WithKeep(window))
+	return g.wrap
+}

@@ -1,0 +1,164 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/httplatch/httplatch/internal/failopen"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Lock runs one request at a time per name and key. The handler finds its
+// lease with [lock.FromContext], and its request's context ends when the lease
+// is lost. Duplicates are answered with 409 and never reach the handler.
+//
+// The name ("user", "order") keeps kinds of keys apart and labels metrics. The
+// lock is that of lock.Key(name, value), so a worker that calls
+// [lock.Locker.Do] with it and this route exclude each other. Settings such as
+// the lease are the Locker's: pass locker.With(...) for a route of its own.
+//
+// A request for which key returns [keyfunc.ErrSkip] runs unguarded; "" is
+// [keyfunc.ErrMissing], and every error refuses the request.
+//
+// Options are [WithCooldown], [WithContentionStatus], and those of type
+// [Option]: [With], [WithFailOpen] and [WithErrorHandler].
+//
+// It panics on a nil Locker, a nil key function, a nil option, and a name that
+// is empty or begins with "once:".
+func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) func(http.Handler) http.Handler {
+	switch {
+	case l == nil:
+		panic("middleware.Lock: nil *lock.Locker")
+	case name == "":
+		panic(`middleware.Lock: empty name: say what the key is, like "user" or "order"`)
+	case strings.HasPrefix(name, "once:"):
+		panic(fmt.Sprintf("middleware.Lock: name %q: the Locker keeps keys that begin with once: for receipts", name))
+	case key == nil:
+		panic("middleware.Lock: nil key function")
+	}
+	g := &guard{
+		locker:  l,
+		key:     key,
+		refuser: refuser{name: name},
+		lockConfig: lockConfig{
+			settings:   settings{onError: sendProblem},
+			contention: http.StatusConflict,
+		},
+	}
+	for _, o := range opts {
+		if o == nil {
+			panic("middleware.Lock: nil option")
+		}
+		o.applyLock(&g.lockConfig)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if safe(r.Method) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			g.serve(w, r, next)
+		})
+	}
+}
+
+// safe methods ask for no effect, so there is nothing to guard.
+func safe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// guard is what one call of Lock built.
+type guard struct {
+	locker *lock.Locker
+	key    keyfunc.Func
+	refuser
+	lockConfig
+}
+
+func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if r.Body != nil && r.Body != http.NoBody {
+		// A key function that reads the body replaces it, and the request of our
+		// caller is not ours to change.
+		r = r.WithContext(r.Context())
+	}
+	key, err := g.keyOf(r)
+	switch {
+	case errors.Is(err, keyfunc.ErrSkip):
+		next.ServeHTTP(w, r)
+	case err != nil:
+		g.refuse(w, r, &g.settings, keyProblem(err))
+	case g.failOpen:
+		g.tryLocked(w, r, next, key)
+	default:
+		lease, err := g.locker.Acquire(r.Context(), key)
+		if err != nil {
+			g.refuse(w, r, &g.settings, g.lockProblem(err))
+			return
+		}
+		g.locked(w, r, next, lease)
+	}
+}
+
+// tryLocked runs next under the lock, or without it if the store does not
+// answer.
+func (g *guard) tryLocked(w http.ResponseWriter, r *http.Request, next http.Handler, key string) {
+	var hold failopen.Hold
+	lease, err := g.locker.Acquire(failopen.With(r.Context(), &hold), key)
+	if hold.End != nil {
+		defer hold.End()
+	}
+	switch {
+	case err == nil:
+		g.locked(w, r, next, lease)
+	case unanswered(err) && r.Context().Err() == nil:
+		next.ServeHTTP(w, r)
+	default:
+		g.refuse(w, r, &g.settings, g.lockProblem(err))
+	}
+}
+
+// unanswered reports whether the store did not serve a call, so that
+// WithFailOpen applies. A store that cannot do what is asked of it has answered.
+func unanswered(err error) bool {
+	return errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
+}
+
+// locked runs next under lease. The lease ends in a deferred call that does
+// not recover: panics keep their value and their stack, and runtime.Goexit
+// releases too. It ends before net/http, to which this returns, sends the end
+// of a buffered answer.
+func (g *guard) locked(w http.ResponseWriter, r *http.Request, next http.Handler, lease *lock.Lease) {
+	guarded := r.WithContext(lease.Context())
+	if g.cooldown == 0 {
+		defer release(r.Context(), lease)
+		next.ServeHTTP(w, guarded)
+		return
+	}
+
+	watched := &statusWriter{ResponseWriter: w}
+	returned := false
+	defer func() {
+		if !returned || watched.failed() {
+			release(r.Context(), lease)
+			return
+		}
+		// The Locker completes a settle that the store does not answer, and if
+		// the lease was lost there is nothing left to cool down.
+		_ = lease.Settle(r.Context(), nil, g.cooldown)
+	}()
+	next.ServeHTTP(watched, guarded)
+	returned = true
+}
+
+// release frees the key. Its error changes nothing for the answer: the Locker
+// completes a release that the store does not answer, and reports a lost lease
+// itself.
+func release(ctx context.Context, lease *lock.Lease) { _ = lease.Release(ctx) }

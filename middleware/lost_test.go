@@ -1,0 +1,149 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// TestLostLeaseEndsHandler, and tells it why.
+func TestLostLeaseEndsHandler(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory(), lock.WithLease(time.Second), lock.WithMaxHold(2*time.Second))
+		for _, ask := range []bool{false, true} {
+			h := once(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if ask {
+					<-r.Context().Done()
+				} else {
+					time.Sleep(3 * time.Second)
+				}
+				require.Error(t, r.Context().Err())
+				require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
+			}))
+			require.Equal(t, 200, serve(h, keyed(fmt.Sprint(ask))).Code, "nobody took over, so the late answer counts")
+		}
+	})
+}
+
+// TestLostStream: a lease that was lost while the answer was held back. It is
+// the other's turn to answer, so nothing of this one leaves.
+func TestLostStream(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(rc *http.ResponseController, w http.ResponseWriter) error{
+		"flush":  func(rc *http.ResponseController, _ http.ResponseWriter) error { return rc.Flush() },
+		"hijack": func(rc *http.ResponseController, _ http.ResponseWriter) error { _, _, err := rc.Hijack(); return err },
+		"overflow": func(_ *http.ResponseController, w http.ResponseWriter) error {
+			_, err := io.WriteString(w, strings.Repeat("x", 101))
+			return err
+		},
+	} {
+		for _, won := range []bool{true, false} {
+			for _, noticed := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s won=%v noticed=%v", name, won, noticed), func(t *testing.T) {
+					t.Parallel()
+					store, operatorRemoves := removable(t)
+					l := newLocker(t, store, lock.WithLease(60*time.Millisecond), lock.WithBudget(30*time.Millisecond))
+					other := newLocker(t, store.Store)
+					guarded := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						w.Header().Set("X-Mine", "1")
+						operatorRemoves()
+						if noticed {
+							<-r.Context().Done()
+						}
+						if won {
+							serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
+						}
+						rc := http.NewResponseController(w)
+						require.ErrorIs(t, leave(rc, w), lock.ErrLost)
+						if name != "hijack" {
+							_, err := io.WriteString(w, "mine")
+							require.ErrorIs(t, err, lock.ErrLost)
+							require.ErrorIs(t, rc.Flush(), lock.ErrLost)
+						}
+						_, _, err := rc.Hijack()
+						require.ErrorIs(t, err, lock.ErrLost)
+						<-r.Context().Done()
+						require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
+					}))
+					server := startServer(t, guarded)
+					res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+					if name == "hijack" {
+						require.Error(t, err, "the connection was taken, and is closed")
+						return
+					}
+					require.NoError(t, err)
+					body, err := io.ReadAll(res.Body)
+					require.NoError(t, err)
+					require.NoError(t, res.Body.Close())
+					require.Empty(t, res.Header.Get("X-Mine"))
+					if won && noticed {
+						require.Equal(t, "theirs", string(body))
+						require.Equal(t, "true", res.Header.Get("Idempotent-Replayed"))
+						return
+					}
+					require.Equal(t, 409, res.StatusCode)
+					require.Contains(t, string(body), "#outcome-unknown")
+				})
+			}
+		}
+	}
+}
+
+func theirs(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "theirs") }
+
+// removable is a memory store from which what was claimed through it can be
+// removed, as an operator would.
+func removable(t *testing.T) (store *stubStore, remove func()) {
+	t.Helper()
+	memory := lock.NewMemory()
+	var stored struct{ key, token string }
+	store = &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		stored.key, stored.token = key, c.Token
+		return memory.Claim(ctx, key, c)
+	}}
+	return store, func() {
+		ok, err := memory.Release(t.Context(), stored.key, stored.token)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+}
+
+// TestLostBuffered: the same for an answer that was complete.
+func TestLostBuffered(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 500} {
+		for _, won := range []bool{true, false} {
+			store, operatorRemoves := removable(t)
+			l, other := newLocker(t, store), newLocker(t, store.Store)
+			w := serve(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				operatorRemoves()
+				if won {
+					serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
+				}
+				w.Header().Set("X-Mine", "1")
+				w.WriteHeader(status)
+			})), keyed("k"))
+			switch {
+			case status == 500:
+				require.Equal(t, 500, w.Code, "it failed, which no other answer changes")
+				require.Equal(t, "1", w.Header().Get("X-Mine"))
+			case won:
+				require.Equal(t, "theirs", w.Body.String())
+				require.Empty(t, w.Header().Get("X-Mine"))
+			default:
+				requireProblem(t, wantProblem{status: 409, kind: "outcome-unknown"}, w)
+			}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package middleware_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// TestRefusalByInnerGuardIsNotKept: it says what was so at that moment. It is
+// told by who refused, since its status can be any.
+func TestRefusalByInnerGuardIsNotKept(t *testing.T) {
+	t.Parallel()
+	for name, status := range map[string]int{"409": 409, "423": 423, "200 by an error handler": 200} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLocker(t, lock.NewMemory())
+			var e effects
+			inner := latch.Lock(l, "user", byUser, latch.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) {
+				w.WriteHeader(status)
+			}))
+			h := once(l)(inner(http.HandlerFunc(e.answer)))
+			lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
+			require.NoError(t, err)
+			require.Equal(t, status, serve(h, keyed("k")).Code)
+			require.Equal(t, status, serve(h, keyed("k")).Code)
+			e.require(t, 0)
+			require.NoError(t, lease.Release(t.Context()))
+			require.Equal(t, 201, serve(h, keyed("k")).Code)
+			require.Equal(t, "true", serve(h, keyed("k")).Header().Get("Idempotent-Replayed"))
+			e.require(t, 1)
+		})
+	}
+}
+
+// TestRefusalOnAnotherGoroutine: the inner guard may be behind a TimeoutHandler.
+func TestRefusalOnAnotherGoroutine(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	hold(t, l)
+	var e effects
+	h := once(l)(http.TimeoutHandler(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer)), time.Minute, ""))
+	require.Equal(t, 409, serve(h, keyed("k")).Code)
+	requireProblem(t, wantProblem{status: 409, kind: "held", retryAfter: "1"}, serve(h, keyed("k")))
+	e.require(t, 0)
+}
+
+// TestInnerIdempotentRefusalIsNotKept: guards may be nested.
+func TestInnerIdempotentRefusalIsNotKept(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := latch.Dedupe(l, byUser, time.Hour)(once(l)(http.HandlerFunc(e.answer)))
+	requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, keyed("")))
+	require.Equal(t, 201, serve(h, keyed("k")).Code)
+	e.require(t, 1)
+}
+
+// TestWrongOrderIsLoggedOnce cannot run beside other tests: the default logger
+// is everybody's.
+func TestWrongOrderIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	l := newLocker(t, lock.NewMemory())
+
+	right := once(l)(latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour))(http.HandlerFunc(created)))
+	require.Equal(t, 201, serve(right, keyed("k")).Code)
+	require.Empty(t, out.String())
+
+	wrong := latch.Lock(l, "order", byUser, latch.WithCooldown(time.Nanosecond))(once(l)(http.HandlerFunc(created)))
+	for range 3 {
+		require.Equal(t, 201, serve(wrong, keyed("k2")).Code)
+		time.Sleep(time.Microsecond)
+	}
+	var line struct{ Level, Msg, Name string }
+	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
+	require.Equal(t, "ERROR", line.Level)
+	require.Equal(t, "idempotent", line.Name)
+	require.Contains(t, line.Msg, "mount Idempotent and Dedupe outside Lock")
+}

@@ -1,0 +1,120 @@
+package middleware
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/httplatch/httplatch/internal/failopen"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// onceGuard is what one call of Idempotent or Dedupe built.
+type onceGuard struct {
+	locker *lock.Locker
+	scope  keyfunc.Func
+	key    keyfunc.Func // nil: the fingerprint
+	refuser
+	idempotentConfig
+	order orderHint
+}
+
+func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
+	switch {
+	case l == nil:
+		panic("middleware." + constructor + ": nil *lock.Locker")
+	case scope == nil:
+		panic("middleware." + constructor + ": nil scope; where all callers are one, say keyfunc.Global")
+	}
+	g := &onceGuard{
+		locker: l.With(lock.WithDetached()),
+		scope:  scope,
+		idempotentConfig: idempotentConfig{
+			settings:      settings{onError: sendProblem},
+			final:         finalByDefault,
+			requestLimit:  1 << 20,
+			responseLimit: 1 << 20,
+		},
+	}
+	for _, o := range opts {
+		if o == nil {
+			panic("middleware." + constructor + ": nil option")
+		}
+		o.applyIdempotent(&g.idempotentConfig)
+	}
+	return g
+}
+
+// finalByDefault keeps what the same request would be answered again, and not
+// what depends on the moment, or on who asks.
+func finalByDefault(status int) bool {
+	return status < 500 && !slices.Contains([]int{
+		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
+		http.StatusTooEarly, http.StatusTooManyRequests,
+	}, status)
+}
+
+func (g *onceGuard) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if safe(r.Method) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		g.serve(w, r, next)
+	})
+}
+
+func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	g.order.check(r.Context(), g.name)
+	copied := r
+	if r.Body != nil && r.Body != http.NoBody {
+		// Reading the body replaces it, and the request of our caller is not ours
+		// to change.
+		copied = r.WithContext(r.Context())
+	}
+	id, fingerprint, err := g.identify(copied)
+	// Trailers that the client did not announce are put into the request that
+	// the server made.
+	copied.Trailer = r.Trailer
+	var unreadable *bodyError
+	switch {
+	case err == nil:
+		g.once(w, r, &execution{guard: g, next: next, out: w, request: copied}, id, fingerprint)
+	case errors.Is(err, keyfunc.ErrSkip):
+		next.ServeHTTP(w, copied)
+	case errors.As(err, &unreadable):
+		g.refuse(w, r, &g.settings, unreadable.problem())
+	default:
+		g.refuse(w, r, &g.settings, keyProblem(err))
+	}
+}
+
+// once runs the handler or answers in its place.
+func (g *onceGuard) once(w http.ResponseWriter, r *http.Request, x *execution, id string, fingerprint []byte) {
+	ctx := r.Context()
+	if g.failOpen {
+		var hold failopen.Hold
+		ctx = failopen.With(ctx, &hold)
+		defer func() {
+			if hold.End != nil {
+				hold.End()
+			}
+		}()
+	}
+	receipt, replayed, err := g.locker.Once(ctx, id, fingerprint, x.run)
+	switch {
+	case x.left():
+		// Whatever became of the receipt, there is nothing more to say.
+	case x.complete() && !replayed && (err == nil || errors.Is(err, errNotFinal)):
+		x.ran.answer.send()
+	case err == nil && (replayed || x.broken() == nil):
+		x.discard()
+		g.replay(w, r, receipt)
+	case g.failOpen && errors.Is(err, lock.ErrUnavailable) && r.Context().Err() == nil:
+		x.next.ServeHTTP(w, x.request)
+	default:
+		x.discard()
+		g.refuse(w, r, &g.settings, onceProblem(errors.Join(x.broken(), err), fingerprint))
+	}
+}

@@ -1,0 +1,170 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/httplatch/httplatch/keyfunc"
+)
+
+// LockOption configures [Lock]: [WithCooldown], [WithContentionStatus], and
+// every [Option].
+type LockOption interface{ applyLock(c *lockConfig) }
+
+// IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
+// [WithFingerprint], [WithBodyLimits], and every [Option].
+type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
+
+// Option configures any middleware of this package: [With], [WithFailOpen] and
+// [WithErrorHandler].
+type Option interface {
+	LockOption
+	IdempotentOption
+}
+
+// settings are what an Option can set.
+type settings struct {
+	failOpen bool
+	onError  func(http.ResponseWriter, *http.Request, *Problem)
+}
+
+type lockConfig struct {
+	settings
+	cooldown   time.Duration // 0: none
+	contention int
+}
+
+type idempotentConfig struct {
+	settings
+	final         func(status int) bool
+	fingerprint   keyfunc.Func // nil: of the whole request
+	requestLimit  int64
+	responseLimit int64
+}
+
+type option func(s *settings)
+
+func (o option) applyLock(c *lockConfig)             { o(&c.settings) }
+func (o option) applyIdempotent(c *idempotentConfig) { o(&c.settings) }
+
+type lockOption func(c *lockConfig)
+
+func (o lockOption) applyLock(c *lockConfig) { o(c) }
+
+type idempotentOption func(c *idempotentConfig)
+
+func (o idempotentOption) applyIdempotent(c *idempotentConfig) { o(c) }
+
+type options []Option
+
+func (os options) applyLock(c *lockConfig) {
+	for _, o := range os {
+		o.applyLock(c)
+	}
+}
+
+func (os options) applyIdempotent(c *idempotentConfig) {
+	for _, o := range os {
+		o.applyIdempotent(c)
+	}
+}
+
+// With makes one option of several: an application's defaults, to be named at
+// every route. Of options that set the same, the last one counts.
+func With(opts ...Option) Option {
+	for _, o := range opts {
+		if o == nil {
+			panic("middleware.With: nil option")
+		}
+	}
+	return append(options(nil), opts...)
+}
+
+// WithFailOpen runs the handler unprotected if the store gives no answer,
+// instead of answering 503. [lock.FromContext] then says false, and observers
+// get a [lock.EventBypassed]. Duplicates that reach the same process are
+// refused all the same; those of other processes are not.
+func WithFailOpen() Option {
+	return option(func(s *settings) { s.failOpen = true })
+}
+
+// WithErrorHandler has f write the answers to refused requests. Retry-After
+// and Cache-Control are already set; status, Content-Type and body are f's.
+// For those that f does not want to change, it calls p.ServeHTTP. It panics if
+// f is nil.
+func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)) Option {
+	if f == nil {
+		panic("middleware.WithErrorHandler: nil function")
+	}
+	return option(func(s *settings) { s.onError = f })
+}
+
+// WithCooldown keeps the key taken for d after an answer below 400; requests
+// that meet it get 429 with the time that is left in Retry-After. A handler
+// that answers 400 or above, or panics, frees the key at once. None unless set.
+// It panics if d is not positive.
+//
+// The handler's ResponseWriter is then one of this package. It has Flush and
+// Unwrap; use [http.ResponseController] for the rest. The answer of a hijacked
+// connection counts as below 400.
+func WithCooldown(d time.Duration) LockOption {
+	if d <= 0 {
+		panic(fmt.Sprintf("middleware.WithCooldown(%v): the duration must be positive", d))
+	}
+	return lockOption(func(c *lockConfig) { c.cooldown = d })
+}
+
+// WithContentionStatus sets the status for a request whose key another one
+// has: 409 unless set, or 423, 425 or 429. It panics on any other.
+func WithContentionStatus(code int) LockOption {
+	switch code {
+	case http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+	default:
+		panic(fmt.Sprintf("middleware.WithContentionStatus(%d): use 409, 423, 425 or 429", code))
+	}
+	return lockOption(func(c *lockConfig) { c.contention = code })
+}
+
+// WithFinal sets which answers are kept and replayed, by their status. The
+// others free the key, so that the next request runs the handler again. Unless
+// set, all below 500 are kept but 401, 403, 408, 425 and 429, which say that
+// the same request may well succeed later. After [lock.Commit] every answer is
+// kept, whatever final says. It panics if final is nil.
+//
+// A webhook, say, keeps only what succeeded, so that a redelivery runs once the
+// bug behind a 400 is fixed:
+//
+//	latch.WithFinal(func(status int) bool { return status < 300 })
+func WithFinal(final func(status int) bool) IdempotentOption {
+	if final == nil {
+		panic("middleware.WithFinal: nil function")
+	}
+	return idempotentOption(func(c *idempotentConfig) { c.final = final })
+}
+
+// WithFingerprint sets what has to be equal in two requests with one key: what
+// f returns, beside the method and the path. A request that differs in it is
+// answered with 422. Unless set it is the query, in any order, and the body, a
+// multipart one by its parts. For [Dedupe] it decides which requests are the
+// same. It panics if f is nil.
+//
+//	latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/amount"), keyfunc.JSON("/currency")))
+func WithFingerprint(f keyfunc.Func) IdempotentOption {
+	if f == nil {
+		panic("middleware.WithFingerprint: nil key function")
+	}
+	return idempotentOption(func(c *idempotentConfig) { c.fingerprint = f })
+}
+
+// WithBodyLimits sets how many bytes a request body may have, beyond which it
+// is refused with 413 before anything else happens, and up to how many bytes
+// the body of an answer is kept; a longer one is sent as it is written, and
+// cannot be replayed. Both are 1 MiB unless set. It panics if one of them is
+// not positive.
+func WithBodyLimits(request, response int64) IdempotentOption {
+	if request <= 0 || response <= 0 {
+		panic(fmt.Sprintf("middleware.WithBodyLimits(%d, %d): limits must be positive", request, response))
+	}
+	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.responseLimit = request, response })
+}

@@ -1,0 +1,95 @@
+package middleware_test
+
+import (
+	"net/http"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func TestMisusePanics(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	tests := []struct {
+		name string
+		f    func()
+		want string
+	}{
+		{"nil locker", func() { latch.Lock(nil, "user", byUser) }, "middleware.Lock: nil *lock.Locker"},
+		{"empty name", func() { latch.Lock(l, "", byUser) }, "middleware.Lock: empty name"},
+		{"reserved name", func() { latch.Lock(l, "once:user", byUser) }, `middleware.Lock: name "once:user"`},
+		{"nil key function", func() { latch.Lock(l, "user", nil) }, "middleware.Lock: nil key function"},
+		{"nil option", func() { latch.Lock(l, "user", byUser, nil) }, "middleware.Lock: nil option"},
+		{"Idempotent, nil locker", func() { latch.Idempotent(nil, byUser, byUser) }, "middleware.Idempotent: nil *lock.Locker"},
+		{"Idempotent, nil scope", func() { latch.Idempotent(l, nil, byUser) }, "middleware.Idempotent: nil scope"},
+		{"Idempotent, nil key", func() { latch.Idempotent(l, byUser, nil) }, "middleware.Idempotent: nil key function"},
+		{"Idempotent, nil option", func() { latch.Idempotent(l, byUser, byUser, nil) }, "middleware.Idempotent: nil option"},
+		{"Dedupe, nil locker", func() { latch.Dedupe(nil, byUser, time.Second) }, "middleware.Dedupe: nil *lock.Locker"},
+		{"Dedupe, nil scope", func() { latch.Dedupe(l, nil, time.Second) }, "middleware.Dedupe: nil scope"},
+		{"Dedupe, no window", func() { latch.Dedupe(l, byUser, 0) }, "middleware.Dedupe: a window of 0s"},
+		{"Dedupe, nil option", func() { latch.Dedupe(l, byUser, time.Second, nil) }, "middleware.Dedupe: nil option"},
+		{"nil final", func() { latch.WithFinal(nil) }, "middleware.WithFinal: nil function"},
+		{"nil fingerprint", func() { latch.WithFingerprint(nil) }, "middleware.WithFingerprint: nil key function"},
+		{"no request limit", func() { latch.WithBodyLimits(0, 1) }, "middleware.WithBodyLimits(0, 1)"},
+		{"negative response limit", func() { latch.WithBodyLimits(1, -1) }, "middleware.WithBodyLimits(1, -1)"},
+		{"nil option in With", func() { latch.With(latch.WithFailOpen(), nil) }, "middleware.With: nil option"},
+		{"nil error handler", func() { latch.WithErrorHandler(nil) }, "middleware.WithErrorHandler: nil function"},
+		{"no cool-down", func() { latch.WithCooldown(0) }, "middleware.WithCooldown(0s)"},
+		{"negative cool-down", func() { latch.WithCooldown(-time.Second) }, "middleware.WithCooldown(-1s)"},
+		{"200 for contention", func() { latch.WithContentionStatus(200) }, "middleware.WithContentionStatus(200)"},
+		{"503 for contention", func() { latch.WithContentionStatus(503) }, "middleware.WithContentionStatus(503)"},
+	}
+	for _, tt := range tests {
+		func() {
+			defer func() {
+				text, ok := recover().(string)
+				require.True(t, ok, "%s: panics with a text", tt.name)
+				require.Contains(t, text, tt.want, tt.name)
+			}()
+			tt.f()
+		}()
+	}
+}
+
+func TestWithCarriesDefaults(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	hold(t, l)
+	teapot := func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) { w.WriteHeader(http.StatusTeapot) }
+	gone := func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) { w.WriteHeader(http.StatusGone) }
+	defaults := latch.With(latch.WithErrorHandler(gone), latch.With(latch.WithErrorHandler(teapot)))
+
+	h := latch.Lock(l, "user", byUser, defaults, latch.WithCooldown(time.Second))(mustNotRun(t))
+	require.Equal(t, http.StatusTeapot, serve(h, post("42")).Code, "of two that set the same, the last counts")
+	h = latch.Lock(l, "user", byUser, defaults, latch.WithErrorHandler(gone))(mustNotRun(t))
+	require.Equal(t, http.StatusGone, serve(h, post("42")).Code, "a route overrules the defaults")
+	h = latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, latch.WithFinal(func(int) bool { return true }), defaults)(mustNotRun(t))
+	require.Equal(t, http.StatusTeapot, serve(h, keyed("")).Code)
+	h = latch.Lock(l, "user", byUser, latch.With())(mustNotRun(t))
+	require.Equal(t, http.StatusConflict, serve(h, post("42")).Code)
+}
+
+// TestWhatDoesNotCompile: a scope that was forgotten, and options where they
+// would do nothing.
+func TestWhatDoesNotCompile(t *testing.T) {
+	t.Parallel()
+	scopeAndKey := reflect.TypeFor[func(*lock.Locker, keyfunc.Func, keyfunc.Func, ...latch.IdempotentOption) func(http.Handler) http.Handler]()
+	require.Equal(t, scopeAndKey, reflect.TypeOf(latch.Idempotent))
+
+	_, ok := latch.WithCooldown(time.Second).(latch.IdempotentOption)
+	require.False(t, ok)
+	_, ok = latch.WithContentionStatus(423).(latch.IdempotentOption)
+	require.False(t, ok)
+	for _, o := range []latch.IdempotentOption{
+		latch.WithFinal(func(int) bool { return true }), latch.WithFingerprint(byUser), latch.WithBodyLimits(1, 1),
+	} {
+		_, ok = o.(latch.LockOption)
+		require.False(t, ok)
+	}
+}

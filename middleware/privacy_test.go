@@ -1,0 +1,78 @@
+package middleware_test
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// TestSealedReceiptsAreBoundToTheirKey: who can write to the store, but has no
+// key, cannot make one request's answer another's.
+func TestSealedReceiptsAreBoundToTheirKey(t *testing.T) {
+	t.Parallel()
+	block, err := aes.NewCipher(make([]byte, 32))
+	require.NoError(t, err)
+	aead, err := cipher.NewGCM(block)
+	require.NoError(t, err)
+	memory := lock.NewMemory()
+	var swapped lock.Entry
+	store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		entry, err := memory.Claim(ctx, key, c)
+		if entry.State == lock.Settled && swapped.Receipt != nil {
+			entry.Receipt = swapped.Receipt
+		} else if entry.State == lock.Settled {
+			swapped = entry
+		}
+		return entry, err
+	}}
+	l := newLocker(t, lock.NewSealed(store, aead), lock.WithLogger(quiet))
+	var e effects
+	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, private) }))
+	first := serve(h, keyed("a"))
+	requireReplay(t, first, serve(h, keyed("a")))
+	require.NotContains(t, string(swapped.Receipt), private)
+	serve(h, keyed("b"))
+	e.require(t, 2)
+	w := serve(h, keyed("b"))
+	require.Equal(t, 503, w.Code)
+	require.NotContains(t, w.Body.String(), private)
+	e.require(t, 2)
+}
+
+const private = "s3cr3t"
+
+// TestNothingPrivateIsShown: keys and bodies of requests stay out of events,
+// and out of the names that a store sees.
+func TestNothingPrivateIsShown(t *testing.T) {
+	t.Parallel()
+	var shown []string
+	memory := lock.NewMemory()
+	store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		shown = append(shown, key, string(c.Fingerprint))
+		return memory.Claim(ctx, key, c)
+	}}
+	l := newLocker(t, store, lock.WithObserver(func(_ context.Context, e lock.Event) {
+		require.Contains(t, []string{"idempotent", "dedupe"}, e.Name, "a bounded label")
+		shown = append(shown, e.Name, e.Key)
+	}))
+	for range 2 {
+		r := keyedBody(private, private)
+		r.Header.Set("X-User-ID", private)
+		r.URL.Path = "/" + private
+		serve(once(l)(http.HandlerFunc(created)), r)
+		r.Body = io.NopCloser(strings.NewReader(private))
+		serve(latch.Dedupe(l, byUser, time.Hour)(http.HandlerFunc(created)), r)
+	}
+	require.NotEmpty(t, shown)
+	require.NotContains(t, strings.Join(shown, " "), private)
+}

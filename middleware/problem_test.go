@@ -1,0 +1,117 @@
+package middleware_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// TestProblemTypesAreDescribed compares the types in the code with the
+// sections of the page that their URIs lead to.
+func TestProblemTypesAreDescribed(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/problems.md")
+	require.NoError(t, err)
+	source, err := os.ReadFile("problem.go")
+	require.NoError(t, err)
+	var described, used []string
+	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(page), -1) {
+		described = append(described, m[1])
+	}
+	for _, m := range regexp.MustCompile(`kind\{"([^"]*)"`).FindAllStringSubmatch(string(source), -1) {
+		used = append(used, m[1])
+	}
+	require.NotEmpty(t, used)
+	require.ElementsMatch(t, used, described)
+	for _, name := range used {
+		// Else GitHub would make another anchor of the heading.
+		require.Regexp(t, "^[a-z-]+$", name)
+	}
+}
+
+func TestErrorHandler(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	hold(t, l)
+	var got *latch.Problem
+	h := latch.Lock(l, "user", byUser, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+		got = p
+		if p.Status != http.StatusConflict {
+			p.ServeHTTP(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusSeeOther)
+	}))(mustNotRun(t))
+
+	w := serve(h, post("42"))
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	require.Equal(t, http.Header{"Cache-Control": {"no-store"}, "Retry-After": {"1"}}, w.Header())
+	require.Empty(t, w.Body.String())
+	require.ErrorIs(t, got.Err, lock.ErrHeld)
+	require.Equal(t, time.Second, got.RetryAfter)
+
+	requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, post("")))
+	require.ErrorIs(t, got.Err, keyfunc.ErrMissing)
+}
+
+func TestProblemSendsItself(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name       string
+		problem    latch.Problem
+		status     int
+		retryAfter string
+		body       string
+	}{
+		{
+			"whole",
+			latch.Problem{Status: 409, Type: "https://example.com/a", Title: "Taken.", RetryAfter: 1500 * time.Millisecond},
+			409, "2", `{"type":"https://example.com/a","title":"Taken.","status":409}`,
+		},
+		{"status only", latch.Problem{Status: 404}, 404, "", `{"status":404}`},
+		{"zero", latch.Problem{}, 500, "", `{"status":500}`},
+		{"not a failure", latch.Problem{Status: 204}, 500, "", `{"status":500}`},
+		{"less than a second", latch.Problem{Status: 503, RetryAfter: time.Nanosecond}, 503, "1", `{"status":503}`},
+	}
+	for _, tt := range tests {
+		w := serve(&tt.problem, post(""))
+		require.Equal(t, tt.status, w.Code, tt.name)
+		require.Equal(t, tt.retryAfter, w.Header().Get("Retry-After"), tt.name)
+		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), tt.name)
+		require.Equal(t, tt.body, strings.TrimSuffix(w.Body.String(), "\n"), tt.name)
+	}
+}
+
+// TestMissingKeyIsHintedOnce cannot run beside other tests: the default logger
+// is everybody's.
+func TestMissingKeyIsHintedOnce(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	l := newLocker(t, lock.NewMemory())
+	for _, name := range []string{"user", "order"} {
+		out.Reset()
+		h := latch.Lock(l, name, keyfunc.PathValue("id"))(mustNotRun(t))
+		for range 3 {
+			requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, post("42")))
+		}
+		var line struct{ Level, Msg, Name string }
+		require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
+		require.Equal(t, "WARN", line.Level)
+		require.Equal(t, name, line.Name)
+		require.Contains(t, line.Msg, "on the route")
+	}
+}

@@ -1,0 +1,39 @@
+package middleware
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+)
+
+// replayedHeader marks an answer that was given before.
+const replayedHeader = "Idempotent-Replayed"
+
+var errNotKept = errors.New("middleware: no more is known of the answer than that there was one")
+
+// replay sends the answer of an earlier request.
+func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte) {
+	rec, err := readRecord(receipt)
+	switch {
+	case len(receipt) > 0 && err != nil:
+		// Of a newer version of this package, or damaged. It still says that the
+		// request was processed.
+		g.refuse(w, r, &g.settings, notReplayable.problem(http.StatusConflict, 0, err))
+		return
+	case len(receipt) == 0 || rec.tombstone:
+		rec.setHeader(w.Header())
+		g.refuse(w, r, &g.settings, notReplayable.problem(http.StatusConflict, 0, errNotKept))
+		return
+	}
+	replayed := [2]string{replayedHeader, "true"}
+	if rec.sized {
+		rec.setHeader(w.Header(), replayed, [2]string{"Content-Length", strconv.Itoa(len(rec.body))})
+	} else {
+		rec.setHeader(w.Header(), replayed)
+	}
+	w.WriteHeader(rec.status)
+	if len(rec.body) > 0 {
+		// A client that has gone away is the only cause of an error.
+		_, _ = w.Write(rec.body)
+	}
+}

@@ -1,0 +1,71 @@
+package middleware_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// TestStreamEndsWithItsClient: once it is on its way, nobody but the client
+// needs it. Before that, the client's leaving is no reason to stop.
+func TestStreamEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory())
+		ctx, leave := newCancel(t)
+		returned := false
+		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			before := r.Context().Done()
+			derived, cancel := context.WithTimeout(r.Context(), 24*time.Hour)
+			defer cancel()
+			require.NoError(t, http.NewResponseController(w).Flush())
+			time.Sleep(time.Hour) // longer than any lease
+			require.NoError(t, r.Context().Err())
+			require.NoError(t, context.Cause(r.Context()))
+			require.Equal(t, 1, lock.Attempt(r.Context()))
+			leave()
+			<-before
+			<-derived.Done()
+			require.ErrorIs(t, r.Context().Err(), context.Canceled)
+			returned = true
+		}))
+		serve(h, keyed("k").WithContext(ctx))
+		require.True(t, returned)
+	})
+}
+
+// TestContextOfHandler: it is detached from the client, keeps its values, and
+// ends when the handler has returned.
+func TestContextOfHandler(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		l := newLocker(t, lock.NewMemory())
+		ctx, leave := newCancel(t)
+		ctx = context.WithValue(ctx, key{}, "value")
+		var after context.Context
+		h := once(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			after = r.Context()
+			leave()
+			synctest.Wait()
+			require.NoError(t, r.Context().Err())
+			select {
+			case <-r.Context().Done():
+				t.Error("the client's leaving must not end it")
+			default:
+			}
+			require.Equal(t, "value", r.Context().Value(key{}))
+			_, has := r.Context().Deadline()
+			require.False(t, has)
+		}))
+		serve(h, keyed("k").WithContext(ctx))
+		<-after.Done()
+		require.ErrorIs(t, after.Err(), context.Canceled)
+	})
+}

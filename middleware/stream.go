@@ -1,0 +1,98 @@
+package middleware
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"net/http"
+)
+
+// leave lets the answer go out as it is written, because it is too long, is
+// flushed, or takes over the connection. If the answer is final, its outcome
+// is recorded before the first byte: no repeat may run the handler again for
+// the reason that this answer cannot be kept, even if the process dies in the
+// middle of it.
+//
+// It fails only if the lease was lost, since the record is somebody else's then.
+func (a *answer) leave() error {
+	if a.err != nil || a.gone {
+		return a.err
+	}
+	if a.ran.final(a.status) {
+		if err := a.ran.settle(a.tombstone()); err != nil {
+			a.err = err
+			return err
+		}
+	}
+	a.gone = true
+	a.out.WriteHeader(a.status)
+	if a.size() == 0 {
+		return nil
+	}
+	_, err := a.out.Write(a.body()) //nolint:gosec // what the handler wrote, to whom it wrote it
+	return err
+}
+
+// FlushError is what http.ResponseController calls. A flushed answer cannot be
+// replayed. Where nothing could be flushed anyway, the answer is held back.
+func (a *answer) FlushError() error {
+	if !a.gone {
+		if !flushes(a.out) {
+			return http.ErrNotSupported
+		}
+		if a.status == 0 {
+			a.begin(http.StatusOK)
+		}
+		if err := a.leave(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(a.out).Flush()
+}
+
+// Flush is there for handlers that ask for an http.Flusher and refuse to
+// stream without one.
+func (a *answer) Flush() {
+	// http.Flusher has no way to report it.
+	_ = a.FlushError()
+}
+
+// flushes reports whether a ResponseController could flush w.
+func flushes(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// Hijack takes over the connection. The outcome is recorded whatever it will
+// be, before the handler has the connection.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if a.err != nil {
+		return nil, nil, a.err
+	}
+	// Taking it sends nothing, and may turn out to be impossible: then the
+	// handler will answer in another way, which can be kept.
+	conn, buf, err := http.NewResponseController(a.out).Hijack()
+	if err != nil || a.gone {
+		return conn, buf, err
+	}
+	a.gone = true
+	if a.status == 0 {
+		a.status = http.StatusSwitchingProtocols
+	}
+	if err := a.ran.settle(a.tombstone()); err != nil {
+		a.err = err
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return conn, buf, nil
+}
+
+// Unwrap lets http.ResponseController reach what the server offers.
+func (a *answer) Unwrap() http.ResponseWriter { return a.out }

@@ -1,0 +1,381 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// spyStore tells when a receipt is settled, and can refuse to.
+type spyStore struct {
+	lock.Store
+	settle func(ctx context.Context) (ok bool, err error) // called before the store; if it fails, the store is not asked
+	done   chan struct{}                                  // closed once something was settled
+}
+
+func spyOn(store lock.Store) *spyStore { return &spyStore{Store: store, done: make(chan struct{})} }
+
+func (s *spyStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	if s.settle != nil {
+		if ok, err := s.settle(ctx); err != nil || !ok {
+			return ok, err
+		}
+	}
+	ok, err := s.Store.Settle(ctx, key, token, receipt, keep)
+	if ok && err == nil {
+		select {
+		case <-s.done:
+		default:
+			close(s.done)
+		}
+	}
+	return ok, err
+}
+
+func (s *spyStore) settled() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// watchful sees whether something leaves before the outcome is recorded.
+type watchful struct {
+	http.ResponseWriter
+	store    *spyStore
+	tooEarly *atomic.Bool
+}
+
+func (w *watchful) Write(p []byte) (int, error) {
+	w.look()
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *watchful) FlushError() error {
+	w.look()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w *watchful) Flush() { _ = w.FlushError() }
+
+func (w *watchful) look() {
+	if !w.store.settled() {
+		w.tooEarly.Store(true)
+	}
+}
+
+// TestTooEarlyIsSeen is the twin of what uses watchful: without a guard, the
+// same handlers are caught.
+func TestTooEarlyIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, tt := range unreplayable {
+		var tooEarly atomic.Bool
+		tt.answer(&watchful{httptest.NewRecorder(), spyOn(lock.NewMemory()), &tooEarly}, keyed("k"))
+		require.True(t, tooEarly.Load(), name)
+	}
+}
+
+// unreplayable are handlers whose answer cannot be kept, and what their first
+// client gets of it.
+var unreplayable = map[string]struct {
+	answer http.HandlerFunc
+	want   string
+}{
+	"one byte too long": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/7")
+		_, _ = io.WriteString(w, strings.Repeat("x", 101))
+	}, strings.Repeat("x", 101)},
+	"too long in pieces": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/7")
+		w.WriteHeader(http.StatusCreated)
+		for range 101 {
+			_, _ = w.Write([]byte("x"))
+		}
+	}, strings.Repeat("x", 101)},
+	"too long by io.Copy": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/7")
+		_, _ = io.Copy(w, strings.NewReader(strings.Repeat("x", 1000)))
+	}, strings.Repeat("x", 1000)},
+	"flushed": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/7")
+		_, _ = io.WriteString(w, "a")
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			panic(err)
+		}
+		_, _ = io.WriteString(w, "b")
+	}, "ab"},
+	"flushed by assertion, empty": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/7")
+		w.(http.Flusher).Flush()
+	}, ""},
+	"event stream": {func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Location", "/orders/7")
+		for i := range 3 {
+			_, _ = fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			if r.Context().Err() != nil {
+				panic("the stream was cut off by its own receipt")
+			}
+		}
+	}, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
+	"announced trailers": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/7")
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = io.WriteString(w, "summed")
+		w.Header().Set("X-Sum", "1")
+	}, "summed"},
+	"trailers by prefix": {func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/orders/7")
+		_, _ = io.WriteString(w, "summed")
+		w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+	}, "summed"},
+}
+
+// TestUnreplayableAnswersNeverRunAgain is about answers that cannot be kept:
+// their effect still happens once.
+func TestUnreplayableAnswersNeverRunAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range unreplayable {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var e effects
+			var tooEarly atomic.Bool
+			store := spyOn(lock.NewMemory())
+			l := newLocker(t, store)
+			guarded := once(l, latch.WithBodyLimits(100, 100))(e.then(tt.answer))
+			server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				guarded.ServeHTTP(&watchful{w, store, &tooEarly}, r)
+			}))
+			res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+			require.NoError(t, err)
+			body, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, tt.want, string(body))
+			require.False(t, tooEarly.Load(), "settled before the first byte")
+			require.Equal(t, "/orders/7", res.Header.Get("Location"))
+			for range 2 {
+				w := serve(guarded, keyed("k"))
+				require.Equal(t, "/orders/7", w.Header().Get("Location"))
+				w.Header().Del("Location")
+				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, w)
+			}
+			e.require(t, 1)
+		})
+	}
+}
+
+func clientRequest(t *testing.T, url, key string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/orders", strings.NewReader(`{"sku":"x"}`))
+	require.NoError(t, err)
+	r.Header = keyed(key).Header
+	return r
+}
+
+// TestTrailers: the first client gets them as without the guard.
+func TestTrailers(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 5000)
+	for name, handler := range map[string]http.HandlerFunc{
+		"announced": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			_, _ = io.WriteString(w, long)
+			w.Header().Set("X-Sum", "1")
+		},
+		"by prefix": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, long)
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+		},
+		"flushed": func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, long)
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+		},
+		"of a failure": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.WriteHeader(500)
+			_, _ = io.WriteString(w, long)
+			w.Header().Set("X-Sum", "1")
+		},
+	} {
+		for _, h := range []http.Handler{handler, once(newLocker(t, lock.NewMemory()))(handler)} {
+			server := startServer(t, h)
+			res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+			require.NoError(t, err)
+			body, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, long, string(body))
+			require.Equal(t, "1", res.Trailer.Get("X-Sum"), name)
+			require.Empty(t, res.Header.Get("X-Sum"), name)
+		}
+	}
+}
+
+// TestLongestReplayableAnswer is the twin: one byte less is kept.
+func TestLongestReplayableAnswer(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := once(l, latch.WithBodyLimits(100, 100))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		for range 100 {
+			_, _ = io.WriteString(w, "x")
+		}
+	}))
+	requireReplay(t, serve(h, keyed("k")), serve(h, keyed("k")))
+	e.require(t, 1)
+}
+
+// TestShortAnswerIsNotReplayed: its first client saw it break off.
+func TestShortAnswerIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	guarded := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "10")
+		_, _ = io.WriteString(w, "12345")
+	}))
+	server := startServer(t, guarded)
+	res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+	require.NoError(t, err)
+	_, err = io.ReadAll(res.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.NoError(t, res.Body.Close())
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(guarded, keyed("k")))
+	e.require(t, 1)
+}
+
+// TestHijack: the outcome is recorded before the handler has the connection.
+func TestHijack(t *testing.T) {
+	t.Parallel()
+	var e effects
+	store := spyOn(lock.NewMemory())
+	l := newLocker(t, store)
+	guarded := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		conn, buf, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		require.True(t, store.settled())
+		require.NoError(t, answerByHand(conn, buf))
+	}))
+	server := startServer(t, guarded)
+	res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+	require.NoError(t, err)
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, "by hand", string(body))
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(guarded, keyed("k")))
+	e.require(t, 1)
+}
+
+// TestWhatCannotBeSentEarlyIsKept: where there is no flushing and no hijacking,
+// the attempt costs nothing.
+func TestWhatCannotBeSentEarlyIsKept(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		rc := http.NewResponseController(w)
+		require.ErrorIs(t, rc.Flush(), errors.ErrUnsupported)
+		_, _, err := rc.Hijack()
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		_, _ = io.WriteString(w, "kept")
+		require.ErrorIs(t, rc.Flush(), errors.ErrUnsupported)
+	}))
+	for _, replayed := range []string{"", "true"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(struct{ http.ResponseWriter }{w}, keyed("k"))
+		require.Equal(t, "kept", w.Body.String())
+		require.Equal(t, replayed, w.Header().Get("Idempotent-Replayed"))
+	}
+	e.require(t, 1)
+}
+
+// TestFailuresMayStream: what is not kept anyway is sent as it comes, and can
+// be tried again.
+func TestFailuresMayStream(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = io.WriteString(w, "a")
+		require.NoError(t, http.NewResponseController(w).Flush())
+		requireProblem(t, wantProblem{status: 409, kind: "in-progress", retryAfter: "1"}, serve(once(l)(mustNotRun(t)), keyed("k")))
+		if e.n.Load() == 3 {
+			require.NoError(t, lock.Commit(r.Context()))
+		}
+	}))
+	for range 3 {
+		require.Equal(t, 502, serve(h, keyed("k")).Code)
+	}
+	e.require(t, 3)
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
+}
+
+// TestPanicInTheMiddleOfAStream: some of it has left, so it never runs again.
+func TestPanicInTheMiddleOfAStream(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		panic("boom")
+	}))
+	require.PanicsWithValue(t, "boom", func() { serve(h, keyed("k")) })
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
+	e.require(t, 1)
+}
+
+// TestSwitchingProtocols: nothing of HTTP follows it, so it is not held back.
+func TestSwitchingProtocols(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var status []int
+	w := &spyWriter{header: http.Header{}, on: func(code int, _ http.Header) { status = append(status, code) }}
+	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		require.Equal(t, []int{101}, status, "at once")
+		n, err := io.WriteString(w, "by another protocol")
+		require.NoError(t, err)
+		require.Positive(t, n)
+	}))
+	h.ServeHTTP(w, keyed("k"))
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
+}
+
+// TestFlushThroughOuterWriters: one that only unwraps can be flushed too.
+func TestFlushThroughOuterWriters(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		require.NoError(t, http.NewResponseController(w).Flush())
+	}))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(&unwrapping{w}, keyed("k"))
+	require.True(t, w.Flushed)
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
+}
+
+type unwrapping struct{ w http.ResponseWriter }
+
+func (u *unwrapping) Header() http.Header         { return u.w.Header() }
+func (u *unwrapping) WriteHeader(status int)      { u.w.WriteHeader(status) }
+func (u *unwrapping) Write(p []byte) (int, error) { return u.w.Write(p) }
+func (u *unwrapping) Unwrap() http.ResponseWriter { return u.w }
