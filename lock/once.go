@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/early"
@@ -77,7 +76,8 @@ type run struct {
 
 	mu        sync.Mutex
 	committed bool
-	settled   bool // before the function returned
+	settled   bool  // before the function returned
+	end       error // of that
 }
 
 type runKey struct{}
@@ -153,12 +153,11 @@ func (r *run) fail(ctx context.Context) error {
 // succeed leaves the receipt.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	r.mu.Lock()
-	settled := r.settled
+	settled, end := r.settled, r.end
 	r.mu.Unlock()
-	if settled {
-		return receipt, false, nil
+	if !settled {
+		end = r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 	}
-	end := r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 	if !errors.Is(end, ErrLost) {
 		// It is settled, or will be as soon as the store answers.
 		return receipt, false, nil
@@ -186,16 +185,12 @@ func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
 		return err
 	}
 	r.mu.Lock()
-	again := r.settled
-	r.settled = true
-	r.mu.Unlock()
-	if again {
-		return nil
+	defer r.mu.Unlock() // a second call waits for the outcome of the first
+	if !r.settled {
+		r.settled = true
+		r.end = r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 	}
-	if err := r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep); err != nil {
-		return fmt.Errorf("lock: not settled: %w", err)
-	}
-	return nil
+	return r.end
 }
 
 // Committed implements early.Settler.

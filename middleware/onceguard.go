@@ -111,7 +111,7 @@ func (g *onceGuard) once(w http.ResponseWriter, r *http.Request, x *execution, i
 	case err == nil && (replayed || x.broken() == nil):
 		x.discard()
 		g.replay(w, r, receipt)
-	case g.failOpen && errors.Is(err, lock.ErrUnavailable) && r.Context().Err() == nil:
+	case g.failOpen && unanswered(err) && r.Context().Err() == nil:
 		x.next.ServeHTTP(w, x.request)
 	default:
 		x.discard()

@@ -39,6 +39,8 @@ func child(role string) int {
 		err = childHolds(ctx, store)
 	case "once":
 		err = childRuns(ctx, store, false)
+	case "stream", "silent":
+		err = childStreams(store, role == "stream")
 	case "commit":
 		err = childRuns(ctx, store, true)
 	case "commit-rerun":

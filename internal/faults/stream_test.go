@@ -1,0 +1,92 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// idempotent is the guard of both processes.
+func idempotent(l *lock.Locker) func(http.Handler) http.Handler {
+	return latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey)
+}
+
+// childStreams serves an answer that begins and never ends, or does not begin.
+func childStreams(store lock.Store, flush bool) error {
+	l := lock.New(store, lock.WithLease(killLease))
+	server := httptest.NewServer(idempotent(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if flush {
+			w.Header().Set("Location", "/orders/7")
+			_, _ = io.WriteString(w, "the first part")
+			_ = http.NewResponseController(w).Flush()
+		}
+		_, _ = fmt.Fprintln(os.Stdout, "running")
+		select {} // until it is killed
+	})))
+	if _, err := fmt.Fprintln(os.Stdout, server.URL); err != nil {
+		return err
+	}
+	select {}
+}
+
+// A process is killed in the middle of a request. Whatever a repeat is told,
+// nothing runs again that the other process may have done.
+func TestKilledInTheMiddleOfARequest(t *testing.T) {
+	for role, want := range map[string]string{"stream": "#result-not-replayable", "silent": "#outcome-unknown"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			cmd, out := startChild(t, role, server.URL())
+			require.True(t, out.Scan())
+			url := out.Text()
+			send := func(ctx context.Context, url string) (*http.Response, string, error) {
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+				require.NoError(t, err)
+				req.Header.Set("Idempotency-Key", "k")
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					return nil, "", err
+				}
+				defer func() { _ = res.Body.Close() }()
+				body, err := io.ReadAll(res.Body)
+				return res, string(body), err
+			}
+			first := make(chan error, 1)
+			go func() {
+				_, _, err := send(context.Background(), url)
+				first <- err
+			}()
+			require.True(t, out.Scan())
+			require.NoError(t, cmd.Process.Kill())
+			require.Error(t, <-first, "the client of the killed process has no whole answer")
+			http.DefaultClient.CloseIdleConnections()
+
+			var runs atomic.Int64
+			l := locker(t, open(t, server.URL()))
+			desk := httptest.NewServer(idempotent(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs.Add(1) })))
+			t.Cleanup(desk.Close)
+			time.Sleep(killLease + slack)
+			res, body, err := send(t.Context(), desk.URL)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusConflict, res.StatusCode)
+			require.Contains(t, body, want)
+			if role == "stream" {
+				require.Equal(t, "/orders/7", res.Header.Get("Location"))
+			}
+			require.Zero(t, runs.Load())
+		})
+	}
+}
