@@ -21,17 +21,28 @@ var errReplay = errors.New("lock: a receipt was found")
 // acquire takes e's key or says why not. Every way out of it either makes e a
 // running lease, or has left nothing behind that the reaper does not know of.
 func (l *Locker) acquire(ctx context.Context, e *Lease) error {
-	c := l.core
-	began := time.Now()
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 	}
-	if !c.owners.enter() {
+	if !l.core.owners.enter() {
 		return ErrClosed
 	}
-	err := l.enter(ctx, e, began)
-	entered := err == nil
-	if entered {
+	returned := false
+	defer func() {
+		if !returned { // an observer has ended this goroutine
+			e.desert()
+		}
+	}()
+	err := l.tryAcquire(ctx, e)
+	returned = true
+	return err
+}
+
+func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
+	c := l.core
+	began := time.Now()
+	entered, err := l.enter(ctx, e, began)
+	if err == nil {
 		err = l.contend(ctx, e, began.Add(l.cfg.wait))
 	}
 	if err == nil {
@@ -44,7 +55,8 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	}
 
 	l.emit(ctx, e, eventOf(err), time.Since(began), err)
-	if hold := failopen.From(ctx); entered && hold != nil && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) {
+	hold := failopen.From(ctx)
+	if entered && hold != nil && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
 		l.bypass(ctx, e, hold, err)
 		return err
 	}
@@ -81,7 +93,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error 
 		}
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.token, e.unanswered = c.tokens.next(), false
+		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.replaces != ""
 		if !c.prompt {
 			e.flight = new(flight)
 		}
@@ -93,7 +105,6 @@ func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error 
 			return c.store.Claim(ctx, e.key, claim)
 		})
 		e.unanswered = r.unanswered
-		e.lastClaim = time.Now()
 		if r.err != nil {
 			l.trouble(ctx, r.err)
 			return r.err
@@ -110,9 +121,11 @@ func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error 
 
 // judge decides what the answer to a claim means, and whether to claim again.
 func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadline time.Time) (again bool, err error) {
-	switch {
-	case entry.State == Held && entry.Token == e.token:
+	if entry.State == Held && entry.Token == e.token {
 		return false, l.granted(ctx, e, entry, sent)
+	}
+	e.replaces, e.attempt = "", 1 // whatever was seen before has changed
+	switch {
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
 		return true, nil
@@ -173,7 +186,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 	switch {
 	case e.unanswered:
 		kind = EventRecovered
-	case e.replaces != "":
+	case e.takeover:
 		kind = EventTakenOver
 	}
 	l.emit(ctx, e, kind, now.Sub(sent), nil)

@@ -18,6 +18,7 @@ import (
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.close()
+	c.reaper.hurry()
 	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
 	if c.owners.wait(ctx) > 0 {
@@ -31,8 +32,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.cfg.budget)
 		defer cancel()
 	}
+	c.reaper.drain()
 	working := c.owners.wait(ctx)
-	unfinished := c.reaper.drain(ctx)
+	unfinished := c.reaper.wait(ctx)
 	calls := c.calls.wait(ctx)
 	c.reaper.stop()
 	for _, e := range c.gate.all() {

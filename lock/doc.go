@@ -9,6 +9,10 @@
 //		// somebody else is at it
 //	}
 //
+// [Locker.Do] is mutual exclusion. [Locker.Once] runs work once and gives
+// everybody who asks for it the same receipt; it is the same object a moment
+// later: a lock that its holder leaves a receipt in.
+//
 // # What is promised
 //
 // A grant is a lease: at any time at most one holder has a valid one on a key.

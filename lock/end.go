@@ -2,7 +2,9 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -18,9 +20,7 @@ func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
-	return e.finish(ctx, EventReleased, func(ctx context.Context) (bool, error) {
-		return e.locker.core.store.Release(ctx, e.key, e.token)
-	})
+	return e.finish(ctx, &end{lease: e, kind: EventReleased})
 }
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
@@ -34,14 +34,44 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	return e.finish(ctx, EventSettled, func(ctx context.Context) (bool, error) {
-		return e.locker.core.store.Settle(ctx, e.key, e.token, receipt, keep)
-	})
+	return e.finish(ctx, &end{lease: e, kind: EventSettled, receipt: receipt, keep: keep})
 }
 
-// finish ends the lease with call. Only the first one does: after a settle
-// that may have been applied, a release would be the loss of its receipt.
-func (e *Lease) finish(ctx context.Context, kind EventKind, call func(context.Context) (bool, error)) error {
+// end is how a lease is ended, until the store has confirmed it.
+type end struct {
+	lease   *Lease
+	kind    EventKind // EventReleased or EventSettled
+	receipt []byte
+	keep    time.Duration
+
+	began      time.Time
+	unanswered bool // some send of it was
+}
+
+// send asks the store once more, within a budget.
+func (n *end) send(ctx context.Context) reply[bool] {
+	e := n.lease
+	store := e.locker.core.store
+	r := exchange(ctx, e.locker.core, e.locker.cfg.budget, nil, func(ctx context.Context) (bool, error) {
+		if n.kind == EventReleased {
+			return store.Release(ctx, e.key, e.token)
+		}
+		return store.Settle(ctx, e.key, e.token, n.receipt, n.keep)
+	})
+	n.unanswered = n.unanswered || r.unanswered
+	return r
+}
+
+// done says whether an answered end is ours. A "no" that follows an unanswered
+// send means, for a release, that the first send has done it. A settle finds its
+// own receipt, so there it means no, unless that can be over by now.
+func (n *end) done(ok bool) bool {
+	return ok || n.unanswered && (n.kind == EventReleased || time.Since(n.began) >= n.keep)
+}
+
+// finish ends the lease. Only the first call does: after a settle that may have
+// been applied, a release would be the loss of its receipt.
+func (e *Lease) finish(ctx context.Context, n *end) error {
 	e.mu.Lock()
 	if e.phase != holding {
 		e.mu.Unlock()
@@ -49,7 +79,7 @@ func (e *Lease) finish(ctx context.Context, kind EventKind, call func(context.Co
 	}
 	e.phase = ended
 	lost := e.lost
-	if kind == EventReleased {
+	if n.kind == EventReleased {
 		e.stopTimers() // what is about to be given back needs no renewal
 	}
 	e.mu.Unlock()
@@ -57,97 +87,151 @@ func (e *Lease) finish(ctx context.Context, kind EventKind, call func(context.Co
 	// The request that was served may be gone. Its lock must not stay for that.
 	ctx = context.WithoutCancel(ctx)
 	l := e.locker
-	r := exchange(ctx, l.core, l.cfg.budget, nil, call)
-	if r.err != nil {
-		l.trouble(ctx, r.err)
-		l.emit(ctx, e, EventUnknown, 0, r.err)
-		e.finishLater(ctx, kind, call)
-		if lost != nil {
-			return lost
-		}
-		return r.err
+	n.began = time.Now()
+	if !l.core.prompt {
+		// Sends that are not waited for any more still read it.
+		n.receipt = slices.Clone(n.receipt)
 	}
-	return e.finished(ctx, kind, e.done(kind, r), lost)
+	r := n.send(ctx)
+	if r.err == nil {
+		return e.finished(ctx, n, r.value, lost)
+	}
+	l.trouble(ctx, r.err)
+	kind := EventUnavailable
+	if errors.Is(r.err, ErrUnknown) {
+		kind = EventUnknown
+	}
+	l.emit(ctx, e, kind, 0, r.err)
+	if l.core.prompt {
+		n.receipt = slices.Clone(n.receipt) // above, all sends are over when they return
+	}
+	e.finishLater(ctx, n)
+	if lost != nil {
+		return lost
+	}
+	return r.err
 }
 
-// done says whether an answered end is ours. A "no" to a release that follows
-// an unanswered send of it means that the first send has done it. A settle finds
-// its own receipt, so there a "no" is a "no", unless the receipt was to be kept
-// for so short a time that it may be over.
-func (e *Lease) done(kind EventKind, r reply[bool]) bool {
-	return r.value || r.unanswered && (kind == EventReleased || e.run == nil)
-}
-
-// finished closes the books of a lease whose end was answered. done says that
-// the store ended it for us.
-func (e *Lease) finished(ctx context.Context, kind EventKind, done bool, lost error) error {
-	if e.run != nil && kind == EventSettled && done {
+// finished closes the books of a lease whose end was answered.
+func (e *Lease) finished(ctx context.Context, n *end, ok bool, lost error) error {
+	done := n.done(ok)
+	if e.run != nil && n.kind == EventSettled && done {
 		lost = nil // it was late, and nobody had taken over
 	}
 	if lost == nil && !done {
 		lost = e.lose("another process took or removed the entry")
 	}
-	e.close()
+	e.close(true)
 	if lost != nil {
 		return lost
 	}
-	e.locker.emit(ctx, e, kind, time.Since(e.grantedAt), nil)
+	e.locker.emit(ctx, e, n.kind, time.Since(e.grantedAt), nil)
 	return nil
 }
 
-// close gives back everything the lease holds in this process.
-func (e *Lease) close() {
+// close gives back everything the lease holds in this process. answered says
+// that the store has confirmed its end.
+func (e *Lease) close(answered bool) {
 	e.mu.Lock()
 	e.phase = over
 	e.stopTimers()
+	if e.opening != nil {
+		e.opening.Stop()
+	}
 	e.mu.Unlock()
-	c := e.locker.core
 	e.cancel(nil)
-	c.gate.leave(e)
-	// A send of the claim that nobody has heard of can land after the release,
-	// and would then hold the key for nobody.
-	e.abandonClaim()
-	c.owners.leave()
+	if answered {
+		// A send of the claim that nobody has heard of can land after the release,
+		// and would then hold the key for nobody. It must be known as dead before
+		// the next one gets the key.
+		e.abandonClaim()
+	}
+	e.locker.core.gate.leave(e)
+	e.locker.core.owners.leave()
 }
 
-// finishLater repeats call until it is answered or the entry cannot be there
-// any more. The key stays shut in this process meanwhile, but asks again for
+// finishLater repeats n until it is answered or the entry cannot be there any
+// more. The key stays shut in this process meanwhile, but asks again for
 // whoever wants it.
-func (e *Lease) finishLater(ctx context.Context, kind EventKind, call func(context.Context) (bool, error)) {
-	l := e.locker
-	c := l.core
-	e.mu.Lock()
-	giveUp := e.validUntil
-	e.mu.Unlock()
-	if e.run != nil {
-		// The entry outlives its lease, and until it is settled or released it
-		// says that the outcome is unknown.
-		giveUp = giveUp.Add(l.cfg.keep)
-	}
-	t := &task{giveUp: e.close}
-	t.attempt = func(closing bool) bool {
-		r := exchange(ctx, c, l.cfg.budget, nil, call)
+func (e *Lease) finishLater(ctx context.Context, n *end) {
+	c := e.locker.core
+	t := &task{giveUp: func() { e.close(false) }}
+	t.attempt = func(bool) bool {
+		r := n.send(ctx)
 		switch {
 		case r.err == nil:
-			r.unanswered = true // the sends before this exchange were
-			_ = e.finished(ctx, kind, e.done(kind, r), nil)
+			_ = e.finished(ctx, n, r.value, nil)
 			return true
-		case kind == EventSettled && e.lostError() == nil && !closing:
-			return false // its lease is still renewed: it can be settled yet
-		case !closing && time.Now().Before(giveUp):
-			return false
+		case !e.worthRepeating(n):
+			e.close(false)
+			return true
 		}
-		if e.run == nil || kind == EventReleased {
-			// The lease has run out in the store too, unless a command is still on
-			// its way; that is the sweep's to see to. What a run that succeeded has
-			// left says that it must not run again.
-			c.reaper.add(e.sweep())
-		}
-		e.close()
-		return true
+		return false
 	}
-	c.gate.end(e, func() { c.reaper.kick(t) })
+	if n.kind == EventReleased {
+		e.mu.Lock()
+		e.openAtTheEnd(true)
+		e.mu.Unlock()
+	}
+	c.gate.end(e, n.kind, func() { c.reaper.kick(t) })
 	c.reaper.addTask(t)
+}
+
+// worthRepeating says whether the entry can still be there.
+func (e *Lease) worthRepeating(n *end) bool {
+	e.mu.Lock()
+	renewed, until := e.lost == nil && !e.stopped, e.validUntil
+	e.mu.Unlock()
+	switch {
+	case n.kind == EventReleased:
+		return time.Now().Before(until) // after that, the sweep sees to it
+	case renewed:
+		return true // it can be settled yet
+	case e.run != nil:
+		// The entry outlives its lease, and until it is settled it says that the
+		// outcome is unknown.
+		return time.Now().Before(until.Add(e.locker.cfg.keep))
+	default:
+		return false
+	}
+}
+
+// openAtTheEnd opens the gate when the validity of an ended lease is over,
+// whether or not the store has answered by then. What is left of one that was
+// to be released is nobody's, and swept. e.mu is held.
+func (e *Lease) openAtTheEnd(released bool) {
+	e.opening = time.AfterFunc(time.Until(e.validUntil), func() {
+		if released {
+			e.locker.core.reaper.add(e.sweep())
+		}
+		e.locker.core.gate.leave(e)
+	})
+}
+
+// desert ends a lease, or the claim of one, whose caller will never hear of it.
+func (e *Lease) desert() {
+	e.mu.Lock()
+	granted := e.cancel != nil
+	e.mu.Unlock()
+	if granted {
+		_ = e.Release(e.parent)
+		return
+	}
+	e.abandonClaim()
+	e.locker.core.gate.leave(e)
+	e.locker.core.owners.leave()
+}
+
+// lapse ends the lease without a word to the store.
+func (e *Lease) lapse() {
+	e.mu.Lock()
+	if e.phase != holding {
+		e.mu.Unlock()
+		return
+	}
+	e.phase = ended
+	e.mu.Unlock()
+	e.close(false)
 }
 
 // lostError is why the lease was lost, nil if it was not.
@@ -157,10 +241,12 @@ func (e *Lease) lostError() error {
 	return e.lost
 }
 
-// abandonClaim hands a claim with an unanswered send to the reaper.
+// abandonClaim hands a claim with an unanswered send to the reaper. One that was
+// to take over is left to lapse: what it replaced is of unknown outcome, and to
+// remove it would be to forget that.
 func (e *Lease) abandonClaim() {
-	if e.unanswered {
+	if e.unanswered && !e.takeover {
 		e.locker.core.reaper.add(e.sweep())
-		e.unanswered = false
 	}
+	e.unanswered = false
 }

@@ -22,9 +22,20 @@ type reply[T any] struct {
 	unanswered bool
 }
 
-// flight counts the store calls that carry a claim of one token and have not
-// returned. Until they have, their commands may still be written.
-type flight struct{ n atomic.Int32 }
+// flight follows the store calls that carry a claim of one token. Until they
+// have returned, their commands may still be written; how long they may still
+// land counts from then.
+type flight struct {
+	under    atomic.Int32 // on their way
+	returned atomic.Int64 // when the last one did, in ns of time.Since(base)
+}
+
+var base = time.Now()
+
+// landed reports whether all of it has returned, and lag ago or more.
+func (f *flight) landed(lag time.Duration) bool {
+	return f.under.Load() == 0 && time.Since(base)-time.Duration(f.returned.Load()) >= lag
+}
 
 // exchange sends one call until it is answered or the budget is over.
 //
@@ -53,14 +64,15 @@ func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *fli
 	answers := make(chan answer, maxSends) // never blocks a send that nobody waits for any more
 	send := func() {
 		if fl != nil {
-			fl.n.Add(1)
+			fl.under.Add(1)
 		}
 		c.calls.enter()
 		go func() {
 			defer c.calls.leave()
 			value, err := call(ctx)
 			if fl != nil {
-				fl.n.Add(-1)
+				fl.returned.Store(int64(time.Since(base)))
+				fl.under.Add(-1)
 			}
 			answers <- answer{value, err}
 		}()

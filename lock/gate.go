@@ -23,9 +23,11 @@ type gateShard struct {
 
 // slot is a key that is pending or granted in this process.
 type slot struct {
-	holder *Lease
-	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
-	queue  []*waiter // in the order of arrival
+	holder  *Lease
+	granted bool      // the holder is; before that, nobody knows whose the key is
+	ending  func()    // set when the holder's work is over and only the store's word is missing: asks for it again
+	freeing bool      // and what is to be confirmed is a release
+	queue   []*waiter // in the order of arrival
 }
 
 // waiter waits for a slot that another lease has.
@@ -70,11 +72,11 @@ func (g *gate) enter(e *Lease, patient bool) entrance {
 		s.slots[e.key] = &slot{holder: e}
 		return entrance{open: true}
 	}
-	if !sameRequest(e.fingerprint, sl.holder.fingerprint) {
+	if sl.granted && !sl.freeing && !sameRequest(e.fingerprint, sl.holder.fingerprint) {
 		return entrance{mismatch: true}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
-		return entrance{}
+		return entrance{ending: sl.ending}
 	}
 	w := &waiter{lease: e, ready: make(chan struct{})}
 	sl.queue = append(sl.queue, w)
@@ -87,31 +89,53 @@ func sameRequest(a, b []byte) bool {
 }
 
 // quit takes w out of the queue, and reports whether the holder is still only
-// waiting for the store's word. If w was given the key meanwhile, the key goes
-// on to the next.
-func (g *gate) quit(w *waiter) (ending bool) {
+// waiting for the store's word; usurp takes the key from such a holder, whose
+// work is over. If w was given the key meanwhile, the key goes on to the next.
+func (g *gate) quit(w *waiter, usurp bool) (ending, taken bool) {
 	s := g.shard(w.lease.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl := s.slots[w.lease.key]
 	if sl == nil {
-		return false
+		return false, false
 	}
-	if i := slices.Index(sl.queue, w); i >= 0 {
-		sl.queue = slices.Delete(sl.queue, i, i+1)
-		return sl.ending != nil
+	i := slices.Index(sl.queue, w)
+	if i < 0 {
+		s.pass(sl, w.lease)
+		return false, false
 	}
-	s.pass(sl, w.lease)
-	return false
+	sl.queue = slices.Delete(sl.queue, i, i+1)
+	ending = sl.ending != nil
+	if ending && usurp {
+		sl.hand(w.lease)
+		return true, true
+	}
+	return ending, false
 }
 
-// end says that e's work is over and that kick asks the store to confirm it.
-func (g *gate) end(e *Lease, kick func()) {
+// hand makes e the holder.
+func (sl *slot) hand(e *Lease) {
+	sl.holder, sl.granted, sl.ending, sl.freeing = e, false, nil, false
+}
+
+// grant says that e's claim was granted.
+func (g *gate) grant(e *Lease) {
 	s := g.shard(e.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sl := s.slots[e.key]; sl != nil && sl.holder == e {
-		sl.ending = kick
+		sl.granted = true
+	}
+}
+
+// end says that e's work is over, how, and that kick asks the store to confirm
+// it.
+func (g *gate) end(e *Lease, kind EventKind, kick func()) {
+	s := g.shard(e.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sl := s.slots[e.key]; sl != nil && sl.holder == e {
+		sl.ending, sl.freeing = kick, kind == EventReleased
 	}
 }
 
@@ -131,14 +155,13 @@ func (s *gateShard) pass(sl *slot, e *Lease) {
 	if sl.holder != e {
 		return
 	}
-	sl.ending = nil
 	if len(sl.queue) == 0 {
 		delete(s.slots, e.key)
 		return
 	}
 	next := sl.queue[0]
 	sl.queue = slices.Delete(sl.queue, 0, 1)
-	sl.holder = next.lease
+	sl.hand(next.lease)
 	close(next.ready)
 }
 

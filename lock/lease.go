@@ -23,11 +23,11 @@ type Lease struct {
 	// Written before the lease is granted.
 	token      string
 	replaces   string // token of the abandoned entry to take over
+	takeover   bool   // the last claim was to replace one
 	attempt    int
 	receipt    []byte // found in place of a grant
 	flight     *flight
-	unanswered bool      // a send of the claim got no answer: it may land after the release
-	lastClaim  time.Time // when the last send of the claim was given up or answered
+	unanswered bool // a send of the claim got no answer: it may land after the release
 	fence      int64
 	fenced     bool
 	grantedAt  time.Time
@@ -42,6 +42,8 @@ type Lease struct {
 	deadline   *time.Timer        // set with the first renewal: ends the lease whatever the renewal does
 	renewCtx   context.Context    //nolint:containedctx // shared by all renewals of the lease
 	stopRenew  context.CancelFunc // set with the first renewal
+	opening    *time.Timer        // opens the gate after a release that is not answered
+	stopped    bool               // no timer is set any more
 	phase      phase
 	lost       error
 }
@@ -98,6 +100,9 @@ func (e *Lease) start(ctx context.Context, now, sent, validUntil time.Time) {
 	cancelable, cancel := context.WithCancelCause(ctx)
 	e.ctx = &leaseContext{cancelable, e}
 	e.grantedAt, e.maxEnd = now, sent.Add(e.locker.cfg.maxHold)
+	if e.run != nil {
+		e.locker.core.gate.grant(e)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cancel = cancel
@@ -140,20 +145,21 @@ func (e *Lease) lose(reason string) error {
 
 	c := e.locker.core
 	e.cancel(lost)
-	c.gate.leave(e)
 	if e.run == nil {
 		// A renewal that was applied and not answered keeps the entry for up to a
 		// lease more, and nobody may be refused by it. (That of a run must stay:
 		// it is what remembers that the outcome is not known.)
 		c.reaper.add(e.sweep())
 	}
+	c.gate.leave(e)
 	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
 	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.label, lost)
 	return lost
 }
 
-// stopTimers ends renewal and deadline. e.mu is held.
+// stopTimers ends renewal and deadline for good. e.mu is held.
 func (e *Lease) stopTimers() {
+	e.stopped = true
 	e.renewal.Stop()
 	if e.deadline != nil {
 		e.deadline.Stop()

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/early"
@@ -20,6 +21,7 @@ import (
 //
 // If fn returns an error, panics or exits its goroutine, the key is free for
 // the next call, unless fn has called [Commit]: then an empty receipt is left.
+// (After a takeover, which a lease later another call may repeat.)
 // If the process dies, the outcome is unknown: later calls are refused with
 // [ErrAbandoned] until WithKeep is over, or run again if [WithRerunAbandoned]
 // says so.
@@ -42,7 +44,7 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		key:         receiptPrefix + hex.EncodeToString(sum[:]),
 		label:       key,
 		parent:      ctx,
-		fingerprint: fingerprint,
+		fingerprint: slices.Clone(fingerprint), // the gate and the store's calls read it for longer than this call lasts
 		attempt:     1,
 	}
 	e.run = &run{lease: e}
@@ -76,8 +78,11 @@ type run struct {
 
 	mu        sync.Mutex
 	committed bool
-	settled   bool  // before the function returned
-	end       error // of that
+	freed     bool // ended without a receipt, so that the key is free for the next
+
+	early   sync.Mutex
+	settled bool  // before the function returned
+	end     error // of that
 }
 
 type runKey struct{}
@@ -111,8 +116,12 @@ func Commit(ctx context.Context) error {
 		return errors.New("lock: Commit outside of Locker.Once")
 	}
 	r.mu.Lock()
-	r.committed = true
+	freed := r.freed
+	r.committed = !freed
 	r.mu.Unlock()
+	if freed {
+		return errReleased
+	}
 	e := r.lease
 	l := e.locker
 	if err := e.lostError(); err != nil {
@@ -137,14 +146,23 @@ func Commit(ctx context.Context) error {
 
 // fail ends a run that has no receipt.
 func (r *run) fail(ctx context.Context) error {
+	r.early.Lock()
+	settled := r.settled
+	r.early.Unlock()
 	r.mu.Lock()
-	committed, settled := r.committed, r.settled
+	r.freed = !r.committed && !settled // from here on, nothing can be committed
+	freed := r.freed
 	r.mu.Unlock()
 	switch {
 	case settled:
 		return nil
-	case committed:
+	case !freed:
 		return r.lease.Settle(ctx, nil, r.lease.locker.cfg.keep)
+	case r.lease.attempt > 1:
+		// This attempt has failed, but what became of the one before it is as
+		// unknown as ever, and to free the key would be to forget that.
+		r.lease.lapse()
+		return nil
 	default:
 		return r.lease.Release(ctx)
 	}
@@ -152,9 +170,9 @@ func (r *run) fail(ctx context.Context) error {
 
 // succeed leaves the receipt.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
-	r.mu.Lock()
+	r.early.Lock()
 	settled, end := r.settled, r.end
-	r.mu.Unlock()
+	r.early.Unlock()
 	if !settled {
 		end = r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 	}
@@ -163,6 +181,12 @@ func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error)
 		return receipt, false, nil
 	}
 	return r.winner(ctx, end)
+}
+
+func (r *run) wasFreed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.freed
 }
 
 // winner returns the receipt of who has taken over from a run that lost its
@@ -184,8 +208,11 @@ func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
 	if err := r.lease.lostError(); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock() // a second call waits for the outcome of the first
+	r.early.Lock()
+	defer r.early.Unlock() // a second call waits for the outcome of the first
+	if r.wasFreed() {
+		return errReleased
+	}
 	if !r.settled {
 		r.settled = true
 		r.end = r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)

@@ -23,7 +23,8 @@ type reaper struct {
 	all     map[*task]struct{}
 	orphans map[string]*task // sweeps by token
 	running int
-	closing bool
+	hurried bool // Close waits: no long pauses
+	closing bool // and the holders are done
 	stopped bool
 	empty   chan struct{} // not nil while Close waits
 	timer   *time.Timer
@@ -134,7 +135,7 @@ func (r *reaper) run(t *task, closing bool) {
 			r.empty = nil
 		}
 	} else {
-		t.postpone(r.closing)
+		t.postpone(r.hurried)
 		heap.Push(&r.due, t)
 	}
 	r.mu.Unlock()
@@ -147,13 +148,13 @@ func (r *reaper) run(t *task, closing bool) {
 // postpone doubles the pause from 10 ms to a second, which is what a landing
 // command may cost another process, and after a quarter of a minute, when
 // hardly anything lands any more, takes five.
-func (t *task) postpone(closing bool) {
+func (t *task) postpone(hurried bool) {
 	t.pause = min(max(2*t.pause, 10*time.Millisecond), time.Second)
 	if time.Since(t.born) > 15*time.Second {
 		t.pause = 5 * time.Second
 	}
-	if closing {
-		t.pause = 10 * time.Millisecond
+	if hurried {
+		t.pause = min(t.pause, 50*time.Millisecond)
 	}
 	t.next = time.Now().Add(t.pause)
 	if t.again {
@@ -161,16 +162,30 @@ func (t *task) postpone(closing bool) {
 	}
 }
 
-// drain hurries all tasks and waits for their end. It returns how many are left
-// when ctx ends.
-func (r *reaper) drain(ctx context.Context) int {
+// hurry makes all tasks due, and keeps them from waiting for long.
+func (r *reaper) hurry() {
 	r.mu.Lock()
-	r.closing = true
+	r.hurried = true
 	now := time.Now()
 	for _, t := range r.due {
-		t.next = now
+		t.next, t.pause = now, 0
 	}
 	heap.Init(&r.due)
+	r.mu.Unlock()
+	r.wake()
+}
+
+// drain ends sweeps as soon as the store has answered them.
+func (r *reaper) drain() {
+	r.mu.Lock()
+	r.closing = true
+	r.mu.Unlock()
+	r.hurry()
+}
+
+// wait returns how many tasks are left when there are none or ctx ends.
+func (r *reaper) wait(ctx context.Context) int {
+	r.mu.Lock()
 	if len(r.all) == 0 {
 		r.mu.Unlock()
 		return 0
@@ -180,7 +195,6 @@ func (r *reaper) drain(ctx context.Context) int {
 	}
 	empty := r.empty
 	r.mu.Unlock()
-	r.wake()
 	select {
 	case <-empty:
 		return 0

@@ -40,7 +40,7 @@ func (e *Lease) renew() {
 func (e *Lease) beginRenewal() (ctx context.Context, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.phase == over || e.lost != nil {
+	if e.stopped {
 		return nil, false
 	}
 	if e.deadline == nil {
@@ -68,30 +68,52 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	case r.err != nil:
 		return sent, r.err
 	case !r.value:
-		// Unlike a release, a renewal never takes the entry away, so that no
-		// unanswered send of it explains this.
-		return sent, e.lose("another process took or removed the entry")
+		return sent, e.notRenewed()
 	}
 	e.mu.Lock()
-	if until := sent.Add(lease - drift(lease)); until.After(e.validUntil) && e.lost == nil {
+	lost, phase := e.lost, e.phase
+	if until := sent.Add(lease - drift(lease)); until.After(e.validUntil) && !e.stopped {
 		e.validUntil, e.capped = until, lease < l.cfg.lease
 		if e.deadline != nil {
 			e.deadline.Reset(time.Until(until))
 		}
 	}
-	lost := e.lost
 	e.mu.Unlock()
-	if lost != nil {
+	switch {
+	case lost != nil:
 		return sent, lost
+	case phase == over:
+		return sent, errReleased
 	}
 	l.emit(ctx, e, EventRenewed, 0, nil)
 	return sent, nil
 }
 
+// notRenewed is the error of a renewal that found no entry of ours. Unlike a
+// release, a renewal never takes the entry away, so that no unanswered send of
+// it explains this; but the lease's own end may.
+func (e *Lease) notRenewed() error {
+	e.mu.Lock()
+	if e.phase != holding {
+		if !e.stopped {
+			// A settle that got no answer was applied, or somebody else has the key.
+			// The settle will learn which; there is nothing left to renew.
+			e.stopTimers()
+			e.openAtTheEnd(false)
+		}
+		e.mu.Unlock()
+		return errReleased
+	}
+	e.mu.Unlock()
+	return e.lose("another process took or removed the entry")
+}
+
+var errReleased = fmt.Errorf("%w: it was released", ErrLost)
+
 func (e *Lease) scheduleRenewal(sent time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.phase == over || e.lost != nil || e.capped {
+	if e.stopped || e.capped {
 		return
 	}
 	e.renewal.Reset(time.Until(sent.Add(e.locker.cfg.lease / 3)))
@@ -100,6 +122,10 @@ func (e *Lease) scheduleRenewal(sent time.Time) {
 // expire runs at the end of validity.
 func (e *Lease) expire() {
 	e.mu.Lock()
+	if e.stopped {
+		e.mu.Unlock()
+		return
+	}
 	left := time.Until(e.validUntil)
 	if left > 0 { // renewed while this was on its way
 		e.deadline.Reset(left)
@@ -130,7 +156,7 @@ func (e *Lease) Extend(ctx context.Context) error {
 	case lost != nil:
 		return lost
 	case phase != holding:
-		return fmt.Errorf("%w: it was released", ErrLost)
+		return errReleased
 	}
 	_, err := e.renewOnce(ctx)
 	return err

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"time"
 )
 
 // sweep removes the entry of a claim that nobody waits for any more, now and
@@ -16,21 +15,19 @@ import (
 // the server had answered an earlier command of this sweep, and the time in
 // which a closed socket's bytes can still arrive had passed.
 type sweep struct {
-	lease     *Lease
-	ctx       context.Context //nolint:containedctx // values for observers and loggers; never canceled
-	token     string
-	flight    *flight
-	lastClaim time.Time
-	answered  bool // by the server, to an earlier attempt
+	lease    *Lease
+	ctx      context.Context //nolint:containedctx // values for observers and loggers; never canceled
+	token    string
+	flight   *flight
+	answered bool // by the server, to an earlier attempt
 }
 
 func (e *Lease) sweep() *sweep {
 	return &sweep{
-		lease:     e,
-		ctx:       context.WithoutCancel(e.parent),
-		token:     e.token,
-		flight:    e.flight,
-		lastClaim: e.lastClaim,
+		lease:  e,
+		ctx:    context.WithoutCancel(e.parent),
+		token:  e.token,
+		flight: e.flight,
 	}
 }
 
@@ -40,9 +37,12 @@ func (e *Lease) sweep() *sweep {
 func (s *sweep) attempt(closing bool) (done bool) {
 	l := s.lease.locker
 	c := l.core
+	lag := c.maxLag
+	if closing {
+		lag = 0
+	}
 	last := s.answered &&
-		(s.flight == nil || s.flight.n.Load() == 0) &&
-		(closing || time.Since(s.lastClaim) >= c.maxLag)
+		(s.flight == nil || s.flight.landed(lag))
 	r := exchange(s.ctx, c, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
 		return c.store.Release(ctx, s.lease.key, s.token)
 	})

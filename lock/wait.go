@@ -6,22 +6,30 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/failopen"
 )
 
 // enter takes e's key in the gate, or queues for it. A key that is held in this
 // process is refused without a round trip unless the caller waits. A key whose
 // holder is done, and lacks only the store's word, is waited for in any case.
-func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) error {
+//
+// entered can be true beside an error: the key is e's then, but the store has
+// not freed it, and only work that runs without the store may go on.
+func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) (entered bool, err error) {
 	c := l.core
 	found := c.gate.enter(e, l.cfg.wait > 0)
 	here := Entry{State: Held, Owner: c.owner}
 	switch {
 	case found.open:
-		return nil
+		return true, nil
 	case found.mismatch:
-		return &RefusedError{Reason: ErrMismatch, Entry: here}
+		return false, &RefusedError{Reason: ErrMismatch, Entry: here}
+	case found.waiter == nil && found.ending != nil:
+		found.ending()
+		return false, errEnding
 	case found.waiter == nil:
-		return &RefusedError{Reason: ErrHeld, Entry: here}
+		return false, &RefusedError{Reason: ErrHeld, Entry: here}
 	}
 	until := l.cfg.wait
 	if found.ending != nil {
@@ -32,20 +40,23 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) error {
 	defer timer.Stop()
 	select {
 	case <-found.waiter.ready:
-		return nil
+		return true, nil
 	case <-timer.C:
-		if c.gate.quit(found.waiter) {
-			return fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
+		ending, taken := c.gate.quit(found.waiter, failopen.From(ctx) != nil)
+		if ending {
+			return taken, errEnding
 		}
-		return &RefusedError{Reason: ErrHeld, Entry: here}
+		return false, &RefusedError{Reason: ErrHeld, Entry: here}
 	case <-ctx.Done():
-		c.gate.quit(found.waiter)
-		return gaveUp(ctx, &RefusedError{Reason: ErrHeld, Entry: here})
+		c.gate.quit(found.waiter, false)
+		return false, gaveUp(ctx, &RefusedError{Reason: ErrHeld, Entry: here})
 	case <-c.closing:
-		c.gate.quit(found.waiter)
-		return ErrClosed
+		c.gate.quit(found.waiter, false)
+		return false, ErrClosed
 	}
 }
+
+var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
 // contend claims e's key, and while another process holds it, does so again
 // until the time is over. Only the first of a process's queue gets here.

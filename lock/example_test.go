@@ -1,0 +1,115 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func ExampleLocker_Do() {
+	locker := lock.New(lock.NewMemory()) // or redisstore.New(client)
+	ctx := context.Background()
+
+	err := locker.Do(ctx, lock.Key("user", "42"), func(ctx context.Context) error {
+		// A second order of the same user, while the first is being placed.
+		err := locker.Do(ctx, lock.Key("user", "42"), func(context.Context) error { return nil })
+		fmt.Println(errors.Is(err, lock.ErrHeld))
+		return nil
+	})
+	fmt.Println(err, locker.Close(ctx))
+	// Output:
+	// true
+	// <nil> <nil>
+}
+
+// A queue that delivers a message twice.
+func ExampleLocker_Once() {
+	locker := lock.New(lock.NewMemory())
+	ctx := context.Background()
+	for range 2 {
+		receipt, replayed, err := locker.Once(ctx, "message-7", nil, func(context.Context) ([]byte, error) {
+			fmt.Println("charging")
+			return []byte("charge 99"), nil
+		})
+		fmt.Printf("%s, replayed: %v, %v\n", receipt, replayed, err)
+	}
+	// Output:
+	// charging
+	// charge 99, replayed: false, <nil>
+	// charge 99, replayed: true, <nil>
+}
+
+func ExampleKey() {
+	fmt.Println(lock.Key("user", "42"))
+	fmt.Println(lock.Key("order", "7", "eu"))
+	fmt.Println(lock.Key("user", "a&b"))
+	// Output:
+	// user=42
+	// order=7&eu
+	// user=a~26b
+}
+
+// Settings of one route, over the same keys.
+func ExampleLocker_With() {
+	locker := lock.New(lock.NewMemory())
+	patient := locker.With(lock.WithWait(time.Second), lock.WithMaxHold(time.Hour))
+
+	lease, err := locker.Acquire(context.Background(), lock.Key("report", "2026"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	time.AfterFunc(10*time.Millisecond, func() { _ = lease.Release(context.Background()) })
+	err = patient.Do(context.Background(), lock.Key("report", "2026"), func(context.Context) error {
+		fmt.Println("waited for it")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// waited for it
+	// <nil>
+}
+
+// A cool-down: the key stays taken for a while after its work.
+func ExampleLease_Settle() {
+	locker := lock.New(lock.NewMemory())
+	ctx := context.Background()
+	lease, err := locker.Acquire(ctx, lock.Key("user", "42"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(lease.Settle(ctx, nil, time.Minute))
+
+	_, err = locker.Acquire(ctx, lock.Key("user", "42"))
+	var refused *lock.RefusedError
+	fmt.Println(errors.Is(err, lock.ErrSettled), errors.As(err, &refused), refused.Entry.Left.Round(time.Minute))
+	// Output:
+	// <nil>
+	// true true 1m0s
+}
+
+// The fence lets the resource refuse a holder that has been overtaken.
+func ExampleLease_Fence() {
+	locker := lock.New(lock.NewMemory(), lock.WithFencing())
+	var last int64
+	for range 3 {
+		err := locker.Do(context.Background(), lock.Key("row", "7"), func(ctx context.Context) error {
+			lease, _ := lock.FromContext(ctx)
+			fence, ok := lease.Fence()
+			fmt.Println(ok && fence > last) // UPDATE ... WHERE fence < $1
+			last = fence
+			return nil
+		})
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// true
+	// true
+	// true
+}
