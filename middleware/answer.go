@@ -173,7 +173,7 @@ func (a *answer) finish() ([]byte, error) {
 
 // replayable reports whether the answer is at hand, and is all there is to it.
 func (a *answer) replayable() bool {
-	return !a.gone && a.err == nil && !a.trails && !a.short()
+	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(len(a.headers)) <= a.ran.guard.responseLimit
 }
 
 // short reports whether the handler wrote less than it had announced. Its

@@ -25,12 +25,13 @@ type execution struct {
 // ran is what there is once the handler runs.
 type ran struct {
 	guard    *onceGuard
+	outer    *ran // of a guard further out
 	settler  early.Settler
 	context  runContext
 	answer   answer
-	refused  atomic.Bool // a guard further in has answered
-	settled  bool        // before the handler returned
-	returned bool        // the handler has
+	refused  atomic.Int32 // the status with which a guard further in has refused; 0: none has
+	settled  bool         // before the handler returned
+	returned bool         // the handler has
 }
 
 type ranKey struct{}
@@ -44,7 +45,7 @@ func ranOf(ctx context.Context) *ran {
 // run runs the handler under the lease that ctx is of, and returns the record
 // of its answer. A panic goes through it.
 func (x *execution) run(ctx context.Context) ([]byte, error) {
-	r := &ran{guard: x.guard, settler: early.From(ctx)}
+	r := &ran{guard: x.guard, outer: ranOf(x.request.Context()), settler: early.From(ctx)}
 	x.ran = r
 	r.context.init(ctx, x.request.Context(), r)
 	r.answer.init(x.out, r)
@@ -55,7 +56,9 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 		}
 		r.context.end()
 	}()
-	x.next.ServeHTTP(&r.answer, x.request.WithContext(&r.context))
+	guarded := x.request.WithContext(&r.context)
+	defer returnForm(x.request, guarded)
+	x.next.ServeHTTP(&r.answer, guarded)
 	r.returned = true
 	return r.answer.finish()
 }
@@ -84,9 +87,10 @@ func (x *execution) discard() {
 
 // final reports whether the answer is to be kept. What happened after
 // lock.Commit is, since it must not happen again; but a refusal by a guard is
-// never the answer to the request.
+// never the answer to the request. One that the handler did not hand on, and
+// answered in its place, is none.
 func (r *ran) final(status int) bool {
-	return !r.refused.Load() && (r.settler.Committed() || r.guard.final(status))
+	return int(r.refused.Load()) != status && (r.settler.Committed() || r.guard.final(status))
 }
 
 // settle records receipt as the outcome while the handler still runs. A store

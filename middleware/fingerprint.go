@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"io"
+	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -19,12 +21,11 @@ const (
 )
 
 // fingerprintOfRequest tells requests apart by their method, path, query and
-// body. The path is the escaped one: a router may tell spellings apart which
-// Request.URL.Path does not.
+// body.
 func fingerprintOfRequest(r *http.Request, body []byte) []byte {
 	b := make([]byte, 0, 512)
 	b = appendSized(b, r.Method)
-	b = appendSized(b, r.URL.EscapedPath())
+	b = appendSized(b, canonicalPath(r.URL))
 	b = appendSized(b, canonicalQuery(r.URL.RawQuery))
 	return versioned(wholeRequest, appendContent(b, r.Header.Get("Content-Type"), body))
 }
@@ -64,14 +65,21 @@ func appendContent(b []byte, contentType string, body []byte) []byte {
 	return append(append(b, 'w'), sum[:]...)
 }
 
+// epilogue reports whether there is anything behind the parts, which a reader
+// of the parts would not see.
+func epilogue(body []byte, boundary string) bool {
+	_, after, found := bytes.Cut(body, []byte("\n--"+boundary+"--"))
+	return found && len(bytes.TrimSpace(after)) > 0
+}
+
 // partsSum hashes the parts of a multipart body in their order. ok is false if
 // it is not well-formed.
 func partsSum(contentType string, body []byte) (sum [sha256.Size]byte, ok bool) {
-	_, params, err := mime.ParseMediaType(contentType)
-	if err != nil || params["boundary"] == "" {
+	kind, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["boundary"] == "" || epilogue(body, params["boundary"]) {
 		return sum, false
 	}
-	var all []byte
+	all := appendSized(nil, kind)
 	parts := multipart.NewReader(bytes.NewReader(body), params["boundary"])
 	part := sha256.New()
 	for {
@@ -84,8 +92,9 @@ func partsSum(contentType string, body []byte) (sum [sha256.Size]byte, ok bool) 
 		}
 		part.Reset()
 		head := make([]byte, 0, 256)
-		for _, name := range []string{"Content-Disposition", "Content-Type", "Content-Transfer-Encoding"} {
-			head = appendSized(head, strings.Join(p.Header.Values(name), "\n")) // a value has no line breaks
+		for _, name := range slices.Sorted(maps.Keys(p.Header)) {
+			head = appendSized(head, name)
+			head = appendSized(head, strings.Join(p.Header[name], "\n")) // a value has no line breaks
 		}
 		// A hash takes everything.
 		_, _ = part.Write(appendSized(nil, string(head)))

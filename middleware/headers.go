@@ -7,6 +7,10 @@ import (
 	"strings"
 )
 
+// addedMark precedes the name of a header whose values are to be added. No
+// header's name can contain it.
+const addedMark = ":"
+
 // appendHeaders appends to a record what the handler did to the headers: those
 // that it set or changed, and without values those that it removed. What outer
 // middleware had set before belongs to its own request, and will be set by it
@@ -14,11 +18,14 @@ import (
 func appendHeaders(b []byte, before, after http.Header) []byte {
 	connection := after["Connection"]
 	for name, values := range after {
-		was, had := before[name]
-		if had && slices.Equal(was, values) || dropped(name, connection) {
-			continue
+		was := before[name]
+		switch {
+		case dropped(name, connection) || len(was) > 0 && slices.Equal(was, values):
+		case len(was) > 0 && len(values) > len(was) && slices.Equal(was, values[:len(was)]):
+			b = appendHeader(b, addedMark+name, values[len(was):])
+		default:
+			b = appendHeader(b, name, values)
 		}
-		b = appendHeader(b, name, values)
 	}
 	for name := range before {
 		if _, has := after[name]; !has && !dropped(name, connection) {

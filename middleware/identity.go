@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
@@ -30,17 +32,24 @@ func (g *onceGuard) identify(r *http.Request) (id string, fingerprint []byte, er
 	}
 	var chosen string
 	if g.fingerprint != nil {
-		if chosen, err = call(g.fingerprint, r); err != nil {
+		chosen, err = call(g.fingerprint, r)
+		switch {
+		case err == nil:
+			fingerprint = fingerprintOfParts(chosen)
+		case errors.Is(err, keyfunc.ErrSkip):
+			// What is to be compared is not there. The request is guarded all the
+			// same, and compared as a whole.
+			fingerprint = fingerprintOfRequest(r, body)
+		default:
 			return "", nil, err
 		}
-		fingerprint = fingerprintOfParts(chosen)
 	} else {
 		fingerprint = fingerprintOfRequest(r, body)
 	}
 	if g.key == nil {
-		return identity(g.name, scope, r.Method, r.URL.Path, string(fingerprint)), nil, nil
+		return identity(g.name, scope, r.Method, canonicalPath(r.URL), string(fingerprint)), nil, nil
 	}
-	return identity(g.name, scope, r.Method, r.URL.Path, key), fingerprint, nil
+	return identity(g.name, scope, r.Method, canonicalPath(r.URL), key), fingerprint, nil
 }
 
 // bodyError says that the body cannot be taken.
@@ -61,6 +70,21 @@ func call(f keyfunc.Func, r *http.Request) (string, error) {
 		err = keyfunc.ErrMissing
 	}
 	return key, err
+}
+
+// canonicalPath is the path in one spelling: "/orders/%37" is "/orders/7", but
+// "/orders/a%2Fb" is not "/orders/a/b".
+func canonicalPath(u *url.URL) string {
+	if u.RawPath == "" {
+		return u.EscapedPath() // the default encoding of what it decodes to
+	}
+	segments := strings.Split(u.EscapedPath(), "/")
+	for i, s := range segments {
+		if plain, err := url.PathUnescape(s); err == nil {
+			segments[i] = url.PathEscape(plain)
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // identity is the key of a record. It is a hash: what it is made of may be

@@ -87,7 +87,9 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	if r.Body != nil && r.Body != http.NoBody {
 		// A key function that reads the body replaces it, and the request of our
 		// caller is not ours to change.
+		own := r
 		r = r.WithContext(r.Context())
+		defer func() { returnForm(own, r) }()
 	}
 	key, err := g.keyOf(r)
 	switch {
@@ -137,6 +139,7 @@ func unanswered(err error) bool {
 // of a buffered answer.
 func (g *guard) locked(w http.ResponseWriter, r *http.Request, next http.Handler, lease *lock.Lease) {
 	guarded := r.WithContext(lease.Context())
+	defer returnForm(r, guarded)
 	if g.cooldown == 0 {
 		defer release(r.Context(), lease)
 		next.ServeHTTP(w, guarded)
@@ -156,6 +159,14 @@ func (g *guard) locked(w http.ResponseWriter, r *http.Request, next http.Handler
 	}()
 	next.ServeHTTP(watched, guarded)
 	returned = true
+}
+
+// returnForm gives the files of a multipart form that the handler has parsed to
+// the request of net/http, which removes those of its own request only.
+func returnForm(own, copied *http.Request) {
+	if own.MultipartForm == nil {
+		own.MultipartForm = copied.MultipartForm
+	}
 }
 
 // release frees the key. Its error changes nothing for the answer: the Locker

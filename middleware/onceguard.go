@@ -72,6 +72,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		// Reading the body replaces it, and the request of our caller is not ours
 		// to change.
 		copied = r.WithContext(r.Context())
+		defer returnForm(r, copied)
 	}
 	id, fingerprint, err := g.identify(copied)
 	// Trailers that the client did not announce are put into the request that

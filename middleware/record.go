@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // A record is what is kept of an answer:
@@ -54,12 +55,15 @@ func closeRecord(b, headers []byte, status int, sized bool) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(len(headers))) //nolint:gosec // what net/http sends is far below 4 GiB
 }
 
+// maxLocation is the longest Location that outlives its answer.
+const maxLocation = 8 << 10
+
 // tombstone is the record of an answer that is not kept.
 func (a *answer) tombstone() []byte {
 	b := newRecord(nil)
 	b[1] = flagTombstone
 	var headers []byte
-	if location := a.out.Header()["Location"]; len(location) > 0 {
+	if location := a.out.Header()["Location"]; len(location) > 0 && len(location[0]) <= maxLocation {
 		headers = appendHeader(nil, "Location", location[:1])
 	}
 	return closeRecord(b, headers, a.status, false)
@@ -126,7 +130,8 @@ func (r *record) check() error {
 }
 
 // setHeader sets the headers that were kept, in place of what is there, and
-// those without values to nothing; and those of more.
+// those without values to nothing; and those of more. What the handler had added
+// to another middleware's values is added to what that has set by now.
 func (r *record) setHeader(h http.Header, more ...[2]string) {
 	all := make([]string, 0, r.values+len(more))
 	for rest := r.headers; len(rest) > 0; {
@@ -137,7 +142,11 @@ func (r *record) setHeader(h http.Header, more ...[2]string) {
 			v, behind, _ = cutText(behind)
 			all = append(all, v)
 		}
-		h[name] = slices.Clip(all[len(all)-n:])
+		values := slices.Clip(all[len(all)-n:])
+		if plain, added := strings.CutPrefix(name, addedMark); added {
+			name, values = plain, slices.Concat(h[plain], values)
+		}
+		h[name] = values
 		rest = behind
 	}
 	for _, m := range more {

@@ -16,11 +16,6 @@ type refuser struct {
 }
 
 func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p *Problem) {
-	// Whoever keeps answers further out must not keep this one: it says what is
-	// so at this moment, and that nothing was done.
-	if x := ranOf(r.Context()); x != nil {
-		x.refused.Store(true)
-	}
 	if errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized {
 		f.hint.Do(func() { hintAtOrder(r.Context(), f.name) })
 	}
@@ -29,5 +24,17 @@ func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p 
 		// The client's next request shall go to a process that stays.
 		w.Header().Set("Connection", "close")
 	}
-	s.onError(w, r, p)
+	kept := ranOf(r.Context())
+	if kept == nil {
+		s.onError(w, r, p)
+		return
+	}
+	// Whoever keeps answers further out must not keep this one: it says what is
+	// so at this moment, and that nothing was done.
+	watched := &statusWriter{ResponseWriter: w}
+	s.onError(watched, r, p)
+	watched.implyOK()
+	for ; kept != nil; kept = kept.outer {
+		kept.refused.Store(int32(watched.status)) //nolint:gosec // three digits
+	}
 }

@@ -1,0 +1,83 @@
+package latchtest
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Incident replays on your own wiring what locks users out when a packet is
+// lost: a claim that times out at the client but was applied at the server,
+// and stays because nobody looks after it.
+//
+// wire returns your handler, guarded, over the store that it is given; it is
+// called once a subtest. newRequest returns a request of one and the same user;
+// it is called for every request. Make it with httptest.NewRequest, with a
+// method that is guarded (not GET), and with the same Idempotency-Key if
+// you use one.
+//
+// The first subtest loses nothing; if it fails, the others are not run. Each of
+// them sends one request for which the store loses the reply to the claim (to
+// the first of every key, where guards are nested), or to all claims, or to all
+// releases and settles, or to the claim and to those, or the releases and
+// settles themselves. It then sends the next, with the store in order. To pass,
+//
+//   - the first is answered within the limit, with success (below 400) or 503;
+//   - the next, sent as soon as the first is answered, succeeds within it;
+//   - then nothing is held in the store, receipts apart.
+//
+// The limit is two seconds and ten times what a request takes without a fault,
+// which the first subtest measures: enough for a Locker with a budget of half a
+// second, the default. If the next request is refused after the first
+// succeeded, and there is a cool-down or a receipt, that one is removed and the
+// request sent again: it was asked for, and it is no lock.
+//
+// The store is a memory store that a [lock.Locker] takes for a remote one. A
+// Locker's clean-up ends by itself, shortly after the answer; if goroutines are
+// checked for, close it in a t.Cleanup inside wire. Incident takes about four
+// budgets of real time, and cannot be called in a testing/synctest bubble,
+// because it has subtests. The Locker logs what it meets; lock.WithLogger
+// keeps it quiet.
+func Incident(t *testing.T, wire func(lock.Store) http.Handler, newRequest func() *http.Request) {
+	t.Helper()
+	if wire == nil || newRequest == nil {
+		t.Fatalf("latchtest: Incident without a wiring or without a request")
+	}
+	limit := callTimeout
+	for _, l := range losses() {
+		passed := t.Run(l.name, func(t *testing.T) { limit = l.replay(t, limit, wire, newRequest) })
+		if l.calm() && !passed {
+			return // what fails without a fault says nothing about faults
+		}
+	}
+}
+
+// replay returns the limit for the replays that follow.
+func (l loss) replay(t reporter, limit time.Duration, wire func(lock.Store) http.Handler, newRequest func() *http.Request) time.Duration {
+	t.Helper()
+	truth, ok := lock.NewMemory().(inspectable)
+	if !ok {
+		t.Fatalf("latchtest: the memory store is no lock.Inspector")
+	}
+	store, p := l.over(truth)
+	s := &scene{reporter: t, loss: l, truth: truth, handler: wire(store), newRequest: newRequest, limit: limit}
+	if s.handler == nil {
+		t.Fatalf("latchtest: wire returned a nil http.Handler")
+	}
+
+	began := time.Now()
+	first := s.ask("the request that met this")
+	if l.calm() {
+		s.limit = 2*time.Second + 10*time.Since(began)
+	}
+	p.stop()
+	s.judge(first)
+	if !p.claimed() {
+		s.failf(first, "the request claimed nothing in the store: are its method and its route guarded?")
+	}
+	s.next()
+	s.rest()
+	return s.limit
+}

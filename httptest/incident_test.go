@@ -1,0 +1,324 @@
+package latchtest_test
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+type wiring = func(lock.Store) http.Handler
+
+func orderOf42() *http.Request {
+	r := order("42")
+	r.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
+	return r
+}
+
+// replay runs one replay in a bubble and returns how it ended.
+func replay(t *testing.T, loss string, wire wiring, newRequest func() *http.Request) *recorder {
+	t.Helper()
+	var r *recorder
+	synctest.Test(t, func(t *testing.T) {
+		r = &recorder{T: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			latchtest.Replay(r, loss, wire, newRequest)
+		}()
+		<-done
+		time.Sleep(time.Minute) // what a Locker still cleans up has to end before the bubble does
+	})
+	return r
+}
+
+var byUser = keyfunc.Header("X-User-ID")
+
+// guarded is a wiring of one guard over a Locker with options.
+func guarded(guard func(l *lock.Locker) func(http.Handler) http.Handler, opts ...lock.Option) wiring {
+	return func(s lock.Store) http.Handler {
+		l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet)}, opts...)...)
+		return guard(l)(http.HandlerFunc(created))
+	}
+}
+
+func locked(opts ...latch.LockOption) func(l *lock.Locker) func(http.Handler) http.Handler {
+	return func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Lock(l, "user", byUser, opts...) }
+}
+
+func idempotent(opts ...latch.IdempotentOption) func(l *lock.Locker) func(http.Handler) http.Handler {
+	return func(l *lock.Locker) func(http.Handler) http.Handler {
+		return latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, opts...)
+	}
+}
+
+func nested(opts ...latch.LockOption) func(l *lock.Locker) func(http.Handler) http.Handler {
+	return func(l *lock.Locker) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler { return idempotent()(l)(locked(opts...)(l)(next)) }
+	}
+}
+
+func deduped(l *lock.Locker) func(http.Handler) http.Handler {
+	return latch.Dedupe(l, byUser, time.Minute)
+}
+
+// sealed is a wiring over receipts that are encrypted.
+func sealed(wire wiring) wiring {
+	block, err := aes.NewCipher(make([]byte, 32))
+	if err != nil {
+		panic(err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err)
+	}
+	return func(s lock.Store) http.Handler { return wire(lock.NewSealed(s, aead)) }
+}
+
+var goodWirings = map[string]wiring{
+	"Lock":                              guarded(locked()),
+	"Lock with a cool-down":             guarded(locked(latch.WithCooldown(time.Minute))),
+	"Lock that says 423":                guarded(locked(latch.WithContentionStatus(http.StatusLocked))),
+	"Lock that fails open":              guarded(locked(latch.WithFailOpen())),
+	"Lock with fences":                  guarded(locked(), lock.WithFencing()),
+	"Lock with a queue":                 guarded(locked(), lock.WithWait(time.Second)),
+	"Lock with a small budget":          guarded(locked(), lock.WithBudget(50*time.Millisecond)),
+	"Idempotent":                        guarded(idempotent()),
+	"Idempotent that runs again":        guarded(idempotent(), lock.WithRerunAbandoned()),
+	"Idempotent that cannot replay":     guarded(idempotent(latch.WithBodyLimits(1<<20, 1))),
+	"Idempotent that fails open":        guarded(idempotent(latch.WithFailOpen())),
+	"Idempotent and Lock":               guarded(nested()),
+	"Idempotent and Lock and cool-down": guarded(nested(latch.WithCooldown(time.Minute))),
+	"Dedupe":                            guarded(deduped),
+	"sealed Idempotent":                 sealed(guarded(idempotent())),
+	"sealed cool-down":                  sealed(guarded(locked(latch.WithCooldown(time.Minute)))),
+}
+
+func TestIncidentPassesWithALocker(t *testing.T) {
+	t.Parallel()
+	for name, wire := range goodWirings {
+		for _, loss := range latchtest.Losses() {
+			t.Run(name+"/"+loss, func(t *testing.T) {
+				t.Parallel()
+				require.Empty(t, replay(t, loss, wire, orderOf42).failed)
+			})
+		}
+	}
+}
+
+// What a user of Incident runs: in real time.
+func TestIncident(t *testing.T) {
+	t.Parallel()
+	latchtest.Incident(t, func(s lock.Store) http.Handler {
+		l := lock.New(s, lock.WithLogger(quiet))
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			require.NoError(t, l.Close(ctx))
+		})
+		return nested()(l)(http.HandlerFunc(created))
+	}, orderOf42)
+}
+
+func TestIncidentFailsWithoutOne(t *testing.T) {
+	t.Parallel()
+	get := func() *http.Request { return httptest.NewRequest(http.MethodGet, "/orders", nil) }
+	simple := func(h http.HandlerFunc) wiring { return func(lock.Store) http.Handler { return h } }
+	tests := []struct {
+		name, loss string
+		wire       wiring
+		newRequest func() *http.Request
+		want       string
+	}{
+		{
+			"SetNX", "claim_reply_lost", naively(func(*naive) {}), orderOf42,
+			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
+				`its key "user=42" was left behind by a claim that nobody waited for`,
+		},
+		{
+			"SetNX", "all_claim_replies_lost", naively(func(*naive) {}), orderOf42,
+			"the replies of all claims were lost; the next request of the same user was refused with 409: " +
+				`its key "user=42" was left behind by a claim that nobody waited for`,
+		},
+		{
+			"SetNX", "claim_and_release_replies_lost", naively(func(*naive) {}), orderOf42,
+			"the replies of the claim and of all releases and settles were lost; the next request of the same user was refused with 409: " +
+				`its key "user=42" was left behind by a claim that nobody waited for`,
+		},
+		{
+			"SetNX", "releases_lost", naively(func(*naive) {}), orderOf42,
+			"all releases and settles were lost; the next request of the same user was refused with 409: " +
+				`its key "user=42" was left behind by a request that had been answered`,
+		},
+		{
+			"SetNX inside Idempotent", "claim_reply_lost", func(s lock.Store) http.Handler {
+				return idempotent()(lock.New(s, lock.WithLogger(quiet)))(naively(func(*naive) {})(s))
+			}, orderOf42,
+			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
+				`its key "user=42" was left behind by a claim that nobody waited for`,
+		},
+		{
+			"SetNX with retries", "claim_reply_lost", naively(func(n *naive) { n.claims = 3 }), orderOf42,
+			"the reply of the claim was lost; the request that met this was refused with 409, want success or 503: " +
+				`it was refused by its own earlier claim of "user=42"`,
+		},
+		{
+			"SetNX until there is an answer", "all_claim_replies_lost",
+			naively(func(n *naive) { n.claims, n.patience = 1<<20, time.Millisecond }), orderOf42,
+			"the replies of all claims were lost; the request that met this was not answered within 2s",
+		},
+		{
+			"500 on an error", "claim_reply_lost", naively(func(n *naive) { n.onError = http.StatusInternalServerError }), orderOf42,
+			"the reply of the claim was lost; the request that met this was answered with 500, want success or 503",
+		},
+		{
+			"no release", "nothing_lost", naively(func(n *naive) { n.keep = true }), orderOf42,
+			"nothing was lost; the next request of the same user was refused with 409: " +
+				`its key "user=42" was left behind by a request that had been answered`,
+		},
+		{
+			"no release, and a key of its own", "nothing_lost", naively(func(n *naive) { n.keep = true }),
+			func() *http.Request { return order(rand.Text()) },
+			`nothing was lost; the next request of the same user succeeded, but after another 2s key "user=`,
+		},
+		{
+			"nothing is claimed", "nothing_lost", guarded(locked()), get,
+			"nothing was lost; the request claimed nothing in the store: are its method and its route guarded?",
+		},
+		{
+			"an invalid request", "nothing_lost", guarded(locked()), func() *http.Request { return order("") },
+			"nothing was lost; newRequest's request was answered with 400, want success\nits answer: {",
+		},
+		{
+			"503 without a fault", "nothing_lost",
+			simple(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), orderOf42,
+			"nothing was lost; newRequest's request was answered with 503, want success",
+		},
+		{
+			"a panic", "claim_reply_lost", simple(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), orderOf42,
+			"the reply of the claim was lost; the request that met this was not answered: its handler panicked",
+		},
+		{
+			"a refusal without a lock", "release_replies_lost", everySecond(http.StatusTooManyRequests), orderOf42,
+			"the replies of all releases and settles were lost; the next request of the same user was refused with 429, " +
+				"although nothing is held in the store",
+		},
+		{
+			"another failure", "release_replies_lost", everySecond(http.StatusNotFound), orderOf42,
+			"the replies of all releases and settles were lost; the next request of the same user was answered with 404, want success",
+		},
+		{
+			"no handler", "nothing_lost", func(lock.Store) http.Handler { return nil }, orderOf42,
+			"latchtest: wire returned a nil http.Handler",
+		},
+		{
+			"no request", "nothing_lost", guarded(locked()), func() *http.Request { return nil },
+			"latchtest: newRequest returned nil",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name+"/"+tt.loss, func(t *testing.T) {
+			t.Parallel()
+			failed := replay(t, tt.loss, tt.wire, tt.newRequest).failed
+			require.Truef(t, strings.HasPrefix(failed, tt.want), "%q\nis not: %q...", failed, tt.want)
+		})
+	}
+}
+
+// everySecond wires a guarded handler of which every second request gets status.
+func everySecond(status int) wiring {
+	return func(s lock.Store) http.Handler {
+		good, n := guarded(locked())(s), 0
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if n++; n%2 == 0 {
+				w.WriteHeader(status)
+				return
+			}
+			good.ServeHTTP(w, r)
+		})
+	}
+}
+
+// A cool-down that a request leaves although it was not served is no right of
+// the wiring's.
+func TestIncidentDoesNotExcuseEveryCooldown(t *testing.T) {
+	t.Parallel()
+	wire := func(s lock.Store) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			e, err := s.Claim(r.Context(), "user=42", lock.Claim{Token: "a", Attempt: 1, Lease: time.Minute})
+			if err == nil && e.State == lock.Settled {
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			_, _ = s.Settle(r.Context(), "user=42", "a", nil, time.Minute)
+			if err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+	}
+	require.Empty(t, replay(t, "nothing_lost", wire, orderOf42).failed)
+	require.Equal(t, "the reply of the claim was lost; the next request of the same user was refused with 429, "+
+		"although nothing is held in the store", replay(t, "claim_reply_lost", wire, orderOf42).failed)
+}
+
+// TestIncidentOfANaiveWiring is run by TestIncidentAsPrinted.
+func TestIncidentOfANaiveWiring(t *testing.T) {
+	switch os.Getenv(failForReal) {
+	case "naive":
+		latchtest.Incident(t, naively(func(*naive) {}), orderOf42)
+	case "invalid":
+		latchtest.Incident(t, guarded(locked()), func() *http.Request { return order("") })
+	case "nil":
+		latchtest.Incident(t, nil, orderOf42)
+	default:
+		t.Skip("fails, for another test")
+	}
+}
+
+func TestIncidentAsPrinted(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		failed []string
+		text   string
+	}{
+		"naive": {
+			[]string{"claim_reply_lost", "all_claim_replies_lost", "claim_and_release_replies_lost", "releases_lost"},
+			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
+				`its key "user=42" was left behind by a claim that nobody waited for` + "\n",
+		},
+		"invalid": {[]string{"nothing_lost"}, "newRequest's request was answered with 400, want success\n"},
+		"nil":     {nil, "latchtest: Incident without a wiring or without a request\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestIncidentOfANaiveWiring$", "-test.timeout=60s")
+			cmd.Env = append(os.Environ(), failForReal+"="+name)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit, "%s", out)
+			require.Contains(t, string(out), tt.text)
+			var failed []string
+			for _, m := range regexp.MustCompile(`--- FAIL: TestIncidentOfANaiveWiring/(\w+)`).FindAllStringSubmatch(string(out), -1) {
+				failed = append(failed, m[1])
+			}
+			require.Equal(t, tt.failed, failed, "%s", out)
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package latchtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Op names a method of [lock.Store] that can be made to fail.
+type Op string
+
+// The methods of a store that change something.
+const (
+	Claim   Op = "claim"
+	Renew   Op = "renew"
+	Settle  Op = "settle"
+	Release Op = "release"
+)
+
+// LoseReply returns s with the replies to the next n calls of op lost: the
+// calls are applied, and their callers get an error that does not tell
+// (it does not match [lock.ErrNotApplied]), as if the connection had been reset
+// after the request was read. All other calls pass, and so do those whose
+// context has ended before they are made: they count for nothing.
+//
+// The returned store is safe for concurrent use. It is a [lock.Inspector] if s
+// is one, has the MaxLag of s, and never counts as one whose calls need no
+// bounding, not even over a memory store: a [lock.Locker] uses it as it would a
+// store across a network. What else s has, such as Close, is called on s
+// itself. Faults are combined by nesting: a call meets the outermost first, and
+// one that is lost there never gets to those within.
+//
+// It panics if s is nil, op is none of the constants, or n is less than 1.
+func LoseReply(s lock.Store, op Op, n int) lock.Store {
+	checkFault("LoseReply", s, op, n)
+	return disturb(s, nextCalls(op, n), loseReply, 0)
+}
+
+// LoseRequest returns s with the next n calls of op lost on their way: they
+// have no effect, and their callers get an error that does not tell, as if the
+// connection had been reset before the request was read. All else is as in
+// [LoseReply].
+func LoseRequest(s lock.Store, op Op, n int) lock.Store {
+	checkFault("LoseRequest", s, op, n)
+	return disturb(s, nextCalls(op, n), loseRequest, 0)
+}
+
+// Stall returns s with the next n calls of op held up, as by a server or a
+// network that hangs: they return when their context ends, with an error that
+// does not tell, and are applied when later has passed since they were made,
+// whether anybody waits for them or not. A call whose context never ends does
+// not return.
+//
+// A stalled call is on a timer, which is gone after later, and is then given a
+// second to be applied. The MaxLag of the returned store is longer than that of
+// s by both. All else is as in [LoseReply]; it panics, too, if later is not
+// positive.
+func Stall(s lock.Store, op Op, n int, later time.Duration) lock.Store {
+	checkFault("Stall", s, op, n)
+	if later <= 0 {
+		panic(fmt.Sprintf("latchtest: Stall for %v: it takes some time", later))
+	}
+	return disturb(s, nextCalls(op, n), stall(later), later+lateAnswer)
+}
+
+func checkFault(function string, s lock.Store, op Op, n int) {
+	switch {
+	case s == nil:
+		panic("latchtest: " + function + " of a nil lock.Store")
+	case n < 1:
+		panic(fmt.Sprintf("latchtest: %s of %d calls: at least one has to fail", function, n))
+	}
+	switch op {
+	case Claim, Renew, Settle, Release:
+	default:
+		panic(fmt.Sprintf("latchtest: %s of %q: not one of claim, renew, settle and release", function, op))
+	}
+}
+
+// nextCalls hits the next n calls of op.
+func nextCalls(op Op, n int) func(Op, string) bool {
+	var left atomic.Int64
+	left.Store(int64(n))
+	return func(called Op, _ string) bool { return called == op && left.Add(-1) >= 0 }
+}
+
+// fault is what a call meets in place of the store. send makes the call.
+type fault func(ctx context.Context, op Op, send func(context.Context)) error
+
+var errReset = errors.New("connection reset")
+
+// The error of the call itself is dropped: it was in the reply.
+func loseReply(ctx context.Context, op Op, send func(context.Context)) error {
+	send(ctx)
+	return fmt.Errorf("latchtest: lost the reply to a %s: %w", op, errReset)
+}
+
+func loseRequest(_ context.Context, op Op, _ func(context.Context)) error {
+	return fmt.Errorf("latchtest: lost a %s: %w", op, errReset)
+}
+
+// lateAnswer is how long a stalled call may take once it goes on.
+const lateAnswer = time.Second
+
+func stall(later time.Duration) fault {
+	return func(ctx context.Context, op Op, send func(context.Context)) error {
+		time.AfterFunc(later, func() {
+			late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateAnswer)
+			defer cancel()
+			send(late)
+		})
+		<-ctx.Done()
+		return fmt.Errorf("latchtest: stalled a %s: %w", op, ctx.Err())
+	}
+}

@@ -1,0 +1,431 @@
+package latchtest_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// operation is one method of a store in a form that tables can use: what has to
+// be there before, the call, and whether it has been applied.
+type operation struct {
+	op      latchtest.Op
+	prepare bool // the key is claimed before
+	call    func(ctx context.Context, s lock.Store) error
+	applied func(e lock.Entry) bool
+}
+
+var (
+	claimOfA   = lock.Claim{Token: "a", Attempt: 1, Fingerprint: []byte("fingerprint"), Lease: time.Minute}
+	operations = []operation{
+		{latchtest.Claim, false, func(ctx context.Context, s lock.Store) error {
+			_, err := s.Claim(ctx, "key", claimOfA)
+			return err
+		}, func(e lock.Entry) bool { return e.State == lock.Held && string(e.Fingerprint) == "fingerprint" }},
+		{latchtest.Renew, true, func(ctx context.Context, s lock.Store) error {
+			_, err := s.Renew(ctx, "key", lock.Claim{Token: "a", Lease: time.Hour})
+			return err
+		}, func(e lock.Entry) bool { return e.Left > time.Minute }},
+		{latchtest.Settle, true, func(ctx context.Context, s lock.Store) error {
+			_, err := s.Settle(ctx, "key", "a", []byte("receipt"), time.Hour)
+			return err
+		}, func(e lock.Entry) bool { return e.State == lock.Settled && string(e.Receipt) == "receipt" }},
+		{latchtest.Release, true, func(ctx context.Context, s lock.Store) error {
+			_, err := s.Release(ctx, "key", "a")
+			return err
+		}, func(e lock.Entry) bool { return e.State == lock.Free }},
+	}
+)
+
+// start returns a memory store on which the operation can be called.
+func (o operation) start(t *testing.T) lock.Store {
+	t.Helper()
+	s := lock.NewMemory()
+	if o.prepare {
+		_, err := s.Claim(t.Context(), "key", claimOfA)
+		require.NoError(t, err)
+	}
+	return s
+}
+
+func (o operation) wasApplied(t *testing.T, s lock.Store) bool {
+	t.Helper()
+	e, err := s.Get(context.WithoutCancel(t.Context()), "key")
+	require.NoError(t, err)
+	return o.applied(e)
+}
+
+func requireUnknown(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, lock.ErrNotApplied)
+}
+
+func TestLose(t *testing.T) {
+	t.Parallel()
+	for _, o := range operations {
+		t.Run("reply of "+string(o.op), func(t *testing.T) {
+			t.Parallel()
+			s := o.start(t)
+			requireUnknown(t, o.call(t.Context(), latchtest.LoseReply(s, o.op, 1)))
+			require.True(t, o.wasApplied(t, s))
+		})
+		t.Run("request of "+string(o.op), func(t *testing.T) {
+			t.Parallel()
+			s := o.start(t)
+			lossy := latchtest.LoseRequest(s, o.op, 2)
+			requireUnknown(t, o.call(t.Context(), lossy))
+			requireUnknown(t, o.call(t.Context(), lossy))
+			require.False(t, o.wasApplied(t, s))
+			require.NoError(t, o.call(t.Context(), lossy), "the third of two")
+			require.True(t, o.wasApplied(t, s))
+		})
+		t.Run("others than "+string(o.op), func(t *testing.T) {
+			t.Parallel()
+			for _, other := range operations {
+				if other.op != o.op {
+					require.NoError(t, other.call(t.Context(), latchtest.LoseReply(other.start(t), o.op, 1)))
+					require.NoError(t, other.call(t.Context(), latchtest.LoseRequest(other.start(t), o.op, 1)))
+					require.NoError(t, other.call(t.Context(), latchtest.Stall(other.start(t), o.op, 1, time.Hour)))
+				}
+			}
+		})
+	}
+}
+
+func TestStall(t *testing.T) {
+	t.Parallel()
+	for _, o := range operations {
+		for name, later := range map[string]time.Duration{
+			"applied while somebody waits": time.Second,
+			"applied when nobody does":     4 * time.Second,
+		} {
+			t.Run(string(o.op)+" "+name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := o.start(t)
+					stalling := latchtest.Stall(s, o.op, 1, later)
+					began := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					defer cancel()
+					done := make(chan error)
+					go func() { done <- o.call(ctx, stalling) }()
+
+					time.Sleep(later - time.Nanosecond)
+					require.False(t, o.wasApplied(t, s), "too early")
+					if later > 2*time.Second {
+						requireUnknown(t, <-done)
+					}
+					time.Sleep(time.Nanosecond)
+					synctest.Wait()
+					require.True(t, o.wasApplied(t, s))
+					if later < 2*time.Second {
+						requireUnknown(t, <-done)
+						require.Equal(t, 2*time.Second, time.Since(began))
+					}
+					require.NoError(t, o.call(t.Context(), stalling), "the second of one")
+				})
+			})
+		}
+	}
+}
+
+// Who made a stalled call may use its slices again before it is applied.
+func TestStallCopies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := lock.NewMemory()
+		stalling := latchtest.Stall(latchtest.Stall(s, latchtest.Claim, 1, time.Second), latchtest.Settle, 1, time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		given := []byte("mine")
+		_, err := stalling.Claim(ctx, "key", lock.Claim{Token: "a", Attempt: 1, Fingerprint: given, Lease: time.Minute})
+		requireUnknown(t, err)
+		copy(given, "gone")
+		time.Sleep(2 * time.Second)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		given = []byte("mine")
+		_, err = stalling.Settle(ctx, "key", "a", given, time.Minute)
+		requireUnknown(t, err)
+		copy(given, "gone")
+		time.Sleep(2 * time.Second)
+		e, err := s.Get(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, "mine mine", string(e.Fingerprint)+" "+string(e.Receipt))
+	})
+}
+
+// A call that is never sent has no reply to lose, and is certainly not applied.
+func TestFaultsDoNotCountEndedContexts(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, o := range operations {
+		for name, disturb := range faults(o.op) {
+			t.Run(name+" "+string(o.op), func(t *testing.T) {
+				t.Parallel()
+				disturbed := disturb(o.start(t))
+				require.ErrorIs(t, o.call(ended, disturbed), lock.ErrNotApplied)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				requireUnknown(t, o.call(ctx, disturbed))
+			})
+		}
+	}
+}
+
+// faults is each of them, for one call of op.
+func faults(op latchtest.Op) map[string]func(lock.Store) lock.Store {
+	return map[string]func(lock.Store) lock.Store{
+		"LoseReply":   func(s lock.Store) lock.Store { return latchtest.LoseReply(s, op, 1) },
+		"LoseRequest": func(s lock.Store) lock.Store { return latchtest.LoseRequest(s, op, 1) },
+		"Stall":       func(s lock.Store) lock.Store { return latchtest.Stall(s, op, 1, time.Second) },
+	}
+}
+
+func TestFaultsHitExactlyN(t *testing.T) {
+	t.Parallel()
+	const calls, n = 200, 17
+	lossy := latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, n)
+	var failed atomic.Int64
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			if _, err := lossy.Claim(t.Context(), "key", claimOfA); err != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, n, failed.Load())
+}
+
+// The outermost fault comes first, and those within do not count what it lost.
+func TestFaultsNest(t *testing.T) {
+	t.Parallel()
+	claim := operations[0]
+	s := lock.NewMemory()
+	lossy := latchtest.LoseRequest(latchtest.LoseReply(s, latchtest.Claim, 1), latchtest.Claim, 1)
+	requireUnknown(t, claim.call(t.Context(), lossy))
+	require.False(t, claim.wasApplied(t, s), "the request was lost first")
+	requireUnknown(t, claim.call(t.Context(), lossy))
+	require.True(t, claim.wasApplied(t, s), "and then a reply")
+	require.NoError(t, claim.call(t.Context(), lossy))
+
+	s = lock.NewMemory()
+	lossy = latchtest.LoseReply(latchtest.LoseRequest(s, latchtest.Claim, 1), latchtest.Claim, 1)
+	requireUnknown(t, claim.call(t.Context(), lossy))
+	require.False(t, claim.wasApplied(t, s), "both at once")
+	require.NoError(t, claim.call(t.Context(), lossy))
+}
+
+// After its faults a store is as good as the one within.
+func TestFaultsKeepTheRules(t *testing.T) {
+	t.Parallel()
+	lossy := lock.NewMemory()
+	for _, o := range operations {
+		for _, disturb := range faults(o.op) {
+			lossy = disturb(lossy)
+		}
+	}
+	for _, o := range operations {
+		for range faults(o.op) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			_ = o.call(ctx, lossy)
+			cancel()
+		}
+	}
+	time.Sleep(1100 * time.Millisecond) // past what was stalled
+	for _, o := range operations[1:] {
+		require.NoError(t, o.call(t.Context(), lossy), "all faults are over")
+	}
+	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return lossy })
+}
+
+func TestFaultsForward(t *testing.T) {
+	t.Parallel()
+	maxLag := func(s lock.Store) time.Duration {
+		lags, ok := s.(interface{ MaxLag() time.Duration })
+		require.True(t, ok)
+		return lags.MaxLag()
+	}
+	for name, disturb := range faults(latchtest.Claim) {
+		overMemory, overBare := disturb(lock.NewMemory()), disturb(bare{lock.NewMemory()})
+		require.Implements(t, (*lock.Inspector)(nil), overMemory, name)
+		require.NotImplements(t, (*lock.Inspector)(nil), overBare, name)
+		own := time.Duration(0)
+		if name == "Stall" {
+			own = 2 * time.Second
+		}
+		require.Equal(t, own, maxLag(overMemory), name)
+		require.Equal(t, 2*time.Minute+own, maxLag(overBare), name)
+		require.Equal(t, own+2*time.Second, maxLag(latchtest.Stall(overMemory, latchtest.Renew, 1, time.Second)), name)
+	}
+}
+
+func TestFaultsInspect(t *testing.T) {
+	t.Parallel()
+	s := latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, 1)
+	requireUnknown(t, operations[0].call(t.Context(), s))
+	inspector, ok := s.(lock.Inspector)
+	require.True(t, ok)
+	for e, err := range inspector.List(t.Context()) {
+		require.NoError(t, err)
+		require.Equal(t, "key", e.Key)
+		forgot, err := inspector.Forget(t.Context(), e.Key, e.Token)
+		require.NoError(t, err)
+		require.True(t, forgot)
+	}
+	require.False(t, operations[0].wasApplied(t, s))
+}
+
+func TestFaultsPanic(t *testing.T) {
+	t.Parallel()
+	s := lock.NewMemory()
+	for name, f := range map[string]func(){
+		"latchtest: LoseReply of a nil lock.Store":                                       func() { latchtest.LoseReply(nil, latchtest.Claim, 1) },
+		"latchtest: LoseReply of 0 calls: at least one has to fail":                      func() { latchtest.LoseReply(s, latchtest.Claim, 0) },
+		`latchtest: LoseReply of "get": not one of claim, renew, settle and release`:     func() { latchtest.LoseReply(s, "get", 1) },
+		"latchtest: LoseRequest of a nil lock.Store":                                     func() { latchtest.LoseRequest(nil, latchtest.Claim, 1) },
+		"latchtest: LoseRequest of -1 calls: at least one has to fail":                   func() { latchtest.LoseRequest(s, latchtest.Claim, -1) },
+		`latchtest: LoseRequest of "Claim": not one of claim, renew, settle and release`: func() { latchtest.LoseRequest(s, "Claim", 1) },
+		"latchtest: Stall of a nil lock.Store":                                           func() { latchtest.Stall(nil, latchtest.Claim, 1, time.Second) },
+		"latchtest: Stall of 0 calls: at least one has to fail":                          func() { latchtest.Stall(s, latchtest.Claim, 0, time.Second) },
+		`latchtest: Stall of "": not one of claim, renew, settle and release`:            func() { latchtest.Stall(s, "", 1, time.Second) },
+		"latchtest: Stall for 0s: it takes some time":                                    func() { latchtest.Stall(s, latchtest.Claim, 1, 0) },
+	} {
+		require.PanicsWithValue(t, name, f)
+	}
+}
+
+// Over a memory store, whose calls a Locker makes without a timer, a fault
+// would hang or fail what a real outage does not.
+func TestLockerBoundsDisturbedStores(t *testing.T) {
+	t.Parallel()
+	const budget = 500 * time.Millisecond
+	tests := map[string]struct {
+		disturb func(s lock.Store) lock.Store
+		want    error // of Acquire
+		took    time.Duration
+		atMost  time.Duration
+		event   lock.EventKind
+	}{
+		"lost reply": {
+			disturb: func(s lock.Store) lock.Store { return latchtest.LoseReply(s, latchtest.Claim, 1) },
+			atMost:  5 * time.Millisecond, event: lock.EventRecovered,
+		},
+		"lost request": {
+			disturb: func(s lock.Store) lock.Store { return latchtest.LoseRequest(s, latchtest.Claim, 1) },
+			atMost:  5 * time.Millisecond, event: lock.EventRecovered,
+		},
+		"one call stalled": {
+			disturb: func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Claim, 1, time.Second) },
+			took:    budget / 3, atMost: budget / 3, event: lock.EventRecovered,
+		},
+		"all calls stalled": {
+			disturb: func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Claim, 100, 3*time.Second) },
+			want:    lock.ErrUnknown, took: budget, atMost: budget, event: lock.EventUnknown,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				truth := lock.NewMemory()
+				var events sync.Map
+				l := lock.New(tt.disturb(truth), lock.WithLogger(quiet), lock.WithBudget(budget),
+					lock.WithObserver(func(_ context.Context, e lock.Event) { events.Store(e.Kind, true) }))
+				began := time.Now()
+				lease, err := l.Acquire(t.Context(), "key")
+				took := time.Since(began)
+				require.ErrorIs(t, err, tt.want)
+				require.GreaterOrEqual(t, took, tt.took)
+				require.LessOrEqual(t, took, tt.atMost)
+				_, seen := events.Load(tt.event)
+				require.True(t, seen, tt.event)
+				require.NoError(t, lease.Release(t.Context()))
+
+				// What was stalled lands, and the clean-up lasts until then.
+				time.Sleep(time.Minute)
+				e, err := truth.Get(t.Context(), "key")
+				require.NoError(t, err)
+				require.Equal(t, lock.Free, e.State)
+				require.NoError(t, l.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// The twin: without the MaxLag of Stall, the same claim is left behind.
+func TestStallNeedsItsMaxLag(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		truth := lock.NewMemory()
+		l := lock.New(hasty{latchtest.Stall(truth, latchtest.Claim, 100, 3*time.Second)}, lock.WithLogger(quiet))
+		_, err := l.Acquire(t.Context(), "key")
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		time.Sleep(4 * time.Second)
+		e, err := truth.Get(t.Context(), "key")
+		require.NoError(t, err)
+		require.Equal(t, lock.Held, e.State)
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
+
+// hasty is a store that says that nothing of it comes late.
+type hasty struct{ lock.Store }
+
+func (hasty) MaxLag() time.Duration { return 0 }
+
+func TestFaultsOfALeaseEnd(t *testing.T) {
+	t.Parallel()
+	for _, op := range []latchtest.Op{latchtest.Release, latchtest.Settle} {
+		for name, disturb := range faults(op) {
+			t.Run(name+" "+string(op), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					truth := lock.NewMemory()
+					l := lock.New(disturb(truth), lock.WithLogger(quiet))
+					lease, err := l.Acquire(t.Context(), "key")
+					require.NoError(t, err)
+					if op == latchtest.Settle {
+						require.NoError(t, lease.Settle(t.Context(), nil, time.Second))
+						_, err := l.Acquire(t.Context(), "key")
+						require.ErrorIs(t, err, lock.ErrSettled)
+					} else {
+						require.NoError(t, lease.Release(t.Context()))
+					}
+					time.Sleep(2 * time.Second)
+					e, err := truth.Get(t.Context(), "key")
+					require.NoError(t, err)
+					require.Equal(t, lock.Free, e.State)
+					require.NoError(t, l.Close(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+func TestFaultOfARenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := latchtest.LoseRequest(lock.NewMemory(), latchtest.Renew, 1<<20)
+		l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(3*time.Second))
+		err := l.Do(t.Context(), "key", func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.NotErrorIs(t, err, context.Canceled)
+		require.NoError(t, l.Close(t.Context()))
+	})
+}

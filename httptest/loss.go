@@ -1,0 +1,88 @@
+package latchtest
+
+import (
+	"math"
+	"sync"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// loss is one way to lose packets.
+type loss struct {
+	name, words string
+	fault       fault
+	claims      int // how many claims of each key meet it
+	ends        int // how many releases and settles of each key do
+}
+
+// every is more calls than a request makes.
+const every = math.MaxInt
+
+func losses() []loss {
+	return []loss{
+		{"nothing_lost", "nothing was lost", loseReply, 0, 0},
+		// The first claim of every key, because guards may be nested.
+		{"claim_reply_lost", "the reply of the claim was lost", loseReply, 1, 0},
+		{"all_claim_replies_lost", "the replies of all claims were lost", loseReply, every, 0},
+		{"release_replies_lost", "the replies of all releases and settles were lost", loseReply, 0, every},
+		{"claim_and_release_replies_lost", "the replies of the claim and of all releases and settles were lost", loseReply, 1, every},
+		{"releases_lost", "all releases and settles were lost", loseRequest, 0, every},
+	}
+}
+
+// calm reports whether nothing is lost at all.
+func (l loss) calm() bool { return l.claims+l.ends == 0 }
+
+// over returns s with the loss, until the plan is stopped.
+func (l loss) over(s lock.Store) (lock.Store, *plan) {
+	p := &plan{loss: l, calls: make(map[call]int)}
+	return disturb(s, p.hits, l.fault, 0), p
+}
+
+// plan decides which calls are lost.
+type plan struct {
+	loss  loss
+	mu    sync.Mutex
+	over  bool
+	calls map[call]int
+}
+
+type call struct {
+	op  Op
+	key string
+}
+
+func (p *plan) hits(op Op, key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := call{op, key}
+	p.calls[c]++
+	limit := 0
+	switch op {
+	case Claim:
+		limit = p.loss.claims
+	case Settle, Release:
+		limit = p.loss.ends
+	case Renew:
+	}
+	return !p.over && p.calls[c] <= limit
+}
+
+// stop ends the loss.
+func (p *plan) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+}
+
+// claimed reports whether there was a claim.
+func (p *plan) claimed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.calls {
+		if c.op == Claim {
+			return true
+		}
+	}
+	return false
+}

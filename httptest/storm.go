@@ -1,0 +1,87 @@
+package latchtest
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"runtime/debug"
+	"sync"
+)
+
+// Storm sends n requests to h, all at once, and returns the answer to request i
+// at index i: a double click, n times over. Count the answers, and count the
+// effects where they are, in your own database. The bodies are all there, and
+// need no closing.
+//
+// The requests are those of newRequest, called with 0 to n-1 in this order
+// before the first is sent; make them with httptest.NewRequest. They are
+// served in this process, without a network, so Storm can be used in a
+// testing/synctest bubble: each on its own goroutine, with an
+// [httptest.ResponseRecorder], and with a context that ends when h returns, as
+// in net/http. There is no connection to hijack. Storm returns when all are
+// answered.
+//
+// A request whose handler panics, or ends its goroutine, has no answer, as its
+// client would find out: nil. The panic is logged, unless its value is
+// [http.ErrAbortHandler].
+//
+// It panics if h, newRequest or a request is nil, or n is less than 1.
+func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.Response {
+	switch {
+	case h == nil:
+		panic("latchtest: Storm on a nil http.Handler")
+	case n < 1:
+		panic(fmt.Sprintf("latchtest: Storm of %d requests", n))
+	case newRequest == nil:
+		panic("latchtest: Storm without a function that makes requests")
+	}
+	requests := make([]*http.Request, n)
+	for i := range requests {
+		if requests[i] = newRequest(i); requests[i] == nil {
+			panic(fmt.Sprintf("latchtest: Storm: request %d is nil", i))
+		}
+	}
+
+	// They are let go when the last of them runs: started one after the other,
+	// the first would be answered before the last is sent.
+	var ready, done sync.WaitGroup
+	ready.Add(n)
+	gun := make(chan struct{})
+	answers := make([]*http.Response, n)
+	for i, r := range requests {
+		done.Go(func() {
+			ready.Done()
+			<-gun
+			if w := serve(h, r); w != nil {
+				answers[i] = w.Result()
+				answers[i].Request = r
+			}
+		})
+	}
+	ready.Wait()
+	close(gun)
+	done.Wait()
+	return answers
+}
+
+// serve returns h's answer to r, nil if it panicked.
+func serve(h http.Handler, r *http.Request) (answer *httptest.ResponseRecorder) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	received := r.WithContext(ctx)
+	if received.Body == nil {
+		received.Body = http.NoBody // handlers never see a nil one
+	}
+	defer func() {
+		switch p := recover(); p {
+		case nil, http.ErrAbortHandler:
+		default:
+			log.Printf("latchtest: panic serving %s %s: %v\n%s", r.Method, r.URL, p, debug.Stack())
+		}
+	}()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, received)
+	return w
+}
