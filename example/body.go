@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -41,6 +42,25 @@ func readOrder(w http.ResponseWriter, r *http.Request) (orderRequest, error) {
 		http.StatusBadRequest,
 		`The body must be one JSON object with the members "sku", a text, and "quantity", an integer, and no others.`,
 	}
+}
+
+// bodyFirst reads the body before next runs, so that a client which sends it
+// slowly holds no lock meanwhile.
+func bodyFirst(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			refuse(w, errTooLarge)
+			return
+		}
+		if err != nil {
+			refuse(w, &refusal{http.StatusBadRequest, "The body did not arrive."})
+			return
+		}
+		whole := r.WithContext(r.Context())
+		whole.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, whole)
+	})
 }
 
 // discardBody reads a body that has no meaning. Only when it is read does

@@ -54,12 +54,12 @@ func (d *desk) routes() []route {
 	if d.cfg.rerun {
 		receipts = receipts.With(lock.WithRerunAbandoned())
 	}
-	onceIfAsked := latch.Idempotent(receipts, userID, keyfunc.Optional(keyfunc.IdempotencyKey))
-	once := latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey)
+	onceIfAsked := latch.Idempotent(receipts, userID, keyfunc.Optional(keyfunc.IdempotencyKey), latch.WithFinal(placed))
+	once := latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed))
 
 	return []route{
 		{"GET", "/", http.HandlerFunc(page)},
-		{"POST", "/orders", onceIfAsked(onePerUser(http.HandlerFunc(d.createOrder)))},
+		{"POST", "/orders", onceIfAsked(bodyFirst(onePerUser(http.HandlerFunc(d.createOrder))))},
 		{"GET", "/orders", http.HandlerFunc(d.listOrders)},
 		{"GET", "/orders/{id}", http.HandlerFunc(d.showOrder)},
 		{"POST", "/orders/{id}/pay", once(onePerOrder(http.HandlerFunc(d.payOrder)))},
@@ -70,6 +70,10 @@ func (d *desk) routes() []route {
 		{"DELETE", "/locks", http.HandlerFunc(d.freeLock)},
 	}
 }
+
+// placed says which answers are kept: those of what was done. A refusal may come
+// out differently in another process, or later, and takes no effect to say again.
+func placed(status int) bool { return status < 400 }
 
 // orderID is the order that a request is about.
 var orderID = keyfunc.PathValue("id")

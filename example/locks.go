@@ -77,14 +77,14 @@ func (d *desk) freeLock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	freed, err := inspector.Forget(r.Context(), key, token)
-	if freed {
+	switch {
+	case err != nil:
+		refuse(w, errStoreDown)
+	case freed:
 		w.WriteHeader(http.StatusNoContent)
-		return
+	default:
+		refuse(w, whyNotFreed(r.Context(), inspector, key))
 	}
-	if err == nil {
-		err = whyNotFreed(r.Context(), inspector, key)
-	}
-	refuse(w, err)
 }
 
 // whyNotFreed tells an entry that is gone from one that has another token.

@@ -104,7 +104,10 @@ func Attempt(ctx context.Context) int {
 
 // Commit says that the effect has happened: from here on, an error, a panic or
 // a crash of the function that [Locker.Once] runs does not free the key any
-// more. Callers that wait for the answer go on waiting.
+// more. Callers that wait for the answer go on waiting. After a crash, others
+// are refused with [ErrAbandoned], or with WithRerunAbandoned, where nothing
+// tells a holder that works from one that has vanished, with [ErrHeld], until
+// WithKeep is over.
 //
 // An error that matches [ErrLost] says that the lease was over already. One
 // that matches [ErrUnavailable] is possible with [WithRerunAbandoned] only: the

@@ -142,7 +142,10 @@ func TestRegressionAbortHandler(t *testing.T) {
 		r := keyed("k")
 		r.RequestURI = ""
 		r.URL, _ = r.URL.Parse(s.URL + "/orders")
-		_, err := http.DefaultTransport.RoundTrip(r)
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
 		require.Error(t, err)
 	}
 	require.EqualValues(t, 2, n.Load())
@@ -207,7 +210,7 @@ func TestRegressionFailOpenRunsOnce(t *testing.T) {
 	s := &stubStore{Store: mem}
 	l := newLocker(t, s, lock.WithBudget(50*time.Millisecond), lock.WithLease(time.Second), lock.WithLogger(quiet))
 	var e effects
-	h := once(l, latch.WithFailOpen())(e.then(func(w http.ResponseWriter, r *http.Request) {
+	h := once(l, latch.WithFailOpen())(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
 	}))
 	s.claim = func(context.Context, string, lock.Claim) (lock.Entry, error) {

@@ -52,39 +52,40 @@ func TestKilledInTheMiddleOfARequest(t *testing.T) {
 			cmd, out := startChild(t, role, server.URL())
 			require.True(t, out.Scan())
 			url := out.Text()
-			send := func(ctx context.Context, url string) (*http.Response, string, error) {
+			client := &http.Client{Transport: new(http.Transport)}
+			send := func(ctx context.Context, url string) (status int, header http.Header, body string, err error) {
 				req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
 				require.NoError(t, err)
 				req.Header.Set("Idempotency-Key", "k")
-				res, err := http.DefaultClient.Do(req)
+				res, err := client.Do(req)
 				if err != nil {
-					return nil, "", err
+					return 0, nil, "", err
 				}
 				defer func() { _ = res.Body.Close() }()
-				body, err := io.ReadAll(res.Body)
-				return res, string(body), err
+				all, err := io.ReadAll(res.Body)
+				return res.StatusCode, res.Header, string(all), err
 			}
 			first := make(chan error, 1)
 			go func() {
-				_, _, err := send(context.Background(), url)
+				_, _, _, err := send(context.Background(), url)
 				first <- err
 			}()
 			require.True(t, out.Scan())
 			require.NoError(t, cmd.Process.Kill())
 			require.Error(t, <-first, "the client of the killed process has no whole answer")
-			http.DefaultClient.CloseIdleConnections()
 
 			var runs atomic.Int64
 			l := locker(t, open(t, server.URL()))
 			desk := httptest.NewServer(idempotent(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs.Add(1) })))
 			t.Cleanup(desk.Close)
 			time.Sleep(killLease + slack)
-			res, body, err := send(t.Context(), desk.URL)
+			status, header, body, err := send(t.Context(), desk.URL)
+			client.CloseIdleConnections()
 			require.NoError(t, err)
-			require.Equal(t, http.StatusConflict, res.StatusCode)
+			require.Equal(t, http.StatusConflict, status)
 			require.Contains(t, body, want)
 			if role == "stream" {
-				require.Equal(t, "/orders/7", res.Header.Get("Location"))
+				require.Equal(t, "/orders/7", header.Get("Location"))
 			}
 			require.Zero(t, runs.Load())
 		})
