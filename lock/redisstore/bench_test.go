@@ -77,3 +77,37 @@ func BenchmarkName(b *testing.B) {
 		redisstore.Name("latch:", "user=0191e5b6-4b7e-7c3a-9f0e-1b2c3d4e5f60")
 	}
 }
+
+// What a caller of a Locker pays for a cycle.
+func BenchmarkAcquireRelease(b *testing.B) {
+	use := func(b *testing.B, l *lock.Locker, key string) {
+		b.Helper()
+		e, err := l.Acquire(b.Context(), key)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		if err := e.Release(b.Context()); err != nil {
+			b.Error(err)
+		}
+	}
+	b.Run("callers=1", func(b *testing.B) {
+		l := lock.New(open(b, redistest.Shared(b).URL()))
+		b.ReportAllocs()
+		for b.Loop() {
+			use(b, l, "user=42")
+		}
+	})
+	b.Run("callers=64", func(b *testing.B) {
+		l := lock.New(open(b, redistest.Shared(b).URL()+"?pool_size=64"))
+		var callers atomic.Int64
+		b.ReportAllocs()
+		b.SetParallelism(32) // times GOMAXPROCS
+		b.RunParallel(func(pb *testing.PB) {
+			key := lock.Key("user", strconv.FormatInt(callers.Add(1), 10))
+			for pb.Next() {
+				use(b, l, key)
+			}
+		})
+	})
+}
