@@ -23,11 +23,14 @@ func refuse(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	answer(w, own.status, "application/problem+json", struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{http.StatusText(own.status), own.status, own.detail})
+	answer(w, own.status, "application/problem+json", problem{http.StatusText(own.status), own.status, own.detail})
+}
+
+// problem is the body of a refusal, as RFC 9457 describes it.
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
 }
 
 func answerJSON(w http.ResponseWriter, status int, v any) {

@@ -70,7 +70,7 @@ func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logge
 	}
 
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	go func() { failed <- server.Serve(tellingListener{listener}) }()
 	select {
 	case err = <-failed:
 		return errors.Join(err, d.locker.Close(ctx))
