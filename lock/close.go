@@ -14,7 +14,8 @@ import (
 // does not return even then is not released, since that would let another
 // process in beside it: it is no longer renewed and lapses. Close then returns
 // an error that says what is left. The store stays open. Close may be called
-// again.
+// again. Give ctx a deadline: while the store does not answer, clean-ups do not
+// end by themselves.
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.close()

@@ -372,3 +372,33 @@ func TestRegressionInnerRefusalRetried(t *testing.T) {
 	require.Equal(t, 201, serve(h, keyed("k")).Code)
 	e.require(t, 1)
 }
+
+// incapable loses the answer to the first claim, and then says that it cannot
+// do what is asked of it.
+type incapable struct {
+	lock.Store
+	claims atomic.Int64
+}
+
+func (s *incapable) Claim(context.Context, string, lock.Claim) (lock.Entry, error) {
+	if s.claims.Add(1) == 1 {
+		return lock.Entry{}, io.EOF
+	}
+	return lock.Entry{}, errors.ErrUnsupported
+}
+
+// A store that cannot do what is asked of it has answered: fail-open is for one
+// that has not, also if an earlier answer was lost.
+func TestRegressionFailOpenNeedsAStoreThatIsDown(t *testing.T) {
+	for name, guard := range map[string]func(l *lock.Locker) http.Handler{
+		"lock": func(l *lock.Locker) http.Handler {
+			return latch.Lock(l, "user", keyfunc.Global, latch.WithFailOpen())(mustNotRun(t))
+		},
+		"idempotent": func(l *lock.Locker) http.Handler { return once(l, latch.WithFailOpen())(mustNotRun(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocker(t, &incapable{Store: lock.NewMemory()})
+			require.Equal(t, http.StatusServiceUnavailable, serve(guard(l), keyed("k")).Code)
+		})
+	}
+}
