@@ -69,7 +69,7 @@ func TestLostReplyOfClaimIsRecovered(t *testing.T) {
 func TestIncidentClaimNeverAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		s.every(hangReply, claim, release)
+		s.every(hangReply, claim).every(hangRequest, release)
 		began := time.Now()
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)

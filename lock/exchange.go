@@ -101,7 +101,9 @@ func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *fli
 			}
 			again.Reset(pause(sends))
 		case <-again.C:
-			if sends < maxSends {
+			// A repetition that falls together with the deadline would be a
+			// command that nobody waits for.
+			if deadline, _ := ctx.Deadline(); sends < maxSends && time.Until(deadline) > budget/20 {
 				sends++
 				inFlight++
 				send()

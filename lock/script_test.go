@@ -58,12 +58,13 @@ func (s *scripted) next(o op, faults ...fault) *scripted {
 }
 
 // every sets what all calls of o meet; nil ends it.
-func (s *scripted) every(f fault, ops ...op) {
+func (s *scripted) every(f fault, ops ...op) *scripted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range ops {
 		s.always[o] = f
 	}
+	return s
 }
 
 func (s *scripted) count(o op) int {

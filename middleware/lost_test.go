@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,12 +108,17 @@ func theirs(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "
 func removable(t *testing.T) (store *stubStore, remove func()) {
 	t.Helper()
 	memory := lock.NewMemory()
+	var mu sync.Mutex // a claim may be sent twice
 	var stored struct{ key, token string }
 	store = &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		stored.key, stored.token = key, c.Token
 		return memory.Claim(ctx, key, c)
 	}}
 	return store, func() {
+		mu.Lock()
+		defer mu.Unlock()
 		ok, err := memory.Release(t.Context(), stored.key, stored.token)
 		require.NoError(t, err)
 		require.True(t, ok)

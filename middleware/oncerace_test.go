@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,23 +86,19 @@ func TestRace(t *testing.T) {
 // then is caught.
 func TestRaceIsSeen(t *testing.T) {
 	t.Parallel()
-	var e effects
-	var mu sync.Mutex
-	taken := false
-	storm(200, func(int) *httptest.ResponseRecorder {
-		mu.Lock()
-		free := !taken
-		mu.Unlock()
-		if free {
-			time.Sleep(time.Millisecond)
-			mu.Lock()
-			taken = true
-			mu.Unlock()
-			e.n.Add(1)
-		}
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		var e effects
+		var taken atomic.Bool
+		storm(200, func(int) *httptest.ResponseRecorder {
+			if !taken.Load() {
+				time.Sleep(time.Millisecond) // a round trip
+				taken.Store(true)
+				e.n.Add(1)
+			}
+			return nil
+		})
+		require.Greater(t, e.n.Load(), int64(1))
 	})
-	require.Greater(t, e.n.Load(), int64(1))
 }
 
 // storm calls f n times at once.
