@@ -163,6 +163,9 @@ func (e *Lease) finishLater(ctx context.Context, n *end) {
 			_ = e.finished(ctx, n, r.value, nil)
 			return true
 		case !e.worthRepeating(n):
+			if n.kind == EventReleased {
+				c.reaper.add(e.sweep()) // before the gate opens: nobody may be refused by what is left
+			}
 			e.close(false)
 			return true
 		}

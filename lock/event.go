@@ -44,15 +44,21 @@ const (
 )
 
 func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
-	if len(l.cfg.observers) == 0 {
-		return
+	if len(l.cfg.observers) > 0 {
+		l.announce(ctx, e.event(kind, took, err))
 	}
+}
+
+func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	event := Event{Kind: kind, Name: keytext.Name(e.label), Key: e.label, Attempt: e.attempt, Took: took, Err: err}
+	return Event{Kind: kind, Name: keytext.Name(e.label), Key: e.label, Attempt: e.attempt, Took: took, Err: err}
+}
+
+func (l *Locker) announce(ctx context.Context, e Event) {
 	for _, o := range l.cfg.observers {
-		l.observe(ctx, o, event)
+		l.observe(ctx, o, e)
 	}
 }
 

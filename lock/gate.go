@@ -88,29 +88,45 @@ func sameRequest(a, b []byte) bool {
 	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
 }
 
-// quit takes w out of the queue, and reports whether the holder is still only
-// waiting for the store's word; usurp takes the key from such a holder, whose
-// work is over. If w was given the key meanwhile, the key goes on to the next.
-func (g *gate) quit(w *waiter, usurp bool) (ending, taken bool) {
+// quit ends the wait of w, and says in which way. usurp takes the key from a
+// holder whose work is over, though the store has not confirmed its end.
+func (g *gate) quit(w *waiter, usurp bool) quitted {
 	s := g.shard(w.lease.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl := s.slots[w.lease.key]
-	if sl == nil {
-		return false, false
-	}
 	i := slices.Index(sl.queue, w)
 	if i < 0 {
-		s.pass(sl, w.lease)
-		return false, false
+		return quitGiven
 	}
 	sl.queue = slices.Delete(sl.queue, i, i+1)
-	ending = sl.ending != nil
-	if ending && usurp {
+	switch {
+	case sl.ending == nil:
+		return quitHeld
+	case usurp:
 		sl.hand(w.lease)
-		return true, true
+		return quitUsurped
+	default:
+		return quitEnding
 	}
-	return ending, false
+}
+
+// quitted is what a waiter finds that does not want to wait any longer.
+type quitted uint8
+
+const (
+	quitHeld    quitted = iota // somebody holds the key
+	quitEnding                 // its holder only waits for the store's word
+	quitUsurped                // so did its holder, and it is the waiter's now
+	quitGiven                  // it was the waiter's already
+)
+
+// desert ends the wait of w without interest in the key: if w was given it, it
+// goes on to the next.
+func (g *gate) desert(w *waiter) {
+	if g.quit(w, false) == quitGiven {
+		g.leave(w.lease)
+	}
 }
 
 // hand makes e the holder.

@@ -495,3 +495,76 @@ func TestRegressionGoexitInAnObserver(t *testing.T) {
 		assert.NoError(t, l.Close(ctx))
 	})
 }
+
+// A claim that is made again, because an own dead claim was in its way, wrote
+// to what the sweep of the claim before was telling observers. (Only the race
+// detector sees it.)
+func TestRegressionSweepReadsNothingOfTheNextClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tokens []string
+		s := &answering{claims: []func(lock.Claim) (lock.Entry, error){
+			func(c lock.Claim) (lock.Entry, error) { // becomes the dead claim
+				tokens = append(tokens, c.Token)
+				return lock.Entry{}, errEOF
+			},
+		}}
+		var seen events
+		l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithObserver(seen.observe))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := l.Acquire(ctx, key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.claims = []func(lock.Claim) (lock.Entry, error){
+			func(lock.Claim) (lock.Entry, error) { return lock.Entry{}, errEOF },
+			func(lock.Claim) (lock.Entry, error) { return lock.Entry{State: lock.Held, Token: tokens[0]}, nil },
+			func(lock.Claim) (lock.Entry, error) {
+				time.Sleep(20 * time.Millisecond) // the sweep of the round before is through
+				return lock.Entry{State: lock.Held, Token: "another"}, nil
+			},
+		}
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.NoError(t, l.Close(t.Context()))
+		require.GreaterOrEqual(t, seen.count(lock.EventReaped), 2)
+	})
+}
+
+// answering is a store that answers claims one after the other as it is told,
+// and finds whatever it is to release.
+type answering struct {
+	lock.Store
+	claims []func(lock.Claim) (lock.Entry, error)
+}
+
+func (s *answering) Claim(_ context.Context, _ string, c lock.Claim) (lock.Entry, error) {
+	answer := s.claims[0]
+	s.claims = s.claims[1:]
+	return answer(c)
+}
+
+func (s *answering) Release(context.Context, string, string) (bool, error) {
+	time.Sleep(5 * time.Millisecond)
+	return true, nil
+}
+
+func (s *answering) MaxLag() time.Duration { return time.Second }
+
+// no-self-conflict: whoever waits for the unanswered release of its own process
+// was refused, as if somebody held the key, if the wait was over in the instant
+// in which the key became free.
+func TestRegressionFreedInTheInstantTheWaitEnds(t *testing.T) {
+	for range 50 {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			began := time.Now()
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			s.every(hangRequest, release)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+			validity := lease - lease/100 - 2*time.Millisecond // the gate opens when it is over
+			time.Sleep(validity - budget - time.Since(began))
+			_, err = l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnavailable, "nobody holds it")
+		})
+	}
+}

@@ -15,19 +15,23 @@ import (
 // the server had answered an earlier command of this sweep, and the time in
 // which a closed socket's bytes can still arrive had passed.
 type sweep struct {
-	lease    *Lease
+	locker   *Locker
 	ctx      context.Context //nolint:containedctx // values for observers and loggers; never canceled
+	key      string
 	token    string
 	flight   *flight
-	answered bool // by the server, to an earlier attempt
+	event    Event // what an observer is told; nothing of the lease, which may be on its next claim by then
+	answered bool  // by the server, to an earlier attempt
 }
 
 func (e *Lease) sweep() *sweep {
 	return &sweep{
-		lease:  e,
+		locker: e.locker,
 		ctx:    context.WithoutCancel(e.parent),
+		key:    e.key,
 		token:  e.token,
 		flight: e.flight,
+		event:  e.event(EventReaped, 0, nil),
 	}
 }
 
@@ -35,7 +39,7 @@ func (e *Lease) sweep() *sweep {
 // that is needed. Close cannot wait for the network's longest delay, and what
 // lands after the process has ended is gone after a lease at the latest.
 func (s *sweep) attempt(closing bool) (done bool) {
-	l := s.lease.locker
+	l := s.locker
 	c := l.core
 	lag := c.maxLag
 	if closing {
@@ -44,7 +48,7 @@ func (s *sweep) attempt(closing bool) (done bool) {
 	last := s.answered &&
 		(s.flight == nil || s.flight.landed(lag))
 	r := exchange(s.ctx, c, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
-		return c.store.Release(ctx, s.lease.key, s.token)
+		return c.store.Release(ctx, s.key, s.token)
 	})
 	if r.err != nil {
 		l.trouble(s.ctx, r.err)
@@ -52,7 +56,7 @@ func (s *sweep) attempt(closing bool) (done bool) {
 	}
 	s.answered = true
 	if r.value {
-		l.emit(s.ctx, s.lease, EventReaped, 0, nil)
+		l.announce(s.ctx, s.event)
 	}
 	return last && !r.unanswered
 }

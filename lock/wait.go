@@ -42,16 +42,21 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) (entered 
 	case <-found.waiter.ready:
 		return true, nil
 	case <-timer.C:
-		ending, taken := c.gate.quit(found.waiter, failopen.From(ctx) != nil)
-		if ending {
-			return taken, errEnding
+		switch c.gate.quit(found.waiter, failopen.From(ctx) != nil) {
+		case quitGiven: // in the same instant: it would be wrong to say that somebody holds it
+			return true, nil
+		case quitUsurped:
+			return true, errEnding
+		case quitEnding:
+			return false, errEnding
+		case quitHeld:
 		}
 		return false, &RefusedError{Reason: ErrHeld, Entry: here}
 	case <-ctx.Done():
-		c.gate.quit(found.waiter, false)
+		c.gate.desert(found.waiter)
 		return false, gaveUp(ctx, &RefusedError{Reason: ErrHeld, Entry: here})
 	case <-c.closing:
-		c.gate.quit(found.waiter, false)
+		c.gate.desert(found.waiter)
 		return false, ErrClosed
 	}
 }

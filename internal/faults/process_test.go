@@ -23,6 +23,7 @@ import (
 const (
 	childRole = "LATCH_TEST_CHILD"
 	childURL  = "LATCH_TEST_URL"
+	childKey  = "LATCH_TEST_KEY"
 	killLease = 2 * time.Second
 	fences    = 2500 // per process, of four
 )
@@ -39,6 +40,8 @@ func child(role string) int {
 		err = childHolds(ctx, store)
 	case "once":
 		err = childRuns(ctx, store, false)
+	case "victim":
+		err = childDies(ctx, store)
 	case "stream", "silent":
 		err = childStreams(store, role == "stream")
 	case "commit":
@@ -96,10 +99,26 @@ func childFences(ctx context.Context, store lock.Store) error {
 	return l.Close(ctx)
 }
 
-func startChild(t *testing.T, role, url string) (*exec.Cmd, *bufio.Scanner) {
+// childDies is killed while it runs what others want to run too.
+func childDies(ctx context.Context, store lock.Store) error {
+	l := lock.New(store, lock.WithLogger(quiet), lock.WithBudget(campaignBudget), lock.WithLease(campaignLease),
+		lock.WithKeep(time.Hour), lock.WithWait(time.Minute))
+	_, _, err := l.Once(ctx, os.Getenv(childKey), nil, func(context.Context) ([]byte, error) {
+		if _, err := fmt.Fprintln(os.Stdout, "running"); err != nil {
+			return nil, err
+		}
+		select {}
+	})
+	if err == nil { // somebody else was first
+		_, err = fmt.Fprintln(os.Stdout, "replayed")
+	}
+	return err
+}
+
+func startChild(t *testing.T, role, url string, env ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childRole+"="+role, childURL+"="+url)
+	cmd.Env = append(os.Environ(), append(env, childRole+"="+role, childURL+"="+url)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

@@ -54,6 +54,7 @@ func (c *conn) deliverReply(r reply) {
 		c.write(r.raw)
 		return
 	}
+	x.answer = r.raw
 	c.act(x.action, r.raw)
 	c.open.pop()
 }

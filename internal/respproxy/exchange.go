@@ -14,6 +14,7 @@ type exchange struct {
 	once     sync.Once
 	released chan struct{} // closed by Deliver
 	over     chan struct{} // closed when the server has answered, or never will
+	answer   []byte        // the server's; to be read when over is closed
 }
 
 func newExchange(name string) *exchange {
@@ -32,13 +33,16 @@ func (x *exchange) deliver() bool {
 	return first
 }
 
-func (x *exchange) wait(tb testing.TB) {
+// wait waits until x is over, and reports an error if it is not in time.
+func (x *exchange) wait(tb testing.TB) bool {
 	tb.Helper()
 	timeout := time.NewTimer(waitTimeout)
 	defer timeout.Stop()
 	select {
 	case <-x.over:
+		return true
 	case <-timeout.C:
 		tb.Errorf("respproxy: a %q is not over after %v", x.name, waitTimeout)
+		return false
 	}
 }

@@ -124,6 +124,20 @@ func (r *Rule) WaitLanded(tb testing.TB) {
 	}
 }
 
+// Answers waits until every command that the rule has acted on is over, and
+// returns what the server said to each, as it came, whatever became of it on
+// its way to the client; nil for what the server never got or answered.
+func (r *Rule) Answers(tb testing.TB) [][]byte {
+	tb.Helper()
+	var answers [][]byte
+	for _, x := range r.actedOn() {
+		if x.wait(tb) {
+			answers = append(answers, x.answer)
+		}
+	}
+	return answers
+}
+
 // Deliver forwards what a [Hold] holds now, in the order in which it came, and
 // returns how many commands that were, when the server has answered them. The
 // rule holds later ones as before.

@@ -1,0 +1,207 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// The invariants that the campaign checks. (That nothing leaks is seen by the
+// package's TestMain, when all of its lockers have been closed.)
+const (
+	oneHolder      = "one-holder"
+	ownRelease     = "own-release"
+	noOrphan       = "no-orphan"
+	noSelfConflict = "no-self-conflict"
+	threeOutcomes  = "three outcomes"
+	told           = "told"
+	once           = "once"
+	sameAnswer     = "same-answer"
+	bounded        = "bounded"
+	fenced         = "fenced"
+)
+
+var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, told, once, sameAnswer, bounded, fenced, "no-leak"}
+
+// book is what is known about who holds and who has done what.
+type book struct {
+	mu      sync.Mutex
+	found   []string
+	holders map[string]*holding
+	renewed map[string]time.Time // by key: when a renewal was last answered
+	fences  map[string]int64     // by key: the highest that was accepted
+	effects map[string]int
+	taken   map[string]int // takeovers
+	answers map[string]string
+	replied map[string]bool // a caller of Once was given its own answer
+}
+
+func newBook() *book {
+	return &book{
+		holders: make(map[string]*holding), renewed: make(map[string]time.Time), fences: make(map[string]int64),
+		effects: make(map[string]int), taken: make(map[string]int), answers: make(map[string]string),
+		replied: make(map[string]bool),
+	}
+}
+
+func (b *book) violated(invariant, format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.found = append(b.found, invariant+": "+fmt.Sprintf(format, args...))
+}
+
+func (b *book) violations() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.found)
+}
+
+// holding is one lease that work runs under.
+type holding struct {
+	key   string
+	ctx   context.Context
+	since time.Time
+	left  bool
+}
+
+// young says that the lease is certainly valid at t: it was granted at most a
+// budget after its first send, from which validity counts.
+func (h *holding) young(t time.Time) bool {
+	return t.Before(h.since.Add(campaignLease*98/100 - campaignBudget))
+}
+
+// enter books a holder, and looks for another one whose lease is valid. Of an
+// older lease only the context tells, and a busy machine may end that late, so
+// it gets some time.
+func (b *book) enter(ctx context.Context, key string) *holding {
+	h := &holding{key: key, ctx: ctx, since: time.Now()}
+	b.mu.Lock()
+	other := b.holders[key]
+	b.holders[key] = h
+	b.mu.Unlock()
+	switch {
+	case other == nil || other.ctx.Err() != nil:
+	case other.young(h.since):
+		b.violated(oneHolder, "%s is granted, and another lease on it is %v old", key, h.since.Sub(other.since))
+	default:
+		time.AfterFunc(campaignSlack/2, func() {
+			b.mu.Lock()
+			still := !other.left
+			b.mu.Unlock()
+			if still && other.ctx.Err() == nil {
+				b.violated(oneHolder, "%s was granted, and a lease on it that is %v old is still believed in", key, time.Since(other.since))
+			}
+		})
+	}
+	return h
+}
+
+// leave books the end of work, before the lease is given back.
+func (b *book) leave(h *holding) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.left = true
+	if b.holders[h.key] == h {
+		delete(b.holders, h.key)
+	}
+}
+
+// wasTold checks a holder whose context has just ended though its caller's has
+// not.
+func (b *book) wasTold(h *holding) {
+	b.mu.Lock()
+	last := b.renewed[h.key]
+	b.mu.Unlock()
+	if last.Before(h.since) {
+		last = h.since
+	}
+	if late := time.Since(last) - campaignLease; late > campaignSlack {
+		b.violated(told, "the holder of %s was told %v after its lease was over", h.key, late)
+	}
+	if cause := context.Cause(h.ctx); !errors.Is(cause, lock.ErrLost) {
+		b.violated(told, "the holder of %s was told %v", h.key, cause)
+	}
+}
+
+// write is what a resource does that checks fences. It is asked by holders that
+// believe in their lease.
+func (b *book) write(h *holding, fence int64) {
+	b.mu.Lock()
+	last := b.fences[h.key]
+	b.fences[h.key] = max(last, fence)
+	b.mu.Unlock()
+	if fence <= last && h.young(time.Now()) {
+		b.violated(fenced, "a valid lease on %s has the fence %d after %d", h.key, fence, last)
+	}
+}
+
+// effect books what a run has done to the world. A takeover was seen before.
+func (b *book) effect(key string) {
+	b.mu.Lock()
+	b.effects[key]++
+	effects, taken := b.effects[key], b.taken[key]
+	b.mu.Unlock()
+	if effects > 1+taken {
+		b.violated(once, "%d effects of %s after %d takeovers", effects, key, taken)
+	}
+}
+
+// answered books what a caller of Once was given.
+func (b *book) answered(key string, receipt []byte, replayed bool) {
+	b.mu.Lock()
+	if b.answers[key] == "" {
+		b.answers[key] = string(receipt)
+	}
+	first := b.answers[key]
+	if !replayed {
+		b.replied[key] = true
+	}
+	b.mu.Unlock()
+	if first != string(receipt) {
+		b.violated(sameAnswer, "%s was answered %q and %q", key, first, receipt)
+	}
+}
+
+// tally counts by name.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (t *tally) add(name string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.n == nil {
+		t.n = make(map[string]int)
+	}
+	t.n[name] += n
+}
+
+func (t *tally) get(name string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n[name]
+}
+
+func (t *tally) total() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := 0
+	for _, n := range t.n {
+		sum += n
+	}
+	return sum
+}
+
+// names are those that were counted at least once.
+func (t *tally) names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.n)), func(name string) bool { return t.n[name] == 0 })
+}

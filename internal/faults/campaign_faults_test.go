@@ -1,0 +1,212 @@
+package faults_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/respproxy"
+)
+
+const answerPrefix = "answer of "
+
+// What a store sends, told apart by its arguments.
+var (
+	claimSent  = respproxy.Match{Func: func(args [][]byte) bool { return isSet(args) || isScript(args) && isGuardedClaim(args) }}
+	renewSent  = respproxy.Match{Func: func(args [][]byte) bool { return isScript(args) && len(args) == 7 && !isAnswer(args) }}
+	settleSent = respproxy.Match{Func: func(args [][]byte) bool { return isScript(args) && len(args) == 7 && isAnswer(args) }}
+	removeSent = respproxy.Match{Func: func(args [][]byte) bool { return isScript(args) && len(args) == 8 }}
+	lateSent   = respproxy.Match{Key: "ownguarded", Func: func(args [][]byte) bool { return isScript(args) && isGuardedClaim(args) }}
+)
+
+func isSet(args [][]byte) bool { return strings.EqualFold(string(args[0]), "set") }
+
+func isScript(args [][]byte) bool { return strings.HasPrefix(strings.ToLower(string(args[0])), "eval") }
+
+func isAnswer(args [][]byte) bool { return bytes.HasPrefix(args[6], []byte(answerPrefix)) }
+
+// commandFault strikes commands of one host.
+type commandFault struct {
+	name   string
+	match  respproxy.Match
+	action func(*rand.Rand) respproxy.Action
+}
+
+func always(a respproxy.Action) func(*rand.Rand) respproxy.Action {
+	return func(*rand.Rand) respproxy.Action { return a }
+}
+
+func held(plan *rand.Rand) respproxy.Action {
+	return respproxy.HoldFor(between(plan, campaignBudget/4, 4*campaignBudget))
+}
+
+// tooLate is after the caller of a claim has given up.
+func tooLate(plan *rand.Rand) respproxy.Action {
+	return respproxy.HoldFor(between(plan, 2*campaignBudget, 4*campaignBudget))
+}
+
+func delayed(plan *rand.Rand) respproxy.Action {
+	return respproxy.DelayReply(between(plan, campaignBudget/4, 2*campaignBudget))
+}
+
+var (
+	oom        = respproxy.ReplyError("OOM command not allowed when used memory > 'maxmemory'.")
+	afterApply = respproxy.ReplyErrorAfterApply("upstream failure")
+)
+
+const lateGuarded = "guarded claim: late at the server"
+
+var commandFaults = []commandFault{
+	{"claim: reply lost, closed", claimSent, always(respproxy.Swallow(respproxy.Close))},
+	{"claim: reply lost, reset", claimSent, always(respproxy.Swallow(respproxy.Reset))},
+	{"claim: reply lost, hangs", claimSent, always(respproxy.Swallow(respproxy.Hang))},
+	{"claim: reply cut", claimSent, always(respproxy.CutReply(2))},
+	{"claim: reply late", claimSent, delayed},
+	{"claim: applied, answered by an unknown error", claimSent, always(afterApply)},
+	{"claim: refused", claimSent, always(oom)},
+	{"claim: request lost, closed", claimSent, always(respproxy.Drop(respproxy.Close))},
+	{"claim: request lost, hangs", claimSent, always(respproxy.Drop(respproxy.Hang))},
+	{"claim: late at the server", claimSent, held},
+	{lateGuarded, lateSent, tooLate},
+	{"release: reply lost, closed", removeSent, always(respproxy.Swallow(respproxy.Close))},
+	{"release: reply lost, hangs", removeSent, always(respproxy.Swallow(respproxy.Hang))},
+	{"release: request lost, reset", removeSent, always(respproxy.Drop(respproxy.Reset))},
+	{"release: late at the server", removeSent, held},
+	{"release: applied, answered by an unknown error", removeSent, always(afterApply)},
+	{"settle: reply lost, closed", settleSent, always(respproxy.Swallow(respproxy.Close))},
+	{"settle: reply lost, hangs", settleSent, always(respproxy.Swallow(respproxy.Hang))},
+	{"settle: request lost, closed", settleSent, always(respproxy.Drop(respproxy.Close))},
+	{"settle: late at the server", settleSent, held},
+	{"settle: refused", settleSent, always(oom)},
+	{"renewal: reply lost, hangs", renewSent, always(respproxy.Swallow(respproxy.Hang))},
+	{"renewal: request lost, closed", renewSent, always(respproxy.Drop(respproxy.Close))},
+	{"renewal: late at the server", renewSent, held},
+	{"handshake: reply lost", respproxy.Match{Name: "hello"}, always(respproxy.Swallow(respproxy.Close))},
+}
+
+// networkFault strikes all of one host's connections for a while.
+type networkFault struct {
+	name   string
+	strike func(h *host, d time.Duration)
+}
+
+var networkFaults = []networkFault{
+	{"network: one way, no reply arrives", func(h *host, d time.Duration) {
+		h.proxy.SwallowReplies(respproxy.Hang)
+		h.pause(d)
+		h.proxy.Clear()
+	}},
+	{"network: nothing passes, late delivery", func(h *host, d time.Duration) {
+		h.proxy.Freeze()
+		h.pause(d)
+		h.proxy.Thaw()
+	}},
+	{"network: connections refused", func(h *host, d time.Duration) {
+		h.proxy.Down()
+		h.pause(d)
+		h.proxy.Up(h.c.t)
+	}},
+}
+
+// inject strikes h until the campaign stops. A rule counts for as many commands
+// as it has acted on.
+func (h *host) inject() {
+	plan := rand.New(rand.NewPCG(h.c.seed, uint64(2000+h.n))) //nolint:gosec // a plan that can be repeated
+	for !h.c.stopped() {
+		if plan.IntN(25) == 0 {
+			f := networkFaults[plan.IntN(len(networkFaults))]
+			d := between(plan, campaignBudget/5, 3*campaignBudget)
+			if plan.IntN(5) == 0 {
+				d = between(plan, campaignLease, 2*campaignLease)
+			}
+			f.strike(h, d)
+			h.c.injected.add(f.name, 1)
+			continue
+		}
+		f := commandFaults[plan.IntN(len(commandFaults))]
+		match, action := f.match, f.action(plan)
+		match.Count = 1 + plan.IntN(3)
+		rule := h.proxy.On(match, action)
+		h.pause(between(plan, 20*time.Millisecond, 150*time.Millisecond))
+		h.proxy.Clear()
+		h.c.injected.add(f.name, rule.Hits())
+		if f.name == lateGuarded && rule.Hits() > 0 {
+			h.late = append(h.late, rule)
+		}
+	}
+}
+
+// pause waits, but not longer than the campaign.
+func (h *host) pause(d time.Duration) { h.c.pause(d) }
+
+func (c *campaign) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.stop:
+	}
+}
+
+// serverFaults strike the server, and with it all hosts.
+var serverFaults = []struct {
+	name   string
+	weight int
+	strike func(c *campaign, d time.Duration)
+}{
+	{"server: stands still (SIGSTOP)", 4, func(c *campaign, d time.Duration) {
+		c.server.Stop()
+		c.pause(d)
+		c.server.Cont()
+	}},
+	{"server: CLIENT PAUSE", 4, func(c *campaign, d time.Duration) {
+		c.server.Do(c.t, "CLIENT", "PAUSE", d.Milliseconds(), "WRITE")
+		c.pause(d)
+	}},
+	{"server: SCRIPT FLUSH", 6, func(c *campaign, _ time.Duration) { c.server.Do(c.t, "SCRIPT", "FLUSH") }},
+	{"server: all connections closed", 4, func(c *campaign, _ time.Duration) {
+		c.server.Do(c.t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	}},
+	{"server: busy with one command", 4, func(c *campaign, d time.Duration) {
+		c.server.Do(c.t, "DEBUG", "SLEEP", d.Seconds())
+	}},
+	{"server: killed (SIGKILL), restarted from its log", 2, func(c *campaign, d time.Duration) {
+		c.server.Kill()
+		c.pause(d)
+		c.server.Restart(c.t)
+	}},
+	{"process: killed (SIGKILL) while it works", 6, func(c *campaign, d time.Duration) {
+		cmd, out := startChild(c.t, "victim", c.server.URL(), childKey+"="+c.newVictim())
+		if !out.Scan() {
+			c.t.Error("the victim does not run")
+		}
+		c.pause(d)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}},
+}
+
+// newVictim names the run that a process dies in.
+func (c *campaign) newVictim() string {
+	key := fmt.Sprintf("rerun=%d", c.runs.Add(1))
+	c.victim.Store(&key)
+	return key
+}
+
+func (c *campaign) injectIntoServer(plan *rand.Rand) {
+	sum := 0
+	for _, f := range serverFaults {
+		sum += f.weight
+	}
+	draw := plan.IntN(sum)
+	for _, f := range serverFaults {
+		if draw -= f.weight; draw < 0 {
+			f.strike(c, between(plan, campaignBudget/5, 2*campaignBudget))
+			c.injected.add(f.name, 1)
+			break
+		}
+	}
+	c.pause(between(plan, campaignBudget/2, 2*campaignBudget))
+}

@@ -1,0 +1,259 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+const (
+	campaignBudget = 250 * time.Millisecond
+	campaignLease  = 1500 * time.Millisecond
+	campaignHold   = 4 * campaignLease
+	campaignSlack  = 2 * time.Second // what a machine that is busy with all of this may add
+	campaignHosts  = 6
+	campaignTime   = 3 * time.Minute // for a thousand faults; it takes a fraction of that
+)
+
+// Paths that a run must have taken at least once to mean anything.
+const (
+	recovered        = "recovered claim"
+	reaped           = "reaped orphan"
+	takenOver        = "takeover"
+	refusedLate      = "refused late command"
+	lostLease        = "lost lease"
+	settledAfterward = "background settle"
+)
+
+var rarePaths = []string{recovered, reaped, takenOver, refusedLate, lostLease, settledAfterward}
+
+// taken reports whether all of them were, as far as that is known before the
+// end.
+func (c *campaign) taken() bool {
+	return !slices.ContainsFunc(rarePaths, func(path string) bool { return path != refusedLate && c.rare.get(path) == 0 })
+}
+
+// campaign is one run of it.
+type campaign struct {
+	t        *testing.T
+	seed     uint64
+	server   *redistest.Server
+	direct   *redisstore.Store // without faults
+	hosts    []*host
+	book     *book
+	injected tally // faults that struck, by kind
+	rare     tally
+	outcomes tally
+	took     time.Duration
+
+	untilViolated []string // a twin's run ends with the first of these
+	stop          chan struct{}
+	working       sync.WaitGroup
+	injecting     sync.WaitGroup
+	runs          atomic.Int64           // numbers the keys of Once
+	victim        atomic.Pointer[string] // the last one that a process died in
+}
+
+// host is a process's worth of lockers over a network of its own.
+type host struct {
+	c       *campaign
+	n       int
+	proxy   *respproxy.Proxy
+	locker  *lock.Locker
+	guarded *lock.Locker
+	rerun   *lock.Locker
+	late    []*respproxy.Rule // on guarded claims that were held back
+}
+
+// newCampaign starts the server and the hosts. planted, if not nil, breaks
+// their stores.
+func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store) *campaign {
+	t.Helper()
+	c := &campaign{t: t, seed: seed, book: newBook(), stop: make(chan struct{})}
+	c.server = redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--busy-reply-threshold", "50", "--enable-debug-command", "yes")
+	c.direct = open(t, c.server.URL())
+	for n := range campaignHosts {
+		h := &host{c: c, n: n, proxy: respproxy.Start(t, c.server.Addr())}
+		var store lock.Store
+		if n%2 == 0 {
+			store = open(t, h.proxy.URL())
+		} else { // as its users make it: with retries, and without context timeouts
+			client := redis.NewClient(&redis.Options{Addr: h.proxy.Addr()})
+			t.Cleanup(func() { _ = client.Close() })
+			store = redisstore.New(client)
+		}
+		if planted != nil {
+			store = planted(store)
+		}
+		h.locker = lock.New(store, lock.WithLogger(quiet), lock.WithBudget(campaignBudget), lock.WithLease(campaignLease),
+			lock.WithMaxHold(campaignHold), lock.WithKeep(time.Hour), lock.WithObserver(h.observe))
+		h.guarded = h.locker.With(lock.WithFencing())
+		h.rerun = h.locker.With(lock.WithRerunAbandoned())
+		c.hosts = append(c.hosts, h)
+	}
+	return c
+}
+
+func (h *host) observe(_ context.Context, e lock.Event) {
+	b, rare := h.c.book, &h.c.rare
+	switch e.Kind {
+	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver:
+		if e.Attempt > 1 {
+			rare.add(takenOver, 1)
+			b.mu.Lock()
+			b.taken[e.Key]++
+			b.mu.Unlock()
+		}
+	default:
+	}
+	switch e.Kind {
+	case lock.EventRecovered:
+		rare.add(recovered, 1)
+	case lock.EventReaped:
+		rare.add(reaped, 1)
+	case lock.EventLost:
+		rare.add(lostLease, 1)
+	case lock.EventRenewed:
+		b.mu.Lock()
+		b.renewed[e.Key] = time.Now()
+		b.mu.Unlock()
+	case lock.EventSettled:
+		b.mu.Lock()
+		answered := b.replied[e.Key]
+		b.mu.Unlock()
+		if answered {
+			rare.add(settledAfterward, 1)
+		}
+	default:
+	}
+}
+
+// run works and injects until so many faults have struck, and every rare path
+// has been taken.
+func (c *campaign) run(faults int) {
+	began := time.Now()
+	patience := campaignTime * time.Duration(max(faults, 1000)) / 1000
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	for _, h := range c.hosts {
+		for i, work := range []func(context.Context, *rand.Rand){h.lock, h.lock, h.lock, h.lockGuarded, h.lockGuarded, h.lockOwn, h.lockOwnGuarded, h.runOnce, h.runOnce, h.runAgain} {
+			plan := rand.New(rand.NewPCG(c.seed, uint64(100*h.n+i))) //nolint:gosec // a plan that can be repeated
+			c.working.Go(func() {
+				for !c.stopped() {
+					work(ctx, plan)
+				}
+			})
+		}
+		c.injecting.Go(h.inject)
+	}
+	// On this goroutine, since a server that does not start again ends the test.
+	plan := rand.New(rand.NewPCG(c.seed, 1000)) //nolint:gosec // see above
+	for !c.enough(faults) {
+		if time.Since(began) > patience {
+			c.t.Errorf("only %d faults within %v", c.injected.total(), patience)
+			break
+		}
+		c.injectIntoServer(plan)
+	}
+	close(c.stop)
+	c.injecting.Wait()
+	for _, h := range c.hosts {
+		h.proxy.Clear()
+	}
+	c.working.Wait()
+	c.took = time.Since(began)
+}
+
+func (c *campaign) stopped() bool {
+	select {
+	case <-c.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *campaign) enough(faults int) bool {
+	if c.untilViolated != nil {
+		found := slices.ContainsFunc(c.book.violations(), func(v string) bool {
+			return slices.ContainsFunc(c.untilViolated, func(name string) bool { return strings.HasPrefix(v, name+":") })
+		})
+		return found || c.injected.total() >= faults
+	}
+	return c.injected.total() >= faults && c.taken()
+}
+
+// rest checks what must be so when the faults are over.
+func (c *campaign) rest() {
+	for _, h := range c.hosts {
+		for _, rule := range h.late {
+			for _, answer := range rule.Answers(c.t) {
+				if strings.HasPrefix(string(answer), "*2\r\n:-1\r\n") {
+					c.rare.add(refusedLate, 1)
+				}
+			}
+		}
+	}
+	calm := time.Now()
+	for _, h := range c.hosts {
+		h.mustLock(h.locker, h.own(), calm, true)
+		h.mustLock(h.guarded, h.ownGuarded(), calm, true)
+		for i := range lockKeys {
+			h.mustLock(h.locker, lockKey(i), calm, false)
+			h.mustLock(h.guarded, guardedKey(i), calm, false)
+		}
+		h.finishRuns(calm)
+	}
+	for _, h := range c.hosts {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		if err := h.locker.Close(ctx); err != nil {
+			c.book.violated(bounded, "close: %v", err)
+		}
+		cancel()
+	}
+	for entry, err := range c.direct.List(c.t.Context()) {
+		require.NoError(c.t, err)
+		if entry.State != lock.Settled {
+			c.book.violated(noOrphan, "at rest %s is %v by %s for %v", entry.Key, entry.State, entry.Token, entry.Left)
+		}
+	}
+	for _, h := range c.hosts {
+		h.proxy.Down()
+	}
+}
+
+// mustLock takes key, which nobody works under. One process may be in the way
+// of another for a lease, and never in its own.
+func (h *host) mustLock(l *lock.Locker, key string, calm time.Time, own bool) {
+	for {
+		err := l.Do(context.Background(), key, func(context.Context) error { return nil })
+		switch {
+		case err == nil:
+			return
+		case own && isHeld(err):
+			h.c.book.violated(noSelfConflict, "at rest %s is refused by a claim of this process: %v", key, err)
+			return
+		case time.Since(calm) > campaignLease+campaignSlack:
+			h.c.book.violated(noOrphan, "%s is not free a lease after the last fault: %v", key, err)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (h *host) own() string        { return fmt.Sprintf("own=%d", h.n) }
+func (h *host) ownGuarded() string { return fmt.Sprintf("ownguarded=%d", h.n) }

@@ -1,0 +1,85 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Stores with the bugs that the campaign is there to find.
+
+// ownerless releases whatever is there, as a plain DEL does.
+type ownerless struct{ lock.Store }
+
+func (s ownerless) Release(ctx context.Context, key, token string) (bool, error) {
+	e, err := s.Get(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	if e.State == lock.Held {
+		token = e.Token
+	}
+	return s.Store.Release(ctx, key, token)
+}
+
+// robber takes a key from whoever holds it, now and then.
+type robber struct{ lock.Store }
+
+func (s robber) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	e, err := s.Store.Claim(ctx, key, c)
+	if err != nil || e.State != lock.Held || e.Token == c.Token || e.Left%7 != 0 {
+		return e, err
+	}
+	if _, err := s.Store.Release(ctx, key, e.Token); err != nil {
+		return e, err
+	}
+	return s.Store.Claim(ctx, key, c)
+}
+
+// naiveClaim is told "taken" by the repetition of a claim whose reply was lost,
+// and does not ask by whom.
+type naiveClaim struct{ lock.Store }
+
+func (s naiveClaim) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	e, err := s.Store.Claim(ctx, key, c)
+	if err == nil || errors.Is(err, lock.ErrNotApplied) {
+		return e, err
+	}
+	return lock.Entry{State: lock.Held, Token: "somebody"}, nil
+}
+
+// forgetful answers every release of a claim that had failed with "done".
+type forgetful struct {
+	lock.Store
+	failed sync.Map // tokens
+}
+
+func (s *forgetful) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	e, err := s.Store.Claim(ctx, key, c)
+	if err != nil {
+		s.failed.Store(c.Token, true)
+	}
+	return e, err
+}
+
+func (s *forgetful) Release(ctx context.Context, key, token string) (bool, error) {
+	if _, failed := s.failed.Load(token); failed {
+		return true, nil
+	}
+	return s.Store.Release(ctx, key, token)
+}
+
+// yesman renews without looking.
+type yesman struct{ lock.Store }
+
+func (s yesman) Renew(context.Context, string, lock.Claim) (bool, error) { return true, nil }
+
+// recordless frees a key instead of keeping its answer.
+type recordless struct{ lock.Store }
+
+func (s recordless) Settle(ctx context.Context, key, token string, _ []byte, _ time.Duration) (bool, error) {
+	return s.Release(ctx, key, token)
+}

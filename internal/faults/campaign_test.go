@@ -1,0 +1,100 @@
+package faults_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+var (
+	campaignSeed   = flag.Uint64("campaign.seed", 0, "seed of the fault campaign; 0 draws one")
+	campaignFaults = flag.Int("campaign.faults", 1000, "how many faults the campaign injects")
+)
+
+// Six processes' worth of lockers work on the same keys of one Redis, each over
+// a network of its own, while replies, requests, connections, scripts, the
+// server and other processes are lost at random. The server keeps what it has
+// acknowledged, so every invariant holds to the letter.
+//
+// The seed decides which faults come, of what length and in which order for
+// each process. When they strike depends on the machine.
+func TestCampaign(t *testing.T) {
+	seed := *campaignSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+	}
+	t.Logf("seed %d: go test ./internal/faults -run 'TestCampaign$' -v -args -campaign.seed %d", seed, seed)
+	c := newCampaign(t, seed, nil)
+	c.run(*campaignFaults)
+	c.rest()
+	report := c.report()
+	t.Log("\n" + report)
+	if dir := os.Getenv("TEST_ARTIFACTS"); dir != "" {
+		require.NoError(t, os.MkdirAll(dir, 0o750))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "campaign.txt"), []byte(report), 0o600))
+	}
+	require.Empty(t, c.book.violations())
+	require.GreaterOrEqual(t, len(c.injected.names()), 12, "kinds of faults")
+	for _, path := range rarePaths {
+		require.Positive(t, c.rare.get(path), "the campaign never went through %q", path)
+	}
+}
+
+// The twins: what the campaign must catch, and under which name.
+func TestCampaignCatches(t *testing.T) {
+	for _, twin := range []struct {
+		name    string
+		breaks  []string // one of these invariants must be found violated
+		planted func(lock.Store) lock.Store
+	}{
+		{"release without owner", []string{oneHolder, ownRelease}, func(s lock.Store) lock.Store { return ownerless{s} }},
+		{"claim takes what is held", []string{oneHolder, ownRelease}, func(s lock.Store) lock.Store { return robber{s} }},
+		{"lost reply read as a refusal", []string{noSelfConflict, noOrphan}, func(s lock.Store) lock.Store { return naiveClaim{s} }},
+		{"orphans are not removed", []string{noSelfConflict, noOrphan}, func(s lock.Store) lock.Store { return &forgetful{Store: s} }},
+		{"renewal always says yes", []string{oneHolder, ownRelease}, func(s lock.Store) lock.Store { return yesman{s} }},
+		{"no record is kept", []string{once, sameAnswer}, func(s lock.Store) lock.Store { return recordless{s} }},
+	} {
+		t.Run(twin.name, func(t *testing.T) {
+			c := newCampaign(t, 1, twin.planted)
+			c.untilViolated = twin.breaks
+			c.run(*campaignFaults)
+			c.rest()
+			found := c.book.violations()
+			i := slices.IndexFunc(found, func(v string) bool {
+				return slices.ContainsFunc(twin.breaks, func(name string) bool { return strings.HasPrefix(v, name+":") })
+			})
+			require.GreaterOrEqual(t, i, 0, "%d faults, and of %q nothing was found; only %q", c.injected.total(), twin.breaks, found)
+			t.Logf("after %d faults: %s", c.injected.total(), found[i])
+		})
+	}
+}
+
+// report says what was done and met.
+func (c *campaign) report() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "fault campaign, seed %d: %d faults of %d kinds in %v\n", c.seed, c.injected.total(), len(c.injected.names()), c.took.Round(time.Second/10))
+	for _, part := range []struct {
+		title string
+		tally *tally
+	}{{"injected", &c.injected}, {"rare paths", &c.rare}, {"outcomes", &c.outcomes}} {
+		fmt.Fprintf(&b, "%s\n", part.title)
+		for _, name := range part.tally.names() {
+			fmt.Fprintf(&b, "  %6d  %s\n", part.tally.get(name), name)
+		}
+	}
+	found := c.book.violations()
+	fmt.Fprintf(&b, "violations of %s: %d\n", strings.Join(invariants, ", "), len(found))
+	for _, v := range found[:min(len(found), 20)] {
+		fmt.Fprintf(&b, "  %s\n", v)
+	}
+	return b.String()
+}

@@ -1,0 +1,264 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+const (
+	lockKeys = 4
+	runKeys  = 6 // runs that are asked for at a time
+)
+
+func lockKey(i int) string    { return fmt.Sprintf("user=%d", i) }
+func guardedKey(i int) string { return fmt.Sprintf("guarded=%d", i) }
+
+var errHandler = errors.New("the handler fails, before its effect")
+
+func isHeld(err error) bool { return errors.Is(err, lock.ErrHeld) }
+
+// between draws from [low, high).
+func between(plan *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(plan.Int64N(int64(high-low)))
+}
+
+// lock is one caller of a key that all hosts want.
+func (h *host) lock(ctx context.Context, plan *rand.Rand) {
+	_ = h.do(ctx, plan, h.locker, lockKey(plan.IntN(lockKeys)), 60, nil)
+}
+
+// lockGuarded is the same with a resource that checks the fence.
+func (h *host) lockGuarded(ctx context.Context, plan *rand.Rand) {
+	_ = h.do(ctx, plan, h.guarded, guardedKey(plan.IntN(lockKeys)), 60, func(at *holding) {
+		lease, _ := lock.FromContext(at.ctx)
+		fence, ok := lease.Fence()
+		if !ok {
+			h.c.book.violated(fenced, "a guarded lease on %s has no fence", at.key)
+		}
+		h.c.book.write(at, fence)
+	})
+}
+
+// lockOwn is the only caller of its key, so there is nobody to be refused by.
+func (h *host) lockOwn(ctx context.Context, plan *rand.Rand) { h.doOwn(ctx, plan, h.locker, h.own()) }
+
+func (h *host) lockOwnGuarded(ctx context.Context, plan *rand.Rand) {
+	h.doOwn(ctx, plan, h.guarded, h.ownGuarded())
+}
+
+func (h *host) doOwn(ctx context.Context, plan *rand.Rand, l *lock.Locker, key string) {
+	// A caller that leaves while the release before is not answered yet may be
+	// told that: it has not waited for the end of it.
+	if err := h.do(ctx, plan, l, key, 300, nil); isHeld(err) && !errors.Is(err, context.DeadlineExceeded) {
+		var refused *lock.RefusedError
+		errors.As(err, &refused)
+		h.c.book.violated(noSelfConflict, "%s is refused, and nobody else wants it: %v, %+v", key, err, refused.Entry)
+	}
+}
+
+// do takes key, works, and checks what the caller of Do sees. Twice in rare
+// calls the work takes longer than a lease, or longer than it may.
+func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key string, rare int, use func(*holding)) error {
+	b := h.c.book
+	work := between(plan, 0, 15*time.Millisecond)
+	hangs := false
+	switch plan.IntN(rare) {
+	case 0:
+		work = between(plan, campaignLease, 2*campaignLease)
+	case 1:
+		hangs = true
+	}
+	patience := time.Hour
+	if plan.IntN(8) == 0 {
+		patience = between(plan, time.Millisecond, 60*time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+
+	var granted, worked time.Time
+	asked := time.Now()
+	err := l.Do(ctx, key, func(leased context.Context) error {
+		at := b.enter(leased, key)
+		defer b.leave(at)
+		granted = at.since
+		if use != nil {
+			use(at)
+		}
+		h.work(ctx, at, work, hangs)
+		worked = time.Now()
+		return nil
+	})
+	now := time.Now()
+	switch {
+	case granted.IsZero():
+		h.notGranted(ctx, key, asked, err)
+	case errors.Is(err, lock.ErrLost):
+		h.c.outcomes.add("do: lost", 1)
+		if at := (&holding{since: granted}); at.young(now) {
+			b.violated(ownRelease, "a valid lease on %s was taken away after %v: %v", key, now.Sub(granted), err)
+		}
+	case err != nil && !errors.Is(err, lock.ErrUnavailable):
+		b.violated(threeOutcomes, "work under %s ended in %v", key, err)
+	case err == nil:
+		h.c.outcomes.add("do: done", 1)
+	default:
+		h.c.outcomes.add("do: done, release unanswered", 1)
+	}
+	if !worked.IsZero() && now.Sub(worked) > campaignBudget+campaignSlack {
+		b.violated(bounded, "the release of %s took %v", key, now.Sub(worked))
+	}
+	if err != nil {
+		time.Sleep(between(plan, time.Millisecond, 10*time.Millisecond))
+	}
+	return err
+}
+
+// work takes as long as it should, or ends with its lease.
+func (h *host) work(caller context.Context, at *holding, long time.Duration, hangs bool) {
+	if hangs {
+		long = campaignHold + 2*campaignSlack // told long before
+	}
+	t := time.NewTimer(long)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		if hangs {
+			h.c.book.violated(told, "a holder of %s was never told", at.key)
+		}
+	case <-at.ctx.Done():
+		if caller.Err() == nil {
+			h.c.book.wasTold(at)
+		}
+	case <-h.c.stop:
+	}
+}
+
+// notGranted checks the answer of an acquire that ended without a lease.
+func (h *host) notGranted(ctx context.Context, key string, asked time.Time, err error) {
+	took := time.Since(asked)
+	switch {
+	case errors.Is(err, lock.ErrUnknown):
+		h.c.outcomes.add("acquire: unknown", 1)
+	case errors.Is(err, lock.ErrUnavailable):
+		h.c.outcomes.add("acquire: not applied", 1)
+	case isHeld(err), errors.Is(err, lock.ErrAbandoned):
+		h.c.outcomes.add("acquire: refused", 1)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		h.c.outcomes.add("acquire: caller left", 1)
+	default:
+		h.c.book.violated(threeOutcomes, "an acquire of %s ended in %v", key, err)
+	}
+	if took > campaignBudget+campaignSlack {
+		h.c.book.violated(bounded, "an acquire of %s took %v: %v", key, took, err)
+	}
+}
+
+// runOnce asks for a run that others ask for too.
+func (h *host) runOnce(ctx context.Context, plan *rand.Rand) {
+	h.once(ctx, plan, h.locker, h.c.runKey("run", plan), plan.IntN(10) == 0)
+}
+
+// runAgain is the same where an abandoned run may be taken over.
+func (h *host) runAgain(ctx context.Context, plan *rand.Rand) {
+	key := h.c.runKey("rerun", plan)
+	if v := h.c.victim.Load(); v != nil && plan.IntN(4) == 0 {
+		key = *v
+	}
+	h.once(ctx, plan, h.rerun, key, plan.IntN(10) == 0)
+}
+
+// runKey names one of the last runs, and now and then a new one.
+func (c *campaign) runKey(kind string, plan *rand.Rand) string {
+	n := c.runs.Load()
+	if plan.IntN(3*runKeys) == 0 {
+		n = c.runs.Add(1)
+	}
+	return fmt.Sprintf("%s=%d", kind, max(n-plan.Int64N(runKeys), 0))
+}
+
+func (h *host) once(ctx context.Context, plan *rand.Rand, l *lock.Locker, key string, fails bool) {
+	b := h.c.book
+	work := between(plan, 0, 10*time.Millisecond)
+	if plan.IntN(40) == 0 {
+		work = between(plan, campaignLease/2, 2*campaignLease)
+	}
+	answer := fmt.Sprintf("%s by %d, %d", answerOf(key), h.n, plan.Uint64())
+	var ran, worked time.Time
+	asked := time.Now()
+	receipt, replayed, err := l.Once(ctx, key, nil, func(ctx context.Context) ([]byte, error) {
+		ran = time.Now()
+		t := time.NewTimer(work)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			fails = true
+		}
+		worked = time.Now()
+		if fails {
+			return nil, errHandler
+		}
+		b.effect(key)
+		return []byte(answer), nil
+	})
+	if !worked.IsZero() && time.Since(worked) > 2*campaignBudget+campaignSlack {
+		b.violated(bounded, "the settle of %s took %v", key, time.Since(worked))
+	}
+	switch {
+	case err == nil:
+		h.c.outcomes.add(map[bool]string{true: "once: replayed", false: "once: ran"}[replayed], 1)
+		b.answered(key, receipt, replayed)
+		if !strings.HasPrefix(string(receipt), answerOf(key)) {
+			b.violated(sameAnswer, "%s was answered %q", key, receipt)
+		}
+		return
+	case errors.Is(err, errHandler):
+		h.c.outcomes.add("once: handler failed", 1)
+	case errors.Is(err, lock.ErrLost):
+		h.c.outcomes.add("once: lost", 1)
+	case ran.IsZero():
+		h.notGranted(ctx, key, asked, err)
+	default:
+		b.violated(threeOutcomes, "the run of %s ended in %v", key, err)
+	}
+	time.Sleep(between(plan, time.Millisecond, 10*time.Millisecond))
+}
+
+// answerOf is how every answer of key begins; the fault rules know a settle by
+// it.
+func answerOf(key string) string { return answerPrefix + key }
+
+// finishRuns asks for every run once more: what was left unfinished by a lost
+// lease or a killed process is taken over, and nothing else runs again.
+func (h *host) finishRuns(calm time.Time) {
+	for n := range h.c.runs.Load() + 1 {
+		for kind, l := range map[string]*lock.Locker{"run": h.locker, "rerun": h.rerun} {
+			h.finishRun(l, fmt.Sprintf("%s=%d", kind, n), calm)
+		}
+	}
+}
+
+func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
+	b := h.c.book
+	for {
+		receipt, replayed, err := l.Once(context.Background(), key, nil, func(context.Context) ([]byte, error) {
+			b.effect(key)
+			return []byte(answerOf(key) + ", at last"), nil
+		})
+		if err == nil {
+			b.answered(key, receipt, replayed)
+			return
+		}
+		if time.Since(calm) > campaignLease+campaignSlack {
+			b.violated(noOrphan, "%s has no answer a lease after the last fault: %v", key, err)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
