@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/httplatch/httplatch/internal/early"
-	"github.com/httplatch/httplatch/internal/failopen"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
@@ -56,42 +53,6 @@ const (
 	over          // and was answered, or nothing more can be done
 )
 
-type leaseKey struct{}
-
-// leaseContext is the context of a lease, from which FromContext finds it.
-type leaseContext struct {
-	context.Context //nolint:containedctx // it is one
-	lease           *Lease
-}
-
-func (c *leaseContext) Value(key any) any {
-	switch key.(type) {
-	case leaseKey:
-		// The lease of a receipt protects no resource: a fence of it, say, would
-		// always be newer than that of the lock inside or outside of it.
-		if c.lease.run == nil {
-			return c.lease
-		}
-	case failopen.Key:
-		// It was for this acquire. Work inside must not take it for its own.
-		return nil
-	case runKey, early.Key:
-		if c.lease.run != nil {
-			return c.lease.run
-		}
-	}
-	return c.Context.Value(key)
-}
-
-// FromContext returns the lease under which the code that was given ctx runs:
-// of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing
-// protects this code: there is none, or the store was down and the middleware
-// was told to go on without (WithFailOpen).
-func FromContext(ctx context.Context) (lease *Lease, ok bool) {
-	lease, ok = ctx.Value(leaseKey{}).(*Lease)
-	return lease, ok
-}
-
 // start makes a granted claim a running lease.
 func (e *Lease) start(ctx context.Context, now, sent, validUntil time.Time) {
 	if e.locker.cfg.detached {
@@ -133,18 +94,32 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 // lose ends the belief in the lease before its work is over. The entry, if
 // there still is one, belongs to nobody any more.
 func (e *Lease) lose(reason string) error {
+	lost, first := e.disbelieve(reason)
+	if first {
+		e.forsake(lost)
+	}
+	return lost
+}
+
+// disbelieve ends the lease's context. first says that it was this call that
+// did, and that forsake has to follow.
+func (e *Lease) disbelieve(reason string) (lost error, first bool) {
 	e.mu.Lock()
 	if e.lost != nil || e.phase == over {
 		defer e.mu.Unlock()
-		return e.lost
+		return e.lost, false
 	}
 	e.lost = fmt.Errorf("%w: %s", ErrLost, reason)
-	lost := e.lost
+	lost = e.lost
 	e.stopTimers()
 	e.mu.Unlock()
-
-	c := e.locker.core
 	e.cancel(lost)
+	return lost, true
+}
+
+// forsake gives up what this process has of a lost lease, and tells of it.
+func (e *Lease) forsake(lost error) {
+	c := e.locker.core
 	if e.run == nil {
 		// A renewal that was applied and not answered keeps the entry for up to a
 		// lease more, and nobody may be refused by it. (That of a run must stay:
@@ -154,7 +129,6 @@ func (e *Lease) lose(reason string) error {
 	c.gate.leave(e)
 	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
 	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.label, lost)
-	return lost
 }
 
 // stopTimers ends renewal and deadline for good. e.mu is held.

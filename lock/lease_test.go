@@ -354,3 +354,30 @@ func TestOptionsThatContradict(t *testing.T) {
 		t.Run(name, func(t *testing.T) { require.Panics(t, open) })
 	}
 }
+
+// A process that was paused runs its work before any timer. Here both are due
+// in one instant, and the work often comes first.
+func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
+	for i := range 60 {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			s.every(hangRequest, renew)
+			began := time.Now()
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			ctx := e.Context()
+			time.Sleep(lease - lease/100 - 2*time.Millisecond - time.Since(began))
+			if i%2 == 0 {
+				require.ErrorIs(t, ctx.Err(), context.Canceled)
+			} else {
+				select {
+				case <-ctx.Done():
+				default:
+					t.Error("the context lives on")
+				}
+			}
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+		})
+	}
+}

@@ -126,19 +126,38 @@ func (e *Lease) expire() {
 		e.mu.Unlock()
 		return
 	}
-	left := time.Until(e.validUntil)
-	if left > 0 { // renewed while this was on its way
+	if left := time.Until(e.validUntil); left > 0 { // renewed while this was on its way
 		e.deadline.Reset(left)
 		e.mu.Unlock()
 		return
 	}
-	capped := e.capped
+	reason := e.expiry()
 	e.mu.Unlock()
-	if capped {
-		_ = e.lose(fmt.Sprintf("it was held for its maximum of %v", e.locker.cfg.maxHold))
+	_ = e.lose(reason)
+}
+
+// checkValidity ends the lease's context if its validity is over. It may be
+// called under any lock of the work, which observers may want too; so the rest
+// of the loss is done elsewhere.
+func (e *Lease) checkValidity() {
+	e.mu.Lock()
+	if e.stopped || time.Now().Before(e.validUntil) {
+		e.mu.Unlock()
 		return
 	}
-	_ = e.lose("it could not be renewed in time")
+	reason := e.expiry()
+	e.mu.Unlock()
+	if lost, first := e.disbelieve(reason); first {
+		go e.forsake(lost)
+	}
+}
+
+// expiry says why the validity ended. e.mu is held.
+func (e *Lease) expiry() string {
+	if e.capped {
+		return fmt.Sprintf("it was held for its maximum of %v", e.locker.cfg.maxHold)
+	}
+	return "it could not be renewed in time"
 }
 
 // Extend renews the lease now, for a full lease or what WithMaxHold leaves of

@@ -40,6 +40,8 @@ func child(role string) int {
 		err = childHolds(ctx, store)
 	case "once":
 		err = childRuns(ctx, store, false)
+	case "paused":
+		err = childPauses(ctx, store)
 	case "victim":
 		err = childDies(ctx, store)
 	case "stream", "silent":

@@ -1,0 +1,122 @@
+package faults_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// writeFenced is what a resource does that checks fences: it refuses what is
+// below the highest it has seen.
+const writeFenced = `
+	local last = tonumber(redis.call('HGET', KEYS[1], 'fence') or '0')
+	if tonumber(ARGV[1]) < last then return 'FENCED' end
+	redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'by', ARGV[2])
+	return 'OK'`
+
+// A holder is stopped for longer than its lease, another one works meanwhile,
+// and the first goes on in the middle of its work: the first thing it sees is
+// that its context is over, its fenced write is refused, and a write without a
+// fence overwrites the successor's. That last is what no lease can prevent.
+func TestPausedHolder(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	l := locker(t, open(t, server.URL()), lock.WithFencing(), lock.WithLease(shortLease))
+	cmd, out := startChild(t, "paused", server.URL())
+	require.True(t, out.Scan())
+	require.Equal(t, "held", out.Text())
+	_, err := l.Acquire(t.Context(), "user=42")
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+
+	stopped := time.Now()
+	var e *lock.Lease
+	require.Eventually(t, func() bool {
+		e, err = l.Acquire(t.Context(), "user=42")
+		return err == nil
+	}, shortLease+5*time.Second, 20*time.Millisecond)
+	t.Logf("the successor holds the lock %v after the pause began", time.Since(stopped).Round(time.Millisecond))
+	fence, _ := e.Fence()
+	require.Equal(t, "OK", client.Eval(t.Context(), writeFenced, []string{"fenced"}, fence, "successor").Val())
+	require.NoError(t, client.Set(t.Context(), "unfenced", "successor", 0).Err())
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	says := func() string {
+		require.True(t, out.Scan(), "the holder died")
+		return out.Text()
+	}
+	require.Equal(t, "the context was over: lock: lease lost", says())
+	require.Equal(t, "fenced write: FENCED", says())
+	require.Equal(t, "unfenced write: OK", says())
+	require.Equal(t, "do: lost", says())
+
+	require.Equal(t, "successor", client.HGet(t.Context(), "fenced", "by").Val())
+	require.Equal(t, "paused", client.Get(t.Context(), "unfenced").Val(), "the twin: without a fence the stale write wins")
+	require.NoError(t, e.Release(t.Context()), "the successor's lease is untouched")
+	require.NoError(t, cmd.Wait())
+}
+
+// childPauses is stopped while it spins: between two of its steps more time
+// passes than a lease lasts, and the next step looks at the context.
+func childPauses(ctx context.Context, store lock.Store) error {
+	opt, err := redis.ParseURL(os.Getenv(childURL))
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(opt)
+	if err := client.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	out := bufio.NewWriter(os.Stdout)
+	say := func(format string, args ...any) {
+		_, _ = fmt.Fprintf(out, format+"\n", args...)
+		_ = out.Flush()
+	}
+	l := lock.New(store, lock.WithLogger(quiet), lock.WithFencing(), lock.WithLease(shortLease))
+	err = l.Do(ctx, "user=42", func(leased context.Context) error {
+		say("held")
+		for last := time.Now(); ; {
+			now := time.Now()
+			if now.Sub(last) < shortLease { // of CPU time that the machine gave to others, at most
+				last = now
+				continue
+			}
+			if leased.Err() == nil {
+				say("the context lived on")
+			} else {
+				say("the context was over: %v", firstLine(context.Cause(leased)))
+			}
+			break
+		}
+		lease, _ := lock.FromContext(leased)
+		fence, _ := lease.Fence()
+		say("fenced write: %v", client.Eval(ctx, writeFenced, []string{"fenced"}, fence, "paused").Val())
+		say("unfenced write: %v", client.Set(ctx, "unfenced", "paused", 0).Val())
+		return nil
+	})
+	if errors.Is(err, lock.ErrLost) {
+		say("do: lost")
+		return l.Close(ctx)
+	}
+	return fmt.Errorf("do: %w", err)
+}
+
+// firstLine is the sentinel of err.
+func firstLine(err error) error {
+	if errors.Is(err, lock.ErrLost) {
+		return lock.ErrLost
+	}
+	return err
+}
