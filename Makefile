@@ -21,8 +21,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector; installs redis-server where it may
-	@scripts/deps.sh redis-server $(if $(RACE),cc)
+test: ## Vet and test all modules with the race detector; installs redis-server and spin where it may
+	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go vet work
 	go test $(RACE) -shuffle=on $(TESTFLAGS) work
 

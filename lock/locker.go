@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,8 +29,9 @@ type core struct {
 	tokens *minter
 	gate   *gate
 	reaper *reaper
-	owners tally // leases and acquires whose owner has not come back yet
-	calls  tally // store calls that have not returned
+	budget atomic.Int64 // the longest of all Lockers that share this
+	owners tally        // leases and acquires whose owner has not come back yet
+	calls  tally        // store calls that have not returned
 	outage outage
 
 	closeOnce sync.Once
@@ -58,26 +60,35 @@ func New(store Store, opts ...Option) *Locker {
 	if s, ok := store.(interface{ MaxLag() time.Duration }); ok {
 		maxLag = s.MaxLag()
 	}
-	return &Locker{
-		core: &core{
-			store:   store,
-			prompt:  prompt,
-			maxLag:  maxLag,
-			owner:   owner(),
-			tokens:  newMinter(),
-			gate:    newGate(),
-			reaper:  newReaper(),
-			closing: make(chan struct{}),
-		},
-		cfg: cfg,
+	return (&core{
+		store:   store,
+		prompt:  prompt,
+		maxLag:  maxLag,
+		owner:   owner(),
+		tokens:  newMinter(),
+		gate:    newGate(),
+		reaper:  newReaper(),
+		closing: make(chan struct{}),
+	}).locker(cfg)
+}
+
+// locker returns a Locker over c.
+func (c *core) locker(cfg config) *Locker {
+	for budget := int64(cfg.budget); ; {
+		longest := c.budget.Load()
+		if budget <= longest || c.budget.CompareAndSwap(longest, budget) {
+			return &Locker{core: c, cfg: cfg}
+		}
 	}
 }
+
+func (c *core) longestBudget() time.Duration { return time.Duration(c.budget.Load()) }
 
 // With returns a Locker with other settings over the same store, gate and
 // clean-up: keys exclude each other across both, and closing either closes
 // both. Options that are not given stay as they are; observers are added.
 func (l *Locker) With(opts ...Option) *Locker {
-	return &Locker{core: l.core, cfg: l.cfg.with(opts)}
+	return l.core.locker(l.cfg.with(opts))
 }
 
 // Do runs fn while this Locker holds key, and releases the key when fn

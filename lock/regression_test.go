@@ -496,6 +496,61 @@ func TestRegressionGoexitInAnObserver(t *testing.T) {
 	})
 }
 
+// no-orphan: a sweep counted an answer from before its claim had landed. The
+// server stalled after that, had the claim and the last delete in one batch, and
+// took the delete first.
+func TestRegressionStalledServerBetweenTwoDeletes(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(10*time.Minute), lock.WithMaxHold(20*time.Minute))
+		var mu sync.Mutex
+		var late func() error
+		var returned time.Time
+		s.every(func(ctx context.Context, apply func() error) error {
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			late, returned = apply, time.Now()
+			return ctx.Err()
+		}, claim)
+		s.every(func(_ context.Context, apply func() error) error {
+			err := apply()
+			mu.Lock()
+			defer mu.Unlock()
+			// The claim has landed by now, and waits for the server like this delete.
+			if late != nil && time.Since(returned) >= s.lag {
+				_ = late()
+				late = nil
+			}
+			return err
+		}, release)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Nil(t, late, "it was applied")
+		require.Equal(t, lock.Free, s.state(t, key).State)
+	})
+}
+
+// no-self-conflict: a claim was refused by an own dead one, whose sweep ended,
+// and forgot the token, before the answer was read.
+func TestRegressionRefusedByWhatIsSweptMeanwhile(t *testing.T) {
+	for offset := time.Duration(0); offset < 2*time.Second; offset += 100 * time.Millisecond {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithLease(10*time.Minute), lock.WithMaxHold(20*time.Minute), lock.WithBudget(2*time.Second))
+			s.every(late(2*time.Second+s.lag-time.Millisecond), claim) // as late as it may be
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			time.Sleep(s.lag + offset)
+			s.every(slow(1200*time.Millisecond), claim)
+			e, err := l.Acquire(t.Context(), key)
+			require.NotErrorIs(t, err, lock.ErrHeld)
+			require.NoError(t, e.Release(t.Context()))
+		})
+	}
+}
+
 // A claim that is made again, because an own dead claim was in its way, wrote
 // to what the sweep of the claim before was telling observers. (Only the race
 // detector sees it.)

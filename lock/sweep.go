@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"time"
 )
 
 // sweep removes the entry of a claim that nobody waits for any more, now and
@@ -10,10 +11,11 @@ import (
 // One compare-and-delete that finds nothing proves nothing: the claim may be in
 // a socket buffer, in a proxy, or in the same batch of events that a stalled
 // server works off in an order of its own. One that finds the entry proves no
-// more, since a repetition of the claim may follow. So the last one counts only
-// if, when it was sent, every goroutine with a claim of the token had returned,
-// the server had answered an earlier command of this sweep, and the time in
-// which a closed socket's bytes can still arrive had passed.
+// more, since a repetition of the claim may follow. So it takes two that were
+// sent after the landing: when every goroutine with a claim of the token had
+// returned, and the time in which a closed socket's bytes can still arrive had
+// passed. The answer to the first says that the server has worked off what it
+// had when that came; the second then finds what the first had overtaken.
 type sweep struct {
 	locker   *Locker
 	ctx      context.Context //nolint:containedctx // values for observers and loggers; never canceled
@@ -21,7 +23,8 @@ type sweep struct {
 	token    string
 	flight   *flight
 	event    Event // what an observer is told; nothing of the lease, which may be on its next claim by then
-	answered bool  // by the server, to an earlier attempt
+	answered bool  // by the server, to an attempt that was sent after the landing
+	swept    time.Time
 }
 
 func (e *Lease) sweep() *sweep {
@@ -35,18 +38,23 @@ func (e *Lease) sweep() *sweep {
 	}
 }
 
-// attempt sends one compare-and-delete and reports whether it was the last
-// that is needed. Close cannot wait for the network's longest delay, and what
-// lands after the process has ended is gone after a lease at the latest.
+// attempt sends one compare-and-delete and reports whether the sweep is over.
+// Close cannot wait for the network's longest delay, and what lands after the
+// process has ended is gone after a lease at the latest.
 func (s *sweep) attempt(closing bool) (done bool) {
 	l := s.locker
 	c := l.core
+	if !s.swept.IsZero() {
+		// The token stays known as dead for as long as a claim may last that it
+		// had refused just before it was removed.
+		return closing || time.Since(s.swept) >= c.longestBudget()
+	}
 	lag := c.maxLag
 	if closing {
 		lag = 0
 	}
-	last := s.answered &&
-		(s.flight == nil || s.flight.landed(lag))
+	landed := s.flight == nil || s.flight.landed(lag)
+	last := s.answered && landed
 	r := exchange(s.ctx, c, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
 		return c.store.Release(ctx, s.key, s.token)
 	})
@@ -54,9 +62,12 @@ func (s *sweep) attempt(closing bool) (done bool) {
 		l.trouble(s.ctx, r.err)
 		return false
 	}
-	s.answered = true
+	s.answered = s.answered || landed
 	if r.value {
 		l.announce(s.ctx, s.event)
 	}
-	return last && !r.unanswered
+	if last && !r.unanswered {
+		s.swept = time.Now()
+	}
+	return closing && !s.swept.IsZero()
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|cc ...
+# usage: scripts/deps.sh redis-server|spin|cc ...
 #
 # Sees to the programs that the tests need besides Go. What is missing comes
 # from apt, where that asks nobody anything: as root, or with a sudo that wants
 # no password. NO_INSTALL=1 prevents it.
 #
-# Tests without redis-server still mean something, so its absence is a warning,
-# and an error where CI=true. A missing C compiler is always an error.
+# Tests without redis-server or spin still mean something, so their absence is a
+# warning, and an error where CI=true. A missing C compiler is always an error.
 set -euo pipefail
 
 present() {
@@ -18,6 +18,7 @@ present() {
 		[ "$(go env GOOS)" = darwin ] || command -v "${cc%% *}"
 		;;
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
+	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
 	esac >/dev/null
 }
 
@@ -25,6 +26,7 @@ packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
 	redis-server) echo redis-server ;;
+	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
 	esac
 }
 
@@ -40,6 +42,11 @@ how_to() {
 		echo "behaves on a real server is skipped. Install it:"
 		echo "    apt-get install redis-server | brew install redis | dnf install redis"
 		echo "or name one that is elsewhere: REDIS_SERVER=/path/to/redis-server"
+		;;
+	spin)
+		echo "the model checker spin is missing: everything that shows that the rules"
+		echo "of the protocol are enough is skipped. Install it:"
+		echo "    apt-get install spin gcc libc6-dev | brew install spin"
 		;;
 	esac
 }
