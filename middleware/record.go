@@ -115,7 +115,7 @@ func (r *record) check() error {
 	for rest := r.headers; len(rest) > 0; {
 		name, behind, ok := cutText(rest)
 		n, behind, counted := cutNumber(behind)
-		if !ok || !counted || name == "" || n > len(behind) { // a value takes a byte at least
+		if !ok || !counted || strings.TrimPrefix(name, addedMark) == "" || n > len(behind) { // a value takes a byte at least
 			return errRecord
 		}
 		for range n {
