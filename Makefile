@@ -7,7 +7,12 @@ TESTFLAGS ?=
 BENCH ?= .
 BENCHFLAGS ?=
 FUZZTIME ?= 60s
+FAULTS ?= 10000
+SEED ?=
 ARGS ?=
+
+# Where tests leave their reports.
+export TEST_ARTIFACTS ?= $(CURDIR)/.artifacts
 
 # Many people have -mod=mod in their GOFLAGS, which is an error in a workspace.
 export GOFLAGS := $(filter-out -mod=%,$(shell go env GOFLAGS))
@@ -24,7 +29,17 @@ help: ## Show this list
 test: ## Vet and test all modules with the race detector; installs redis-server and spin where it may
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go vet work
-	go test $(RACE) -shuffle=on $(TESTFLAGS) work
+	go test $(RACE) -run '^$$' work >/dev/null # builds as many packages at a time as there are cores
+	go test $(RACE) -p 1 -shuffle=on $(TESTFLAGS) work # and runs one, since some measure how long real servers take
+	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
+
+.PHONY: faults
+faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, told
+	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
+	go test $(RACE) -count=1 -v ./internal/model
+	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args $(if $(SEED),-seed $(SEED))
+	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
+	@cat $(TEST_ARTIFACTS)/*.txt
 
 .PHONY: lint
 lint: ## Lint, and check the format, go.mod files and shell scripts

@@ -65,7 +65,7 @@ func (b *book) violations() []string {
 // holding is one lease that work runs under.
 type holding struct {
 	key   string
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // it is the lease
 	since time.Time
 	left  bool
 }

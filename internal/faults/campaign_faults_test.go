@@ -113,7 +113,7 @@ var networkFaults = []networkFault{
 // inject strikes h until the campaign stops. A rule counts for as many commands
 // as it has acted on.
 func (h *host) inject() {
-	plan := rand.New(rand.NewPCG(h.c.seed, uint64(2000+h.n))) //nolint:gosec // a plan that can be repeated
+	plan := rand.New(rand.NewPCG(h.c.seed, uint64(2000+h.n)))
 	for !h.c.stopped() {
 		if plan.IntN(25) == 0 {
 			f := networkFaults[plan.IntN(len(networkFaults))]

@@ -151,7 +151,7 @@ func (c *campaign) run(faults int) {
 	defer cancel()
 	for _, h := range c.hosts {
 		for i, work := range []func(context.Context, *rand.Rand){h.lock, h.lock, h.lock, h.lockGuarded, h.lockGuarded, h.lockOwn, h.lockOwnGuarded, h.runOnce, h.runOnce, h.runAgain} {
-			plan := rand.New(rand.NewPCG(c.seed, uint64(100*h.n+i))) //nolint:gosec // a plan that can be repeated
+			plan := rand.New(rand.NewPCG(c.seed, uint64(100*h.n+i)))
 			c.working.Go(func() {
 				for !c.stopped() {
 					work(ctx, plan)
@@ -161,7 +161,7 @@ func (c *campaign) run(faults int) {
 		c.injecting.Go(h.inject)
 	}
 	// On this goroutine, since a server that does not start again ends the test.
-	plan := rand.New(rand.NewPCG(c.seed, 1000)) //nolint:gosec // see above
+	plan := rand.New(rand.NewPCG(c.seed, 1000))
 	for !c.enough(faults) {
 		if time.Since(began) > patience {
 			c.t.Errorf("only %d faults within %v", c.injected.total(), patience)

@@ -33,7 +33,7 @@ func (s robber) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	if err != nil || e.State != lock.Held || e.Token == c.Token || e.Left%7 != 0 {
 		return e, err
 	}
-	if _, err := s.Store.Release(ctx, key, e.Token); err != nil {
+	if _, err := s.Release(ctx, key, e.Token); err != nil {
 		return e, err
 	}
 	return s.Store.Claim(ctx, key, c)

@@ -30,7 +30,7 @@ var (
 func TestCampaign(t *testing.T) {
 	seed := *campaignSeed
 	if seed == 0 {
-		seed = uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
+		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d: go test ./internal/faults -run 'TestCampaign$' -v -args -campaign.seed %d", seed, seed)
 	c := newCampaign(t, seed, nil)

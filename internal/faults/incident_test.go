@@ -62,8 +62,8 @@ const work = 20 * time.Millisecond
 // wrong with how it went.
 func incident(t *testing.T, d *desk, p *respproxy.Proxy, server *redistest.Server, l loss, how respproxy.End, user string) error {
 	t.Helper()
-	if a := d.order(t, user, 0); a.status != http.StatusCreated {
-		return fmt.Errorf("without a fault: %d", a.status)
+	if err := d.within(t, user, time.Now().Add(budget), true); err != nil {
+		return fmt.Errorf("without a fault: %w", err)
 	}
 	stop := l.start(p, user, how)
 	met := d.order(t, user, work)
@@ -189,7 +189,9 @@ func TestLateCommandIsRefusedInGuardedMode(t *testing.T) {
 			t.Parallel()
 			p, server, store := s.start(t)
 			l := locker(t, store, fencing)
-			require.NoError(t, l.Do(t.Context(), "user=warm", func(context.Context) error { return nil }))
+			require.Eventually(t, func() bool { // the server's clock is known then
+				return l.Do(t.Context(), "user=warm", func(context.Context) error { return nil }) == nil
+			}, 10*time.Second, time.Millisecond)
 			held := p.On(respproxy.Match{Name: "eval|evalsha", Key: "user=late", Func: isGuardedClaim}, respproxy.Hold())
 			_, err := l.Acquire(t.Context(), "user=late")
 			require.ErrorIs(t, err, errUnknown)

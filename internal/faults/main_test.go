@@ -38,7 +38,7 @@ func (mute) Printf(context.Context, string, ...any) {}
 
 const (
 	budget = 500 * time.Millisecond // the default
-	slack  = time.Second            // what a busy machine may add to a bounded wait
+	slack  = 2 * time.Second        // what a busy machine may add to a bounded wait
 )
 
 var quiet = slog.New(slog.DiscardHandler)

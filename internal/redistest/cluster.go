@@ -1,9 +1,9 @@
 package redistest
 
 import (
-	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,13 +13,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const slots = 16384
+const (
+	slots   = 16384
+	stateOK = "cluster_state:ok"
+)
 
 // Cluster is a Redis Cluster of masters that share all slots evenly.
 type Cluster struct {
-	Nodes []*Server // in slot order
+	Nodes    []*Server // the masters, in slot order
+	Replicas []*Server // Replicas[i] is that of Nodes[i]; none without AddReplicas
 
-	announced []int
+	args      []string
+	password  string
+	announced []int // the ports of Nodes that clients are told
+	buses     []int // of Nodes
 }
 
 // StartCluster starts a Redis Cluster of that many masters, without replicas,
@@ -31,52 +38,82 @@ type Cluster struct {
 // node's number and its address, and returns the port of 127.0.0.1 that
 // clients are to be told, by CLUSTER SLOTS and by redirections. The nodes
 // themselves keep talking directly. nil announces the real ports.
+//
+// Nodes and Replicas stay what they were when they started, whatever is moved
+// or promoted later; [Cluster.Owner] tells what is.
 func StartCluster(tb testing.TB, masters int, announce func(node int, addr string) (port int), args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 {
 		tb.Fatal("redistest: a cluster needs a master")
 	}
-	c := &Cluster{}
-	var buses []int
+	c := &Cluster{args: args}
+	c.password, _ = option(args, "--requirepass")
 	for i := range masters {
-		bus, err := FreePort()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		s := Start(tb, append([]string{
-			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus),
-			"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-bus-port", strconv.Itoa(bus),
-			"--cluster-node-timeout", "2000",
-		}, args...)...)
+		s, bus := c.startNode(tb)
 		port := s.Port()
 		if announce != nil {
 			port = announce(i, s.Addr())
 			s.Do(tb, "CONFIG", "SET", "cluster-announce-port", port)
 			s.args = append(s.args, "--cluster-announce-port", strconv.Itoa(port)) // for Restart
 		}
-		c.Nodes, c.announced, buses = append(c.Nodes, s), append(c.announced, port), append(buses, bus)
+		c.Nodes, c.announced, c.buses = append(c.Nodes, s), append(c.announced, port), append(c.buses, bus)
 	}
 	for i, s := range c.Nodes {
 		s.Do(tb, "CLUSTER", "ADDSLOTSRANGE", i*slots/masters, (i+1)*slots/masters-1)
 		s.Do(tb, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		if i > 0 {
-			s.Do(tb, "CLUSTER", "MEET", "127.0.0.1", c.Nodes[0].Port(), buses[0])
+			s.Do(tb, "CLUSTER", "MEET", "127.0.0.1", c.Nodes[0].Port(), c.buses[0])
 		}
 	}
 	c.await(tb)
 	return c
 }
 
+// startNode starts a server that is in no cluster yet.
+func (c *Cluster) startNode(tb testing.TB) (s *Server, bus int) {
+	tb.Helper()
+	bus, err := FreePort()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Start(tb, append([]string{
+		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus),
+		"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-bus-port", strconv.Itoa(bus),
+		"--cluster-node-timeout", "2000",
+	}, c.args...)...), bus
+}
+
 // await returns when every node knows all others and serves all slots.
 func (c *Cluster) await(tb testing.TB) {
 	tb.Helper()
-	deadline := time.Now().Add(startTimeout)
-	for _, s := range c.Nodes {
-		for !c.up(tb, s) {
-			if time.Now().After(deadline) {
-				tb.Fatalf("redistest: cluster is not up after %v:\n%v", startTimeout, s.Do(tb, "CLUSTER", "INFO"))
-			}
-			time.Sleep(20 * time.Millisecond)
+	for _, s := range c.members() {
+		c.eventually(tb, s, "is not up", func() bool { return c.up(tb, s) })
+	}
+}
+
+// members are all servers.
+func (c *Cluster) members() []*Server { return slices.Concat(c.Nodes, c.Replicas) }
+
+// eventually waits for what s is to come to know.
+func (c *Cluster) eventually(tb testing.TB, s *Server, complaint string, condition func() bool) {
+	tb.Helper()
+	eventually(tb, condition, func() string {
+		return fmt.Sprintf("cluster %s:\n%v%s", complaint, s.Do(tb, "CLUSTER", "INFO"), c.nodes(tb, s))
+	})
+}
+
+// nodes is what s knows of all.
+func (c *Cluster) nodes(tb testing.TB, s *Server) string {
+	tb.Helper()
+	return fmt.Sprint(s.Do(tb, "CLUSTER", "NODES"))
+}
+
+// eventually polls until condition is met, or fails with a complaint.
+func eventually(tb testing.TB, condition func() bool, complaint func() string) {
+	tb.Helper()
+	for deadline := time.Now().Add(startTimeout); !condition(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("redistest: after %v, %s", startTimeout, complaint())
 		}
 	}
 }
@@ -84,8 +121,8 @@ func (c *Cluster) await(tb testing.TB) {
 func (c *Cluster) up(tb testing.TB, s *Server) bool {
 	tb.Helper()
 	info := fmt.Sprint(s.Do(tb, "CLUSTER", "INFO"))
-	return strings.Contains(info, "cluster_state:ok") &&
-		strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.Nodes))) &&
+	return strings.Contains(info, stateOK) &&
+		strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(c.members()))) &&
 		strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d\r", slots)) &&
 		c.tellsAnnounced(tb, s)
 }
@@ -93,7 +130,7 @@ func (c *Cluster) up(tb testing.TB, s *Server) bool {
 // tellsAnnounced: gossip about a node's ports can arrive after its slots.
 func (c *Cluster) tellsAnnounced(tb testing.TB, s *Server) bool {
 	tb.Helper()
-	nodes := fmt.Sprint(s.Do(tb, "CLUSTER", "NODES"))
+	nodes := c.nodes(tb, s)
 	for _, port := range c.announced {
 		if !strings.Contains(nodes, fmt.Sprintf(" 127.0.0.1:%d@", port)) {
 			return false
@@ -111,44 +148,37 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// URL is "redis-cluster://addr,addr".
-func (c *Cluster) URL() string { return "redis-cluster://" + strings.Join(c.Addrs(), ",") }
+// URL is "redis-cluster://addr,addr", with the password if there is one.
+func (c *Cluster) URL() string {
+	return "redis-cluster://" + userinfo(c.password) + strings.Join(c.Addrs(), ",")
+}
+
+// userinfo is the part of a URL in front of the host.
+func userinfo(password string) string {
+	if password == "" {
+		return ""
+	}
+	return url.UserPassword("", password).String() + "@"
+}
 
 // Client returns a go-redis cluster client with default options. It is closed
 // when tb ends.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Password: c.password})
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// Keys returns the keys of all nodes in order, as [Server.Keys] does.
+// Keys returns the keys of all masters in order, as [Server.Keys] does.
 func (c *Cluster) Keys(tb testing.TB, patterns ...string) []string {
 	tb.Helper()
 	var keys []string
-	for _, s := range c.Nodes {
-		keys = append(keys, s.Keys(tb, patterns...)...)
+	for _, s := range c.members() {
+		if s.Running() && s.isMaster(tb) {
+			keys = append(keys, s.Keys(tb, patterns...)...)
+		}
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-// Owner returns the node that holds the slot of key.
-func (c *Cluster) Owner(tb testing.TB, key string) *Server {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	client := c.Nodes[0].adminClient()
-	defer func() { _ = client.Close() }()
-	slot, err := client.ClusterKeySlot(ctx, key).Result()
-	if err != nil {
-		tb.Fatalf("redistest: slot of %q: %v", key, err)
-	}
-	for i := len(c.Nodes) - 1; i > 0; i-- {
-		if int(slot) >= i*slots/len(c.Nodes) {
-			return c.Nodes[i]
-		}
-	}
-	return c.Nodes[0]
 }

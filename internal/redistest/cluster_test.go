@@ -76,3 +76,25 @@ func TestClusterNodeRestarts(t *testing.T) {
 	require.Empty(t, c.Keys(t))
 	require.Contains(t, c.Nodes[0].Do(t, "CLUSTER", "NODES"), fmt.Sprintf(" 127.0.0.1:%d@", port))
 }
+
+func TestClusterReplacesAMaster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, nil, "--requirepass", password)
+	c.AddReplicas(t)
+	require.NoError(t, c.Client(t).Set(t.Context(), "k", "v", 0).Err())
+	require.Equal(t, []string{"k"}, c.Keys(t), "those of replicas are not counted")
+	master, replica := c.Owner(t, "k"), (*redistest.Server)(nil)
+	for i, s := range c.Nodes {
+		if s == master {
+			replica = c.Replicas[i]
+		}
+	}
+	replica.AwaitSync(t, master)
+
+	c.FailOverAfter(t, time.Second)
+	master.Kill()
+	c.AwaitOwner(t, "k", replica)
+	require.Same(t, replica, c.Owner(t, "k"))
+	require.Equal(t, []string{"k"}, c.Keys(t))
+	require.Equal(t, "v", c.Client(t).Get(t.Context(), "k").Val())
+}

@@ -5,6 +5,8 @@
 //	srv := redistest.Start(t)                              // one for this test
 //	srv := redistest.Start(t, "--maxmemory", "1")          // configured
 //	cl := redistest.StartCluster(t, 1, nil)                // cluster mode
+//	cl.AddReplicas(t)                                      // with a replica of each master
+//	w := redistest.StartSentinel(t, 1)                     // a master and a replica, and three Sentinels
 //
 // Tests that neither stop nor flush the server share one, under distinct keys:
 //

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -65,6 +64,6 @@ func (s *Server) adminClient() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), Password: s.password, Protocol: 2, DisableIdentity: true,
 		PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: time.Second, ReadTimeout: startTimeout,
+		DialTimeout: startTimeout, ReadTimeout: startTimeout,
 	})
 }

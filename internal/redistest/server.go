@@ -24,6 +24,7 @@ type Server struct {
 	dir      string
 	port     int
 	args     []string // without the port
+	env      []string // besides the environment of the test
 	password string
 
 	mu   sync.Mutex
@@ -53,7 +54,7 @@ func Start(tb testing.TB, args ...string) *Server {
 }
 
 // launch starts a server; the caller has to call remove.
-func launch(bin string, args []string) (*Server, error) {
+func launch(bin string, args []string, env ...string) (*Server, error) {
 	if _, ok := option(args, "--port"); ok {
 		return nil, errors.New("redistest: the port is chosen by Start")
 	}
@@ -61,7 +62,7 @@ func launch(bin string, args []string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	s := &Server{bin: bin, dir: dir, args: args}
+	s := &Server{bin: bin, dir: dir, args: args, env: env}
 	s.password, _ = option(args, "--requirepass")
 	// Between FreePort's look and the server's bind another process may take
 	// the port, so the first failure is not final.
@@ -90,6 +91,7 @@ func (s *Server) run() error {
 	}, s.args...)
 	cmd := exec.CommandContext(context.Background(), s.bin, args...) //nolint:gosec // the binary is the developer's choice
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), s.env...)
 	proc, err := spawn(cmd)
 	if err != nil {
 		return err

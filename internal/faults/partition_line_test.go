@@ -1,0 +1,93 @@
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Every answer comes in pieces of one byte. That changes nothing.
+func TestAnswersInPieces(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	line := newRelay(t, server.Addr())
+	line.toClient.Store(&pace{bytes: 1})
+	for name, l := range map[string]*lock.Locker{
+		"plain":   process(t, open(t, line.url())),
+		"guarded": process(t, overClient(t, line.addr()), fencing),
+	} {
+		lease, err := l.Acquire(t.Context(), name)
+		require.NoError(t, err)
+		require.NoError(t, lease.Extend(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+		for range 2 {
+			receipt, _, err := l.Once(t.Context(), "order-"+name, nil, func(context.Context) ([]byte, error) {
+				return []byte("a receipt\r\n$-1\r\nthat looks like an answer"), nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, "a receipt\r\n$-1\r\nthat looks like an answer", string(receipt))
+		}
+	}
+	require.Empty(t, server.Keys(t, "latch:lock:plain"))
+}
+
+// slowly carries a receipt of a megabyte in ten seconds.
+var slowly = &pace{bytes: 10 << 10, pause: 100 * time.Millisecond}
+
+// A receipt that the line does not carry within a budget, in either direction:
+// no call waits for it, nothing runs twice, and nothing is lost.
+func TestSlowLine(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	line := newRelay(t, server.Addr())
+	here := process(t, open(t, line.url()))
+	there := process(t, open(t, server.URL()))
+	answer := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	var runs atomic.Int64
+	ask := func(l *lock.Locker) ([]byte, error) {
+		began := time.Now()
+		receipt, _, err := l.Once(t.Context(), "order", nil, func(context.Context) ([]byte, error) {
+			runs.Add(1)
+			line.toServer.Store(slowly)
+			return answer, nil
+		})
+		require.Less(t, time.Since(began), bound)
+		return receipt, err
+	}
+
+	receipt, err := ask(here)
+	require.NoError(t, err, "the answer does not wait for its receipt")
+	require.Equal(t, answer, receipt)
+	_, err = ask(there)
+	require.ErrorIs(t, err, lock.ErrHeld, "what has run is not run again")
+
+	line.toServer.Store(nil)
+	until(t, func() bool {
+		receipt, err = ask(there)
+		return err == nil
+	})
+	require.True(t, bytes.Equal(answer, receipt))
+
+	line.toClient.Store(slowly)
+	began := time.Now()
+	_, err = ask(here)
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	t.Logf("gave a receipt of %d bytes up after %v", len(answer), time.Since(began))
+	line.toClient.Store(nil)
+	until(t, func() bool {
+		receipt, err = ask(here)
+		require.True(t, err == nil || errors.Is(err, lock.ErrUnavailable), "%v", err)
+		return err == nil
+	})
+	require.True(t, bytes.Equal(answer, receipt))
+	require.EqualValues(t, 1, runs.Load())
+	require.Len(t, server.Keys(t), 1)
+}

@@ -1,0 +1,131 @@
+package history_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+const (
+	// operations are in one history, at least.
+	operations = 500
+	// rooms are where so many clients meet, of which some have a good network.
+	rooms   = 4
+	clients = 4
+	direct  = 2
+)
+
+// family is a kind of history.
+type family struct {
+	name   string
+	lease  time.Duration
+	linger time.Duration
+	keep   time.Duration
+	rest   time.Duration // the longest pause between two calls of a client
+	fenced bool
+	// lockers, instead of clients of the store. Their leases are endless.
+	lockers bool
+	// near is the store without a proxy. Histories may share it.
+	near store
+	// plant, if there is one, makes the store of the server at addr wrong.
+	plant planting
+}
+
+var (
+	lasting   = family{name: "lasting", lease: endless, keep: endless, rest: 15 * time.Millisecond}
+	fenced    = family{name: "fenced", lease: endless, linger: endless, keep: endless, rest: 15 * time.Millisecond, fenced: true}
+	lapsing   = family{name: "lapsing", lease: 50 * time.Millisecond, linger: 80 * time.Millisecond, keep: 60 * time.Millisecond, rest: 15 * time.Millisecond}
+	lingering = family{name: "lingering", lease: 40 * time.Millisecond, linger: endless, keep: 60 * time.Millisecond, rest: 15 * time.Millisecond}
+	brief     = family{name: "brief", lease: 12 * time.Millisecond, keep: 12 * time.Millisecond, rest: 30 * time.Millisecond, fenced: true}
+	lockers   = family{name: "lockers", rest: 15 * time.Millisecond, lockers: true}
+	guarded   = family{name: "guarded", rest: 15 * time.Millisecond, lockers: true, fenced: true}
+
+	families = []family{lasting, fenced, lapsing, lingering, brief, lockers, guarded}
+)
+
+// run makes a history and returns what is wrong with it, on the level of the
+// store and on that of Lockers.
+func (f family) run(t *testing.T, seed uint64, c *counts) (byStore, byLease error) {
+	t.Helper()
+	server := redistest.Shared(t)
+	proxy := respproxy.Start(t, server.Addr())
+	disturbed, undisturbed := f.open(t, proxy.Addr()), f.near
+	if undisturbed == nil {
+		undisturbed = f.open(t, server.Addr())
+	}
+	h := newHistory(c)
+	w := brew(proxy, rand.New(rand.NewPCG(seed, 0)))
+	var users []*user
+	var all sync.WaitGroup
+	ctx := context.WithoutCancel(t.Context())
+	for i := range rooms {
+		room := &room{name: fmt.Sprintf("history-%d-%x-room%d", seed, h.wall.UnixNano(), i)}
+		for j := range clients {
+			s := newWitness(h, i*clients+j, disturbed)
+			if j < direct {
+				s.reroute(undisturbed)
+			}
+			rng := rand.New(rand.NewPCG(seed, 1+uint64(s.client)))
+			if f.lockers {
+				u := newUser(f, s, rng)
+				users = append(users, u)
+				all.Go(func() { u.work(ctx, room) })
+			} else {
+				client := &client{family: f, store: s, rng: rng}
+				all.Go(func() { client.work(ctx, room) })
+			}
+		}
+	}
+	all.Wait()
+	w.end(c)
+	for _, u := range users {
+		u.store.reroute(undisturbed) // what is done in the background gets its answers
+		u.close(t)
+	}
+
+	c.add("histories", f.name, 1)
+	c.add("operations", f.name, h.size())
+	j := f.judge(t, seed)
+	byStore = j.check(h.model(), h.partitions())
+	if f.lockers {
+		byLease = j.check(leaseModel(), leases(h, users))
+	}
+	if byStore == nil {
+		byStore = h.oddities()
+	}
+	return byStore, byLease
+}
+
+// patient are timeouts for a busy machine. Calls have deadlines of their own.
+const patient = "&dial_timeout=30s&read_timeout=30s&write_timeout=30s&pool_timeout=30s"
+
+func (f family) open(t *testing.T, addr string) store {
+	t.Helper()
+	s, err := redisstore.Open(t.Context(), "redis://"+addr+"?pool_size=40&min_idle_conns=4"+patient)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	if f.plant != nil {
+		return f.plant(t, addr, s)
+	}
+	return s
+}
+
+func (f family) judge(t *testing.T, seed uint64) judge {
+	t.Helper()
+	name := fmt.Sprintf("history-%d-%s", seed, f.name)
+	if f.plant != nil {
+		// There are more histories if one takes long, and nobody looks at it.
+		return judge{5 * time.Second, filepath.Join(t.TempDir(), name)}
+	}
+	return judge{3 * time.Minute, filepath.Join(gallery(t), name)}
+}

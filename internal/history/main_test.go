@@ -1,0 +1,24 @@
+package history_test
+
+import (
+	"flag"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+)
+
+var (
+	seedFlag      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what clients do and of the faults")
+	historiesFlag = flag.Int("histories", 203, "how many histories to check")
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers report every fault
+	logging.Disable()
+	goleak.VerifyTestMain(redistest.Main(m))
+}

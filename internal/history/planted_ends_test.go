@@ -1,0 +1,109 @@
+package history_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// plainDel releases by DEL, whoever has the key.
+type plainDel struct {
+	*redisstore.Store
+	client *redis.Client
+}
+
+func plantPlainDel(t *testing.T, addr string, s *redisstore.Store) store {
+	t.Helper()
+	return plainDel{s, naive(t, addr)}
+}
+
+func (s plainDel) Release(ctx context.Context, key, _ string) (bool, error) {
+	n, err := s.client.Del(ctx, nameOf(key)).Result()
+	return n > 0, err
+}
+
+// plainSettle settles whatever there is.
+type plainSettle struct{ *redisstore.Store }
+
+func plantPlainSettle(_ *testing.T, _ string, s *redisstore.Store) store { return plainSettle{s} }
+
+func (s plainSettle) Settle(ctx context.Context, key, _ string, receipt []byte, keep time.Duration) (bool, error) {
+	e, err := s.Get(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	return s.Store.Settle(ctx, key, e.Token, receipt, keep)
+}
+
+// sweepingRelease removes receipts too.
+type sweepingRelease struct{ *redisstore.Store }
+
+func plantSweepingRelease(_ *testing.T, _ string, s *redisstore.Store) store {
+	return sweepingRelease{s}
+}
+
+func (s sweepingRelease) Release(ctx context.Context, key, token string) (bool, error) {
+	return s.Forget(ctx, key, token)
+}
+
+// tardy releases in the background.
+type tardy struct {
+	*redisstore.Store
+	under *sync.WaitGroup
+}
+
+func plantTardy(t *testing.T, _ string, s *redisstore.Store) store {
+	t.Helper()
+	under := new(sync.WaitGroup)
+	t.Cleanup(under.Wait)
+	return tardy{s, under}
+}
+
+func (s tardy) Release(ctx context.Context, key, token string) (bool, error) {
+	s.under.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patienceOfCall)
+		defer cancel()
+		time.Sleep(5 * time.Millisecond)
+		_, _ = s.Store.Release(ctx, key, token)
+	})
+	return true, nil
+}
+
+// necromancer renews what is not there any more.
+type necromancer struct{ *redisstore.Store }
+
+func plantNecromancer(_ *testing.T, _ string, s *redisstore.Store) store { return necromancer{s} }
+
+func (s necromancer) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	ok, err := s.Store.Renew(ctx, key, c)
+	if err != nil || ok {
+		return ok, err
+	}
+	e, err := s.Claim(ctx, key, c)
+	return e.Token == c.Token, err
+}
+
+// cached reads what it has read before.
+type cached struct {
+	*redisstore.Store
+	read *sync.Map
+}
+
+func plantCached(_ *testing.T, _ string, s *redisstore.Store) store { return cached{s, new(sync.Map)} }
+
+func (s cached) Get(ctx context.Context, key string) (lock.Entry, error) {
+	if e, ok := s.read.Load(key); ok {
+		return e.(lock.Entry), nil
+	}
+	e, err := s.Store.Get(ctx, key)
+	if err == nil {
+		s.read.Store(key, e)
+	}
+	return e, err
+}

@@ -1,0 +1,58 @@
+package history_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// enough histories find every bug that is planted.
+const enough = 20
+
+// The twin of TestHistories: the same over stores that are wrong.
+func TestPlantedBugsAreFound(t *testing.T) {
+	t.Parallel()
+	t.Logf("-seed %d", *seedFlag)
+	for _, bug := range []struct {
+		name   string
+		family family
+		plant  planting
+	}{
+		{"plain DEL", lasting, plantPlainDel},
+		{"plain SET NX with retries", lasting, plantPlainSetNX},
+		{"settle without token", lasting, plantPlainSettle},
+		{"release of receipts", lasting, plantSweepingRelease},
+		{"timeout taken for a failure", lasting, plantHasty},
+		{"renew that creates", lasting, plantNecromancer},
+		{"cached read", lasting, plantCached},
+		{"takeover of any abandoned entry", lingering, plantAnyones},
+		{"takeover of a held entry", lapsing, plantUsurper},
+		{"lease too short", lapsing, plantStretched(0.5)},
+		{"lease too long", lapsing, plantStretched(2)},
+		{"fence that repeats", fenced, plantCoarse},
+		{"late fenced claim", brief, plantUnguarded},
+		{"Locker: plain DEL", lockers, plantPlainDel},
+		{"Locker: plain SET NX with retries", lockers, plantPlainSetNX},
+		{"Locker: release in the background", lockers, plantTardy},
+	} {
+		t.Run(bug.name, func(t *testing.T) {
+			t.Parallel()
+			f := bug.family
+			f.plant = bug.plant
+			c := newCounts()
+			for i := range uint64(enough) {
+				found, byLease := f.run(t, *seedFlag+i, c)
+				if f.lockers {
+					found = byLease
+				}
+				if illegal, ok := errors.AsType[*illegalError](found); ok {
+					t.Logf("found in history %d, in %d operations on a key", i+1, illegal.operations)
+					require.FileExists(t, illegal.picture)
+					return
+				}
+			}
+			require.Fail(t, "not found", "in %d histories", enough)
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package redistest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// calm is how long a master has to be silent before its replica takes its
+// place, unless a test wants that to happen: a busy machine can keep a living
+// one silent for seconds.
+const calm = 10 * time.Minute
+
+// AddReplicas starts a replica of every master, with the arguments of
+// [StartCluster], and returns when all of them are in step and known to
+// everyone: after a second or two. A master is replaced when it has been silent
+// for a time that no test lasts, or that [Cluster.FailOverAfter] sets.
+func (c *Cluster) AddReplicas(tb testing.TB) {
+	tb.Helper()
+	for i, master := range c.Nodes {
+		master.Do(tb, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
+		s, _ := c.startNode(tb)
+		if c.password != "" {
+			s.Do(tb, "CONFIG", "SET", "masterauth", c.password)
+			master.Do(tb, "CONFIG", "SET", "masterauth", c.password) // for when it is a replica itself
+		}
+		s.Do(tb, "CLUSTER", "MEET", "127.0.0.1", master.Port(), c.buses[i])
+		c.Replicas = append(c.Replicas, s)
+	}
+	for i, s := range c.Replicas {
+		id := c.Nodes[i].Do(tb, "CLUSTER", "MYID")
+		c.eventually(tb, s, "has a replica that does not know its master", func() bool {
+			return strings.Contains(c.nodes(tb, s), fmt.Sprint(id))
+		})
+		s.Do(tb, "CLUSTER", "REPLICATE", id)
+	}
+	for i, s := range c.Replicas {
+		s.AwaitSync(tb, c.Nodes[i])
+	}
+	c.await(tb)
+	for _, s := range c.members() {
+		c.eventually(tb, s, "does not know its replicas", func() bool {
+			return strings.Count(c.nodes(tb, s), "slave ") == len(c.Replicas)
+		})
+	}
+	// Only now: the longer it is, the less the nodes gossip.
+	c.FailOverAfter(tb, calm)
+}
+
+// FailOverAfter lets replicas take the place of masters that are silent for d.
+func (c *Cluster) FailOverAfter(tb testing.TB, d time.Duration) {
+	tb.Helper()
+	for _, s := range c.members() {
+		if s.Running() {
+			s.Do(tb, "CONFIG", "SET", "cluster-node-timeout", d.Milliseconds())
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package redistest
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// URL is "redis-sentinel://addr,addr,addr/name", with the passwords if there
+// are any.
+func (p *Pair) URL() string {
+	u := "redis-sentinel://" + userinfo(p.watched.password) + strings.Join(p.watched.Addrs(), ",") + "/" + p.Name
+	if p.watched.password != "" {
+		u += "?sentinel_password=" + url.QueryEscape(p.watched.password)
+	}
+	return u
+}
+
+func (p *Pair) options() *redis.FailoverOptions {
+	return &redis.FailoverOptions{
+		MasterName: p.Name, SentinelAddrs: p.watched.Addrs(),
+		Password: p.watched.password, SentinelPassword: p.watched.password,
+	}
+}
+
+// Client returns a go-redis failover client with default options. It is closed
+// when tb ends.
+func (p *Pair) Client(tb testing.TB) *redis.Client {
+	tb.Helper()
+	c := redis.NewFailoverClient(p.options())
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ClusterClient returns go-redis' failover cluster client, with default options
+// but for dials, which are not repeated. It is closed when tb ends, and so is
+// its connection to a Sentinel. Its own Close (of go-redis 9.23) leaves that and
+// three goroutines behind; but the client drops a Sentinel that does not answer
+// any more when it asks for the master.
+func (p *Pair) ClusterClient(tb testing.TB) *redis.ClusterClient {
+	tb.Helper()
+	var line line
+	o := p.options()
+	o.Dialer, o.DialerRetries = line.dial, 1
+	c := redis.NewFailoverClusterClient(o)
+	tb.Cleanup(func() {
+		line.cut()
+		_ = c.ForEachMaster(context.Background(), func(context.Context, *redis.Client) error { return nil })
+		_ = c.Close()
+	})
+	return c
+}
+
+// line makes connections until it is cut, with which they end.
+type line struct {
+	mu    sync.Mutex
+	isCut bool
+	conns []net.Conn
+}
+
+func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isCut {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	l.conns = append(l.conns, conn)
+	return conn, nil
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = true
+	for _, conn := range l.conns {
+		_ = conn.Close()
+	}
+}
