@@ -31,6 +31,8 @@ var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, three
 
 // book is what is known about who holds and who has done what.
 type book struct {
+	timers *timers
+
 	mu      sync.Mutex
 	found   []string
 	holders map[string]*holding
@@ -44,6 +46,7 @@ type book struct {
 
 func newBook() *book {
 	return &book{
+		timers:  watchTimers(),
 		holders: make(map[string]*holding), renewed: make(map[string]time.Time), fences: make(map[string]int64),
 		effects: make(map[string]int), taken: make(map[string]int), answers: make(map[string]string),
 		replied: make(map[string]bool),
@@ -62,11 +65,20 @@ func (b *book) violations() []string {
 	return slices.Clone(b.found)
 }
 
+// bounded checks that what began when timers were late by so much, and was to
+// take no longer than a time, has done so.
+func (b *book) bounded(most, took, late time.Duration, format string, args ...any) {
+	if took > most+campaignSlack+b.timers.sum()-late {
+		b.violated(bounded, "%s took %v, not at most %v", fmt.Sprintf(format, args...), took, most)
+	}
+}
+
 // holding is one lease that work runs under.
 type holding struct {
 	key   string
 	ctx   context.Context //nolint:containedctx // it is the lease
 	since time.Time
+	late  time.Duration // how late timers were by then
 	left  bool
 }
 
@@ -80,7 +92,7 @@ func (h *holding) young(t time.Time) bool {
 // older lease only the context tells, and a busy machine may end that late, so
 // it gets some time.
 func (b *book) enter(ctx context.Context, key string) *holding {
-	h := &holding{key: key, ctx: ctx, since: time.Now()}
+	h := &holding{key: key, ctx: ctx, since: time.Now(), late: b.timers.sum()}
 	b.mu.Lock()
 	other := b.holders[key]
 	b.holders[key] = h
@@ -121,7 +133,7 @@ func (b *book) wasTold(h *holding) {
 	if last.Before(h.since) {
 		last = h.since
 	}
-	if late := time.Since(last) - campaignLease; late > campaignSlack {
+	if late := time.Since(last) - campaignLease; late > campaignSlack+b.timers.sum()-h.late {
 		b.violated(told, "the holder of %s was told %v after its lease was over", h.key, late)
 	}
 	if cause := context.Cause(h.ctx); !errors.Is(cause, lock.ErrLost) {

@@ -82,7 +82,7 @@ func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key stri
 	defer cancel()
 
 	var granted, worked time.Time
-	asked := time.Now()
+	asked, late := time.Now(), b.timers.sum()
 	err := l.Do(ctx, key, func(leased context.Context) error {
 		at := b.enter(leased, key)
 		defer b.leave(at)
@@ -97,7 +97,7 @@ func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key stri
 	now := time.Now()
 	switch {
 	case granted.IsZero():
-		h.notGranted(ctx, key, asked, err)
+		h.notGranted(ctx, key, asked, late, err)
 	case errors.Is(err, lock.ErrLost):
 		h.c.outcomes.add("do: lost", 1)
 		if at := (&holding{since: granted}); at.young(now) {
@@ -110,8 +110,8 @@ func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key stri
 	default:
 		h.c.outcomes.add("do: done, release unanswered", 1)
 	}
-	if !worked.IsZero() && now.Sub(worked) > campaignBudget+campaignSlack {
-		b.violated(bounded, "the release of %s took %v", key, now.Sub(worked))
+	if !worked.IsZero() {
+		b.bounded(campaignBudget, now.Sub(worked), late, "the release of %s", key)
 	}
 	if err != nil {
 		time.Sleep(between(plan, time.Millisecond, 10*time.Millisecond))
@@ -140,7 +140,7 @@ func (h *host) work(caller context.Context, at *holding, long time.Duration, han
 }
 
 // notGranted checks the answer of an acquire that ended without a lease.
-func (h *host) notGranted(ctx context.Context, key string, asked time.Time, err error) {
+func (h *host) notGranted(ctx context.Context, key string, asked time.Time, late time.Duration, err error) {
 	took := time.Since(asked)
 	switch {
 	case errors.Is(err, lock.ErrUnknown):
@@ -154,9 +154,7 @@ func (h *host) notGranted(ctx context.Context, key string, asked time.Time, err 
 	default:
 		h.c.book.violated(threeOutcomes, "an acquire of %s ended in %v", key, err)
 	}
-	if took > campaignBudget+campaignSlack {
-		h.c.book.violated(bounded, "an acquire of %s took %v: %v", key, took, err)
-	}
+	h.c.book.bounded(campaignBudget, took, late, "an acquire of %s (%v)", key, err)
 }
 
 // runOnce asks for a run that others ask for too.
@@ -190,7 +188,7 @@ func (h *host) once(ctx context.Context, plan *rand.Rand, l *lock.Locker, key st
 	}
 	answer := fmt.Sprintf("%s by %d, %d", answerOf(key), h.n, plan.Uint64())
 	var ran, worked time.Time
-	asked := time.Now()
+	asked, late := time.Now(), b.timers.sum()
 	receipt, replayed, err := l.Once(ctx, key, nil, func(ctx context.Context) ([]byte, error) {
 		ran = time.Now()
 		t := time.NewTimer(work)
@@ -207,8 +205,8 @@ func (h *host) once(ctx context.Context, plan *rand.Rand, l *lock.Locker, key st
 		b.effect(key)
 		return []byte(answer), nil
 	})
-	if !worked.IsZero() && time.Since(worked) > 2*campaignBudget+campaignSlack {
-		b.violated(bounded, "the settle of %s took %v", key, time.Since(worked))
+	if !worked.IsZero() {
+		b.bounded(2*campaignBudget, time.Since(worked), late, "the settle of %s", key)
 	}
 	switch {
 	case err == nil:
@@ -223,7 +221,7 @@ func (h *host) once(ctx context.Context, plan *rand.Rand, l *lock.Locker, key st
 	case errors.Is(err, lock.ErrLost):
 		h.c.outcomes.add("once: lost", 1)
 	case ran.IsZero():
-		h.notGranted(ctx, key, asked, err)
+		h.notGranted(ctx, key, asked, late, err)
 	default:
 		b.violated(threeOutcomes, "the run of %s ended in %v", key, err)
 	}
@@ -246,6 +244,7 @@ func (h *host) finishRuns(calm time.Time) {
 
 func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
 	b := h.c.book
+	late := b.timers.sum()
 	for {
 		receipt, replayed, err := l.Once(context.Background(), key, nil, func(context.Context) ([]byte, error) {
 			b.effect(key)
@@ -255,7 +254,7 @@ func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
 			b.answered(key, receipt, replayed)
 			return
 		}
-		if time.Since(calm) > campaignLease+campaignSlack {
+		if time.Since(calm) > campaignLease+campaignSlack+b.timers.sum()-late {
 			b.violated(noOrphan, "%s has no answer a lease after the last fault: %v", key, err)
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,33 +16,49 @@ import (
 // busy with other things. The faults last for longer.
 const bound = budget + 2500*time.Millisecond
 
-// lateness adds up by how much the timers of this process are late until stop is
-// called. A machine that does not run us for seconds is no failure of the code
-// that is measured.
-func lateness() (stop func() time.Duration) {
+// timers adds up by how much the timers of this process are late. A machine that
+// does not run us for seconds is no failure of the code that is measured.
+type timers struct {
+	late       atomic.Int64
+	quit, done chan struct{}
+}
+
+func watchTimers() *timers {
 	const beat = 20 * time.Millisecond
-	var sum time.Duration
-	quit, done := make(chan struct{}), make(chan struct{})
+	w := &timers{quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {
-		defer close(done)
+		defer close(w.done)
 		timer := time.NewTimer(beat)
 		defer timer.Stop()
 		for last := time.Now(); ; {
 			select {
-			case <-quit:
-				sum += max(time.Since(last)-beat, 0)
+			case <-w.quit:
+				w.late.Add(int64(max(time.Since(last)-beat, 0)))
 				return
 			case <-timer.C:
 			}
-			sum += time.Since(last) - beat
+			w.late.Add(int64(time.Since(last) - beat))
 			last = time.Now()
 			timer.Reset(beat)
 		}
 	}()
+	return w
+}
+
+// sum is what has come together so far.
+func (w *timers) sum() time.Duration { return time.Duration(w.late.Load()) }
+
+func (w *timers) stop() {
+	close(w.quit)
+	<-w.done
+}
+
+// lateness watches timers until stop is called.
+func lateness() (stop func() time.Duration) {
+	w := watchTimers()
 	return func() time.Duration {
-		close(quit)
-		<-done
-		return sum
+		w.stop()
+		return w.sum()
 	}
 }
 

@@ -40,7 +40,7 @@ type Cluster struct {
 // themselves keep talking directly. nil announces the real ports.
 //
 // Nodes and Replicas stay what they were when they started, whatever is moved
-// or promoted later; [Cluster.Owner] tells what is.
+// or promoted later; [Cluster.Owner] and [Cluster.Masters] tell what is.
 func StartCluster(tb testing.TB, masters int, announce func(node int, addr string) (port int), args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 {
@@ -170,14 +170,24 @@ func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	return client
 }
 
+// Masters are the servers that run and are masters, whatever they started as.
+func (c *Cluster) Masters(tb testing.TB) []*Server {
+	tb.Helper()
+	var masters []*Server
+	for _, s := range c.members() {
+		if s.Running() && s.isMaster(tb) {
+			masters = append(masters, s)
+		}
+	}
+	return masters
+}
+
 // Keys returns the keys of all masters in order, as [Server.Keys] does.
 func (c *Cluster) Keys(tb testing.TB, patterns ...string) []string {
 	tb.Helper()
 	var keys []string
-	for _, s := range c.members() {
-		if s.Running() && s.isMaster(tb) {
-			keys = append(keys, s.Keys(tb, patterns...)...)
-		}
+	for _, s := range c.Masters(tb) {
+		keys = append(keys, s.Keys(tb, patterns...)...)
 	}
 	slices.Sort(keys)
 	return keys

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,20 +29,23 @@ func (c *Cluster) AddReplicas(tb testing.TB) {
 		s.Do(tb, "CLUSTER", "MEET", "127.0.0.1", master.Port(), c.buses[i])
 		c.Replicas = append(c.Replicas, s)
 	}
+	ids := make([]string, len(c.Nodes))
 	for i, s := range c.Replicas {
-		id := c.Nodes[i].Do(tb, "CLUSTER", "MYID")
+		ids[i] = fmt.Sprint(c.Nodes[i].Do(tb, "CLUSTER", "MYID"))
 		c.eventually(tb, s, "has a replica that does not know its master", func() bool {
-			return strings.Contains(c.nodes(tb, s), fmt.Sprint(id))
+			return strings.Contains(c.nodes(tb, s), ids[i])
 		})
-		s.Do(tb, "CLUSTER", "REPLICATE", id)
+		s.Do(tb, "CLUSTER", "REPLICATE", ids[i])
 	}
 	for i, s := range c.Replicas {
 		s.AwaitSync(tb, c.Nodes[i])
 	}
 	c.await(tb)
 	for _, s := range c.members() {
+		// What a node is a replica of is heard of later than that it is one.
 		c.eventually(tb, s, "does not know its replicas", func() bool {
-			return strings.Count(c.nodes(tb, s), "slave ") == len(c.Replicas)
+			nodes := c.nodes(tb, s)
+			return !slices.ContainsFunc(ids, func(id string) bool { return !strings.Contains(nodes, "slave "+id) })
 		})
 	}
 	// Only now: the longer it is, the less the nodes gossip.

@@ -42,6 +42,6 @@ func TestSentinelReplacesAMaster(t *testing.T) {
 
 func TestSentinelNeedsAPair(t *testing.T) {
 	t.Parallel()
-	v := judged(t, func(tb testing.TB) { redistest.StartSentinel(tb, 0) }) //nolint:thelper // tb is what is judged
+	v := judged(t, func(tb testing.TB) { redistest.StartSentinel(tb, 0) })
 	require.Contains(t, v.failed, "a pair to watch")
 }

@@ -23,7 +23,7 @@ var errProtocol = errors.New("respproxy: not RESP")
 type reader struct{ br *bufio.Reader }
 
 // newReader has a buffer in which a usual pipeline fits whole.
-func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, 64<<10)} }
+func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, 16<<10)} }
 
 // command reads one request. args is empty for one that has no reply: an
 // empty line or an empty array.

@@ -39,9 +39,19 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		cluster := redistest.StartCluster(t, 3, nil)
+		cluster := redistest.StartCluster(t, 3, nil, "--requirepass", quotable)
+		cluster.AddReplicas(t)
 		latchtest.TestStore(t, shortest, same(redisstore.New(cluster.Client(t))))
 		latchtest.TestStore(t, shortest, same(open(t, cluster.URL())))
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
+		watched := redistest.StartSentinel(t, 1, "--requirepass", quotable)
+		pair := watched.Pairs[0]
+		latchtest.TestStore(t, shortest, same(redisstore.New(pair.Client(t))))
+		latchtest.TestStore(t, shortest, same(redisstore.New(pair.ClusterClient(t))))
+		latchtest.TestStore(t, shortest, same(open(t, pair.URL())))
+		try(t, open(t, sentinelOverTLS(t, watched)))
 	})
 	t.Run("fenced", func(t *testing.T) {
 		t.Parallel()

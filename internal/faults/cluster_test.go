@@ -1,0 +1,247 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// Three masters and three replicas, whose slots are moved and one of which is
+// killed while two processes work, one with the client that Open makes and one
+// with a client as its users make it.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	awaitDials(t)
+	cluster := redistest.StartCluster(t, 3, nil)
+	cluster.AddReplicas(t)
+	t.Run("a master steps down", func(t *testing.T) { testMasterStepsDown(t, cluster) })
+	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, cluster) })
+	t.Run("a slot moves without its keys", func(t *testing.T) { testSlotMovesEmpty(t, cluster) })
+	t.Run("a master dies", func(t *testing.T) { testMasterDies(t, cluster) })
+}
+
+// clusterCallers are the two processes. All their keys begin with prefix.
+func clusterCallers(t *testing.T, cluster *redistest.Cluster, prefix string, budget time.Duration) []*caller {
+	t.Helper()
+	opened, err := redisstore.Open(t.Context(), cluster.URL(), redisstore.WithPrefix(prefix))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = opened.Close() })
+	return []*caller{
+		newCaller(t, "redis-cluster URL", opened, budget),
+		newCaller(t, "cluster client", redisstore.New(cluster.Client(t), redisstore.WithPrefix(prefix)), budget),
+	}
+}
+
+// testMasterStepsDown: a master and its replica change places, as an operator
+// has them do for maintenance. Unlike in a failover the replica has everything
+// by then.
+func testMasterStepsDown(t *testing.T, cluster *redistest.Cluster) {
+	t.Helper()
+	prefix := "{maintained}:"
+	for cluster.Owner(t, prefix) == cluster.Owner(t, entryOfHeld) { // that one is to die later
+		prefix = "{x" + prefix[1:]
+	}
+	master := cluster.Owner(t, prefix)
+	replica := cluster.Replicas[slices.Index(cluster.Nodes, master)]
+	nobodyNotices(t, cluster, prefix, func(work func()) {
+		work()
+		replica.Do(t, "CLUSTER", "FAILOVER") // before slots move: a replica that has not heard of that yet gets no votes
+		cluster.AwaitOwner(t, prefix, replica)
+		work()
+	})
+}
+
+// testSlotMoves: all keys are in one slot, which goes around the cluster the way
+// an operator would move it.
+func testSlotMoves(t *testing.T, cluster *redistest.Cluster) {
+	t.Helper()
+	const prefix, moves = "{moving}:", 9
+	slot := cluster.Slot(t, prefix)
+	keys := 0
+	began := time.Now()
+	nobodyNotices(t, cluster, prefix, func(work func()) {
+		for range moves {
+			from, to := nextOwner(t, cluster, prefix)
+			keys += moveSlot(t, slot, from, to, work)
+		}
+	})
+	asks, moved := errorReplies(t, cluster, "ASK"), errorReplies(t, cluster, "MOVED")
+	t.Logf("%d moves with %d keys took %v; the servers said ASK %d times and MOVED %d times",
+		moves, keys, time.Since(began).Round(time.Millisecond), asks, moved)
+	require.Positive(t, keys)
+	require.Positive(t, asks)
+	require.Positive(t, moved)
+}
+
+// nobodyNotices requires that no call fails, and that no promise is broken, when
+// the cluster changes while its users work on one slot.
+func nobodyNotices(t *testing.T, cluster *redistest.Cluster, prefix string, change func(work func())) {
+	t.Helper()
+	callers := clusterCallers(t, cluster, prefix, ampleBudget)
+	held := acquired(t, callers[0].locker.With(lock.WithLease(time.Minute)), "user=held")
+	tr, runs, shared := newTraffic(t), newRunLog(), new(fencedSpot)
+	for i, c := range callers {
+		tr.own(c, fmt.Sprintf("user=own-%d", i))
+		tr.own(c, fmt.Sprintf("user=own-too-%d", i))
+		tr.denied(c, "user=held")
+		tr.compete(c, "user=shared", shared)
+		tr.run(c, runs)
+	}
+	tr.each(func() {
+		sent := time.Now()
+		tr.book(callers[0], "user=held", sent, held.Extend(context.Background()))
+	})
+	change(func() { tr.flow(t, 60) })
+	tr.end()
+
+	require.Empty(t, tr.failures())
+	require.Empty(t, shared.overlaps)
+	require.Empty(t, runs.again())
+	release(t, held)
+	t.Logf("%d runs, %d grants of a shared key", runs.count(), shared.grants)
+	tr.report(t, callers)
+	require.NoError(t, clusterLeft(t, cluster, prefix+"lock:user=own*", trafficLease+slack))
+}
+
+// nextOwner returns the master of key's slot, and the one to move it to.
+func nextOwner(t *testing.T, cluster *redistest.Cluster, key string) (from, to *redistest.Server) {
+	t.Helper()
+	from = cluster.Owner(t, key)
+	masters := cluster.Masters(t)
+	return from, masters[(slices.Index(masters, from)+1)%len(masters)]
+}
+
+// moveSlot moves a slot as redis-cli does, and waits for work to go on between
+// the steps. It returns how many keys it has moved. That a key would be at both
+// nodes is an error of MIGRATE.
+func moveSlot(t *testing.T, slot int, from, to *redistest.Server, work func()) (keys int) {
+	t.Helper()
+	fromID, toID := from.Do(t, "CLUSTER", "MYID"), to.Do(t, "CLUSTER", "MYID")
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	from.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	work()
+	for {
+		names, ok := from.Do(t, "CLUSTER", "GETKEYSINSLOT", slot, 10).([]any)
+		require.True(t, ok)
+		if len(names) == 0 {
+			break
+		}
+		from.Do(t, append([]any{"MIGRATE", "127.0.0.1", to.Port(), "", 0, 20_000, "KEYS"}, names...)...)
+		keys += len(names)
+	}
+	work()
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	from.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", toID)
+	work()
+	return keys
+}
+
+// testSlotMovesEmpty is the twin: an operator gives a slot away before its keys
+// have been moved, and the cluster deletes them. That makes a second holder.
+func testSlotMovesEmpty(t *testing.T, cluster *redistest.Cluster) {
+	t.Helper()
+	const prefix = "{given away}:"
+	slot := cluster.Slot(t, prefix)
+	callers := clusterCallers(t, cluster, prefix, ampleBudget)
+	lost := acquired(t, callers[0].locker.With(lock.WithLease(time.Minute), fencing), "user=lost")
+	from, to := nextOwner(t, cluster, prefix)
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.Do(t, "CLUSTER", "MYID"))
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", to.Do(t, "CLUSTER", "MYID"))
+	cluster.AwaitOwner(t, prefix, to)
+	tr := newTraffic(t)
+	tr.denied(callers[1], "user=lost")
+	until(t, func() bool { return len(tr.failures()) > 0 })
+	tr.end()
+	require.Contains(t, tr.failures()[0], "one-holder", "what would be found if a move did that")
+	requireSecondHolder(t, lost, callers[1].locker.With(lock.WithLease(time.Minute), fencing), "user=lost")
+}
+
+// testMasterDies: a master is killed, and the cluster puts its replica in its
+// place.
+func testMasterDies(t *testing.T, cluster *redistest.Cluster) {
+	t.Helper()
+	callers := clusterCallers(t, cluster, "latch:", budget)
+	held := acquired(t, callers[0].locker.With(lock.WithLease(time.Minute)), "user=held")
+	master := cluster.Owner(t, entryOfHeld)
+	replica := cluster.Replicas[slices.Index(cluster.Nodes, master)]
+	tr, shared := newTraffic(t), new(fencedSpot)
+	for i, c := range callers {
+		for _, node := range cluster.Masters(t) {
+			tr.own(c, keyAt(t, cluster, node, fmt.Sprintf("user=own-%d", i)))
+		}
+		tr.denied(c, "user=held")
+		tr.compete(c, keyAt(t, cluster, master, "user=shared"), shared)
+	}
+	tr.flow(t, 200)
+	replica.AwaitSync(t, master)
+
+	cluster.FailOverAfter(t, time.Second)
+	killed := time.Now()
+	master.Kill()
+	cluster.AwaitOwner(t, entryOfHeld, replica)
+	promoted := time.Since(killed)
+	tr.recover(t, killed.Add(promoted), callers)
+	tr.end()
+
+	settled := killed.Add(promoted + settling)
+	require.NotEmpty(t, tr.failures(), "the master was not missed")
+	require.Empty(t, tr.violations(killed, settled))
+	for _, at := range shared.overlaps {
+		require.WithinRange(t, at, killed, settled, "a second holder appears in the window only")
+	}
+	lives(t, held)
+	t.Logf("all nodes know the new master %v after the kill; %d grants of the shared key, %d beside another valid lease",
+		promoted.Round(time.Millisecond), shared.grants, len(shared.overlaps))
+	tr.reportOutages(t, killed, callers)
+	require.NoError(t, clusterLeft(t, cluster, "latch:lock:user=own*", trafficLease+slack))
+}
+
+// entryOfHeld is where a lease on user=held is.
+const entryOfHeld = "latch:lock:user=held"
+
+// keyAt is a key that begins as said and whose entry is at a node.
+func keyAt(t *testing.T, cluster *redistest.Cluster, node *redistest.Server, key string) string {
+	t.Helper()
+	for cluster.Owner(t, "latch:lock:"+key) != node {
+		key += "x"
+	}
+	return key
+}
+
+// errorReplies is how many errors with a code the nodes have replied with.
+func errorReplies(t *testing.T, cluster *redistest.Cluster, code string) int {
+	t.Helper()
+	sum := 0
+	for _, s := range cluster.Masters(t) {
+		info, err := s.Client(t).InfoMap(t.Context(), "errorstats").Result()
+		require.NoError(t, err)
+		n := 0
+		_, _ = fmt.Sscanf(info["Errorstats"]["errorstat_"+code], "count=%d", &n)
+		sum += n
+	}
+	return sum
+}
+
+// clusterLeft waits until no master has a key that matches, or fails.
+func clusterLeft(t *testing.T, cluster *redistest.Cluster, pattern string, patience time.Duration) error {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		keys := cluster.Keys(t, pattern)
+		if len(keys) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("keys left at rest: %q", keys)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,115 @@
+package faults_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// failures are all calls that failed, and what else was wrong.
+func (tr *traffic) failures() []string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	found := slices.Clone(tr.faults)
+	for _, o := range tr.ops {
+		if o.outcome != "" {
+			found = append(found, fmt.Sprintf("%s: %s after %v", o.key, o.outcome, o.took()))
+		}
+	}
+	return found
+}
+
+// violations are the calls that must not have ended as they did: outside of the
+// window between two times nothing fails, but for what a busy machine does.
+func (tr *traffic) violations(from, to time.Time) []string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	found := slices.Clone(tr.faults)
+	for _, o := range tr.ops {
+		if o.outcome != "" && !o.excused && (o.ended.Before(from) || o.began.After(to)) {
+			found = append(found, fmt.Sprintf("outside of the window: %s, %v after its begin", o.outcome, o.began.Sub(from)))
+		}
+	}
+	return found
+}
+
+// recover waits until every key that has only one caller was served again since
+// a time, and traffic flows.
+func (tr *traffic) recover(t *testing.T, since time.Time, callers []*caller) {
+	t.Helper()
+	for _, c := range callers {
+		until(t, func() bool { return len(tr.outages(c, since)) == c.keys })
+	}
+	tr.flow(t, 200)
+}
+
+// outages are how long after from the keys of c were served first.
+func (tr *traffic) outages(c *caller, from time.Time) map[string]time.Duration {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	first := make(map[string]time.Duration)
+	for _, o := range tr.ops {
+		if _, known := first[o.key]; !known && o.client == c.client && o.outcome == "" && o.began.After(from) {
+			first[o.key] = o.ended.Sub(from)
+		}
+	}
+	return first
+}
+
+// report says what became of the calls.
+func (tr *traffic) report(t *testing.T, callers []*caller) {
+	t.Helper()
+	for _, c := range callers {
+		t.Logf("%s: %s", c.client, tr.outcomes(c))
+	}
+}
+
+// reportOutages says how long after a time each key was served again, and
+// what became of the calls.
+func (tr *traffic) reportOutages(t *testing.T, from time.Time, callers []*caller) {
+	t.Helper()
+	for _, c := range callers {
+		outages := slices.Sorted(maps.Values(tr.outages(c, from)))
+		for i := range outages {
+			outages[i] = outages[i].Round(time.Millisecond)
+		}
+		t.Logf("%s: keys were served again after %v; %s", c.client, outages, tr.outcomes(c))
+	}
+}
+
+func (tr *traffic) outcomes(c *caller) string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	n := make(map[string]int)
+	var longest time.Duration
+	for _, o := range tr.ops {
+		if o.client == c.client {
+			n[o.outcome]++
+			longest = max(longest, o.took())
+		}
+	}
+	text := fmt.Sprintf("%d calls ok", n[""])
+	delete(n, "")
+	for _, outcome := range slices.Sorted(maps.Keys(n)) {
+		text += fmt.Sprintf(", %d %s", n[outcome], outcome)
+	}
+	return text + fmt.Sprintf(", the longest took %v", longest.Round(time.Millisecond))
+}
+
+// awaitDials waits, when t is over, until go-redis has noticed that clients of a
+// server that is gone were closed: it looks once a second.
+func awaitDials(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		stacks := make([]byte, 4<<20)
+		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*ConnPool).tryDial")) {
+				return
+			}
+		}
+	})
+}

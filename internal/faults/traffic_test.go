@@ -1,0 +1,208 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+const (
+	// trafficLease is what the callers below take: long enough that a busy machine
+	// does not end one by itself, short enough to wait for.
+	trafficLease = 6 * time.Second
+	// ampleBudget is a budget within which a busy machine answers too.
+	ampleBudget = 3 * time.Second
+)
+
+// witness remembers which tokens a server has acknowledged the end of. What it
+// has acknowledged it may lose, if another takes its place.
+type witness struct {
+	*redisstore.Store
+
+	mu    sync.Mutex
+	freed map[string]bool
+}
+
+func newWitness(s *redisstore.Store) *witness {
+	return &witness{Store: s, freed: make(map[string]bool)}
+}
+
+func (w *witness) Release(ctx context.Context, key, token string) (bool, error) {
+	ok, err := w.Store.Release(ctx, key, token)
+	if ok && err == nil {
+		w.mu.Lock()
+		w.freed[token] = true
+		w.mu.Unlock()
+	}
+	return ok, err
+}
+
+func (w *witness) hasFreed(token string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.freed[token]
+}
+
+// caller is a process with a client of one kind.
+type caller struct {
+	client string
+	budget time.Duration
+	store  *witness
+	locker *lock.Locker
+	keys   int // that nobody else wants
+}
+
+func newCaller(t *testing.T, client string, store *redisstore.Store, budget time.Duration) *caller {
+	t.Helper()
+	w := newWitness(store)
+	l := locker(t, w, lock.WithLease(trafficLease), lock.WithBudget(budget))
+	return &caller{client: client, budget: budget, store: w, locker: l}
+}
+
+// traffic is callers that take and free keys while servers fail or slots move.
+type traffic struct {
+	once sync.Once
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	ops    []op
+	faults []string
+}
+
+// op is one call and what became of it.
+type op struct {
+	client, key  string
+	began, ended time.Time
+	outcome      string // "" for success
+	excused      bool   // it may have that outcome at any time
+}
+
+func (o op) took() time.Duration { return o.ended.Sub(o.began) }
+
+func newTraffic(t *testing.T) *traffic {
+	t.Helper()
+	tr := &traffic{stop: make(chan struct{})}
+	t.Cleanup(tr.end) // of a test that fails
+	return tr
+}
+
+// end stops all callers.
+func (tr *traffic) end() {
+	tr.once.Do(func() { close(tr.stop) })
+	tr.wg.Wait()
+}
+
+// each runs step until the end, with pauses.
+func (tr *traffic) each(step func()) {
+	tr.wg.Go(func() {
+		pause := time.NewTicker(5 * time.Millisecond)
+		defer pause.Stop()
+		for {
+			step()
+			select {
+			case <-tr.stop:
+				return
+			case <-pause.C:
+			}
+		}
+	})
+}
+
+// flow waits until so many more calls of the only caller of a key have ended.
+func (tr *traffic) flow(t *testing.T, calls int) {
+	t.Helper()
+	count := func() int {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		return len(tr.ops)
+	}
+	calls += count()
+	until(t, func() bool { return count() >= calls })
+}
+
+func (tr *traffic) fault(format string, args ...any) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.faults = append(tr.faults, fmt.Sprintf(format, args...))
+}
+
+// own takes and frees a key that nobody else wants, so that whoever refuses it
+// is c itself.
+func (tr *traffic) own(c *caller, key string) {
+	c.keys++
+	tr.each(func() {
+		began := time.Now()
+		e, err := c.locker.Acquire(context.Background(), key)
+		tr.book(c, key, began, err)
+		if err != nil {
+			return
+		}
+		began = time.Now()
+		tr.book(c, key, began, e.Release(context.Background()))
+	})
+}
+
+// denied asks for a key that somebody else holds all the time.
+func (tr *traffic) denied(c *caller, key string) {
+	tr.each(func() {
+		began := time.Now()
+		e, err := c.locker.Acquire(context.Background(), key)
+		if err == nil {
+			tr.fault("one-holder: %s is granted to a second holder", key)
+			_ = e.Release(context.Background())
+		}
+		if !errors.Is(err, lock.ErrHeld) {
+			tr.book(c, key, began, err)
+		}
+	})
+}
+
+// book classifies what a call of the only caller of key ended in.
+func (tr *traffic) book(c *caller, key string, began time.Time, err error) {
+	o := op{client: c.client, key: key, began: began, ended: time.Now()}
+	if refused := (*lock.RefusedError)(nil); errors.As(err, &refused) {
+		// A release that was acknowledged and then lost with its server keeps the
+		// key for a lease.
+		o.outcome, o.excused = "held by a lease that was released", true
+		if !c.store.hasFreed(refused.Entry.Token) {
+			tr.fault("no-self-conflict: %s is refused, and nobody else wants it: %v, %+v", key, err, refused.Entry)
+		}
+	} else if err != nil {
+		o.outcome, o.excused = tr.classify(key, err)
+	}
+	if o.took() > c.budget+slack {
+		tr.fault("bounded: a call for %s took %v: %v", key, o.took(), err)
+	}
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.ops = append(tr.ops, o)
+}
+
+func (tr *traffic) classify(key string, err error) (outcome string, excused bool) {
+	class := "another call unanswered"
+	if c := interface{ Class() string }(nil); errors.As(err, &c) {
+		class = c.Class()
+	}
+	switch {
+	case errors.Is(err, lock.ErrLost):
+		return "lost", false
+	case errors.Is(err, lock.ErrUnknown):
+		outcome = "unknown: " + class
+	case errors.Is(err, lock.ErrUnavailable):
+		outcome = "unavailable: " + class
+	default:
+		tr.fault("three outcomes: a call for %s ended in %v", key, err)
+	}
+	switch class {
+	case "silence", "timeout", "context", "handshake", "another call unanswered":
+		excused = true // on a machine that is busy for a budget
+	}
+	return outcome, excused
+}

@@ -1,0 +1,70 @@
+package redisstore_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// quotable is a password that URLs have to quote.
+const quotable = "p@ss:w/rd#?%"
+
+// try does a little of everything.
+func try(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	for n := range 8 { // so that every master of a cluster is met
+		key := fmt.Sprintf("%s&%d", keyFor(t), n)
+		take(t, s, key, fenced("a"))
+		require.Len(t, listed(t, s), n+1)
+	}
+	for n := range 8 {
+		release(t, s, fmt.Sprintf("%s&%d", keyFor(t), n), "a")
+	}
+	require.NoError(t, s.Check(t.Context()))
+}
+
+// A rediss-cluster URL cannot say that certificates are not to be verified, so
+// what works here is Open but for that.
+func TestClusterOverTLS(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, func(_ int, addr string) int {
+		tcp, err := net.ResolveTCPAddr("tcp", terminateTLS(t, addr))
+		require.NoError(t, err)
+		return tcp.Port
+	}, "--requirepass", quotable)
+	_, err := redisstore.Open(timeout(t, 5*time.Second), strings.Replace(cluster.URL(), "redis", "rediss", 1))
+	require.ErrorContains(t, err, "certificate")
+
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:    cluster.Addrs()[1:],
+		Password: quotable,
+		Dialer:   redisstore.Dialer(time.Second, &tls.Config{InsecureSkipVerify: true}),
+	})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	try(t, redisstore.New(client))
+}
+
+// sentinelOverTLS is the URL of a Sentinel that wants TLS, and knows a master
+// by an address that wants it too.
+func sentinelOverTLS(t *testing.T, watched *redistest.Sentinel) string {
+	t.Helper()
+	addr := watched.Addrs()[0]
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: addr, Password: quotable})
+	defer func() { require.NoError(t, sentinel.Close()) }()
+	_, port, err := net.SplitHostPort(terminateTLS(t, watched.Pairs[0].Master.Addr()))
+	require.NoError(t, err)
+	const never = "9" // Sentinels that would have to miss it: to them, without TLS, it looks down
+	require.NoError(t, sentinel.Monitor(t.Context(), "tls", "127.0.0.1", port, never).Err())
+	password := url.QueryEscape(quotable)
+	return "rediss-sentinel://:" + password + "@" + terminateTLS(t, addr) + "/tls?skip_verify=true&sentinel_password=" + password
+}
