@@ -25,6 +25,7 @@ type core struct {
 	store  Store
 	prompt bool          // the store's calls do not block, and are made on the caller's goroutine
 	maxLag time.Duration // how long after a call returned its command may still take effect
+	watch  func(key string) (wake <-chan struct{}, stop func())
 	owner  string
 	tokens *minter
 	gate   *gate
@@ -64,6 +65,7 @@ func New(store Store, opts ...Option) *Locker {
 		store:   store,
 		prompt:  prompt,
 		maxLag:  maxLag,
+		watch:   hintsOf(store),
 		owner:   owner(),
 		tokens:  newMinter(),
 		gate:    newGate(),

@@ -82,7 +82,9 @@ func WithBudget(d time.Duration) Option {
 // being refused at once, or in Once for the receipt of who holds it. It does
 // not wait unless set. Callers in one process queue in the order of their
 // arrival, at most 64 per key; of several processes, each asks for itself, at
-// random intervals below half a second, so there is no order among them.
+// random intervals below half a second, so there is no order among them. A
+// store with hints, such as that of redisstore.WithNotifications, shortens
+// these waits.
 func WithWait(d time.Duration) Option {
 	positive("WithWait", d)
 	return option(func(c *config) { c.wait = d })

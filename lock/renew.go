@@ -141,6 +141,11 @@ func (e *Lease) expire() {
 // of the loss is done elsewhere.
 func (e *Lease) checkValidity() {
 	e.mu.Lock()
+	if lost := e.lost; lost != nil {
+		e.mu.Unlock()
+		e.cancel(lost) // whoever found it lost may not have come to that yet
+		return
+	}
 	if e.stopped || time.Now().Before(e.validUntil) {
 		e.mu.Unlock()
 		return

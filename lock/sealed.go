@@ -118,6 +118,11 @@ func (s *sealed) MaxLag() time.Duration {
 	return defaultMaxLag
 }
 
+// Watch is that of the store below.
+func (s *sealed) Watch(key string) (wake <-chan struct{}, stop func()) {
+	return hintsOf(s.Store)(key)
+}
+
 // sealedInspector is a sealed store over an [Inspector].
 type sealedInspector struct {
 	*sealed

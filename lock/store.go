@@ -32,6 +32,15 @@ import (
 // peer's can, may have a method MaxLag() time.Duration that bounds how much
 // later; the Locker's clean-up goes on for that long. Without it the bound is
 // two minutes.
+//
+// A store that hears when a key may have become free or settled may have a
+// method Watch(key string) (wake <-chan struct{}, stop func()). The Locker calls
+// it for a caller that has to wait, and stop when the wait is over. Watch does
+// not block, and wake has a value whenever there may be something to claim; it
+// may be nil. That is a hint and nothing else: values may be lost, made up or
+// taken together, for the Locker claims a little sooner for one, never more
+// often than every few milliseconds, and polls all the same. What ended just
+// before Watch was called is told by a value at the beginning.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns what is there
 	// afterwards. The claim was granted exactly if the returned entry is [Held]

@@ -66,8 +66,10 @@ var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still
 // contend claims e's key, and while another process holds it, does so again
 // until the time is over. Only the first of a process's queue gets here.
 func (l *Locker) contend(ctx context.Context, e *Lease, until time.Time) error {
+	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
-		err := l.claim(ctx, e, time.Now().Add(l.cfg.budget))
+		began := time.Now()
+		err := l.claim(ctx, e, began.Add(l.cfg.budget))
 		remaining := time.Until(until)
 		if err == nil || remaining <= 0 || !errors.Is(err, ErrHeld) {
 			return err
@@ -75,14 +77,55 @@ func (l *Locker) contend(ctx context.Context, e *Lease, until time.Time) error {
 		var refused *RefusedError
 		errors.As(err, &refused)
 		e.abandonClaim()
-		timer := time.NewTimer(min(pollPause(polls, refused.Entry.Left), remaining))
+		if polls == 0 {
+			// Not before the first refusal: whoever need not wait does not pay for it.
+			var stop func()
+			wake, stop = l.core.watch(e.key)
+			defer stop()
+		}
+		pause := min(pollPause(polls, refused.Entry.Left), remaining)
+		if end := l.rest(ctx, pause, wake, began.Add(minPause), err); end != nil {
+			return end
+		}
+	}
+}
+
+// watcher is the optional part of a [Store] that has hints for those who wait.
+type watcher interface {
+	Watch(key string) (wake <-chan struct{}, stop func())
+}
+
+// hintsOf returns the Watch of s, or one that never has a hint.
+func hintsOf(s Store) func(key string) (wake <-chan struct{}, stop func()) {
+	if s, ok := s.(watcher); ok {
+		return s.Watch
+	}
+	return func(string) (<-chan struct{}, func()) { return nil, func() {} }
+}
+
+// minPause is the least time between two claims of one waiter that hints have
+// led to. Hints are as many as whoever may send them likes, and the store is
+// asked no more than so often for them.
+const minPause = 5 * time.Millisecond
+
+// rest returns nil when it is time to claim again: after pause, or when there
+// is a hint that the key may be free, but not before earliest.
+func (l *Locker) rest(ctx context.Context, pause time.Duration, wake <-chan struct{}, earliest time.Time, refused error) error {
+	due := time.Now().Add(pause)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
 		select {
 		case <-timer.C:
+			return nil
+		case <-wake:
+			wake = nil
+			if earliest.Before(due) {
+				timer.Reset(time.Until(earliest))
+			}
 		case <-ctx.Done():
-			timer.Stop()
-			return gaveUp(ctx, err)
+			return gaveUp(ctx, refused)
 		case <-l.core.closing:
-			timer.Stop()
 			return ErrClosed
 		}
 	}

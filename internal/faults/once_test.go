@@ -215,7 +215,7 @@ func TestWaitersHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	holder := locker(t, open(t, server.URL()))
-	waiting := locker(t, open(t, server.URL()+"?pool_size=1"), lock.WithWait(20*time.Second))
+	waiting := locker(t, open(t, server.URL()+"?pool_size=1"), lock.WithWait(20*time.Second), lock.WithBudget(5*time.Second))
 	release := make(chan struct{})
 	held := make(chan struct{})
 	var all sync.WaitGroup

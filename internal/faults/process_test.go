@@ -30,7 +30,11 @@ const (
 
 func child(role string) int {
 	ctx := context.Background()
-	store, err := redisstore.Open(ctx, os.Getenv(childURL))
+	var opts []redisstore.Option
+	if role == "wait, notified" {
+		opts = append(opts, redisstore.WithNotifications())
+	}
+	store, err := redisstore.Open(ctx, os.Getenv(childURL), opts...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -52,6 +56,8 @@ func child(role string) int {
 		err = childRuns(ctx, store, true, lock.WithRerunAbandoned())
 	case "fence":
 		err = childFences(ctx, store)
+	case "wait", "wait, notified":
+		err = childWaits(ctx, store)
 	default:
 		err = errors.New("unknown role " + role)
 	}

@@ -65,8 +65,11 @@ func (f *findings) failed(command string, err error) {
 }
 
 func (f *findings) deny(command, text string) {
-	if strings.Contains(text, "key") {
+	switch {
+	case strings.Contains(text, "key"):
 		command += " on keys with the prefix"
+	case strings.Contains(text, "channel"):
+		command += " on channels with the prefix"
 	}
 	f.denied = append(f.denied, command)
 }
@@ -145,8 +148,11 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	f.failed("SET", err)
 	_, err = send(ctx, s.client, scriptCommand(ctx, "evalsha", readScript.sha, name, nil))
 	f.failed("EVALSHA", err)
-	answer, err := send(ctx, s.client, scriptCommand(ctx, "eval", probeScript.source, name, nil))
+	answer, err := send(ctx, s.client, scriptCommand(ctx, "eval", probeScript.source, name, s.published()))
 	f.failed("EVAL", err)
+	if s.notices != nil {
+		s.checkSubscribe(ctx, name, f)
+	}
 
 	results, _ := answer.([]any)
 	for pair := range slices.Chunk(results, 2) {

@@ -15,7 +15,7 @@ var cures = map[string]string{
 	"ASK":         "this is a Redis Cluster; use redis.NewClusterClient or a redis-cluster:// URL",
 	"NOAUTH":      "the server wants a password; set it in the client's options or the URL",
 	"WRONGPASS":   "user or password is wrong, or the user is disabled",
-	"NOPERM":      "give the user what the store needs: " + minimalACL + " (with your prefix; " + clusterACL + " on a Cluster; +select for a database other than 0)",
+	"NOPERM":      "give the user what the store needs: " + minimalACL + " (with your prefix; " + clusterACL + " on a Cluster; +select for a database other than 0; " + notifyACL + " for WithNotifications)",
 	"NOSCRIPT":    "the server forgets scripts as soon as it has run them; this ends by itself",
 	"WRONGTYPE":   "another program writes under this name; use WithPrefix to keep apart from it",
 	"BUSY":        "the server is busy with a script of somebody; see SCRIPT KILL",
@@ -33,9 +33,10 @@ var cures = map[string]string{
 	"late":       "the command reached the server after its caller had given up, and was refused",
 }
 
-// minimalACL is the least a Redis user needs, with clusterACL in a Cluster. The
-// package documentation has it too.
+// minimalACL is the least a Redis user needs, with clusterACL in a Cluster and
+// notifyACL for WithNotifications. The package documentation has them too.
 const (
 	minimalACL = "~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname"
 	clusterACL = "+cluster|slots +command"
+	notifyACL  = "&latch:* +publish +subscribe +unsubscribe"
 )

@@ -29,6 +29,13 @@
 // so they grow across lost entries and failovers to within what the clocks of
 // the servers differ by.
 //
+// # Waiting
+//
+// Callers that wait for another process ([lock.WithWait]) poll. With
+// [WithNotifications] they are also told, by publish and subscribe, and have the
+// key about as soon as it is free. That is a hint: what is lost, or refused by a
+// missing permission, costs the poll that it would have saved.
+//
 // # The server
 //
 // [Store.Check], which [Open] runs, says what is not as it should be:
@@ -40,7 +47,9 @@
 //     and in a Cluster +cluster|slots +command, for a database other than 0
 //     +select. Clients that identify themselves to the server, as go-redis does
 //     unless told otherwise, also try +client|setinfo and
-//     +client|maint_notifications, and do without.
+//     +client|maint_notifications, and do without. [WithNotifications] needs
+//     &latch:* +publish +subscribe +unsubscribe
+//     too: every release is published on the channel that has the entry's name.
 //   - before Redis 7 a claim is a script instead of a plain SET, by itself.
 //
 // # Names

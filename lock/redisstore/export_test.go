@@ -9,6 +9,7 @@ import (
 const (
 	MinimalACL = minimalACL
 	ClusterACL = clusterACL
+	NotifyACL  = notifyACL
 )
 
 var Dialer = dialer
@@ -50,4 +51,19 @@ func SkewClocks(s *Store, d time.Duration) {
 		c.high += d
 		return true
 	})
+}
+
+// Listening reports whether a store has a goroutine that hears of others'
+// releases.
+func Listening(s *Store) bool {
+	s.notices.mu.Lock()
+	defer s.notices.mu.Unlock()
+	return s.notices.listener != nil
+}
+
+// Topics is how many keys are watched.
+func Topics(s *Store) int {
+	s.notices.mu.Lock()
+	defer s.notices.mu.Unlock()
+	return len(s.notices.topics)
 }

@@ -19,7 +19,7 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 
 // Settle leaves a receipt for keep. It works when the server is out of memory.
 func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	return s.change(ctx, settleScript, key, token, max(milliseconds(keep), 1), receipt)
+	return s.change(ctx, settleScript, key, token, s.published(max(milliseconds(keep), 1), receipt)...)
 }
 
 // Release removes the entry of token unless it is a receipt. It works when the
@@ -34,7 +34,7 @@ func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err err
 }
 
 func (s *Store) remove(ctx context.Context, key, token, states string) (bool, error) {
-	return s.change(ctx, removeScript, key, token, states, milliseconds(stubFor), stubTail)
+	return s.change(ctx, removeScript, key, token, s.published(states, milliseconds(stubFor), stubTail)...)
 }
 
 // change runs a script that does something to the entry of token, if there is

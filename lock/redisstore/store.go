@@ -19,6 +19,7 @@ type Store struct {
 	maxLag  time.Duration
 	close   func() error
 	clocks  clocks
+	notices *notices // nil without WithNotifications
 
 	// scripted is set once the server has refused SET with NX and GET. Claims
 	// are scripts from then on, which every server understands.
@@ -79,8 +80,14 @@ func newStore(client redis.UniversalClient, opts []Option) *Store {
 	return s
 }
 
-// Close closes the client that Open made. After New it does nothing.
-func (s *Store) Close() error { return s.close() }
+// Close closes the client that Open made. After New it only ends what
+// [WithNotifications] has begun.
+func (s *Store) Close() error {
+	if s.notices != nil {
+		s.notices.close()
+	}
+	return s.close()
+}
 
 // MaxLag bounds how long after a call has returned its command can still have
 // an effect. A closed socket's bytes are sent again by the kernel for as long as

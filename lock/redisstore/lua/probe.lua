@@ -1,5 +1,7 @@
 -- Tries the commands that the scripts use, and returns those that fail, each
 -- followed by the error.
+--
+-- ARGV[1] given if the scripts publish
 local failed = {}
 local function try(...)
   local reply = redis.pcall(...)
@@ -14,4 +16,7 @@ try('GET', KEYS[1])
 try('PTTL', KEYS[1])
 try('PEXPIRE', KEYS[1], 1000)
 try('DEL', KEYS[1])
+if ARGV[1] then
+  try('PUBLISH', KEYS[1], '')
+end
 return failed

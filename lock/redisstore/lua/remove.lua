@@ -3,6 +3,7 @@
 --
 -- ARGV[1] token   ARGV[2] the states that may be removed, "H" or "HS"
 -- ARGV[3] how long a stub is kept, in ms   ARGV[4] the stub after its fence
+-- ARGV[5] given if those who wait are to hear of it
 --
 -- 1 removed   0 not the token's, or in another state
 local value = redis.call('GET', KEYS[1])
@@ -17,5 +18,8 @@ local fence = string.sub(value, #tail + 15, #tail + 30)
 redis.call('DEL', KEYS[1])
 if fence ~= '0000000000000000' then
   redis.call('SET', KEYS[1], 'F1\0' .. '0000000000000' .. fence .. ARGV[4], 'PX', ARGV[3])
+end
+if ARGV[5] then
+  redis.pcall('PUBLISH', KEYS[1], '') -- a user who may not do that can still release
 end
 return 1

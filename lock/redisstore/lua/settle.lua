@@ -1,6 +1,7 @@
 -- Turns the entry of a token, Held or Abandoned, into a receipt.
 --
 -- ARGV[1] token   ARGV[2] keep in ms   ARGV[3] receipt
+-- ARGV[4] given if those who wait are to hear of it
 --
 -- 1 settled, now or by an earlier call   0 not the token's
 local value = redis.call('GET', KEYS[1])
@@ -19,4 +20,7 @@ end
 -- passes because it follows a write.
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 redis.call('SET', KEYS[1], 'S' .. string.sub(value, 2) .. ARGV[3], 'KEEPTTL')
+if ARGV[4] then
+  redis.pcall('PUBLISH', KEYS[1], '') -- a user who may not do that can still settle
+end
 return 1

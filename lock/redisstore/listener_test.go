@@ -1,0 +1,281 @@
+package redisstore_test
+
+import (
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// listeners is how many connections subscribe.
+func listeners(tb testing.TB, srv *redistest.Server) int {
+	tb.Helper()
+	text, _ := srv.Do(tb, "CLIENT", "LIST", "TYPE", "pubsub").(string)
+	return strings.Count(text, "\n")
+}
+
+func TestWatchesShareOneConnectionForAsLongAsThereAreAny(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	s := notifying(t, srv.Client(t))
+	require.Zero(t, listeners(t, srv))
+	var stops []func()
+	for i := range 200 {
+		wake, stop := s.Watch("k" + strconv.Itoa(i/2))
+		hears(t, wake) // the second of a key, at once
+		stops = append(stops, stop)
+	}
+	require.Equal(t, 1, listeners(t, srv))
+	require.Len(t, channels(t, srv), 100)
+	for i, stop := range stops {
+		if i%2 == 0 {
+			stop()
+		}
+	}
+	wake, stop := s.Watch("another")
+	hears(t, wake)
+	require.Len(t, channels(t, srv), 101, "there still is one who watches")
+	for _, stop := range stops {
+		stop() // half of them again
+	}
+	require.Eventually(t, func() bool { return len(channels(t, srv)) == 1 }, patience, 5*time.Millisecond)
+	require.Equal(t, 1, redisstore.Topics(s))
+	require.True(t, redisstore.Listening(s))
+	stop()
+	require.Eventually(t, func() bool { return !redisstore.Listening(s) && listeners(t, srv) == 0 }, patience, 20*time.Millisecond)
+
+	wake, stop = s.Watch("k0")
+	defer stop()
+	hears(t, wake)
+	take(t, s, "k0", claim("a"))
+	release(t, s, "k0", "a")
+	hears(t, wake)
+}
+
+// A watch that is stopped and begun again in the same moment is one that
+// hears, in whatever order the listener sees to it.
+func TestWatchesThatFlicker(t *testing.T) {
+	t.Parallel()
+	s := notifying(t, redistest.Shared(t).Client(t))
+	for range 300 {
+		wake, stop := s.Watch(keyFor(t))
+		hears(t, wake)
+		stop()
+	}
+	wake, stop := s.Watch(keyFor(t))
+	defer stop()
+	hears(t, wake)
+	take(t, s, keyFor(t), claim("a"))
+	release(t, s, keyFor(t), "a")
+	hears(t, wake)
+}
+
+func TestCloseEndsListening(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	client := srv.Client(t)
+	s := redisstore.New(client, redisstore.WithNotifications())
+	wake, stop := s.Watch("k")
+	hears(t, wake)
+	require.NoError(t, s.Close())
+	require.False(t, redisstore.Listening(s))
+	require.Eventually(t, func() bool { return listeners(t, srv) == 0 }, patience, 5*time.Millisecond)
+	stop()
+	wake, stop = s.Watch("k")
+	stop()
+	require.Nil(t, wake)
+	require.False(t, redisstore.Listening(s))
+	require.NoError(t, s.Close())
+	take(t, s, "k", claim("a"))
+	release(t, s, "k", "a")
+}
+
+// Who closes his client and forgets the store has no goroutine left either.
+func TestListeningEndsWithTheClient(t *testing.T) {
+	t.Parallel()
+	for name, connect := range map[string]func(t *testing.T) redis.UniversalClient{
+		"client": func(t *testing.T) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+		},
+		"cluster": func(t *testing.T) redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.StartCluster(t, 1, nil).Addrs()})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := connect(t)
+			s := redisstore.New(client, redisstore.WithNotifications())
+			wake, stop := s.Watch("k")
+			hears(t, wake)
+			require.NoError(t, client.Close())
+			require.Eventually(t, func() bool { return !redisstore.Listening(s) }, patience, 5*time.Millisecond)
+			stop()
+			_, stop = s.Watch("k")
+			stop()
+			require.Eventually(t, func() bool { return !redisstore.Listening(s) }, patience, 5*time.Millisecond)
+		})
+	}
+}
+
+// A connection that ends, and one that says nothing any more, is replaced; and
+// who watches is told, for what happened meanwhile was not heard.
+func TestListenerReconnects(t *testing.T) {
+	t.Parallel()
+	for name, breakIt := range map[string]func(t *testing.T, srv *redistest.Server, p *respproxy.Proxy){
+		"killed": func(t *testing.T, srv *redistest.Server, _ *respproxy.Proxy) {
+			require.EqualValues(t, 1, srv.Do(t, "CLIENT", "KILL", "TYPE", "pubsub"))
+		},
+		"silent": func(t *testing.T, _ *redistest.Server, p *respproxy.Proxy) {
+			p.On(respproxy.Match{Name: "ping", Count: 1}, respproxy.Swallow(respproxy.Hang)).Wait(t, 1)
+		},
+		"restarted": func(t *testing.T, srv *redistest.Server, _ *respproxy.Proxy) {
+			srv.Restart(t)
+		},
+		"away for a while": func(t *testing.T, _ *redistest.Server, p *respproxy.Proxy) {
+			before := p.Commands("subscribe")
+			p.Down()
+			p.Up(t)
+			require.Eventually(t, func() bool { return p.Commands("subscribe") > before }, patience, 5*time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			p := respproxy.Start(t, srv.Addr())
+			// In RESP2 the proxy knows which answer is whose.
+			client := redis.NewClient(&redis.Options{Addr: p.Addr(), Protocol: 2})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			s := notifying(t, client)
+			wake, stop := s.Watch("k")
+			defer stop()
+			hears(t, wake)
+			breakIt(t, srv, p)
+			hears(t, wake)
+			other := notifying(t, srv.Client(t))
+			take(t, other, "k", claim("a"))
+			release(t, other, "k", "a")
+			hears(t, wake)
+		})
+	}
+}
+
+// Whoever begins to watch before there is a server hears as soon as there is.
+func TestListenerWaitsForTheServer(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	s := notifying(t, client)
+	p.Down()
+	wake, stop := s.Watch(keyFor(t))
+	defer stop()
+	_, err := s.Get(t.Context(), keyFor(t))
+	require.Error(t, err)
+	require.Empty(t, wake)
+	p.Up(t)
+	hears(t, wake)
+	take(t, s, keyFor(t), claim("a"))
+	release(t, s, keyFor(t), "a")
+	hears(t, wake)
+}
+
+// journal is a log that can be read while it is written.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) count(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), text)
+}
+
+// Not parallel: there is one default logger.
+func TestRefusedListenersSaySoOnce(t *testing.T) {
+	var log journal
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	// In RESP2 the proxy knows which answer is whose.
+	client := redis.NewClient(&redis.Options{Addr: p.Addr(), Protocol: 2})
+	s := redisstore.New(client, redisstore.WithNotifications())
+	wake, stop := s.Watch(keyFor(t))
+	hears(t, wake)
+	stop()
+	require.Zero(t, log.count("no notifications"))
+
+	refused := p.On(respproxy.Match{Name: "subscribe"}, respproxy.ReplyError("NOPERM this user has no permissions"))
+	for i := range 3 {
+		_, stop := s.Watch(keyFor(t) + strconv.Itoa(i))
+		defer stop()
+		refused.Wait(t, i+1)
+		require.Eventually(t, func() bool { return log.count("no notifications") == 1 }, patience, 5*time.Millisecond)
+	}
+	refused.WaitLanded(t)
+	require.NoError(t, s.Close())
+	require.NoError(t, client.Close())
+	require.Equal(t, 1, log.count("no notifications"))
+	require.Equal(t, 1, log.count("NOPERM"))
+}
+
+// Nothing that a server does, or does not do, holds up who watches or closes.
+func TestWatchingNeverBlocks(t *testing.T) {
+	t.Parallel()
+	for name, breakIt := range map[string]func(p *respproxy.Proxy) (broken func(t *testing.T)){
+		"silent": func(p *respproxy.Proxy) func(*testing.T) {
+			rule := p.SwallowReplies(respproxy.Hang)
+			return func(t *testing.T) { rule.Wait(t, 1) } // of the handshake, or of SUBSCRIBE
+		},
+		"refused": func(p *respproxy.Proxy) func(*testing.T) {
+			p.Down()
+			return func(*testing.T) {}
+		},
+	} {
+		for _, when := range []string{"before", "while listening"} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				p := respproxy.Start(t, redistest.Shared(t).Addr())
+				client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+				s := redisstore.New(client, redisstore.WithNotifications())
+				if when == "while listening" {
+					wake, stop := s.Watch(keyFor(t))
+					defer stop()
+					hears(t, wake)
+				}
+				broken := breakIt(p)
+				began := time.Now()
+				for i := range 100 {
+					_, stop := s.Watch(keyFor(t) + strconv.Itoa(i))
+					defer stop()
+				}
+				require.Less(t, time.Since(began), 2*time.Second, "a hundred times")
+				broken(t)
+				began = time.Now()
+				require.NoError(t, s.Close())
+				took := time.Since(began)
+				require.Less(t, took, 3*time.Second, "the client's own time-out is five")
+				t.Log(took)
+				require.NoError(t, client.Close())
+				p.Down()
+				require.Eventually(t, func() bool { return !redisstore.Listening(s) }, patience, 5*time.Millisecond)
+			})
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package redisstore
+
+import "context"
+
+// WithNotifications lets callers that wait ([lock.WithWait]) hear, by Redis'
+// publish and subscribe, that another process has released or settled their
+// key: they claim it within a round trip or two instead of at their next poll,
+// which is up to half a second away.
+//
+//	store, err := redisstore.Open(ctx, url, redisstore.WithNotifications())
+//	...
+//	locker := lock.New(store, lock.WithWait(2*time.Second))
+//
+// Whoever releases publishes, and whoever waits listens, so all processes that
+// share keys should have the option. Those that do not, and messages that are
+// lost, cost what waiting costs without it and nothing else.
+//
+// Every release and settle then publishes, on the channel that has the name of
+// the entry; a Cluster sends that to all its nodes. The store has one connection
+// more, outside of the client's pool, while somebody waits and for some seconds
+// after, or until [Store.Close], which is worth calling after [New] too. The
+// user needs the permissions in the package documentation; without that to
+// publish, keys are released all the same.
+func WithNotifications() Option {
+	return option(func(s *Store) { s.notices = newNotices(s.client) })
+}
+
+// Watch returns a channel that has a value when the entry of key may have been
+// released or settled since the last one, and at first when the watch has
+// begun. It never blocks. stop ends the watch. Without [WithNotifications], and
+// after Close, the channel is nil. A [lock.Locker] watches for callers that wait.
+func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
+	if s.notices == nil {
+		return nil, func() {}
+	}
+	name, _ := s.name(key)
+	return s.notices.watch(name)
+}
+
+// published appends to the arguments of a script what makes it publish.
+func (s *Store) published(args ...any) []any {
+	if s.notices == nil {
+		return args
+	}
+	return append(args, "publish")
+}
+
+// checkSubscribe tries what waiters listen with, on a connection of its own.
+func (s *Store) checkSubscribe(ctx context.Context, channel string, f *findings) {
+	sub := s.client.Subscribe(ctx)
+	defer func() { _ = sub.Close() }()
+	for _, try := range []struct {
+		name string
+		send func(context.Context, ...string) error
+	}{{"SUBSCRIBE", sub.Subscribe}, {"UNSUBSCRIBE", sub.Unsubscribe}} {
+		err := try.send(ctx, channel)
+		if err == nil {
+			_, err = sub.ReceiveTimeout(ctx, openTimeout)
+		}
+		if err != nil {
+			f.failed(try.name, notApplied(kind(err), err))
+		}
+	}
+}
