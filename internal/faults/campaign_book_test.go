@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,13 +165,19 @@ func (b *book) effect(key string) {
 	}
 }
 
-// answered books what a caller of Once was given.
+// answered books what a caller of Once was given. An answer that could not be
+// recorded before its lease was over is given to the caller all the same, and
+// where abandoned runs may be taken over, the one that is recorded can be
+// another; so there only replays are compared.
 func (b *book) answered(key string, receipt []byte, replayed bool) {
 	b.mu.Lock()
-	if b.answers[key] == "" {
-		b.answers[key] = string(receipt)
+	first := string(receipt)
+	if replayed || strings.HasPrefix(key, "run=") {
+		if b.answers[key] == "" {
+			b.answers[key] = first
+		}
+		first = b.answers[key]
 	}
-	first := b.answers[key]
 	if !replayed {
 		b.replied[key] = true
 	}

@@ -178,22 +178,20 @@ var serverFaults = []struct {
 		c.server.Restart(c.t)
 	}},
 	{"process: killed (SIGKILL) while it works", 6, func(c *campaign, d time.Duration) {
-		cmd, out := startChild(c.t, "victim", c.server.URL(), childKey+"="+c.newVictim())
+		key := victimKey(c.victims.Load() + 1)
+		cmd, out := startChild(c.t, "victim", c.server.URL(), childKey+"="+key)
 		if !out.Scan() {
-			c.t.Error("the victim does not run")
+			c.t.Errorf("%s does not run", key)
 		}
+		c.victims.Add(1) // from now on, others want to run it too
 		c.pause(d)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}},
 }
 
-// newVictim names the run that a process dies in.
-func (c *campaign) newVictim() string {
-	key := fmt.Sprintf("rerun=%d", c.runs.Add(1))
-	c.victim.Store(&key)
-	return key
-}
+// victimKey names a run that a process dies in.
+func victimKey(n int64) string { return fmt.Sprintf("victim=%d", n) }
 
 func (c *campaign) injectIntoServer(plan *rand.Rand) {
 	sum := 0

@@ -64,8 +64,8 @@ type campaign struct {
 	stop          chan struct{}
 	working       sync.WaitGroup
 	injecting     sync.WaitGroup
-	runs          atomic.Int64           // numbers the keys of Once
-	victim        atomic.Pointer[string] // the last one that a process died in
+	runs          atomic.Int64 // numbers the keys of Once
+	victims       atomic.Int64 // and those that a process dies in
 }
 
 // host is a process's worth of lockers over a network of its own.

@@ -165,8 +165,8 @@ func (h *host) runOnce(ctx context.Context, plan *rand.Rand) {
 // runAgain is the same where an abandoned run may be taken over.
 func (h *host) runAgain(ctx context.Context, plan *rand.Rand) {
 	key := h.c.runKey("rerun", plan)
-	if v := h.c.victim.Load(); v != nil && plan.IntN(4) == 0 {
-		key = *v
+	if n := h.c.victims.Load(); n > 0 && plan.IntN(4) == 0 {
+		key = victimKey(n)
 	}
 	h.once(ctx, plan, h.rerun, key, plan.IntN(10) == 0)
 }
@@ -240,7 +240,14 @@ func (h *host) finishRuns(calm time.Time) {
 			h.finishRun(l, fmt.Sprintf("%s=%d", kind, n), calm)
 		}
 	}
+	for n := range h.c.victims.Load() {
+		h.finishRun(h.rerun, victimKey(n+1), calm)
+	}
 }
+
+// settled is when the background has followed up everything after the last
+// fault: it asks again after 5 s at the latest.
+const settled = 10*time.Second + campaignSlack
 
 func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
 	b := h.c.book
@@ -254,8 +261,8 @@ func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
 			b.answered(key, receipt, replayed)
 			return
 		}
-		if time.Since(calm) > campaignLease+campaignSlack+b.timers.sum()-late {
-			b.violated(noOrphan, "%s has no answer a lease after the last fault: %v", key, err)
+		if time.Since(calm) > settled+b.timers.sum()-late {
+			b.violated(noOrphan, "%s has no answer long after the last fault: %v", key, err)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
