@@ -173,7 +173,7 @@ func (e *Lease) claim(lease time.Duration) Claim {
 // granted makes e a running lease, if enough of it is left.
 func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.Time) error {
 	now := time.Now()
-	validUntil := sent.Add(l.cfg.lease - drift(l.cfg.lease))
+	validUntil := sent.Add(l.cfg.lease - l.core.drift(l.cfg.lease))
 	if !now.Before(validUntil) {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.

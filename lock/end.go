@@ -248,8 +248,12 @@ func (e *Lease) lostError() error {
 // to take over is left to lapse: what it replaced is of unknown outcome, and to
 // remove it would be to forget that.
 func (e *Lease) abandonClaim() {
-	if e.unanswered && !e.takeover {
+	switch {
+	case e.takeover:
+	case e.unanswered:
 		e.locker.core.reaper.add(e.sweep())
+	default:
+		e.sweepMinority()
 	}
 	e.unanswered = false
 }

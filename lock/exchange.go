@@ -28,6 +28,7 @@ type reply[T any] struct {
 type flight struct {
 	under    atomic.Int32 // on their way
 	returned atomic.Int64 // when the last one did, in ns of time.Since(base)
+	minority minority     // of a quorum
 }
 
 var base = time.Now()
@@ -56,6 +57,7 @@ func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *fli
 	parent := ctx
 	ctx, cancel := context.WithTimeout(parent, budget)
 	defer cancel()
+	ctx = handDown(ctx, c, fl)
 
 	type answer struct {
 		value T

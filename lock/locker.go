@@ -26,6 +26,7 @@ type core struct {
 	prompt bool          // the store's calls do not block, and are made on the caller's goroutine
 	maxLag time.Duration // how long after a call returned its command may still take effect
 	watch  func(key string) (wake <-chan struct{}, stop func())
+	drift  func(lease time.Duration) time.Duration
 	owner  string
 	tokens *minter
 	gate   *gate
@@ -43,8 +44,8 @@ type core struct {
 // nothing about it: a closed socket's bytes can still be retransmitted.
 const defaultMaxLag = 2 * time.Minute
 
-// New returns a Locker over store. It does not dial. It panics if store is nil
-// or the options contradict each other.
+// New returns a Locker over store. It does not dial. It panics if store is nil,
+// if the options contradict each other, and if fences are asked of a quorum.
 func New(store Store, opts ...Option) *Locker {
 	if store == nil {
 		panic("lock: New(nil): pass lock.NewMemory() or a redisstore.Store")
@@ -56,6 +57,7 @@ func New(store Store, opts ...Option) *Locker {
 		keep:    24 * time.Hour,
 		logger:  slog.Default(),
 	}.with(opts)
+	checkFencing(store, &cfg)
 	_, prompt := store.(interface{ prompt() })
 	maxLag := defaultMaxLag
 	if s, ok := store.(interface{ MaxLag() time.Duration }); ok {
@@ -66,6 +68,7 @@ func New(store Store, opts ...Option) *Locker {
 		prompt:  prompt,
 		maxLag:  maxLag,
 		watch:   hintsOf(store),
+		drift:   driftOver(store),
 		owner:   owner(),
 		tokens:  newMinter(),
 		gate:    newGate(),
@@ -90,7 +93,9 @@ func (c *core) longestBudget() time.Duration { return time.Duration(c.budget.Loa
 // clean-up: keys exclude each other across both, and closing either closes
 // both. Options that are not given stay as they are; observers are added.
 func (l *Locker) With(opts ...Option) *Locker {
-	return l.core.locker(l.cfg.with(opts))
+	cfg := l.cfg.with(opts)
+	checkFencing(l.core.store, &cfg)
+	return l.core.locker(cfg)
 }
 
 // Do runs fn while this Locker holds key, and releases the key when fn

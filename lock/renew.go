@@ -72,7 +72,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	}
 	e.mu.Lock()
 	lost, phase := e.lost, e.phase
-	if until := sent.Add(lease - drift(lease)); until.After(e.validUntil) && !e.stopped {
+	if until := sent.Add(lease - l.core.drift(lease)); until.After(e.validUntil) && !e.stopped {
 		e.validUntil, e.capped = until, lease < l.cfg.lease
 		if e.deadline != nil {
 			e.deadline.Reset(time.Until(until))

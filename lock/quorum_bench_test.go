@@ -1,0 +1,40 @@
+package lock_test
+
+import (
+	"testing"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// What a quorum itself costs: its nodes answer at once.
+func BenchmarkQuorum(b *testing.B) {
+	q := lock.NewQuorum([]lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()})
+	l := lock.New(q, lock.WithLogger(quiet))
+	b.Run("acquire and release", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			e, err := l.Acquire(b.Context(), key)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := e.Release(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("claim and release", func(b *testing.B) {
+		c := lock.Claim{Token: "token", Lease: longLease}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := q.Claim(b.Context(), "bare", c); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := q.Release(b.Context(), "bare", c.Token); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if err := l.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,75 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Check returns nil if a majority of the nodes passes its own check, where it
+// has one, or answers where it has not, and if they are as independent as can be
+// found out: a node may have a method
+//
+//	Servers(ctx context.Context) (ids []string, error)
+//
+// which names what it writes to. A minority that fails is no error: the quorum
+// works without it. What is wrong with one, its own Check says.
+func (q *quorum) Check(ctx context.Context) error {
+	errs := make([]error, len(q.nodes))
+	servers := make([][]string, len(q.nodes))
+	var all sync.WaitGroup
+	for i, node := range q.nodes {
+		all.Go(func() { servers[i], errs[i] = checkNode(ctx, node) })
+	}
+	all.Wait()
+	failed := q.shortage("check")
+	for i, err := range errs {
+		failed.add(i, err)
+	}
+	failed.why = fmt.Sprintf("%d of %d nodes are well, %d have to be", failed.of-len(failed.failed), failed.of, failed.need)
+	if err := independent(servers); err != nil {
+		return err
+	}
+	if len(failed.failed) > len(q.nodes)-q.need {
+		return failed
+	}
+	return nil
+}
+
+func checkNode(ctx context.Context, node Store) (servers []string, err error) {
+	if c, ok := node.(interface {
+		Check(ctx context.Context) error
+	}); ok {
+		err = c.Check(ctx)
+	} else {
+		_, err = node.Get(ctx, "check")
+	}
+	named, ok := node.(interface {
+		Servers(ctx context.Context) ([]string, error)
+	})
+	if !ok {
+		return nil, err
+	}
+	servers, unnamed := named.Servers(ctx)
+	return servers, errors.Join(err, unnamed)
+}
+
+// independent looks for nodes that cannot fail alone.
+func independent(servers [][]string) error {
+	seen := make(map[string]int)
+	for i, ids := range servers {
+		if len(ids) > 1 {
+			return fmt.Errorf("lock: quorum: stores[%d] writes to %d servers, as a Cluster does: a key is on one of them, "+
+				"and a failover there can lose it unseen; use independent masters, or the Cluster alone, without a quorum", i, len(ids))
+		}
+		for _, id := range ids {
+			if j, twice := seen[id]; twice {
+				return fmt.Errorf("lock: quorum: stores[%d] and stores[%d] are one server, %s, by two addresses: they fail together; "+
+					"give every node a server of its own", j, i, id)
+			}
+			seen[id] = i
+		}
+	}
+	return nil
+}

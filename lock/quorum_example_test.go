@@ -1,0 +1,40 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Three stores that fail by themselves. In a service they are what
+// redisstore.Open returns for the URLs of three masters.
+func ExampleNewQuorum() {
+	stores := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
+	quorum := lock.NewQuorum(stores,
+		lock.WithNodeTimeout(20*time.Millisecond),
+		lock.WithRetry(5, 100*time.Millisecond),
+	)
+	locker := lock.New(quorum)
+	ctx := context.Background()
+	err := locker.Do(ctx, lock.Key("user", "42"), func(context.Context) error {
+		fmt.Println("placed")
+		return nil
+	})
+	fmt.Println(err, locker.Close(ctx))
+	// Output:
+	// placed
+	// <nil> <nil>
+}
+
+// What a readiness probe may ask.
+func ExampleNewQuorum_check() {
+	store := lock.NewQuorum([]lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()})
+	if c, ok := store.(interface {
+		Check(ctx context.Context) error
+	}); ok {
+		fmt.Println(c.Check(context.Background()))
+	}
+	// Output: <nil>
+}

@@ -1,0 +1,9 @@
+package lock
+
+// WithoutMajority returns a quorum that is content with one vote less than a
+// majority: what tests of it have to catch.
+func WithoutMajority(stores []Store, opts ...QuorumOption) Store {
+	q := NewQuorum(stores, opts...)
+	quorumIn(q).need--
+	return q
+}

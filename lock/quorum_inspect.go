@@ -1,0 +1,113 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"iter"
+)
+
+// inspectedQuorum is a quorum over stores that are all an [Inspector].
+type inspectedQuorum struct {
+	*quorum
+	inspectors []Inspector
+}
+
+// List is part of [Inspector]. It goes through the nodes' lists, and asks the
+// quorum about every key it finds. What a majority has is on any majority of the
+// lists, so a minority of them may fail.
+func (q inspectedQuorum) List(ctx context.Context) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		l := quorumList{inspectedQuorum: q, yield: yield, seen: make(map[uint64]struct{}), seed: maphash.MakeSeed()}
+		failed := q.shortage("list")
+		for node, inspector := range q.inspectors {
+			err, ok := l.node(ctx, inspector)
+			if !ok {
+				return
+			}
+			failed.add(node, err)
+		}
+		if len(failed.failed) > len(q.nodes)-q.need {
+			yield(Entry{}, failed)
+		}
+	}
+}
+
+// quorumList is one run of List.
+type quorumList struct {
+	inspectedQuorum
+	yield func(Entry, error) bool
+
+	// Hashes of the keys seen take less room than the keys.
+	seen map[uint64]struct{}
+	seed maphash.Seed
+}
+
+// node lists what is on one node and was not seen before. err is why the list
+// ended early; ok is false if the caller has enough.
+func (l *quorumList) node(ctx context.Context, inspector Inspector) (err error, ok bool) {
+	for e, err := range inspector.List(ctx) {
+		switch {
+		case err != nil && e.Key == "":
+			return err, true
+		case !l.first(e.Key):
+			continue
+		case err != nil: // of this entry only
+			if !l.yield(e, err) {
+				return nil, false
+			}
+			continue
+		}
+		now, err := l.Get(ctx, e.Key)
+		if err == nil && now.State == Free {
+			continue
+		}
+		now.Key = e.Key
+		if !l.yield(now, err) {
+			return nil, false
+		}
+	}
+	return nil, true
+}
+
+func (l *quorumList) first(key string) bool {
+	h := maphash.String(l.seed, key)
+	_, known := l.seen[h]
+	l.seen[h] = struct{}{}
+	return !known
+}
+
+// Forget is part of [Inspector]. A receipt is only forgotten if it is on all
+// nodes: a single one that kept it would bring it back.
+func (q inspectedQuorum) Forget(ctx context.Context, key, token string) (ok bool, err error) {
+	was, err := q.Get(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	r := ask(ctx, q.quorum, q.all, func() {}, func(ctx context.Context, node int) (bool, error) {
+		return q.inspectors[node].Forget(ctx, key, token)
+	})
+	defer r.done()
+	f := q.shortage("forget")
+	for {
+		a, more := r.next(ctx)
+		if !more {
+			break
+		}
+		ok = ok || a.err == nil && a.value
+		f.add(a.node, a.err)
+	}
+	for _, a := range r.silent(ctx) {
+		f.add(a.node, a.err)
+	}
+	r.decide(func(answer[bool]) {})
+	switch n := len(f.failed); {
+	case n == 0:
+		return ok, nil
+	case was.State == Settled && was.Token == token:
+		f.why = fmt.Sprintf("%d of %d nodes have forgotten the receipt; repeat it when the others are back, or they will bring it back", f.of-n, f.of)
+	case n < q.need:
+		return ok, nil
+	}
+	return false, f
+}

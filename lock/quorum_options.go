@@ -1,0 +1,67 @@
+package lock
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// QuorumOption configures [NewQuorum].
+type QuorumOption interface{ applyQuorum(cfg *quorumConfig) }
+
+type quorumOption func(cfg *quorumConfig)
+
+func (o quorumOption) applyQuorum(cfg *quorumConfig) { o(cfg) }
+
+type quorumConfig struct {
+	timeout time.Duration // of a call on one node
+	factor  float64
+	tries   int
+	delay   time.Duration
+}
+
+// WithNodeTimeout sets how long a node may take for one call: 50 ms unless set.
+// What takes longer counts as no answer. It should be small beside the budget
+// and the lease of the Locker, and long beside a round trip. It panics if d is
+// not positive.
+func WithNodeTimeout(d time.Duration) QuorumOption {
+	positive("WithNodeTimeout", d)
+	return quorumOption(func(cfg *quorumConfig) { cfg.timeout = d })
+}
+
+// WithDriftFactor sets which part of a lease is given up for the difference of
+// the nodes' clocks: 0.01 unless set. Holders stop to believe in a lease that
+// much earlier, and 2 ms. It panics unless f is more than 0 and at most 0.5.
+func WithDriftFactor(f float64) QuorumOption {
+	if !(f > 0 && f <= 0.5) { // nor if it is no number
+		panic(fmt.Sprintf("lock: WithDriftFactor(%v): the factor must be more than 0, and at most 0.5: what is left of a lease has to be of use", f))
+	}
+	return quorumOption(func(cfg *quorumConfig) { cfg.factor = f })
+}
+
+// WithRetry sets how often a claim is tried that found the nodes shared among
+// several claims, none of which has a majority: 3 times in all, 200 ms apart
+// unless set. The upper half of the delay is by chance, and it is not waited for
+// if the caller's time is over by then. It panics if tries is less than 1 or
+// delay not positive.
+func WithRetry(tries int, delay time.Duration) QuorumOption {
+	if tries < 1 {
+		panic(fmt.Sprintf("lock: WithRetry(%d, %v): there is at least one try", tries, delay))
+	}
+	positive("WithRetry", delay)
+	return quorumOption(func(cfg *quorumConfig) { cfg.tries, cfg.delay = tries, delay })
+}
+
+// retryDelay is the delay, its upper half by chance.
+func (cfg *quorumConfig) retryDelay() time.Duration {
+	return cfg.delay/2 + rand.N(cfg.delay/2+1) //nolint:gosec // spreading retries needs no secrecy
+}
+
+// drift is what redis.io's description of Redlock takes off a lease, with the
+// factor in place of its one percent. The Locker asks for it, because a holder's
+// belief is measured there: from before the first send of its token, whereas
+// this store sees one send of several, and of a renewal returns no more than
+// yes.
+func (cfg *quorumConfig) drift(lease time.Duration) time.Duration {
+	return time.Duration(float64(lease)*cfg.factor) + 2*time.Millisecond
+}

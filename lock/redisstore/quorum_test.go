@@ -1,0 +1,253 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// servers starts n of them, each behind a proxy.
+func servers(t *testing.T, n int) (all []*redistest.Server, proxies []*respproxy.Proxy) {
+	t.Helper()
+	for range n {
+		s := redistest.Start(t)
+		all = append(all, s)
+		proxies = append(proxies, respproxy.Start(t, s.Addr()))
+	}
+	return all, proxies
+}
+
+// quorumOf opens the nodes at urls as one process does.
+func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Proxy) lock.Store {
+	t.Helper()
+	var nodes []lock.Store
+	for _, p := range proxies {
+		nodes = append(nodes, open(t, p.URL()))
+	}
+	// On a busy machine, 64 claims at once take a while to find a winner.
+	return lock.NewQuorum(nodes, lock.WithNodeTimeout(nodeTimeout), lock.WithRetry(1000, 50*time.Millisecond))
+}
+
+func lockerOf(t *testing.T, s lock.Store, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	l := lock.New(s, append([]lock.Option{lock.WithBudget(10 * time.Second), lock.WithLease(time.Minute)}, opts...)...)
+	t.Cleanup(func() { require.NoError(t, l.Close(timeout(t, 30*time.Second))) })
+	return l
+}
+
+// patient is a node timeout that no busy machine reaches.
+const patient = 20 * time.Second
+
+func TestQuorumConformance(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			_, proxies := servers(t, n)
+			q := quorumOf(t, patient, proxies)
+			latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return q })
+		})
+	}
+}
+
+// The nodes of a quorum that are cut off, stand still or lose what they answer do
+// not keep a majority from its work, and have nothing when they are back.
+func TestQuorumMinorityFails(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		fail, heal func(t *testing.T, s *redistest.Server, p *respproxy.Proxy)
+	}{
+		"down": {
+			func(_ *testing.T, _ *redistest.Server, p *respproxy.Proxy) { p.Down() },
+			func(t *testing.T, _ *redistest.Server, p *respproxy.Proxy) { t.Helper(); p.Up(t) },
+		},
+		"stands still": {
+			func(_ *testing.T, s *redistest.Server, _ *respproxy.Proxy) { s.Stop() },
+			func(_ *testing.T, s *redistest.Server, _ *respproxy.Proxy) { s.Cont() },
+		},
+		"loses its replies": {
+			func(_ *testing.T, _ *redistest.Server, p *respproxy.Proxy) { p.SwallowReplies(respproxy.Close) },
+			func(_ *testing.T, _ *redistest.Server, p *respproxy.Proxy) { p.Clear() },
+		},
+		"never answers": {
+			func(_ *testing.T, _ *redistest.Server, p *respproxy.Proxy) { p.SwallowReplies(respproxy.Hang) },
+			func(_ *testing.T, _ *redistest.Server, p *respproxy.Proxy) { p.Clear() },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all, proxies := servers(t, 3)
+			here := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
+			there := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
+			ctx := timeout(t, time.Minute)
+			nothing := func(context.Context) error { return nil }
+			require.NoError(t, here.Do(ctx, keyFor(t), nothing)) // there are connections to fail on
+			for _, s := range all {
+				require.Eventually(t, func() bool { return len(s.Keys(t)) == 0 }, 20*time.Second, 10*time.Millisecond)
+			}
+			tt.fail(t, all[1], proxies[1])
+			for range 3 {
+				require.NoError(t, here.Do(ctx, keyFor(t), func(ctx context.Context) error {
+					_, err := there.Acquire(ctx, keyFor(t))
+					require.ErrorIs(t, err, lock.ErrHeld)
+					return nil
+				}))
+				require.NoError(t, there.Do(ctx, keyFor(t), nothing))
+			}
+			tt.heal(t, all[1], proxies[1])
+			require.NoError(t, here.Do(ctx, keyFor(t), nothing))
+			for i, s := range all {
+				require.Eventually(t, func() bool { return len(s.Keys(t, "latch:lock:*")) == 0 },
+					40*time.Second, 20*time.Millisecond, "something is left on node %d: %v", i, s.Keys(t))
+			}
+		})
+	}
+}
+
+// A majority that does not answer is no majority, and what the others have taken
+// is given back, long before its lease is over.
+func TestQuorumMajorityFails(t *testing.T) {
+	t.Parallel()
+	all, proxies := servers(t, 3)
+	l := lockerOf(t, quorumOf(t, 2*time.Second, proxies), lock.WithBudget(5*time.Second))
+	ctx := timeout(t, time.Minute)
+	require.NoError(t, l.Do(ctx, keyFor(t), func(context.Context) error { return nil }))
+	proxies[0].On(respproxy.Match{Name: "set"}, respproxy.Swallow(respproxy.Close))
+	proxies[2].Down()
+	_, err := l.Acquire(ctx, keyFor(t))
+	require.ErrorIs(t, err, lock.ErrUnknown)
+	require.ErrorContains(t, err, "stores[0]: ")
+	require.ErrorContains(t, err, "stores[2]: redisstore: dial: ")
+	proxies[0].Clear()
+	proxies[2].Up(t)
+	require.NoError(t, l.Do(ctx, keyFor(t), func(context.Context) error { return nil }))
+	for _, s := range all {
+		require.Eventually(t, func() bool { return len(s.Keys(t, "latch:lock:*")) == 0 }, 40*time.Second, 20*time.Millisecond)
+	}
+}
+
+// Work that was done while one node was down is replayed while another is.
+func TestQuorumReceiptOutlivesAnyNode(t *testing.T) {
+	t.Parallel()
+	all, proxies := servers(t, 3)
+	ctx := timeout(t, time.Minute)
+	here := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
+	there := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
+	proxies[0].Down()
+	receipt, replayed, err := here.Once(ctx, keyFor(t), []byte("f"), func(context.Context) ([]byte, error) { return []byte("done"), nil })
+	require.NoError(t, err)
+	require.False(t, replayed)
+	require.Equal(t, "done", string(receipt))
+	proxies[0].Up(t)
+	proxies[1].Down()
+	again := func() {
+		t.Helper()
+		receipt, replayed, err = there.Once(ctx, keyFor(t), []byte("f"), func(context.Context) ([]byte, error) {
+			t.Error("run again")
+			return nil, nil
+		})
+		require.NoError(t, err)
+		require.True(t, replayed)
+		require.Equal(t, "done", string(receipt))
+	}
+	again()
+	// The first server has it now, with the time that is left of it.
+	require.Eventually(t, func() bool { return len(all[0].Keys(t, "latch:once:*")) == 1 }, 10*time.Second, 10*time.Millisecond)
+	left := all[0].Do(t, "PTTL", all[0].Keys(t)[0]).(int64)
+	require.InDelta(t, 24*time.Hour.Milliseconds(), left, float64(time.Minute.Milliseconds()))
+	require.LessOrEqual(t, left, all[2].Do(t, "PTTL", all[2].Keys(t)[0]).(int64))
+	proxies[2].Down()
+	proxies[1].Up(t)
+	again()
+	proxies[2].Up(t)
+}
+
+// One server of three restarts empty: the next renewal brings the entry back.
+// Two that do so within a lease make two holders; that is the documented limit.
+func TestQuorumServerRestartsEmpty(t *testing.T) {
+	t.Parallel()
+	all, proxies := servers(t, 3)
+	ctx := timeout(t, time.Minute)
+	there := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
+	here := lockerOf(t, quorumOf(t, 2*time.Second, proxies))
+	e, err := here.Acquire(ctx, keyFor(t))
+	require.NoError(t, err)
+	for i := range all {
+		all[i].Restart(t)
+		require.Empty(t, all[i].Keys(t))
+		require.NoError(t, e.Extend(ctx))
+		require.Eventually(t, func() bool { return len(all[i].Keys(t)) == 1 }, 10*time.Second, 10*time.Millisecond)
+		_, err = there.Acquire(ctx, keyFor(t))
+		require.ErrorIs(t, err, lock.ErrHeld)
+	}
+	all[0].Restart(t)
+	all[1].Restart(t)
+	second, err := there.Acquire(ctx, keyFor(t))
+	require.NoError(t, err)
+	require.NoError(t, e.Context().Err(), "two holders")
+	require.ErrorIs(t, e.Extend(ctx), lock.ErrLost, "the first is told when it asks")
+	require.NoError(t, second.Release(ctx))
+	require.ErrorIs(t, e.Release(ctx), lock.ErrLost)
+}
+
+type checker interface {
+	Check(ctx context.Context) error
+}
+
+func TestQuorumCheck(t *testing.T) {
+	t.Parallel()
+	all, proxies := servers(t, 3)
+	ctx := timeout(t, time.Minute)
+	q := quorumOf(t, patient, proxies)
+	require.NoError(t, q.(checker).Check(ctx))
+
+	node := func(i int) lock.Store { return open(t, all[i].URL()) }
+	// Two addresses of one server.
+	err := lock.NewQuorum([]lock.Store{node(0), node(1), open(t, proxies[0].URL())}).(checker).Check(ctx)
+	require.ErrorContains(t, err, "stores[0] and stores[2] are one server")
+	require.ErrorContains(t, err, "give every node a server of its own")
+
+	cluster := redistest.StartCluster(t, 3, nil)
+	err = lock.NewQuorum([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}).(checker).Check(ctx)
+	require.ErrorContains(t, err, "stores[2] writes to 3 servers, as a Cluster does")
+	var masters []lock.Store
+	for _, s := range cluster.Nodes {
+		masters = append(masters, overClient(t, s.Addr(), nil))
+	}
+	err = lock.NewQuorum(masters).(checker).Check(ctx)
+	require.ErrorContains(t, err, "stores[0]: redisstore: MOVED: the server is part of a Cluster")
+
+	// A minority that is down is what a quorum is for.
+	proxies[2].Down()
+	require.NoError(t, q.(checker).Check(ctx))
+	proxies[1].Down()
+	err = q.(checker).Check(ctx)
+	require.ErrorContains(t, err, "stores[1]: redisstore: dial: ")
+	require.ErrorContains(t, err, "stores[2]: redisstore: dial: ")
+	proxies[1].Up(t)
+	proxies[2].Up(t)
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	ctx := timeout(t, time.Minute)
+	server := redistest.Shared(t)
+	ids, err := open(t, server.URL()).Servers(ctx)
+	require.NoError(t, err)
+	require.Len(t, ids, 1)
+	require.Len(t, ids[0], 40)
+	again, err := overClient(t, server.Addr(), nil).Servers(ctx)
+	require.NoError(t, err)
+	require.Equal(t, ids, again)
+	_, err = overClient(t, "127.0.0.1:1", nil).Servers(ctx)
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+}
