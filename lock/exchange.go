@@ -50,6 +50,12 @@ func (f *flight) landed(lag time.Duration) bool {
 // It returns on its own timer, whatever the store does with its context. fl,
 // if not nil, counts the sends that have not returned.
 func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *flight, call func(context.Context) (T, error)) reply[T] {
+	return exchangeWith(ctx, c, budget, maxSends, fl, call)
+}
+
+// exchangeWith is exchange with at most so many sends. With one it returns when
+// that has failed: its caller comes back by itself, and later.
+func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, most int, fl *flight, call func(context.Context) (T, error)) reply[T] {
 	if c.prompt {
 		value, err := call(ctx)
 		return reply[T]{value: value, err: verdict(err, false)}
@@ -101,11 +107,14 @@ func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *fli
 			if !errors.Is(a.err, ErrNotApplied) {
 				unanswered = true
 			}
+			if most == 1 {
+				return reply[T]{err: verdict(cause, unanswered), unanswered: unanswered}
+			}
 			again.Reset(pause(sends))
 		case <-again.C:
 			// A repetition that falls together with the deadline would be a
 			// command that nobody waits for.
-			if deadline, _ := ctx.Deadline(); sends < maxSends && time.Until(deadline) > budget/20 {
+			if deadline, _ := ctx.Deadline(); sends < most && time.Until(deadline) > budget/20 {
 				sends++
 				inFlight++
 				send()

@@ -55,7 +55,9 @@ func (s *sweep) attempt(closing bool) (done bool) {
 	}
 	landed := s.flight == nil || s.flight.landed(lag)
 	last := s.answered && landed
-	r := exchange(s.ctx, c, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
+	// One send: nobody waits for it, and after an outage there are many sweeps,
+	// which must not be what keeps a store from coming back.
+	r := exchangeWith(s.ctx, c, l.cfg.budget, 1, nil, func(ctx context.Context) (bool, error) {
 		return c.store.Release(ctx, s.key, s.token)
 	})
 	if r.err != nil {

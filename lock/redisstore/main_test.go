@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
@@ -45,11 +47,19 @@ func overClient(tb testing.TB, addr string, set func(*redis.Options)) *redisstor
 	return redisstore.New(client)
 }
 
-// keyFor is a key that no other test uses.
+// keyFor is a key that no other test uses, nor the same one when it is run
+// again (-count) over the same server.
 func keyFor(tb testing.TB) string {
 	tb.Helper()
-	return lock.Key("test", tb.Name())
+	name := tb.Name()
+	key, known := keys.LoadOrStore(name, lock.Key("test", name, uuid.NewString()))
+	if !known {
+		tb.Cleanup(func() { keys.Delete(name) })
+	}
+	return key.(string)
 }
+
+var keys sync.Map // by test
 
 // nameOf is where the entry of keyFor is.
 func nameOf(tb testing.TB) string {
