@@ -45,7 +45,8 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 	flags := flag.NewFlagSet("example", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&cfg.addr, "addr", ":8080", "`address` to listen on; port 0 takes a free one")
-	flags.Func("redis", "`URL` of a Redis that other processes share; the embedded store if there is none", func(s string) error {
+	flags.Func("redis", "`URL` of a Redis that other processes share, or one of each of three or more independent masters that make a quorum; "+
+		"the embedded store if there is none", func(s string) error {
 		cfg.redis = append(cfg.redis, s)
 		return nil
 	})
@@ -107,8 +108,12 @@ func noArguments(flags *flag.FlagSet) error {
 // check says what the Locker would panic about, in terms of the flags.
 func (c config) check() error {
 	switch {
-	case len(c.redis) > 1:
-		return errors.New("-redis was given more than once: that asks for a quorum, which is not available yet")
+	case len(c.redis) > 1 && len(c.redis)%2 == 0:
+		return fmt.Errorf("-redis was given %d times: a quorum needs an odd number of independent masters, three or more", len(c.redis))
+	case twice(c.redis) >= 0:
+		return fmt.Errorf("-redis number %d was given before: a quorum needs masters that fail one by one", twice(c.redis)+1)
+	case len(c.redis) > 1 && c.fencing:
+		return errors.New("-fencing needs a single -redis: several masters have no number that grows with every lease")
 	case !slices.Contains([]string{"chi", "stdlib"}, c.router):
 		return fmt.Errorf("-router %q: use chi or stdlib", c.router)
 	case c.work < 0 || c.work > maxWork:
@@ -121,6 +126,16 @@ func (c config) check() error {
 		return fmt.Errorf("-cooldown %v: must not be negative", c.cooldown)
 	}
 	return nil
+}
+
+// twice returns the index of the first value that was there before, or -1.
+func twice(values []string) int {
+	for i, v := range values {
+		if slices.Contains(values[:i], v) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (c *config) setAbandoned(policy string) error {

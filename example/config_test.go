@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	desk "github.com/httplatch/httplatch/example"
+	"github.com/httplatch/httplatch/internal/redistest"
 )
 
 func TestUsage(t *testing.T) {
@@ -23,8 +27,13 @@ func TestUsage(t *testing.T) {
 		{name: "unknown flag", args: []string{"-nope"}, want: "-nope"},
 		{name: "argument", args: []string{"serve"}, want: `unexpected argument "serve"`},
 		{name: "router", args: []string{"-router", "gin"}, want: "use chi or stdlib"},
-		{name: "two stores", args: []string{"-redis", "redis://a", "-redis", "redis://b"}, want: "quorum, which is not available yet"},
-		{name: "two stores in the environment", env: map[string]string{"LATCH_REDIS": "redis://a redis://b"}, want: "quorum, which is not available yet"},
+		{name: "two stores", args: []string{"-redis", "redis://a", "-redis", "redis://b"}, want: "-redis was given 2 times: a quorum needs an odd number"},
+		{name: "two stores in the environment", env: map[string]string{"LATCH_REDIS": "redis://a redis://b"}, want: "given 2 times"},
+		{name: "one store twice", env: map[string]string{"LATCH_REDIS": "redis://a redis://b redis://a"}, want: "-redis number 3 was given before"},
+		{
+			name: "fences of a quorum", args: []string{"-fencing"}, env: map[string]string{"LATCH_REDIS": "redis://a redis://b redis://c"},
+			want: "-fencing needs a single -redis",
+		},
 		{name: "abandoned", args: []string{"-abandoned", "maybe"}, want: "use refuse or rerun"},
 		{name: "negative work", args: []string{"-work", "-1s"}, want: "-work -1s"},
 		{name: "long work", args: []string{"-work", "31s"}, want: "-work 31s"},
@@ -77,6 +86,42 @@ func TestStoreThatIsNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "opening the store: ")
 	err = desk.Run(t.Context(), []string{"-redis", "http://127.0.0.1"}, func(string) string { return "" }, io.Discard, io.Discard)
 	require.ErrorContains(t, err, "opening the store: ")
+}
+
+// TestQuorumThatIsNotThere: what is wrong is told with the number of the node.
+func TestQuorumThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	up := redistest.Start(t).URL()
+	closed := func(n int) string { return fmt.Sprintf("redis://127.0.0.1:%d", n) }
+	cluster := redistest.StartCluster(t, 2, nil)
+	secret := redistest.Start(t, "--requirepass", "s3cret")
+	tests := []struct {
+		name string
+		urls []string
+		want []string
+	}{
+		{"a majority is down", []string{closed(1), up, closed(2)}, []string{"1 of 3 nodes are well, 2 have to be", "stores[0]: redisstore: dial", "stores[2]: redisstore: dial"}},
+		{"one server by two names", []string{up, strings.Replace(up, "127.0.0.1", "localhost", 1), closed(1)}, []string{"are one server"}},
+		{"no URL", []string{up, "redis://", "http://127.0.0.1"}, []string{"-redis number 3", "http"}},
+		{"a Cluster among them", []string{up, closed(1), cluster.URL()}, []string{"Cluster"}},
+		{"without the password", []string{up, closed(1), "redis://" + secret.Addr()}, []string{"password"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"-addr", "127.0.0.1:0"}
+			for _, url := range tt.urls {
+				args = append(args, "-redis", url)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // then it has been served
+			defer cancel()
+			err := desk.Run(ctx, args, func(string) string { return "" }, io.Discard, io.Discard)
+			require.ErrorContains(t, err, "opening the store")
+			for _, want := range tt.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
 }
 
 func TestAddressInUse(t *testing.T) {

@@ -4,6 +4,7 @@
 //
 //	go run ./example
 //	go run ./example -addr :8081 -redis redis://localhost:6379
+//	go run ./example -redis redis://a:6379 -redis redis://b:6379 -redis redis://c:6379
 //
 // Then open http://localhost:8080, or submit twice at once:
 //

@@ -113,37 +113,41 @@ func TestStorm(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			desks := tt.start(t)
-			orders := func(user string) (all []record) {
-				for _, d := range desks {
-					all = append(all, d.orders(user)...)
-				}
-				return all
-			}
-			// storm sends 50 orders at once, in turn to each process.
-			storm := func(user func(i int) string) []reply {
-				var all sync.WaitGroup
-				parts := make([][]reply, len(desks))
-				for p, d := range desks {
-					all.Go(func() {
-						n := 50 / len(desks)
-						parts[p] = d.storm(n, func(i int) string { return user(p*n + i) }, "X-Work", "300ms")
-					})
-				}
-				all.Wait()
-				return slices.Concat(parts...)
-			}
-
-			requireStorm(t, storm(func(int) string { return "42" }))
-			require.Len(t, orders("42"), 1)
-			for _, d := range desks {
-				require.Equal(t, http.StatusCreated, d.order("42").status, "after the answer the user orders again at once")
-			}
-			for i, got := range storm(func(i int) string { return fmt.Sprintf("user-%d", i) }) {
-				require.Equal(t, http.StatusCreated, got.status, got.body)
-				require.Len(t, orders(fmt.Sprintf("user-%d", i)), 1)
-			}
+			requireOnce(t, tt.start(t))
 		})
+	}
+}
+
+// requireOnce sends storms to desks that share a store, in turn to each.
+func requireOnce(t *testing.T, desks []*process) {
+	t.Helper()
+	orders := func(user string) (all []record) {
+		for _, d := range desks {
+			all = append(all, d.orders(user)...)
+		}
+		return all
+	}
+	storm := func(user func(i int) string) []reply {
+		var all sync.WaitGroup
+		parts := make([][]reply, len(desks))
+		for p, d := range desks {
+			all.Go(func() {
+				n := 50 / len(desks)
+				parts[p] = d.storm(n, func(i int) string { return user(p*n + i) }, "X-Work", "300ms")
+			})
+		}
+		all.Wait()
+		return slices.Concat(parts...)
+	}
+
+	requireStorm(t, storm(func(int) string { return "42" }))
+	require.Len(t, orders("42"), 1)
+	for _, d := range desks {
+		require.Equal(t, http.StatusCreated, d.order("42").status, "after the answer the user orders again at once")
+	}
+	for i, got := range storm(func(i int) string { return fmt.Sprintf("user-%d", i) }) {
+		require.Equal(t, http.StatusCreated, got.status, got.body)
+		require.Len(t, orders(fmt.Sprintf("user-%d", i)), 1)
 	}
 }
 
@@ -174,8 +178,15 @@ func TestSignals(t *testing.T) {
 func TestKilledProcess(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	requireOneLeaseAfterDeath(t, func() []string { return server.Keys(t, "*") }, "-redis", server.URL())
+}
+
+// requireOneLeaseAfterDeath kills one of two desks over the store that args
+// name, whose keys are what keys returns.
+func requireOneLeaseAfterDeath(t *testing.T, keys func() []string, args ...string) {
+	t.Helper()
 	const lease = 2 * time.Second
-	args := []string{"-redis", server.URL(), "-lease", lease.String()}
+	args = append(args, "-lease", lease.String())
 	victim, survivor := startProcess(t, args...), startProcess(t, args...)
 	answer := victim.inBackground("X-Work", "30s")
 	require.NoError(t, victim.cmd.Process.Kill())
@@ -188,9 +199,7 @@ func TestKilledProcess(t *testing.T) {
 		10*time.Second, 10*time.Millisecond)
 	require.Less(t, time.Since(died), lease+time.Second)
 	require.Empty(t, survivor.locks())
-	keys, err := server.Client(t).Keys(t.Context(), "*").Result()
-	require.NoError(t, err)
-	require.Empty(t, keys)
+	require.Eventually(t, func() bool { return len(keys()) == 0 }, 10*time.Second, 10*time.Millisecond, "nothing is left in the store")
 }
 
 // TestSecondSignalKills: nobody has to wait for the orders to end.

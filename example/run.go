@@ -11,11 +11,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
-
-// openTimeout bounds how long the store may take to answer at the start.
-const openTimeout = 5 * time.Second
 
 // run serves until ctx ends, lets what runs finish, and leaves nothing behind.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
@@ -28,7 +24,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 
 func (c config) run(ctx context.Context, stdout, stderr io.Writer) error {
 	logger := newLogger(stderr)
-	store, closeStore, err := openStore(ctx, c.redis)
+	store, closeStore, err := openStore(ctx, c.redis, c.budget)
 	if err != nil {
 		return err
 	}
@@ -36,20 +32,6 @@ func (c config) run(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
-
-// openStore opens the Redis of the URL, or the embedded store without one.
-func openStore(ctx context.Context, urls []string) (store lock.Store, closeStore func() error, err error) {
-	if len(urls) == 0 {
-		return lock.NewMemory(), func() error { return nil }, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	shared, err := redisstore.Open(ctx, urls[0])
-	if err != nil {
-		return nil, nil, fmt.Errorf("opening the store: %w", err)
-	}
-	return shared, shared.Close, nil
-}
 
 func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logger, stdout io.Writer) error {
 	d := newDesk(cfg, store, logger)

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 )
@@ -52,7 +51,10 @@ func checkNode(ctx context.Context, node Store) (servers []string, err error) {
 		return nil, err
 	}
 	servers, unnamed := named.Servers(ctx)
-	return servers, errors.Join(err, unnamed)
+	if err == nil { // or it says the same a second time
+		err = unnamed
+	}
+	return servers, err
 }
 
 // independent looks for nodes that cannot fail alone.

@@ -16,8 +16,9 @@ const (
 	clientName  = "httplatch"
 )
 
-// Open connects to the Redis that url names, runs [Store.Check], and returns a
-// store that owns the connection: Close closes it.
+// Open connects to the Redis that url names, runs [Store.Check] (unless
+// [WithoutCheck] is given), and returns a store that owns the connection: Close
+// closes it.
 //
 //	redis://user:password@host:6379/0
 //	rediss://...                                     TLS
@@ -42,6 +43,9 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s.maxLag = openLag
 	s.close = client.Close
 	bind(client)
+	if s.unchecked {
+		return s, nil
+	}
 	if err := s.Check(ctx); err != nil {
 		_ = client.Close()
 		return nil, err

@@ -93,6 +93,23 @@ func TestOpenSetsTheClientUp(t *testing.T) {
 	require.Less(t, time.Since(start), 2500*time.Millisecond, "and without one there is a bound")
 }
 
+// A server that is away when its store is opened without a check serves when it
+// is back, and what a URL says is looked at all the same.
+func TestOpenWithoutCheck(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Kill()
+	s, err := redisstore.Open(t.Context(), server.URL(), redisstore.WithoutCheck())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.ErrorContains(t, s.Check(t.Context()), "is the server up")
+	server.Restart(t)
+	require.Eventually(t, func() bool { return s.Check(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
+
+	_, err = redisstore.Open(t.Context(), "http://127.0.0.1", redisstore.WithoutCheck())
+	require.ErrorContains(t, err, "http")
+}
+
 func TestOpenRefusesBadURLs(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{

@@ -15,3 +15,12 @@ func (o option) apply(s *Store) { o(s) }
 func WithPrefix(prefix string) Option {
 	return option(func(s *Store) { s.prefix = prefix })
 }
+
+// WithoutCheck makes [Open] return a store whose server was not asked for
+// anything yet, and may be down. It is for the nodes of a quorum: the Check of
+// [lock.NewQuorum] asks them all, and is content with a majority.
+//
+// [New] does not check anyway.
+func WithoutCheck() Option {
+	return option(func(s *Store) { s.unchecked = true })
+}

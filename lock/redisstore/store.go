@@ -21,6 +21,8 @@ type Store struct {
 	clocks  clocks
 	notices *notices // nil without WithNotifications
 
+	unchecked bool // Open has asked the server nothing
+
 	// scripted is set once the server has refused SET with NX and GET. Claims
 	// are scripts from then on, which every server understands.
 	scripted atomic.Bool
