@@ -103,7 +103,7 @@ func TestInput(t *testing.T) {
 	p.ClickTwice("button", 30*time.Millisecond)
 	p.AwaitText("ul", "dblclick2")
 	require.Equal(t, "click1 click2 dblclick2", strings.TrimSpace(p.Text("ul")))
-	require.GreaterOrEqual(t, browser.Eval[float64](p, "gap"), 25.0)
+	require.Greater(t, browser.Eval[float64](p, "gap"), 10.0, "less than 30 if the first was slow to arrive")
 	p.Press(browser.Enter)
 	p.AwaitText("ul", "dblclick2 click0")
 }

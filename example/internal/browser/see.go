@@ -68,10 +68,11 @@ func quoted(s string) string {
 	return string(text)
 }
 
-// Screenshot writes the whole page, however long, to screens/<name>.png in
-// $TEST_ARTIFACTS, or in a temporary directory.
+// Screenshot scrolls to the top and writes the whole page, however long, to
+// screens/<name>.png in $TEST_ARTIFACTS, or in a temporary directory.
 func (p *Page) Screenshot(name string) {
 	p.tb.Helper()
+	Eval[bool](p, `(scrollTo({top: 0, behavior: "instant"}), true)`)
 	png, err := p.picture()
 	if err == nil {
 		err = write(name, png)

@@ -1,0 +1,57 @@
+package main_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/example/internal/browser"
+)
+
+// TestLooks takes pictures for people to look at, on a phone and on a desk, in
+// light and in dark.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	for width, height := range map[int64]int64{390: 844, 1280: 800} {
+		for scheme, opts := range map[string][]browser.Option{"light": {}, "dark": {browser.Dark()}} {
+			name := fmt.Sprintf("desk-%d-%s", width, scheme)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				c := startDesk(t)
+				p := openPage(t, c, append(opts, browser.Size(width, height))...)
+				p.Expect("status of 503")
+				p.Expect("status of 409")
+				awaitScript(p)
+				look := func(scene string) {
+					require.LessOrEqual(t, browser.Eval[int64](p, `document.documentElement.scrollWidth`), width, "nothing sticks out")
+					p.Screenshot(name + "-" + scene)
+				}
+				look("1-start")
+				choose(p, "none")
+				p.ClickTwice(orderButton, 150*time.Millisecond)
+				p.AwaitText("#outcome", "Sent")
+				look("2-sent")
+				p.AwaitText("#outcome", "2 clicks, 2 orders")
+				look("3-twice")
+				choose(p, "lock")
+				p.ClickTwice(orderButton, 150*time.Millisecond)
+				p.AwaitText("#outcome", "told why not")
+				choose(p, "both")
+				p.ClickTwice(orderButton, 150*time.Millisecond)
+				p.AwaitText("#outcome", "given its number")
+				look("4-guarded")
+				choose(p, "naive")
+				p.Click("[name=lose]")
+				p.Click(orderButton)
+				p.AwaitText("#outcome", "locked out")
+				look("5-incident")
+				choose(p, "lock")
+				p.Click(orderButton)
+				p.AwaitText("#outcome", "claimed again")
+				look("6-recovered")
+			})
+		}
+	}
+}
