@@ -27,8 +27,12 @@ type pageData struct {
 	Guards  []guardChoice
 	Outcome *formOutcome // of the form that led here; nil: none did
 	Lockout int          // for how many seconds the naive lock keeps the user out
-	Orders  []record     // those that exist, newest first
+	Count   int          // of the user's orders
+	Orders  []record     // the newest of them, newest first
 }
+
+// shownOrders is how many orders the page shows one by one.
+const shownOrders = 24
 
 // newPageForm is an empty form, with the choices of the one that it follows.
 func newPageForm(chosen url.Values) pageForm {
@@ -51,9 +55,16 @@ func (d *desk) showPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *desk) answerPage(w http.ResponseWriter, r *http.Request, status int, form pageForm, outcome *formOutcome) {
-	data := pageData{Form: form, Guards: guardChoices, Outcome: outcome, Orders: d.orders.of(form.User)}
-	slices.Reverse(data.Orders)
-	data.Lockout = int(d.naiveLockout(r.Context(), form.User).Round(time.Second) / time.Second)
+	orders := d.orders.of(form.User)
+	slices.Reverse(orders)
+	data := pageData{
+		Form:    form,
+		Guards:  guardChoices,
+		Outcome: outcome,
+		Lockout: int(d.naiveLockout(r.Context(), form.User).Round(time.Second) / time.Second),
+		Count:   len(orders),
+		Orders:  orders[:min(len(orders), shownOrders)],
+	}
 	var body bytes.Buffer
 	if err := orderPage.Execute(&body, data); err != nil {
 		refuse(w, err)

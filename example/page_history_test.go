@@ -1,9 +1,11 @@
 package main_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,6 +90,7 @@ func TestDoubleClickWithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t)
 	p := openPage(t, c, browser.NoScript())
+	dawdle(p)
 	p.Follow(func() { p.ClickTwice(orderButton, 30*time.Millisecond) })
 	orders := c.orders("42")
 	require.Len(t, orders, 1)
@@ -101,17 +104,25 @@ func TestRefusalWithoutJavaScript(t *testing.T) {
 	c := startDesk(t)
 	p := openPage(t, c, browser.NoScript())
 	p.Expect("status of 409")
-	held := make(chan error, 1)
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
+	require.NoError(t, err)
+	r.Header.Set("X-User-ID", "42")
+	r.Header.Set("X-Fail", "hang") // until its client leaves
+	left := make(chan error, 1)
 	go func() {
-		_, err := c.try("POST", "/try", "once=other&user=42&sku=tea&quantity=1&guard=both&work=3s",
-			"Content-Type", "application/x-www-form-urlencoded")
-		held <- err
+		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
+		left <- err
 	}()
 	c.awaitLock("user=42")
 	p.Type("[name=sku]", `"coffee" & <b>`)
 	p.Follow(func() { p.Click(orderButton) })
 	require.Contains(t, p.Text("#outcome"), "409: Another request for the same thing is still being processed.")
-	require.NoError(t, <-held)
+	p.Screenshot("desk-noscript-refused")
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.Eventually(t, func() bool { return len(c.locks()) == 0 }, 10*time.Second, time.Millisecond)
 	require.Len(t, c.orders("42"), 1)
 	p.Follow(func() { p.Click(orderButton) })
 	require.Contains(t, p.Text("#outcome"), "is placed")

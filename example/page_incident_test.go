@@ -17,7 +17,7 @@ func TestIncidentOnThePage(t *testing.T) {
 	for name, args := range map[string][]string{"memory": {}, "redis": {"-redis", redistest.Start(t).URL()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := startDesk(t, args...)
+			c := startDesk(t, append(args, "-budget", "3s")...)
 			p := openPage(t, c)
 			p.Expect("status of 503")
 			p.Expect("status of 409")
@@ -62,14 +62,15 @@ func TestIncidentOnThePage(t *testing.T) {
 // TestLockoutWithoutJavaScript: who has no script is told too.
 func TestLockoutWithoutJavaScript(t *testing.T) {
 	t.Parallel()
-	c := startDesk(t, "-work", "0s")
-	p := openPage(t, c, browser.NoScript())
+	c := startDesk(t, "-work", "0s", "-budget", "3s")
+	p := openPage(t, c, browser.NoScript(), browser.Size(390, 844))
 	p.Expect("status of 503")
 	choose(p, "naive")
 	p.Click("[name=lose]")
 	p.Follow(func() { p.Click(orderButton) })
 	require.Contains(t, p.Text("#outcome"), "503: The lock could not be taken. Please try again.")
 	require.Contains(t, p.Text("#lockout"), "Locked out, by nobody.")
+	p.Screenshot("desk-noscript-incident")
 	require.Empty(t, c.orders("42"))
 	choose(p, "lock")
 	p.Follow(func() { p.Click(orderButton) })

@@ -28,6 +28,12 @@ func choose(p *browser.Page, guard string) {
 
 const orderButton = "button.order"
 
+// dawdle makes slow work so slow that a second click of a busy machine falls
+// into it.
+func dawdle(p *browser.Page) {
+	browser.Eval[string](p, `document.querySelector("[name=work]").value = "5s"`)
+}
+
 // TestDoubleClick: what a double click of a person comes to behind each guard,
 // in orders that exist and in words.
 func TestDoubleClick(t *testing.T) {
@@ -49,6 +55,7 @@ func TestDoubleClick(t *testing.T) {
 			p := openPage(t, c)
 			p.Expect("status of 409")
 			awaitScript(p)
+			dawdle(p)
 			choose(p, guard)
 			p.ClickTwice(orderButton, 30*time.Millisecond)
 			p.AwaitText("#outcome", want.verdict)

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// showLockout is GET /try: for how long the naive lock keeps a user out.
+// showLockout is GET /try: for how long the naive lock keeps a user out, and
+// of how long that is what is left.
 func (d *desk) showLockout(w http.ResponseWriter, r *http.Request) {
 	user, err := userQuery(r)
 	if err == nil {
@@ -19,7 +20,8 @@ func (d *desk) showLockout(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	answerJSON(w, http.StatusOK, struct {
 		LeftMS int64 `json:"left_ms"`
-	}{d.naiveLockout(r.Context(), user).Milliseconds()})
+		OfMS   int64 `json:"of_ms"`
+	}{d.naiveLockout(r.Context(), user).Milliseconds(), naiveExpiry.Milliseconds()})
 }
 
 // naiveLockout is 0 if the user is not locked out, or if the store does not

@@ -130,7 +130,7 @@ func TestLostReplies(t *testing.T) {
 	for name, args := range map[string][]string{"memory": {}, "redis": {"-redis", redistest.Start(t).URL()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := startDesk(t, args...)
+			c := startDesk(t, append(args, "-budget", "3s")...)
 			for guard, claims := range map[string]string{
 				"none": "", "lock": "lost, granted", "idempotent": "lost, granted", "both": "lost, granted, granted",
 			} {
@@ -154,7 +154,7 @@ func TestLostReplies(t *testing.T) {
 			held := c.locks()
 			require.Len(t, held, 1)
 			require.Equal(t, 204, c.do("DELETE", "/locks?key="+queryEscape(held[0].Key)+"&token="+queryEscape(held[0].Token), "").status)
-			require.Equal(t, `{"left_ms":0}`+"\n", c.do("GET", "/try?user=42", "").body)
+			require.Equal(t, `{"left_ms":0,"of_ms":120000}`+"\n", c.do("GET", "/try?user=42", "").body)
 			require.Equal(t, http.StatusCreated, c.tryForm(nil, "guard", "naive").status, "an operator has ended it")
 		})
 	}

@@ -14,7 +14,7 @@ export async function showOrders(user, before) {
   if (user !== of) return orders;
   shown = orders;
   $("count").textContent = orders.length;
-  $("orders").replaceChildren(...orders.toReversed().map((o) => {
+  $("orders").replaceChildren(...orders.slice(-24).toReversed().map((o) => {
     const item = document.createElement("li"), id = document.createElement("code");
     id.textContent = o.id.slice(0, 6);
     id.title = o.id;

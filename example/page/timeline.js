@@ -26,7 +26,7 @@ class Burst {
     this.element = make("li", "burst");
     const header = make("header");
     this.result = make("span", "result");
-    header.append(make("b", "", guard + (lose ? ", with a lost reply" : "")), this.result, make("time", "", new Date().toLocaleTimeString()));
+    header.append(make("b", "", guard + (lose ? ", reply lost" : "")), this.result, make("time", "", new Date().toLocaleTimeString()));
     this.list = make("ol");
     this.axis = make("p", "axis");
     this.axis.setAttribute("aria-hidden", "true");
@@ -76,7 +76,7 @@ class Row {
     this.until = until;
     this.element.className = "try " + got.kind;
     this.words.replaceChildren(make("span", "tag", got.tag), make("span", "text", got.text),
-      make("span", "times", `${seconds(this.from)} to ${seconds(until)}`));
+      make("span", "times", `${hundredths(this.from)}–${seconds(until)}`));
     if (got.claims.includes("lost")) {
       this.words.append(make("span", "claims", "Store: " + got.claims.map((c) => claimWords[c]).join(" → ")));
     }
@@ -89,7 +89,9 @@ class Row {
   }
 }
 
-function seconds(ms) { return (ms / 1000).toFixed(2) + " s"; }
+function hundredths(ms) { return (ms / 1000).toFixed(2); }
+
+function seconds(ms) { return hundredths(ms) + " s"; }
 
 function make(name, className = "", text = "") {
   const e = document.createElement(name);
