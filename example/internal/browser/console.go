@@ -31,7 +31,7 @@ func (p *Page) finish() {
 	}
 	png, err := p.picture()
 	if err == nil {
-		err = write("failed-"+strings.ReplaceAll(p.tb.Name(), "/", "-"), png)
+		err = p.write("failed-"+strings.ReplaceAll(p.tb.Name(), "/", "-"), png)
 	}
 	if err != nil {
 		p.tb.Logf("browser: no picture of the failure: %v", err)

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -69,13 +68,14 @@ func quoted(s string) string {
 }
 
 // Screenshot scrolls to the top and writes the whole page, however long, to
-// screens/<name>.png in $TEST_ARTIFACTS, or in a temporary directory.
+// screens/<name>.png in $TEST_ARTIFACTS. Without that it goes where the test
+// keeps its artifacts, which is nowhere unless go test is given -artifacts.
 func (p *Page) Screenshot(name string) {
 	p.tb.Helper()
 	Eval[bool](p, `(scrollTo({top: 0, behavior: "instant"}), true)`)
 	png, err := p.picture()
 	if err == nil {
-		err = write(name, png)
+		err = p.write(name, png)
 	}
 	if err != nil {
 		p.tb.Fatalf("browser: screenshot %s: %v", name, err)
@@ -88,8 +88,12 @@ func (p *Page) picture() ([]byte, error) {
 	return chromedp.Run(ctx, chromedp.FullScreenshot(100)) // PNG
 }
 
-func write(name string, png []byte) error {
-	dir := filepath.Join(cmp.Or(os.Getenv("TEST_ARTIFACTS"), os.TempDir()), "screens")
+func (p *Page) write(name string, png []byte) error {
+	dir := os.Getenv("TEST_ARTIFACTS")
+	if dir == "" {
+		dir = p.tb.ArtifactDir()
+	}
+	dir = filepath.Join(dir, "screens")
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for whoever looks at a build
 		return err
 	}
