@@ -18,7 +18,6 @@ import (
 // TestReloadAndBack: no way through the history makes a second order, with and
 // without JavaScript, not even with another click on what it leads back to.
 func TestReloadAndBack(t *testing.T) {
-	t.Parallel()
 	for _, guard := range []string{"idempotent", "both"} {
 		t.Run(guard+" without JavaScript", func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +62,6 @@ func TestReloadAndBack(t *testing.T) {
 // TestReloadOfANaiveForm is the twin: the same steps place a second order where
 // a form is answered with a page, and has no key.
 func TestReloadOfANaiveForm(t *testing.T) {
-	t.Parallel()
 	var orders atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -87,7 +85,6 @@ func TestReloadOfANaiveForm(t *testing.T) {
 // TestDoubleClickWithoutJavaScript: the browser gives up its first submission
 // when the second is clicked, and shows the answer to that one only.
 func TestDoubleClickWithoutJavaScript(t *testing.T) {
-	t.Parallel()
 	c := startDesk(t)
 	p := openPage(t, c, browser.NoScript())
 	dawdle(p)
@@ -100,7 +97,6 @@ func TestDoubleClickWithoutJavaScript(t *testing.T) {
 // TestRefusalWithoutJavaScript: a refusal is a page that says why, with the
 // form as it was, to be sent again.
 func TestRefusalWithoutJavaScript(t *testing.T) {
-	t.Parallel()
 	c := startDesk(t)
 	p := openPage(t, c, browser.NoScript())
 	p.Expect("status of 409")

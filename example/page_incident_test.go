@@ -13,7 +13,6 @@ import (
 // reply to a claim really lost: the naive lock keeps its user out, and Lock
 // serves the same user at once.
 func TestIncidentOnThePage(t *testing.T) {
-	t.Parallel()
 	for name, args := range map[string][]string{"memory": {}, "redis": {"-redis", redistest.Start(t).URL()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +60,6 @@ func TestIncidentOnThePage(t *testing.T) {
 
 // TestLockoutWithoutJavaScript: who has no script is told too.
 func TestLockoutWithoutJavaScript(t *testing.T) {
-	t.Parallel()
 	c := startDesk(t, "-work", "0s", "-budget", "3s")
 	p := openPage(t, c, browser.NoScript(), browser.Size(390, 844))
 	p.Expect("status of 503")

@@ -13,7 +13,6 @@ import (
 // TestLooks takes pictures for people to look at, on a phone and on a desk, in
 // light and in dark.
 func TestLooks(t *testing.T) {
-	t.Parallel()
 	for width, height := range map[int64]int64{390: 844, 1280: 800} {
 		for scheme, opts := range map[string][]browser.Option{"light": {}, "dark": {browser.Dark()}} {
 			name := fmt.Sprintf("desk-%d-%s", width, scheme)

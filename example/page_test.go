@@ -11,6 +11,10 @@ import (
 	"github.com/httplatch/httplatch/example/internal/browser"
 )
 
+// Tests with a browser run before all others, one at a time, though each may
+// have parts that run together: a Chromium at work leaves too little of a small
+// machine to tests that hold a store to its budget.
+
 // openPage opens the page of a desk, with its script in place if it may run.
 func openPage(t *testing.T, c *running, opts ...browser.Option) *browser.Page {
 	t.Helper()
@@ -37,7 +41,6 @@ func dawdle(p *browser.Page) {
 // TestDoubleClick: what a double click of a person comes to behind each guard,
 // in orders that exist and in words.
 func TestDoubleClick(t *testing.T) {
-	t.Parallel()
 	for guard, want := range map[string]struct {
 		orders  int
 		verdict string
@@ -77,7 +80,6 @@ func TestDoubleClick(t *testing.T) {
 
 // TestPageInCooldown: a click that comes too early is told for how long.
 func TestPageInCooldown(t *testing.T) {
-	t.Parallel()
 	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
 	p := openPage(t, c)
 	p.Expect("status of 429")
@@ -95,7 +97,6 @@ func TestPageInCooldown(t *testing.T) {
 
 // TestFormIsOneOrder: the form keeps its key for as long as it is the same.
 func TestFormIsOneOrder(t *testing.T) {
-	t.Parallel()
 	c := startDesk(t, "-work", "0s")
 	p := openPage(t, c)
 	awaitScript(p)
@@ -116,7 +117,6 @@ func TestFormIsOneOrder(t *testing.T) {
 
 // TestKeyboard orders without a mouse.
 func TestKeyboard(t *testing.T) {
-	t.Parallel()
 	c := startDesk(t, "-work", "0s")
 	p := openPage(t, c)
 	awaitScript(p)
