@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -15,6 +17,8 @@ type desk struct {
 	cfg      config
 	store    lock.Store
 	locker   *lock.Locker
+	lossy    lossyStore   // store, for the page, which may lose replies
+	tries    *lock.Locker // over lossy
 	orders   *orders
 	metrics  *metrics
 	draining atomic.Bool // a signal has come
@@ -31,7 +35,31 @@ func newDesk(cfg config, store lock.Store, logger *slog.Logger) *desk {
 	if cfg.fencing {
 		opts = append(opts, lock.WithFencing())
 	}
-	return &desk{cfg: cfg, store: store, locker: lock.New(store, opts...), orders: newOrders(), metrics: m}
+	lossy := lossyStore{store}
+	return &desk{
+		cfg:     cfg,
+		store:   store,
+		locker:  lock.New(store, opts...),
+		lossy:   lossy,
+		tries:   lock.New(lossy, opts...),
+		orders:  newOrders(),
+		metrics: m,
+	}
+}
+
+// close ends the Lockers, both at once.
+func (d *desk) close(ctx context.Context) error {
+	tries := make(chan error, 1)
+	go func() { tries <- d.tries.Close(ctx) }()
+	return errors.Join(d.locker.Close(ctx), <-tries)
+}
+
+// perUser is how the lock of a user's orders differs from any.
+func (d *desk) perUser() []latch.LockOption {
+	if d.cfg.cooldown > 0 {
+		return []latch.LockOption{latch.WithCooldown(d.cfg.cooldown)}
+	}
+	return nil
 }
 
 // route is one row of the table that both routers serve.
@@ -41,11 +69,7 @@ type route struct {
 }
 
 func (d *desk) routes() []route {
-	var perUser []latch.LockOption
-	if d.cfg.cooldown > 0 {
-		perUser = append(perUser, latch.WithCooldown(d.cfg.cooldown))
-	}
-	onePerUser := latch.Lock(d.locker, "user", userID, perUser...)
+	onePerUser := latch.Lock(d.locker, "user", userID, d.perUser()...)
 	onePerOrder := latch.Lock(d.locker, "order", orderID)
 
 	// Outside of the locks: a replay must not meet a cool-down. A key of a client
@@ -57,8 +81,10 @@ func (d *desk) routes() []route {
 	onceIfAsked := latch.Idempotent(receipts, userID, keyfunc.Optional(keyfunc.IdempotencyKey), latch.WithFinal(placed))
 	once := latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed))
 
-	return []route{
-		{"GET", "/", http.HandlerFunc(page)},
+	return append(assetRoutes(), []route{
+		{"GET", "/", http.HandlerFunc(d.showPage)},
+		{"GET", "/try", http.HandlerFunc(d.showLockout)},
+		{"POST", "/try", d.tryOrder()},
 		{"POST", "/orders", onceIfAsked(bodyFirst(onePerUser(http.HandlerFunc(d.createOrder))))},
 		{"GET", "/orders", http.HandlerFunc(d.listOrders)},
 		{"GET", "/orders/{id}", http.HandlerFunc(d.showOrder)},
@@ -68,7 +94,7 @@ func (d *desk) routes() []route {
 		{"GET", "/metrics", d.metrics.handler()},
 		{"GET", "/locks", http.HandlerFunc(d.listLocks)},
 		{"DELETE", "/locks", http.HandlerFunc(d.freeLock)},
-	}
+	}...)
 }
 
 // placed says which answers are kept: those of what was done. A refusal may come

@@ -15,7 +15,10 @@
 //
 // # Routes
 //
-//	GET    /                    a page to click on
+//	GET    /                    a page to double-click on
+//	POST   /try                 what its form posts: an order behind the guard that the form names
+//	GET    /try?user=U          for how long the naive one of these guards keeps a user out
+//	GET    /assets/...          what the page loads
 //	POST   /orders              places an order; locked by X-User-ID, and idempotent if there is an Idempotency-Key
 //	GET    /orders?user=U       the orders that exist
 //	GET    /orders/{id}         one of them

@@ -2,19 +2,83 @@ package main
 
 import (
 	"bytes"
-	_ "embed" // for page.html
+	"crypto/rand"
 	"html/template"
 	"net/http"
+	"net/url"
+	"slices"
+	"time"
 )
 
-//go:embed page.html
-var pageHTML string
+// pageForm is what the form shows, and what it posts.
+type pageForm struct {
+	Once     string // the one-time key: the same for as often as this form is sent
+	User     string
+	SKU      string
+	Quantity string
+	Guard    string
+	Slow     bool // work=2s
+	Lose     bool // lose=1
+}
 
-var orderPage = template.Must(template.New("page").Parse(pageHTML))
+// pageData is what page.html shows.
+type pageData struct {
+	Form    pageForm
+	Guards  []guardChoice
+	Outcome *formOutcome // of the form that led here; nil: none did
+	Lockout int          // for how many seconds the naive lock keeps the user out
+	Count   int          // of the user's orders
+	Orders  []record     // the newest of them, newest first
+}
 
-// page is GET /.
-func page(w http.ResponseWriter, _ *http.Request) {
-	answerHTML(w, orderPage, nil)
+// shownOrders is how many orders the page shows one by one.
+const shownOrders = 24
+
+// newPageForm is an empty form, with the choices of the one that it follows.
+func newPageForm(chosen url.Values) pageForm {
+	f := pageForm{Once: rand.Text(), User: chosen.Get("user"), SKU: "tea", Quantity: "1", Guard: chosen.Get("guard"), Slow: true}
+	if checkUser(f.User) != nil || f.User == "" {
+		f.User = "42"
+	}
+	if !slices.ContainsFunc(guardChoices, func(g guardChoice) bool { return g.Name == f.Guard }) {
+		f.Guard = guardBoth
+	}
+	return f
+}
+
+// showPage is GET /. A form that was sent without JavaScript leads back here,
+// and says with what in the query: whoever reloads the page then, asks for it
+// and does not send the form again.
+func (d *desk) showPage(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	d.answerPage(w, r, http.StatusOK, newPageForm(query), d.outcomeOf(query))
+}
+
+func (d *desk) answerPage(w http.ResponseWriter, r *http.Request, status int, form pageForm, outcome *formOutcome) {
+	orders := d.orders.of(form.User)
+	slices.Reverse(orders)
+	data := pageData{
+		Form:    form,
+		Guards:  guardChoices,
+		Outcome: outcome,
+		Lockout: int(d.naiveLockout(r.Context(), form.User).Round(time.Second) / time.Second),
+		Count:   len(orders),
+		Orders:  orders[:min(len(orders), shownOrders)],
+	}
+	var body bytes.Buffer
+	if err := orderPage.Execute(&body, data); err != nil {
+		refuse(w, err)
+		return
+	}
+	// Not no-store: who goes back should find the form that was sent, with its
+	// one-time key, and not a new one.
+	w.Header().Set("Cache-Control", "private, no-cache")
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+		"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	w.WriteHeader(status)
+	// A client that has gone away is the only cause of an error.
+	_, _ = body.WriteTo(w)
 }
 
 // answerHTML sends a page whose scripts and styles are its own.

@@ -45,17 +45,17 @@ func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logge
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.addr)
 	if err != nil {
-		return errors.Join(err, d.locker.Close(ctx))
+		return errors.Join(err, d.close(ctx))
 	}
 	if _, err := fmt.Fprintf(stdout, "listening on http://%s\n", reachable(listener.Addr())); err != nil {
-		return errors.Join(err, listener.Close(), d.locker.Close(ctx))
+		return errors.Join(err, listener.Close(), d.close(ctx))
 	}
 
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(tellingListener{listener}) }()
 	select {
 	case err = <-failed:
-		return errors.Join(err, d.locker.Close(ctx))
+		return errors.Join(err, d.close(ctx))
 	case <-ctx.Done():
 	}
 	logger.Info("shutting down")
@@ -78,7 +78,7 @@ func shutDown(ctx context.Context, drain time.Duration, d *desk, server *http.Se
 	d.draining.Store(true)
 	patience, cancel := context.WithTimeout(ctx, drain)
 	defer cancel()
-	err := d.locker.Close(patience)
+	err := d.close(patience)
 
 	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

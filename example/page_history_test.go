@@ -1,0 +1,128 @@
+package main_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/example/internal/browser"
+)
+
+// TestReloadAndBack: no way through the history makes a second order, with and
+// without JavaScript, not even with another click on what it leads back to.
+func TestReloadAndBack(t *testing.T) {
+	for _, guard := range []string{"idempotent", "both"} {
+		t.Run(guard+" without JavaScript", func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t)
+			p := openPage(t, c, browser.NoScript())
+			choose(p, guard)
+			p.Follow(func() { p.Click(orderButton) })
+			id := c.orders("42")[0].ID
+			require.Contains(t, p.Text("#outcome"), "Order "+id[:6]+" is placed.")
+			require.Contains(t, p.Text("#orders"), id[:6])
+			p.Reload()
+			require.Contains(t, p.Text("#outcome"), id[:6])
+			require.Len(t, c.orders("42"), 1)
+			p.Back()
+			require.Equal(t, "Nothing yet.", p.Text("#outcome"))
+			require.Len(t, c.orders("42"), 1)
+			p.Follow(func() { p.Click(orderButton) })
+			require.Contains(t, p.Text("#outcome"), "Replayed")
+			require.Contains(t, p.Text("#outcome"), id[:6])
+			require.Len(t, c.orders("42"), 1)
+		})
+		t.Run(guard, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t)
+			p := openPage(t, c)
+			awaitScript(p)
+			p.Click(orderButton)
+			p.AwaitText("#outcome", "1 click, 1 order.")
+			p.Follow(func() { p.Click("nav a") })
+			p.Back()
+			awaitScript(p)
+			require.Len(t, c.orders("42"), 1)
+			p.Click(orderButton)
+			p.AwaitText("#outcome", "No second order")
+			p.Reload()
+			awaitScript(p)
+			require.Len(t, c.orders("42"), 1)
+		})
+	}
+}
+
+// TestReloadOfANaiveForm is the twin: the same steps place a second order where
+// a form is answered with a page, and has no key.
+func TestReloadOfANaiveForm(t *testing.T) {
+	var orders atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			orders.Add(1)
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprint(w, `<!doctype html><link rel="icon" href="data:,"><form method="post"><button>Order</button></form>`)
+	}))
+	defer s.Close()
+	p := browser.New(t, browser.NoScript())
+	p.Open(s.URL)
+	p.Follow(func() { p.Click("button") })
+	require.EqualValues(t, 1, orders.Load())
+	p.Reload()
+	require.EqualValues(t, 2, orders.Load())
+	p.Back()
+	p.Follow(func() { p.Click("button") })
+	require.EqualValues(t, 3, orders.Load())
+}
+
+// TestDoubleClickWithoutJavaScript: the browser gives up its first submission
+// when the second is clicked, and shows the answer to that one only.
+func TestDoubleClickWithoutJavaScript(t *testing.T) {
+	c := startDesk(t)
+	p := openPage(t, c, browser.NoScript())
+	dawdle(p)
+	p.Follow(func() { p.ClickTwice(orderButton, 30*time.Millisecond) })
+	orders := c.orders("42")
+	require.Len(t, orders, 1)
+	require.Contains(t, p.Text("#outcome"), orders[0].ID[:6])
+}
+
+// TestRefusalWithoutJavaScript: a refusal is a page that says why, with the
+// form as it was, to be sent again.
+func TestRefusalWithoutJavaScript(t *testing.T) {
+	c := startDesk(t)
+	p := openPage(t, c, browser.NoScript())
+	p.Expect("status of 409")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
+	require.NoError(t, err)
+	r.Header.Set("X-User-ID", "42")
+	r.Header.Set("X-Fail", "hang") // until its client leaves
+	left := make(chan error, 1)
+	go func() {
+		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
+		left <- err
+	}()
+	c.awaitLock("user=42")
+	p.Type("[name=sku]", `"coffee" & <b>`)
+	p.Follow(func() { p.Click(orderButton) })
+	require.Contains(t, p.Text("#outcome"), "409: Another request for the same thing is still being processed.")
+	p.Screenshot("desk-noscript-refused")
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.Eventually(t, func() bool { return len(c.locks()) == 0 }, 10*time.Second, time.Millisecond)
+	require.Len(t, c.orders("42"), 1)
+	p.Follow(func() { p.Click(orderButton) })
+	require.Contains(t, p.Text("#outcome"), "is placed")
+	orders := c.orders("42")
+	require.Len(t, orders, 2)
+	require.Equal(t, `"coffee" & <b>`, orders[1].SKU)
+}

@@ -1,0 +1,145 @@
+package main_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/example/internal/browser"
+)
+
+// Tests with a browser run before all others, one at a time, though each may
+// have parts that run together: a Chromium at work leaves too little of a small
+// machine to tests that hold a store to its budget.
+
+// openPage opens the page of a desk, with its script in place if it may run.
+func openPage(t *testing.T, c *running, opts ...browser.Option) *browser.Page {
+	t.Helper()
+	p := browser.New(t, opts...)
+	p.Open(c.url)
+	return p
+}
+
+// awaitScript returns when the page's script has taken over the form.
+func awaitScript(p *browser.Page) { p.Await(`"ready" in document.documentElement.dataset`) }
+
+func choose(p *browser.Page, guard string) {
+	p.Click(fmt.Sprintf("label:has([name=guard][value=%s])", guard))
+}
+
+const orderButton = "button.order"
+
+// dawdle makes slow work so slow that a second click of a busy machine falls
+// into it.
+func dawdle(p *browser.Page) {
+	browser.Eval[string](p, `document.querySelector("[name=work]").value = "5s"`)
+}
+
+// TestDoubleClick: what a double click of a person comes to behind each guard,
+// in orders that exist and in words.
+func TestDoubleClick(t *testing.T) {
+	for guard, want := range map[string]struct {
+		orders  int
+		verdict string
+		rows    []string
+	}{
+		"none":       {2, "2 clicks, 2 orders: the customer pays twice.", []string{"Ran", "Ran"}},
+		"naive":      {1, "2 clicks, 1 order.", []string{"Ran", "An order of yours is being processed already."}},
+		"lock":       {1, "2 clicks, 1 order. Who clicked again was told why not.", []string{"Ran", "Another request for the same thing is still being processed."}},
+		"idempotent": {1, "2 clicks, 1 order. Each click was given its number.", []string{"Ran", "Replayed"}},
+		"both":       {1, "2 clicks, 1 order. Each click was given its number.", []string{"Ran", "Replayed"}},
+	} {
+		t.Run(guard, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t)
+			p := openPage(t, c)
+			p.Expect("status of 409")
+			awaitScript(p)
+			dawdle(p)
+			choose(p, guard)
+			p.ClickTwice(orderButton, 30*time.Millisecond)
+			p.AwaitText("#outcome", want.verdict)
+
+			orders := c.orders("42")
+			require.Len(t, orders, want.orders)
+			require.Equal(t, 2, p.Count(".try"))
+			for i, words := range want.rows {
+				row := p.Text(fmt.Sprintf(".try:nth-child(%d)", i+1))
+				require.Contains(t, row, words)
+				if strings.HasPrefix(words, "R") && want.orders == 1 {
+					require.Contains(t, row, orders[0].ID[:6], "the same order, whichever click is asked")
+				}
+			}
+			require.Equal(t, want.orders, p.Count("#orders li.new"))
+		})
+	}
+}
+
+// TestPageInCooldown: a click that comes too early is told for how long.
+func TestPageInCooldown(t *testing.T) {
+	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
+	p := openPage(t, c)
+	p.Expect("status of 429")
+	awaitScript(p)
+	p.Click("[name=work]")
+	choose(p, "lock")
+	p.Click(orderButton)
+	p.AwaitText("#outcome", "1 click, 1 order.")
+	p.Click(orderButton)
+	p.AwaitText("#outcome", "No order.")
+	p.AwaitText(".try", "429")
+	p.AwaitText(".try", "Again in 3600 s.")
+	require.Len(t, c.orders("42"), 1)
+}
+
+// TestFormIsOneOrder: the form keeps its key for as long as it is the same.
+func TestFormIsOneOrder(t *testing.T) {
+	c := startDesk(t, "-work", "0s")
+	p := openPage(t, c)
+	awaitScript(p)
+	p.Click("[name=work]")
+	p.Click(orderButton)
+	p.AwaitText("#outcome", "1 click, 1 order.")
+	p.Click(orderButton)
+	p.AwaitText("#outcome", "No second order")
+	require.Len(t, c.orders("42"), 1)
+	p.Click("#renew")
+	p.Press(browser.Enter) // the focus is on the button
+	p.AwaitText("#outcome", "1 click, 1 order.")
+	p.Type("[name=quantity]", "7")
+	p.Press(browser.Enter)
+	p.AwaitText("#orders", "7 × tea")
+	require.Len(t, c.orders("42"), 3)
+}
+
+// TestKeyboard orders without a mouse.
+func TestKeyboard(t *testing.T) {
+	c := startDesk(t, "-work", "0s")
+	p := openPage(t, c)
+	awaitScript(p)
+	focus := func() string {
+		return browser.Eval[string](p, `document.activeElement.name || document.activeElement.innerText`)
+	}
+	var seen []string
+	for range 8 {
+		p.Press(browser.Tab)
+		seen = append(seen, focus())
+		if focus() == "guard" {
+			p.Press(browser.Up) // from Both to Idempotent
+			require.Equal(t, "idempotent", browser.Eval[string](p, `document.activeElement.value`))
+		}
+	}
+	require.Equal(t, []string{"Locks", "Metrics", "guard", "work", "lose", "sku", "quantity", "user"}, seen)
+	p.Press(browser.Tab)
+	require.Equal(t, "Order", focus())
+	require.NotEqual(t, "none", browser.Eval[string](p, `getComputedStyle(document.activeElement).outlineStyle`), "it can be seen where the focus is")
+	p.Press(browser.Enter)
+	p.AwaitText("#outcome", "1 click, 1 order.")
+	require.Len(t, c.orders("42"), 1)
+	require.Zero(t, browser.Eval[int](p, `[...document.querySelectorAll("input:not([type=hidden]), button, a")]
+		.filter((e) => !e.labels?.length && !e.textContent.trim()).length`), "everything has a name")
+	require.Equal(t, "polite", browser.Eval[string](p, `document.querySelector("#outcome").ariaLive`))
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// formOutcome is what became of a form.
+type formOutcome struct {
+	Status   int     // 201, or that of the refusal
+	Order    *record // nil: refused
+	Replayed bool
+	Text     string // of the refusal
+}
+
+// answerForm runs next, which answers in JSON, and tells the claims that it
+// took. The page's script gets the answer as it is. A browser without
+// JavaScript gets a page: after an order by way of a redirection, so that
+// neither a reload nor the way back sends the form again, and otherwise with
+// the form as it was, key included, so that sending it again is safe.
+func (d *desk) answerForm(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		form, err := formOf(r)
+		if err != nil {
+			refuse(w, &refusal{http.StatusBadRequest, "The form cannot be read."})
+			return
+		}
+		ctx, claims := withClaimLog(r.Context(), form.Get("lose") == "1")
+		got := &heldAnswer{header: w.Header()}
+		next.ServeHTTP(got, r.WithContext(ctx))
+		if all := claims.String(); all != "" {
+			w.Header().Set("X-Claims", all)
+		}
+		switch {
+		case !strings.Contains(r.Header.Get("Accept"), "text/html"):
+			w.WriteHeader(got.status)
+			// A client that has gone away is the only cause of an error.
+			_, _ = got.body.WriteTo(w)
+		case got.status == http.StatusCreated:
+			d.redirectToOrder(w, r, form, got)
+		default:
+			d.showRefusal(w, r, form, got)
+		}
+	})
+}
+
+// formOf reads the form in the body of r, and puts the body back.
+func formOf(r *http.Request) (url.Values, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return url.ParseQuery(string(body))
+}
+
+func (d *desk) redirectToOrder(w http.ResponseWriter, r *http.Request, form url.Values, got *heldAnswer) {
+	var placed order
+	if err := json.Unmarshal(got.body.Bytes(), &placed); err != nil {
+		refuse(w, err)
+		return
+	}
+	query := url.Values{"order": {placed.ID}, "user": {placed.User}, "guard": {form.Get("guard")}}
+	if w.Header().Get("Idempotent-Replayed") != "" {
+		query.Set("replayed", "1")
+	}
+	w.Header().Del("Content-Type") // of the JSON
+	http.Redirect(w, r, "/?"+query.Encode(), http.StatusSeeOther)
+}
+
+// outcomeOf reads what redirectToOrder has put into the query; nil is nothing.
+func (d *desk) outcomeOf(query url.Values) *formOutcome {
+	placed, err := d.orders.get(query.Get("order"))
+	if err != nil || placed.User != query.Get("user") {
+		return nil
+	}
+	return &formOutcome{Status: http.StatusCreated, Order: &placed, Replayed: query.Get("replayed") != ""}
+}
+
+func (d *desk) showRefusal(w http.ResponseWriter, r *http.Request, sent url.Values, got *heldAnswer) {
+	var told problem
+	if err := json.Unmarshal(got.body.Bytes(), &told); err != nil {
+		refuse(w, err)
+		return
+	}
+	form := newPageForm(sent)
+	form.SKU, form.Quantity = sent.Get("sku"), sent.Get("quantity")
+	form.Slow, form.Lose = sent.Has("work"), sent.Has("lose")
+	if got.status != http.StatusUnprocessableEntity { // the key belongs to another form
+		form.Once = cmp.Or(sent.Get("once"), form.Once)
+	}
+	d.answerPage(w, r, got.status, form, &formOutcome{Status: got.status, Text: cmp.Or(told.Detail, told.Title)})
+}
+
+// heldAnswer is an answer that has not been sent.
+type heldAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header is part of [http.ResponseWriter].
+func (a *heldAnswer) Header() http.Header { return a.header }
+
+// WriteHeader is part of [http.ResponseWriter].
+func (a *heldAnswer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+// Write is part of [http.ResponseWriter].
+func (a *heldAnswer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(b)
+}

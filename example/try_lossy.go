@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// lossyStore is the desk's store behind a network that loses the reply to a
+// claim where the request asks for it: the incident. The claim is applied, and
+// whoever made it waits until its patience ends.
+type lossyStore struct{ lock.Store }
+
+// Claim is part of [lock.Store].
+func (s lossyStore) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	claims, _ := ctx.Value(claimsKey{}).(*claimLog)
+	lost := claims.loseNext()
+	e, err := s.Store.Claim(ctx, key, c)
+	switch {
+	case lost:
+		claims.note("lost")
+		<-ctx.Done()
+		return lock.Entry{}, fmt.Errorf("the reply to a claim was lost, as asked for: %w", ctx.Err())
+	case err != nil:
+		claims.note("failed")
+	case e.State == lock.Held && e.Token == c.Token:
+		claims.note("granted")
+	default:
+		claims.note("refused")
+	}
+	return e, err
+}
+
+// MaxLag is that of the store below: what is lost is a reply, and no claim
+// comes later for it.
+func (s lossyStore) MaxLag() time.Duration {
+	if below, ok := s.Store.(interface{ MaxLag() time.Duration }); ok {
+		return below.MaxLag()
+	}
+	return 2 * time.Minute // what a Locker fears of a store that does not say
+}
+
+// claimLog is what became of the claims that one request made. Methods are safe
+// on nil, which notes nothing.
+type claimLog struct {
+	mu   sync.Mutex
+	lose bool // the reply to the next one
+	all  []string
+}
+
+type claimsKey struct{}
+
+// withClaimLog returns a context in which claims are noted, and in which the
+// reply to the first is lost, if asked for.
+func withClaimLog(ctx context.Context, lose bool) (context.Context, *claimLog) {
+	l := &claimLog{lose: lose}
+	return context.WithValue(ctx, claimsKey{}, l), l
+}
+
+func (l *claimLog) loseNext() bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lose := l.lose
+	l.lose = false
+	return lose
+}
+
+func (l *claimLog) note(what string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, what)
+}
+
+// String lists the claims so far: "lost, granted".
+func (l *claimLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.all, ", ")
+}

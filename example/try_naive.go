@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// naiveExpiry has to be longer than the slowest order, because nothing renews
+// it. In the incident it was two hours.
+const naiveExpiry = 2 * time.Minute
+
+func naiveKey(user string) string { return lock.Key("naive", user) }
+
+// naiveLock is the lock of the incident that the README tells of, here to be
+// compared with [latch.Lock], and never to be copied. It is right as long as
+// every reply arrives.
+func naiveLock(store lock.Store, timeout time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, err := formUser(r)
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		key, token := naiveKey(user), rand.Text()
+		ctx, cancel := context.WithTimeout(r.Context(), timeout)
+		defer cancel()
+		found, err := store.Claim(ctx, key, lock.Claim{Token: token, Attempt: 1, Lease: naiveExpiry})
+		if err != nil {
+			// The mistake: no answer is read as "not taken", so nobody looks again,
+			// and nobody releases what may well have been taken.
+			refuse(w, &refusal{http.StatusServiceUnavailable, "The lock could not be taken. Please try again."})
+			return
+		}
+		if found.Token != token {
+			if now, err := store.Get(r.Context(), key); err == nil && now.Left > 0 {
+				w.Header().Set("Retry-After", strconv.Itoa(int((now.Left+time.Second-1)/time.Second)))
+			}
+			refuse(w, &refusal{http.StatusConflict, "An order of yours is being processed already."})
+			return
+		}
+		defer func() { _, _ = store.Release(context.WithoutCancel(r.Context()), key, token) }()
+		next.ServeHTTP(w, r)
+	})
+}
