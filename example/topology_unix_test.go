@@ -99,7 +99,8 @@ func onEveryTopology(t *testing.T, test func(t *testing.T, b backend)) {
 func TestStormOnTopologies(t *testing.T) {
 	onEveryTopology(t, func(t *testing.T, b backend) {
 		t.Helper()
-		requireOnce(t, []*process{startProcess(t, b.args...), startProcess(t, b.args...)})
+		args := append(b.args, "-budget", "3s") // 50 orders at once on every server, all on one machine
+		requireOnce(t, []*process{startProcess(t, args...), startProcess(t, args...)})
 	})
 }
 
@@ -164,6 +165,7 @@ func TestQuorumWithoutSomeNodes(t *testing.T) {
 		servers[i] = redistest.Start(t)
 		args = append(args, "-redis", servers[i].URL())
 	}
+	args = append(args, "-budget", "3s") // as above
 	servers[1].Kill()
 	desks := []*process{startProcess(t, args...), startProcess(t, args...)}
 	requireOnce(t, desks)
