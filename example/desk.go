@@ -7,6 +7,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/lockotel"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -25,13 +26,16 @@ func newDesk(cfg config, store lock.Store, logger *slog.Logger) *desk {
 	opts := []lock.Option{
 		lock.WithLease(cfg.lease),
 		lock.WithBudget(cfg.budget),
-		lock.WithObserver(m.observe),
+		lock.WithObserver(m.locks.Observe),
+		lock.WithOrigin(lockotel.Origin),
 		lock.WithLogger(logger),
 	}
 	if cfg.fencing {
 		opts = append(opts, lock.WithFencing())
 	}
-	return &desk{cfg: cfg, store: store, locker: lock.New(store, opts...), orders: newOrders(), metrics: m}
+	locker := lock.New(store, opts...)
+	m.locks.Watch(locker) // for as long as there is this desk
+	return &desk{cfg: cfg, store: store, locker: locker, orders: newOrders(), metrics: m}
 }
 
 // route is one row of the table that both routers serve.
@@ -79,8 +83,9 @@ func placed(status int) bool { return status < 400 }
 var orderID = keyfunc.PathValue("id")
 
 func (d *desk) handler() http.Handler {
+	routes := d.metrics.measured(d.routes())
 	if d.cfg.router == "stdlib" {
-		return cleanPaths(stdlibRouter(d.routes()))
+		return cleanPaths(stdlibRouter(routes))
 	}
-	return cleanPaths(chiRouter(d.routes()))
+	return cleanPaths(chiRouter(routes))
 }
