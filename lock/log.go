@@ -29,7 +29,7 @@ func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *L
 // logLost reports that work goes on, or went on, without its lease.
 func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 	do := ""
-	if why := (*loss)(nil); errors.As(lost, &why) {
+	if why, ok := errors.AsType[*loss](lost); ok {
 		do = why.do
 	}
 	l.log(ctx, levelError, "lock: lease lost before its work had ended", e,
@@ -38,8 +38,11 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 
 // logRefused reports a key that nobody gets until somebody has looked.
 func (l *Locker) logRefused(ctx context.Context, e *Lease, err error) {
-	var refused *RefusedError
-	if e.run == nil || !errors.Is(err, ErrAbandoned) || !errors.As(err, &refused) {
+	if e.run == nil || !errors.Is(err, ErrAbandoned) {
+		return
+	}
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok {
 		return
 	}
 	if due, silent := l.core.outage.due("abandoned"); due {
