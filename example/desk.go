@@ -9,6 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/lockotel"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -29,17 +30,20 @@ func newDesk(cfg config, store lock.Store, logger *slog.Logger) *desk {
 	opts := []lock.Option{
 		lock.WithLease(cfg.lease),
 		lock.WithBudget(cfg.budget),
-		lock.WithObserver(m.observe),
+		lock.WithObserver(m.locks.Observe),
+		lock.WithOrigin(lockotel.Origin),
 		lock.WithLogger(logger),
 	}
 	if cfg.fencing {
 		opts = append(opts, lock.WithFencing())
 	}
 	lossy := lossyStore{store}
+	locker := lock.New(store, opts...)
+	m.locks.Watch(locker) // for as long as there is this desk
 	return &desk{
 		cfg:     cfg,
 		store:   store,
-		locker:  lock.New(store, opts...),
+		locker:  locker,
 		lossy:   lossy,
 		tries:   lock.New(lossy, opts...),
 		orders:  newOrders(),
@@ -105,8 +109,9 @@ func placed(status int) bool { return status < 400 }
 var orderID = keyfunc.PathValue("id")
 
 func (d *desk) handler() http.Handler {
+	routes := d.metrics.measured(d.routes())
 	if d.cfg.router == "stdlib" {
-		return cleanPaths(stdlibRouter(d.routes()))
+		return cleanPaths(stdlibRouter(routes))
 	}
-	return cleanPaths(chiRouter(d.routes()))
+	return cleanPaths(chiRouter(routes))
 }

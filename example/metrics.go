@@ -2,19 +2,27 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/lockotel"
 )
 
-// metrics is what GET /metrics tells Prometheus.
+// metrics is what GET /metrics tells Prometheus: of the locks and of the
+// requests by way of OpenTelemetry, and of what the desk sells. A dashboard and
+// alerts for it are in the directory monitoring.
 type metrics struct {
 	registry *prometheus.Registry
-	events   *prometheus.CounterVec
+	meters   *metric.MeterProvider
+	locks    *lockotel.Telemetry
 	orders   prometheus.Counter
 	payments prometheus.Counter
 }
@@ -22,10 +30,6 @@ type metrics struct {
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "httplatch_events_total",
-			Help: "What happened to locks, by the name of the lock and the kind of event.",
-		}, []string{"name", "event"}),
 		orders: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "desk_orders_total", Help: "Orders that were placed.",
 		}),
@@ -33,15 +37,43 @@ func newMetrics() *metrics {
 			Name: "desk_payments_total", Help: "Payments that were made.",
 		}),
 	}
-	m.registry.MustRegister(m.events, m.orders, m.payments,
+	m.registry.MustRegister(m.orders, m.payments,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprom.New(otelprom.WithRegisterer(m.registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
+	if err != nil {
+		panic(fmt.Sprintf("a registry of our own refuses a metric: %v", err))
+	}
+	m.meters = metric.NewMeterProvider(metric.WithReader(exporter), metric.WithView(bounded))
+	m.locks = lockotel.New(lockotel.WithMeterProvider(m.meters), lockotel.WithLabeler(label))
 	return m
 }
 
-// observe counts what the Locker reports. Event.Key never becomes a label:
-// there are as many as users.
-func (m *metrics) observe(_ context.Context, e lock.Event) {
-	m.events.WithLabelValues(e.Name, string(e.Kind)).Inc()
+// bounded keeps of the attributes of otelhttp's metrics those that no client
+// can fill with what it likes: server.address is what its Host header says.
+var bounded = metric.NewView(
+	metric.Instrument{Name: "http.server.*"},
+	metric.Stream{AttributeFilter: attribute.NewAllowKeysFilter(
+		"http.request.method", "http.response.status_code", "http.route", "lock.outcome", "idempotency.outcome",
+	)},
+)
+
+// label has the metrics of a request say what the guards made of it.
+func label(ctx context.Context, labels ...attribute.KeyValue) {
+	if labeler, ok := otelhttp.LabelerFromContext(ctx); ok {
+		labeler.Add(labels...)
+	}
+}
+
+// measured returns routes whose requests are counted and timed.
+func (m *metrics) measured(routes []route) []route {
+	for i, rt := range routes {
+		labeled := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			label(r.Context(), attribute.String("http.route", rt.path))
+			rt.handler.ServeHTTP(w, r)
+		})
+		routes[i].handler = otelhttp.NewHandler(labeled, rt.path, otelhttp.WithMeterProvider(m.meters))
+	}
+	return routes
 }
 
 func (m *metrics) handler() http.Handler {

@@ -99,15 +99,24 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, 200, got.status)
 	require.Contains(t, got.header.Get("Content-Type"), "text/plain; version=0.0.4")
 	for _, line := range []string{
-		`httplatch_events_total{event="claimed",name="user"} 3`,
-		`httplatch_events_total{event="released",name="user"} 3`,
-		`httplatch_events_total{event="claimed",name="order"} 1`,
+		`lock_acquisitions_total{outcome="acquired",policy="user"} 3`,
+		`lock_hold_duration_seconds_count{end="released",policy="user"} 3`,
+		`lock_acquisitions_total{outcome="acquired",policy="order"} 1`,
+		`lock_losses_total{policy="user",reason="taken"} 0`,
+		`idempotency_requests_total{outcome="skipped",policy="idempotent"} 3`,
+		`idempotency_requests_total{outcome="executed",policy="idempotent"} 1`,
+		`idempotency_store_entries 1`,
+		`http_server_request_duration_seconds_count{http_request_method="POST",http_response_status_code="201",` +
+			`http_route="/orders",idempotency_outcome="skipped",lock_outcome="acquired"} 3`,
+		`http_server_request_duration_seconds_count{http_request_method="POST",http_response_status_code="200",` +
+			`http_route="/orders/{id}/pay",idempotency_outcome="executed",lock_outcome="acquired"} 1`,
 		"desk_orders_total 3",
 		"desk_payments_total 1",
 	} {
 		require.Contains(t, got.body, line+"\n")
 	}
 	require.NotContains(t, got.body, "42\"", "a user is no label")
+	require.NotContains(t, got.body, "127.0.0.1", "nor is what a client says in its Host")
 	problems, err := promlint.New(strings.NewReader(got.body)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)

@@ -41,6 +41,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := time.Now()
+	e.story = l.story(ctx)
 	entered, err := l.enter(ctx, e, began)
 	if err == nil {
 		err = l.contend(ctx, e, began.Add(l.cfg.wait))
@@ -55,6 +56,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	}
 
 	l.emit(ctx, e, eventOf(err), time.Since(began), err)
+	l.logRefused(ctx, e, err)
 	hold := failopen.From(ctx)
 	if entered && hold != nil && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
 		l.bypass(ctx, e, hold, err)
@@ -81,12 +83,17 @@ func eventOf(err error) EventKind {
 	}
 }
 
+// errBacklog: the store has left so many calls unanswered that no more can be
+// kept track of.
+var errBacklog = fmt.Errorf("%w: too many claims are waiting for their clean-up", ErrUnavailable)
+
 // claim asks the store for e's key until it is granted or refused.
 func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error {
 	c := l.core
 	for range maxRounds {
 		if c.reaper.full() {
-			return fmt.Errorf("%w: too many claims are waiting for their clean-up", ErrUnavailable)
+			l.trouble(ctx, errBacklog)
+			return errBacklog
 		}
 		if !time.Now().Before(deadline) {
 			break
@@ -125,6 +132,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadlin
 		return false, l.granted(ctx, e, entry, sent)
 	}
 	e.replaces, e.attempt = "", 1 // whatever was seen before has changed
+	e.story.finds(entry)
 	switch {
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
@@ -160,7 +168,7 @@ func (e *Lease) claim(lease time.Duration) Claim {
 		Replaces:    e.replaces,
 		Attempt:     e.attempt,
 		Fingerprint: e.fingerprint,
-		Owner:       e.locker.core.owner,
+		Owner:       e.owner(),
 		Lease:       lease,
 		Fenced:      cfg.fenced,
 	}
@@ -188,6 +196,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 		kind = EventRecovered
 	case e.takeover:
 		kind = EventTakenOver
+		l.logTakenOver(ctx, e)
 	}
 	l.emit(ctx, e, kind, now.Sub(sent), nil)
 	return nil
@@ -238,4 +247,5 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err 
 		c.owners.leave()
 	})
 	l.emit(ctx, e, EventBypassed, 0, err)
+	l.logBypassed(ctx, e, err)
 }

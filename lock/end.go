@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -62,6 +61,14 @@ func (n *end) send(ctx context.Context) reply[bool] {
 	return r
 }
 
+// call is what it asks of the store.
+func (n *end) call() string {
+	if n.kind == EventReleased {
+		return callRelease
+	}
+	return callSettle
+}
+
 // done says whether an answered end is ours. A "no" that follows an unanswered
 // send means, for a release, that the first send has done it. A settle finds its
 // own receipt, so there it means no, unless that can be over by now.
@@ -97,11 +104,7 @@ func (e *Lease) finish(ctx context.Context, n *end) error {
 		return e.finished(ctx, n, r.value, lost)
 	}
 	l.trouble(ctx, r.err)
-	kind := EventUnavailable
-	if errors.Is(r.err, ErrUnknown) {
-		kind = EventUnknown
-	}
-	l.emit(ctx, e, kind, 0, r.err)
+	l.emitFailed(ctx, e, n.call(), time.Since(n.began), r.err)
 	if l.core.prompt {
 		n.receipt = slices.Clone(n.receipt) // above, all sends are over when they return
 	}
@@ -119,13 +122,13 @@ func (e *Lease) finished(ctx context.Context, n *end, ok bool, lost error) error
 		lost = nil // it was late, and nobody had taken over
 	}
 	if lost == nil && !done {
-		lost = e.lose("another process took or removed the entry")
+		lost = e.lose(errTaken)
 	}
 	e.close(true)
 	if lost != nil {
 		return lost
 	}
-	e.locker.emit(ctx, e, n.kind, time.Since(e.grantedAt), nil)
+	e.locker.emitEnded(ctx, n)
 	return nil
 }
 

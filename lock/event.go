@@ -18,9 +18,15 @@ type Event struct {
 	Kind    EventKind
 	Name    string // the name given to Key: bounded, fit for a metric label; "" if the key was not composed
 	Key     string // the key itself: never a label
+	Once    bool   // of Once; else of Do or Acquire
 	Attempt int
-	Took    time.Duration // until the grant, the refusal or the receipt: of the acquire; released, settled, lost: since the grant
-	Err     error         // why; nil where the kind says it all
+	Call    string        // unknown, unavailable: to the store, that has failed: claim, renew, settle or release
+	Took    time.Duration // of the acquire, the call or the clean-up; released, settled, lost: since the grant
+	Waited  time.Duration // how much of an acquire was waiting for another holder, 0 if it need not or would not
+	Left    time.Duration // released, settled: of the validity of the lease
+	Size    int           // settled: bytes of the receipt
+	Owner   string        // taken over, refused, replayed: of the entry that was found; see WithOrigin
+	Err     error         // why; nil where the kind says it all. Of a loss it has a Class() string: expired, taken or max_hold
 }
 
 // EventKind names an [Event]. The text is stable and fit for a metric label.
@@ -39,9 +45,15 @@ const (
 	EventSettled     EventKind = "settled"     // a receipt was left
 	EventUnknown     EventKind = "unknown"     // a call got no answer and may have been applied
 	EventReaped      EventKind = "reaped"      // an entry of a claim that got no answer was found and removed
-	EventUnavailable EventKind = "unavailable" // the store did not serve a claim, certainly without effect
+	EventUnavailable EventKind = "unavailable" // the store did not serve a call, certainly without effect
 	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen of package middleware allows
+	EventSkipped     EventKind = "skipped"     // work runs unguarded: it has no key, and need not have one
+	EventRejected    EventKind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
 )
+
+// Report hands e to the observers. It is for packages that decide what becomes
+// of a request before they ask for a key, as package middleware does.
+func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 
 func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
 	if len(l.cfg.observers) > 0 {
@@ -53,7 +65,38 @@ func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	return Event{Kind: kind, Name: keytext.Name(e.label), Key: e.label, Attempt: e.attempt, Took: took, Err: err}
+	v := Event{Kind: kind, Name: keytext.Name(e.label), Key: e.label, Once: e.run != nil, Attempt: e.attempt, Took: took, Err: err}
+	e.story.tell(&v)
+	return v
+}
+
+// emitFailed tells of a call to the store that ended with err, which says
+// whether it may have been applied.
+func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took time.Duration, err error) {
+	if len(l.cfg.observers) == 0 {
+		return
+	}
+	kind := EventUnavailable
+	if errors.Is(err, ErrUnknown) {
+		kind = EventUnknown
+	}
+	v := e.event(kind, took, err)
+	v.Call = call
+	l.announce(ctx, v)
+}
+
+// emitEnded tells of a lease that has ended as its holder wanted.
+func (l *Locker) emitEnded(ctx context.Context, n *end) {
+	if len(l.cfg.observers) == 0 {
+		return
+	}
+	e := n.lease
+	v := e.event(n.kind, time.Since(e.grantedAt), nil)
+	v.Size = len(n.receipt)
+	e.mu.Lock()
+	v.Left = max(time.Until(e.validUntil), 0)
+	e.mu.Unlock()
+	l.announce(ctx, v)
 }
 
 func (l *Locker) announce(ctx context.Context, e Event) {

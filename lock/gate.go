@@ -58,6 +58,7 @@ type entrance struct {
 	mismatch bool    // somebody else has it, for a different request
 	waiter   *waiter // nil if there is no waiting
 	ending   func()  // not nil if the holder is done: asks the store to confirm that now
+	owner    string  // the holder's, if that is another
 }
 
 // enter takes e's key for e. If another lease has it, e is queued behind it, if
@@ -73,14 +74,14 @@ func (g *gate) enter(e *Lease, patient bool) entrance {
 		return entrance{open: true}
 	}
 	if sl.granted && !sl.freeing && !sameRequest(e.fingerprint, sl.holder.fingerprint) {
-		return entrance{mismatch: true}
+		return entrance{mismatch: true, owner: sl.holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
-		return entrance{ending: sl.ending}
+		return entrance{ending: sl.ending, owner: sl.holder.owner()}
 	}
 	w := &waiter{lease: e, ready: make(chan struct{})}
 	sl.queue = append(sl.queue, w)
-	return entrance{waiter: w, ending: sl.ending}
+	return entrance{waiter: w, ending: sl.ending, owner: sl.holder.owner()}
 }
 
 // sameRequest compares fingerprints. Work that has none is not told apart.

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 )
@@ -27,6 +26,7 @@ type Lease struct {
 	unanswered bool // a send of the claim got no answer: it may land after the release
 	fence      int64
 	fenced     bool
+	story      *story // nil if nobody is told it
 	grantedAt  time.Time
 	maxEnd     time.Time
 	ctx        context.Context //nolint:containedctx // a lease is a context that ends with it: that is what Context returns
@@ -93,8 +93,8 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 
 // lose ends the belief in the lease before its work is over. The entry, if
 // there still is one, belongs to nobody any more.
-func (e *Lease) lose(reason string) error {
-	lost, first := e.disbelieve(reason)
+func (e *Lease) lose(why *loss) error {
+	lost, first := e.disbelieve(why)
 	if first {
 		e.forsake(lost)
 	}
@@ -103,18 +103,17 @@ func (e *Lease) lose(reason string) error {
 
 // disbelieve ends the lease's context. first says that it was this call that
 // did, and that forsake has to follow.
-func (e *Lease) disbelieve(reason string) (lost error, first bool) {
+func (e *Lease) disbelieve(why *loss) (lost error, first bool) {
 	e.mu.Lock()
 	if e.lost != nil || e.phase == over {
 		defer e.mu.Unlock()
 		return e.lost, false
 	}
-	e.lost = fmt.Errorf("%w: %s", ErrLost, reason)
-	lost = e.lost
+	e.lost = why
 	e.stopTimers()
 	e.mu.Unlock()
-	e.cancel(lost)
-	return lost, true
+	e.cancel(why)
+	return why, true
 }
 
 // forsake gives up what this process has of a lost lease, and tells of it.
@@ -128,7 +127,7 @@ func (e *Lease) forsake(lost error) {
 	}
 	c.gate.leave(e)
 	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
-	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.label, lost)
+	e.locker.logLost(e.ctx, e, lost)
 }
 
 // stopTimers ends renewal and deadline for good. e.mu is held.

@@ -140,9 +140,10 @@ func Commit(ctx context.Context) error {
 	switch {
 	case answer.err != nil:
 		l.trouble(ctx, answer.err)
+		l.emitFailed(ctx, e, callRenew, l.cfg.budget, answer.err)
 		return answer.err
 	case !answer.value:
-		return e.lose("another process took or removed the entry")
+		return e.lose(errTaken)
 	}
 	return nil
 }

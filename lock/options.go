@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -23,6 +24,7 @@ type config struct {
 	detached  bool
 	fenced    bool
 	observers []Observer
+	origin    func(ctx context.Context) string
 	logger    *slog.Logger
 }
 
@@ -127,9 +129,24 @@ func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
+// WithOrigin adds what f returns, behind a blank, to the owner that stores keep
+// with every entry, so that an observer that meets the entry later, in another
+// process, can tell where it came from ([Event]'s Owner): package lockotel has
+// it name the trace. f is called once per acquire, with the caller's context,
+// and must be safe for concurrent use. What it returns is stored and shown to
+// operators: keep it short, and free of secrets. "" adds nothing. It panics if
+// f is nil.
+func WithOrigin(f func(ctx context.Context) string) Option {
+	if f == nil {
+		panic("lock: WithOrigin(nil)")
+	}
+	return option(func(c *config) { c.origin = f })
+}
+
 // WithLogger sets where the Locker reports what an operator must see: leases
-// that were lost, a store that refuses. slog.Default() unless set. Keys are
-// logged as hashes.
+// that were lost, a store that refuses, work that runs unprotected or again,
+// keys that wait for somebody to look. Each line says in "do" what to do about
+// it. slog.Default() unless set. Keys are logged as hashes.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		panic("lock: WithLogger(nil)")

@@ -2,26 +2,22 @@ package lock
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/httplatch/httplatch/internal/keytext"
 )
 
-const (
-	levelWarn  = slog.LevelWarn
-	levelError = slog.LevelError
-)
-
-// outage remembers which troubles of the store have been logged. A store that
-// is down fails every request, and says the same every time.
+// outage remembers which troubles have been logged. A store that is down fails
+// every request, and says the same every time.
 type outage struct {
 	mu     sync.Mutex
-	logged map[string]time.Time // by class of error
+	logged map[string]*repeated // by class of trouble
+}
+
+type repeated struct {
+	last   time.Time // logged
+	silent int       // times since then
 }
 
 const (
@@ -29,19 +25,27 @@ const (
 	maxClasses = 64
 )
 
-// due reports whether a trouble of this class is to be logged now.
-func (o *outage) due(class string) bool {
+// due reports whether a trouble of this class is to be logged now, and how
+// often it was not since the last time.
+func (o *outage) due(class string) (due bool, silent int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
-	if last, seen := o.logged[class]; seen && now.Sub(last) < logEvery {
-		return false
+	r := o.logged[class]
+	switch {
+	case r == nil:
+		if o.logged == nil || len(o.logged) >= maxClasses {
+			o.logged = make(map[string]*repeated)
+		}
+		r = new(repeated)
+		o.logged[class] = r
+	case now.Sub(r.last) < logEvery:
+		r.silent++
+		return false, 0
 	}
-	if o.logged == nil || len(o.logged) >= maxClasses {
-		o.logged = make(map[string]time.Time)
-	}
-	o.logged[class] = now
-	return true
+	silent = r.silent
+	r.last, r.silent = now, 0
+	return true, silent
 }
 
 // trouble logs that the store refused or did not answer: each class of it at
@@ -55,18 +59,9 @@ func (l *Locker) trouble(ctx context.Context, err error) {
 	if c := (interface{ Class() string })(nil); errors.As(err, &c) {
 		class = c.Class()
 	}
-	if l.core.outage.due(class) {
+	if due, silent := l.core.outage.due(class); due {
 		l.cfg.logger.LogAttrs(ctx, levelError, "lock: the store did not serve a call; repetitions are not logged for a minute",
-			slog.String("class", class), slog.Any("error", err))
+			slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
+			attrDo("see to the store: until it answers, work is refused, or runs unprotected where that was asked for"))
 	}
 }
-
-// log reports what happened to one key, without telling the key.
-func (l *Locker) log(ctx context.Context, level slog.Level, message, key string, err error) {
-	sum := sha256.Sum256([]byte(key))
-	l.cfg.logger.LogAttrs(ctx, level, message,
-		slog.String("name", keytext.Name(key)), slog.String("key_sha256", hex.EncodeToString(sum[:8])), slog.Any("error", err))
-}
-
-func attrPanic(p any) slog.Attr         { return slog.Any("panic", p) }
-func attrKind(kind EventKind) slog.Attr { return slog.String("event", string(kind)) }

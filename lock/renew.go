@@ -66,6 +66,9 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	})
 	switch {
 	case r.err != nil:
+		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
+			l.emitFailed(ctx, e, callRenew, time.Since(sent), r.err)
+		}
 		return sent, r.err
 	case !r.value:
 		return sent, e.notRenewed()
@@ -105,7 +108,7 @@ func (e *Lease) notRenewed() error {
 		return errReleased
 	}
 	e.mu.Unlock()
-	return e.lose("another process took or removed the entry")
+	return e.lose(errTaken)
 }
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
@@ -131,9 +134,9 @@ func (e *Lease) expire() {
 		e.mu.Unlock()
 		return
 	}
-	reason := e.expiry()
+	why := e.expiry()
 	e.mu.Unlock()
-	_ = e.lose(reason)
+	_ = e.lose(why)
 }
 
 // checkValidity ends the lease's context if its validity is over. It may be
@@ -150,19 +153,19 @@ func (e *Lease) checkValidity() {
 		e.mu.Unlock()
 		return
 	}
-	reason := e.expiry()
+	why := e.expiry()
 	e.mu.Unlock()
-	if lost, first := e.disbelieve(reason); first {
+	if lost, first := e.disbelieve(why); first {
 		go e.forsake(lost)
 	}
 }
 
 // expiry says why the validity ended. e.mu is held.
-func (e *Lease) expiry() string {
+func (e *Lease) expiry() *loss {
 	if e.capped {
-		return fmt.Sprintf("it was held for its maximum of %v", e.locker.cfg.maxHold)
+		return lossByMaxHold(e.locker.cfg.maxHold)
 	}
-	return "it could not be renewed in time"
+	return errExpired
 }
 
 // Extend renews the lease now, for a full lease or what WithMaxHold leaves of

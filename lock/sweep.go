@@ -22,6 +22,7 @@ type sweep struct {
 	key      string
 	token    string
 	flight   *flight
+	began    time.Time
 	event    Event // what an observer is told; nothing of the lease, which may be on its next claim by then
 	answered bool  // by the server, to an attempt that was sent after the landing
 	swept    time.Time
@@ -34,6 +35,7 @@ func (e *Lease) sweep() *sweep {
 		key:    e.key,
 		token:  e.token,
 		flight: e.flight,
+		began:  time.Now(),
 		event:  e.event(EventReaped, 0, nil),
 	}
 }
@@ -66,7 +68,9 @@ func (s *sweep) attempt(closing bool) (done bool) {
 	}
 	s.answered = s.answered || landed
 	if r.value {
-		l.announce(s.ctx, s.event)
+		found := s.event
+		found.Took = time.Since(s.began)
+		l.announce(s.ctx, found)
 	}
 	if last && !r.unanswered {
 		s.swept = time.Now()

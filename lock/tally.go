@@ -36,6 +36,12 @@ func (t *tally) leave() {
 	}
 }
 
+func (t *tally) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
+}
+
 func (t *tally) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,10 +19,12 @@ import (
 func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) (entered bool, err error) {
 	c := l.core
 	found := c.gate.enter(e, l.cfg.wait > 0)
-	here := Entry{State: Held, Owner: c.owner}
-	switch {
-	case found.open:
+	if found.open {
 		return true, nil
+	}
+	here := Entry{State: Held, Owner: found.owner}
+	e.story.finds(here)
+	switch {
 	case found.mismatch:
 		return false, &RefusedError{Reason: ErrMismatch, Entry: here}
 	case found.waiter == nil && found.ending != nil:
@@ -31,6 +33,8 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) (entered 
 	case found.waiter == nil:
 		return false, &RefusedError{Reason: ErrHeld, Entry: here}
 	}
+	queued := time.Now()
+	defer func() { e.story.waits(queued) }()
 	until := l.cfg.wait
 	if found.ending != nil {
 		until = max(until, l.cfg.budget)
@@ -84,7 +88,10 @@ func (l *Locker) contend(ctx context.Context, e *Lease, until time.Time) error {
 			defer stop()
 		}
 		pause := min(pollPause(polls, refused.Entry.Left), remaining)
-		if end := l.rest(ctx, pause, wake, began.Add(minPause), err); end != nil {
+		rested := time.Now()
+		end := l.rest(ctx, pause, wake, began.Add(minPause), err)
+		e.story.waits(rested)
+		if end != nil {
 			return end
 		}
 	}

@@ -94,9 +94,12 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	key, err := g.keyOf(r)
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name})
 		next.ServeHTTP(w, r)
 	case err != nil:
-		g.refuse(w, r, &g.settings, keyProblem(err))
+		p := keyProblem(err)
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
+		g.refuse(w, r, &g.settings, p)
 	case g.failOpen:
 		g.tryLocked(w, r, next, key)
 	default:

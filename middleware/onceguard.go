@@ -78,17 +78,25 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	// Trailers that the client did not announce are put into the request that
 	// the server made.
 	copied.Trailer = r.Trailer
-	var unreadable *bodyError
 	switch {
 	case err == nil:
 		g.once(w, r, &execution{guard: g, next: next, out: w, request: copied}, id, fingerprint)
 	case errors.Is(err, keyfunc.ErrSkip):
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name, Once: true})
 		next.ServeHTTP(w, copied)
-	case errors.As(err, &unreadable):
-		g.refuse(w, r, &g.settings, unreadable.problem())
 	default:
-		g.refuse(w, r, &g.settings, keyProblem(err))
+		p := unidentified(err)
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Once: true, Err: rejection{p}})
+		g.refuse(w, r, &g.settings, p)
 	}
+}
+
+// unidentified is the answer to a request that identify has failed for.
+func unidentified(err error) *Problem {
+	if unreadable, ok := errors.AsType[*bodyError](err); ok {
+		return unreadable.problem()
+	}
+	return keyProblem(err)
 }
 
 // once runs the handler or answers in its place.

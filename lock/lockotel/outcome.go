@@ -1,0 +1,105 @@
+package lockotel
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// What became of a request, as the span and the metrics of others bear it.
+const (
+	lockOutcome = attribute.Key("lock.outcome")
+	onceOutcome = attribute.Key("idempotency.outcome")
+)
+
+// failedOpen takes the place of the outcome of an acquire that work ran without.
+const failedOpen = "failed_open"
+
+func outcomeKey(e lock.Event) attribute.Key {
+	if e.Once {
+		return onceOutcome
+	}
+	return lockOutcome
+}
+
+// outcomeOf is what e says became of an acquire, "" if it is about something
+// else.
+func outcomeOf(ctx context.Context, e lock.Event) string {
+	switch e.Kind {
+	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver:
+		if e.Once {
+			return "executed"
+		}
+		return "acquired"
+	case lock.EventReplayed:
+		return "replayed"
+	case lock.EventSkipped:
+		return "skipped"
+	case lock.EventRejected:
+		return classOf(e.Err)
+	case lock.EventRefused:
+		return refusal(ctx, e)
+	case lock.EventUnknown, lock.EventUnavailable:
+		switch {
+		case e.Call != "claim":
+			return ""
+		case gone(ctx):
+			return "cancelled"
+		}
+		return failureOf(e.Kind)
+	case lock.EventRenewed, lock.EventLost, lock.EventReleased, lock.EventSettled, lock.EventReaped, lock.EventBypassed:
+	}
+	return ""
+}
+
+// refusal is why a key was refused.
+func refusal(ctx context.Context, e lock.Event) string {
+	switch {
+	case gone(ctx):
+		return "cancelled"
+	case errors.Is(e.Err, lock.ErrMismatch):
+		return "mismatch"
+	case errors.Is(e.Err, lock.ErrAbandoned):
+		return "abandoned"
+	case errors.Is(e.Err, lock.ErrSettled):
+		return "cooling_down"
+	case errors.Is(e.Err, lock.ErrClosed):
+		return "closed"
+	case e.Waited > 0:
+		return "timeout"
+	case e.Once:
+		return "in_progress"
+	default:
+		return "contended"
+	}
+}
+
+// failureOf tells a call that may have been applied from one that was not.
+func failureOf(kind lock.EventKind) string {
+	if kind == lock.EventUnknown {
+		return "unknown"
+	}
+	return "error"
+}
+
+// gone reports whether the caller has left.
+func gone(ctx context.Context) bool { return ctx.Err() != nil }
+
+// other stands for what is not told apart.
+const other = "_OTHER"
+
+// classOf is what err calls itself.
+func classOf(err error) string {
+	var classified interface{ Class() string }
+	switch {
+	case errors.Is(err, lock.ErrFull):
+		return "full"
+	case errors.As(err, &classified):
+		return classified.Class()
+	default:
+		return other
+	}
+}

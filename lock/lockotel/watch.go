@@ -1,0 +1,47 @@
+package lockotel
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Watch reports the gauges of l, and of all Lockers made from it by With, until
+// stop is called: what is in flight, the backlog of the clean-up, and for the
+// embedded store its entries and bytes. Watch one Locker for each store: the
+// gauges have no attributes, so that those of a second one would take the place
+// of the first. It panics if l is nil.
+func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
+	if l == nil {
+		panic("lockotel: Watch(nil)")
+	}
+	inflight, err := t.meter.Int64ObservableUpDownCounter("lock.inflight", metric.WithUnit("{lease}"),
+		metric.WithDescription("Leases that are held, acquires under way, and work that runs unprotected."))
+	handle(err)
+	backlog, err := t.meter.Int64ObservableGauge("lock.reaper.backlog", metric.WithUnit("{entry}"),
+		metric.WithDescription("Clean-ups, releases and settles that still lack the store's answer."))
+	handle(err)
+	entries, err := t.meter.Int64ObservableGauge("idempotency.store.entries", metric.WithUnit("{entry}"),
+		metric.WithDescription("Entries of the embedded store, locks included; 0 for any other."))
+	handle(err)
+	size, err := t.meter.Int64ObservableGauge("idempotency.store.size", metric.WithUnit("By"),
+		metric.WithDescription("Bytes of the embedded store, as its limit counts them; 0 for any other."))
+	handle(err)
+
+	registration, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		stats := l.Stats()
+		o.ObserveInt64(inflight, int64(stats.Active))
+		o.ObserveInt64(backlog, int64(stats.Backlog))
+		o.ObserveInt64(entries, int64(stats.Entries))
+		o.ObserveInt64(size, stats.Bytes)
+		return nil
+	}, inflight, backlog, entries, size)
+	if err != nil {
+		handle(err)
+		return func() {}
+	}
+	return sync.OnceFunc(func() { handle(registration.Unregister()) })
+}

@@ -1,0 +1,72 @@
+package lock
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/keytext"
+)
+
+const (
+	levelWarn  = slog.LevelWarn
+	levelError = slog.LevelError
+)
+
+// log reports what happened to the key of e, without telling the key. The hash
+// is the beginning of the name under which a store keeps a record of Once.
+func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
+	sum := sha256.Sum256([]byte(e.label))
+	attrs = append([]slog.Attr{
+		slog.String("name", keytext.Name(e.label)), slog.String("key_sha256", hex.EncodeToString(sum[:8])),
+	}, attrs...)
+	l.cfg.logger.LogAttrs(ctx, level, message, attrs...)
+}
+
+// logLost reports that work goes on, or went on, without its lease.
+func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
+	do := ""
+	if why, ok := errors.AsType[*loss](lost); ok {
+		do = why.do
+	}
+	l.log(ctx, levelError, "lock: lease lost before its work had ended", e,
+		slog.Any("error", lost), slog.Duration("held", time.Since(e.grantedAt)), attrDo(do))
+}
+
+// logRefused reports a key that nobody gets until somebody has looked.
+func (l *Locker) logRefused(ctx context.Context, e *Lease, err error) {
+	if e.run == nil || !errors.Is(err, ErrAbandoned) {
+		return
+	}
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok {
+		return
+	}
+	if due, silent := l.core.outage.due("abandoned"); due {
+		l.log(ctx, levelWarn, "lock: a key is refused because its holder has vanished; others are not logged for a minute", e,
+			slog.String("owner", refused.Entry.Owner), slog.Int("repeated", silent),
+			attrDo("find out whether its work took effect, then free the entry (Inspector.Forget); or take WithRerunAbandoned"))
+	}
+}
+
+// logTakenOver reports work that may have been done before.
+func (l *Locker) logTakenOver(ctx context.Context, e *Lease) {
+	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", e, slog.Int("attempt", e.attempt),
+		attrDo("look whether it took effect twice, and why the first process ended"))
+}
+
+// logBypassed reports that duplicates are not excluded.
+func (l *Locker) logBypassed(ctx context.Context, e *Lease, err error) {
+	if due, silent := l.core.outage.due("bypassed"); due {
+		l.log(ctx, levelWarn, "lock: work runs unprotected, as WithFailOpen allows; others are not logged for a minute", e,
+			slog.Any("error", err), slog.Int("repeated", silent),
+			attrDo("see to the store: until it answers, duplicates that reach other processes are not excluded"))
+	}
+}
+
+func attrDo(what string) slog.Attr      { return slog.String("do", what) }
+func attrPanic(p any) slog.Attr         { return slog.Any("panic", p) }
+func attrKind(kind EventKind) slog.Attr { return slog.String("event", string(kind)) }

@@ -1,0 +1,143 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/failopen"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// logbook keeps what is logged, a line each.
+type logbook struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (b *logbook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(p)
+}
+
+func (b *logbook) lines() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Split(strings.TrimSpace(b.out.String()), "\n")
+}
+
+func (b *logbook) option() lock.Option {
+	return lock.WithLogger(slog.New(slog.NewTextHandler(b, nil)))
+}
+
+// What an operator must see is logged once, at its level, with what to do about
+// it and without the key.
+func TestLogLines(t *testing.T) {
+	crashed := func(t *testing.T, s *scripted) {
+		t.Helper()
+		crash(t, s, func(context.Context) {})
+		time.Sleep(lease)
+	}
+	for name, tt := range map[string]struct {
+		happens func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option)
+		want    []string // of the one line
+	}{
+		"lost": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			require.ErrorIs(t, open(log).Do(t.Context(), key, func(ctx context.Context) error {
+				s.forget(t, key)
+				<-ctx.Done()
+				return nil
+			}), lock.ErrLost)
+		}, []string{"level=ERROR", "lease lost", "name=user", "took or removed", "held=1s", "compare what they wrote"}},
+		"held for too long": {func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			require.ErrorIs(t, open(log, lock.WithMaxHold(lease)).Do(t.Context(), key, func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil
+			}), lock.ErrLost)
+		}, []string{"level=ERROR", "lease lost", "maximum of 3s", "WithMaxHold"}},
+		"store down": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			l := open(log)
+			s.every(refuse, claim)
+			for range 5 {
+				require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrUnavailable)
+			}
+		}, []string{"level=ERROR", "did not serve", "class=other", "repeated=0", "see to the store"}},
+		"unprotected": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			l := open(log)
+			s.every(refuse, claim)
+			for range 5 {
+				var hold failopen.Hold
+				require.ErrorIs(t, l.Do(failopen.With(t.Context(), &hold), key, nothing), lock.ErrUnavailable)
+				hold.End()
+			}
+		}, []string{"level=WARN", "work runs unprotected", "name=user", "duplicates"}},
+		"abandoned": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			crashed(t, s)
+			l := open(log)
+			for range 5 {
+				_, _, err := l.Once(t.Context(), key, print1, nil)
+				require.ErrorIs(t, err, lock.ErrAbandoned)
+			}
+		}, []string{"level=WARN", "holder has vanished", "owner=", "Inspector.Forget", "key_sha256=" + record[len("once:"):len("once:")+16]}},
+		"taken over": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			crashed(t, s)
+			_, _, err := open(log, lock.WithRerunAbandoned()).Once(t.Context(), key, print1, (&effect{}).run("again"))
+			require.NoError(t, err)
+		}, []string{"level=WARN", "runs again", "attempt=2", "took effect twice"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				var b logbook
+				tt.happens(t, s, open, b.option())
+				synctest.Wait()
+				var lines []string
+				for _, line := range b.lines() {
+					require.NotContains(t, line, key)
+					require.Contains(t, line, "do=")
+					if strings.Contains(line, tt.want[1]) {
+						lines = append(lines, line)
+					}
+				}
+				require.Len(t, lines, 1, "%v", b.lines())
+				for _, text := range tt.want {
+					require.Contains(t, lines[0], text)
+				}
+			})
+		})
+	}
+}
+
+// A line that was held back is counted in the next one of its class.
+func TestRepetitionsAreCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		var b logbook
+		l := open(b.option())
+		s.every(func(context.Context, func() error) error {
+			return classified{errors.Join(lock.ErrNotApplied, errors.New("OOM"))}
+		}, claim)
+		for range 4 {
+			_ = l.Do(t.Context(), key, nothing)
+		}
+		time.Sleep(time.Minute)
+		_ = l.Do(t.Context(), key, nothing)
+		lines := b.lines()
+		require.Len(t, lines, 2)
+		require.Contains(t, lines[0], "repeated=0")
+		require.Contains(t, lines[1], "repeated=3")
+	})
+}

@@ -1,0 +1,200 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// only returns the one event of a kind.
+func (v *events) only(t *testing.T, kind lock.EventKind) lock.Event {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var found []lock.Event
+	for _, e := range v.seen {
+		if e.Kind == kind {
+			found = append(found, e)
+		}
+	}
+	require.Len(t, found, 1, "%s in %v", kind, v.seen)
+	return found[0]
+}
+
+func TestEventsTellOfTheWait(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		first := open()
+		for name, waiter := range map[string]*lock.Locker{"of this process": first, "of another": open()} {
+			var seen events
+			e, err := first.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			time.AfterFunc(2*time.Second, func() { _ = e.Release(t.Context()) })
+			began := time.Now()
+			require.NoError(t, waiter.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing))
+			claimed := seen.only(t, lock.EventClaimed)
+			require.Equal(t, time.Since(began), claimed.Took, name)
+			require.GreaterOrEqual(t, claimed.Waited, 2*time.Second, name)
+			require.LessOrEqual(t, claimed.Waited, claimed.Took, name)
+		}
+		var seen events
+		require.NoError(t, first.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing))
+		require.Zero(t, seen.only(t, lock.EventClaimed).Waited, "there was nothing to wait for")
+		require.Positive(t, seen.only(t, lock.EventReleased).Left)
+	})
+}
+
+func TestEventsTellOfReceipts(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
+		for range 2 {
+			_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
+			require.NoError(t, err)
+		}
+		settled, replayed := seen.only(t, lock.EventSettled), seen.only(t, lock.EventReplayed)
+		require.Equal(t, len("answer"), settled.Size)
+		require.True(t, settled.Once)
+		require.True(t, replayed.Once)
+		require.NoError(t, replayed.Err)
+	})
+}
+
+// What a claim says of its origin is met by whoever meets its entry.
+func TestOriginIsFoundWithTheEntry(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		type from struct{}
+		calls := 0
+		origin := lock.WithOrigin(func(ctx context.Context) string {
+			calls++
+			text, _ := ctx.Value(from{}).(string)
+			return text
+		})
+		of := func(text string) context.Context { return context.WithValue(t.Context(), from{}, text) }
+		l := open(origin)
+		e, err := l.Acquire(of("trace-1"), key)
+		require.NoError(t, err)
+		require.True(t, strings.HasSuffix(s.state(t, key).Owner, " trace-1"), s.state(t, key).Owner)
+		time.Sleep(lease)
+		require.Equal(t, 1, calls, "not for renewals")
+		for _, other := range []*lock.Locker{l, open()} {
+			var seen events
+			err := other.With(lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing)
+			var refused *lock.RefusedError
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, refused.Entry.Owner, seen.only(t, lock.EventRefused).Owner)
+			require.True(t, strings.HasSuffix(refused.Entry.Owner, " trace-1"), refused.Entry.Owner)
+		}
+		require.NoError(t, e.Release(t.Context()))
+
+		require.NoError(t, l.Do(of(""), key, func(context.Context) error {
+			require.NotContains(t, s.state(t, key).Owner, " ", "nothing was said")
+			return nil
+		}))
+		_, _, err = l.Once(of("trace-2"), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
+		require.NoError(t, err)
+		var seen events
+		_, replayed, err := open(lock.WithObserver(seen.observe)).Once(t.Context(), key, nil, nil)
+		require.NoError(t, err)
+		require.True(t, replayed)
+		require.True(t, strings.HasSuffix(seen.only(t, lock.EventReplayed).Owner, " trace-2"))
+	})
+}
+
+func TestFailedCallsAreNamed(t *testing.T) {
+	for call, faulty := range map[string]op{"claim": claim, "renew": renew, "settle": settle, "release": release} {
+		t.Run(call, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				var seen events
+				l := open(lock.WithObserver(seen.observe))
+				s.every(refuse, faulty)
+				time.AfterFunc(lease/2, func() { s.every(nil, faulty) })
+				if faulty == settle {
+					_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
+					require.NoError(t, err)
+				} else {
+					_ = l.Do(t.Context(), key, func(context.Context) error {
+						if faulty == renew {
+							time.Sleep(lease/3 + budget + time.Millisecond)
+						}
+						return nil
+					})
+				}
+				require.Equal(t, call, seen.only(t, lock.EventUnavailable).Call)
+			})
+		})
+	}
+}
+
+func TestStats(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		require.Zero(t, l.Stats())
+		e, err := l.With().Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lock.Stats{Active: 1}, l.Stats())
+		s.every(hangRequest, release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
+		require.Equal(t, lock.Stats{Active: 1, Backlog: 1}, l.Stats(), "until the release is answered")
+		s.every(nil, release)
+		time.Sleep(time.Minute)
+		require.Zero(t, l.Stats())
+	})
+}
+
+func TestStatsOfTheEmbeddedStore(t *testing.T) {
+	for name, store := range map[string]lock.Store{
+		"alone":  lock.NewMemory(),
+		"sealed": lock.NewSealed(lock.NewMemory(), gcm(t, 1)),
+	} {
+		l := lock.New(store, lock.WithLogger(quiet))
+		_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return make([]byte, 2000), nil })
+		require.NoError(t, err)
+		require.Equal(t, 1, l.Stats().Entries, name)
+		require.Greater(t, l.Stats().Bytes, int64(2000), name)
+	}
+	require.Zero(t, lock.New(lock.NewSealed(newScripted(), gcm(t, 1))).Stats())
+}
+
+// A package that refuses by itself has observers told.
+func TestReport(t *testing.T) {
+	var seen events
+	l := lock.New(lock.NewMemory(), lock.WithObserver(seen.observe), lock.WithLogger(quiet))
+	want := lock.Event{Kind: lock.EventRejected, Name: "user", Err: errors.New("no key")}
+	l.Report(t.Context(), want)
+	require.Equal(t, want, seen.only(t, lock.EventRejected))
+}
+
+func nothing(context.Context) error { return nil }
+
+// Every way to lose a lease has a class of its own, to count by.
+func TestLossesHaveClasses(t *testing.T) {
+	for class, lose := range map[string]func(t *testing.T, s *scripted){
+		"taken":    func(t *testing.T, s *scripted) { t.Helper(); s.forget(t, key) },
+		"expired":  func(_ *testing.T, s *scripted) { s.every(hangRequest, renew) },
+		"max_hold": func(*testing.T, *scripted) {},
+	} {
+		t.Run(class, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				var seen events
+				l := open(lock.WithObserver(seen.observe), lock.WithMaxHold(10*time.Second))
+				err := l.Do(t.Context(), key, func(ctx context.Context) error {
+					lose(t, s)
+					<-ctx.Done()
+					return nil
+				})
+				require.ErrorIs(t, err, lock.ErrLost)
+				synctest.Wait()
+				var classified interface{ Class() string }
+				require.ErrorAs(t, seen.only(t, lock.EventLost).Err, &classified)
+				require.Equal(t, class, classified.Class())
+			})
+		})
+	}
+}
