@@ -225,3 +225,41 @@ func (c *cutOff) Settle(ctx context.Context, key, token string, receipt []byte, 
 	}
 	return c.Store.Settle(ctx, key, token, receipt, keep)
 }
+
+// Between the answer of a node and the copy, a later attempt has come and gone
+// there. The copy must not replace what is left of it.
+func TestQuorumCopyReplacesNoLaterAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, takeover("dead", "", 1), 0, 1)
+		time.Sleep(2 * time.Second)
+		f.settleOn(t, "dead", 0)
+		f[1].once(settle, func(_ context.Context, apply func() error) error {
+			f[1].restart()
+			f.put(t, takeover("later", "", 2), 1)
+			time.Sleep(time.Second)
+			return apply()
+		})
+		f[2].be(refuse)
+		_, err := f.quorum(lock.WithNodeTimeout(5*time.Second)).Claim(t.Context(), key, takeover("other", "", 1))
+		require.ErrorContains(t, err, "a receipt is on too few nodes")
+		require.Equal(t, "settled:dead abandoned:later free", f.states(t))
+		time.Sleep(time.Second)
+	})
+}
+
+// A cool-down that a lost holder has left is no reason to fail where somebody
+// holds what is left of the nodes: the key is held.
+func TestQuorumCoolDownOfALostHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, lock.Claim{Token: "lost", Attempt: 1, Lease: longLease}, 0)
+		f.put(t, lock.Claim{Token: "other", Attempt: 1, Lease: longLease}, 1, 2)
+		f.settleOn(t, "lost", 0)
+		f[2].be(refuse)
+		e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Attempt: 1, Lease: longLease})
+		require.NoError(t, err)
+		require.Equal(t, []any{lock.Held, "other"}, []any{e.State, e.Token})
+		time.Sleep(time.Second)
+	})
+}
