@@ -115,8 +115,7 @@ func (p *process) run(ctx context.Context) {
 			p.giveBack(ctx, token) // one that was to take over is left to lapse
 		case err != nil:
 		case e.State == lock.Settled:
-			p.replay(string(e.Receipt))
-			if p.replays > 20 {
+			if p.replay(string(e.Receipt)) {
 				return
 			}
 		case e.State == lock.Held && e.Token == token:
@@ -138,8 +137,9 @@ func (p *process) giveBack(ctx context.Context, token string) {
 	}
 }
 
-// replay notes a receipt: the first one that anybody is told of is everybody's.
-func (p *process) replay(receipt string) {
+// replay notes a receipt: the first one that anybody is told of is everybody's. It
+// reports whether enough have been.
+func (p *process) replay(receipt string) (through bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.replays++
@@ -147,6 +147,7 @@ func (p *process) replay(receipt string) {
 		p.bad("%s found the receipt %q after %q", p.name, receipt, p.settled)
 	}
 	p.settled = receipt
+	return p.replays > 20
 }
 
 // work is one attempt, and reports whether the process is through.

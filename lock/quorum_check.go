@@ -28,7 +28,9 @@ func (q *quorum) Check(ctx context.Context) error {
 	}
 	servers := make([][]string, len(q.nodes))
 	failed := q.shortage("check")
-	patience := (<-chan time.Time)(nil)
+	patience := time.NewTimer(checkPatience * q.timeout)
+	patience.Stop()
+	defer patience.Stop()
 	for well := 0; well+len(failed.failed) < len(q.nodes); {
 		select {
 		case r := <-results:
@@ -38,9 +40,9 @@ func (q *quorum) Check(ctx context.Context) error {
 				continue
 			}
 			if well++; well == q.need {
-				patience = time.After(checkPatience * q.timeout)
+				patience.Reset(checkPatience * q.timeout)
 			}
-		case <-patience:
+		case <-patience.C:
 			return independent(servers)
 		}
 	}
