@@ -49,7 +49,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	if err == nil {
 		if c.owners.closed() {
 			// Close may have looked for leases to end before this one was there.
-			_ = e.Release(ctx)
+			_ = e.giveBack(ctx)
 			return ErrClosed
 		}
 		return nil

@@ -50,6 +50,26 @@ func TestCloseCancelsHoldersAndGivesThemABudget(t *testing.T) {
 	})
 }
 
+// The same with one that took over: that there has been an attempt before must not
+// be forgotten for it.
+func TestCloseDuringTakeover(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		_, err := s.store.Claim(t.Context(), storedKey(key), lock.Claim{Token: "vanished", Attempt: 1, Fingerprint: print1, Lease: time.Second, Linger: keep})
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		l := open(lock.WithRerunAbandoned(), lock.WithKeep(keep))
+		s.next(claim, nil, slow(50*time.Millisecond))
+		got := make(chan error, 1)
+		go func() { _, _, err := l.Once(context.Background(), key, print1, nil); got <- err }()
+		synctest.Wait()
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, <-got, lock.ErrClosed)
+		time.Sleep(2 * lease)
+		e := s.state(t, storedKey(key))
+		require.Equal(t, []any{lock.Abandoned, 2}, []any{e.State, e.Attempt})
+	})
+}
+
 // A claim that is granted while Close runs never reaches its work.
 func TestCloseDuringClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {

@@ -220,12 +220,23 @@ func (e *Lease) desert() {
 	granted := e.cancel != nil
 	e.mu.Unlock()
 	if granted {
-		_ = e.Release(e.parent)
+		_ = e.giveBack(e.parent)
 		return
 	}
 	e.abandonClaim()
 	e.locker.core.gate.leave(e)
 	e.locker.core.owners.leave()
+}
+
+// giveBack ends a lease whose work has failed, or was not begun. One that was a
+// takeover is left to lapse: what became of the attempt before it is as unknown as
+// ever, and to free the key would be to forget that.
+func (e *Lease) giveBack(ctx context.Context) error {
+	if e.attempt > 1 {
+		e.lapse()
+		return nil
+	}
+	return e.Release(ctx)
 }
 
 // lapse ends the lease without a word to the store.

@@ -162,13 +162,8 @@ func (r *run) fail(ctx context.Context) error {
 		return nil
 	case !freed:
 		return r.lease.Settle(ctx, nil, r.lease.locker.cfg.keep)
-	case r.lease.attempt > 1:
-		// This attempt has failed, but what became of the one before it is as
-		// unknown as ever, and to free the key would be to forget that.
-		r.lease.lapse()
-		return nil
 	default:
-		return r.lease.Release(ctx)
+		return r.lease.giveBack(ctx)
 	}
 }
 

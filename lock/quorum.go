@@ -41,17 +41,21 @@ import (
 // them, it is tried again ([WithRetry]).
 //
 // A renewal that a majority confirms brings the entry back to nodes that have
-// lost it; without the majority nothing is ever created again. A receipt that is
-// known to a single node is found by every claim that hears of it, and written
-// to the nodes that lack it, for as long as it has left. Where holders that had
-// lost their leases have left two receipts, the one on more nodes counts, then
-// the one of the later attempt.
+// lost it; without the majority nothing is ever created again.
+//
+// A receipt that is known to a single node is found by every claim that hears of
+// it, and written to the nodes that lack it, for as long as it has left. It is
+// told when a majority has it, and never before: so the first receipt that
+// anybody is told of is everybody's. One of a holder that had lost its lease is
+// not told while a later attempt may leave another; if that has, it is the later
+// one that counts.
 //
 // A claim that takes over an abandoned entry waits for all nodes, because a
 // single one may have the receipt, and starts with one node, so that of several
-// such claims the first one there has the others too. What a failed one has
-// taken, is not given back unless a majority has something newer: it lapses,
-// so that nobody forgets that there was an attempt.
+// such claims the first one there has the others too. If it meets a receipt, it
+// makes way for that. What a failed one has taken, is not given back unless a
+// majority has something newer: it lapses, so that nobody forgets that there was
+// an attempt.
 //
 // # What it does not
 //

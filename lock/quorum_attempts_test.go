@@ -14,9 +14,10 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Processes that die in their work, one after the other, over nodes that lose and
-// delay at random: no two attempts are valid at once, each has a higher number
-// than all before it, and when one has settled there is no other answer.
+// Processes that die in their work, or are paused in it, one after the other, over
+// nodes that lose and delay at random: no two attempts are valid at once, each has
+// a higher number than all before it, and the first receipt that anybody is told
+// of, or that a settle has confirmed, is everybody's.
 func TestQuorumAttemptsStress(t *testing.T) {
 	granted, receipts := 0, 0
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
@@ -136,15 +137,17 @@ func (p *process) giveBack(ctx context.Context, token string) {
 	}
 }
 
-// replay reports whether the receipt is final: it is if a settle was confirmed.
-func (p *process) replay(receipt string) (final bool) {
+// replay notes a receipt: the first one that anybody is told of is everybody's. It
+// reports whether enough have been.
+func (p *process) replay(receipt string) (through bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.replays++
 	if p.settled != "" && p.settled != receipt {
 		p.bad("%s found the receipt %q after %q", p.name, receipt, p.settled)
 	}
-	return p.settled != "" || p.replays > 100
+	p.settled = receipt
+	return p.replays > 20
 }
 
 // work is one attempt, and reports whether the process is through.
@@ -168,7 +171,11 @@ func (p *process) work(ctx context.Context, token string, attempt int, began tim
 	if attempt <= p.deaths {
 		return false // as a process that has died, it says no more
 	}
-	time.Sleep(time.Duration(p.random.Int64N(int64(time.Until(valid)))))
+	busy := time.Duration(p.random.Int64N(int64(time.Until(valid))))
+	if p.random.IntN(4) == 0 {
+		busy += attemptLease // it was paused, and settles what somebody may have taken over
+	}
+	time.Sleep(busy)
 	receipt := fmt.Sprint("answer of ", token)
 	for range 50 {
 		ok, err := p.quorum.Settle(ctx, key, token, []byte(receipt), keep)

@@ -31,6 +31,9 @@ func (b *ballot) poll(ctx context.Context, nodes []int, patient bool, call func(
 	}, call)
 	b.rounds = append(b.rounds, r)
 	b.votes.need, b.votes.token, b.votes.patient, b.votes.dead = b.need, b.claim.Token, patient, b.flight.dead
+	if b.claim.Replaces != "" {
+		b.votes.attempt = b.claim.Attempt
+	}
 	for b.ruling = b.votes.rule(false); b.kind == pending; b.ruling = b.votes.rule(false) {
 		a, ok := r.next(ctx)
 		if !ok {
@@ -76,9 +79,10 @@ func (b *ballot) conclude(ctx context.Context) (Entry, error) {
 	defer b.done()
 	var certain bool
 	switch {
-	case b.kind == receipt:
-		b.recall(ctx)
+	case b.kind == receipt && b.recall(ctx):
 		return b.entry, nil
+	case b.kind == receipt:
+		b.why = "a receipt is on too few nodes, and could not be brought to others"
 	case b.claim.Replaces != "" && !b.sure && b.kind != won:
 		// What it has taken over stands for work of unknown outcome. It is left to
 		// lapse, for the next one to take over: to remove it would be to forget that.
@@ -87,10 +91,11 @@ func (b *ballot) conclude(ctx context.Context) (Entry, error) {
 	default:
 		certain = b.takeBack(ctx)
 	}
+	b.doubt = b.doubt || !certain
 	if b.kind == taken || b.kind == split {
 		return b.entry, nil
 	}
-	return Entry{}, b.failure(ctx, certain)
+	return Entry{}, b.failure(ctx)
 }
 
 // takeBack removes what the claim has taken, and reports whether it is certain
@@ -127,9 +132,9 @@ func (b *ballot) takeBack(ctx context.Context) (certain bool) {
 }
 
 // failure is the error of a claim that no majority has answered.
-func (b *ballot) failure(ctx context.Context, certain bool) error {
+func (b *ballot) failure(ctx context.Context) error {
 	f := b.shortage("claim")
-	f.certain = certain
+	f.certain, f.why = !b.doubt, b.why
 	switch {
 	case b.kind == won:
 		f.why = "released while it was on its way"

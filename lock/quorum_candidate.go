@@ -156,6 +156,12 @@ func (c *candidate) wanted() bool {
 	return !c.lost && !c.released
 }
 
+func (c *candidate) givenUp() bool {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	return c.released
+}
+
 // lose says that the claim is taken back. It must be called before the round is
 // decided: an answer that comes after that looks here.
 func (c *candidate) lose() {
@@ -202,8 +208,11 @@ func (c *candidate) bar(node int) bool {
 }
 
 // unbar takes back one bar, after a time in which what was sent can still land.
+// For a token that its caller has released it is not waited for: a Locker claims
+// with another one then, and a node that is deaf for long would have every token
+// of that time remembered.
 func (c *candidate) unbar(node int, after time.Duration) {
-	if after > 0 {
+	if after > 0 && !c.givenUp() {
 		c.again()
 		time.AfterFunc(after, func() {
 			c.unbar(node, 0)

@@ -3,7 +3,7 @@ package lock
 import (
 	"context"
 	"fmt"
-	"sync"
+	"time"
 )
 
 // Check returns nil if a majority of the nodes passes its own check, where it
@@ -13,28 +13,51 @@ import (
 //	Servers(ctx context.Context) (ids []string, error)
 //
 // which names what it writes to. A minority that fails is no error: the quorum
-// works without it. What is wrong with one, its own Check says.
+// works without it, and does not wait for one that does not answer for more than
+// ten times WithNodeTimeout. What is wrong with one, its own Check says.
 func (q *quorum) Check(ctx context.Context) error {
-	errs := make([]error, len(q.nodes))
-	servers := make([][]string, len(q.nodes))
-	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan answer[[]string], len(q.nodes))
 	for i, node := range q.nodes {
-		all.Go(func() { servers[i], errs[i] = checkNode(ctx, node) })
+		go func() {
+			servers, err := checkNode(ctx, node)
+			results <- answer[[]string]{i, servers, err}
+		}()
 	}
-	all.Wait()
+	servers := make([][]string, len(q.nodes))
 	failed := q.shortage("check")
-	for i, err := range errs {
-		failed.add(i, err)
+	patience := time.NewTimer(checkPatience * q.timeout)
+	patience.Stop()
+	defer patience.Stop()
+	for well := 0; well+len(failed.failed) < len(q.nodes); {
+		select {
+		case r := <-results:
+			servers[r.node] = r.value
+			failed.add(r.node, r.err)
+			if r.err != nil {
+				continue
+			}
+			if well++; well == q.need {
+				patience.Reset(checkPatience * q.timeout)
+			}
+		case <-patience.C:
+			return independent(servers)
+		}
 	}
-	failed.why = fmt.Sprintf("%d of %d nodes are well, %d have to be", failed.of-len(failed.failed), failed.of, failed.need)
 	if err := independent(servers); err != nil {
 		return err
 	}
 	if len(failed.failed) > len(q.nodes)-q.need {
+		failed.why = fmt.Sprintf("%d of %d nodes are well, %d have to be", failed.of-len(failed.failed), failed.of, failed.need)
 		return failed
 	}
 	return nil
 }
+
+// checkPatience is for how many node timeouts a Check waits for the others when a
+// majority is well.
+const checkPatience = 10
 
 func checkNode(ctx context.Context, node Store) (servers []string, err error) {
 	if c, ok := node.(interface {

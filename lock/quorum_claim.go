@@ -37,6 +37,7 @@ type election struct {
 	flight *flight
 	key    string
 	claim  Claim
+	doubt  bool // whether something of the tries so far may be left, or may come
 
 	done    chan struct{} // closed when the outcome is there
 	outcome outcome       // if somebody shares it
@@ -73,7 +74,7 @@ func (n *election) run(ctx context.Context) (Entry, error) {
 		case !ok:
 			return Entry{}, errReleasedMeanwhile
 		case len(nodes) < n.need:
-			return Entry{}, b.failure(ctx, true)
+			return Entry{}, b.failure(ctx)
 		case n.claim.Replaces == "":
 			b.poll(ctx, nodes, false, n.nodeClaim)
 		default:

@@ -103,6 +103,23 @@ func TestQuorumRetries(t *testing.T) {
 	}
 }
 
+// What an earlier try has left on a node that did not confirm its release is in
+// doubt, whatever becomes of the later ones.
+func TestQuorumDoubtOfAnEarlierTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
+		f[0].be(loseRequest, release)
+		f[1].once(claim, slow(roundTrip), refuse)
+		f[2].be(refuse)
+		_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+		require.ErrorContains(t, err, "0 of 3 nodes answered")
+		require.Equal(t, "held:ours held:other free", f.states(t))
+		require.NotErrorIs(t, err, lock.ErrNotApplied)
+		time.Sleep(time.Second)
+	})
+}
+
 // A claim that is refused by a majority is not tried again, and not delayed by
 // those that have not answered.
 func TestQuorumRefusalIsTheMajoritys(t *testing.T) {

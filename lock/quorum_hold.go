@@ -31,7 +31,7 @@ func (q *quorum) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 			return ok, err
 		},
 		rest: func(a answer[bool]) {
-			if a.err == nil && may[a.node] && q.seize(ctx, t, a.node, c) {
+			if a.err == nil && may[a.node] && q.seize(ctx, t, a.node, c, true) {
 				q.overtake(ctx, t, a.node)
 			}
 		},
@@ -55,7 +55,7 @@ func (q *quorum) Settle(ctx context.Context, key, token string, receipt []byte, 
 	t := q.enter(key, token)
 	f := newFind(Entry{Token: token}, 0)
 	m.won = func() {
-		f.node = m.witness // what else a receipt bears, only a node that has it can tell
+		f.node, f.sure = m.witness, true // what else a receipt bears, only a node that has it can tell
 		t.settle(f)
 	}
 	m.rest = func(a answer[bool]) {

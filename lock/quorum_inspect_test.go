@@ -231,3 +231,23 @@ func TestQuorumCheck(t *testing.T) {
 		})
 	}
 }
+
+// A readiness probe has a second or so, and a node that is cut off is what a quorum
+// is for.
+func TestQuorumCheckDoesNotWaitForAMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := newScripted().every(hangRequest, get)
+		check := func(nodes ...lock.Store) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			return lock.NewQuorum(nodes).(interface {
+				Check(ctx context.Context) error
+			}).Check(ctx)
+		}
+		began := time.Now()
+		require.NoError(t, check(hangs, lock.NewMemory(), lock.NewMemory()))
+		require.Equal(t, 10*nodeTimeout, time.Since(began))
+		require.ErrorContains(t, check(hangs, &checked{servers: []string{"1"}}, &checked{servers: []string{"1"}}), "are one server")
+		require.ErrorContains(t, check(hangs, lock.NewMemory(), newScripted().every(hangRequest, get)), "1 of 3 nodes are well")
+	})
+}

@@ -124,6 +124,26 @@ func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
 	}
 }
 
+// A node that does not answer for long must not have every token of that time
+// remembered.
+func TestQuorumForgetsReleasedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f[2].be(hangReply)
+		q := f.quorum()
+		l := lockerOver(t, q, lock.WithLease(lease), lock.WithBudget(budget))
+		for range 1000 {
+			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		}
+		require.Positive(t, lock.Candidates(q))
+		time.Sleep(2 * time.Second)
+		require.LessOrEqual(t, lock.Candidates(q), 256, "those that are swept for")
+		f.heal()
+		time.Sleep(time.Minute)
+		require.Zero(t, lock.Candidates(q))
+	})
+}
+
 // A lease is no use if a majority answers only when it is over.
 func TestQuorumGrantedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

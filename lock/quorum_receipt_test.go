@@ -127,7 +127,7 @@ func TestQuorumTakeoverMeetsAReceipt(t *testing.T) {
 					require.Equal(t, strings.TrimSpace(strings.Repeat("settled:dead ", n)), f.statesOf(t, onceKey))
 					e, err := f[(holder+1)%n].server().Get(t.Context(), onceKey)
 					require.NoError(t, err)
-					require.Equal(t, []any{1, print1, "process 1"}, []any{e.Attempt, e.Fingerprint, e.Owner})
+					require.Equal(t, []any{2, print1, "process 1"}, []any{e.Attempt, e.Fingerprint, e.Owner}, "with the takeover's number")
 				})
 			})
 		}
@@ -135,32 +135,35 @@ func TestQuorumTakeoverMeetsAReceipt(t *testing.T) {
 }
 
 // While a takeover is undone, the nodes that had remembered the attempt become
-// free one after the other, and not the next if one does not confirm. Somebody
-// who does not reach the receipt must not find a majority free.
+// free one after the other, and not the next if one does not confirm, also when the
+// claim is sent again. Somebody who does not reach the receipt must not find a
+// majority free.
 func TestQuorumTakeoverIsUndoneOneNodeAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
-		abandon(t, f)
-		_, err := f[2].server().Settle(t.Context(), onceKey, "dead", []byte("done"), keep)
+		f.put(t, takeover("dead", "", 1), 0, 1, 2)
+		time.Sleep(2 * time.Second)
+		_, err := f[2].server().Settle(t.Context(), key, "dead", []byte("done"), keep)
 		require.NoError(t, err)
-		f[2].once(claim, refuse)
 		for _, n := range f[:2] {
-			// Released, and nobody hears of it.
-			n.once(release, loseReply, loseReply, loseReply)
+			n.be(loseReply, release) // released, and nobody hears of it
+			n.be(refuse, settle)     // nor does the receipt get there
 		}
-		_, replayed, err := f.locker(t, lock.WithRerunAbandoned()).Once(t.Context(), key, print1, done)
+		q := f.quorum()
+		ours := takeover("ours", "dead", 2)
+		ours.Lease = longLease
+		for range 3 {
+			_, err = q.Claim(t.Context(), key, ours)
+			require.ErrorContains(t, err, "a receipt is on too few nodes")
+			require.NotErrorIs(t, err, lock.ErrNotApplied)
+			require.Equal(t, "free held:ours settled:dead", f.states(t))
+		}
+		f.heal()
+		e, err := q.Claim(t.Context(), key, ours)
 		require.NoError(t, err)
-		require.True(t, replayed)
+		require.Equal(t, lock.Settled, e.State)
 		time.Sleep(time.Second)
-		require.Equal(t, 1, strings.Count(f.statesOf(t, onceKey), "free"), f.statesOf(t, onceKey))
-		f[2].be(refuse)
-		other := f.locker(t) // which does not rerun
-		_, _, err = other.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
-			t.Error("run again")
-			return nil, nil
-		})
-		require.Error(t, err)
-		time.Sleep(time.Second)
+		require.Equal(t, "settled:dead settled:dead settled:dead", f.states(t))
 	})
 }
 

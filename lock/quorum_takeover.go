@@ -31,7 +31,7 @@ func (b *ballot) takeOver(ctx context.Context) {
 			b.poll(ctx, b.nodes[i+1:], true, b.nodeClaim)
 			b.gather(ctx)
 			return
-		case a.err == nil && a.value.State == Settled:
+		case b.kind == receipt:
 			return
 		case a.err == nil && b.rival(a.value):
 			b.ruling = ruling{kind: taken, entry: a.value, node: node}

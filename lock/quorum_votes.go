@@ -7,6 +7,7 @@ import "bytes"
 type votes struct {
 	need    int
 	token   string            // whose votes are counted; "" counts free keys
+	attempt int               // of a takeover; 0 if it is none
 	patient bool              // a majority of them is no reason not to hear the others
 	dead    func(string) bool // tells the tokens that the caller would remove
 	answers []answer[Entry]
@@ -16,8 +17,9 @@ type votes struct {
 type ruling struct {
 	kind  rulingKind
 	entry Entry
-	node  int  // that said so
-	sure  bool // a majority did
+	node  int    // that said so
+	sure  bool   // a majority did
+	why   string // nothing can be said, other than for want of answers
 }
 
 type rulingKind uint8
@@ -28,7 +30,7 @@ const (
 	receipt            // the work was done
 	taken              // a majority is somebody else's, or nobody's who could give way
 	split              // nobody has a majority, and somebody may give way
-	mute               // a majority has not answered
+	mute               // a majority has not answered, or has not said enough
 )
 
 // faction is those who said the same token.
@@ -53,21 +55,20 @@ func (v *votes) ours(a *answer[Entry]) bool {
 }
 
 // rule says what the answers amount to; it is pending as long as others could
-// change it. A majority's receipt is a receipt. A majority that is Held by one
-// token is held, even if there is an older receipt somewhere: whoever left that
-// had lost the key. Otherwise one receipt outweighs everything that is not
-// Settled, since it may be what is left of a settle that its holder has died
+// change it.
+//
+// Where a majority of nodes has a receipt, nobody can be granted the key any
+// more, and the receipt of the latest attempt is the answer. A majority that is
+// Held by one token is held, even if there is an older receipt somewhere: whoever
+// left that had lost the key. Otherwise a receipt outweighs everything that is
+// not Settled, since it may be what is left of a settle that its holder has died
 // over, and a majority of ours may have been taken from what it had left behind.
+// But it is no answer yet (see recall), and cannot become one while it is barred.
 func (v *votes) rule(complete bool) ruling {
 	ours, answered, factions := v.count()
-	var settled *faction
-	for _, f := range factions {
-		if f.count(Settled) > 0 && (settled == nil || weightier(f, settled)) {
-			settled = f
-		}
-	}
-	if settled != nil && settled.count(Settled) >= v.need {
-		return settled.ruling(receipt, Settled, v.need)
+	settled, receipts := v.receiptOf(factions)
+	if receipts >= v.need && (complete || settled.count(Settled) >= v.need) {
+		return settled.receipt(true)
 	}
 	for _, f := range factions {
 		if f.count(Held) >= v.need && f.count(Settled) == 0 {
@@ -79,13 +80,51 @@ func (v *votes) rule(complete bool) ruling {
 		return v.own()
 	case !complete:
 		return ruling{}
-	case settled != nil:
-		return settled.ruling(receipt, Settled, v.need)
 	case answered < v.need:
 		return ruling{kind: mute}
+	case settled != nil && !v.barred(settled, ours, answered, factions):
+		return settled.receipt(false)
 	default:
 		return v.undecided(factions)
 	}
+}
+
+// receiptOf returns the faction whose receipt counts, nil if there is none, and
+// how many nodes have one.
+func (v *votes) receiptOf(factions []*faction) (settled *faction, nodes int) {
+	for _, f := range factions {
+		n := f.count(Settled)
+		nodes += n
+		if n > 0 && (settled == nil || v.weightier(f, settled)) {
+			settled = f
+		}
+	}
+	return settled, nodes
+}
+
+// barred reports whether the receipt of f, which too few nodes have, may not or
+// cannot be brought to others: because there has been a later attempt, which may
+// have been granted the key, and leave a receipt of its own yet; or because
+// somebody holds too many of the nodes. A takeover that has a majority knows that
+// none of these can get one any more.
+func (v *votes) barred(f *faction, ours, answered int, factions []*faction) bool {
+	if v.attempt > 0 && ours >= v.need {
+		return false
+	}
+	if v.attempt > f.attempt()+1 { // what it took nodes from was later too
+		return true
+	}
+	held := 0
+	for _, other := range factions {
+		if other.token == f.token || other.count(Settled) > 0 {
+			continue
+		}
+		if other.attempt() > f.attempt() {
+			return true
+		}
+		held += other.count(Held)
+	}
+	return answered-held < v.need
 }
 
 // undecided says who is in the way when nobody has won. If one token has a
@@ -97,6 +136,8 @@ func (v *votes) undecided(factions []*faction) ruling {
 	var best *faction
 	for _, f := range factions {
 		switch {
+		case f.count(Settled) > 0: // it is barred
+			continue
 		case f.count(Abandoned) >= v.need:
 			return v.numbered(f.ruling(taken, Abandoned, v.need))
 		case f.size >= v.need:
@@ -110,6 +151,8 @@ func (v *votes) undecided(factions []*faction) ruling {
 		}
 	}
 	switch {
+	case best == nil && len(factions) > 0:
+		return ruling{kind: mute, why: "there is a receipt, and may be one of a later attempt on the nodes that have not answered"}
 	case best == nil: // entries that ended between two answers
 		return ruling{kind: taken}
 	case best.count(Held) > 0:
@@ -162,12 +205,17 @@ func join(factions []*faction, a *answer[Entry]) []*faction {
 	return append(factions, f)
 }
 
-// weightier says which of two receipts counts.
-func weightier(a, b *faction) bool {
-	if n, m := a.count(Settled), b.count(Settled); n != m {
-		return n > m
+// weightier says which of two receipts counts: the one that a majority has, or
+// that of the later attempt, which was granted when the earlier had lost the key.
+func (v *votes) weightier(a, b *faction) bool {
+	n, m := a.count(Settled), b.count(Settled)
+	if x, y := n >= v.need, m >= v.need; x != y {
+		return x
 	}
-	if n, m := a.said[Settled][0].value.Attempt, b.said[Settled][0].value.Attempt; n != m {
+	if x, y := a.attempt(), b.attempt(); x != y {
+		return x > y
+	}
+	if n != m {
 		return n > m
 	}
 	return a.token > b.token // it must be the same one for everybody
@@ -197,6 +245,13 @@ func (f *faction) attempt() int {
 		}
 	}
 	return highest
+}
+
+// receipt returns the receipt of f.
+func (f *faction) receipt(sure bool) ruling {
+	r := f.ruling(receipt, Settled, 0)
+	r.entry.Attempt, r.sure = f.attempt(), sure
+	return r
 }
 
 // ruling returns what f says of state, by the answer that says it for longest.

@@ -212,12 +212,12 @@ func TestQuorumCheck(t *testing.T) {
 
 	node := func(i int) lock.Store { return open(t, all[i].URL()) }
 	// Two addresses of one server.
-	err := lock.NewQuorum([]lock.Store{node(0), node(1), open(t, proxies[0].URL())}).(checker).Check(ctx)
+	err := lock.NewQuorum([]lock.Store{node(0), node(1), open(t, proxies[0].URL())}, lock.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "stores[0] and stores[2] are one server")
 	require.ErrorContains(t, err, "give every node a server of its own")
 
 	cluster := redistest.StartCluster(t, 3, nil)
-	err = lock.NewQuorum([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}).(checker).Check(ctx)
+	err = lock.NewQuorum([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}, lock.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "stores[2] writes to 3 servers, as a Cluster does")
 	var masters []lock.Store
 	for _, s := range cluster.Nodes {
@@ -225,6 +225,14 @@ func TestQuorumCheck(t *testing.T) {
 	}
 	err = lock.NewQuorum(masters).(checker).Check(ctx)
 	require.ErrorContains(t, err, "stores[0]: redisstore: MOVED: the server is part of a Cluster")
+
+	var locked []lock.Store
+	for range 2 {
+		locked = append(locked, overClient(t, redistest.Start(t, "--requirepass", "x").Addr(), nil))
+	}
+	err = lock.NewQuorum(append(locked, node(0))).(checker).Check(ctx)
+	require.ErrorContains(t, err, "1 of 3 nodes are well, 2 have to be; stores[0]: redisstore: NOAUTH: ")
+	require.ErrorContains(t, err, "set it in the client's options or the URL")
 
 	// A minority that is down is what a quorum is for.
 	proxies[2].Down()
