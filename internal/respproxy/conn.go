@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type conn struct {
 	intake  *intake
 	open    *queue
 	replies chan reply // closed when the server is gone
+	stream  atomic.Bool // what the server sends are no replies any more, but a replica's copy
 
 	delivered chan struct{} // closed when deliver has returned
 	done      chan struct{} // closed by kill
@@ -81,7 +83,14 @@ func (c *conn) forward() {
 			_, _ = c.server.Write(raw)
 			continue
 		}
-		x := newExchange(strings.ToLower(string(args[0])))
+		name := strings.ToLower(string(args[0]))
+		if name == "psync" || name == "sync" {
+			c.stream.Store(true)
+			_, _ = c.server.Write(raw)
+			_, _ = io.Copy(c.server, in.br)
+			return
+		}
+		x := newExchange(name)
 		c.proxy.judge(x, args)
 		if x.action.kind == hold && !c.hold(x) {
 			close(x.over)
@@ -126,14 +135,25 @@ func (c *conn) receive() {
 	defer close(c.replies)
 	in := newReader(c.server)
 	for {
-		raw, push, err := in.reply()
+		r, err := c.next(in)
 		if err != nil {
 			return
 		}
 		select {
-		case c.replies <- reply{raw, push}:
+		case c.replies <- r:
 		case <-c.delivered:
 			return
 		}
 	}
+}
+
+// next reads a reply. A replica's copy comes as it is, and answers nothing.
+func (c *conn) next(in *reader) (r reply, err error) {
+	if _, err = in.br.Peek(1); err == nil && c.stream.Load() {
+		r.push, r.raw = true, make([]byte, in.br.Buffered())
+		_, err = io.ReadFull(in.br, r.raw)
+		return r, err
+	}
+	r.raw, r.push, err = in.reply()
+	return r, err
 }

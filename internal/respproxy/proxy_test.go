@@ -1,8 +1,10 @@
 package respproxy_test
 
 import (
+	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -173,4 +175,23 @@ func TestEndsWithEverythingUnderWay(t *testing.T) {
 	say(t, dial(t, p.Addr()), "PING\r\n")
 	s.Stop()
 	say(t, dial(t, p.Addr()), "PING\r\n")
+}
+
+// A replica reaches its master through a proxy, as in a cluster whose nodes
+// announce the ports of proxies.
+func TestReplicaBehindAProxy(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t)
+	master.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "2") // it says that it lives meanwhile
+	proxy := respproxy.Start(t, master.Addr())
+	master.Do(t, "SET", "before", strings.Repeat("x", 100_000))
+	replica := redistest.Start(t, "--replicaof", fmt.Sprintf("127.0.0.1 %d", proxy.Port()))
+	replica.AwaitSync(t, master)
+	master.Do(t, "SET", "after", "y")
+	replica.AwaitSync(t, master)
+	require.Equal(t, "y", replica.Do(t, "GET", "after"))
+	proxy.Down()
+	require.Eventually(t, func() bool {
+		return strings.Contains(fmt.Sprint(replica.Do(t, "INFO", "replication")), "master_link_status:down")
+	}, 20*time.Second, 10*time.Millisecond)
 }
