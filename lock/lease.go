@@ -127,6 +127,7 @@ func (e *Lease) forsake(lost error) {
 		c.reaper.add(e.sweep())
 	}
 	c.gate.leave(e)
+	c.recent.note(EventLost, e.label)
 	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
 	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.label, lost)
 }

@@ -66,6 +66,7 @@ func (s *sweep) attempt(closing bool) (done bool) {
 	}
 	s.answered = s.answered || landed
 	if r.value {
+		c.recent.note(EventReaped, s.event.Key)
 		l.announce(s.ctx, s.event)
 	}
 	if last && !r.unanswered {
