@@ -26,8 +26,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector; installs redis-server and spin where it may
-	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
+test: ## Vet and test all modules with the race detector; installs redis-server, spin and chromium where it may
+	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc)
 	go vet work
 	go test $(RACE) -run '^$$' work >/dev/null # builds as many packages at a time as there are cores
 	go test $(RACE) -p 1 -shuffle=on $(TESTFLAGS) work # and runs one, since some measure how long real servers take

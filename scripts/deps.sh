@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|spin|cc ...
+# usage: scripts/deps.sh redis-server|spin|chromium|cc ...
 #
 # Sees to the programs that the tests need besides Go. What is missing comes
 # from apt, where that asks nobody anything: as root, or with a sudo that wants
 # no password. NO_INSTALL=1 prevents it.
 #
-# Tests without redis-server or spin still mean something, so their absence is a
-# warning, and an error where CI=true. A missing C compiler is always an error.
+# Tests without redis-server, spin or chromium still mean something, so their
+# absence is a warning, and an error where CI=true. A missing C compiler is
+# always an error.
 set -euo pipefail
 
 present() {
@@ -17,14 +18,25 @@ present() {
 		cc=$(go env CC)
 		[ "$(go env GOOS)" = darwin ] || command -v "${cc%% *}"
 		;;
+	chromium) browser ;;
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
 	esac >/dev/null
 }
 
+# browser finds what example/internal/browser would start.
+browser() {
+	local name
+	for name in ${CHROMIUM:-chromium chromium-browser google-chrome}; do
+		command -v "$name" && return
+	done
+	return 1
+}
+
 packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
+	chromium) echo chromium fonts-dejavu-core ;; # without a font its pages are empty
 	redis-server) echo redis-server ;;
 	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
 	esac
@@ -36,6 +48,12 @@ how_to() {
 		echo "no C compiler for the race detector. Install one:"
 		echo "    apt-get install gcc libc6-dev | dnf install gcc"
 		echo "or go without: make test RACE="
+		;;
+	chromium)
+		echo "chromium is missing: everything that shows how the pages behave in a"
+		echo "browser is skipped. Install it:"
+		echo "    apt-get install chromium | brew install --cask chromium | dnf install chromium"
+		echo "or name one that is elsewhere: CHROMIUM=/path/to/chromium"
 		;;
 	redis-server)
 		echo "redis-server is missing: everything that shows how the Redis store"

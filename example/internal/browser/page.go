@@ -1,0 +1,117 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long a step may take, on a machine with other things to do.
+const patience = 30 * time.Second
+
+// Page is a tab in a profile of its own. It ends with its test.
+type Page struct {
+	tb       testing.TB
+	tab      context.Context //nolint:containedctx // it is how chromedp names a tab
+	console  iter.Seq2[chromedp.ConsoleMessage, error]
+	silence  context.CancelFunc // ends console
+	expected []string
+}
+
+// Option is how a [Page] differs from one of 1280 by 800 pixels, in light
+// colours and with JavaScript.
+type Option func(*settings)
+
+type settings struct {
+	width, height int64
+	scheme        string
+	noScript      bool
+}
+
+// Size is what the page has to live on, in CSS pixels.
+func Size(width, height int64) Option {
+	return func(s *settings) { s.width, s.height = width, height }
+}
+
+// Dark is for users who prefer dark colours.
+func Dark() Option { return func(s *settings) { s.scheme = "dark" } }
+
+// NoScript is for users without JavaScript.
+func NoScript() Option { return func(s *settings) { s.noScript = true } }
+
+// New opens an empty page.
+func New(tb testing.TB, opts ...Option) *Page {
+	tb.Helper()
+	s := settings{width: 1280, height: 800, scheme: "light"}
+	for _, o := range opts {
+		o(&s)
+	}
+	tab, end := chromedp.NewContext(chromium(tb), chromedp.WithNewBrowserContext())
+	tb.Cleanup(end)
+	listening, silence := context.WithCancel(tab)
+	tb.Cleanup(silence)
+	p := &Page{tb: tb, tab: tab, console: chromedp.Console(listening), silence: silence}
+	// Motion is off: what is looked at should have arrived.
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: s.scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}}
+	p.must("set up the page",
+		chromedp.EmulateViewport(s.width, s.height),
+		command(emulation.SetEmulatedMedia, media),
+		command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: s.noScript}))
+	tb.Cleanup(p.finish)
+	return p
+}
+
+// command is one of the DevTools protocol whose answer does not matter.
+func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, c, params)
+		return err
+	})
+}
+
+// must does the steps within the patience, or fails the test.
+func (p *Page) must(what string, steps ...chromedp.Action[chromedp.Void]) {
+	p.tb.Helper()
+	ctx, cancel := context.WithTimeout(p.tab, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		p.tb.Fatalf("browser: %s: %v", what, err)
+	}
+}
+
+// until asks again and again until ask says yes, or fails the test. What ask
+// cannot tell yet is an error, which is shown if it never can.
+func (p *Page) until(what string, ask func(ctx context.Context) (bool, error)) {
+	p.tb.Helper()
+	ctx, cancel := context.WithTimeout(p.tab, patience)
+	defer cancel()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	var last error
+	for {
+		ok, err := ask(ctx)
+		if ok {
+			return
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			reason := ""
+			if last != nil {
+				reason = fmt.Sprintf(": %v", last)
+			}
+			p.tb.Fatalf("browser: %s: not within %v%s", what, patience, reason)
+		}
+	}
+}

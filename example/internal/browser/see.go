@@ -1,0 +1,96 @@
+package browser
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/chromedp/chromedp"
+)
+
+// Eval returns the value of a JavaScript expression, which runs even where the
+// page's own scripts do not. It fails the test if T cannot hold it.
+func Eval[T any](p *Page, expression string) (value T) {
+	p.tb.Helper()
+	p.must("evaluate "+expression, chromedp.Func(func(ctx context.Context, t *chromedp.Target) (err error) {
+		value, err = chromedp.Evaluate[T](expression)(ctx, t)
+		return err
+	}))
+	return value
+}
+
+// Await returns when a JavaScript expression has become true.
+func (p *Page) Await(expression string) {
+	p.tb.Helper()
+	p.until("wait for "+expression, func(ctx context.Context) (bool, error) {
+		return chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+	})
+}
+
+// AwaitText returns when what selector finds first contains part.
+func (p *Page) AwaitText(selector, part string) {
+	p.tb.Helper()
+	p.until(fmt.Sprintf("wait for %q in %s", part, selector), func(ctx context.Context) (bool, error) {
+		text, err := chromedp.Run(ctx, chromedp.Evaluate[string](textOf(selector)))
+		if err == nil && !strings.Contains(text, part) {
+			return false, fmt.Errorf("it is %q", text)
+		}
+		return err == nil, err
+	})
+}
+
+// Text is that of what selector finds first, as it is shown; "" without one.
+func (p *Page) Text(selector string) string {
+	p.tb.Helper()
+	return Eval[string](p, textOf(selector))
+}
+
+func textOf(selector string) string {
+	return `(document.querySelector(` + quoted(selector) + `)?.innerText ?? "")`
+}
+
+// Count is how much selector finds.
+func (p *Page) Count(selector string) int {
+	p.tb.Helper()
+	return Eval[int](p, `document.querySelectorAll(`+quoted(selector)+`).length`)
+}
+
+// quoted is s as a literal of JavaScript.
+func quoted(s string) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // no string is that strange
+	}
+	return string(text)
+}
+
+// Screenshot writes the whole page, however long, to screens/<name>.png in
+// $TEST_ARTIFACTS, or in a temporary directory.
+func (p *Page) Screenshot(name string) {
+	p.tb.Helper()
+	png, err := p.picture()
+	if err == nil {
+		err = write(name, png)
+	}
+	if err != nil {
+		p.tb.Fatalf("browser: screenshot %s: %v", name, err)
+	}
+}
+
+func (p *Page) picture() ([]byte, error) {
+	ctx, cancel := context.WithTimeout(p.tab, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.FullScreenshot(100)) // PNG
+}
+
+func write(name string, png []byte) error {
+	dir := filepath.Join(cmp.Or(os.Getenv("TEST_ARTIFACTS"), os.TempDir()), "screens")
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for whoever looks at a build
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644) //nolint:gosec // the same
+}
