@@ -57,6 +57,7 @@ func (d *desk) routes() []route {
 	onceIfAsked := latch.Idempotent(receipts, userID, keyfunc.Optional(keyfunc.IdempotencyKey), latch.WithFinal(placed))
 	once := latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed))
 
+	console := latch.Console(d.locker)
 	return []route{
 		{"GET", "/", http.HandlerFunc(page)},
 		{"POST", "/orders", onceIfAsked(bodyFirst(onePerUser(http.HandlerFunc(d.createOrder))))},
@@ -68,6 +69,9 @@ func (d *desk) routes() []route {
 		{"GET", "/metrics", d.metrics.handler()},
 		{"GET", "/locks", http.HandlerFunc(d.listLocks)},
 		{"DELETE", "/locks", http.HandlerFunc(d.freeLock)},
+		{"GET", "/console", console},
+		{"POST", "/console", console},
+		{"DELETE", "/console", console},
 	}
 }
 

@@ -18,15 +18,16 @@ import (
 	"go.uber.org/goleak"
 
 	desk "github.com/httplatch/httplatch/example"
+	"github.com/httplatch/httplatch/example/internal/browser"
 	"github.com/httplatch/httplatch/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(cleaning{redistest.Main(m)}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(cleaning{browser.Main(redistest.Main(m))}) }
 
 // built is the directory of the program that tests start, "" if none did.
 var built string
 
-type cleaning struct{ tests redistest.Runner }
+type cleaning struct{ tests browser.Runner }
 
 func (c cleaning) Run() int {
 	defer func() {

@@ -140,14 +140,14 @@ func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
 
 func (e *consoleEntry) held() {
 	e.Situation = situationHeld
-	e.Summary = fmt.Sprintf("%s Other requests for %s are refused until then.", e.lease("A request is being worked on"), e.Shown())
+	e.Summary = fmt.Sprintf("%s Other requests for %s are refused as long as it is held.", e.lease("A request is being worked on"), e.Shown())
 	e.Freeing = "The next request is let in at once. If the work still goes on, two run at the same time until its process notices, " +
 		"which is at its next renewal."
 }
 
 func (e *consoleEntry) running() {
 	e.Situation = situationRunning
-	e.Summary = fmt.Sprintf("%s Repeats of this request are refused or wait until it ends. Nobody else is concerned.",
+	e.Summary = fmt.Sprintf("%s Repeats of this request are refused, or wait, until it ends. Nobody else is concerned.",
 		e.lease("The first request with this key is being worked on"))
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
 }

@@ -1,7 +1,10 @@
 package middleware_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"errors"
 	"net/http"
 	"net/url"
@@ -224,4 +227,23 @@ func TestConsoleCannotForgetWithoutAnInspector(t *testing.T) {
 	put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
 	settleAs(t, store, "user=42", "t", nil, time.Hour)
 	require.Equal(t, http.StatusNotImplemented, o.ask(http.MethodDelete, "key=user%3D42&token=t", "", browserAccept).Code)
+}
+
+// What nobody can open any more can be found and freed all the same.
+func TestConsoleFreesWhatIsSealed(t *testing.T) {
+	t.Parallel()
+	aead := func(key byte) cipher.AEAD {
+		block, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
+		require.NoError(t, err)
+		sealing, err := cipher.NewGCMWithRandomNonce(block)
+		require.NoError(t, err)
+		return sealing
+	}
+	memory := lock.NewMemory()
+	put(t, memory, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
+	settleAs(t, lock.NewSealed(memory, aead(1)), "user=42", "t", nil, time.Hour)
+	o := operatorOf(t, newLocker(t, lock.NewSealed(memory, aead(2))))
+	require.Equal(t, "cool-down", o.list("q=user%3D42").Entries[0].Situation)
+	require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form("user=42", "42"), browserAccept).Code)
+	require.Empty(t, o.list("").Entries)
 }

@@ -96,16 +96,7 @@ func (u consoleCleanup) Shown() string { return visible(u.Key) }
 func (u consoleCleanup) Link() string { return entryLink(u.Entry) }
 
 // What says what is repeated, and for how long it has been.
-func (u consoleCleanup) What() string {
-	what := "a claim got no answer; what may be left of it is being removed"
-	switch u.Kind {
-	case lock.EventReleased:
-		what = "the release got no answer and is being repeated"
-	case lock.EventSettled:
-		what = "the receipt got no answer and is being left again"
-	}
-	return what + ", for " + ago(u.Since)
-}
+func (u consoleCleanup) What() string { return cleanupWords[u.Kind] + ", for " + ago(u.Since) }
 
 // Shown is the key as it is shown.
 func (r consoleRecovery) Shown() string { return visible(r.Key) }
@@ -114,15 +105,18 @@ func (r consoleRecovery) Shown() string { return visible(r.Key) }
 func (r consoleRecovery) When() string { return ago(r.At) + " ago" }
 
 // What says what happened.
-func (r consoleRecovery) What() string {
-	switch r.Kind {
-	case lock.EventRecovered:
-		return "a claim got no answer, was asked for again, and was granted"
-	case lock.EventTakenOver:
-		return "taken over from a process that had vanished"
-	case lock.EventReaped:
-		return "what a claim without an answer had left was found and removed"
-	default:
-		return "the lease ended before its work: it may have overlapped with another holder's"
+func (r consoleRecovery) What() string { return recoveryWords[r.Kind] }
+
+var (
+	cleanupWords = map[lock.EventKind]string{
+		lock.EventReaped:   "a claim got no answer; what may be left of it is being removed",
+		lock.EventReleased: "the release got no answer and is being repeated",
+		lock.EventSettled:  "the receipt got no answer and is being left again",
 	}
-}
+	recoveryWords = map[lock.EventKind]string{
+		lock.EventRecovered: "a claim got no answer, was asked for again, and was granted",
+		lock.EventTakenOver: "taken over from a process that had vanished",
+		lock.EventReaped:    "what a claim without an answer had left was found and removed",
+		lock.EventLost:      "the lease ended before its work: it may have overlapped with another holder's",
+	}
+)

@@ -148,7 +148,7 @@ func TestConsoleExplains(t *testing.T) {
 		}{
 			"user=here":  {"held", []string{"for 12 s", "which is this one", "it is renewed as long as"}},
 			"user=there": {"held", []string{"process 4711 on host web-3", "another 18 s", "Other requests for user=there are refused"}},
-			"once:runs":  {"running", []string{"process 4711 on host web-3", "Repeats of this request are refused or wait"}},
+			"once:runs":  {"running", []string{"process 4711 on host web-3", "Repeats of this request are refused, or wait"}},
 			"once:gone":  {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3", "vanished", "Nothing runs it again for another 24 h"}},
 			"user=cool":  {"cool-down", []string{"In a cool-down for another 3 s"}},
 			"once:done":  {"stored-answer", []string{"A stored answer", "another 24 h"}},

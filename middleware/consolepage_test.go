@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -233,4 +234,17 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	require.NotEmpty(t, faults(strings.TrimPrefix(page(""), "<!DOCTYPE html>")), "no doctype")
 	require.NotEmpty(t, faults(strings.ReplaceAll(page(""), ` lang="en"`, "")), "no language")
+}
+
+// The line of the manual is one that compiles.
+func TestConsoleManual(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../docs/console.md")
+	require.NoError(t, err)
+	_, after, found := strings.Cut(string(manual), "```go\n")
+	require.True(t, found)
+	block, _, _ := strings.Cut(after, "```")
+	example, err := os.ReadFile("console_example_test.go")
+	require.NoError(t, err)
+	require.Contains(t, string(example), strings.TrimSpace(block))
 }
