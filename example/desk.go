@@ -85,6 +85,7 @@ func (d *desk) routes() []route {
 	onceIfAsked := latch.Idempotent(receipts, userID, keyfunc.Optional(keyfunc.IdempotencyKey), latch.WithFinal(placed))
 	once := latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed))
 
+	console := latch.Console(d.locker)
 	return append(assetRoutes(), []route{
 		{"GET", "/", http.HandlerFunc(d.showPage)},
 		{"GET", "/try", http.HandlerFunc(d.showLockout)},
@@ -98,6 +99,9 @@ func (d *desk) routes() []route {
 		{"GET", "/metrics", d.metrics.handler()},
 		{"GET", "/locks", http.HandlerFunc(d.listLocks)},
 		{"DELETE", "/locks", http.HandlerFunc(d.freeLock)},
+		{"GET", "/console", console},
+		{"POST", "/console", console},
+		{"DELETE", "/console", console},
 	}...)
 }
 

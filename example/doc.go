@@ -28,6 +28,7 @@
 //	GET    /metrics             for Prometheus
 //	GET    /locks               what is held, abandoned or cooling down
 //	DELETE /locks?key=K&token=T ends one of those, if it still bears that token
+//	GET    /console             the same for people: who has a key and why, and a form to free it
 //
 // To see what happens when things go wrong, POST /orders obeys three headers:
 // "X-Work: 300ms" (how long this order takes), "X-Fail: 500", "panic" or "hang"
@@ -39,5 +40,6 @@
 // Orders live in the memory of the process that took them, without a bound: two
 // processes on one Redis exclude each other, and each lists the orders it placed
 // itself. There is no authentication: a real desk would take the user from it
-// with keyfunc.Context, and would let nobody but operators near /locks.
+// with keyfunc.Context, and would let nobody but operators near /locks and
+// /console, which says so to visitors from other machines.
 package main

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(cleaning{browser.Main(redist
 // built is the directory of the program that tests start, "" if none did.
 var built string
 
-type cleaning struct{ tests redistest.Runner }
+type cleaning struct{ tests browser.Runner }
 
 func (c cleaning) Run() int {
 	defer func() {

@@ -12,7 +12,7 @@ func TestRoutersAgree(t *testing.T) {
 	onChi, onStdlib := startDesk(t, "-router", "chi"), startDesk(t, "-router", "stdlib")
 	paths := []string{
 		"/", "/orders?user=42", "/orders/", "/orders/7", "/orders/7/pay", "/orders/7/pay/", "/orders//pay", "/orders/a%2Fb/pay",
-		"/orders/%37/pay", "/orders/%25/pay", "/healthz", "/readyz", "/metrics", "/locks", "/locks/", "/try", "/try?user=42", "/assets/page.css", "/assets/page.html", "/nope", "//", "//orders", "/./orders", "/../orders", "/orders/%2E%2E/pay", "/orders/./pay", "/ORDERS",
+		"/orders/%37/pay", "/orders/%25/pay", "/healthz", "/readyz", "/metrics", "/locks", "/locks/", "/console", "/console/", "/try", "/try?user=42", "/assets/page.css", "/assets/page.html", "/nope", "//", "//orders", "/./orders", "/../orders", "/orders/%2E%2E/pay", "/orders/./pay", "/ORDERS",
 	}
 	wanted := map[string]int{
 		"GET /": 200, "POST /": 405, "PUT /orders?user=42": 405, "POST /orders/": 404, "GET /orders/7": 404, "DELETE /orders/7": 405,
@@ -52,6 +52,7 @@ func TestAllow(t *testing.T) {
 			"/orders/7/pay": "POST",
 			"/locks":        "GET, HEAD, DELETE",
 			"/healthz":      "GET, HEAD",
+			"/console":      "GET, HEAD, POST, DELETE",
 		} {
 			got := c.do("PUT", path, "")
 			requireProblem(t, 405, got)

@@ -15,6 +15,7 @@ var errUnsupported = fmt.Errorf("%w: no fences: %w", lock.ErrNotApplied, errors.
 type complete interface {
 	lock.Store
 	lock.Inspector
+	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
 }
 
 // broken is a memory store that one of its methods, or all its keys, can be
@@ -30,6 +31,7 @@ type broken struct {
 	get     func(ctx context.Context, key string) (lock.Entry, error)
 	list    func(ctx context.Context) iter.Seq2[lock.Entry, error]
 	forget  func(ctx context.Context, key, token string) (bool, error)
+	page    func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
 }
 
 func newBroken(breakIt func(b *broken)) lock.Store {
@@ -47,6 +49,7 @@ func newBroken(breakIt func(b *broken)) lock.Store {
 		get:      memory.Get,
 		list:     memory.List,
 		forget:   memory.Forget,
+		page:     memory.Page,
 	}
 	breakIt(b)
 	return b
@@ -76,6 +79,10 @@ func (b *broken) List(ctx context.Context) iter.Seq2[lock.Entry, error] { return
 
 func (b *broken) Forget(ctx context.Context, key, token string) (bool, error) {
 	return b.forget(ctx, key, token)
+}
+
+func (b *broken) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error) {
+	return b.page(ctx, cursor, limit, match)
 }
 
 // at returns what is under key.

@@ -56,6 +56,7 @@ func rules() []rule {
 		fenceRules(),
 		contextRules(),
 		inspectRules(),
+		pageRules(),
 	)
 }
 

@@ -198,6 +198,9 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 		kind = EventTakenOver
 		l.logTakenOver(ctx, e)
 	}
+	if kind != EventClaimed {
+		l.core.recent.note(kind, e.label)
+	}
 	l.emit(ctx, e, kind, now.Sub(sent), nil)
 	return nil
 }
@@ -212,6 +215,7 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 		return r.err
 	}
 	if r.value {
+		l.core.recent.note(EventReaped, e.label)
 		l.emit(ctx, e, EventReaped, 0, nil)
 	}
 	return nil

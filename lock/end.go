@@ -158,7 +158,10 @@ func (e *Lease) close(answered bool) {
 // whoever wants it.
 func (e *Lease) finishLater(ctx context.Context, n *end) {
 	c := e.locker.core
-	t := &task{giveUp: func() { e.close(false) }}
+	t := &task{
+		giveUp: func() { e.close(false) },
+		of:     Cleanup{Key: e.label, Entry: e.key, Token: e.token, Kind: n.kind},
+	}
 	t.attempt = func(bool) bool {
 		r := n.send(ctx)
 		switch {

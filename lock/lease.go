@@ -126,6 +126,7 @@ func (e *Lease) forsake(lost error) {
 		c.reaper.add(e.sweep())
 	}
 	c.gate.leave(e)
+	c.recent.note(EventLost, e.label)
 	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
 	e.locker.logLost(e.ctx, e, lost)
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/keytext"
 )
 
 // Locker grants leases on keys over a [Store]. It is safe for concurrent use,
@@ -35,6 +37,7 @@ type core struct {
 	owners tally        // leases and acquires whose owner has not come back yet
 	calls  tally        // store calls that have not returned
 	outage outage
+	recent recent
 
 	closeOnce sync.Once
 	closing   chan struct{} // closed by Close: nobody waits any more
@@ -131,8 +134,8 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(key, receiptPrefix) {
-		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", receiptPrefix)
+	if strings.HasPrefix(key, keytext.RecordPrefix) {
+		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
 	e := &Lease{locker: l, key: key, label: key, parent: ctx, attempt: 1}
 	if err := l.acquire(ctx, e); err != nil {
@@ -150,10 +153,6 @@ func validKey(key string) error {
 	}
 	return nil
 }
-
-// receiptPrefix begins the store keys of run-once records, so that no lock key
-// can name one.
-const receiptPrefix = "once:"
 
 // owner tells operators where a lease is held.
 func owner() string {

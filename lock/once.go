@@ -2,13 +2,12 @@ package lock
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/keytext"
 )
 
 // Once runs fn unless somebody has done so within [WithKeep], and returns the
@@ -36,12 +35,9 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	if err := validKey(key); err != nil {
 		return nil, false, err
 	}
-	// The key is hashed because it is the client's: it may be long, hostile, or
-	// nothing that should stand in a key listing.
-	sum := sha256.Sum256([]byte(key))
 	e := &Lease{
 		locker:      l,
-		key:         receiptPrefix + hex.EncodeToString(sum[:]),
+		key:         keytext.Record(key),
 		label:       key,
 		parent:      ctx,
 		fingerprint: slices.Clone(fingerprint), // the gate and the store's calls read it for longer than this call lasts

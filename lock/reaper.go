@@ -33,8 +33,9 @@ type reaper struct {
 // task is one thing that is repeated until it is done.
 type task struct {
 	attempt func(closing bool) (done bool)
-	giveUp  func() // called if the task is forgotten before it is done; may be nil
-	token   string // of a sweep
+	giveUp  func()  // called if the task is forgotten before it is done; may be nil
+	token   string  // of a sweep
+	of      Cleanup // what an operator is told of it; but for its Since, which is born
 	born    time.Time
 	next    time.Time
 	pause   time.Duration
@@ -64,7 +65,7 @@ func (r *reaper) orphan(token string) bool {
 // add sweeps for s until it is certain that nothing of it is left. A token that
 // is swept for already is not added again.
 func (r *reaper) add(s *sweep) {
-	t := &task{attempt: s.attempt, token: s.token}
+	t := &task{attempt: s.attempt, token: s.token, of: Cleanup{Key: s.event.Key, Entry: s.key, Token: s.token, Kind: EventReaped}}
 	r.mu.Lock()
 	if _, known := r.orphans[s.token]; known || r.stopped {
 		r.mu.Unlock()

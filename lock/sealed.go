@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"crypto/cipher"
+	"errors"
+	"fmt"
 	"iter"
 	"time"
 )
@@ -142,6 +144,15 @@ func (s sealedInspector) List(ctx context.Context) iter.Seq2[Entry, error] {
 			}
 		}
 	}
+}
+
+// Page is the optional part of [Inspector], if the store below has it.
+func (s sealedInspector) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error) {
+	below, ok := s.inspector.(pager)
+	if !ok {
+		return nil, "", fmt.Errorf("lock: the sealed store lists no pages: %w", errors.ErrUnsupported)
+	}
+	return below.Page(ctx, cursor, limit, match)
 }
 
 // Forget is part of [Inspector].

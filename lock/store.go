@@ -76,6 +76,18 @@ type Store interface {
 }
 
 // Inspector is the part of a [Store] for operators. It is optional.
+//
+// An Inspector that can list in steps may have a method
+//
+//	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error)
+//
+// which middleware.Console then uses in place of List. It looks at about limit
+// entries from cursor on, "" being the beginning, and costs no more than that
+// however many there are. It returns those whose key match accepts (nil: all),
+// in no order, and next, "" at the end, which nothing is remembered for. What
+// is there from the first page to the last is on one of them at least, and may
+// be on two; a page may be empty. Receipts are left out, and an entry that cannot
+// be read has its Key and nothing else.
 type Inspector interface {
 	// List yields every live entry, in no order. An entry that changes during
 	// the listing may be seen in either form.

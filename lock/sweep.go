@@ -68,6 +68,7 @@ func (s *sweep) attempt(closing bool) (done bool) {
 	}
 	s.answered = s.answered || landed
 	if r.value {
+		c.recent.note(EventReaped, s.event.Key)
 		found := s.event
 		found.Took = time.Since(s.began)
 		l.announce(s.ctx, found)

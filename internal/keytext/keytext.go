@@ -3,7 +3,11 @@
 // the same parts always reach the same lock.
 package keytext
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
 
 // Marker is the first byte of a joined key ([Join]). It tells "the two values
 // 42 and 7" from one value that happens to read "42&7". It is the ASCII unit
@@ -11,7 +15,7 @@ import "strings"
 // refuse control characters wherever else they read.
 const Marker = '\x1f'
 
-const hex = "0123456789ABCDEF"
+const hexDigits = "0123456789ABCDEF"
 
 // Join composes parts, at least one, into one marked text. It is injective,
 // whatever the bytes and the number of the parts.
@@ -52,6 +56,17 @@ func Name(key string) string {
 	return name
 }
 
+// RecordPrefix begins the keys under which stores have run-once records.
+const RecordPrefix = "once:"
+
+// Record is the key under which a store has the run-once record of key. It is a
+// hash because key is a client's: it may be long, hostile, or nothing that should
+// stand in a key listing.
+func Record(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return RecordPrefix + hex.EncodeToString(sum[:])
+}
+
 func writeParts(b *strings.Builder, parts []string) {
 	for i, p := range parts {
 		if i > 0 {
@@ -69,8 +84,8 @@ func writeEscaped(b *strings.Builder, s string) {
 		switch c := s[i]; c {
 		case '&', '=', '~', Marker:
 			b.WriteByte('~')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
+			b.WriteByte(hexDigits[c>>4])
+			b.WriteByte(hexDigits[c&15])
 		default:
 			b.WriteByte(c)
 		}

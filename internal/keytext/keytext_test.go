@@ -60,6 +60,12 @@ var seeds = [][2]string{
 	{"\xff\xfe", "\xff\x00\xfe"},
 }
 
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	const want = "once:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+	require.Equal(t, want, keytext.Record("foo"), "records that are in stores are found under it")
+}
+
 func FuzzJoin(f *testing.F) {
 	for _, s := range seeds {
 		f.Add(s[0], s[1])

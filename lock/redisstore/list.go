@@ -2,9 +2,9 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"hash/maphash"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,21 +36,27 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	}
 }
 
-// masters is every master of a cluster, or just the client.
+// masters is every master of a cluster, always in the same order, or just the
+// client.
 func (s *Store) masters(ctx context.Context) ([]sender, error) {
 	if s.cluster == nil {
 		return []sender{s.client}, nil
 	}
 	var mu sync.Mutex
-	var all []sender
+	var found []*redis.Client
 	err := s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, master)
+		found = append(found, master)
 		return nil
 	})
 	if err != nil {
 		return nil, notApplied(kind(err), err)
+	}
+	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+	all := make([]sender, len(found))
+	for i, master := range found {
+		all[i] = master
 	}
 	return all, nil
 }
@@ -68,74 +74,30 @@ type listing struct {
 
 // node yields the entries of one master. It is false if the listing is over.
 func (l *listing) node(ctx context.Context, master sender) bool {
-	pattern := globEscaper.Replace(l.store.prefix) + "*"
 	for cursor := "0"; ; {
-		answer, err := ask(ctx, master, "scan", cursor, "match", pattern, "count", scanCount, "type", "string")
+		names, next, err := l.store.scan(ctx, master, cursor, scanCount)
 		if err != nil {
 			return l.fail(err)
 		}
-		page, ok := answer.([]any)
-		if !ok || len(page) != 2 {
-			return l.fail(badAnswer(answer))
+		found, err := l.store.load(ctx, names, true, func(name, _ string) bool { return l.first(name) })
+		for _, f := range found {
+			if !l.yield(f.entry, f.err) {
+				return false
+			}
 		}
-		names, ok := page[1].([]any)
-		if cursor, _ = page[0].(string); !ok || cursor == "" {
-			return l.fail(badAnswer(answer))
-		}
-		if !l.page(ctx, names) {
-			return false
-		}
-		if cursor == "0" {
+		switch {
+		case err != nil:
+			return l.fail(err)
+		case next == "0":
 			return true
 		}
+		cursor = next
 	}
 }
-
-var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 func (l *listing) fail(err error) bool {
 	l.yield(lock.Entry{}, err)
 	return false
-}
-
-// page yields the entries of one SCAN. Their values go through the store's
-// client, which knows where a name has moved meanwhile.
-func (l *listing) page(ctx context.Context, names []any) bool {
-	type item struct {
-		key string
-		cmd *redis.Cmd
-	}
-	items := make([]item, 0, len(names))
-	pipe := l.store.client.Pipeline()
-	for _, n := range names {
-		name, _ := n.(string)
-		key, _, ok := l.store.keyOf(name)
-		if !ok || !l.first(name) {
-			continue
-		}
-		items = append(items, item{key, pipe.Eval(ctx, string(readScript.source), []string{name})})
-	}
-	if len(items) == 0 {
-		return true
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for _, it := range items {
-		answer, err := it.cmd.Result()
-		if errors.Is(err, redis.Nil) {
-			continue
-		}
-		if err != nil {
-			return l.fail(notApplied(kind(err), err))
-		}
-		e, err := listed(it.key, answer)
-		if err == nil && e.State == lock.Free {
-			continue
-		}
-		if !l.yield(e, err) {
-			return false
-		}
-	}
-	return true
 }
 
 func (l *listing) first(name string) bool {
@@ -143,17 +105,4 @@ func (l *listing) first(name string) bool {
 	_, known := l.seen[h]
 	l.seen[h] = struct{}{}
 	return !known
-}
-
-// listed is the entry of key, which is "" if the entry itself has it.
-func listed(key string, answer any) (lock.Entry, error) {
-	v, left, err := valueOf(answer)
-	if err != nil {
-		return lock.Entry{Key: key}, err
-	}
-	e := v.entry(left)
-	if e.Key = key; key == "" {
-		e.Key = v.key
-	}
-	return e, nil
 }

@@ -19,6 +19,7 @@ var (
 	settleScript = loadScript("settle")
 	removeScript = loadScript("remove")
 	readScript   = loadScript("read")
+	glanceScript = loadScript("glance")
 	probeScript  = loadScript("probe")
 )
 

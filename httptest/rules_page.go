@@ -1,0 +1,79 @@
+package latchtest
+
+import (
+	"context"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func pageRules() []rule {
+	return []rule{{
+		"page_yields_live",
+		"Page, in steps of any size, has every entry that List yields on one page at least, without its receipt, and of keys that match accepts only",
+		pageYieldsLive,
+	}}
+}
+
+// pager is the optional part of a lock.Inspector.
+type pager interface {
+	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error)
+}
+
+// maxPages is more than there are, of a store that comes to an end. Those of
+// others may be in it too.
+const maxPages = 1_000_000
+
+// pages returns what all pages have of keys, by token.
+func (p *probe) pages(i pager, limit int, match func(key string) bool, keys map[string]string) map[string]lock.Entry {
+	p.Helper()
+	ctx, cancel := p.within()
+	defer cancel()
+	found := make(map[string]lock.Entry)
+	cursor := ""
+	for range maxPages {
+		page, next, err := i.Page(ctx, cursor, limit, match)
+		if err != nil {
+			p.failf("Page from %q, limit %d: %v", cursor, limit, err)
+		}
+		for _, e := range page {
+			if match != nil && !match(e.Key) {
+				p.failf("Page has %q, which match does not accept", e.Key)
+			}
+			if len(e.Receipt) > 0 {
+				p.failf("Page has the receipt of %q", e.Key)
+			}
+			if _, ours := keys[e.Token]; ours {
+				found[e.Token] = e
+			}
+		}
+		if cursor = next; cursor == "" {
+			return found
+		}
+	}
+	p.failf("Page goes on after %d pages", maxPages)
+	return nil
+}
+
+func pageYieldsLive(p *probe) {
+	inspector := p.inspector()
+	i, ok := p.store.(pager)
+	if !ok {
+		p.Skipf("the store lists in no steps")
+	}
+	keys, claims := p.exhibit()
+	listed := p.list(inspector, keys)
+	p.wantAll(listed, claims)
+	for _, limit := range []int{2, 1000} {
+		found := p.pages(i, limit, nil, keys)
+		for _, c := range claims {
+			e, want := found[c.Token], listed[c.Token]
+			if e.Key != want.Key || e.State != want.State || e.Owner != want.Owner || e.Attempt != want.Attempt {
+				p.failf("the pages of %d have %s, want %s, as in List", limit, show(e), show(want))
+			}
+		}
+	}
+	only := listed[claims[0].Token]
+	if found := p.pages(i, 2, func(key string) bool { return key == only.Key }, keys); len(found) != 1 {
+		p.failf("the pages of one key have %d entries, want it", len(found))
+	}
+}

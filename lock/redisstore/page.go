@@ -1,0 +1,67 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// maxScan bounds how long one SCAN keeps the server from everybody else.
+const maxScan = 1000
+
+// Page is the optional part of [lock.Inspector]: one SCAN, for which the server
+// looks at about limit names, 1,000 at most, and the values of those that match.
+// That is all it costs, however many entries there are, and however much else
+// the server holds; a page may well be empty. next names a master and its
+// cursor. If masters change between two pages, entries may be missed.
+func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
+	master, at, err := place(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	masters, err := s.masters(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if master >= len(masters) {
+		return nil, "", nil // there were more of them at the last page
+	}
+	names, at, err := s.scan(ctx, masters[master], at, min(max(limit, 1), maxScan))
+	if err != nil {
+		return nil, "", err
+	}
+	found, err := s.load(ctx, names, false, func(_, key string) bool { return key == "" || match == nil || match(key) })
+	if err != nil {
+		return nil, "", err
+	}
+	for _, f := range found {
+		if f.entry.Key != "" && (match == nil || match(f.entry.Key)) {
+			f.entry.Receipt = nil // it was cut
+			page = append(page, f.entry)
+		}
+	}
+	if at == "0" {
+		master++
+	}
+	if master == len(masters) {
+		return page, "", nil
+	}
+	return page, strconv.Itoa(master) + ":" + at, nil
+}
+
+// place is what a cursor of Page says.
+func place(cursor string) (master int, at string, err error) {
+	if cursor == "" {
+		return 0, "0", nil
+	}
+	number, at, found := strings.Cut(cursor, ":")
+	master, err = strconv.Atoi(number)
+	_, notANumber := strconv.ParseUint(at, 10, 64)
+	if !found || err != nil || master < 0 || notANumber != nil {
+		return 0, "", fmt.Errorf("%w: redisstore: the cursor is not one that Page returned", lock.ErrNotApplied)
+	}
+	return master, at, nil
+}

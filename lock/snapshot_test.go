@@ -1,0 +1,120 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func TestSnapshotHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newScripted()
+		l := lockerOver(t, store, lock.WithWait(time.Hour))
+		require.Equal(t, lock.Store(store), l.Store())
+		require.Empty(t, l.Snapshot(10, nil))
+
+		began := time.Now()
+		first, err := l.Acquire(t.Context(), "user=1")
+		require.NoError(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(ctx, "user=1")
+			left <- err
+		}()
+		time.Sleep(65 * time.Second)
+		second, err := l.With(lock.WithMaxHold(30*time.Second)).Acquire(t.Context(), "user=2")
+		require.NoError(t, err)
+
+		holds := l.Snapshot(10, nil).Holds
+		require.Len(t, holds, 2)
+		require.Equal(t, "user=1", holds[0].Key)
+		require.Equal(t, "user=1", holds[0].Entry)
+		require.Equal(t, began, holds[0].Since)
+		require.True(t, holds[0].Renewed)
+		require.Equal(t, 1, holds[0].Waiting)
+		require.False(t, holds[0].Ending)
+		e, err := store.Get(t.Context(), "user=1")
+		require.NoError(t, err)
+		require.Equal(t, e.Token, holds[0].Token)
+		require.WithinDuration(t, time.Now().Add(e.Left), holds[0].Until, time.Second)
+		require.False(t, holds[1].Renewed, "its hold ends with this lease")
+
+		require.Len(t, l.Snapshot(1, nil).Holds, 1)
+		only := l.Snapshot(10, func(key string) bool { return key == "user=2" }).Holds
+		require.Equal(t, holds[1:], only)
+
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		require.NoError(t, first.Release(t.Context()))
+		require.NoError(t, second.Release(t.Context()))
+		require.Empty(t, l.Snapshot(10, nil).Holds)
+	})
+}
+
+// The key of a run is a hash in the store, and what it was called here.
+func TestSnapshotOfOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lockerOver(t, lock.NewMemory())
+		_, _, err := l.Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) {
+			holds := l.Snapshot(10, nil).Holds
+			require.Len(t, holds, 1)
+			require.Equal(t, "job=7", holds[0].Key)
+			require.True(t, strings.HasPrefix(holds[0].Entry, "once:"))
+			return nil, nil
+		})
+		require.NoError(t, err)
+	})
+}
+
+func TestSnapshotCleanups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newScripted().every(hangRequest, claim, release)
+		l := lockerOver(t, store, lock.WithBudget(time.Second))
+		for i := range 3 {
+			_, err := l.Acquire(t.Context(), fmt.Sprint("user=", i))
+			require.ErrorIs(t, err, lock.ErrUnknown)
+		}
+		synctest.Wait()
+		s := l.Snapshot(2, nil)
+		require.Equal(t, 3, s.Backlog)
+		require.Len(t, s.Cleanups, 2)
+		only := l.Snapshot(10, func(key string) bool { return key == "user=2" })
+		require.Len(t, only.Cleanups, 1)
+		require.Equal(t, 3, only.Backlog)
+		require.Equal(t, lock.EventReaped, only.Cleanups[0].Kind)
+		require.Equal(t, "user=2", only.Cleanups[0].Entry)
+		require.NotEmpty(t, only.Cleanups[0].Token)
+		require.False(t, only.Cleanups[0].Since.IsZero())
+		require.Empty(t, only.Holds)
+		store.every(nil, claim, release)
+	})
+}
+
+// Of many recoveries the last ones are kept, the newest first.
+func TestSnapshotRecoveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 100
+		store := newScripted()
+		l := lockerOver(t, store)
+		for i := range n {
+			store.next(claim, loseReply)
+			lease, err := l.Acquire(t.Context(), fmt.Sprint("user=", i))
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		all := l.Snapshot(1000, nil).Recoveries
+		require.Len(t, all, 64)
+		require.Equal(t, lock.EventRecovered, all[0].Kind)
+		require.Equal(t, fmt.Sprint("user=", n-1), all[0].Key)
+		require.Equal(t, fmt.Sprint("user=", n-64), all[63].Key)
+		require.Len(t, l.Snapshot(5, nil).Recoveries, 5)
+	})
+}

@@ -1,0 +1,96 @@
+package middleware
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+)
+
+//go:embed console
+var consoleFiles embed.FS
+
+var (
+	consolePages = template.Must(template.New("").Funcs(template.FuncMap{
+		"style": func() string { return "?style=" + consoleStyleHash },
+	}).ParseFS(consoleFiles, "console/*.html"))
+	consoleStyle, consoleStyleHash = readConsoleStyle()
+)
+
+func readConsoleStyle() (style []byte, hash string) {
+	style, err := consoleFiles.ReadFile("console/console.css")
+	if err != nil {
+		panic("middleware: " + err.Error()) // the binary was built without it
+	}
+	sum := sha256.Sum256(style)
+	return style, hex.EncodeToString(sum[:8])
+}
+
+// consoleAnswer answers one request.
+type consoleAnswer struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	exposed bool // everybody can reach the console, as far as one can tell
+}
+
+// secure sets what keeps a page with others' bytes harmless: no scripts, nothing
+// inline, nothing from elsewhere, in no frame, in no cache, told to nobody.
+func (a *consoleAnswer) secure() {
+	h := a.w.Header()
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Vary", "Accept")
+}
+
+func (a *consoleAnswer) html() bool { return strings.Contains(a.r.Header.Get("Accept"), "text/html") }
+
+// style sends the style sheet, which has to be a file of its own to be allowed.
+func (a *consoleAnswer) style() {
+	h := a.w.Header()
+	h.Set("Content-Type", "text/css; charset=utf-8")
+	h.Set("Cache-Control", "private, max-age=31536000, immutable") // its address has its hash
+	_, _ = a.w.Write(consoleStyle)
+}
+
+// send answers with data, as the page called name or as JSON.
+func (a *consoleAnswer) send(status int, name string, data any) {
+	var body bytes.Buffer
+	var err error
+	contentType := "application/json"
+	if a.html() {
+		contentType = "text/html; charset=utf-8"
+		err = consolePages.ExecuteTemplate(&body, name+".html", map[string]any{"Data": data, "Exposed": a.exposed})
+	} else {
+		if page, ok := data.(entryPage); ok {
+			data = page.Entry
+		}
+		err = json.NewEncoder(&body).Encode(data)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("middleware: the console's own page failed: %v", err))
+	}
+	a.w.Header().Set("Content-Type", contentType)
+	a.w.WriteHeader(status)
+	// A client that has gone away is the only cause of an error.
+	_, _ = body.WriteTo(a.w)
+}
+
+// fail answers with f. It has no type as the problems of guards have: nothing
+// but people read the console's.
+func (a *consoleAnswer) fail(f consoleFailure) {
+	if a.html() {
+		a.send(f.Status, "failure", f)
+		return
+	}
+	(&Problem{Status: f.Status, Title: f.Title}).ServeHTTP(a.w, a.r)
+}

@@ -1,0 +1,37 @@
+package middleware_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// BenchmarkConsole is one page of many thousand keys: what an operator waits for.
+func BenchmarkConsole(b *testing.B) {
+	for _, n := range []int{100, many, 100 * many} {
+		store := lock.NewMemory(lock.WithLimits(200*many, 1<<30))
+		for i := range n {
+			if _, err := store.Claim(b.Context(), fmt.Sprint("user=", i), lock.Claim{Token: "t", Owner: "web-3:4711", Lease: time.Hour}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		console := latch.Console(lock.New(store))
+		for name, query := range map[string]string{"first page": "", "whole key": "q=user%3D42", "one key": "key=user%3D42"} {
+			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
+				r := httptest.NewRequest(http.MethodGet, "/console?"+query, nil)
+				r.RemoteAddr = "127.0.0.1:1"
+				r.Header.Set("Accept", "text/html")
+				for b.Loop() {
+					if w := serve(console, r); w.Code != http.StatusOK {
+						b.Fatal(w.Code)
+					}
+				}
+			})
+		}
+	}
+}
