@@ -41,9 +41,13 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := time.Now()
-	entered, err := l.enter(ctx, e, began)
+	now, entered, err := began, true, error(nil)
+	if found := c.gate.enter(e, l.cfg.wait > 0); !found.open {
+		entered, err = l.queue(ctx, found, began)
+		now = time.Now()
+	}
 	if err == nil {
-		err = l.contend(ctx, e, began.Add(l.cfg.wait))
+		err = l.contend(ctx, e, now, began.Add(l.cfg.wait))
 	}
 	if err == nil {
 		if c.owners.closed() {
@@ -54,11 +58,14 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		return nil
 	}
 
-	l.emit(ctx, e, eventOf(err), time.Since(began), err)
-	hold := failopen.From(ctx)
-	if entered && hold != nil && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
-		l.bypass(ctx, e, hold, err)
-		return err
+	if l.observed() {
+		l.emit(ctx, e, eventOf(err), time.Since(began), err)
+	}
+	if entered && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
+		if hold := failopen.From(ctx); hold != nil {
+			l.bypass(ctx, e, hold, err)
+			return err
+		}
 	}
 	e.abandonClaim()
 	if entered {
@@ -81,29 +88,21 @@ func eventOf(err error) EventKind {
 	}
 }
 
-// claim asks the store for e's key until it is granted or refused.
-func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error {
+// claim asks the store for e's key until it is granted or refused, from now on
+// and until deadline.
+func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) error {
 	c := l.core
 	for range maxRounds {
 		if c.reaper.full() {
 			return fmt.Errorf("%w: too many claims are waiting for their clean-up", ErrUnavailable)
 		}
-		if !time.Now().Before(deadline) {
-			break
-		}
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
 		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.replaces != ""
-		if !c.prompt {
-			e.flight = new(flight)
-		}
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
-		sent := time.Now()
-		claim := e.claim(l.cfg.lease)
-		r := exchange(ctx, c, time.Until(deadline), e.flight, func(ctx context.Context) (Entry, error) {
-			return c.store.Claim(ctx, e.key, claim)
-		})
+		sent := now
+		r := l.sendClaim(ctx, e, deadline)
 		e.unanswered = r.unanswered
 		if r.err != nil {
 			l.trouble(ctx, r.err)
@@ -115,8 +114,24 @@ func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error 
 			return err
 		}
 		e.abandonClaim()
+		if now = time.Now(); !now.Before(deadline) {
+			break
+		}
 	}
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
+}
+
+// sendClaim sends one claim of e.
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) reply[Entry] {
+	c := l.core
+	claim := e.claim(l.cfg.lease)
+	if c.prompt {
+		return direct(c.store.Claim(ctx, e.key, claim)) // see Lease.sendEnd
+	}
+	e.flight = new(flight)
+	return exchange(ctx, c, time.Until(deadline), e.flight, func(ctx context.Context) (Entry, error) {
+		return c.store.Claim(ctx, e.key, claim)
+	})
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
@@ -140,7 +155,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadlin
 	case !sameRequest(e.fingerprint, entry.Fingerprint):
 		return false, &RefusedError{Reason: ErrMismatch, Entry: entry}
 	case entry.State == Settled:
-		e.receipt = entry.Receipt
+		e.run.found = entry.Receipt
 		return false, errReplay
 	case entry.State == Abandoned && l.cfg.rerun:
 		// The entry that was seen is named, so that of two that see it only one
@@ -181,7 +196,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
 	e.fence, e.fenced = entry.Fence, l.cfg.fenced
-	e.start(ctx, now, sent, validUntil)
+	e.start(now, sent, validUntil)
 	kind := EventClaimed
 	switch {
 	case e.unanswered:

@@ -43,9 +43,19 @@ const (
 	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen of package middleware allows
 )
 
+// observed reports whether anybody is told of events.
+func (l *Locker) observed() bool { return len(l.cfg.observers) > 0 }
+
 func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
-	if len(l.cfg.observers) > 0 {
+	if l.observed() {
 		l.announce(ctx, e.event(kind, took, err))
+	}
+}
+
+// emitEnd is emit for the end of a granted lease.
+func (l *Locker) emitEnd(ctx context.Context, e *Lease, kind EventKind, err error) {
+	if l.observed() {
+		l.announce(ctx, e.event(kind, time.Since(e.grantedAt), err))
 	}
 }
 

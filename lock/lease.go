@@ -4,43 +4,50 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
+//
+// It has in it all that is there once per lease, from its place in the gate to
+// the context of its work, so that a lease is one allocation.
 type Lease struct {
 	locker      *Locker
 	key         string          // in the store
 	label       string          // what the caller calls it
-	parent      context.Context //nolint:containedctx // what renewals are derived from, long after Acquire returned
+	parent      context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
 	fingerprint []byte
 	run         *run // of Once; nil for mutual exclusion
 
 	// Written before the lease is granted.
 	token      string
 	replaces   string // token of the abandoned entry to take over
-	takeover   bool   // the last claim was to replace one
 	attempt    int
-	receipt    []byte // found in place of a grant
 	flight     *flight
-	unanswered bool // a send of the claim got no answer: it may land after the release
 	fence      int64
-	fenced     bool
 	grantedAt  time.Time
-	maxEnd     time.Time
-	ctx        context.Context //nolint:containedctx // a lease is a context that ends with it: that is what Context returns
+	mostHold   time.Duration // from then on
+	takeover   bool          // the last claim was to replace an abandoned entry
+	unanswered bool          // a send of the claim got no answer: it may land after the release
+	fenced     bool
+	granted    atomic.Bool
+
+	shard *gateShard
+	slot  slot      // while it has the key in this process; locked with the shard, like the next two
+	due   time.Time // when it is to be renewed
+	place int       // in the agenda, from 1; 0: it is not there
+
+	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
+	end end                        // how the work ended; written when phase is
 
 	mu         sync.Mutex
-	cancel     context.CancelCauseFunc // nil until granted
 	validUntil time.Time
-	capped     bool               // validUntil is as late as WithMaxHold allows
-	renewal    *time.Timer        // fires at a third of the lease; no more than this one timer is paid for short work
-	deadline   *time.Timer        // set with the first renewal: ends the lease whatever the renewal does
-	renewCtx   context.Context    //nolint:containedctx // shared by all renewals of the lease
-	stopRenew  context.CancelFunc // set with the first renewal
-	opening    *time.Timer        // opens the gate after a release that is not answered
-	stopped    bool               // no timer is set any more
+	renewals   *renewals   // nil until the first
+	opening    *time.Timer // opens the gate after a release that is not answered
+	capped     bool        // validUntil is as late as WithMaxHold allows
+	stopped    bool        // it is not renewed, and no deadline set, any more
 	phase      phase
 	lost       error
 }
@@ -54,21 +61,17 @@ const (
 )
 
 // start makes a granted claim a running lease.
-func (e *Lease) start(ctx context.Context, now, sent, validUntil time.Time) {
-	if e.locker.cfg.detached {
-		ctx = context.WithoutCancel(ctx)
+func (e *Lease) start(now, sent, validUntil time.Time) {
+	cfg := &e.locker.cfg
+	if cfg.detached {
+		e.parent = context.WithoutCancel(e.parent)
 	}
-	cancelable, cancel := context.WithCancelCause(ctx)
-	e.ctx = &leaseContext{cancelable, e}
-	e.grantedAt, e.maxEnd = now, sent.Add(e.locker.cfg.maxHold)
-	if e.run != nil {
-		e.locker.core.gate.grant(e)
-	}
+	e.grantedAt, e.mostHold = now, sent.Add(cfg.maxHold).Sub(now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.cancel = cancel
-	e.validUntil, e.capped = validUntil, e.locker.cfg.maxHold == e.locker.cfg.lease
-	e.renewal = time.AfterFunc(time.Until(sent.Add(e.locker.cfg.lease/3)), e.renew)
+	e.granted.Store(true)
+	e.validUntil, e.capped = validUntil, cfg.maxHold == cfg.lease
+	e.shard.schedule(e, now, sent.Add(cfg.lease/3))
 }
 
 // Context returns a context that ends when the lease does: with a cause that
@@ -78,7 +81,7 @@ func (e *Lease) Context() context.Context {
 	if e == nil {
 		return context.Background() //nolint:forbidigo // nothing ends with a lease that there is not
 	}
-	return e.ctx
+	return (*leaseContext)(e)
 }
 
 // Fence returns the fencing token of the lease: a number that grows with every
@@ -127,16 +130,16 @@ func (e *Lease) forsake(lost error) {
 		c.reaper.add(e.sweep())
 	}
 	c.gate.leave(e)
-	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
-	e.locker.log(e.ctx, levelWarn, "lock: lease lost before its work had ended", e.label, lost)
+	e.locker.emitEnd(e.Context(), e, EventLost, lost)
+	e.locker.log(e.Context(), levelWarn, "lock: lease lost before its work had ended", e.label, lost)
 }
 
-// stopTimers ends renewal and deadline for good. e.mu is held.
+// stopTimers ends renewal and deadline for good. e.mu is held. The gate takes it
+// off the agenda as it leaves, and a renewal that begins before does nothing.
 func (e *Lease) stopTimers() {
 	e.stopped = true
-	e.renewal.Stop()
-	if e.deadline != nil {
-		e.deadline.Stop()
-		e.stopRenew()
+	if e.renewals != nil {
+		e.renewals.deadline.Stop()
+		e.renewals.stop()
 	}
 }

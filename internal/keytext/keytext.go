@@ -11,7 +11,10 @@ import "strings"
 // refuse control characters wherever else they read.
 const Marker = '\x1f'
 
-const hex = "0123456789ABCDEF"
+const (
+	hex     = "0123456789ABCDEF"
+	special = "&=~" + string(Marker) // what is escaped
+)
 
 // Join composes parts, at least one, into one marked text. It is injective,
 // whatever the bytes and the number of the parts.
@@ -65,6 +68,10 @@ func writeParts(b *strings.Builder, parts []string) {
 // rather than "%" because a store may percent-encode the whole key once more,
 // and "user=a%2526b" is nothing an operator wants to read.
 func writeEscaped(b *strings.Builder, s string) {
+	if !strings.ContainsAny(s, special) { // as good as always
+		b.WriteString(s)
+		return
+	}
 	for i := range len(s) {
 		switch c := s[i]; c {
 		case '&', '=', '~', Marker:
