@@ -17,7 +17,8 @@ type onceGuard struct {
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order orderHint
+	order   orderHint
+	records recordPool
 }
 
 func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
@@ -108,6 +109,7 @@ func (x *execution) once(r *http.Request) {
 		// Whatever became of the receipt, there is nothing more to say.
 	case x.complete() && !replayed && (err == nil || errors.Is(err, errNotFinal)):
 		x.ran.answer.send()
+		x.ran.answer.recycle()
 	case err == nil && (replayed || x.broken() == nil):
 		x.discard()
 		g.replay(w, r, receipt)

@@ -11,10 +11,7 @@ import "strings"
 // refuse control characters wherever else they read.
 const Marker = '\x1f'
 
-const (
-	hex     = "0123456789ABCDEF"
-	special = "&=~" + string(Marker) // what is escaped
-)
+const hex = "0123456789ABCDEF"
 
 // Join composes parts, at least one, into one marked text. It is injective,
 // whatever the bytes and the number of the parts.
@@ -68,10 +65,6 @@ func writeParts(b *strings.Builder, parts []string) {
 // rather than "%" because a store may percent-encode the whole key once more,
 // and "user=a%2526b" is nothing an operator wants to read.
 func writeEscaped(b *strings.Builder, s string) {
-	if !strings.ContainsAny(s, special) { // as good as always
-		b.WriteString(s)
-		return
-	}
 	for i := range len(s) {
 		switch c := s[i]; c {
 		case '&', '=', '~', Marker:
