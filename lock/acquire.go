@@ -187,16 +187,16 @@ func (e *Lease) claim(lease time.Duration) Claim {
 
 // granted makes e a running lease, if enough of it is left.
 func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.Time) error {
-	now := time.Now()
-	validUntil := sent.Add(l.cfg.lease - l.core.drift(l.cfg.lease))
-	if !now.Before(validUntil) {
+	took := time.Since(sent)
+	validity := l.cfg.lease - l.core.drift(l.cfg.lease)
+	if took >= validity {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.
 		e.unanswered = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
 	e.fence, e.fenced = entry.Fence, l.cfg.fenced
-	e.start(now, sent, validUntil)
+	e.start(sent, took, validity)
 	kind := EventClaimed
 	switch {
 	case e.unanswered:
@@ -204,7 +204,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 	case e.takeover:
 		kind = EventTakenOver
 	}
-	l.emit(ctx, e, kind, now.Sub(sent), nil)
+	l.emit(ctx, e, kind, took, nil)
 	return nil
 }
 

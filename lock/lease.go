@@ -60,18 +60,17 @@ const (
 	over          // and was answered, or nothing more can be done
 )
 
-// start makes a granted claim a running lease.
-func (e *Lease) start(now, sent, validUntil time.Time) {
+// start makes a claim that was sent, and granted that much later, a running
+// lease. Its validity counts from when it was sent.
+func (e *Lease) start(sent time.Time, took, validity time.Duration) {
 	cfg := &e.locker.cfg
 	if cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	e.grantedAt, e.mostHold = now, sent.Add(cfg.maxHold).Sub(now)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.granted.Store(true)
-	e.validUntil, e.capped = validUntil, cfg.maxHold == cfg.lease
-	e.shard.schedule(e, now, sent.Add(cfg.lease/3))
+	e.grantedAt, e.mostHold = sent.Add(took), cfg.maxHold-took
+	e.validUntil, e.capped = sent.Add(validity), cfg.maxHold == cfg.lease
+	e.granted.Store(true) // nobody looks at the rest before, so that it needs no lock
+	e.shard.schedule(e, e.grantedAt, sent.Add(cfg.lease/3))
 }
 
 // Context returns a context that ends when the lease does: with a cause that
