@@ -39,7 +39,7 @@ func IdempotencyKey(r *http.Request) (string, error) {
 	if strings.HasPrefix(value, `"`) {
 		value, ok = structuredString(value)
 	} else {
-		ok = !strings.ContainsFunc(value, structural)
+		ok = bareKey(value)
 	}
 	switch {
 	case !ok:
@@ -54,28 +54,47 @@ func IdempotencyKey(r *http.Request) (string, error) {
 
 var errNoIdempotencyKey = source("header Idempotency-Key").missing("send one that is new for every new submission")
 
-// structural reports whether c cannot be part of a bare key.
-func structural(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\,;()`, c) }
+// bareKey reports whether s has nothing in it that cannot be part of a bare key.
+func bareKey(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '"', '\\', ',', ';', '(', ')':
+			return false
+		default:
+			if c <= ' ' || c >= 0x7f {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // structuredString returns what a string of RFC 8941 stands for. ok is false if s is
 // anything else, or has something behind it.
 func structuredString(s string) (value string, ok bool) {
-	var b strings.Builder
+	var unescaped []byte // nil as long as there is nothing to unescape, which is nearly always
 	for i := 1; i < len(s); i++ {
 		c := s[i]
 		switch {
+		case c == '"' && unescaped == nil:
+			return s[1:i], i == len(s)-1
 		case c == '"':
-			return b.String(), i == len(s)-1
+			return string(unescaped), i == len(s)-1
 		case c < ' ' || c >= 0x7f:
 			return "", false
 		case c == '\\':
+			if unescaped == nil {
+				unescaped = append(make([]byte, 0, len(s)), s[1:i]...)
+			}
 			i++
 			if i == len(s) || s[i] != '"' && s[i] != '\\' {
 				return "", false
 			}
 			c = s[i]
 		}
-		b.WriteByte(c)
+		if unescaped != nil {
+			unescaped = append(unescaped, c)
+		}
 	}
 	return "", false
 }

@@ -42,9 +42,13 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := time.Now()
 	e.story = l.story(ctx)
-	entered, err := l.enter(ctx, e, began)
+	now, entered, err := began, true, error(nil)
+	if found := c.gate.enter(e, l.cfg.wait > 0); !found.open {
+		entered, err = l.queue(ctx, e, found, began)
+		now = time.Now()
+	}
 	if err == nil {
-		err = l.contend(ctx, e, began.Add(l.cfg.wait))
+		err = l.contend(ctx, e, now, began.Add(l.cfg.wait))
 	}
 	if err == nil {
 		if c.owners.closed() {
@@ -55,12 +59,15 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		return nil
 	}
 
-	l.emit(ctx, e, eventOf(err), time.Since(began), err)
+	if l.observed() {
+		l.emit(ctx, e, eventOf(err), time.Since(began), err)
+	}
 	l.logRefused(ctx, e, err)
-	hold := failopen.From(ctx)
-	if entered && hold != nil && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
-		l.bypass(ctx, e, hold, err)
-		return err
+	if entered && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
+		if hold := failopen.From(ctx); hold != nil {
+			l.bypass(ctx, e, hold, err)
+			return err
+		}
 	}
 	e.abandonClaim()
 	if entered {
@@ -87,30 +94,22 @@ func eventOf(err error) EventKind {
 // kept track of.
 var errBacklog = fmt.Errorf("%w: too many claims are waiting for their clean-up", ErrUnavailable)
 
-// claim asks the store for e's key until it is granted or refused.
-func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error {
+// claim asks the store for e's key until it is granted or refused, from now on
+// and until deadline.
+func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) error {
 	c := l.core
 	for range maxRounds {
 		if c.reaper.full() {
 			l.trouble(ctx, errBacklog)
 			return errBacklog
 		}
-		if !time.Now().Before(deadline) {
-			break
-		}
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
 		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.replaces != ""
-		if !c.prompt {
-			e.flight = new(flight)
-		}
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
-		sent := time.Now()
-		claim := e.claim(l.cfg.lease)
-		r := exchange(ctx, c, time.Until(deadline), e.flight, func(ctx context.Context) (Entry, error) {
-			return c.store.Claim(ctx, e.key, claim)
-		})
+		sent := now
+		r := l.sendClaim(ctx, e, deadline)
 		e.unanswered = r.unanswered
 		if r.err != nil {
 			l.trouble(ctx, r.err)
@@ -122,8 +121,24 @@ func (l *Locker) claim(ctx context.Context, e *Lease, deadline time.Time) error 
 			return err
 		}
 		e.abandonClaim()
+		if now = time.Now(); !now.Before(deadline) {
+			break
+		}
 	}
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
+}
+
+// sendClaim sends one claim of e.
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) reply[Entry] {
+	c := l.core
+	claim := e.claim(l.cfg.lease)
+	if c.prompt {
+		return direct(c.store.Claim(ctx, e.key, claim)) // see Lease.sendEnd
+	}
+	e.flight = new(flight)
+	return exchange(ctx, c, time.Until(deadline), e.flight, func(ctx context.Context) (Entry, error) {
+		return c.store.Claim(ctx, e.key, claim)
+	})
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
@@ -148,7 +163,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadlin
 	case !sameRequest(e.fingerprint, entry.Fingerprint):
 		return false, &RefusedError{Reason: ErrMismatch, Entry: entry}
 	case entry.State == Settled:
-		e.receipt = entry.Receipt
+		e.run.found = entry.Receipt
 		return false, errReplay
 	case entry.State == Abandoned && l.cfg.rerun:
 		// The entry that was seen is named, so that of two that see it only one
@@ -180,16 +195,16 @@ func (e *Lease) claim(lease time.Duration) Claim {
 
 // granted makes e a running lease, if enough of it is left.
 func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.Time) error {
-	now := time.Now()
-	validUntil := sent.Add(l.cfg.lease - l.core.drift(l.cfg.lease))
-	if !now.Before(validUntil) {
+	took := time.Since(sent)
+	validity := l.cfg.lease - l.core.drift(l.cfg.lease)
+	if took >= validity {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.
 		e.unanswered = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
 	e.fence, e.fenced = entry.Fence, l.cfg.fenced
-	e.start(ctx, now, sent, validUntil)
+	e.start(sent, took, validity)
 	kind := EventClaimed
 	switch {
 	case e.unanswered:
@@ -201,7 +216,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 	if kind != EventClaimed {
 		l.core.recent.note(kind, e.label)
 	}
-	l.emit(ctx, e, kind, now.Sub(sent), nil)
+	l.emit(ctx, e, kind, took, nil)
 	return nil
 }
 

@@ -41,6 +41,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	for _, e := range c.gate.all() {
 		e.abort() // what the reaper gave up may still be renewed
 	}
+	c.gate.stop()
 	if working+unfinished+calls == 0 {
 		return nil
 	}
@@ -55,12 +56,12 @@ func (l *Locker) Close(ctx context.Context) error {
 // renewal, so that it lapses.
 func (e *Lease) abort() {
 	e.mu.Lock()
-	cancel := e.cancel
-	if cancel != nil {
+	granted := e.granted.Load()
+	if granted {
 		e.stopTimers()
 	}
 	e.mu.Unlock()
-	if cancel != nil {
-		cancel(fmt.Errorf("%w while the lease was held", ErrClosed))
+	if granted {
+		e.cancel(fmt.Errorf("%w while the lease was held", ErrClosed))
 	}
 }

@@ -19,7 +19,7 @@ func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
-	return e.finish(ctx, &end{lease: e, kind: EventReleased})
+	return e.finish(context.WithoutCancel(ctx), end{})
 }
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
@@ -33,29 +33,42 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	return e.finish(ctx, &end{lease: e, kind: EventSettled, receipt: receipt, keep: keep})
+	return e.finish(context.WithoutCancel(ctx), end{settles: true, receipt: receipt, keep: keep})
 }
 
-// end is how a lease is ended, until the store has confirmed it.
+// end is how a lease is ended: by a release, or by a settle.
 type end struct {
-	lease   *Lease
-	kind    EventKind // EventReleased or EventSettled
+	settles bool
 	receipt []byte
 	keep    time.Duration
 
-	began      time.Time
-	unanswered bool // some send of it was
+	unanswered bool          // some send of it was
+	began      time.Duration // from the grant to before the first send; not set if the store answers all
 }
 
-// send asks the store once more, within a budget.
-func (n *end) send(ctx context.Context) reply[bool] {
-	e := n.lease
+func (n *end) kind() EventKind {
+	if n.settles {
+		return EventSettled
+	}
+	return EventReleased
+}
+
+// sendEnd asks the store once more, within a budget.
+func (e *Lease) sendEnd(ctx context.Context) reply[bool] {
+	n := &e.end
 	store := e.locker.core.store
-	r := exchange(ctx, e.locker.core, e.locker.cfg.budget, nil, func(ctx context.Context) (bool, error) {
-		if n.kind == EventReleased {
-			return store.Release(ctx, e.key, e.token)
+	if e.locker.core.prompt {
+		// Not through exchange, for which the call has to be made a value.
+		if n.settles {
+			return direct(store.Settle(ctx, e.key, e.token, n.receipt, n.keep))
 		}
-		return store.Settle(ctx, e.key, e.token, n.receipt, n.keep)
+		return direct(store.Release(ctx, e.key, e.token))
+	}
+	r := exchange(ctx, e.locker.core, e.locker.cfg.budget, nil, func(ctx context.Context) (bool, error) {
+		if n.settles {
+			return store.Settle(ctx, e.key, e.token, n.receipt, n.keep)
+		}
+		return store.Release(ctx, e.key, e.token)
 	})
 	n.unanswered = n.unanswered || r.unanswered
 	return r
@@ -63,52 +76,56 @@ func (n *end) send(ctx context.Context) reply[bool] {
 
 // call is what it asks of the store.
 func (n *end) call() string {
-	if n.kind == EventReleased {
-		return callRelease
+	if n.settles {
+		return callSettle
 	}
-	return callSettle
+	return callRelease
 }
 
-// done says whether an answered end is ours. A "no" that follows an unanswered
+// confirmed says whether an answered end is ours. A "no" that follows an unanswered
 // send means, for a release, that the first send has done it. A settle finds its
 // own receipt, so there it means no, unless that can be over by now.
-func (n *end) done(ok bool) bool {
-	return ok || n.unanswered && (n.kind == EventReleased || time.Since(n.began) >= n.keep)
+func (e *Lease) confirmed(ok bool) bool {
+	n := &e.end
+	return ok || n.unanswered && (!n.settles || time.Since(e.grantedAt)-n.began >= n.keep)
 }
 
 // finish ends the lease. Only the first call does: after a settle that may have
-// been applied, a release would be the loss of its receipt.
-func (e *Lease) finish(ctx context.Context, n *end) error {
+// been applied, a release would be the loss of its receipt. ctx must not end: the
+// request that was served may be gone, and its lock must not stay for that.
+func (e *Lease) finish(ctx context.Context, how end) error {
 	e.mu.Lock()
 	if e.phase != holding {
 		e.mu.Unlock()
 		return nil
 	}
-	e.phase = ended
-	lost := e.lost
-	if n.kind == EventReleased {
+	e.phase, e.end = ended, how
+	n, lost := &e.end, e.lost
+	if !n.settles {
 		e.stopTimers() // what is about to be given back needs no renewal
 	}
 	e.mu.Unlock()
 
-	// The request that was served may be gone. Its lock must not stay for that.
-	ctx = context.WithoutCancel(ctx)
 	l := e.locker
-	n.began = time.Now()
 	if !l.core.prompt {
+		n.began = time.Since(e.grantedAt)
 		// Sends that are not waited for any more still read it.
 		n.receipt = slices.Clone(n.receipt)
 	}
-	r := n.send(ctx)
+	r := e.sendEnd(ctx)
 	if r.err == nil {
-		return e.finished(ctx, n, r.value, lost)
+		return e.finished(ctx, r.value, lost)
 	}
 	l.trouble(ctx, r.err)
-	l.emitFailed(ctx, e, n.call(), time.Since(n.began), r.err)
+	took := time.Duration(0)
+	if !l.core.prompt {
+		took = time.Since(e.grantedAt) - n.began
+	}
+	l.emitFailed(ctx, e, n.call(), took, r.err)
 	if l.core.prompt {
 		n.receipt = slices.Clone(n.receipt) // above, all sends are over when they return
 	}
-	e.finishLater(ctx, n)
+	e.finishLater(ctx)
 	if lost != nil {
 		return lost
 	}
@@ -116,9 +133,9 @@ func (e *Lease) finish(ctx context.Context, n *end) error {
 }
 
 // finished closes the books of a lease whose end was answered.
-func (e *Lease) finished(ctx context.Context, n *end, ok bool, lost error) error {
-	done := n.done(ok)
-	if e.run != nil && n.kind == EventSettled && done {
+func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
+	done := e.confirmed(ok)
+	if e.run != nil && e.end.settles && done {
 		lost = nil // it was late, and nobody had taken over
 	}
 	if lost == nil && !done {
@@ -128,7 +145,7 @@ func (e *Lease) finished(ctx context.Context, n *end, ok bool, lost error) error
 	if lost != nil {
 		return lost
 	}
-	e.locker.emitEnded(ctx, n)
+	e.locker.emitEnded(ctx, e)
 	return nil
 }
 
@@ -153,23 +170,23 @@ func (e *Lease) close(answered bool) {
 	e.locker.core.owners.leave()
 }
 
-// finishLater repeats n until it is answered or the entry cannot be there any
+// finishLater repeats the end until it is answered or the entry cannot be there any
 // more. The key stays shut in this process meanwhile, but asks again for
 // whoever wants it.
-func (e *Lease) finishLater(ctx context.Context, n *end) {
-	c := e.locker.core
+func (e *Lease) finishLater(ctx context.Context) {
+	c, releases := e.locker.core, !e.end.settles
 	t := &task{
 		giveUp: func() { e.close(false) },
-		of:     Cleanup{Key: e.label, Entry: e.key, Token: e.token, Kind: n.kind},
+		of:     Cleanup{Key: e.label, Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
 	t.attempt = func(bool) bool {
-		r := n.send(ctx)
+		r := e.sendEnd(ctx)
 		switch {
 		case r.err == nil:
-			_ = e.finished(ctx, n, r.value, nil)
+			_ = e.finished(ctx, r.value, nil)
 			return true
-		case !e.worthRepeating(n):
-			if n.kind == EventReleased {
+		case !e.worthRepeating():
+			if releases {
 				c.reaper.add(e.sweep()) // before the gate opens: nobody may be refused by what is left
 			}
 			e.close(false)
@@ -177,22 +194,22 @@ func (e *Lease) finishLater(ctx context.Context, n *end) {
 		}
 		return false
 	}
-	if n.kind == EventReleased {
+	if releases {
 		e.mu.Lock()
 		e.openAtTheEnd(true)
 		e.mu.Unlock()
 	}
-	c.gate.end(e, n.kind, func() { c.reaper.kick(t) })
+	c.gate.end(e, func() { c.reaper.kick(t) })
 	c.reaper.addTask(t)
 }
 
 // worthRepeating says whether the entry can still be there.
-func (e *Lease) worthRepeating(n *end) bool {
+func (e *Lease) worthRepeating() bool {
 	e.mu.Lock()
 	renewed, until := e.lost == nil && !e.stopped, e.validUntil
 	e.mu.Unlock()
 	switch {
-	case n.kind == EventReleased:
+	case !e.end.settles:
 		return time.Now().Before(until) // after that, the sweep sees to it
 	case renewed:
 		return true // it can be settled yet
@@ -219,10 +236,7 @@ func (e *Lease) openAtTheEnd(released bool) {
 
 // desert ends a lease, or the claim of one, whose caller will never hear of it.
 func (e *Lease) desert() {
-	e.mu.Lock()
-	granted := e.cancel != nil
-	e.mu.Unlock()
-	if granted {
+	if e.granted.Load() {
 		_ = e.giveBack(e.parent)
 		return
 	}

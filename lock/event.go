@@ -55,8 +55,11 @@ const (
 // of a request before they ask for a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 
+// observed reports whether anybody is told of events.
+func (l *Locker) observed() bool { return len(l.cfg.observers) > 0 }
+
 func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
-	if len(l.cfg.observers) > 0 {
+	if l.observed() {
 		l.announce(ctx, e.event(kind, took, err))
 	}
 }
@@ -73,7 +76,7 @@ func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
 // emitFailed tells of a call to the store that ended with err, which says
 // whether it may have been applied.
 func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took time.Duration, err error) {
-	if len(l.cfg.observers) == 0 {
+	if !l.observed() {
 		return
 	}
 	kind := EventUnavailable
@@ -86,13 +89,12 @@ func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took tim
 }
 
 // emitEnded tells of a lease that has ended as its holder wanted.
-func (l *Locker) emitEnded(ctx context.Context, n *end) {
-	if len(l.cfg.observers) == 0 {
+func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
+	if !l.observed() {
 		return
 	}
-	e := n.lease
-	v := e.event(n.kind, time.Since(e.grantedAt), nil)
-	v.Size = len(n.receipt)
+	v := e.event(e.end.kind(), time.Since(e.grantedAt), nil)
+	v.Size = len(e.end.receipt)
 	e.mu.Lock()
 	v.Left = max(time.Until(e.validUntil), 0)
 	e.mu.Unlock()

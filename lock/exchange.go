@@ -57,8 +57,7 @@ func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *fli
 // that has failed: its caller comes back by itself, and later.
 func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, most int, fl *flight, call func(context.Context) (T, error)) reply[T] {
 	if c.prompt {
-		value, err := call(ctx)
-		return reply[T]{value: value, err: verdict(err, false)}
+		return direct(call(ctx))
 	}
 	parent := ctx
 	ctx, cancel := context.WithTimeout(parent, budget)
@@ -125,6 +124,11 @@ func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, mos
 			return reply[T]{err: verdict(expired(parent, budget, cause), unanswered), unanswered: unanswered}
 		}
 	}
+}
+
+// direct is the reply of a store whose calls never wait for anything.
+func direct[T any](value T, err error) reply[T] {
+	return reply[T]{value: value, err: verdict(err, false)}
 }
 
 // expired says why an exchange ended without an answer: cause is the last

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"time"
 )
 
 // gate knows which keys this process has pending or granted, so that a
@@ -17,17 +18,16 @@ type gate struct {
 }
 
 type gateShard struct {
-	mu    sync.Mutex
-	slots map[string]*slot
+	mu      sync.Mutex
+	holders map[string]*Lease // of the keys that are pending or granted in this process
+	agenda  agenda
 }
 
-// slot is a key that is pending or granted in this process.
+// slot is what there is to know of a key that is pending or granted. It is a
+// part of the lease that has the key, and locked with the gate's shard.
 type slot struct {
-	holder  *Lease
-	granted bool      // the holder is; before that, nobody knows whose the key is
-	ending  func()    // set when the holder's work is over and only the store's word is missing: asks for it again
-	freeing bool      // and what is to be confirmed is a release
-	queue   []*waiter // in the order of arrival
+	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
+	queue  []*waiter // in the order of arrival
 }
 
 // waiter waits for a slot that another lease has.
@@ -43,7 +43,9 @@ const maxWaiters = 64
 func newGate() *gate {
 	g := &gate{seed: maphash.MakeSeed()}
 	for i := range g.shards {
-		g.shards[i].slots = make(map[string]*slot)
+		s := &g.shards[i]
+		s.holders = make(map[string]*Lease)
+		s.agenda.wake = s.renew
 	}
 	return g
 }
@@ -66,22 +68,25 @@ type entrance struct {
 // process out by its own unanswered call.
 func (g *gate) enter(e *Lease, patient bool) entrance {
 	s := g.shard(e.key)
+	e.shard = s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sl, taken := s.slots[e.key]
+	holder, taken := s.holders[e.key]
 	if !taken {
-		s.slots[e.key] = &slot{holder: e}
+		s.holders[e.key] = e
 		return entrance{open: true}
 	}
-	if sl.granted && !sl.freeing && !sameRequest(e.fingerprint, sl.holder.fingerprint) {
-		return entrance{mismatch: true, owner: sl.holder.owner()}
+	sl := &holder.slot
+	freeing := sl.ending != nil && !holder.end.settles
+	if holder.granted.Load() && !freeing && !sameRequest(e.fingerprint, holder.fingerprint) {
+		return entrance{mismatch: true, owner: holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
-		return entrance{ending: sl.ending, owner: sl.holder.owner()}
+		return entrance{ending: sl.ending, owner: holder.owner()}
 	}
 	w := &waiter{lease: e, ready: make(chan struct{})}
 	sl.queue = append(sl.queue, w)
-	return entrance{waiter: w, ending: sl.ending, owner: sl.holder.owner()}
+	return entrance{waiter: w, ending: sl.ending, owner: holder.owner()}
 }
 
 // sameRequest compares fingerprints. Work that has none is not told apart.
@@ -92,10 +97,11 @@ func sameRequest(a, b []byte) bool {
 // quit ends the wait of w, and says in which way. usurp takes the key from a
 // holder whose work is over, though the store has not confirmed its end.
 func (g *gate) quit(w *waiter, usurp bool) quitted {
-	s := g.shard(w.lease.key)
+	s := w.lease.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sl := s.slots[w.lease.key]
+	holder := s.holders[w.lease.key]
+	sl := &holder.slot
 	i := slices.Index(sl.queue, w)
 	if i < 0 {
 		return quitGiven
@@ -105,7 +111,7 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 	case sl.ending == nil:
 		return quitHeld
 	case usurp:
-		sl.hand(w.lease)
+		s.hand(holder, w.lease)
 		return quitUsurped
 	default:
 		return quitEnding
@@ -130,56 +136,68 @@ func (g *gate) desert(w *waiter) {
 	}
 }
 
-// hand makes e the holder.
-func (sl *slot) hand(e *Lease) {
-	sl.holder, sl.granted, sl.ending, sl.freeing = e, false, nil, false
+// hand makes next the holder of what holder had.
+func (s *gateShard) hand(holder, next *Lease) {
+	next.slot.queue, holder.slot = holder.slot.queue, slot{}
+	s.holders[next.key] = next
 }
 
-// grant says that e's claim was granted.
-func (g *gate) grant(e *Lease) {
-	s := g.shard(e.key)
+// end says that e's work is over, and that kick asks the store to confirm that.
+func (g *gate) end(e *Lease, kick func()) {
+	s := e.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sl := s.slots[e.key]; sl != nil && sl.holder == e {
-		sl.granted = true
-	}
-}
-
-// end says that e's work is over, how, and that kick asks the store to confirm
-// it.
-func (g *gate) end(e *Lease, kind EventKind, kick func()) {
-	s := g.shard(e.key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sl := s.slots[e.key]; sl != nil && sl.holder == e {
-		sl.ending, sl.freeing = kick, kind == EventReleased
+	if s.holders[e.key] == e {
+		e.slot.ending = kick
 	}
 }
 
 // leave frees e's key if e has it. It may be called again: at the loss of a
-// lease and at its end, whichever comes first.
+// lease and at its end, whichever comes first. There is no renewal after either.
 func (g *gate) leave(e *Lease) {
-	s := g.shard(e.key)
+	s := e.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sl := s.slots[e.key]; sl != nil {
-		s.pass(sl, e)
+	s.agenda.drop(e)
+	if s.holders[e.key] == e {
+		s.pass(e)
 	}
 }
 
-// pass gives the key of e, if e has it, to the first of its queue.
-func (s *gateShard) pass(sl *slot, e *Lease) {
-	if sl.holder != e {
+// pass gives the key of e to the first of its queue.
+func (s *gateShard) pass(e *Lease) {
+	if len(e.slot.queue) == 0 {
+		delete(s.holders, e.key)
 		return
 	}
-	if len(sl.queue) == 0 {
-		delete(s.slots, e.key)
-		return
-	}
-	next := sl.queue[0]
-	sl.queue = slices.Delete(sl.queue, 0, 1)
-	sl.hand(next.lease)
+	next := e.slot.queue[0]
+	e.slot.queue = slices.Delete(e.slot.queue, 0, 1)
+	s.hand(e, next.lease)
 	close(next.ready)
+}
+
+// schedule has e renewed when it is due. now is no later than that is.
+func (s *gateShard) schedule(e *Lease, now, due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agenda.add(e, now, due)
+}
+
+// renew starts what is due.
+func (s *gateShard) renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agenda.start(time.Now())
+}
+
+// stop ends all renewals that have not begun.
+func (g *gate) stop() {
+	for i := range g.shards {
+		s := &g.shards[i]
+		s.mu.Lock()
+		s.agenda.stop()
+		s.mu.Unlock()
+	}
 }
 
 // all returns the leases that have a key, granted or not.
@@ -188,8 +206,8 @@ func (g *gate) all() []*Lease {
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.mu.Lock()
-		for _, sl := range s.slots {
-			all = append(all, sl.holder)
+		for _, e := range s.holders {
+			all = append(all, e)
 		}
 		s.mu.Unlock()
 	}

@@ -3,44 +3,51 @@ package lock
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
+//
+// It has in it all that is there once per lease, from its place in the gate to
+// the context of its work, so that a lease is one allocation.
 type Lease struct {
 	locker      *Locker
 	key         string          // in the store
 	label       string          // what the caller calls it
-	parent      context.Context //nolint:containedctx // what renewals are derived from, long after Acquire returned
+	parent      context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
 	fingerprint []byte
 	run         *run // of Once; nil for mutual exclusion
 
 	// Written before the lease is granted.
 	token      string
 	replaces   string // token of the abandoned entry to take over
-	takeover   bool   // the last claim was to replace one
 	attempt    int
-	receipt    []byte // found in place of a grant
 	flight     *flight
-	unanswered bool // a send of the claim got no answer: it may land after the release
 	fence      int64
-	fenced     bool
 	story      *story // nil if nobody is told it
 	grantedAt  time.Time
-	maxEnd     time.Time
-	ctx        context.Context //nolint:containedctx // a lease is a context that ends with it: that is what Context returns
+	mostHold   time.Duration // from then on
+	takeover   bool          // the last claim was to replace an abandoned entry
+	unanswered bool          // a send of the claim got no answer: it may land after the release
+	fenced     bool
+	granted    atomic.Bool
+
+	shard *gateShard
+	slot  slot      // while it has the key in this process; locked with the shard, like the next two
+	due   time.Time // when it is to be renewed
+	place int       // in the agenda, from 1; 0: it is not there
+
+	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
+	end end                        // how the work ended; written when phase is
 
 	mu         sync.Mutex
-	cancel     context.CancelCauseFunc // nil until granted
 	validUntil time.Time
-	capped     bool               // validUntil is as late as WithMaxHold allows
-	renewal    *time.Timer        // fires at a third of the lease; no more than this one timer is paid for short work
-	deadline   *time.Timer        // set with the first renewal: ends the lease whatever the renewal does
-	renewCtx   context.Context    //nolint:containedctx // shared by all renewals of the lease
-	stopRenew  context.CancelFunc // set with the first renewal
-	opening    *time.Timer        // opens the gate after a release that is not answered
-	stopped    bool               // no timer is set any more
+	renewals   *renewals   // nil until the first
+	opening    *time.Timer // opens the gate after a release that is not answered
+	capped     bool        // validUntil is as late as WithMaxHold allows
+	stopped    bool        // it is not renewed, and no deadline set, any more
 	phase      phase
 	lost       error
 }
@@ -53,22 +60,17 @@ const (
 	over          // and was answered, or nothing more can be done
 )
 
-// start makes a granted claim a running lease.
-func (e *Lease) start(ctx context.Context, now, sent, validUntil time.Time) {
-	if e.locker.cfg.detached {
-		ctx = context.WithoutCancel(ctx)
+// start makes a claim that was sent, and granted that much later, a running
+// lease. Its validity counts from when it was sent.
+func (e *Lease) start(sent time.Time, took, validity time.Duration) {
+	cfg := &e.locker.cfg
+	if cfg.detached {
+		e.parent = context.WithoutCancel(e.parent)
 	}
-	cancelable, cancel := context.WithCancelCause(ctx)
-	e.ctx = &leaseContext{cancelable, e}
-	e.grantedAt, e.maxEnd = now, sent.Add(e.locker.cfg.maxHold)
-	if e.run != nil {
-		e.locker.core.gate.grant(e)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.cancel = cancel
-	e.validUntil, e.capped = validUntil, e.locker.cfg.maxHold == e.locker.cfg.lease
-	e.renewal = time.AfterFunc(time.Until(sent.Add(e.locker.cfg.lease/3)), e.renew)
+	e.grantedAt, e.mostHold = sent.Add(took), cfg.maxHold-took
+	e.validUntil, e.capped = sent.Add(validity), cfg.maxHold == cfg.lease
+	e.granted.Store(true) // nobody looks at the rest before, so that it needs no lock
+	e.shard.schedule(e, e.grantedAt, sent.Add(cfg.lease/3))
 }
 
 // Context returns a context that ends when the lease does: with a cause that
@@ -78,7 +80,7 @@ func (e *Lease) Context() context.Context {
 	if e == nil {
 		return context.Background() //nolint:forbidigo // nothing ends with a lease that there is not
 	}
-	return e.ctx
+	return (*leaseContext)(e)
 }
 
 // Fence returns the fencing token of the lease: a number that grows with every
@@ -127,16 +129,17 @@ func (e *Lease) forsake(lost error) {
 	}
 	c.gate.leave(e)
 	c.recent.note(EventLost, e.label)
-	e.locker.emit(e.ctx, e, EventLost, time.Since(e.grantedAt), lost)
-	e.locker.logLost(e.ctx, e, lost)
+	ctx := e.Context()
+	e.locker.emit(ctx, e, EventLost, time.Since(e.grantedAt), lost)
+	e.locker.logLost(ctx, e, lost)
 }
 
-// stopTimers ends renewal and deadline for good. e.mu is held.
+// stopTimers ends renewal and deadline for good. e.mu is held. The gate takes it
+// off the agenda as it leaves, and a renewal that begins before does nothing.
 func (e *Lease) stopTimers() {
 	e.stopped = true
-	e.renewal.Stop()
-	if e.deadline != nil {
-		e.deadline.Stop()
-		e.stopRenew()
+	if e.renewals != nil {
+		e.renewals.deadline.Stop()
+		e.renewals.stop()
 	}
 }

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/early"
 	"github.com/httplatch/httplatch/internal/failopen"
@@ -9,43 +10,106 @@ import (
 
 type leaseKey struct{}
 
-// leaseContext is the context of a lease, from which FromContext finds it.
-type leaseContext struct {
+// leaseContext is the context of a lease's work, from which FromContext finds
+// it. It is the lease by another name, which does not give those methods to the
+// lease.
+//
+// What ends, own, is made when it is first asked for. Most work is short and
+// never asks, and a context that can end costs more than the rest of a lease:
+// it has to be told by its parent, and told again that it need not be.
+type leaseContext Lease
+
+// ownContext is what the work's context ends with.
+type ownContext struct {
 	context.Context //nolint:containedctx // it is one
-	lease           *Lease
+	cancel          context.CancelCauseFunc
 }
 
-func (c *leaseContext) Value(key any) any {
-	switch key.(type) {
-	case leaseKey:
-		// The lease of a receipt protects no resource: a fence of it, say, would
-		// always be newer than that of the lock inside or outside of it.
-		if c.lease.run == nil {
-			return c.lease
-		}
-	case failopen.Key:
-		// It was for this acquire. Work inside must not take it for its own.
-		return nil
-	case runKey, early.Key:
-		if c.lease.run != nil {
-			return c.lease.run
-		}
+// released is the own context of all leases that ended with their work before
+// it was asked for. It knows none of their values.
+var released = func() *ownContext {
+	ctx, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // nothing can end it any more
+	cancel(nil)
+	return &ownContext{ctx, cancel}
+}()
+
+// ending returns the context that ends with e.
+func (e *Lease) ending() *ownContext {
+	if own := e.own.Load(); own != nil {
+		return own
 	}
-	return c.Context.Value(key)
+	own := &ownContext{}
+	own.Context, own.cancel = context.WithCancelCause(e.parent)
+	if !e.own.CompareAndSwap(nil, own) {
+		own.cancel(nil) // another was faster, and this one's parent may forget it
+	}
+	return e.own.Load()
+}
+
+// cancel ends the context of the work: with the cause of its loss, or with nil
+// because it is over. The first call decides, and if its parent has ended
+// before, that has.
+func (e *Lease) cancel(cause error) {
+	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
+		return
+	}
+	e.ending().cancel(cause)
 }
 
 // Done and Err look at the clock, and do not rely on the timer alone: in a
 // process that was paused for longer than its lease, the work may well come to
 // run before any timer does, and must not find a living context then.
 func (c *leaseContext) Done() <-chan struct{} {
-	c.lease.checkValidity()
-	return c.Context.Done()
+	e := (*Lease)(c)
+	e.checkValidity()
+	return e.ending().Done()
 }
 
 func (c *leaseContext) Err() error {
-	c.lease.checkValidity()
-	return c.Context.Err()
+	e := (*Lease)(c)
+	e.checkValidity()
+	if own := e.own.Load(); own != nil {
+		return own.Err()
+	}
+	return e.parent.Err()
 }
+
+func (c *leaseContext) Deadline() (deadline time.Time, ok bool) { return c.parent.Deadline() }
+
+func (c *leaseContext) Value(key any) any {
+	switch key.(type) {
+	case leaseKey:
+		// The lease of a receipt protects no resource: a fence of it, say, would
+		// always be newer than that of the lock inside or outside of it.
+		if c.run == nil {
+			return (*Lease)(c)
+		}
+	case failopen.Key:
+		// It was for this acquire. Work inside must not take it for its own.
+		return nil
+	case runKey, early.Key:
+		if c.run != nil {
+			return c.run
+		}
+	}
+	own := c.own.Load()
+	switch own {
+	case nil:
+	case released:
+		// It answers package context alone, which asks by Value for what ends a context
+		// and why.
+		if v := own.Value(key); v != nil {
+			return v
+		}
+	default:
+		return own.Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+// String keeps a context that is printed, as mocks do with their arguments, from
+// showing the fields of a lease that is in use.
+func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // FromContext returns the lease under which the code that was given ctx runs:
 // of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing

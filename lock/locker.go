@@ -73,7 +73,7 @@ func New(store Store, opts ...Option) *Locker {
 		watch:   hintsOf(store),
 		drift:   driftOver(store),
 		owner:   owner(),
-		tokens:  newMinter(),
+		tokens:  newMinter(prompt),
 		gate:    newGate(),
 		reaper:  newReaper(),
 		closing: make(chan struct{}),

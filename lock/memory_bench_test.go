@@ -28,7 +28,7 @@ func memoryClaim(token string, lease time.Duration) lock.Claim {
 }
 
 func BenchmarkMemory(b *testing.B) {
-	for _, live := range []int{0, 1_000, 1_000_000} {
+	for _, live := range []int{0, 1_000, 100_000, 1_000_000} {
 		for _, callers := range []int{1, 64} {
 			b.Run(fmt.Sprintf("live=%d/callers=%d", live, callers), func(b *testing.B) {
 				s := fill(b, live)

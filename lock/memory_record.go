@@ -2,6 +2,7 @@ package lock
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -99,11 +100,17 @@ func (r *memoryRecord) entry(now int64) Entry {
 	if e.State == Held {
 		e.Left = time.Duration(r.lease - now)
 	}
-	if f := r.fingerprint(); f != "" {
-		e.Fingerprint = []byte(f)
+	f := r.fingerprint()
+	if len(f)+len(r.receipt) == 0 {
+		return e
+	}
+	b := make([]byte, 0, len(f)+len(r.receipt)) // one allocation for both
+	b = append(append(b, f...), r.receipt...)
+	if f != "" {
+		e.Fingerprint = slices.Clip(b[:len(f)])
 	}
 	if r.receipt != "" {
-		e.Receipt = []byte(r.receipt)
+		e.Receipt = b[len(f):]
 	}
 	return e
 }

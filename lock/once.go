@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/early"
@@ -35,42 +34,40 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	if err := validKey(key); err != nil {
 		return nil, false, err
 	}
-	e := &Lease{
-		locker:      l,
-		key:         keytext.Record(key),
-		label:       key,
-		parent:      ctx,
-		fingerprint: slices.Clone(fingerprint), // the gate and the store's calls read it for longer than this call lasts
-		attempt:     1,
-	}
-	e.run = &run{lease: e}
+	e := &newRun(ctx, l, key, fingerprint).lease
 	switch err := l.acquire(ctx, e); {
 	case errors.Is(err, errReplay):
-		return e.receipt, true, nil
+		return e.run.found, true, nil
 	case err != nil:
 		return nil, false, err
 	}
 
+	after := e.parent // of a detached lease it does not end
+	if !l.cfg.detached {
+		after = context.WithoutCancel(ctx)
+	}
 	returned := false
 	defer func() {
 		if !returned { // it panicked, or ended its goroutine; which goes on
-			_ = e.run.fail(ctx)
+			_ = e.run.fail(after)
 		}
 	}()
-	receipt, err = fn(e.ctx)
+	receipt, err = fn(e.Context())
 	returned = true
 	if err != nil {
-		if end := e.run.fail(ctx); errors.Is(end, ErrLost) {
+		if end := e.run.fail(after); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
 		}
 		return nil, false, err
 	}
-	return e.run.succeed(ctx, receipt)
+	return e.run.succeed(after, receipt)
 }
 
-// run is one execution of a function under Once.
+// run is one execution of a function under Once, in one allocation.
 type run struct {
-	lease *Lease
+	lease       Lease
+	fingerprint [48]byte // of the lease, if it is not longer; those of package middleware are not
+	found       []byte   // a receipt in place of a grant
 
 	mu        sync.Mutex
 	committed bool
@@ -79,6 +76,14 @@ type run struct {
 	early   sync.Mutex
 	settled bool  // before the function returned
 	end     error // of that
+}
+
+func newRun(ctx context.Context, l *Locker, key string, fingerprint []byte) *run {
+	r := &run{lease: Lease{locker: l, key: keytext.Record(key), label: key, parent: ctx, attempt: 1}}
+	r.lease.run = r
+	// The gate and the store's calls read it for longer than Once lasts.
+	r.lease.fingerprint = append(r.fingerprint[:0], fingerprint...)
+	return r
 }
 
 type runKey struct{}
@@ -121,7 +126,7 @@ func Commit(ctx context.Context) error {
 	if freed {
 		return errReleased
 	}
-	e := r.lease
+	e := &r.lease
 	l := e.locker
 	if err := e.lostError(); err != nil {
 		return err
@@ -144,7 +149,7 @@ func Commit(ctx context.Context) error {
 	return nil
 }
 
-// fail ends a run that has no receipt.
+// fail ends a run that has no receipt. ctx must not end.
 func (r *run) fail(ctx context.Context) error {
 	r.early.Lock()
 	settled := r.settled
@@ -157,25 +162,25 @@ func (r *run) fail(ctx context.Context) error {
 	case settled:
 		return nil
 	case !freed:
-		return r.lease.Settle(ctx, nil, r.lease.locker.cfg.keep)
+		return r.lease.finish(ctx, end{settles: true, keep: r.lease.locker.cfg.keep})
 	default:
 		return r.lease.giveBack(ctx)
 	}
 }
 
-// succeed leaves the receipt.
+// succeed leaves the receipt. ctx must not end.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	r.early.Lock()
-	settled, end := r.settled, r.end
+	settled, err := r.settled, r.end
 	r.early.Unlock()
 	if !settled {
-		end = r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
+		err = r.lease.finish(ctx, end{settles: true, receipt: receipt, keep: r.lease.locker.cfg.keep})
 	}
-	if !errors.Is(end, ErrLost) {
+	if !errors.Is(err, ErrLost) {
 		// It is settled, or will be as soon as the store answers.
 		return receipt, false, nil
 	}
-	return r.winner(ctx, end)
+	return r.winner(ctx, err)
 }
 
 func (r *run) wasFreed() bool {
@@ -187,9 +192,9 @@ func (r *run) wasFreed() bool {
 // winner returns the receipt of who has taken over from a run that lost its
 // lease: there can be one answer only.
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
-	e := r.lease
+	e := &r.lease
 	l := e.locker
-	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
+	answer := exchange(ctx, l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
 		return l.core.store.Get(ctx, e.key)
 	})
 	if answer.err == nil && answer.value.State == Settled && sameRequest(e.fingerprint, answer.value.Fingerprint) {

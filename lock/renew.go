@@ -7,9 +7,15 @@ import (
 	"time"
 )
 
+// renewals is what a lease needs that is renewed at all.
+type renewals struct {
+	deadline *time.Timer     // ends the lease whatever its renewal does
+	ctx      context.Context //nolint:containedctx // shared by all of them
+	stop     context.CancelFunc
+}
+
 // renew runs a third of a lease after its grant, and after each renewal, on
-// the timer's goroutine. Work that is over by then has paid for no more than a
-// timer.
+// a goroutine that the agenda starts.
 func (e *Lease) renew() {
 	ctx, ok := e.beginRenewal()
 	if !ok {
@@ -43,20 +49,21 @@ func (e *Lease) beginRenewal() (ctx context.Context, ok bool) {
 	if e.stopped {
 		return nil, false
 	}
-	if e.deadline == nil {
+	if e.renewals == nil {
 		// Before the first send: a renewal that hangs must not delay it.
-		e.deadline = time.AfterFunc(time.Until(e.validUntil), e.expire)
-		e.renewCtx, e.stopRenew = context.WithCancel(context.WithoutCancel(e.parent))
+		r := &renewals{deadline: time.AfterFunc(time.Until(e.validUntil), e.expire)}
+		r.ctx, r.stop = context.WithCancel(context.WithoutCancel(e.parent))
+		e.renewals = r
 	}
-	return e.renewCtx, true
+	return e.renewals.ctx, true
 }
 
 // renewOnce asks for a full lease from now, and returns when that was.
 func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	l := e.locker
 	sent = time.Now()
-	// The hold ends at maxEnd to the millisecond, not up to a lease later.
-	lease := min(l.cfg.lease, e.maxEnd.Sub(sent))
+	// The hold ends to the millisecond, not up to a lease later.
+	lease := min(l.cfg.lease, e.mostHold-sent.Sub(e.grantedAt))
 	if lease < time.Millisecond {
 		return sent, nil
 	}
@@ -77,8 +84,8 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	lost, phase := e.lost, e.phase
 	if until := sent.Add(lease - l.core.drift(lease)); until.After(e.validUntil) && !e.stopped {
 		e.validUntil, e.capped = until, lease < l.cfg.lease
-		if e.deadline != nil {
-			e.deadline.Reset(time.Until(until))
+		if e.renewals != nil {
+			e.renewals.deadline.Reset(time.Until(until))
 		}
 	}
 	e.mu.Unlock()
@@ -119,7 +126,7 @@ func (e *Lease) scheduleRenewal(sent time.Time) {
 	if e.stopped || e.capped {
 		return
 	}
-	e.renewal.Reset(time.Until(sent.Add(e.locker.cfg.lease / 3)))
+	e.shard.schedule(e, time.Now(), sent.Add(e.locker.cfg.lease/3))
 }
 
 // expire runs at the end of validity.
@@ -130,7 +137,7 @@ func (e *Lease) expire() {
 		return
 	}
 	if left := time.Until(e.validUntil); left > 0 { // renewed while this was on its way
-		e.deadline.Reset(left)
+		e.renewals.deadline.Reset(left)
 		e.mu.Unlock()
 		return
 	}

@@ -71,9 +71,9 @@ func (s *gateShard) holds(all []Hold, limit int, match func(key string) bool) []
 		ending  bool
 	}
 	s.mu.Lock()
-	slots := make([]seen, 0, len(s.slots))
-	for _, sl := range s.slots {
-		slots = append(slots, seen{sl.holder, len(sl.queue), sl.ending != nil})
+	slots := make([]seen, 0, len(s.holders))
+	for _, e := range s.holders {
+		slots = append(slots, seen{e, len(e.slot.queue), e.slot.ending != nil})
 	}
 	s.mu.Unlock()
 	for _, sl := range slots {
@@ -95,7 +95,7 @@ func (e *Lease) hold() Hold {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h := Hold{Key: e.label, Entry: e.key}
-	if e.cancel != nil {
+	if e.granted.Load() {
 		h.Token, h.Since, h.Until = e.token, e.grantedAt, e.validUntil
 		h.Renewed = !e.stopped && !e.capped
 	}

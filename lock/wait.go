@@ -10,18 +10,14 @@ import (
 	"github.com/httplatch/httplatch/internal/failopen"
 )
 
-// enter takes e's key in the gate, or queues for it. A key that is held in this
-// process is refused without a round trip unless the caller waits. A key whose
+// queue waits for e's key, which another lease of this process was found to
+// have. It is refused without a round trip unless the caller waits. A key whose
 // holder is done, and lacks only the store's word, is waited for in any case.
 //
 // entered can be true beside an error: the key is e's then, but the store has
 // not freed it, and only work that runs without the store may go on.
-func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) (entered bool, err error) {
+func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began time.Time) (entered bool, err error) {
 	c := l.core
-	found := c.gate.enter(e, l.cfg.wait > 0)
-	if found.open {
-		return true, nil
-	}
 	here := Entry{State: Held, Owner: found.owner}
 	e.story.finds(here)
 	switch {
@@ -68,14 +64,17 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began time.Time) (entered 
 var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
 // contend claims e's key, and while another process holds it, does so again
-// until the time is over. Only the first of a process's queue gets here.
-func (l *Locker) contend(ctx context.Context, e *Lease, until time.Time) error {
+// until the time is over. It begins now. Only the first of a process's queue
+// gets here.
+func (l *Locker) contend(ctx context.Context, e *Lease, began, until time.Time) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
-		began := time.Now()
-		err := l.claim(ctx, e, began.Add(l.cfg.budget))
+		err := l.claim(ctx, e, began, began.Add(l.cfg.budget))
+		if err == nil || !errors.Is(err, ErrHeld) {
+			return err
+		}
 		remaining := time.Until(until)
-		if err == nil || remaining <= 0 || !errors.Is(err, ErrHeld) {
+		if remaining <= 0 {
 			return err
 		}
 		var refused *RefusedError
@@ -94,6 +93,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, until time.Time) error {
 		if end != nil {
 			return end
 		}
+		began = time.Now()
 	}
 }
 

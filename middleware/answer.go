@@ -24,11 +24,11 @@ type answer struct {
 	status   int   // 0: not written
 	declared int64 // Content-Length, -1 if there is none
 	record   []byte
-	headers  []byte // the part of the record that is known at WriteHeader
-	gone     bool   // it leaves as it is written
-	trails   bool   // there are trailers
-	err      error  // why it cannot leave
-	room     [512]byte
+	headers  []byte  // the part of the record that is known at WriteHeader
+	gone     bool    // it leaves as it is written
+	trails   bool    // there are trailers
+	err      error   // why it cannot leave
+	room     *[]byte // what the record is written into, from the guard's pool
 	meta     [128]byte
 }
 
@@ -40,7 +40,16 @@ func (a *answer) init(out http.ResponseWriter, r *ran) {
 	} else {
 		a.header = make(http.Header)
 	}
-	a.record, a.headers = newRecord(a.room[:0]), a.meta[:0]
+	a.room = r.guard.records.get()
+	a.record, a.headers = newRecord((*a.room)[:0]), a.meta[:0]
+}
+
+// recycle gives the record's room to other answers. Whoever still writes to this
+// one does not write to theirs.
+func (a *answer) recycle() {
+	*a.room = a.record[:0]
+	a.ran.guard.records.put(a.room)
+	a.record, a.room, a.err = nil, nil, errReturned
 }
 
 // Header returns the headers that the handler sets. It finds there what outer
@@ -168,7 +177,9 @@ func (a *answer) finish() ([]byte, error) {
 		return a.tombstone(), nil
 	}
 	a.sniff()
-	return closeRecord(a.record, a.headers, a.status, a.declared >= 0), nil
+	whole := closeRecord(a.record, a.headers, a.status, a.declared >= 0)
+	a.record = whole[:len(a.record)] // in the larger room, if it has become one
+	return whole, nil
 }
 
 // replayable reports whether the answer is at hand, and is all there is to it.

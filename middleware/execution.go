@@ -18,8 +18,14 @@ type execution struct {
 	guard   *onceGuard
 	next    http.Handler
 	out     http.ResponseWriter
-	request *http.Request
-	ran     *ran // nil: the handler was not run
+	request *http.Request // own, or that of the guard's caller
+	own     http.Request
+
+	id          string // of the record
+	fingerprint []byte // asked, or nil if it is in the id
+	asked       fingerprint
+
+	ran *ran // nil: the handler was not run
 }
 
 // ran is what there is once the handler runs.

@@ -20,22 +20,27 @@ const (
 	chosenParts  = 2
 )
 
+// fingerprint is a version and a hash.
+type fingerprint [1 + sha256.Size]byte
+
 // fingerprintOfRequest tells requests apart by their method, path, query and
 // body.
-func fingerprintOfRequest(r *http.Request, body []byte) []byte {
+func fingerprintOfRequest(r *http.Request, path string, body []byte) fingerprint {
 	b := make([]byte, 0, 512)
 	b = appendSized(b, r.Method)
-	b = appendSized(b, canonicalPath(r.URL))
+	b = appendSized(b, path)
 	b = appendSized(b, canonicalQuery(r.URL.RawQuery))
 	return versioned(wholeRequest, appendContent(b, r.Header.Get("Content-Type"), body))
 }
 
 // fingerprintOfParts is that of what a WithFingerprint function returned.
-func fingerprintOfParts(key string) []byte { return versioned(chosenParts, []byte(key)) }
+func fingerprintOfParts(key string) fingerprint { return versioned(chosenParts, []byte(key)) }
 
-func versioned(version byte, b []byte) []byte {
+func versioned(version byte, b []byte) (f fingerprint) {
+	f[0] = version
 	sum := sha256.Sum256(b)
-	return append(append(make([]byte, 0, 1+sha256.Size), version), sum[:]...)
+	copy(f[1:], sum[:])
+	return f
 }
 
 // canonicalQuery brings the parameters into one order, except for the values

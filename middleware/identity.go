@@ -13,43 +13,51 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// identify says which record r belongs to, and what it asks for. It reads the
+// identify says which record x belongs to, and what it asks for. It reads the
 // whole body, so that a client that sends it slowly holds no claim meanwhile.
-func (g *onceGuard) identify(r *http.Request) (id string, fingerprint []byte, err error) {
+func (x *execution) identify() error {
+	g, r := x.guard, x.request
 	scope, err := call(g.scope, r)
 	if err != nil {
-		return "", nil, err
+		return err
 	}
 	var key string
 	if g.key != nil {
 		if key, err = call(g.key, r); err != nil {
-			return "", nil, err
+			return err
 		}
 	}
 	body, err := bodybuf.Bytes(r, g.requestLimit)
 	if err != nil {
-		return "", nil, &bodyError{err}
+		return &bodyError{err}
 	}
-	var chosen string
-	if g.fingerprint != nil {
-		chosen, err = call(g.fingerprint, r)
-		switch {
-		case err == nil:
-			fingerprint = fingerprintOfParts(chosen)
-		case errors.Is(err, keyfunc.ErrSkip):
-			// What is to be compared is not there. The request is guarded all the
-			// same, and compared as a whole.
-			fingerprint = fingerprintOfRequest(r, body)
-		default:
-			return "", nil, err
-		}
-	} else {
-		fingerprint = fingerprintOfRequest(r, body)
+	path := canonicalPath(r.URL)
+	if x.asked, err = g.fingerprintOf(r, path, body); err != nil {
+		return err
 	}
 	if g.key == nil {
-		return identity(g.name, scope, r.Method, canonicalPath(r.URL), string(fingerprint)), nil, nil
+		x.id = identity(g.name, scope, r.Method, path, string(x.asked[:]))
+		return nil
 	}
-	return identity(g.name, scope, r.Method, canonicalPath(r.URL), key), fingerprint, nil
+	x.id, x.fingerprint = identity(g.name, scope, r.Method, path, key), x.asked[:]
+	return nil
+}
+
+func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte) (fingerprint, error) {
+	if g.fingerprint == nil {
+		return fingerprintOfRequest(r, path, body), nil
+	}
+	chosen, err := call(g.fingerprint, r)
+	switch {
+	case err == nil:
+		return fingerprintOfParts(chosen), nil
+	case errors.Is(err, keyfunc.ErrSkip):
+		// What is to be compared is not there. The request is guarded all the
+		// same, and compared as a whole.
+		return fingerprintOfRequest(r, path, body), nil
+	default:
+		return fingerprint{}, err
+	}
 }
 
 // bodyError says that the body cannot be taken.
@@ -57,11 +65,17 @@ type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
 
-func (e *bodyError) problem() *Problem {
-	if errors.Is(e, bodybuf.ErrTooLarge) {
-		return bodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, e)
+// identityProblem is the answer to a request that could not be identified.
+func identityProblem(err error) *Problem {
+	var body *bodyError
+	switch {
+	case !errors.As(err, &body):
+		return keyProblem(err)
+	case errors.Is(body, bodybuf.ErrTooLarge):
+		return bodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
+	default:
+		return bodyUnreadable.problem(http.StatusBadRequest, 0, body)
 	}
-	return bodyUnreadable.problem(http.StatusBadRequest, 0, e)
 }
 
 func call(f keyfunc.Func, r *http.Request) (string, error) {

@@ -84,47 +84,46 @@ type guard struct {
 }
 
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if r.Body != nil && r.Body != http.NoBody {
-		// A key function that reads the body replaces it, and the request of our
-		// caller is not ours to change.
-		own := r
-		r = r.WithContext(r.Context())
-		defer func() { returnForm(own, r) }()
-	}
+	// A key function that reads the body replaces it, and the request of our
+	// caller is not ours to change.
+	ctx := &lockContext{client: r.Context()}
+	own := r.WithContext(ctx)
+	defer returnForm(r, own)
+	r = own
 	key, err := g.keyOf(r)
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name})
-		next.ServeHTTP(w, r)
+		unlocked(ctx, w, r, next)
 	case err != nil:
 		p := keyProblem(err)
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
 		g.refuse(w, r, &g.settings, p)
 	case g.failOpen:
-		g.tryLocked(w, r, next, key)
+		g.tryLocked(ctx, w, r, next, key)
 	default:
-		lease, err := g.locker.Acquire(r.Context(), key)
+		lease, err := g.locker.Acquire(ctx.client, key)
 		if err != nil {
 			g.refuse(w, r, &g.settings, g.lockProblem(err))
 			return
 		}
-		g.locked(w, r, next, lease)
+		g.locked(ctx, w, r, next, lease)
 	}
 }
 
 // tryLocked runs next under the lock, or without it if the store does not
 // answer.
-func (g *guard) tryLocked(w http.ResponseWriter, r *http.Request, next http.Handler, key string) {
+func (g *guard) tryLocked(ctx *lockContext, w http.ResponseWriter, r *http.Request, next http.Handler, key string) {
 	var hold failopen.Hold
-	lease, err := g.locker.Acquire(failopen.With(r.Context(), &hold), key)
+	lease, err := g.locker.Acquire(failopen.With(ctx.client, &hold), key)
 	if hold.End != nil {
 		defer hold.End()
 	}
 	switch {
 	case err == nil:
-		g.locked(w, r, next, lease)
-	case unanswered(err) && r.Context().Err() == nil:
-		next.ServeHTTP(w, r)
+		g.locked(ctx, w, r, next, lease)
+	case unanswered(err) && ctx.Err() == nil:
+		unlocked(ctx, w, r, next)
 	default:
 		g.refuse(w, r, &g.settings, g.lockProblem(err))
 	}
@@ -136,16 +135,22 @@ func unanswered(err error) bool {
 	return errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
 }
 
+// unlocked runs next without a lock, and with nothing of ours around it.
+func unlocked(ctx *lockContext, w http.ResponseWriter, r *http.Request, next http.Handler) {
+	plain := r.WithContext(ctx.client)
+	defer returnForm(r, plain)
+	next.ServeHTTP(w, plain)
+}
+
 // locked runs next under lease. The lease ends in a deferred call that does
 // not recover: panics keep their value and their stack, and runtime.Goexit
 // releases too. It ends before net/http, to which this returns, sends the end
 // of a buffered answer.
-func (g *guard) locked(w http.ResponseWriter, r *http.Request, next http.Handler, lease *lock.Lease) {
-	guarded := r.WithContext(lease.Context())
-	defer returnForm(r, guarded)
+func (g *guard) locked(ctx *lockContext, w http.ResponseWriter, r *http.Request, next http.Handler, lease *lock.Lease) {
+	ctx.lease.Store(lease)
 	if g.cooldown == 0 {
-		defer release(r.Context(), lease)
-		next.ServeHTTP(w, guarded)
+		defer release(ctx.client, lease)
+		next.ServeHTTP(w, r)
 		return
 	}
 
@@ -153,14 +158,14 @@ func (g *guard) locked(w http.ResponseWriter, r *http.Request, next http.Handler
 	returned := false
 	defer func() {
 		if !returned || watched.failed() {
-			release(r.Context(), lease)
+			release(ctx.client, lease)
 			return
 		}
 		// The Locker completes a settle that the store does not answer, and if
 		// the lease was lost there is nothing left to cool down.
-		_ = lease.Settle(r.Context(), nil, g.cooldown)
+		_ = lease.Settle(ctx.client, nil, g.cooldown)
 	}()
-	next.ServeHTTP(watched, guarded)
+	next.ServeHTTP(watched, r)
 	returned = true
 }
 

@@ -17,7 +17,8 @@ type onceGuard struct {
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order orderHint
+	order   orderHint
+	records recordPool
 }
 
 func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
@@ -67,41 +68,35 @@ func (g *onceGuard) wrap(next http.Handler) http.Handler {
 
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.order.check(r.Context(), g.name)
-	copied := r
+	x := &execution{guard: g, next: next, out: w, request: r}
 	if r.Body != nil && r.Body != http.NoBody {
 		// Reading the body replaces it, and the request of our caller is not ours
 		// to change.
-		copied = r.WithContext(r.Context())
-		defer returnForm(r, copied)
+		x.own = *r
+		x.request = &x.own
+		defer returnForm(r, x.request)
 	}
-	id, fingerprint, err := g.identify(copied)
+	err := x.identify()
 	// Trailers that the client did not announce are put into the request that
 	// the server made.
-	copied.Trailer = r.Trailer
+	x.request.Trailer = r.Trailer
 	switch {
 	case err == nil:
-		g.once(w, r, &execution{guard: g, next: next, out: w, request: copied}, id, fingerprint)
+		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name, Once: true})
-		next.ServeHTTP(w, copied)
+		next.ServeHTTP(w, x.request)
 	default:
-		p := unidentified(err)
+		p := identityProblem(err)
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Once: true, Err: rejection{p}})
 		g.refuse(w, r, &g.settings, p)
 	}
 }
 
-// unidentified is the answer to a request that identify has failed for.
-func unidentified(err error) *Problem {
-	if unreadable, ok := errors.AsType[*bodyError](err); ok {
-		return unreadable.problem()
-	}
-	return keyProblem(err)
-}
-
-// once runs the handler or answers in its place.
-func (g *onceGuard) once(w http.ResponseWriter, r *http.Request, x *execution, id string, fingerprint []byte) {
-	ctx := r.Context()
+// once runs the handler or answers in its place. r is the request of the
+// guard's caller.
+func (x *execution) once(r *http.Request) {
+	g, w, ctx := x.guard, x.out, r.Context()
 	if g.failOpen {
 		var hold failopen.Hold
 		ctx = failopen.With(ctx, &hold)
@@ -111,12 +106,13 @@ func (g *onceGuard) once(w http.ResponseWriter, r *http.Request, x *execution, i
 			}
 		}()
 	}
-	receipt, replayed, err := g.locker.Once(ctx, id, fingerprint, x.run)
+	receipt, replayed, err := g.locker.Once(ctx, x.id, x.fingerprint, x.run)
 	switch {
 	case x.left():
 		// Whatever became of the receipt, there is nothing more to say.
 	case x.complete() && !replayed && (err == nil || errors.Is(err, errNotFinal)):
 		x.ran.answer.send()
+		x.ran.answer.recycle()
 	case err == nil && (replayed || x.broken() == nil):
 		x.discard()
 		g.replay(w, r, receipt)
@@ -124,6 +120,6 @@ func (g *onceGuard) once(w http.ResponseWriter, r *http.Request, x *execution, i
 		x.next.ServeHTTP(w, x.request)
 	default:
 		x.discard()
-		g.refuse(w, r, &g.settings, onceProblem(errors.Join(x.broken(), err), fingerprint))
+		g.refuse(w, r, &g.settings, onceProblem(errors.Join(x.broken(), err), x.fingerprint))
 	}
 }

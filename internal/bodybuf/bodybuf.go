@@ -19,6 +19,7 @@ var ErrTooLarge = errors.New("the request body is too large")
 
 const (
 	minRead  = 512
+	small    = 256
 	maxFirst = 64 << 10 // a Content-Length is only a claim, so it does not reserve more than this
 )
 
@@ -47,23 +48,27 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 		if r.ContentLength > limit {
 			return nil, tooLarge(limit)
 		}
-		b = &body{src: r.Body}
+		b = newBody(r)
 		r.Body = b
 	}
 	if !b.passed {
 		b.pos = 0
-		b.fill(limit, r.ContentLength)
+		b.fill(limit)
 	}
-	var outer *http.MaxBytesError
 	switch {
 	case b.passed || int64(len(b.data)) > limit:
 		return nil, tooLarge(limit)
 	case b.whole:
 		return b.data, nil
-	case errors.As(b.err, &outer):
-		return nil, fmt.Errorf("%w: %w", ErrTooLarge, b.err)
 	}
-	return nil, fmt.Errorf("reading the request body: %w", b.err)
+	return nil, b.failure()
+}
+
+func (b *body) failure() error {
+	if _, ok := errors.AsType[*http.MaxBytesError](b.err); ok {
+		return fmt.Errorf("%w: %w", ErrTooLarge, b.err)
+	}
+	return fmt.Errorf("reading the request body: %w", b.err)
 }
 
 func tooLarge(limit int64) error {
@@ -82,13 +87,24 @@ type body struct {
 	closed atomic.Bool
 }
 
-// fill reads until src ends or data has one byte more than limit.
-func (b *body) fill(limit, announced int64) {
-	most := int(min(limit, math.MaxInt-1)) + 1
-	if b.data == nil && announced > 0 {
-		// One byte of room beyond the end lets the end be seen without growing.
-		b.data = make([]byte, 0, min(int(min(announced, maxFirst))+1, most))
+// newBody returns the body of r, with room for what is announced of it. One byte
+// of room beyond the end lets the end be seen without growing.
+func newBody(r *http.Request) *body {
+	if r.ContentLength < small {
+		// It and its data in one allocation.
+		whole := &struct {
+			body
+			room [small]byte
+		}{body: body{src: r.Body}}
+		whole.data = whole.room[:0]
+		return &whole.body
 	}
+	return &body{src: r.Body, data: make([]byte, 0, min(r.ContentLength, maxFirst)+1)}
+}
+
+// fill reads until src ends or data has one byte more than limit.
+func (b *body) fill(limit int64) {
+	most := int(min(limit, math.MaxInt-1)) + 1
 	for b.err == nil && len(b.data) < most {
 		if len(b.data) == cap(b.data) {
 			b.data = slices.Grow(b.data, min(max(len(b.data), minRead), most-len(b.data)))

@@ -1,0 +1,113 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+type valueKey struct{}
+
+// What can end is made when it is asked for, so what is asked first, and when,
+// must make no difference.
+func TestLeaseContextIsTheSameWhenItIsAskedForLate(t *testing.T) {
+	gone := errors.New("the client has gone")
+	type step func(cancel context.CancelCauseFunc, e *lock.Lease, s *scripted)
+	leave := func(cancel context.CancelCauseFunc, _ *lock.Lease, _ *scripted) { cancel(gone) }
+	release := func(_ context.CancelCauseFunc, e *lock.Lease, _ *scripted) { _ = e.Release(context.Background()) }
+	lose := func(_ context.CancelCauseFunc, e *lock.Lease, s *scripted) {
+		s.forget(t, key)
+		_ = e.Extend(context.Background())
+	}
+	cases := []struct {
+		name  string
+		opts  []lock.Option
+		steps []step
+		err   error // nil: it goes on
+		cause error
+	}{
+		{"held", nil, nil, nil, nil},
+		{"released", nil, []step{release}, context.Canceled, context.Canceled},
+		{"lost", nil, []step{lose}, context.Canceled, lock.ErrLost},
+		{"lost, then released", nil, []step{lose, release}, context.Canceled, lock.ErrLost},
+		{"client gone", nil, []step{leave}, context.Canceled, gone},
+		{"client gone, then released", nil, []step{leave, release}, context.Canceled, gone},
+		{"client gone, then lost", nil, []step{leave, lose}, context.Canceled, gone},
+		{"released, then client gone", nil, []step{release, leave}, context.Canceled, context.Canceled},
+		{"lost, then client gone", nil, []step{lose, leave}, context.Canceled, lock.ErrLost},
+		{"detached, client gone", []lock.Option{lock.WithDetached()}, []step{leave}, nil, nil},
+		{"detached, client gone, then released", []lock.Option{lock.WithDetached()}, []step{leave, release}, context.Canceled, context.Canceled},
+		{"detached, client gone, then lost", []lock.Option{lock.WithDetached()}, []step{leave, lose}, context.Canceled, lock.ErrLost},
+	}
+	asked := map[string]func(context.Context){
+		"late":         func(context.Context) {},
+		"early":        func(ctx context.Context) { ctx.Done() },
+		"by its child": func(ctx context.Context) { context.AfterFunc(ctx, func() {}) },
+	}
+	for _, c := range cases {
+		for when, ask := range asked {
+			t.Run(c.name+" asked "+when, func(t *testing.T) {
+				bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+					parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "value"))
+					defer cancel(nil)
+					e, err := open(c.opts...).Acquire(parent, key)
+					require.NoError(t, err)
+					ctx := e.Context()
+					ask(ctx)
+					for _, do := range c.steps {
+						do(cancel, e, s)
+					}
+					child, stop := context.WithCancel(ctx)
+					defer stop()
+					for _, ctx := range []context.Context{ctx, child} {
+						require.ErrorIs(t, ctx.Err(), c.err)
+						require.ErrorIs(t, context.Cause(ctx), c.cause)
+						require.Equal(t, "value", ctx.Value(valueKey{}))
+						held, ok := lock.FromContext(ctx)
+						require.True(t, ok)
+						require.Same(t, e, held)
+						select {
+						case <-ctx.Done():
+							require.Error(t, c.err, "ended")
+						default:
+							require.NoError(t, c.err, "did not end")
+						}
+					}
+					require.NoError(t, ignoreLost(e.Release(context.Background())))
+				})
+			})
+		}
+	}
+}
+
+func ignoreLost(err error) error {
+	if errors.Is(err, lock.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+// Cause does not look at the clock, nor does it ask for Done.
+func TestCauseOfALostLeaseWithoutAskingBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		e, err := open().Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.forget(t, key)
+		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
+		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+	})
+}
+
+func TestLeaseContextPrintsNothingOfTheLease(t *testing.T) {
+	e, err := lock.New(lock.NewMemory()).Acquire(t.Context(), "user=42")
+	require.NoError(t, err)
+	defer func() { _ = e.Release(context.Background()) }()
+	require.Equal(t, "lock.Lease.Context", fmt.Sprint(e.Context()))
+	require.NotContains(t, fmt.Sprintf("%+v", e.Context()), "42")
+}
