@@ -64,7 +64,7 @@ func TestGoBlocksAreCompiled(t *testing.T) {
 
 func partOf(files []string, code string) bool {
 	for _, f := range files {
-		if strings.Contains(f, "\n"+flat(code)) {
+		if strings.Contains(f, "\n"+strings.TrimSuffix(flat(code), "\n")) {
 			return true
 		}
 	}
