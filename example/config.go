@@ -28,6 +28,7 @@ type config struct {
 	cooldown time.Duration
 	fencing  bool
 	rerun    bool
+	policies string // a file, "" for none
 
 	drain       time.Duration // how long running orders may take to end after a signal
 	readTimeout time.Duration // how long a request may take to arrive
@@ -57,6 +58,8 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 	flags.DurationVar(&cfg.cooldown, "cooldown", 0, "how long after an order the user has to wait for the next")
 	flags.BoolVar(&cfg.fencing, "fencing", false, "number the leases and refuse orders under an older one than was seen")
 	flags.StringVar(&abandoned, "abandoned", "refuse", "what becomes of an idempotent submission whose process vanished: refuse or rerun")
+
+	flags.StringVar(&cfg.policies, "policies", "", "`file` with the guards of the routes, as in policies.json; -cooldown and -abandoned are in it")
 
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -124,6 +127,8 @@ func (c config) check() error {
 		return fmt.Errorf("-lease %v: use at least twice -budget (%v) and at most %v", c.lease, c.budget, maxLease)
 	case c.cooldown < 0:
 		return fmt.Errorf("-cooldown %v: must not be negative", c.cooldown)
+	case c.policies != "" && c.cooldown > 0:
+		return errors.New(`-cooldown beside -policies: write "cooldown" into the file`)
 	}
 	return nil
 }
@@ -142,6 +147,9 @@ func (c *config) setAbandoned(policy string) error {
 	switch policy {
 	case "refuse", "rerun":
 		c.rerun = policy == "rerun"
+		if c.rerun && c.policies != "" {
+			return errors.New(`-abandoned rerun beside -policies: write "rerun_abandoned" into the file`)
+		}
 		return nil
 	default:
 		return fmt.Errorf("-abandoned %q: use refuse or rerun", policy)

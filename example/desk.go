@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -18,6 +17,7 @@ type desk struct {
 	cfg      config
 	store    lock.Store
 	locker   *lock.Locker
+	guards   guards
 	lossy    lossyStore   // store, for the page, which may lose replies
 	tries    *lock.Locker // over lossy
 	orders   *orders
@@ -25,7 +25,7 @@ type desk struct {
 	draining atomic.Bool // a signal has come
 }
 
-func newDesk(cfg config, store lock.Store, logger *slog.Logger) *desk {
+func newDesk(cfg config, store lock.Store, logger *slog.Logger) (*desk, error) {
 	m := newMetrics()
 	opts := []lock.Option{
 		lock.WithLease(cfg.lease),
@@ -37,18 +37,23 @@ func newDesk(cfg config, store lock.Store, logger *slog.Logger) *desk {
 	if cfg.fencing {
 		opts = append(opts, lock.WithFencing())
 	}
-	lossy := lossyStore{store}
 	locker := lock.New(store, opts...)
+	mounted, err := newGuards(cfg, locker)
+	if err != nil {
+		return nil, err
+	}
+	lossy := lossyStore{store}
 	m.locks.Watch(locker) // for as long as there is this desk
 	return &desk{
 		cfg:     cfg,
 		store:   store,
 		locker:  locker,
+		guards:  mounted,
 		lossy:   lossy,
 		tries:   lock.New(lossy, opts...),
 		orders:  newOrders(),
 		metrics: m,
-	}
+	}, nil
 }
 
 // close ends the Lockers, both at once.
@@ -58,14 +63,6 @@ func (d *desk) close(ctx context.Context) error {
 	return errors.Join(d.locker.Close(ctx), <-tries)
 }
 
-// perUser is how the lock of a user's orders differs from any.
-func (d *desk) perUser() []latch.LockOption {
-	if d.cfg.cooldown > 0 {
-		return []latch.LockOption{latch.WithCooldown(d.cfg.cooldown)}
-	}
-	return nil
-}
-
 // route is one row of the table that both routers serve.
 type route struct {
 	method, path string
@@ -73,27 +70,15 @@ type route struct {
 }
 
 func (d *desk) routes() []route {
-	onePerUser := latch.Lock(d.locker, "user", userID, d.perUser()...)
-	onePerOrder := latch.Lock(d.locker, "order", orderID)
-
-	// Outside of the locks: a replay must not meet a cool-down. A key of a client
-	// counts for its user; whose a payment is, its path says.
-	receipts := d.locker
-	if d.cfg.rerun {
-		receipts = receipts.With(lock.WithRerunAbandoned())
-	}
-	onceIfAsked := latch.Idempotent(receipts, userID, keyfunc.Optional(keyfunc.IdempotencyKey), latch.WithFinal(placed))
-	once := latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed))
-
 	console := latch.Console(d.locker)
 	return append(assetRoutes(), []route{
 		{"GET", "/", http.HandlerFunc(d.showPage)},
 		{"GET", "/try", http.HandlerFunc(d.showLockout)},
 		{"POST", "/try", d.tryOrder()},
-		{"POST", "/orders", onceIfAsked(bodyFirst(onePerUser(http.HandlerFunc(d.createOrder))))},
+		{"POST", "/orders", d.guards.orderOnce(bodyFirst(d.guards.orderLock(http.HandlerFunc(d.createOrder))))},
 		{"GET", "/orders", http.HandlerFunc(d.listOrders)},
 		{"GET", "/orders/{id}", http.HandlerFunc(d.showOrder)},
-		{"POST", "/orders/{id}/pay", once(onePerOrder(http.HandlerFunc(d.payOrder)))},
+		{"POST", "/orders/{id}/pay", d.guards.payOnce(d.guards.payLock(http.HandlerFunc(d.payOrder)))},
 		{"GET", "/healthz", http.HandlerFunc(d.healthz)},
 		{"GET", "/readyz", http.HandlerFunc(d.readyz)},
 		{"GET", "/metrics", d.metrics.handler()},
@@ -104,13 +89,6 @@ func (d *desk) routes() []route {
 		{"DELETE", "/console", console},
 	}...)
 }
-
-// placed says which answers are kept: those of what was done. A refusal may come
-// out differently in another process, or later, and takes no effect to say again.
-func placed(status int) bool { return status < 400 }
-
-// orderID is the order that a request is about.
-var orderID = keyfunc.PathValue("id")
 
 func (d *desk) handler() http.Handler {
 	routes := d.metrics.measured(d.routes())

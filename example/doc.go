@@ -35,6 +35,16 @@
 // (what the handler does once the order exists), and "X-Commit: 1" (it calls
 // lock.Commit before, so that the order is never placed again).
 //
+// # Policies
+//
+// With -policies FILE the guards of the submissions are those of a file, in
+// place of -cooldown and -abandoned. policies.json is one that describes what
+// the desk does without it:
+//
+//	go run ./example -policies example/policies.json
+//
+// What the page tries out has guards of its own, which no file changes.
+//
 // # What it leaves out
 //
 // Orders live in the memory of the process that took them, without a bound: two

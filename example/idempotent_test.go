@@ -12,36 +12,41 @@ import (
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	onBothRouters(t, func(t *testing.T, router string) {
-		c := startDesk(t, "-router", router, "-work", "0s", "-cooldown", "1h")
-		first := c.order("42", "Idempotency-Key", "k")
-		require.Equal(t, http.StatusCreated, first.status, first.body)
-		require.Empty(t, first.header.Get("Idempotent-Replayed"))
-		// Within the cool-down, which a replay does not meet.
-		again := c.order("42", "Idempotency-Key", `"k"`)
-		require.Equal(t, http.StatusCreated, again.status)
-		require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
-		require.Equal(t, first.body, again.body)
-		require.Equal(t, first.header.Get("Location"), again.header.Get("Location"))
-		require.Len(t, c.orders("42"), 1)
-
-		other := c.do("POST", "/orders", `{"sku":"coffee","quantity":1}`, "X-User-ID", "42", "Idempotency-Key", "k")
-		requireProblem(t, http.StatusUnprocessableEntity, other)
-		requireProblem(t, http.StatusTooManyRequests, c.order("42", "Idempotency-Key", "another"))
-		require.Equal(t, http.StatusCreated, c.order("43", "Idempotency-Key", "k").status, "keys are their user's")
-		requireProblem(t, http.StatusBadRequest, c.order("44", "Idempotency-Key", "a, b"))
-		requireProblem(t, http.StatusBadRequest, c.order("", "Idempotency-Key", "k"))
-		require.Empty(t, c.orders("44"))
-
-		id := c.orders("42")[0].ID
-		requireProblem(t, http.StatusBadRequest, c.do("POST", "/orders/"+id+"/pay", ""))
-		require.Equal(t, "placed", c.orders("42")[0].Status)
-		for _, replayed := range []string{"", "true"} {
-			paid := c.do("POST", "/orders/"+id+"/pay", "", "Idempotency-Key", "p")
-			require.Equal(t, http.StatusOK, paid.status)
-			require.Equal(t, replayed, paid.header.Get("Idempotent-Replayed"))
-		}
-		require.Contains(t, c.do("GET", "/metrics", "").body, "desk_payments_total 1\n")
+		requireReplays(t, startDesk(t, "-router", router, "-work", "0s", "-cooldown", "1h"))
 	})
+}
+
+// requireReplays is for a desk with a cool-down of an hour.
+func requireReplays(t *testing.T, c *running) {
+	t.Helper()
+	first := c.order("42", "Idempotency-Key", "k")
+	require.Equal(t, http.StatusCreated, first.status, first.body)
+	require.Empty(t, first.header.Get("Idempotent-Replayed"))
+	// Within the cool-down, which a replay does not meet.
+	again := c.order("42", "Idempotency-Key", `"k"`)
+	require.Equal(t, http.StatusCreated, again.status)
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, first.body, again.body)
+	require.Equal(t, first.header.Get("Location"), again.header.Get("Location"))
+	require.Len(t, c.orders("42"), 1)
+
+	other := c.do("POST", "/orders", `{"sku":"coffee","quantity":1}`, "X-User-ID", "42", "Idempotency-Key", "k")
+	requireProblem(t, http.StatusUnprocessableEntity, other)
+	requireProblem(t, http.StatusTooManyRequests, c.order("42", "Idempotency-Key", "another"))
+	require.Equal(t, http.StatusCreated, c.order("43", "Idempotency-Key", "k").status, "keys are their user's")
+	requireProblem(t, http.StatusBadRequest, c.order("44", "Idempotency-Key", "a, b"))
+	requireProblem(t, http.StatusBadRequest, c.order("", "Idempotency-Key", "k"))
+	require.Empty(t, c.orders("44"))
+
+	id := c.orders("42")[0].ID
+	requireProblem(t, http.StatusBadRequest, c.do("POST", "/orders/"+id+"/pay", ""))
+	require.Equal(t, "placed", c.orders("42")[0].Status)
+	for _, replayed := range []string{"", "true"} {
+		paid := c.do("POST", "/orders/"+id+"/pay", "", "Idempotency-Key", "p")
+		require.Equal(t, http.StatusOK, paid.status)
+		require.Equal(t, replayed, paid.header.Get("Idempotent-Replayed"))
+	}
+	require.Contains(t, c.do("GET", "/metrics", "").body, "desk_payments_total 1\n")
 }
 
 // TestStormOfOneKey: fifty at once under one key.

@@ -34,7 +34,10 @@ func (c config) run(ctx context.Context, stdout, stderr io.Writer) error {
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logger, stdout io.Writer) error {
-	d := newDesk(cfg, store, logger)
+	d, err := newDesk(cfg, store, logger)
+	if err != nil {
+		return err
+	}
 	server := &http.Server{
 		Handler:           d.handler(),
 		ReadHeaderTimeout: 5 * time.Second,

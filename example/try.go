@@ -46,7 +46,7 @@ func (d *desk) tryOrder() http.Handler {
 	// JavaScript twice sees the second answer only.
 	receipts := d.tries.With(lock.WithWait(maxWork + 5*time.Second))
 	once := latch.Idempotent(receipts, formUser, formOnce, latch.WithFinal(placed))
-	onePerUser := latch.Lock(d.tries, "user", formUser, d.perUser()...)
+	onePerUser := latch.Lock(d.tries, "user", formUser, d.cfg.perUser()...)
 	order := http.HandlerFunc(d.createFromForm)
 	guards := map[string]http.Handler{
 		guardNone:       order,

@@ -21,6 +21,10 @@ type onceGuard struct {
 	records recordPool
 }
 
+// defaultBodyLimit is how long the bodies of requests, and of answers that are
+// kept, may be.
+const defaultBodyLimit = 1 << 20
+
 func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
 	switch {
 	case l == nil:
@@ -34,8 +38,8 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		idempotentConfig: idempotentConfig{
 			settings:      settings{onError: sendProblem},
 			final:         finalByDefault,
-			requestLimit:  1 << 20,
-			responseLimit: 1 << 20,
+			requestLimit:  defaultBodyLimit,
+			responseLimit: defaultBodyLimit,
 		},
 	}
 	for _, o := range opts {

@@ -54,15 +54,3 @@ func requireReplays(t *testing.T, h http.Handler, effects *int, want map[string]
 		require.Equal(t, first.Result().Header, header, path)
 	}
 }
-
-// TestPagesShowThisCode: what readers copy is what is tested.
-func TestPagesShowThisCode(t *testing.T) {
-	for _, name := range []string{"gin", "echo"} {
-		page, err := os.ReadFile("../" + name + ".md")
-		require.NoError(t, err)
-		code, err := os.ReadFile(name + ".go")
-		require.NoError(t, err)
-		_, imports, _ := strings.Cut(string(code), "package snippets\n\n")
-		require.Contains(t, string(page), "```go\n"+imports+"```\n", name)
-	}
-}

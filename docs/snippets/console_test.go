@@ -1,0 +1,20 @@
+package snippets_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func TestConsoleOfThePage(t *testing.T) {
+	t.Parallel()
+	mux, locker, operatorsOnly := http.NewServeMux(), newLocker(t, lock.NewMemory()), auth.Require
+
+	mux.Handle("/admin/locks", operatorsOnly(latch.Console(locker)))
+
+	require.Equal(t, 200, ask(mux, "GET", "/admin/locks", "").Code)
+}

@@ -1,0 +1,96 @@
+package snippets_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func TestEvictionIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, b := range blocksOf(t, "../eviction.md") {
+		switch b.language {
+		case "text":
+			srv := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")
+			_, err := redisstore.Open(t.Context(), srv.URL())
+			require.EqualError(t, err, strings.TrimSuffix(b.text, "\n"))
+		case "conf":
+			var args []string
+			for line := range strings.Lines(b.text) {
+				name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+				args = append(args, "--"+name, value)
+			}
+			srv := redistest.Start(t, args...)
+			require.NoError(t, withStore(t.Context(), srv.URL(), func(*lock.Locker) {}))
+		default:
+			require.Empty(t, b.language)
+		}
+	}
+}
+
+// TestSizes is what the page reckons with.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	const answer = 1024
+	srv := redistest.Start(t)
+	require.NoError(t, withStore(t.Context(), srv.URL(), func(locker *lock.Locker) {
+		once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
+		onePerUser := latch.Lock(locker, "user", keyfunc.Context(auth.UserID))
+		h := chain(func(w http.ResponseWriter, _ *http.Request) {
+			size, ok := srv.Do(t, "MEMORY", "USAGE", "latch:lock:user=42").(int64)
+			require.True(t, ok)
+			t.Logf("a lock takes %d bytes", size)
+			require.LessOrEqual(t, size, int64(256))
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Location", "/orders/6J25NBC6PSYZRTTN7RBQMAPK55")
+			_, _ = w.Write(make([]byte, answer))
+		}, auth.Require, once, onePerUser)
+		require.Equal(t, 200, ask(h, "POST", "/orders", "k").Code)
+	}))
+	keys := srv.Keys(t)
+	require.Len(t, keys, 1)
+	size, ok := srv.Do(t, "MEMORY", "USAGE", keys[0]).(int64)
+	require.True(t, ok)
+	t.Logf("the record of an answer of %d bytes takes %d", answer, size)
+	require.LessOrEqual(t, size, int64(answer+600))
+}
+
+// TestFullServer is the table of the page.
+func TestFullServer(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	store, err := redisstore.Open(t.Context(), srv.URL())
+	require.NoError(t, err)
+	defer store.Close()
+	locker := newLocker(t, store, lock.WithLease(2*time.Second))
+	var app application
+	h := stdlibRoutes(locker, app.handler(201), app.handler(200))
+	require.Equal(t, 201, ask(h, "POST", "/orders", "before").Code)
+	app.whileIn(func() {
+		srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
+		time.Sleep(3 * time.Second) // longer than the lease
+		_, err := store.Claim(context.Background(), "other", lock.Claim{Token: "t", Lease: time.Second})
+		require.Error(t, err)
+	})
+	require.Equal(t, 201, ask(h, "POST", "/orders", "meanwhile").Code)
+	require.NotContains(t, srv.Keys(t), "latch:lock:user=42", "it was released")
+
+	refused := ask(h, "POST", "/orders", "after")
+	require.Equal(t, 503, refused.Code)
+	require.Contains(t, refused.Body.String(), "#unavailable")
+	for _, key := range []string{"before", "meanwhile"} {
+		require.Equal(t, "true", ask(h, "POST", "/orders", key).Header().Get("Idempotent-Replayed"), key)
+	}
+	require.EqualValues(t, 2, app.effects.Load())
+	srv.Do(t, "CONFIG", "SET", "maxmemory", "0")
+}

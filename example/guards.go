@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// guards stand before the handlers of submissions, those of receipts outside of
+// the locks: a replay must not meet a cool-down.
+type guards struct {
+	orderOnce, orderLock func(http.Handler) http.Handler
+	payOnce, payLock     func(http.Handler) http.Handler
+}
+
+// newGuards makes the guards of the policies file, or those of the flags
+// without one.
+func newGuards(cfg config, l *lock.Locker) (guards, error) {
+	if cfg.policies == "" {
+		return guardsOfFlags(cfg, l), nil
+	}
+	g, err := guardsOfFile(cfg.policies, l)
+	if err != nil {
+		return guards{}, fmt.Errorf("the policies in %s:\n%w", cfg.policies, err)
+	}
+	return g, nil
+}
+
+func guardsOfFlags(cfg config, l *lock.Locker) guards {
+	receipts := l
+	if cfg.rerun {
+		receipts = receipts.With(lock.WithRerunAbandoned())
+	}
+	return guards{
+		// A key of a client counts for its user; whose a payment is, its path says.
+		orderOnce: latch.Idempotent(receipts, userID, keyIfAny, latch.WithFinal(placed)),
+		orderLock: latch.Lock(l, "user", userID, cfg.perUser()...),
+		payOnce:   latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed)),
+		payLock:   latch.Lock(l, "order", orderID),
+	}
+}
+
+// perUser is how the lock of a user's orders differs from any.
+func (c config) perUser() []latch.LockOption {
+	if c.cooldown > 0 {
+		return []latch.LockOption{latch.WithCooldown(c.cooldown)}
+	}
+	return nil
+}
+
+// guardsOfFile makes the guards that the file describes. policies.json is one
+// that describes what guardsOfFlags makes.
+func guardsOfFile(path string, l *lock.Locker) (guards, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator's own, from the command line
+	if err != nil {
+		return guards{}, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	named, err := latch.LoadPolicies(file, l, map[string]keyfunc.Func{
+		"user":                     userID,
+		"order":                    orderID,
+		"idempotency-key":          keyfunc.IdempotencyKey,
+		"optional-idempotency-key": keyIfAny,
+		"global":                   keyfunc.Global,
+	})
+	if err != nil {
+		return guards{}, err
+	}
+	g := guards{
+		orderOnce: named.Get("order-once"),
+		orderLock: named.Get("order-lock"),
+		payOnce:   named.Get("pay-once"),
+		payLock:   named.Get("pay-lock"),
+	}
+	return g, named.Check()
+}
+
+// placed says which answers are kept: those of what was done. A refusal may come
+// out differently in another process, or later, and takes no effect to say again.
+func placed(status int) bool { return status < 400 }
+
+// orderID is the order that a request is about.
+var orderID = keyfunc.PathValue("id")
+
+// keyIfAny lets requests without a key run unguarded.
+var keyIfAny = keyfunc.Optional(keyfunc.IdempotencyKey)

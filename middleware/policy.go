@@ -1,0 +1,120 @@
+package middleware
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// policy is a guard of a policies file.
+type policy struct {
+	name  string
+	at    int // offset of the name
+	guard func(http.Handler) http.Handler
+}
+
+// policies makes the guards of d, and reports what is wrong with them.
+func (d *document) policies(l *lock.Locker, keys map[string]keyfunc.Func, defaults Option) []policy {
+	var all []policy
+	for _, m := range d.guards() {
+		b := &builder{
+			document: d, policy: m, locker: l, keys: keys, places: make(map[string]int), unread: make(map[string]bool),
+			lockOptions: []LockOption{defaults}, onceOptions: []IdempotentOption{defaults},
+			request: defaultBodyLimit, response: defaultBodyLimit,
+		}
+		all = append(all, policy{name: m.name, at: m.at, guard: b.build()})
+	}
+	return all
+}
+
+// builder collects what the fields of one policy say.
+type builder struct {
+	*document
+	policy member
+	locker *lock.Locker
+	keys   map[string]keyfunc.Func // those that a file may name
+	places map[string]int          // where the values of its fields are
+	unread map[string]bool         // fields whose values say nothing
+
+	kind              string // "" if that is not known
+	name              string
+	scope, key        keyfunc.Func
+	window            time.Duration
+	request, response int64
+	lockerOptions     []lock.Option
+	lockOptions       []LockOption
+	onceOptions       []IdempotentOption
+}
+
+// wrong reports a mistake in the value of a field, or in the policy if it does
+// not have the field.
+func (b *builder) wrong(field, format string, args ...any) {
+	at, given := b.places[field]
+	if !given {
+		b.report(b.policy.at, "guard %q: "+format, append([]any{b.policy.name}, args...)...)
+		return
+	}
+	b.report(at, "guard %q, %s: "+format, append([]any{b.policy.name, field}, args...)...)
+}
+
+// build returns the guard, or nil if it reported something.
+func (b *builder) build() func(http.Handler) http.Handler {
+	before := len(b.findings)
+	if b.policy.name == "" {
+		b.report(b.policy.at, `a guard without a name: give it one, like "submit-order"`)
+	}
+	b.read(b.members(b.policy.valueAt, `an object with the fields of a guard, like {"kind": "lock", ...}`))
+	if !b.unread["lease"] && !b.unread["max_hold"] {
+		b.try(b.present("lease", "max_hold"), func() { b.locker = b.locker.With(b.lockerOptions...) })
+	}
+	if limit := b.present("request_limit", "response_limit"); limit != "" {
+		b.try(limit, func() { b.onceOptions = append(b.onceOptions, WithBodyLimits(b.request, b.response)) })
+	}
+	switch {
+	case len(b.findings) > before:
+		return nil
+	case b.kind == kindLock:
+		return Lock(b.locker, b.name, b.key, b.lockOptions...)
+	case b.kind == kindIdempotent:
+		return Idempotent(b.locker, b.scope, b.key, b.onceOptions...)
+	default:
+		return Dedupe(b.locker, b.scope, b.window, b.onceOptions...)
+	}
+}
+
+// try runs f, and reports what it panics about as a mistake in the value of the
+// field. What a file may not say is what the constructors refuse: it is written
+// down there, and nowhere else.
+func (b *builder) try(field string, f func()) (ok bool) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case string:
+			_, why, _ := strings.Cut(p, ": ") // the package
+			if _, rest, found := strings.Cut(why, "): "); found {
+				why = rest // the call
+			}
+			b.wrong(field, "%s", inTheFile.Replace(why))
+		default:
+			panic(p)
+		}
+	}()
+	f()
+	return true
+}
+
+// inTheFile is what the settings that a panic mentions are called in the file.
+var inTheFile = strings.NewReplacer("WithLease", "lease", "WithMaxHold", "max_hold", "WithBudget", "the budget")
+
+// present is the first of these fields that the policy has, or "".
+func (b *builder) present(fields ...string) string {
+	for _, f := range fields {
+		if _, given := b.places[f]; given {
+			return f
+		}
+	}
+	return ""
+}
