@@ -1,0 +1,41 @@
+package peer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// latch is this library, over the same client as the others and with nothing
+// set that they are not given too.
+type latch struct {
+	client *redis.Client
+	store  *redisstore.Store
+	locker *lock.Locker
+}
+
+func openLatch(_ context.Context, t Target) (Locker, error) {
+	l := &latch{client: NewClient(t)}
+	l.store = redisstore.New(l.client)
+	l.locker = lock.New(l.store, lock.WithLease(Lease))
+	return l, nil
+}
+
+func (l *latch) Acquire(ctx context.Context, key string) (Held, error) {
+	lease, err := l.locker.Acquire(ctx, key)
+	switch {
+	case err == nil:
+		return lease, nil
+	case errors.Is(err, lock.ErrHeld):
+		return nil, ErrRefused
+	}
+	return nil, err
+}
+
+func (l *latch) Close(ctx context.Context) error {
+	return errors.Join(l.locker.Close(ctx), l.store.Close(), l.client.Close())
+}
