@@ -5,7 +5,7 @@ SHELL := bash
 RACE ?= -race
 TESTFLAGS ?=
 BENCH ?=
-BENCHROUNDS ?= 5
+BENCHROUNDS ?= 9
 BENCHFLAGS ?=
 FUZZTIME ?= 60s
 FAULTS ?= 10000
@@ -77,7 +77,7 @@ fmt: ## Format the code
 	scripts/golangci-lint fmt
 
 .PHONY: bench
-bench: ## Measure beside the peers, in 10 minutes: bench/RESULTS.md (BENCHROUNDS=5, BENCH=cycles,http for a part)
+bench: ## Measure beside the peers, in 10 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part)
 	@scripts/deps.sh redis-server
 	cd bench && GOWORK=off go test ./... # a peer that is wired wrongly is no comparison
 	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/bench.json -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)

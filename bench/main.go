@@ -48,8 +48,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set := suite.Settings{Log: os.Stderr}
-	flags.IntVar(&set.Rounds, "rounds", 5, "rounds of every comparison")
-	flags.DurationVar(&set.Window, "window", time.Second, "how long one measurement lasts")
+	flags.IntVar(&set.Rounds, "rounds", 9, "rounds of every comparison")
+	flags.DurationVar(&set.Window, "window", time.Second/2, "how long one measurement lasts")
 	flags.IntVar(&set.Pool, "pool", 10*runtime.GOMAXPROCS(0), "Redis connections of each contender but go-zero, which has the default")
 	flags.Float64Var(&set.Rate, "rate", 4000, "requests a second of the open loop")
 	flags.Uint64Var(&set.Seed, "seed", uint64(time.Now().UnixNano()), "of the order of contenders and of arrivals")

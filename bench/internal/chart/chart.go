@@ -2,7 +2,9 @@
 package chart
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"gonum.org/v1/plot"
@@ -10,7 +12,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
-	_ "gonum.org/v1/plot/vg/vgsvg" // what plots are saved as
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/httplatch/httplatch/bench/internal/stats"
 	"github.com/httplatch/httplatch/bench/internal/suite"
@@ -21,7 +24,7 @@ const width, height = 20 * vg.Centimeter, 12 * vg.Centimeter
 // chart is one picture.
 type chart struct {
 	file string
-	draw func(s *stats.Samples) (*plot.Plot, error)
+	make func(s *stats.Samples) (*plot.Plot, error)
 }
 
 func charts() []chart {
@@ -52,7 +55,7 @@ func charts() []chart {
 func Draw(s *stats.Samples, directory string) ([]string, error) {
 	var files []string
 	for _, c := range charts() {
-		p, err := c.draw(s)
+		p, err := c.make(s)
 		if err != nil {
 			return files, fmt.Errorf("%s: %w", c.file, err)
 		}
@@ -60,12 +63,24 @@ func Draw(s *stats.Samples, directory string) ([]string, error) {
 			continue // nothing was measured
 		}
 		file := filepath.Join(directory, c.file)
-		if err := p.Save(width, height, file); err != nil {
+		if err := save(p, file); err != nil {
 			return files, err
 		}
 		files = append(files, file)
 	}
 	return files, nil
+}
+
+// save embeds the fonts: with others than those that it was laid out for, labels
+// are cut off.
+func save(p *plot.Plot, file string) error {
+	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height), vgsvg.EmbedFonts(true))
+	p.Draw(draw.New(canvas))
+	var text bytes.Buffer
+	if _, err := canvas.WriteTo(&text); err != nil {
+		return err
+	}
+	return os.WriteFile(file, text.Bytes(), 0o600)
 }
 
 func newPlot(title string) *plot.Plot {
@@ -82,7 +97,7 @@ func lines(s *stats.Samples, part, metric, title, x string) (*plot.Plot, error) 
 	p := newPlot(title)
 	p.X.Label.Text, p.Y.Label.Text = x, metric
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(powers), plot.TickerFunc(powers)
 	p.Legend.Top = true
 	p.Legend.Left = true
 	p.Add(plotter.NewGrid())
@@ -108,8 +123,20 @@ func lines(s *stats.Samples, part, metric, title, x string) (*plot.Plot, error) 
 	if len(whos) == 0 {
 		return nil, nil //nolint:nilnil // nothing to draw
 	}
-	p.Y.Max *= 4 // room for the legend
+	p.X.Max *= 1.5 // room for its label
+	p.Y.Max *= 4   // and for the legend
 	return p, nil
+}
+
+// powers of ten, in full.
+func powers(low, high float64) []plot.Tick {
+	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = fmt.Sprintf("%.0f", t.Value)
+		}
+	}
+	return ticks
 }
 
 // points are medians with their spread.

@@ -35,24 +35,22 @@ func Closed(ctx context.Context, callers int, d time.Duration, op Op) (Result, e
 	end := began.Add(d)
 	done := make([]int, callers)
 	took, err := all(ctx, callers, func(ctx context.Context, caller int, note func(time.Duration)) error {
-		for n := 0; ; n++ {
-			from := time.Now()
-			if n > 0 && !from.Before(end) || ctx.Err() != nil {
-				return ctx.Err()
-			}
+		from := time.Now()
+		for n := 0; (n == 0 || from.Before(end)) && ctx.Err() == nil; n++ {
 			err := op(ctx, caller, n)
-			if errors.Is(err, ErrApart) {
-				continue
-			}
-			if err != nil {
+			to := time.Now() // which is when the next begins: a look at the clock costs as much as a refusal
+			switch {
+			case err == nil:
+				note(to.Sub(from))
+				if !to.After(end) {
+					done[caller]++
+				}
+			case !errors.Is(err, ErrApart):
 				return err
 			}
-			to := time.Now()
-			note(to.Sub(from))
-			if !to.After(end) {
-				done[caller]++
-			}
+			from = to
 		}
+		return ctx.Err()
 	})
 	r := Result{Elapsed: d, Took: took}
 	for _, n := range done {
