@@ -7,6 +7,7 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -21,19 +22,48 @@ var ErrApart = errors.New("load: not to be counted")
 // Result is what a run came to.
 type Result struct {
 	Done    int             // within Elapsed
+	Failed  int             // with an error; in nothing else here
 	Elapsed time.Duration   // what was asked for, or what so many times took
 	Took    []time.Duration // of every time, in no order
+}
+
+// tolerated is the part of all times that may fail. One that gives up because
+// the machine was busy is a figure too; if many do, something else is wrong.
+const tolerated = 0.02
+
+// judged is r with its failures, or an error if there were too many.
+func (r Result) judged(f *failures, err error) (Result, error) {
+	r.Failed = f.n
+	if err == nil && float64(f.n) > tolerated*float64(f.n+len(r.Took)) {
+		err = fmt.Errorf("%d of %d failed, the first with: %w", f.n, f.n+len(r.Took), f.first)
+	}
+	return r, err
+}
+
+// failures are those of all callers.
+type failures struct {
+	mu    sync.Mutex
+	n     int
+	first error
+}
+
+func (f *failures) add(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n++; f.n == 1 {
+		f.first = err
+	}
 }
 
 // Rate is how many were done in a second.
 func (r Result) Rate() float64 { return float64(r.Done) / r.Elapsed.Seconds() }
 
 // Closed lets callers do op for d, each at least once. Those times that end later are not done, but
-// what they took counts: they may be the longest. The first error ends the run.
+// what they took counts: they may be the longest. It is an error if many fail.
 func Closed(ctx context.Context, callers int, d time.Duration, op Op) (Result, error) {
 	began := time.Now()
 	end := began.Add(d)
-	done := make([]int, callers)
+	done, failed := make([]int, callers), &failures{}
 	took, err := all(ctx, callers, func(ctx context.Context, caller int, note func(time.Duration)) error {
 		from := time.Now()
 		for n := 0; (n == 0 || from.Before(end)) && ctx.Err() == nil; n++ {
@@ -45,8 +75,8 @@ func Closed(ctx context.Context, callers int, d time.Duration, op Op) (Result, e
 				if !to.After(end) {
 					done[caller]++
 				}
-			case !errors.Is(err, ErrApart):
-				return err
+			case !errors.Is(err, ErrApart) && ctx.Err() == nil:
+				failed.add(err)
 			}
 			from = to
 		}
@@ -56,10 +86,10 @@ func Closed(ctx context.Context, callers int, d time.Duration, op Op) (Result, e
 	for _, n := range done {
 		r.Done += n
 	}
-	return r, err
+	return r.judged(failed, err)
 }
 
-// Times lets callers do op n times in all.
+// Times lets callers do op n times in all. The first error ends the run.
 func Times(ctx context.Context, callers, n int, op Op) (Result, error) {
 	began := time.Now()
 	took, err := all(ctx, callers, func(ctx context.Context, caller int, note func(time.Duration)) error {

@@ -83,32 +83,52 @@ func TestTimesIsThatOften(t *testing.T) {
 	})
 }
 
-func TestAnErrorEndsTheRun(t *testing.T) {
-	broken := errors.New("broken")
-	op := func(_ context.Context, caller, n int) error {
+// failing fails once in so many times.
+func failing(every int, err error) load.Op {
+	var calls atomic.Int64
+	return func(context.Context, int, int) error {
 		time.Sleep(time.Millisecond)
-		if caller == 1 && n > 10 {
-			return broken
+		if calls.Add(1)%int64(every) == 0 {
+			return err
 		}
 		return nil
 	}
-	runs := map[string]func(ctx context.Context) (load.Result, error){
-		"closed": func(ctx context.Context) (load.Result, error) { return load.Closed(ctx, 4, time.Hour, op) },
-		"times":  func(ctx context.Context) (load.Result, error) { return load.Times(ctx, 4, 1e6, op) },
-		"open": func(ctx context.Context) (load.Result, error) {
-			return load.Open(ctx, 4, load.Arrivals(1000, time.Minute, 1), op)
+}
+
+func TestFailuresAreCountedApart(t *testing.T) {
+	broken := errors.New("broken")
+	for name, run := range map[string]func(t *testing.T, op load.Op) (load.Result, error){
+		"closed": func(t *testing.T, op load.Op) (load.Result, error) {
+			t.Helper()
+			return load.Closed(t.Context(), 4, time.Second, op)
 		},
-	}
-	for name, run := range runs {
+		"open": func(t *testing.T, op load.Op) (load.Result, error) {
+			t.Helper()
+			return load.Open(t.Context(), 4, load.Arrivals(4000, time.Second, 1), op)
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				_, err := run(t.Context())
-				require.ErrorIs(t, err, broken)
-				require.Less(t, time.Since(began), time.Minute)
+				r, err := run(t, failing(100, broken))
+				require.NoError(t, err)
+				require.InDelta(t, 40, r.Failed, 5)
+				require.InDelta(t, 3960, r.Done, 300)
+				require.Len(t, r.Took, r.Done)
+				_, err = run(t, failing(10, broken))
+				require.ErrorIs(t, err, broken, "one in ten is not a figure any more")
 			})
 		})
 	}
+}
+
+func TestTimesEndsWithTheFirstError(t *testing.T) {
+	broken := errors.New("broken")
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := load.Times(t.Context(), 4, 1e6, failing(100, broken))
+		require.ErrorIs(t, err, broken)
+		require.Less(t, time.Since(began), time.Second)
+	})
 }
 
 func TestACancelledRunEnds(t *testing.T) {

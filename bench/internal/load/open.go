@@ -26,10 +26,11 @@ func Arrivals(rate float64, d time.Duration, seed uint64) []time.Duration {
 // at once. What a request took counts from when it was due, not from when a
 // caller had time for it: a server that stalls for a second owes that second to
 // everyone who came meanwhile, and a generator that waited with it would not
-// show it.
+// show it. It is an error if many fail.
 func Open(ctx context.Context, callers int, due []time.Duration, op Op) (Result, error) {
 	began := time.Now()
 	var next atomic.Int64
+	failed := &failures{}
 	took, err := all(ctx, callers, func(ctx context.Context, caller int, note func(time.Duration)) error {
 		timer := time.NewTimer(0)
 		defer timer.Stop()
@@ -47,11 +48,15 @@ func Open(ctx context.Context, callers int, due []time.Duration, op Op) (Result,
 					return ctx.Err()
 				}
 			}
-			if err := op(ctx, caller, n); err != nil {
-				return err
+			switch err := op(ctx, caller, n); {
+			case err == nil:
+				note(time.Since(at))
+			case ctx.Err() != nil:
+				return ctx.Err()
+			default:
+				failed.add(err)
 			}
-			note(time.Since(at))
 		}
 	})
-	return Result{Done: len(took), Elapsed: time.Since(began), Took: took}, err
+	return Result{Done: len(took), Elapsed: time.Since(began), Took: took}.judged(failed, err)
 }

@@ -33,7 +33,7 @@ func (r *Run) Markdown(w io.Writer) error {
 
 // metrics that a part may have, in the order of their columns.
 var metrics = []string{
-	suite.Rate, suite.P50, suite.P99, suite.P999, suite.TailRatio, suite.CPU, suite.CommandCPU,
+	suite.Rate, suite.P50, suite.P99, suite.P999, suite.TailRatio, suite.Failed, suite.CPU, suite.CommandCPU,
 	suite.Trips, suite.Nanos, suite.Allocs, suite.Beside,
 }
 

@@ -24,6 +24,8 @@ func run() *report.Run {
 	add(suite.Cycles, suite.CallersCase(256), peer.Ours, suite.Rate, 100_000, 50_000, 120_000)
 	add(suite.Cycles, suite.CallersCase(256), "bsm/redislock", suite.Rate, 20_000, 10_000, 20_000)
 	add(suite.Cycles, suite.CallersCase(256), "go-redsync/redsync", suite.Rate, 20_000, 10_000, 20_000)
+	add(suite.Cycles, suite.CallersCase(1024), peer.Ours, suite.Failed, 0, 3, 0)
+	add(suite.Cycles, suite.CallersCase(1024), "bsm/redislock", suite.Failed, 0, 0, 0)
 	add(suite.RoundTrips, suite.TripsOfCycle, peer.Ours, suite.Trips, 2)
 	add(suite.InProcess, suite.OverBare, suite.GuardLock, suite.Nanos, 701, 650, 720)
 	return &report.Run{Rounds: 3, Took: "1m", Samples: s, Machine: report.Machine{Cores: 2, Go: "go1.26"}}
@@ -53,6 +55,7 @@ func TestPrint(t *testing.T) {
 	require.Equal(t, "lock cycles, 256 callers per second httplatch 100,000 bsm/redislock 20,000 5 x 5 x .. 6 x >= 4 x holds",
 		line(t, text, "bsm/redislock"))
 	require.Contains(t, line(t, text, "go-redsync/redsync"), ">= 6 x MISSED")
+	require.Equal(t, "lock cycles given up, 1024 callers failed httplatch 0 0 .. 3", line(t, text, "given up"))
 	require.Equal(t, "commands sent, a lock cycle round trips httplatch 2 <= 2 holds", line(t, text, "commands sent"))
 	require.Equal(t, "guard on the memory store ns Lock 701 650 .. 720 <= 700 MISSED", line(t, text, "guard on"))
 	require.NotContains(t, text, "rueidislock", "what was not measured is left out")

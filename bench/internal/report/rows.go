@@ -20,6 +20,7 @@ type row struct {
 func rows(s *stats.Samples) []row {
 	var all []row
 	all = append(all, cycleRows(s)...)
+	all = append(all, failureRows(s)...)
 	all = append(all, contendedRows()...)
 	all = append(all, tailRows()...)
 	all = append(all, tripRows()...)
@@ -47,6 +48,20 @@ func cycleRows(s *stats.Samples) []row {
 				if metric == suite.Rate {
 					r.budget = budgets[kase][p.Name]
 				}
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// failureRows tell who gave up on cycles in any round.
+func failureRows(s *stats.Samples) []row {
+	var all []row
+	for _, kase := range s.Cases(suite.Cycles, suite.Failed) {
+		for _, p := range peer.All() {
+			r := alone("lock cycles given up, "+kase, suite.Cycles, kase, suite.Failed, p.Name)
+			if stats.Over(s.Of(r.subject)).Max > 0 {
 				all = append(all, r)
 			}
 		}

@@ -49,18 +49,6 @@ func fill(ctx context.Context, s lock.Store, callers, n int) (length int, err er
 	return length, err
 }
 
-// cyclesOf are those of the callers of one Locker.
-func cyclesOf(l *lock.Locker) load.Op {
-	key := keys(growthCallers)
-	return func(ctx context.Context, caller, n int) error {
-		lease, err := l.Acquire(ctx, key(caller, n))
-		if err != nil {
-			return err
-		}
-		return lease.Release(ctx)
-	}
-}
-
 func measureGrowth(ctx context.Context, b *bench) (err error) {
 	var grown []grownStore
 	defer func() {
@@ -120,12 +108,19 @@ func memoryWorker(ctx context.Context, b *bench, j job) (worker, error) {
 		return worker{}, err
 	}
 	bytes := float64(heap()-before-int64(length)) / float64(j.Keys)
-	l := lock.New(s, lock.WithLease(peer.Lease))
+	l, key := lock.New(s, lock.WithLease(peer.Lease)), keys(growthCallers)
+	cycle := func(ctx context.Context, caller, n int) error {
+		lease, err := l.Acquire(ctx, key(caller, n))
+		if err != nil {
+			return err
+		}
+		return lease.Release(ctx)
+	}
 	return worker{
 		bytes: bytes,
 		measure: func(ctx context.Context) (load.Result, error) {
 			runtime.GC()
-			return b.closed(ctx, growthCallers, cyclesOf(l))
+			return b.closed(ctx, growthCallers, cycle)
 		},
 		close: func() error { return l.Close(context.WithoutCancel(ctx)) },
 	}, nil
@@ -143,12 +138,12 @@ func heap() int64 {
 func (b *bench) growRedis(ctx context.Context, n int) (grownStore, error) {
 	srv := b.server()
 	client := peer.NewClient(peer.Target{Addr: srv.addr, Pool: b.Pool})
-	s := redisstore.New(client)
+	defer func() { _ = client.Close() }()
 	before, err := srv.memory(ctx)
 	if err != nil {
 		return grownStore{}, err
 	}
-	length, err := fill(ctx, s, 64, n)
+	length, err := fill(ctx, redisstore.New(client), 64, n)
 	if err != nil {
 		return grownStore{}, err
 	}
@@ -157,9 +152,16 @@ func (b *bench) growRedis(ctx context.Context, n int) (grownStore, error) {
 		return grownStore{}, err
 	}
 	b.add(KeysCase(n), RedisStore, Beside, (after-before-float64(length))/float64(n))
-	l := lock.New(s, lock.WithLease(peer.Lease))
-	return grownStore{RedisStore, n, func() (float64, error) {
-		r, err := b.closed(ctx, growthCallers, cyclesOf(l))
-		return r.Rate(), err
-	}, func() error { return errors.Join(l.Close(context.WithoutCancel(ctx)), s.Close(), client.Close()) }}, nil
+	ours, _ := peer.Named(peer.Ours)
+	return grownStore{RedisStore, n, func() (rate float64, err error) {
+		err = b.use(ctx, ours, srv.addr, func(l peer.Locker) error {
+			key := keys(growthCallers)
+			r, err := b.closed(ctx, growthCallers, func(ctx context.Context, caller, n int) error {
+				return peer.Cycle(ctx, l, key(caller, n))
+			})
+			rate = r.Rate()
+			return err
+		})
+		return rate, err
+	}, func() error { return nil }}, nil
 }

@@ -28,6 +28,7 @@ const (
 	P99        = "p99, µs"
 	P999       = "p99.9, µs"
 	TailRatio  = "p99 / p50"
+	Failed     = "failed"
 	CPU        = "server CPU, µs"    // used_cpu_user + used_cpu_sys
 	CommandCPU = "commands' CPU, µs" // usec of commandstats
 	Trips      = "round trips"       // commands that came over the network
@@ -160,6 +161,7 @@ func (b *bench) addTimes(kase, who string, r load.Result) {
 	slices.Sort(r.Took)
 	p50, p99 := stats.Percentile(r.Took, 50), stats.Percentile(r.Took, 99)
 	b.add(kase, who, Rate, r.Rate())
+	b.add(kase, who, Failed, float64(r.Failed))
 	b.add(kase, who, P50, micros(p50))
 	b.add(kase, who, P99, micros(p99))
 	b.add(kase, who, P999, micros(stats.Percentile(r.Took, 99.9)))

@@ -46,7 +46,8 @@ func onRedis(g guard) func(context.Context, peer.Target, func()) (*Service, erro
 		store := redisstore.New(client)
 		l := lock.New(store, lock.WithLease(peer.Lease))
 		return serve(ctx, g(l)(handler(work)), func(ctx context.Context) error {
-			return errors.Join(l.Close(ctx), store.Close(), client.Close())
+			_ = l.Close(ctx) // see package peer
+			return errors.Join(store.Close(), client.Close())
 		})
 	}
 }
