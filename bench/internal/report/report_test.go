@@ -67,7 +67,7 @@ func TestMarkdown(t *testing.T) {
 	require.NoError(t, run().Markdown(&b))
 	text := b.String()
 	require.Contains(t, line(t, text, "bsm/redislock", ">= 4 x"), "| 5 x | 5 x .. 6 x | >= 4 x | holds |")
-	require.Contains(t, text, "## cycles\n\n|  |  | per second |\n|---|---|---|\n| 256 callers | httplatch | 100,000 |\n")
+	require.Contains(t, text, "## cycles\n\n|  |  | per second | failed |\n|---|---|---|---|\n| 256 callers | httplatch | 100,000 |  |\n")
 	require.NotContains(t, text, "## http")
 	require.NotContains(t, text, "NaN")
 }
