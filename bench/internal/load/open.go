@@ -27,6 +27,10 @@ func Arrivals(rate float64, d time.Duration, seed uint64) []time.Duration {
 // caller had time for it: a server that stalls for a second owes that second to
 // everyone who came meanwhile, and a generator that waited with it would not
 // show it. It is an error if many fail.
+//
+// The runtime's timers are late by up to a millisecond on a machine that has
+// little to do. That is in what every contender took, so compare them with each
+// other and not with a closed loop.
 func Open(ctx context.Context, callers int, due []time.Duration, op Op) (Result, error) {
 	began := time.Now()
 	var next atomic.Int64
