@@ -11,18 +11,24 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// latch is this library, over the same client as the others and with nothing
-// set that they are not given too.
+// latch is this library, over the same client as the others.
 type latch struct {
 	client *redis.Client
 	store  *redisstore.Store
 	locker *lock.Locker
 }
 
+// NewLocker returns the Locker that is compared. A command may take a second,
+// like those of the others, before it is sent again: that is after a third of
+// the budget, the default of which is 500 ms.
+func NewLocker(store lock.Store) *lock.Locker {
+	return lock.New(store, lock.WithLease(Lease), lock.WithBudget(3*time.Second))
+}
+
 func openLatch(_ context.Context, t Target) (Locker, error) {
 	l := &latch{client: NewClient(t)}
 	l.store = redisstore.New(l.client)
-	l.locker = lock.New(l.store, lock.WithLease(Lease))
+	l.locker = NewLocker(l.store)
 	return l, nil
 }
 

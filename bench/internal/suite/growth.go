@@ -108,7 +108,7 @@ func memoryWorker(ctx context.Context, b *bench, j job) (worker, error) {
 		return worker{}, err
 	}
 	bytes := float64(heap()-before-int64(length)) / float64(j.Keys)
-	l, key := lock.New(s, lock.WithLease(peer.Lease)), keys(growthCallers)
+	l, key := peer.NewLocker(s), keys(growthCallers)
 	cycle := func(ctx context.Context, caller, n int) error {
 		lease, err := l.Acquire(ctx, key(caller, n))
 		if err != nil {

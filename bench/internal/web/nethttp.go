@@ -34,7 +34,7 @@ func openBare(ctx context.Context, _ peer.Target, work func()) (*Service, error)
 // the answers of a run.
 func inMemory(g guard) func(context.Context, peer.Target, func()) (*Service, error) {
 	return func(ctx context.Context, _ peer.Target, work func()) (*Service, error) {
-		l := lock.New(lock.NewMemory(lock.WithLimits(100_000_000, 64<<30)), lock.WithLease(peer.Lease))
+		l := peer.NewLocker(lock.NewMemory(lock.WithLimits(100_000_000, 64<<30)))
 		return serve(ctx, g(l)(handler(work)), l.Close)
 	}
 }
@@ -44,7 +44,7 @@ func onRedis(g guard) func(context.Context, peer.Target, func()) (*Service, erro
 	return func(ctx context.Context, t peer.Target, work func()) (*Service, error) {
 		client := peer.NewClient(t)
 		store := redisstore.New(client)
-		l := lock.New(store, lock.WithLease(peer.Lease))
+		l := peer.NewLocker(store)
 		return serve(ctx, g(l)(handler(work)), func(ctx context.Context) error {
 			_ = l.Close(ctx) // see package peer
 			return errors.Join(store.Close(), client.Close())
