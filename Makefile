@@ -4,7 +4,8 @@ SHELL := bash
 # Set on the command line, as in: make test RACE= TESTFLAGS='-run TestStorm -v'
 RACE ?= -race
 TESTFLAGS ?=
-BENCH ?= .
+BENCH ?=
+BENCHROUNDS ?= 9
 BENCHFLAGS ?=
 FUZZTIME ?= 60s
 FAULTS ?= 10000
@@ -21,9 +22,13 @@ export GOFLAGS := $(filter-out -mod=%,$(shell go env GOFLAGS))
 # for all their packages, "work"; other tools need the directories.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 
+# Modules apart from the workspace: what they require is neither downloaded for
+# the tests nor decides the versions that the library is built with.
+APART = $(CURDIR)/bench $(CURDIR)/tools
+
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: ## Vet and test all modules with the race detector; installs redis-server, spin and chromium where it may
@@ -52,9 +57,10 @@ lint-format:
 lint-code:
 	scripts/golangci-lint config verify
 	scripts/golangci-lint run $(addsuffix /...,$(MODULES))
+	cd bench && GOWORK=off ../scripts/golangci-lint run
 
 lint-modules:
-	@for module in $(MODULES) $(CURDIR)/tools; do \
+	@for module in $(MODULES) $(APART); do \
 		echo "go mod tidy -diff in $$module"; \
 		GOWORK=off go -C "$$module" mod tidy -diff || exit 1; \
 	done
@@ -71,10 +77,20 @@ fmt: ## Format the code
 	scripts/golangci-lint fmt
 
 .PHONY: bench
-bench: ## Run the benchmarks (BENCH=pattern BENCHFLAGS=-count=6)
+bench: ## Measure beside the peers, in 10 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part)
+	@scripts/deps.sh redis-server
+	cd bench && GOWORK=off go test ./... # a peer that is wired wrongly is no comparison
+	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/bench.json -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
+
+.PHONY: bench-plot
+bench-plot: ## Draw what make bench measured: .artifacts/*.svg
+	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/bench.json -plot
+
+.PHONY: microbench
+microbench: ## Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)
 	@scripts/deps.sh redis-server
 	@uname -srm; echo "$$(getconf _NPROCESSORS_ONLN) cores"; go version; redis-server --version || true
-	go test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) work
+	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem $(BENCHFLAGS) work
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (60s)

@@ -5,6 +5,7 @@ package main_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +100,7 @@ func onEveryTopology(t *testing.T, test func(t *testing.T, b backend)) {
 func TestStormOnTopologies(t *testing.T) {
 	onEveryTopology(t, func(t *testing.T, b backend) {
 		t.Helper()
-		args := append(b.args, "-budget", "3s") // 50 orders at once on every server, all on one machine
+		args := slices.Concat(b.args, []string{"-budget", "3s"}) // 50 orders at once on every server, all on one machine
 		requireOnce(t, []*process{startProcess(t, args...), startProcess(t, args...)})
 	})
 }

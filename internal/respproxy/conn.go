@@ -18,7 +18,7 @@ type conn struct {
 	server  net.Conn
 	intake  *intake
 	open    *queue
-	replies chan reply // closed when the server is gone
+	replies chan reply  // closed when the server is gone
 	stream  atomic.Bool // what the server sends are no replies any more, but a replica's copy
 
 	delivered chan struct{} // closed when deliver has returned

@@ -1,0 +1,213 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/bench/internal/load"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestClosedCountsWhatIsDoneInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := load.Closed(t.Context(), 4, time.Second, func(context.Context, int, int) error {
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 4*3, r.Done, "the fourth of each caller ends after a second")
+		require.Len(t, r.Took, 4*4)
+		require.InDelta(t, 12, r.Rate(), 0)
+		for _, d := range r.Took {
+			require.Equal(t, 300*time.Millisecond, d)
+		}
+	})
+}
+
+func TestClosedDoesEverythingOnce(t *testing.T) {
+	r, err := load.Closed(t.Context(), 100, time.Nanosecond, func(context.Context, int, int) error { return nil })
+	require.NoError(t, err)
+	require.Len(t, r.Took, 100)
+}
+
+func TestClosedTellsCallersApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen [3]atomic.Int64
+		_, err := load.Closed(t.Context(), 3, time.Second, func(_ context.Context, caller, n int) error {
+			if !seen[caller].CompareAndSwap(int64(n), int64(n+1)) {
+				t.Errorf("caller %d: %d came out of turn", caller, n)
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		})
+		require.NoError(t, err)
+	})
+}
+
+func TestClosedLeavesOutWhatIsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := load.Closed(t.Context(), 1, time.Second, func(_ context.Context, _, n int) error {
+			time.Sleep(100 * time.Millisecond)
+			if n%2 == 0 {
+				return load.ErrApart
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 5, r.Done)
+		require.Len(t, r.Took, 5)
+	})
+}
+
+func TestTimesIsThatOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		r, err := load.Times(t.Context(), 4, 10, func(context.Context, int, int) error {
+			calls.Add(1)
+			time.Sleep(time.Second)
+			return nil
+		})
+		require.NoError(t, err)
+		require.EqualValues(t, 10, calls.Load())
+		require.Equal(t, 10, r.Done)
+		require.Equal(t, 3*time.Second, r.Elapsed)
+	})
+}
+
+// failing fails once in so many times.
+func failing(every int, err error) load.Op {
+	var calls atomic.Int64
+	return func(context.Context, int, int) error {
+		time.Sleep(time.Millisecond)
+		if calls.Add(1)%int64(every) == 0 {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestFailuresAreCountedApart(t *testing.T) {
+	broken := errors.New("broken")
+	for name, run := range map[string]func(t *testing.T, op load.Op) (load.Result, error){
+		"closed": func(t *testing.T, op load.Op) (load.Result, error) {
+			t.Helper()
+			return load.Closed(t.Context(), 4, time.Second, op)
+		},
+		"open": func(t *testing.T, op load.Op) (load.Result, error) {
+			t.Helper()
+			return load.Open(t.Context(), 4, load.Arrivals(4000, time.Second, 1), op)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, err := run(t, failing(100, broken))
+				require.NoError(t, err)
+				require.InDelta(t, 40, r.Failed, 5)
+				require.InDelta(t, 3960, r.Done, 300)
+				require.Len(t, r.Took, r.Done)
+				_, err = run(t, failing(10, broken))
+				require.ErrorIs(t, err, broken, "one in ten is not a figure any more")
+			})
+		})
+	}
+}
+
+func TestTimesEndsWithTheFirstError(t *testing.T) {
+	broken := errors.New("broken")
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := load.Times(t.Context(), 4, 1e6, failing(100, broken))
+		require.ErrorIs(t, err, broken)
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
+func TestACancelledRunEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err := load.Closed(ctx, 4, time.Hour, func(context.Context, int, int) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = load.Open(ctx, 4, []time.Duration{time.Hour}, func(context.Context, int, int) error { return nil })
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestArrivals(t *testing.T) {
+	due := load.Arrivals(1000, 10*time.Second, 7)
+	require.InDelta(t, 10_000, len(due), 500)
+	require.True(t, slices.IsSorted(due))
+	require.Less(t, due[len(due)-1], 10*time.Second)
+	require.Equal(t, due, load.Arrivals(1000, 10*time.Second, 7))
+	require.NotEqual(t, due, load.Arrivals(1000, 10*time.Second, 8))
+}
+
+// everyMillisecond are requests that are due one after the other.
+func everyMillisecond(n int) []time.Duration {
+	due := make([]time.Duration, n)
+	for i := range due {
+		due[i] = time.Duration(i) * time.Millisecond
+	}
+	return due
+}
+
+// A server with one connection that stalls once, for 100 ms: the requests that
+// were due meanwhile waited too, the first 99 ms, the next 98 ms.
+func TestOpenMeasuresFromWhenRequestsWereDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := load.Open(t.Context(), 1, everyMillisecond(1000), stallsOnce(100*time.Millisecond))
+		require.NoError(t, err)
+		require.Equal(t, 1000, r.Done)
+		require.Equal(t, 100, waited(r.Took), "the stalled one, and 99 that were due behind it")
+	})
+}
+
+// What the check above is for: a closed loop waits with the server, and sees
+// one slow request of a thousand.
+func TestAClosedLoopOmitsThoseWhoCameMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := load.Times(t.Context(), 1, 1000, stallsOnce(100*time.Millisecond))
+		require.NoError(t, err)
+		require.Equal(t, 1, waited(r.Took))
+	})
+}
+
+func stallsOnce(d time.Duration) load.Op {
+	return func(_ context.Context, _, n int) error {
+		if n == 500 {
+			time.Sleep(d)
+		}
+		return nil
+	}
+}
+
+func waited(took []time.Duration) int {
+	n := 0
+	for _, d := range took {
+		if d > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// More connections than one: a stalled one holds up nobody else.
+func TestOpenUsesAllCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := load.Open(t.Context(), 2, everyMillisecond(1000), stallsOnce(100*time.Millisecond))
+		require.NoError(t, err)
+		require.Equal(t, 1, waited(r.Took))
+	})
+}

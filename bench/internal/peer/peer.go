@@ -1,0 +1,76 @@
+// Package peer has the lock libraries that are compared, each behind the same
+// small interface and given the same means: one Redis, go-redis with a pool of
+// the same size and without retries, a lease of [Lease], one try a call. What
+// one of them cannot be told, its file says.
+package peer
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Lease is what every lock is taken for. Go-zero adds half a second.
+const Lease = 30 * time.Second
+
+// Ours is the name of the library that this repository is about.
+const Ours = "httplatch"
+
+// ErrRefused is what [Locker.Acquire] returns if somebody else has the key.
+var ErrRefused = errors.New("peer: the key is held")
+
+// Peer is one library.
+type Peer struct {
+	Name string
+	Open func(ctx context.Context, t Target) (Locker, error)
+}
+
+// Target is what every library is given.
+type Target struct {
+	Addr string // of the Redis server
+	Pool int    // connections at most
+}
+
+// Locker is a library at work. It is safe for concurrent use.
+type Locker interface {
+	// Acquire takes key in one try. If somebody has it, the error is ErrRefused.
+	Acquire(ctx context.Context, key string) (Held, error)
+	Close(ctx context.Context) error
+}
+
+// Held is a key that was taken.
+type Held interface {
+	Release(ctx context.Context) error
+}
+
+// All are the contenders: this library, its peers, and what a cycle costs at
+// least.
+func All() []Peer {
+	return []Peer{
+		{Ours, openLatch},
+		{"bsm/redislock", openRedislock},
+		{"go-redsync/redsync", openRedsync},
+		{"redis/rueidislock", openRueidislock},
+		{"zeromicro/go-zero", openGoZero},
+		{Bare, openBare},
+	}
+}
+
+// Named returns the contender of that name.
+func Named(name string) (Peer, bool) {
+	for _, p := range All() {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Peer{}, false
+}
+
+// Cycle takes key and gives it back.
+func Cycle(ctx context.Context, l Locker, key string) error {
+	held, err := l.Acquire(ctx, key)
+	if err != nil {
+		return err
+	}
+	return held.Release(ctx)
+}

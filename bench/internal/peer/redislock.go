@@ -1,0 +1,33 @@
+package peer
+
+import (
+	"context"
+	"errors"
+
+	"github.com/bsm/redislock"
+	"github.com/redis/go-redis/v9"
+)
+
+// bsm is bsm/redislock with its defaults, which are one try and a random token.
+type bsm struct {
+	client *redis.Client
+	locks  *redislock.Client
+}
+
+func openRedislock(_ context.Context, t Target) (Locker, error) {
+	client := NewClient(t)
+	return &bsm{client: client, locks: redislock.New(client)}, nil
+}
+
+func (b *bsm) Acquire(ctx context.Context, key string) (Held, error) {
+	held, err := b.locks.Obtain(ctx, key, Lease, nil)
+	switch {
+	case err == nil:
+		return held, nil
+	case errors.Is(err, redislock.ErrNotObtained):
+		return nil, ErrRefused
+	}
+	return nil, err
+}
+
+func (b *bsm) Close(context.Context) error { return b.client.Close() }

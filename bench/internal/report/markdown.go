@@ -1,0 +1,87 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/httplatch/httplatch/bench/internal/stats"
+	"github.com/httplatch/httplatch/bench/internal/suite"
+)
+
+const preface = `# Results
+
+Made by ` + "`make bench`" + `; not edited by hand. All contenders of a comparison run in every round, one after the other in random
+order, so that whatever else the machine does meanwhile happens to all. A ratio is the median over the rounds of one contender's
+figure over the other's in the same round, and its spread the least and the most of them. How each contender is set up is told
+by its file in [internal/peer](internal/peer) and [internal/web](internal/web).
+`
+
+// Markdown writes the table, and then every figure.
+func (r *Run) Markdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n- %s\n\n", preface, r.about("\n- "))
+	writeTable(&b, header, r.lines())
+	b.WriteString("\n# All figures\n")
+	for _, part := range suite.PartNames() {
+		r.details(&b, part)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// metrics that a part may have, in the order of their columns.
+var metrics = []string{
+	suite.Rate, suite.P50, suite.P99, suite.P999, suite.TailRatio, suite.Failed, suite.CPU, suite.CommandCPU,
+	suite.Trips, suite.Nanos, suite.Allocs, suite.Beside,
+}
+
+// details writes the medians of a part, one line for a contender in a case.
+func (r *Run) details(b *strings.Builder, part string) {
+	var columns, cases, whos []string
+	for _, m := range metrics {
+		if found := r.Samples.Cases(part, m); len(found) > 0 {
+			columns = append(columns, m)
+			cases = union(cases, found)
+			whos = union(whos, r.Samples.Whos(part, m))
+		}
+	}
+	if len(columns) == 0 {
+		return
+	}
+	var lines [][]string
+	for _, kase := range cases {
+		for _, who := range whos {
+			line, some := []string{kase, who}, false
+			for _, m := range columns {
+				values := r.Samples.Of(stats.Name{Part: part, Case: kase, Who: who, Metric: m})
+				some = some || len(values) > 0
+				line = append(line, figure(stats.Median(values)))
+			}
+			if some {
+				lines = append(lines, line)
+			}
+		}
+	}
+	fmt.Fprintf(b, "\n## %s\n\n", part)
+	writeTable(b, append([]string{"", ""}, columns...), lines)
+}
+
+func union(to, from []string) []string {
+	for _, s := range from {
+		if !slices.Contains(to, s) {
+			to = append(to, s)
+		}
+	}
+	return to
+}
+
+func writeTable(b *strings.Builder, header []string, lines [][]string) {
+	write := func(cells []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | ")) }
+	write(header)
+	b.WriteString(strings.Repeat("|---", len(header)) + "|\n")
+	for _, line := range lines {
+		write(line)
+	}
+}

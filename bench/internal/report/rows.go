@@ -1,0 +1,235 @@
+package report
+
+import (
+	"github.com/httplatch/httplatch/bench/internal/peer"
+	"github.com/httplatch/httplatch/bench/internal/stats"
+	"github.com/httplatch/httplatch/bench/internal/suite"
+	"github.com/httplatch/httplatch/bench/internal/web"
+)
+
+// row is one line of the table: a figure, or two with their ratio.
+type row struct {
+	kase    string
+	subject stats.Name
+	against stats.Name // zero: the figure stands alone
+	budget  budget
+}
+
+// rows are the table. Those of which nothing was measured are left out when it
+// is made.
+func rows(s *stats.Samples) []row {
+	var all []row
+	all = append(all, cycleRows(s)...)
+	all = append(all, failureRows(s)...)
+	all = append(all, contendedRows()...)
+	all = append(all, tailRows()...)
+	all = append(all, tripRows()...)
+	all = append(all, inProcessRows()...)
+	all = append(all, httpRows(s)...)
+	return append(all, growthRows(s)...)
+}
+
+// cycleRows compare cycles with each peer's, by callers.
+func cycleRows(s *stats.Samples) []row {
+	budgets := map[string]map[string]budget{
+		suite.CallersCase(1):   {peer.Bare: atLeast(0.95)},
+		suite.CallersCase(8):   {peer.Bare: atLeast(0.95)},
+		suite.CallersCase(256): {"bsm/redislock": atLeast(4), "go-redsync/redsync": atLeast(6), "redis/rueidislock": atLeast(2.3)},
+	}
+	var all []row
+	for _, metric := range []string{suite.Rate, suite.CPU} {
+		for _, kase := range s.Cases(suite.Cycles, metric) {
+			if metric == suite.CPU && kase != suite.CallersCase(256) {
+				continue // one load is enough, the rest is among the details
+			}
+			for _, p := range peer.All()[1:] {
+				r := versus(suite.Cycles, kase, metric, peer.Ours, p.Name)
+				r.kase = "lock cycles, " + kase
+				if metric == suite.Rate {
+					r.budget = budgets[kase][p.Name]
+				}
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// failureRows tell who gave up on cycles in any round.
+func failureRows(s *stats.Samples) []row {
+	var all []row
+	for _, kase := range s.Cases(suite.Cycles, suite.Failed) {
+		for _, p := range peer.All() {
+			r := alone("lock cycles given up, "+kase, suite.Cycles, kase, suite.Failed, p.Name)
+			if stats.Over(s.Of(r.subject)).Max > 0 {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+func contendedRows() []row {
+	var all []row
+	for _, kase := range []string{suite.OneProcess, suite.FourProcesses} {
+		for _, p := range peer.All()[1:] {
+			r := versus(suite.Contended, kase, suite.Rate, peer.Ours, p.Name)
+			r.kase = "duplicates refused, " + kase
+			switch {
+			case p.Name == peer.Bare: // a floor, no peer
+			case kase == suite.OneProcess:
+				r.budget = atLeast(50)
+			default:
+				r.budget = atLeast(1)
+			}
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// tailRows tell the tail at 256 callers, and what one late reply in a thousand
+// does to the other cycles: p99.9 with and without.
+func tailRows() []row {
+	var all []row
+	for i, p := range peer.All() {
+		r := alone("tail of a cycle, "+suite.CallersCase(256), suite.Cycles, suite.CallersCase(256), suite.TailRatio, p.Name)
+		if i == 0 {
+			r.budget = atMost(3)
+		}
+		all = append(all, r)
+	}
+	for i, p := range peer.All() {
+		r := row{
+			kase:    "the others, one reply in 1,000 late by 100 ms",
+			subject: stats.Name{Part: suite.Stalls, Case: suite.Disturbed, Who: p.Name, Metric: suite.P999},
+			against: stats.Name{Part: suite.Stalls, Case: suite.Undisturbed, Who: p.Name, Metric: suite.P999},
+		}
+		if i == 0 {
+			r.budget = ratioAtMost(1.2) // "unaffected", give or take what p99.9 wavers
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func tripRows() []row {
+	var all []row
+	for i, p := range peer.All() {
+		r := alone("commands sent, "+suite.TripsOfCycle, suite.RoundTrips, suite.TripsOfCycle, suite.Trips, p.Name)
+		if i == 0 {
+			r.budget = atMost(2)
+		}
+		all = append(all, r)
+	}
+	for _, t := range []struct {
+		kase, who string
+		budget    budget
+	}{
+		{suite.TripsOfFirst, web.LockRedis, atMost(2)},
+		{suite.TripsOfFirst, web.OnceRedis, atMost(2)},
+		{suite.TripsOfFirst, web.FiberOnceRedis, budget{}},
+		{suite.TripsOfReplay, web.OnceRedis, atMost(1)},
+		{suite.TripsOfReplay, web.FiberOnceRedis, budget{}},
+		{suite.TripsOfDuplicate, web.LockRedis, atMost(0)},
+		{suite.TripsOfDuplicate, web.OnceRedis, atMost(0)},
+	} {
+		r := alone("commands sent, "+t.kase, suite.RoundTrips, t.kase, suite.Trips, t.who)
+		r.budget = t.budget
+		all = append(all, r)
+	}
+	return all
+}
+
+func inProcessRows() []row {
+	var all []row
+	for _, g := range []struct {
+		who           string
+		nanos, allocs float64 // at most
+	}{
+		{suite.GuardLock, 700, 8},
+		{suite.GuardFirst, 2500, 18},
+		{suite.GuardReplay, 1000, 10},
+	} {
+		nanos := alone("guard on the memory store", suite.InProcess, suite.OverBare, suite.Nanos, g.who)
+		nanos.budget = atMost(g.nanos)
+		allocs := alone("guard on the memory store", suite.InProcess, suite.OverBare, suite.Allocs, g.who)
+		allocs.budget = atMost(g.allocs)
+		all = append(all, nanos, allocs)
+	}
+	return all
+}
+
+// httpRows compare each guard with its own bare handler, by rate in the closed
+// loop and by p99 in the open one, and both libraries with each other.
+func httpRows(s *stats.Samples) []row {
+	budgets := map[string]budget{web.LockMemory: atLeast(0.9), web.LockRedis: atLeast(0.6)}
+	bare := map[string][]string{
+		web.Bare: {
+			web.LockMemory, web.LockRedis, web.OnceMemory, suite.Replayed(web.OnceMemory), web.OnceRedis, suite.Replayed(web.OnceRedis),
+		},
+		web.FiberBare: {
+			web.FiberOnceMemory, suite.Replayed(web.FiberOnceMemory), web.FiberOnceRedis, suite.Replayed(web.FiberOnceRedis),
+		},
+		web.FiberOnceMemory:                 {web.OnceMemory},
+		web.FiberOnceRedis:                  {web.OnceRedis},
+		suite.Replayed(web.FiberOnceMemory): {suite.Replayed(web.OnceMemory)},
+		suite.Replayed(web.FiberOnceRedis):  {suite.Replayed(web.OnceRedis)},
+	}
+	var all []row
+	for _, kase := range s.Cases(suite.HTTP, suite.Rate) {
+		for _, against := range s.Whos(suite.HTTP, suite.Rate) {
+			for _, who := range bare[against] {
+				metric, b := suite.Rate, budgets[who]
+				if kase != suite.ClosedLoop { // where the rate is given, the times tell
+					metric, b = suite.P99, budget{}
+				}
+				r := versus(suite.HTTP, kase, metric, who, against)
+				r.kase, r.budget = "POST /orders, "+kase, b
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// growthRows compare cycles with those beside the fewest keys.
+func growthRows(s *stats.Samples) []row {
+	var all []row
+	cases := s.Cases(suite.Growth, suite.Rate)
+	for _, who := range []string{suite.MemoryStore, suite.RedisStore} {
+		for i, kase := range cases {
+			if i > 0 {
+				r := row{
+					kase:    "lock cycles beside " + kase,
+					subject: stats.Name{Part: suite.Growth, Case: kase, Who: who, Metric: suite.Rate},
+					against: stats.Name{Part: suite.Growth, Case: cases[0], Who: who, Metric: suite.Rate},
+				}
+				if who == suite.MemoryStore {
+					r.budget = atLeast(0.85)
+				}
+				all = append(all, r)
+			}
+		}
+		for _, kase := range cases {
+			r := alone(kase, suite.Growth, kase, suite.Beside, who)
+			if who == suite.MemoryStore && kase == cases[len(cases)-1] {
+				r.budget = atMost(250)
+			}
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func versus(part, kase, metric, subject, against string) row {
+	return row{
+		kase:    kase,
+		subject: stats.Name{Part: part, Case: kase, Who: subject, Metric: metric},
+		against: stats.Name{Part: part, Case: kase, Who: against, Metric: metric},
+	}
+}
+
+func alone(title, part, kase, metric, who string) row {
+	return row{kase: title, subject: stats.Name{Part: part, Case: kase, Who: who, Metric: metric}}
+}

@@ -1,0 +1,194 @@
+// Package suite has the measurements. Each part runs all its contenders in
+// every round, in an order that is drawn anew, so that what happens to the
+// machine meanwhile happens to all; see package stats for what is made of the
+// rounds.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/bench/internal/host"
+	"github.com/httplatch/httplatch/bench/internal/load"
+	"github.com/httplatch/httplatch/bench/internal/peer"
+	"github.com/httplatch/httplatch/bench/internal/stats"
+)
+
+// Metrics. Times are in microseconds unless their name says otherwise.
+const (
+	Rate       = "per second"
+	P50        = "p50, µs"
+	P99        = "p99, µs"
+	P999       = "p99.9, µs"
+	TailRatio  = "p99 / p50"
+	Failed     = "failed"
+	CPU        = "server CPU, µs"    // used_cpu_user + used_cpu_sys
+	CommandCPU = "commands' CPU, µs" // usec of commandstats
+	Trips      = "round trips"       // commands that came over the network
+	Beside     = "bytes a key beside it"
+	Nanos      = "ns"
+	Allocs     = "allocations"
+)
+
+// Settings are what a run can be told.
+type Settings struct {
+	Rounds int           // of every comparison
+	Window time.Duration // how long one measurement lasts; a fifth of it is run before, unmeasured
+	Pool   int           // Redis connections of each contender
+	Rate   float64       // requests a second of the open loop
+	Keys   []int         // the sizes of the part growth
+	Seed   uint64        // of the order of contenders, and of arrivals
+	Parts  []string      // names of those to run; none: all
+	Log    io.Writer     // says what is being measured
+}
+
+// A Part is some of the measurements.
+type part struct {
+	name string
+	run  func(ctx context.Context, b *bench) error
+}
+
+func parts() []part {
+	return []part{
+		{InProcess, measureInProcess},
+		{RoundTrips, measureTrips},
+		{Cycles, measureCycles},
+		{Contended, measureContended},
+		{Stalls, measureStalls},
+		{HTTP, measureHTTP},
+		{Growth, measureGrowth},
+	}
+}
+
+// PartNames are the names that Settings.Parts may have.
+func PartNames() []string {
+	var names []string
+	for _, p := range parts() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// Run measures. It needs a redis-server, which it starts.
+func Run(ctx context.Context, set Settings) (*stats.Samples, error) {
+	for _, name := range set.Parts {
+		if !slices.Contains(PartNames(), name) {
+			return nil, fmt.Errorf("bench: no part %q; there are %s", name, strings.Join(PartNames(), ", "))
+		}
+	}
+	b := &bench{Settings: set, random: rand.New(rand.NewPCG(set.Seed, 1)), samples: &stats.Samples{}} //nolint:gosec // not a secret
+	for _, p := range parts() {
+		if len(set.Parts) > 0 && !slices.Contains(set.Parts, p.name) {
+			continue
+		}
+		b.part = p.name
+		began := time.Now()
+		err := host.Run(func(h *host.Host) error {
+			b.host = h
+			return p.run(ctx, b)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("bench: %s: %w", p.name, err)
+		}
+		b.log("took %v", time.Since(began).Round(time.Second))
+	}
+	b.samples.Arrange(inOrder)
+	return b.samples, nil
+}
+
+// bench is a run under way.
+type bench struct {
+	Settings
+
+	random  *rand.Rand
+	samples *stats.Samples
+	part    string
+	host    *host.Host // of the part
+}
+
+func (b *bench) log(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.Log, "%-10s "+format+"\n", append([]any{b.part}, args...)...)
+}
+
+// add notes a figure of the part.
+func (b *bench) add(kase, who, metric string, value float64) {
+	b.samples.Add(stats.Name{Part: b.part, Case: kase, Who: who, Metric: metric}, value)
+}
+
+// rounds runs every one of n contenders once a round, in random order.
+func (b *bench) rounds(ctx context.Context, n int, run func(i int) error) error {
+	for round := range b.Rounds {
+		b.log("round %d of %d", round+1, b.Rounds)
+		if err := b.shuffled(ctx, n, run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shuffled runs every one of n contenders once, in random order. What one has
+// left to the garbage collector is not charged to the next.
+func (b *bench) shuffled(ctx context.Context, n int, run func(i int) error) error {
+	for _, i := range b.random.Perm(n) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		runtime.GC()
+		if err := run(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closed measures op, after a fifth of the time in which it only runs.
+func (b *bench) closed(ctx context.Context, callers int, op load.Op) (load.Result, error) {
+	if _, err := load.Closed(ctx, callers, b.Window/5, op); err != nil {
+		return load.Result{}, err
+	}
+	return load.Closed(ctx, callers, b.Window, op)
+}
+
+// addTimes notes how often and how long.
+func (b *bench) addTimes(kase, who string, r load.Result) {
+	slices.Sort(r.Took)
+	p50, p99 := stats.Percentile(r.Took, 50), stats.Percentile(r.Took, 99)
+	b.add(kase, who, Rate, r.Rate())
+	b.add(kase, who, Failed, float64(r.Failed))
+	b.add(kase, who, P50, micros(p50))
+	b.add(kase, who, P99, micros(p99))
+	b.add(kase, who, P999, micros(stats.Percentile(r.Took, 99.9)))
+	b.add(kase, who, TailRatio, float64(p99)/float64(p50))
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// use opens a peer for as long as f runs.
+func (b *bench) use(ctx context.Context, p peer.Peer, addr string, f func(l peer.Locker) error) (err error) {
+	l, err := p.Open(ctx, peer.Target{Addr: addr, Pool: b.Pool})
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	defer func() { err = errors.Join(err, l.Close(context.WithoutCancel(ctx))) }()
+	if err := f(l); err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// keys are those that callers take in turn. Nobody takes another one's.
+func keys(callers int) func(caller, n int) string {
+	const each = 64
+	all := make([]string, callers*each)
+	for i := range all {
+		all[i] = fmt.Sprintf("user=%d", i)
+	}
+	return func(caller, n int) string { return all[caller*each+n%each] }
+}

@@ -1,0 +1,135 @@
+package web_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/bench/internal/peer"
+	"github.com/httplatch/httplatch/bench/internal/web"
+	"github.com/httplatch/httplatch/internal/redistest"
+)
+
+// No goleak: fiber's storages and clocks have goroutines that never end.
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m).Run()) }
+
+func open(t *testing.T, d web.Desk, work func()) *web.Conn {
+	t.Helper()
+	svc, err := d.Open(t.Context(), peer.Target{Addr: redistest.Shared(t).Addr(), Pool: 20}, work)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, svc.Close(ctx))
+	})
+	return dial(t, svc.Addr)
+}
+
+func dial(t *testing.T, addr string) *web.Conn {
+	t.Helper()
+	c, err := web.Dial(t.Context(), addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+func remembers(d web.Desk) bool { return strings.Contains(strings.ToLower(d.Name), "idempoten") }
+
+// A desk that does not guard would be an unfair comparison, and so would a bare
+// one that does.
+func TestWhatEachDeskRuns(t *testing.T) {
+	for i, d := range web.All() {
+		t.Run(d.Name, func(t *testing.T) {
+			var made atomic.Int64
+			c := open(t, d, func() { made.Add(1) })
+			order := func(user, key int) {
+				t.Helper()
+				status, err := c.Order(1000*i+user, 1000*i+key)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusCreated, status)
+			}
+			order(1, 1)
+			order(1, 2)
+			require.EqualValues(t, 2, made.Load())
+			order(1, 1)
+			if remembers(d) {
+				require.EqualValues(t, 2, made.Load(), "a repeat is answered, not run")
+			} else {
+				require.EqualValues(t, 3, made.Load())
+			}
+		})
+	}
+}
+
+// Fiber's guard lets duplicates wait instead of refusing them.
+func TestDuplicatesAtOnceAreRefused(t *testing.T) {
+	for i, name := range []string{web.LockMemory, web.LockRedis, web.OnceMemory, web.OnceRedis} {
+		t.Run(name, func(t *testing.T) {
+			d, ok := web.Named(name)
+			require.True(t, ok)
+			begun, end := make(chan struct{}), make(chan struct{})
+			svc, err := d.Open(t.Context(), peer.Target{Addr: redistest.Shared(t).Addr(), Pool: 20}, func() {
+				close(begun)
+				<-end
+			})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, svc.Close(context.Background())) }()
+			first, second := dial(t, svc.Addr), dial(t, svc.Addr)
+			answered := make(chan int, 1)
+			go func() {
+				status, _ := first.Order(5000+i, 5000+i)
+				answered <- status
+			}()
+			<-begun
+			status, err := second.Order(5000+i, 5000+i)
+			close(end)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusConflict, status)
+			require.Equal(t, http.StatusCreated, <-answered)
+		})
+	}
+}
+
+func TestTheClientReadsAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name, answer string
+		status       int // 0: an error
+	}{
+		{"with a body", "HTTP/1.1 201 Created\r\ncontent-length: 5\r\n\r\nhello", 201},
+		{"without one", "HTTP/1.1 409 Conflict\r\nContent-Length:0\r\n\r\n", 409},
+		{"no length", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 0},
+		{"not HTTP", "-ERR no such thing, no such thing\r\n", 0},
+		{"short", "HTTP\r\n", 0},
+		{"a length that is none", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", 0},
+		{"cut", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhell", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer ln.Close()
+			go func() {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Read(make([]byte, 4096))
+				_, _ = conn.Write([]byte(tt.answer))
+				_ = conn.Close()
+			}()
+			status, err := dial(t, ln.Addr().String()).Order(1, 1)
+			if tt.status == 0 {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tt.status, status)
+		})
+	}
+}

@@ -1,0 +1,140 @@
+// Command bench measures this library beside its peers: locks on one real
+// Redis, guards over HTTP, and what both do as keys become many. It prints one
+// table, and writes it, and all figures, to RESULTS.md.
+//
+// The module is apart from the library's, and from the workspace, so that no
+// peer enters the library's requirements. Run it with "make bench".
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/bench/internal/chart"
+	"github.com/httplatch/httplatch/bench/internal/report"
+	"github.com/httplatch/httplatch/bench/internal/suite"
+)
+
+// files are where a run is written.
+type files struct{ results, figures string }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if slices.Equal(args, []string{suite.WorkerArg}) {
+		return suite.Work(ctx, os.Stdin, os.Stdout)
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set := suite.Settings{Log: os.Stderr}
+	flags.IntVar(&set.Rounds, "rounds", 9, "rounds of every comparison")
+	flags.DurationVar(&set.Window, "window", time.Second/2, "how long one measurement lasts")
+	flags.IntVar(&set.Pool, "pool", 10*runtime.GOMAXPROCS(0), "Redis connections of each contender but go-zero, which has the default")
+	flags.Float64Var(&set.Rate, "rate", 4000, "requests a second of the open loop")
+	flags.Uint64Var(&set.Seed, "seed", uint64(time.Now().UnixNano()), "of the order of contenders and of arrivals")
+	parts := flags.String("parts", "", "only these, separated by commas: "+strings.Join(suite.PartNames(), ", "))
+	keys := flags.String("keys", "1000,100000,1000000", "live keys of the part "+suite.Growth)
+	var out files
+	flags.StringVar(&out.results, "results", "RESULTS.md", "where the table is written, and all medians")
+	flags.StringVar(&out.figures, "figures", "../.artifacts/bench.json", "where the figures of all rounds are written, for -plot")
+	plot := flags.Bool("plot", false, "draw what the last run measured, beside its figures, and measure nothing")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("bench: %q: there are flags only", flags.Args())
+	}
+	if *plot {
+		return draw(out.figures)
+	}
+	if *parts != "" {
+		set.Parts = strings.Split(*parts, ",")
+	}
+	for text := range strings.SplitSeq(*keys, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("bench: -keys %s: not a list of numbers", *keys)
+		}
+		set.Keys = append(set.Keys, n)
+	}
+	if set.Rounds < 1 || set.Window <= 0 || set.Pool < 1 || set.Rate <= 0 {
+		return errors.New("bench: -rounds, -window, -pool and -rate must be positive")
+	}
+	return measure(ctx, set, out)
+}
+
+// measure runs the suite and writes what came of it. Results have all parts, so
+// that of some only the table is printed.
+func measure(ctx context.Context, set suite.Settings, out files) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what contenders log is no result
+	began := time.Now()
+	samples, err := suite.Run(ctx, set)
+	if err != nil {
+		return err
+	}
+	r := &report.Run{
+		Machine: report.ThisMachine(ctx),
+		Took:    time.Since(began).Round(time.Second).String(),
+		Rounds:  set.Rounds,
+		Samples: samples,
+	}
+	if err := r.Print(os.Stdout); err != nil {
+		return err
+	}
+	if len(set.Parts) > 0 {
+		return nil
+	}
+	if err := write(out.figures, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) }); err != nil {
+		return err
+	}
+	return write(out.results, r.Markdown)
+}
+
+func write(file string, content func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	f, err := os.Create(file) //nolint:gosec // the developer's choice
+	if err != nil {
+		return err
+	}
+	return cmp.Or(content(f), f.Close())
+}
+
+// draw makes pictures of the last run.
+func draw(figures string) error {
+	text, err := os.ReadFile(figures) //nolint:gosec // the developer's choice
+	if err != nil {
+		return fmt.Errorf("bench: nothing to draw yet, run make bench: %w", err)
+	}
+	var r report.Run
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("bench: %s: %w", figures, err)
+	}
+	pictures, err := chart.Draw(r.Samples, filepath.Dir(figures))
+	for _, file := range pictures {
+		_, _ = fmt.Fprintln(os.Stdout, file)
+	}
+	return err
+}
