@@ -4,34 +4,54 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/carry"
 )
 
 // A call on a quorum returns when a majority has answered, and leaves calls on
-// nodes behind. The Locker has to know of them: Close waits for its calls, and a
-// claim is swept for until everything that carries it has landed. So the Locker
-// hands down in the context what it counts by, and the quorum counts there too.
-
-type handedKey struct{}
+// nodes behind; one that shares a round trip returns when its caller's time is
+// over. The Locker has to know of them: Close waits for its calls, and a claim is
+// swept for until everything that carries it has landed. So the Locker hands down
+// in the context what it counts by, and stores count there too.
 
 // handDown returns ctx with fl, or if that is nil, with c.
 func handDown(ctx context.Context, c *core, fl *flight) context.Context {
 	if fl == nil {
-		return context.WithValue(ctx, handedKey{}, c)
+		return carry.With(ctx, c)
 	}
 	fl.minority.core = c
-	return context.WithValue(ctx, handedKey{}, fl)
+	return carry.With(ctx, fl)
+}
+
+// Depart counts a command that a call leaves behind.
+func (c *core) Depart() { c.calls.enter() }
+
+// Arrive says that such a command is not on its way any more.
+func (c *core) Arrive() { c.calls.leave() }
+
+// Depart counts a claim that a call leaves behind.
+func (f *flight) Depart() {
+	f.under.Add(1)
+	f.minority.core.Depart()
+}
+
+// Arrive says that such a claim is not on its way any more.
+func (f *flight) Arrive() {
+	f.returned.Store(int64(time.Since(base)))
+	f.under.Add(-1)
+	f.minority.core.Arrive()
 }
 
 // flightOf returns the flight that was handed down, nil if none was.
 func flightOf(ctx context.Context) *flight {
-	f, _ := ctx.Value(handedKey{}).(*flight)
+	f, _ := carry.From(ctx).(*flight)
 	return f
 }
 
 // countOf returns what counts the calls of the Locker that ctx comes from, nil if
 // it comes from none.
 func countOf(ctx context.Context) *tally {
-	switch handed := ctx.Value(handedKey{}).(type) {
+	switch handed := carry.From(ctx).(type) {
 	case *flight:
 		return &handed.minority.core.calls
 	case *core:

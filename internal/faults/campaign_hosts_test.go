@@ -89,13 +89,17 @@ func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store)
 	c.direct = open(t, c.server.URL())
 	for n := range campaignHosts {
 		h := &host{c: c, n: n, proxy: respproxy.Start(t, c.server.Addr())}
-		var store lock.Store
-		if n%2 == 0 {
-			store = open(t, h.proxy.URL())
-		} else { // as its users make it: with retries, and without context timeouts
+		connect := func() *redisstore.Store { return open(t, h.proxy.URL()) }
+		if n%2 == 1 { // as its users make it: with retries, and without context timeouts
 			client := redis.NewClient(&redis.Options{Addr: h.proxy.Addr()})
 			t.Cleanup(func() { _ = client.Close() })
-			store = redisstore.New(client)
+			connect = func() *redisstore.Store { return redisstore.New(client) }
+		}
+		var store lock.Store
+		if n < campaignHosts/2 {
+			store = connect()
+		} else {
+			store = shared(connect)
 		}
 		if planted != nil {
 			store = planted(store)

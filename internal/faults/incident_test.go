@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,10 +177,10 @@ func TestLateCommand(t *testing.T) {
 // announces the proxy's port, so there the other process meets it too.)
 func direct(t *testing.T, server *redistest.Server, s setup) *redisstore.Store {
 	t.Helper()
-	if s.name == "client" || s.name == "open" {
-		return open(t, server.URL())
+	if strings.HasPrefix(s.name, "cluster") {
+		return open(t, "redis-cluster://"+server.Addr())
 	}
-	return open(t, "redis-cluster://"+server.Addr())
+	return open(t, server.URL())
 }
 
 // In guarded mode the server itself refuses what comes too late.

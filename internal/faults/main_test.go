@@ -18,6 +18,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/sharing"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -52,7 +53,7 @@ type setup struct {
 }
 
 // setups: a client as its users make it and one that Open makes, on a single
-// node and on a cluster.
+// node and on a cluster, with and without shared round trips.
 var setups = []setup{
 	{"client", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
 		t.Helper()
@@ -68,6 +69,20 @@ var setups = []setup{
 		proxy := respproxy.Start(t, server.Addr())
 		return proxy, server, open(t, proxy.URL())
 	}},
+	{"client that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
+		t.Helper()
+		server := redistest.Start(t)
+		proxy := respproxy.Start(t, server.Addr())
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+		t.Cleanup(func() { _ = client.Close() })
+		return proxy, server, shared(func() *redisstore.Store { return redisstore.New(client) })
+	}},
+	{"open that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
+		t.Helper()
+		server := redistest.Start(t)
+		proxy := respproxy.Start(t, server.Addr())
+		return proxy, server, shared(func() *redisstore.Store { return open(t, proxy.URL()) })
+	}},
 	{"cluster client", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
 		t.Helper()
 		proxy, cluster := proxiedCluster(t)
@@ -80,6 +95,17 @@ var setups = []setup{
 		proxy, cluster := proxiedCluster(t)
 		return proxy, cluster.Nodes[0], open(t, cluster.URL())
 	}},
+	{"cluster open that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
+		t.Helper()
+		proxy, cluster := proxiedCluster(t)
+		return proxy, cluster.Nodes[0], shared(func() *redisstore.Store { return open(t, cluster.URL()) })
+	}},
+}
+
+// shared is a store that shares round trips from the first command on.
+func shared(connect func() *redisstore.Store) (s *redisstore.Store) {
+	sharing.Always(func() { s = connect() })
+	return s
 }
 
 func proxiedCluster(t *testing.T) (*respproxy.Proxy, *redistest.Cluster) {

@@ -25,13 +25,22 @@ func bind(client redis.UniversalClient) {
 		bindNode(c)
 	case *redis.ClusterClient:
 		d := &clusterDetour{client: c, bound: make(map[*redis.Client]struct{})}
-		c.AddHook(detour{d.process})
+		c.AddHook(detour{process: d.process})
 	}
 }
 
 func bindNode(c *redis.Client) {
 	if !c.Options().ContextTimeoutEnabled {
-		c.AddHook(detour{nodeDetour(obeying(c))})
+		clone := obeying(c)
+		c.AddHook(detour{
+			process: func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error { return clone.Process(ctx, cmd) },
+			pipeline: func(ctx context.Context, cmds []redis.Cmder) error {
+				pipe := clone.Pipeline()
+				_ = pipe.BatchProcess(ctx, cmds...)
+				_, err := pipe.Exec(ctx)
+				return err
+			},
+		})
 	}
 }
 
@@ -47,15 +56,21 @@ func obeying(c *redis.Client) *redis.Client {
 
 // detour is a hook that takes the store's commands out of a client's chain.
 type detour struct {
-	process func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+	process  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+	pipeline redis.ProcessPipelineHook // nil: they are not led past anything
 }
 
 // DialHook changes nothing.
 func (detour) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook changes nothing.
-func (detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+// ProcessPipelineHook leads the store's batches past next.
+func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if _, ours := cmds[0].(*command); ours && d.pipeline != nil {
+			return d.pipeline(ctx, cmds)
+		}
+		return next(ctx, cmds)
+	}
 }
 
 // ProcessHook leads the store's commands past next.
@@ -66,12 +81,6 @@ func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return d.process(ctx, cmd, next)
 		}
 		return next(ctx, cmd)
-	}
-}
-
-func nodeDetour(clone *redis.Client) func(context.Context, redis.Cmder, redis.ProcessHook) error {
-	return func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		return clone.Process(ctx, cmd)
 	}
 }
 
@@ -97,12 +106,17 @@ func (d *clusterDetour) process(ctx context.Context, cmd redis.Cmder, next redis
 		d.bind(master)
 	}
 	err := next(ctx, cmd)
-	if _, broken := errors.AsType[net.Error](err); broken {
-		// The slot may have another master by now. A command that must not be
-		// repeated does not make the client look.
-		d.client.ReloadState(context.WithoutCancel(ctx))
-	}
+	reloadAfter(context.WithoutCancel(ctx), d.client, err)
 	return err
+}
+
+// reloadAfter makes client look which node has which slot if err says that one
+// may have failed: a slot may have another master by now. Commands that must not
+// be repeated do not make it look.
+func reloadAfter(ctx context.Context, client *redis.ClusterClient, err error) {
+	if _, broken := errors.AsType[net.Error](err); broken {
+		client.ReloadState(ctx)
+	}
 }
 
 func (d *clusterDetour) bind(node *redis.Client) {

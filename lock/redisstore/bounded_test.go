@@ -58,7 +58,7 @@ func TestHooksSeeEveryCommandOnce(t *testing.T) {
 		client := redistest.Shared(t).Client(t)
 		var seen countingHook
 		client.AddHook(&seen)
-		s := redisstore.New(client)
+		s := neverShared(redisstore.New(client))
 		_ = redisstore.New(client) // a second store changes nothing
 		take(t, s, keyFor(t), claim("a"))
 		require.EqualValues(t, 1, seen.sets.Load())
@@ -69,7 +69,7 @@ func TestHooksSeeEveryCommandOnce(t *testing.T) {
 		var seen, seenByNode countingHook
 		client.AddHook(&seen)
 		client.OnNewNode(func(node *redis.Client) { node.AddHook(&seenByNode) })
-		s := redisstore.New(client)
+		s := neverShared(redisstore.New(client))
 		_ = redisstore.New(client)
 		take(t, s, keyFor(t), claim("a"))
 		require.EqualValues(t, 1, seen.sets.Load())
@@ -100,9 +100,11 @@ func TestMovedSlots(t *testing.T) {
 		text, _ := cluster.Nodes[node].Do(t, "CLUSTER", "MYID").(string)
 		return text
 	}
-	for i, client := range map[string]*redisstore.Store{
+	stores := map[string]*redisstore.Store{
 		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()),
-	} {
+		"New-shared": alwaysShared(redisstore.New(cluster.Client(t))), "Open-shared": alwaysShared(open(t, cluster.URL())),
+	}
+	for i, client := range stores {
 		take(t, client, "warm-"+i, claim("a"))
 	}
 	from := func(key string) int {
@@ -112,9 +114,7 @@ func TestMovedSlots(t *testing.T) {
 		}
 		return 1
 	}
-	for name, s := range map[string]*redisstore.Store{
-		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()),
-	} {
+	for name, s := range stores {
 		for _, how := range []string{"ask", "moved"} {
 			key := fmt.Sprintf("%s-%s", name, how)
 			take(t, s, "warm-"+key, claim("a"))

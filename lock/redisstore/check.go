@@ -144,7 +144,7 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	f.failed("PING", err)
 	_, err = ask(ctx, s.client, "scan", "0", "match", name, "count", 1, "type", "string")
 	f.failed("SCAN", err)
-	_, err = send(ctx, s.client, newCommand(ctx, name, []any{"set", name, nil, "nx", "get", "px", 1000}, 2, nil))
+	_, err = send(ctx, s.client, newCommand(ctx, name, 2, nil, "set", name, nil, "nx", "get", "px", 1000))
 	f.failed("SET", err)
 	_, err = send(ctx, s.client, scriptCommand(ctx, "evalsha", readScript.sha, name, nil))
 	f.failed("EVALSHA", err)

@@ -26,29 +26,28 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	}
 	switch {
 	case c.Fenced:
-		return s.claimFenced(ctx, name, v, c)
+		return s.claimFenced(ctx, name, &v, c)
 	case c.Replaces != "", s.scripted.Load():
-		r, err := s.claimScript(ctx, name, v, c, "")
+		r, err := s.claimScript(ctx, name, &v, c, "")
 		return r.entry, err
 	default:
-		return s.claimPlain(ctx, name, v, c)
+		return s.claimPlain(ctx, name, &v, c)
 	}
 }
 
 // claimPlain: SET with NX and GET answers nil if it has set the value, and else
 // the value that is there, which can be the one that this token has set before.
 func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Claim) (lock.Entry, error) {
-	args := []any{"set", name, nil, "nx", "get", "px", keepFor(c)}
-	answer, err := send(ctx, s.client, newCommand(ctx, name, args, 2, v.encode()))
+	answer, err := send(ctx, s.to, newCommand(ctx, name, 2, v.encode(), "set", name, nil, "nx", "get", "px", keepFor(c)))
 	switch {
-	case isSyntaxError(err):
+	case err == nil && answer == nil:
+		return granted(c, 0), nil
+	case err != nil && isSyntaxError(err):
 		s.scripted.Store(true)
 		r, err := s.claimScript(ctx, name, v, c, "")
 		return r.entry, err
 	case err != nil:
 		return s.readRefused(ctx, name, err)
-	case answer == nil:
-		return granted(c, 0), nil
 	}
 	raw, ok := answer.(string)
 	if !ok {
@@ -94,7 +93,7 @@ type claimed struct {
 
 // claimScript claims in Lua. notAfter is "" for a claim without a fence.
 func (s *Store) claimScript(ctx context.Context, name string, v *value, c lock.Claim, notAfter string) (claimed, error) {
-	answer, err := eval(ctx, s.client, claimScript, name, v.head(), v.appendTail(nil), keepFor(c), c.Replaces, notAfter)
+	answer, err := eval(ctx, s.to, claimScript, name, v.head(), v.appendTail(nil), keepFor(c), c.Replaces, notAfter)
 	if err != nil {
 		return claimed{}, err
 	}

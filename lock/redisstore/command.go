@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -22,20 +23,36 @@ type command struct {
 	name    string          // of the entry
 	done    <-chan struct{} // of the caller's context
 	payload payload
+	room    [maxArgs]any // for the arguments
+
+	// How it ended; the caller's.
+	answer any
+	sends  int
+	left   bool // in a round trip that goes on
+
+	// Of one that shares a round trip.
+	shared bool
+	stage  atomic.Int32
+	seat   *seat // the worker's; nil when the command is settled
 }
+
+// maxArgs is how many arguments the longest command has, its own name included.
+const maxArgs = 10
 
 // newCommand puts data, as the command's payload, in place of args[at]. That
 // must not be the name or the key, which go-redis wants to see as strings.
-func newCommand(ctx context.Context, name string, args []any, at int, data []byte) *command {
+func newCommand(ctx context.Context, name string, at int, data []byte, args ...any) *command {
 	c := &command{name: name, done: ctx.Done()}
+	own := append(c.room[:0], args...)
 	c.payload.data = data
-	args[at] = &c.payload
-	c.Cmd = redis.NewCmd(ctx, args...)
+	own[at] = &c.payload
+	c.Cmd = redis.NewCmd(ctx, own...)
 	return c
 }
 
-// NoRetry makes go-redis return the first failure. Its own retries would read
-// the entry that their first send has made as somebody else's.
+// NoRetry makes go-redis return the first failure, of a pipeline too. Its own
+// retries would read the entry that their first send has made as somebody
+// else's.
 func (c *command) NoRetry() bool { return true }
 
 var ping = []any{"ping"}
@@ -49,8 +66,25 @@ func (c *command) Args() []any {
 	case <-c.done:
 		return ping
 	default:
-		return c.Cmd.Args()
 	}
+	if c.shared && !c.hand() {
+		return ping
+	}
+	return c.Cmd.Args()
+}
+
+// size is about how many bytes are written.
+func (c *command) size() int {
+	n := len(c.payload.data)
+	for _, arg := range c.Cmd.Args() {
+		switch arg := arg.(type) {
+		case string:
+			n += len(arg)
+		case []byte:
+			n += len(arg)
+		}
+	}
+	return n
 }
 
 // payload is an argument that go-redis encodes by a method call: that call is
@@ -78,29 +112,49 @@ func (p *payload) String() string { return string(p.data) }
 // be, even if a hook of the client still has it.
 func (p *payload) close() int { return int(p.sends.Swap(math.MinInt32 / 2)) }
 
-// send sends c and blocks until go-redis is through with it. The answer is nil
-// if the server's was nil.
-func send(ctx context.Context, client sender, c *command) (any, error) {
+// send sends c and blocks until go-redis is through with it, or, if it shares a
+// round trip, until ctx ends. The answer is nil if the server's was nil.
+func send(ctx context.Context, to sender, c *command) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, notSent(err)
 	}
-	err := client.Process(ctx, c)
-	sends := c.payload.close()
+	err := to.Process(ctx, c)
+	if c.left {
+		return nil, unknown("timeout", err)
+	}
+	if !c.shared {
+		c.answer, c.sends = c.Val(), c.payload.close()
+	}
 	switch {
-	case sends == 0 && ctx.Err() != nil && (err == nil || kind(err) == "NOPERM"): // of the PING
+	case c.sends == 0 && ctx.Err() != nil && (err == nil || kind(err) == "NOPERM"): // of the PING
 		return nil, notSent(ctx.Err())
-	case sends == 0 && err != nil:
+	case c.sends == 0 && err != nil:
 		return nil, notSent(err)
-	case sends == 0:
+	case c.sends == 0:
 		return nil, notSent(errors.New("a hook of the client answered in place of the server"))
 	case err == nil:
-		return c.Val(), nil
-	case errors.Is(err, redis.Nil):
+		return c.answer, nil
+	case err == redis.Nil, errors.Is(err, redis.Nil): //nolint:errorlint // the first is what it almost always is
 		return nil, nil //nolint:nilnil // the server's nil is an answer
-	default:
-		_, follows := client.(*redis.ClusterClient)
-		return nil, failed(err, sends > 1 && !follows)
 	}
+	switch to := to.(type) {
+	case *redis.ClusterClient:
+		return nil, failed(err, false)
+	case *lanes:
+		if !c.shared {
+			return nil, failed(err, false)
+		}
+		if code := replyCode(err); c.sends == 1 && (code == "MOVED" || code == "ASK") {
+			return send(ctx, to.cluster, c.again(ctx))
+		}
+	}
+	return nil, failed(err, c.sends > 1)
+}
+
+// again is a command like c, which was refused.
+func (c *command) again(ctx context.Context) *command {
+	args := c.Cmd.Args()
+	return newCommand(ctx, c.name, slices.Index(args, any(&c.payload)), c.payload.data, args...)
 }
 
 var _ interface {

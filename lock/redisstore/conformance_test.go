@@ -53,6 +53,15 @@ func TestConformance(t *testing.T) {
 		latchtest.TestStore(t, shortest, same(open(t, pair.URL())))
 		try(t, open(t, sentinelOverTLS(t, watched)))
 	})
+	t.Run("shared", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.StartCluster(t, 3, nil)
+		latchtest.TestStore(t, shortest, same(alwaysShared(overClient(t, redistest.Shared(t).Addr(), nil))))
+		latchtest.TestStore(t, shortest, same(alwaysShared(open(t, redistest.Shared(t).URL()))))
+		latchtest.TestStore(t, shortest, same(alwaysShared(redisstore.New(cluster.Client(t)))))
+		latchtest.TestStore(t, shortest, same(alwaysShared(open(t, cluster.URL()))))
+		latchtest.TestStore(t, shortest, same(alwaysFenced{alwaysShared(open(t, redistest.Shared(t).URL()))}))
+	})
 	t.Run("fenced", func(t *testing.T) {
 		t.Parallel()
 		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, redistest.Shared(t).URL())}))
@@ -63,6 +72,18 @@ func TestConformance(t *testing.T) {
 		p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("ERR syntax error"))
 		latchtest.TestStore(t, shortest, same(open(t, p.URL())))
 	})
+}
+
+// alwaysShared makes s share round trips from the first command on.
+func alwaysShared(s *redisstore.Store) *redisstore.Store {
+	redisstore.ShareFrom(s, 1)
+	return s
+}
+
+// neverShared makes s send every command over a connection of its own.
+func neverShared(s *redisstore.Store) *redisstore.Store {
+	redisstore.ShareFrom(s, redisstore.Never)
+	return s
 }
 
 // alwaysFenced makes every claim a fenced one, and hides that from rules that
@@ -110,6 +131,7 @@ func TestMinimalACL(t *testing.T) {
 			srv.Do(t, args...)
 			t.Run("suite", func(t *testing.T) {
 				s := open(t, url)
+				take(t, alwaysShared(open(t, url)), "y", claim("a"))
 				latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
 				take(t, s, "x", fenced("a"))
 				require.NotEmpty(t, listed(t, s))

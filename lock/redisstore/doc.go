@@ -29,6 +29,31 @@
 // so they grow across lost entries and failovers to within what the clocks of
 // the servers differ by.
 //
+// # Round trips
+//
+// From 12 commands in flight to one server on, callers share round trips: their
+// commands wait in a queue, and a few workers send what is there as one pipeline,
+// over a connection of the client's. Below that each goes its own way, as what is
+// larger than 16 KiB always does. Nothing else changes:
+//
+//   - Every call returns when its own context ends, and nobody's context ends
+//     another's command. What was given up before it was written is never written,
+//     and reported as [lock.ErrNotApplied].
+//   - An error reply is that of one command. A connection that dies costs the
+//     members of one batch that have no answer yet one try: they are unknown. The
+//     others go on over other connections; a batch that takes longer than 2 ms is
+//     not waited for. Up to 16 are on their way at once.
+//   - A batch has one node of a Cluster. A command whose slot has moved goes again
+//     by itself.
+//   - A batch is never repeated, whatever MaxRetries says.
+//   - Hooks of the client see a pipeline, with a context of its own; in a Cluster
+//     those of the node (OnNewNode) do, and those of the cluster client do not. A
+//     hook that panics there fails the batch, and is logged.
+//   - Workers end when the queue is empty, and Close waits for them.
+//
+// A call that returned may still be in a batch that is under way. A Locker is
+// told, and sweeps for a claim until nothing carries it.
+//
 // # Waiting
 //
 // Callers that wait for another process ([lock.WithWait]) poll. With

@@ -34,7 +34,7 @@ func (f *failure) Error() string {
 
 // Class is a short and stable name of what went wrong, to log and count by:
 // the code of an error reply that is known to be a refusal ("OOM", "NOPERM"),
-// else "dial", "pool", "closed", "context", "handshake", "timeout",
+// else "dial", "pool", "queue", "closed", "context", "handshake", "timeout",
 // "connection", "reply", "answer", "late", "value" or "argument".
 func (f *failure) Class() string { return f.class }
 
@@ -105,6 +105,8 @@ func kind(err error) string {
 		return "reply"
 	case errors.Is(err, redis.ErrClosed):
 		return "closed"
+	case errors.Is(err, errQueueFull):
+		return "queue"
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return "pool"
 	case errors.As(err, &op) && op.Op == "dial":

@@ -67,3 +67,73 @@ func Topics(s *Store) int {
 	defer s.notices.mu.Unlock()
 	return len(s.notices.topics)
 }
+
+// ShareFrom sets from how many commands in flight on a store shares round
+// trips: 1 is always, Never is never.
+func ShareFrom(s *Store, n int64) {
+	switch to := s.to.(type) {
+	case *lane:
+		to.from = n
+	case *lanes:
+		to.from = n
+		for _, l := range to.byNode {
+			l.from = n
+		}
+	}
+}
+
+// Never is more commands than there are.
+const Never = 1 << 62
+
+// Workers is how many workers a store of a single server has.
+func Workers(s *Store) int {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.workers
+}
+
+// Queued is how many commands wait for one.
+func Queued(s *Store) int {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue.len
+}
+
+// Gather keeps what is queued from being taken until it is let go, by a single
+// worker then.
+func Gather(s *Store) (letGo func()) {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.workers += steadyWorkers
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.workers -= steadyWorkers
+		l.staff()
+	}
+}
+
+// FillQueue makes the queue of a store look full.
+func FillQueue(s *Store) (empty func()) {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.len += maxQueued
+	l.workers += steadyWorkers
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.queue.len -= maxQueued
+		l.workers -= steadyWorkers
+	}
+}
+
+func laneOf(s *Store) *lane { return s.to.(*lane) } //nolint:forcetypeassert // callers know
+
+const (
+	MaxWorkers = maxWorkers
+	MaxShared  = maxShared
+)

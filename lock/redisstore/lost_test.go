@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 func stores(t *testing.T) map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
 	t.Helper()
 	const read = 300 * time.Millisecond
-	return map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
+	all := map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
 		"client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
 			return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = read }), p
@@ -38,6 +39,13 @@ func stores(t *testing.T) map[string]func(t *testing.T) (*redisstore.Store, *res
 			return open(t, p.URL()+"?read_timeout=300ms"), p
 		},
 	}
+	for name, start := range maps.Clone(all) {
+		all[name+"-shared"] = func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			s, p := start(t)
+			return alwaysShared(s), p
+		}
+	}
+	return all
 }
 
 // A reply that is lost leaves the outcome unknown, whatever the client would
@@ -177,7 +185,7 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		h := &lateHook{proceed: make(chan struct{}), done: make(chan error, 1)}
 		client.AddHook(h)
-		s := redisstore.New(client)
+		s := neverShared(redisstore.New(client))
 		_, err := s.Claim(t.Context(), keyFor(t), claim("a"))
 		requireNotApplied(t, err, "context")
 		close(h.proceed)
@@ -223,7 +231,7 @@ func TestRepeatingHook(t *testing.T) {
 	client.AddHook(repeatingHook{})
 	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
 	p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err := redisstore.New(client).Claim(t.Context(), keyFor(t), claim("a"))
+	_, err := neverShared(redisstore.New(client)).Claim(t.Context(), keyFor(t), claim("a"))
 	requireUnknown(t, err, "READONLY")
 	require.Len(t, srv.Keys(t, nameOf(t)), 1)
 }

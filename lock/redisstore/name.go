@@ -64,14 +64,18 @@ func (s *Store) keyOf(name string) (key string, hashed, ok bool) {
 // escape percent-encodes all bytes but those that neither Redis (globs, hash
 // tags) nor a terminal reads anything into.
 func escape(key string) string {
-	if !strings.ContainsFunc(key, func(r rune) bool { return !plain(r) }) {
+	n := 0
+	for n < len(key) && plain[key[n]] {
+		n++
+	}
+	if n == len(key) {
 		return key // as almost all are
 	}
 	var b strings.Builder
 	b.Grow(len(key))
 	for i := range len(key) {
 		c := key[i]
-		if plain(rune(c)) {
+		if plain[c] {
 			b.WriteByte(c)
 			continue
 		}
@@ -84,11 +88,12 @@ func escape(key string) string {
 
 const hexDigits = "0123456789ABCDEF"
 
-func plain(c rune) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
-	default:
-		return strings.ContainsRune("._~=&/-", c)
+// plain has the bytes that are not encoded.
+var plain = func() (is [256]bool) {
+	const others = "._~=&/-"
+	for c := range is {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		is[c] = letter || '0' <= c && c <= '9' || strings.IndexByte(others, byte(c)) >= 0
 	}
-}
+	return is
+}()

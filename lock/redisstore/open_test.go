@@ -77,7 +77,7 @@ func TestOpen(t *testing.T) {
 func TestOpenSetsTheClientUp(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	s := open(t, srv.URL())
+	s := neverShared(open(t, srv.URL()))
 	clients, _ := srv.Do(t, "CLIENT", "LIST").(string)
 	require.Contains(t, clients, "name=httplatch ")
 

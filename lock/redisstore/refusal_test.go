@@ -278,7 +278,7 @@ func TestClusterBehindAPlainClient(t *testing.T) {
 func TestClosedAndExhaustedClients(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
-	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), PoolSize: 1, PoolTimeout: 20 * time.Millisecond})
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), PoolSize: 1, PipelinePoolSize: -1, PoolTimeout: 20 * time.Millisecond})
 	s := redisstore.New(client)
 	conn := client.Conn()
 	require.NoError(t, conn.Ping(t.Context()).Err())

@@ -38,16 +38,15 @@ func loadScript(name string) script {
 //
 // redis.Script.Run does the same, but its commands are repeated by the client
 // when an answer is lost.
-func eval(ctx context.Context, client sender, sc script, name string, args ...any) (any, error) {
-	answer, err := send(ctx, client, scriptCommand(ctx, "evalsha", sc.sha, name, args))
-	if classOf(err) == "NOSCRIPT" {
-		return send(ctx, client, scriptCommand(ctx, "eval", sc.source, name, args))
+func eval(ctx context.Context, to sender, sc script, name string, args ...any) (any, error) {
+	answer, err := send(ctx, to, scriptCommand(ctx, "evalsha", sc.sha, name, args))
+	if err != nil && classOf(err) == "NOSCRIPT" {
+		return send(ctx, to, scriptCommand(ctx, "eval", sc.source, name, args))
 	}
 	return answer, err
 }
 
 func scriptCommand(ctx context.Context, verb string, text []byte, name string, args []any) *command {
-	all := make([]any, 4, 4+len(args))
-	all[0], all[2], all[3] = verb, 1, name
-	return newCommand(ctx, name, append(all, args...), 1, text)
+	all := append(make([]any, 0, maxArgs), verb, nil, 1, name)
+	return newCommand(ctx, name, 1, text, append(all, args...)...)
 }

@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"reflect"
 	"sync/atomic"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/httplatch/httplatch/internal/sharing"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -15,6 +18,7 @@ import (
 type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one
+	to      sender               // what calls go through
 	prefix  string
 	maxLag  time.Duration
 	close   func() error
@@ -76,6 +80,15 @@ func newStore(client redis.UniversalClient, opts []Option) *Store {
 		close:  func() error { return nil },
 	}
 	s.cluster, _ = client.(*redis.ClusterClient)
+	from := cmp.Or(sharing.From(), shareFrom)
+	switch c := client.(type) {
+	case *redis.Client:
+		s.to = newLane(c, c, from, func(error) {})
+	case *redis.ClusterClient:
+		s.to = &lanes{cluster: c, from: from}
+	default:
+		s.to = client // of a kind that may have no pipelines of the usual kind
+	}
 	for _, o := range opts {
 		o.apply(s)
 	}
@@ -83,12 +96,20 @@ func newStore(client redis.UniversalClient, opts []Option) *Store {
 }
 
 // Close closes the client that Open made. After New it only ends what
-// [WithNotifications] has begun.
+// [WithNotifications] has begun, and waits, a second at most, for round trips
+// that calls share.
 func (s *Store) Close() error {
 	if s.notices != nil {
 		s.notices.close()
 	}
-	return s.close()
+	err := s.close() // which ends what workers wait for
+	if shared, ok := s.to.(interface{ close(ctx context.Context) }); ok {
+		// Not longer than for a server that does not answer.
+		ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close has none
+		defer cancel()
+		shared.close(ctx)
+	}
+	return err
 }
 
 // MaxLag bounds how long after a call has returned its command can still have

@@ -54,8 +54,8 @@ type value struct {
 }
 
 // newValue is the entry that c asks for, with key in it.
-func newValue(c lock.Claim, key string) *value {
-	return &value{
+func newValue(c lock.Claim, key string) value {
+	return value{
 		state:       stateHeld,
 		token:       c.Token,
 		linger:      c.Linger,
@@ -72,6 +72,13 @@ func (v *value) head() []byte {
 	b = append(b, v.state, version, byte(len(v.token))) //nolint:gosec // Claim refuses longer ones
 	b = append(b, v.token...)
 	return appendDigits(b, milliseconds(v.linger), lingerDigits)
+}
+
+// prefixOf is how an entry of token in that state begins.
+func prefixOf(state byte, token string) string {
+	b := make([]byte, 0, 3+math.MaxUint8)
+	b = append(b, state, version, byte(len(token))) //nolint:gosec // change refuses longer ones
+	return string(append(b, token...))
 }
 
 // appendTail appends the part of a held entry after its fence.
@@ -91,11 +98,15 @@ func (v *value) encode() []byte {
 
 // appendDigits appends n, not negative, with leading zeros.
 func appendDigits(b []byte, n int64, digits int) []byte {
-	text := strconv.FormatInt(n, 10)
-	for range digits - len(text) {
+	end := len(b) + digits
+	for range digits {
 		b = append(b, '0')
 	}
-	return append(b, text...)
+	for i := end - 1; n > 0; i-- {
+		b[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return b
 }
 
 // milliseconds rounds up: half a millisecond of lease is one, never none, which

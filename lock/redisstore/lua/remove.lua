@@ -1,18 +1,21 @@
 -- Removes the entry of a token. One with a fence leaves a stub behind, so that
 -- fences grow even if the server's clock is set back.
 --
--- ARGV[1] token   ARGV[2] the states that may be removed, "H" or "HS"
+-- ARGV[1] how the entry begins if the token holds it
+-- ARGV[2] how it begins as the token's receipt, or "" if that is to stay
 -- ARGV[3] how long a stub is kept, in ms   ARGV[4] the stub after its fence
 -- ARGV[5] given if those who wait are to hear of it
 --
 -- 1 removed   0 not the token's, or in another state
 local value = redis.call('GET', KEYS[1])
-local tail = '1' .. string.char(#ARGV[1]) .. ARGV[1]
-if not value or string.sub(value, 2, #tail + 1) ~= tail
-  or not string.find(ARGV[2], string.sub(value, 1, 1), 1, true) then
+if not value then
   return 0
 end
-local fence = string.sub(value, #tail + 15, #tail + 30)
+local head = string.sub(value, 1, #ARGV[1])
+if #head < #ARGV[1] or head ~= ARGV[1] and head ~= ARGV[2] then
+  return 0
+end
+local fence = string.sub(value, #head + 14, #head + 29)
 -- DEL comes first because it is never refused for want of memory, and the SET
 -- passes because it follows a write.
 redis.call('DEL', KEYS[1])

@@ -1,0 +1,238 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// shareFrom is from how many commands in flight on sharing is quicker than a
+	// connection for each. Below it, a command that waits for others is late.
+	shareFrom = 12
+
+	// steadyWorkers is how many batches are on their way at once while none of
+	// them stalls: one is written while another is answered.
+	steadyWorkers = 2
+
+	// maxWorkers bounds them when some do.
+	maxWorkers = 16
+
+	// maxBatch is how many commands share a round trip, and so a fate.
+	maxBatch = 64
+
+	// maxQueued bounds the callers that wait for their round trip to begin.
+	maxQueued = 1 << 16
+
+	// maxShared is the size of a command, in bytes, above which it goes alone:
+	// those behind it would wait for a receipt of a megabyte.
+	maxShared = 16 << 10
+
+	// patience is how long a batch may take until another worker does the work
+	// of the one that waits for it.
+	patience = 2 * time.Millisecond
+)
+
+var errQueueFull = errors.New("too many calls wait for the server")
+
+// lane is the way to one server. While few commands are in flight each goes its
+// own way, over a connection of its own. When there are more, they wait in a
+// queue, and a few workers take what is there and send it as one pipeline.
+//
+// A worker ends when the queue is empty. One whose batch stalls is replaced
+// meanwhile, so that a connection that is dead costs the members of one batch
+// one try, and others the patience at most.
+type lane struct {
+	server *redis.Client // what batches go through
+	alone  sender        // what commands that share nothing go through
+	from   int64         // shareFrom, unless a test wants otherwise
+	failed func(error)   // is told of batches that failed
+	flying atomic.Int64  // commands, on either way
+
+	mu      sync.Mutex
+	queue   queue
+	workers int
+	running []*batch
+	stalled int // of running
+	watched bool
+	watch   *time.Timer   // looks for batches that stall, while there are any
+	closed  bool          // nothing is shared any more
+	idle    chan struct{} // not nil while close waits; closed when there is no worker
+}
+
+func newLane(server *redis.Client, alone sender, from int64, failed func(error)) *lane {
+	l := &lane{server: server, alone: alone, from: from, failed: failed}
+	l.watch = time.AfterFunc(time.Hour, l.look)
+	l.watch.Stop()
+	return l
+}
+
+// Process sends cmd, alone or in company.
+func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
+	n := l.flying.Add(1)
+	defer l.flying.Add(-1)
+	c, ok := cmd.(*command)
+	if !ok || n < l.from || c.size() > maxShared {
+		return l.alone.Process(ctx, cmd)
+	}
+	s := c.takeSeat(ctx)
+	if err := l.enqueue(c); err != nil {
+		c.standUp(s)
+		if errors.Is(err, redis.ErrClosed) {
+			return l.alone.Process(ctx, cmd)
+		}
+		return err
+	}
+	select {
+	case <-s.answered:
+		return c.accept(s)
+	case <-ctx.Done():
+	}
+	if l.dequeue(c, s) {
+		c.standUp(s)
+		return ctx.Err()
+	}
+	return c.leave(ctx, s)
+}
+
+func (l *lane) enqueue(c *command) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return redis.ErrClosed
+	case l.queue.len == maxQueued:
+		return errQueueFull
+	}
+	l.queue.push(c)
+	l.staff()
+	return nil
+}
+
+// dequeue takes c out of the queue, if no worker has.
+func (l *lane) dequeue(c *command, s *seat) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !s.queued {
+		return false
+	}
+	l.queue.remove(c)
+	return true
+}
+
+// staff starts a worker if one is wanted. l.mu is held.
+func (l *lane) staff() {
+	if l.queue.len > 0 && l.workers-l.stalled < steadyWorkers && l.workers < maxWorkers {
+		l.workers++
+		go l.work()
+	}
+}
+
+func (l *lane) work() {
+	b := new(batch)
+	defer l.quit(b) // also if a hook ends the goroutine
+	for l.take(b) {
+		if err := b.run(l.server); err != nil {
+			l.failed(err)
+		}
+	}
+}
+
+// take fills b with what is queued. It reports false if the worker is not wanted
+// any more.
+func (l *lane) take(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.strike(b)
+	if l.workers-l.stalled > steadyWorkers {
+		return false
+	}
+	for len(b.members) < maxBatch {
+		c := l.queue.pop()
+		if c == nil {
+			break
+		}
+		b.add(c)
+	}
+	if len(b.members) == 0 {
+		return false
+	}
+	b.began = time.Now()
+	l.running = append(l.running, b)
+	if !l.watched {
+		l.watched = true
+		l.watch.Reset(patience)
+	}
+	return true
+}
+
+// strike takes b, which is over, off the list of those that run. l.mu is held.
+func (l *lane) strike(b *batch) {
+	for i, other := range l.running {
+		if other == b {
+			last := len(l.running) - 1
+			l.running[i], l.running[last] = l.running[last], nil
+			l.running = l.running[:last]
+			break
+		}
+	}
+	if b.stalled {
+		b.stalled = false
+		l.stalled--
+	}
+}
+
+func (l *lane) quit(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.strike(b)
+	l.workers--
+	l.staff()
+	if l.workers == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+}
+
+// look sees to it that those that are queued do not wait for a batch that
+// stalls.
+func (l *lane) look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := time.Now().Add(-patience)
+	for _, b := range l.running {
+		if !b.stalled && b.began.Before(limit) {
+			b.stalled = true
+			l.stalled++
+		}
+	}
+	for range steadyWorkers {
+		l.staff()
+	}
+	if l.watched = len(l.running) > 0; l.watched {
+		l.watch.Reset(patience)
+	}
+}
+
+// close makes commands go their own way from here on, and waits for the workers
+// until ctx ends.
+func (l *lane) close(ctx context.Context) {
+	l.mu.Lock()
+	l.closed = true
+	if l.workers > 0 && l.idle == nil {
+		l.idle = make(chan struct{})
+	}
+	idle := l.idle
+	l.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
