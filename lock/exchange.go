@@ -68,7 +68,9 @@ func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, mos
 		value T
 		err   error
 	}
-	answers := make(chan answer, maxSends) // never blocks a send that nobody waits for any more
+	// Never blocks a send that nobody waits for any more. Pointers, since most of
+	// the room is never used.
+	answers := make(chan *answer, maxSends)
 	send := func() {
 		if fl != nil {
 			fl.under.Add(1)
@@ -81,7 +83,7 @@ func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, mos
 				fl.returned.Store(int64(time.Since(base)))
 				fl.under.Add(-1)
 			}
-			answers <- answer{value, err}
+			answers <- &answer{value, err}
 		}()
 	}
 
