@@ -134,6 +134,8 @@ func TestConsoleExplains(t *testing.T) {
 		lease, err := l.Acquire(t.Context(), "user=here")
 		require.NoError(t, err)
 		put(t, store, "user=there", lock.Claim{Owner: "web-3:4711", Lease: 30 * time.Second})
+		// As lock.WithOrigin has it.
+		put(t, store, "user=traced", lock.Claim{Owner: "web-3:4711 2026-11-21T21:49:58.292Z", Lease: 30 * time.Second})
 		put(t, store, "once:runs", lock.Claim{Owner: "web-3:4711", Lease: 30 * time.Second, Linger: time.Hour})
 		put(t, store, "once:gone", lock.Claim{Owner: "web-3:4711", Lease: time.Second, Linger: 24 * time.Hour})
 		put(t, store, "user=cool", lock.Claim{Token: "c", Lease: 30 * time.Second})
@@ -146,12 +148,13 @@ func TestConsoleExplains(t *testing.T) {
 			situation string
 			says      []string
 		}{
-			"user=here":  {"held", []string{"for 12 s", "which is this one", "it is renewed as long as"}},
-			"user=there": {"held", []string{"process 4711 on host web-3", "another 18 s", "Other requests for user=there are refused"}},
-			"once:runs":  {"running", []string{"process 4711 on host web-3", "Repeats of this request are refused, or wait"}},
-			"once:gone":  {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3", "vanished", "Nothing runs it again for another 24 h"}},
-			"user=cool":  {"cool-down", []string{"In a cool-down for another 3 s"}},
-			"once:done":  {"stored-answer", []string{"A stored answer", "another 24 h"}},
+			"user=here":   {"held", []string{"for 12 s", "which is this one", "it is renewed as long as"}},
+			"user=there":  {"held", []string{"process 4711 on host web-3", "another 18 s", "Other requests for user=there are refused"}},
+			"user=traced": {"held", []string{"process 4711 on host web-3"}},
+			"once:runs":   {"running", []string{"process 4711 on host web-3", "Repeats of this request are refused, or wait"}},
+			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3", "vanished", "Nothing runs it again for another 24 h"}},
+			"user=cool":   {"cool-down", []string{"In a cool-down for another 3 s"}},
+			"once:done":   {"stored-answer", []string{"A stored answer", "another 24 h"}},
 		} {
 			e := o.entry(key)
 			require.Equal(t, want.situation, e.Situation, key)
@@ -166,9 +169,9 @@ func TestConsoleExplains(t *testing.T) {
 		require.Nil(t, o.entry("user=there").Here)
 
 		l2 := o.list("")
-		require.Len(t, l2.Entries, 5, "a stored answer keeps nobody waiting")
+		require.Len(t, l2.Entries, 6, "a stored answer keeps nobody waiting")
 		require.Len(t, l2.Process.Holds, 1)
-		require.Len(t, o.list("answers=1").Entries, 6)
+		require.Len(t, o.list("answers=1").Entries, 7)
 		page := o.page("answers=1")
 		for _, label := range []string{"Held", "Running", "Outcome unknown", "Cool-down", "Stored answer", "18 s left"} {
 			require.Contains(t, page, label)

@@ -46,11 +46,12 @@ func process(owner string) string {
 	if len(text) > maxOwner {
 		text = strings.ToValidUTF8(text[:maxOwner], "") + "…"
 	}
-	colon := strings.LastIndexByte(text, ':')
+	name, _, _ := strings.Cut(text, " ") // what follows is of lock.WithOrigin
+	colon := strings.LastIndexByte(name, ':')
 	if colon < 0 {
 		return text
 	}
-	return "process " + text[colon+1:] + " on host " + text[:colon]
+	return "process " + name[colon+1:] + " on host " + name[:colon]
 }
 
 // span is d as people say it.
