@@ -124,7 +124,7 @@ func TestKeyboard(t *testing.T) {
 		return browser.Eval[string](p, `document.activeElement.name || document.activeElement.innerText`)
 	}
 	var seen []string
-	for range 8 {
+	for range 9 {
 		p.Press(browser.Tab)
 		seen = append(seen, focus())
 		if focus() == "guard" {
@@ -132,7 +132,7 @@ func TestKeyboard(t *testing.T) {
 			require.Equal(t, "idempotent", browser.Eval[string](p, `document.activeElement.value`))
 		}
 	}
-	require.Equal(t, []string{"Locks", "Metrics", "guard", "work", "lose", "sku", "quantity", "user"}, seen)
+	require.Equal(t, []string{"Console", "Locks", "Metrics", "guard", "work", "lose", "sku", "quantity", "user"}, seen)
 	p.Press(browser.Tab)
 	require.Equal(t, "Order", focus())
 	require.NotEqual(t, "none", browser.Eval[string](p, `getComputedStyle(document.activeElement).outlineStyle`), "it can be seen where the focus is")
