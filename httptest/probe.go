@@ -176,6 +176,11 @@ func (p *probe) wait(key string, state lock.State) lock.Entry {
 // pass waits until everything that is to be over after a short time is.
 func (p *probe) pass() { time.Sleep(2*p.short + 2*time.Millisecond) }
 
+// rest gives a store time for what it has left behind: one over several nodes
+// answers when most of them have. It is for calls that no Locker makes, such as a
+// second settle with another receipt.
+func (p *probe) rest() { time.Sleep(max(p.short/2, 10*time.Millisecond)) }
+
 // show is e as failures print it.
 func show(e lock.Entry) string {
 	if e.State == lock.Free {

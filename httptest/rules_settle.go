@@ -75,7 +75,7 @@ func settleAfterLapse(p *probe) {
 
 func settleNotOurs(p *probe) {
 	key, a := p.key(), p.claimOf("a", p.long, 0)
-	p.settle("of a key nobody has used", false, key, "a", []byte("x"), p.long)
+	p.settle("of a key nobody has used", false, key, "nobody", []byte("x"), p.long)
 	p.wantFree("after it", key)
 
 	p.claim(key, a)
@@ -95,6 +95,7 @@ func settleTwiceUnchanged(p *probe) {
 	key, c := p.key(), p.claimOf("a", p.long, 0)
 	p.claim(key, c)
 	p.settle("by the holder", true, key, "a", []byte("first"), p.long)
+	p.rest()
 	p.settle("a second time, for short", true, key, "a", []byte("second"), p.short)
 	p.settle("a third time, for longer", true, key, "a", nil, 3*p.long)
 	p.pass()
