@@ -32,7 +32,8 @@ help: ## Show this list
 
 .PHONY: test
 test: ## Vet and test all modules with the race detector; installs redis-server, spin and chromium where it may
-	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc)
+	@# promtool comes with a server, which nobody's own machine should get from a test.
+	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
 	go test $(RACE) -run '^$$' work >/dev/null # builds as many packages at a time as there are cores
 	go test $(RACE) -p 1 -shuffle=on $(TESTFLAGS) work # and runs one, since some measure how long real servers take

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|spin|chromium|cc ...
+# usage: scripts/deps.sh redis-server|promtool|spin|chromium|cc ...
 #
 # Sees to the programs that the tests need besides Go. What is missing comes
 # from apt, where that asks nobody anything: as root, or with a sudo that wants
 # no password. NO_INSTALL=1 prevents it.
 #
-# Tests without redis-server, spin or chromium still mean something, so their
+# Tests without redis-server, spin, chromium or promtool still mean something, so their
 # absence is a warning, and an error where CI=true. A missing C compiler is
 # always an error.
 set -euo pipefail
@@ -19,6 +19,7 @@ present() {
 		[ "$(go env GOOS)" = darwin ] || command -v "${cc%% *}"
 		;;
 	chromium) browser ;;
+	promtool) command -v promtool ;;
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
 	esac >/dev/null
@@ -37,6 +38,7 @@ packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
 	chromium) echo chromium fonts-dejavu-core ;; # without a font its pages are empty
+	promtool) echo prometheus ;;
 	redis-server) echo redis-server ;;
 	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
 	esac
@@ -54,6 +56,11 @@ how_to() {
 		echo "browser is skipped. Install it:"
 		echo "    apt-get install chromium | brew install --cask chromium | dnf install chromium"
 		echo "or name one that is elsewhere: CHROMIUM=/path/to/chromium"
+		;;
+	promtool)
+		echo "promtool is missing: that the alerts fire is not shown. It is a part of"
+		echo "Prometheus:"
+		echo "    apt-get install prometheus | brew install prometheus"
 		;;
 	redis-server)
 		echo "redis-server is missing: everything that shows how the Redis store"
