@@ -135,7 +135,7 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) re
 	if c.prompt {
 		return direct(c.store.Claim(ctx, e.key, claim)) // see Lease.sendEnd
 	}
-	e.flight = new(flight)
+	e.flight = &flight{minority: minority{core: c}}
 	return exchange(ctx, c, time.Until(deadline), e.flight, func(ctx context.Context) (Entry, error) {
 		return c.store.Claim(ctx, e.key, claim)
 	})

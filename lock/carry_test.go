@@ -41,7 +41,7 @@ func (s *lingering) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 		time.AfterFunc(time.Minute, func() {
 			_, _ = s.Store.Claim(context.WithoutCancel(ctx), key, c)
 			if !s.silent {
-				counts.Arrive()
+				counts.Arrive(false)
 			}
 			close(s.landed)
 		})

@@ -164,7 +164,7 @@ func (e *Lease) close(answered bool) {
 		// A send of the claim that nobody has heard of can land after the release,
 		// and would then hold the key for nobody. It must be known as dead before
 		// the next one gets the key.
-		e.abandonClaim()
+		e.forgetClaim()
 	}
 	e.locker.core.gate.leave(e)
 	e.locker.core.owners.leave()
@@ -278,11 +278,17 @@ func (e *Lease) lostError() error {
 // abandonClaim hands a claim with an unanswered send to the reaper. One that was
 // to take over is left to lapse: what it replaced is of unknown outcome, and to
 // remove it would be to forget that.
-func (e *Lease) abandonClaim() {
+func (e *Lease) abandonClaim() { e.leaveClaim(e.locker.core.reaper.add) }
+
+// forgetClaim is abandonClaim after the store has confirmed that it has nothing
+// of the claim.
+func (e *Lease) forgetClaim() { e.leaveClaim(e.locker.core.reaper.addWhenArrived) }
+
+func (e *Lease) leaveClaim(add func(*sweep)) {
 	switch {
 	case e.takeover:
 	case e.unanswered:
-		e.locker.core.reaper.add(e.sweep())
+		add(e.sweep())
 	default:
 		e.sweepMinority()
 	}

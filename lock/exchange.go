@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 )
 
@@ -22,33 +21,14 @@ type reply[T any] struct {
 	unanswered bool
 }
 
-// flight follows the store calls that carry a claim of one token. Until they
-// have returned, their commands may still be written; how long they may still
-// land counts from then.
-type flight struct {
-	under    atomic.Int32 // on their way
-	returned atomic.Int64 // when the last one did, in ns of time.Since(base)
-	minority minority     // of a quorum
-}
-
-var base = time.Now()
-
-// landed reports whether all of it has returned, and lag ago or more.
-func (f *flight) landed(lag time.Duration) bool {
-	return f.under.Load() == 0 && time.Since(base)-time.Duration(f.returned.Load()) >= lag
-}
-
 // exchange sends one call until it is answered or the budget is over.
 //
 // It relies on every call of a Store being the same when it is sent twice for
 // one token, and so sends again, at once when a send failed and after a third
 // of the budget when it merely has not been answered: a lost reply and a lost
-// request look alike, and the repetition finds out which it was. An earlier
-// send is not given up for that: on a slow network its answer may still be the
-// first.
+// request look alike, and the repetition finds out which it was.
 //
-// It returns on its own timer, whatever the store does with its context. fl,
-// if not nil, counts the sends that have not returned.
+// fl, if not nil, counts the sends that have not returned.
 func exchange[T any](ctx context.Context, c *core, budget time.Duration, fl *flight, call func(context.Context) (T, error)) reply[T] {
 	return exchangeWith(ctx, c, budget, maxSends, fl, call)
 }
@@ -59,73 +39,15 @@ func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, mos
 	if c.prompt {
 		return direct(call(ctx))
 	}
-	parent := ctx
-	ctx, cancel := context.WithTimeout(parent, budget)
-	defer cancel()
-	ctx = handDown(ctx, c, fl)
-
-	type answer struct {
-		value T
-		err   error
-	}
-	// Never blocks a send that nobody waits for any more. Pointers, since most of
-	// the room is never used.
-	answers := make(chan *answer, maxSends)
-	send := func() {
-		if fl != nil {
-			fl.under.Add(1)
-		}
-		c.calls.enter()
-		go func() {
-			defer c.calls.leave()
-			value, err := call(ctx)
-			if fl != nil {
-				fl.returned.Store(int64(time.Since(base)))
-				fl.under.Add(-1)
-			}
-			answers <- &answer{value, err}
-		}()
-	}
-
-	send()
-	sends, inFlight, unanswered := 1, 1, false
-	var cause error
-	again := time.NewTimer(budget / 3)
-	defer again.Stop()
-	for {
-		select {
-		case a := <-answers:
-			inFlight--
-			if a.err == nil {
-				return reply[T]{value: a.value, unanswered: unanswered || inFlight > 0}
-			}
-			if errors.Is(a.err, ErrFull) || errors.Is(a.err, errors.ErrUnsupported) {
-				// An answer, and one that the same question will get again.
-				unanswered = unanswered || inFlight > 0
-				return reply[T]{err: verdict(a.err, unanswered), unanswered: unanswered}
-			}
-			cause = a.err
-			if !errors.Is(a.err, ErrNotApplied) {
-				unanswered = true
-			}
-			if most == 1 {
-				return reply[T]{err: verdict(cause, unanswered), unanswered: unanswered}
-			}
-			again.Reset(pause(sends))
-		case <-again.C:
-			// A repetition that falls together with the deadline would be a
-			// command that nobody waits for.
-			if deadline, _ := ctx.Deadline(); sends < most && time.Until(deadline) > budget/20 {
-				sends++
-				inFlight++
-				send()
-				again.Reset(budget / 3)
-			}
-		case <-ctx.Done():
-			unanswered = unanswered || inFlight > 0
-			return reply[T]{err: verdict(expired(parent, budget, cause), unanswered), unanswered: unanswered}
+	x := outgoing{core: c, parent: ctx, budget: budget, most: most, flight: fl}
+	if c.inTime {
+		try := x.first()
+		value, err := call(try)
+		if x.back(try, err) {
+			return reply[T]{value: value, err: x.err, unanswered: x.unanswered}
 		}
 	}
+	return hedge(&x, call)
 }
 
 // direct is the reply of a store whose calls never wait for anything.

@@ -26,6 +26,7 @@ type Locker struct {
 type core struct {
 	store  Store
 	prompt bool          // the store's calls do not block, and are made on the caller's goroutine
+	inTime bool          // they return when their time is over, whatever becomes of the command
 	maxLag time.Duration // how long after a call returned its command may still take effect
 	watch  func(key string) (wake <-chan struct{}, stop func())
 	drift  func(lease time.Duration) time.Duration
@@ -69,6 +70,7 @@ func New(store Store, opts ...Option) *Locker {
 	return (&core{
 		store:   store,
 		prompt:  prompt,
+		inTime:  inTime(store),
 		maxLag:  maxLag,
 		watch:   hintsOf(store),
 		drift:   driftOver(store),
@@ -78,6 +80,12 @@ func New(store Store, opts ...Option) *Locker {
 		reaper:  newReaper(),
 		closing: make(chan struct{}),
 	}).locker(cfg)
+}
+
+// inTime reports whether store says that its calls return in time.
+func inTime(store Store) bool {
+	s, ok := store.(interface{ InTime() bool })
+	return ok && s.InTime()
 }
 
 // locker returns a Locker over c.

@@ -24,9 +24,9 @@ type ballot struct {
 // if a majority is ours.
 func (b *ballot) poll(ctx context.Context, nodes []int, patient bool, call func(context.Context, int) (Entry, error)) {
 	b.token.again()
-	b.flight.depart()
+	b.flight.departRound()
 	r := ask(ctx, b.quorum, nodes, func() {
-		b.flight.arrive()
+		b.flight.arriveRound()
 		b.token.leave()
 	}, call)
 	b.rounds = append(b.rounds, r)

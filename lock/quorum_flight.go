@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/httplatch/httplatch/internal/carry"
 )
@@ -19,7 +18,6 @@ func handDown(ctx context.Context, c *core, fl *flight) context.Context {
 	if fl == nil {
 		return carry.With(ctx, c)
 	}
-	fl.minority.core = c
 	return carry.With(ctx, fl)
 }
 
@@ -27,7 +25,7 @@ func handDown(ctx context.Context, c *core, fl *flight) context.Context {
 func (c *core) Depart() { c.calls.enter() }
 
 // Arrive says that such a command is not on its way any more.
-func (c *core) Arrive() { c.calls.leave() }
+func (c *core) Arrive(bool) { c.calls.leave() }
 
 // Depart counts a claim that a call leaves behind.
 func (f *flight) Depart() {
@@ -36,10 +34,9 @@ func (f *flight) Depart() {
 }
 
 // Arrive says that such a claim is not on its way any more.
-func (f *flight) Arrive() {
-	f.returned.Store(int64(time.Since(base)))
-	f.under.Add(-1)
-	f.minority.core.Arrive()
+func (f *flight) Arrive(certain bool) {
+	f.arrive(certain)
+	f.minority.core.Arrive(certain)
 }
 
 // flightOf returns the flight that was handed down, nil if none was.
@@ -76,24 +73,25 @@ type minority struct {
 // reaper, on which claims depend.
 const maxLoose = 1 << 8
 
-// depart counts a round of claims.
-func (f *flight) depart() {
+// departRound counts a round of claims. What became of all of them is not looked
+// into.
+func (f *flight) departRound() {
 	if f == nil {
 		return
 	}
+	f.lost.Store(true)
 	f.under.Add(1)
 	f.minority.mu.Lock()
 	defer f.minority.mu.Unlock()
 	f.minority.under++
 }
 
-// arrive says that nothing of a round is on its way any more.
-func (f *flight) arrive() {
+// arriveRound says that nothing of a round is on its way any more.
+func (f *flight) arriveRound() {
 	if f == nil {
 		return
 	}
-	f.returned.Store(int64(time.Since(base)))
-	f.under.Add(-1)
+	f.arrive(false)
 	f.minority.mu.Lock()
 	defer f.minority.mu.Unlock()
 	if f.minority.under--; f.minority.under == 0 {

@@ -11,6 +11,10 @@ import (
 const (
 	maxTasks   = 1 << 16 // beyond this, new claims are refused rather than left unswept
 	maxRunning = 64      // tasks that talk to the store at once
+
+	// maxPending is for how long a late reply is waited for before it is taken for
+	// a late command.
+	maxPending = time.Second
 )
 
 // reaper finishes in the background what the store did not answer: it removes
@@ -64,7 +68,20 @@ func (r *reaper) orphan(token string) bool {
 
 // add sweeps for s until it is certain that nothing of it is left. A token that
 // is swept for already is not added again.
-func (r *reaper) add(s *sweep) {
+func (r *reaper) add(s *sweep) { r.addLater(s, 0) }
+
+// addWhenArrived is add for a token that nothing in the store bears now: if it may
+// yet turn out that all sends of the claim were answered, that is waited for,
+// since a late reply is no orphan. The token is known as dead meanwhile.
+func (r *reaper) addWhenArrived(s *sweep) {
+	if s.flight.pending() {
+		r.addLater(s, maxPending)
+	} else {
+		r.add(s)
+	}
+}
+
+func (r *reaper) addLater(s *sweep, wait time.Duration) {
 	t := &task{attempt: s.attempt, token: s.token, of: Cleanup{Key: s.event.Key, Entry: s.key, Token: s.token, Kind: EventReaped}}
 	r.mu.Lock()
 	if _, known := r.orphans[s.token]; known || r.stopped {
@@ -73,12 +90,17 @@ func (r *reaper) add(s *sweep) {
 	}
 	r.orphans[s.token] = t
 	r.mu.Unlock()
-	r.addTask(t)
+	r.addTaskLater(t, wait)
+	if wait > 0 {
+		s.flight.whenArrived(func() { r.kick(t) })
+	}
 }
 
 // addTask runs t as soon as there is room for it. After Close there is nobody
 // to run it.
-func (r *reaper) addTask(t *task) {
+func (r *reaper) addTask(t *task) { r.addTaskLater(t, 0) }
+
+func (r *reaper) addTaskLater(t *task, wait time.Duration) {
 	r.mu.Lock()
 	if r.stopped {
 		r.mu.Unlock()
@@ -86,7 +108,7 @@ func (r *reaper) addTask(t *task) {
 		return
 	}
 	t.born = time.Now()
-	t.next = t.born
+	t.next = t.born.Add(wait)
 	r.all[t] = struct{}{}
 	r.count.Add(1)
 	heap.Push(&r.due, t)

@@ -15,7 +15,8 @@ import (
 // sent after the landing: when every goroutine with a claim of the token had
 // returned, and the time in which a closed socket's bytes can still arrive had
 // passed. The answer to the first says that the server has worked off what it
-// had when that came; the second then finds what the first had overtaken.
+// had when that came; the second then finds what the first had overtaken. If all
+// sends of the claim were answered in the end, one is enough.
 type sweep struct {
 	locker   *Locker
 	ctx      context.Context //nolint:containedctx // values for observers and loggers; never canceled
@@ -56,7 +57,7 @@ func (s *sweep) attempt(closing bool) (done bool) {
 		lag = 0
 	}
 	landed := s.flight == nil || s.flight.landed(lag)
-	last := s.answered && landed
+	last := landed && (s.answered || s.flight != nil && !s.flight.lost.Load())
 	// One send: nobody waits for it, and after an outage there are many sweeps,
 	// which must not be what keeps a store from coming back.
 	r := exchangeWith(s.ctx, c, l.cfg.budget, 1, nil, func(ctx context.Context) (bool, error) {

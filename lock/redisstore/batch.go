@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/internal/carry"
 )
 
 // batch is what one worker sends as one pipeline.
 type batch struct {
+	mu      sync.Mutex // of the members' seats, from when they are in until they are settled
 	members []redis.Cmder
 	latest  time.Time // when the last of the callers gives up
 	endless bool      // one of them never does
@@ -22,19 +26,41 @@ type batch struct {
 
 // add takes c along, unless its caller has given up already. Such a caller finds
 // its command neither queued nor written.
-func (b *batch) add(c *command) {
+func (b *batch) add(c *command, now time.Time) {
+	deadline := c.seat.deadline
 	select {
-	case <-c.done:
+	case <-c.seat.done:
 		return
 	default:
 	}
-	deadline := c.seat.deadline
-	if deadline.IsZero() {
+	switch {
+	case deadline.IsZero():
 		b.endless = true
-	} else if deadline.After(b.latest) {
+	case !now.Before(deadline):
+		c.expire()
+		return
+	case deadline.After(b.latest):
 		b.latest = deadline
 	}
+	c.batch = b
 	b.members = append(b.members, c)
+}
+
+// evict tells members that they are not to wait any longer: those whose time is
+// over, and if the batch is hopeless, those that would rather try again.
+func (b *batch) evict(now time.Time, hopeless bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range b.members {
+		c := m.(*command) //nolint:errcheck,forcetypeassert // nothing else is added
+		switch s := c.seat; {
+		case s == nil:
+		case !s.deadline.IsZero() && !now.Before(s.deadline):
+			c.evict(context.DeadlineExceeded)
+		case hopeless && s.moves:
+			c.evict(carry.ErrStalled)
+		}
+	}
 }
 
 // run sends the batch and settles all of it. Nobody's context is the batch's: it
@@ -65,6 +91,8 @@ var errUnsettled = errors.New("a hook of the client did not return")
 // settle settles those that have got no reply, with their own error or else with
 // that of the batch, and empties the batch.
 func (b *batch) settle(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, m := range b.members {
 		c := m.(*command) //nolint:errcheck,forcetypeassert // nothing else is added
 		if own := c.Err(); own != nil {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/internal/carry"
 )
 
 // sender is the part of a client, or of the client of one node, that commands
@@ -20,8 +22,8 @@ type sender interface {
 // caller has given up, and that knows whether it was.
 type command struct {
 	*redis.Cmd
+	ctx     context.Context //nolint:containedctx // the caller's, which decides whether it is written
 	name    string          // of the entry
-	done    <-chan struct{} // of the caller's context
 	payload payload
 	room    [maxArgs]any // for the arguments
 
@@ -33,7 +35,8 @@ type command struct {
 	// Of one that shares a round trip.
 	shared bool
 	stage  atomic.Int32
-	seat   *seat // the worker's; nil when the command is settled
+	batch  *batch // the worker's
+	seat   *seat  // nil when the command is settled; locked with the batch
 }
 
 // maxArgs is how many arguments the longest command has, its own name included.
@@ -42,7 +45,7 @@ const maxArgs = 10
 // newCommand puts data, as the command's payload, in place of args[at]. That
 // must not be the name or the key, which go-redis wants to see as strings.
 func newCommand(ctx context.Context, name string, at int, data []byte, args ...any) *command {
-	c := &command{name: name, done: ctx.Done()}
+	c := &command{ctx: ctx, name: name}
 	own := append(c.room[:0], args...)
 	c.payload.data = data
 	own[at] = &c.payload
@@ -62,12 +65,7 @@ var ping = []any{"ping"}
 // seconds longer than the context lasts. A claim that is written then is one
 // that nobody waits for.
 func (c *command) Args() []any {
-	select {
-	case <-c.done:
-		return ping
-	default:
-	}
-	if c.shared && !c.hand() {
+	if c.shared && !c.hand() || !c.shared && c.ctx.Err() != nil {
 		return ping
 	}
 	return c.Cmd.Args()
@@ -120,7 +118,7 @@ func send(ctx context.Context, to sender, c *command) (any, error) {
 	}
 	err := to.Process(ctx, c)
 	if c.left {
-		return nil, unknown("timeout", err)
+		return nil, &carry.LeftError{Err: unknown("timeout", err)}
 	}
 	if !c.shared {
 		c.answer, c.sends = c.Val(), c.payload.close()

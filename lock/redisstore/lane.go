@@ -16,8 +16,8 @@ const (
 	shareFrom = 12
 
 	// steadyWorkers is how many batches are on their way at once while none of
-	// them stalls: one is written while another is answered.
-	steadyWorkers = 2
+	// them stalls: one is written, one executed, and one read.
+	steadyWorkers = 3
 
 	// maxWorkers bounds them when some do.
 	maxWorkers = 16
@@ -35,6 +35,12 @@ const (
 	// patience is how long a batch may take until another worker does the work
 	// of the one that waits for it.
 	patience = 2 * time.Millisecond
+
+	// hopeless is the least time after which a batch is not waited for any more if
+	// one that began after it was answered, and slack how many times as long as
+	// usual it may take.
+	hopeless = 8 * time.Millisecond
+	slack    = 4
 )
 
 var errQueueFull = errors.New("too many calls wait for the server")
@@ -45,7 +51,8 @@ var errQueueFull = errors.New("too many calls wait for the server")
 //
 // A worker ends when the queue is empty. One whose batch stalls is replaced
 // meanwhile, so that a connection that is dead costs the members of one batch
-// one try, and others the patience at most.
+// one try, and others the patience at most. If it is the connection that stalls,
+// and not the server, those that would rather try again are told to.
 type lane struct {
 	server *redis.Client // what batches go through
 	alone  sender        // what commands that share nothing go through
@@ -57,7 +64,9 @@ type lane struct {
 	queue   queue
 	workers int
 	running []*batch
-	stalled int // of running
+	stalled int           // of running
+	proven  time.Time     // the server has answered a batch that began then
+	usual   time.Duration // that one takes, about
 	watched bool
 	watch   *time.Timer   // looks for batches that stall, while there are any
 	closed  bool          // nothing is shared any more
@@ -87,16 +96,20 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 		}
 		return err
 	}
-	select {
-	case <-s.answered:
+	if s.done == nil {
+		<-s.told
 		return c.accept(s)
-	case <-ctx.Done():
+	}
+	select {
+	case <-s.told:
+		return c.accept(s)
+	case <-s.done:
 	}
 	if l.dequeue(c, s) {
 		c.standUp(s)
 		return ctx.Err()
 	}
-	return c.leave(ctx, s)
+	return c.leave(s, ctx.Err())
 }
 
 func (l *lane) enqueue(c *command) error {
@@ -138,6 +151,8 @@ func (l *lane) work() {
 	for l.take(b) {
 		if err := b.run(l.server); err != nil {
 			l.failed(err)
+		} else {
+			l.learn(b)
 		}
 	}
 }
@@ -151,17 +166,18 @@ func (l *lane) take(b *batch) bool {
 	if l.workers-l.stalled > steadyWorkers {
 		return false
 	}
+	now := time.Now()
 	for len(b.members) < maxBatch {
 		c := l.queue.pop()
 		if c == nil {
 			break
 		}
-		b.add(c)
+		b.add(c, now)
 	}
 	if len(b.members) == 0 {
 		return false
 	}
-	b.began = time.Now()
+	b.began = now
 	l.running = append(l.running, b)
 	if !l.watched {
 		l.watched = true
@@ -198,22 +214,41 @@ func (l *lane) quit(b *batch) {
 	}
 }
 
+// learn takes in that b was answered.
+func (l *lane) learn(b *batch) {
+	took := time.Since(b.began)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.usual += (took - l.usual) / 8
+	if l.proven.Before(b.began) {
+		l.proven = b.began
+	}
+}
+
 // look sees to it that those that are queued do not wait for a batch that
-// stalls.
+// stalls, and that nobody waits for longer than is of use.
 func (l *lane) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	limit := time.Now().Add(-patience)
+	now := time.Now()
+	limit, end := now.Add(-patience), now.Add(-max(hopeless, slack*l.usual))
 	for _, b := range l.running {
-		if !b.stalled && b.began.Before(limit) {
+		if !b.began.Before(limit) {
+			continue
+		}
+		if !b.stalled {
 			b.stalled = true
 			l.stalled++
 		}
+		b.evict(now, b.began.Before(end) && b.began.Add(patience).Before(l.proven))
+	}
+	for _, c := range l.queue.expired(now) {
+		c.expire()
 	}
 	for range steadyWorkers {
 		l.staff()
 	}
-	if l.watched = len(l.running) > 0; l.watched {
+	if l.watched = len(l.running) > 0 || l.queue.len > 0; l.watched {
 		l.watch.Reset(patience)
 	}
 }

@@ -121,8 +121,8 @@ func TestCanceledNeighbors(t *testing.T) {
 // journeys counts what a Locker would: the commands that calls have left behind.
 type journeys struct{ under, all atomic.Int32 }
 
-func (j *journeys) Depart() { j.under.Add(1); j.all.Add(1) }
-func (j *journeys) Arrive() { j.under.Add(-1) }
+func (j *journeys) Depart()     { j.under.Add(1); j.all.Add(1) }
+func (j *journeys) Arrive(bool) { j.under.Add(-1) }
 
 // A batch that stalls costs its members one try and others nothing, however many
 // there are.

@@ -1,10 +1,13 @@
 package redisstore
 
+import "time"
+
 // queue has the commands that wait for a worker, in the order in which they
 // came. Any of them can be taken out, so that what was given up is not kept.
 type queue struct {
 	first, last *command
 	len         int
+	soonest     time.Time // no deadline is earlier, unless it is zero: there is none
 }
 
 func (q *queue) push(c *command) {
@@ -17,6 +20,31 @@ func (q *queue) push(c *command) {
 	}
 	q.last = c
 	q.len++
+	if q.soonest.IsZero() || !s.deadline.IsZero() && s.deadline.Before(q.soonest) {
+		q.soonest = s.deadline
+	}
+}
+
+// expired takes out what nobody waits for any more.
+func (q *queue) expired(now time.Time) []*command {
+	if q.soonest.IsZero() || now.Before(q.soonest) {
+		return nil
+	}
+	var expired []*command
+	q.soonest = time.Time{}
+	for c := q.first; c != nil; {
+		next, deadline := c.seat.next, c.seat.deadline
+		switch {
+		case deadline.IsZero():
+		case !now.Before(deadline):
+			q.remove(c)
+			expired = append(expired, c)
+		case q.soonest.IsZero() || deadline.Before(q.soonest):
+			q.soonest = deadline
+		}
+		c = next
+	}
+	return expired
 }
 
 // pop returns nil if there is none.

@@ -19,24 +19,35 @@ type seat struct {
 	prev, next *command
 	queued     bool
 
-	deadline time.Time // of the caller; zero if there is none
+	// What the caller waits for.
+	deadline time.Time       // zero if there is none
+	done     <-chan struct{} // nil if it never gives up
+	carrier  carry.Counter   // of what it leaves behind
+	moves    bool            // it rather tries again than waits for what stalls
 
-	parted   atomic.Bool   // caller and worker: whoever comes first decides who counts the end
-	carrier  carry.Counter // of a caller that left; set before parted
-	answered chan struct{}
+	parted atomic.Bool   // caller and lane: whoever comes first decides who counts the end
+	told   chan struct{} // has something when the caller need not wait any more
 
-	// Set before answered.
-	answer any
-	err    error
-	sends  int
+	// Set before told.
+	answer  any
+	err     error
+	sends   int
+	evicted error // why it was not waited for the answer; not nil if it was not
+	left    bool  // and the command may be on its way
 }
 
-var seats = sync.Pool{New: func() any { return &seat{answered: make(chan struct{}, 1)} }}
+var seats = sync.Pool{New: func() any { return &seat{told: make(chan struct{}, 1)} }}
 
 // takeSeat makes c one that shares a round trip.
 func (c *command) takeSeat(ctx context.Context) *seat {
 	s := seats.Get().(*seat) //nolint:errcheck // nothing else is in there
 	s.deadline, _ = ctx.Deadline()
+	s.carrier = carry.From(ctx)
+	if try, ok := ctx.(*carry.Try); ok {
+		s.done, s.moves = try.GivenUp(), true // the lane sees to the deadline
+	} else {
+		s.done = ctx.Done()
+	}
 	c.shared, c.seat = true, s
 	return s
 }
@@ -49,8 +60,8 @@ func (c *command) standUp(s *seat) {
 
 // free gives the seat back. Nobody else must know it any more.
 func (s *seat) free() {
-	s.prev, s.next, s.carrier, s.answer, s.err = nil, nil, nil, nil, nil
-	s.parted.Store(false)
+	told := s.told
+	*s = seat{told: told}
 	seats.Put(s)
 }
 
@@ -77,6 +88,8 @@ func (c *command) SetErr(err error) {
 		c.Cmd.SetErr(err)
 		return
 	}
+	c.batch.mu.Lock()
+	defer c.batch.mu.Unlock()
 	if c.seat == nil {
 		return
 	}
@@ -99,7 +112,7 @@ func isReply(err error) bool {
 }
 
 // settle ends c, once: it will not be written any more, and its caller is told
-// if it still waits.
+// if it still waits. The batch is locked.
 func (c *command) settle(err error) {
 	s := c.seat
 	if s == nil {
@@ -109,14 +122,18 @@ func (c *command) settle(err error) {
 	c.stage.Store(stageClosed)
 	s.answer, s.err, s.sends = c.Val(), err, c.payload.close()
 	if s.parted.CompareAndSwap(false, true) {
-		s.answered <- struct{}{}
+		s.told <- struct{}{}
 	} else if s.carrier != nil {
-		s.carrier.Arrive()
+		s.carrier.Arrive(s.sends == 0 || s.sends == 1 && (err == nil || replyCode(err) != ""))
 	}
 }
 
 // accept is for the caller that was told: it takes the outcome.
 func (c *command) accept(s *seat) error {
+	if s.evicted != nil {
+		c.left = s.left
+		return s.evicted // the seat is not free: the worker may still have it
+	}
 	err := s.err
 	c.answer, c.sends = s.answer, s.sends
 	s.free()
@@ -124,24 +141,52 @@ func (c *command) accept(s *seat) error {
 }
 
 // leave is for a caller whose time is over, and which has been taken out of the
-// queue by a worker. What is certainly not written by now never will be. For the
-// rest the round trip goes on without the caller: whoever counts what is on its
-// way hears of it before it returns, and again at its end.
-func (c *command) leave(ctx context.Context, s *seat) error {
-	if c.stage.CompareAndSwap(stageOpen, stageClosed) {
-		return ctx.Err()
+// queue by a worker.
+func (c *command) leave(s *seat, why error) error {
+	if parted, left := c.part(s); parted {
+		c.left = left
+		return why
 	}
-	s.carrier = carry.From(ctx)
+	<-s.told
+	return c.accept(s)
+}
+
+// evict is for a caller that is not to wait any longer. The batch is locked, and
+// the command not settled.
+func (c *command) evict(why error) {
+	s := c.seat
+	parted, left := c.part(s)
+	if !parted {
+		return
+	}
+	s.evicted, s.left = why, left
+	s.told <- struct{}{}
+}
+
+// expire is for a caller whose time is over, and which was taken out of the queue.
+func (c *command) expire() {
+	s := c.seat
+	c.seat = nil
+	if s.parted.CompareAndSwap(false, true) {
+		s.evicted = context.DeadlineExceeded
+		s.told <- struct{}{}
+	}
+}
+
+// part parts c from its caller, if nobody has yet. What is certainly not written
+// by now never will be. For the rest, left, the round trip goes on without the
+// caller: whoever counts what is on its way hears of it before the call returns,
+// and again at its end.
+func (c *command) part(s *seat) (parted, left bool) {
+	left = !c.stage.CompareAndSwap(stageOpen, stageClosed)
 	if s.carrier != nil {
 		s.carrier.Depart()
 	}
 	if s.parted.CompareAndSwap(false, true) {
-		c.left = true
-		return ctx.Err()
+		return true, left
 	}
 	if s.carrier != nil {
-		s.carrier.Arrive()
+		s.carrier.Arrive(true) // its end is its caller's
 	}
-	<-s.answered
-	return c.accept(s)
+	return false, left
 }

@@ -117,3 +117,8 @@ func (s *Store) Close() error {
 // the network does not take them: two minutes or so, and after [Open], which
 // limits that on Linux, a quarter of a minute.
 func (s *Store) MaxLag() time.Duration { return s.maxLag }
+
+// InTime reports that calls return when the deadline of their context has
+// passed, whatever becomes of the command. A [lock.Locker] then makes most calls
+// without a goroutine for each.
+func (s *Store) InTime() bool { return true }

@@ -1,0 +1,168 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/carry"
+)
+
+// outgoing is what the sends of one exchange have in common.
+type outgoing struct {
+	core   *core
+	parent context.Context //nolint:containedctx // of the exchange, which is one call
+	flight *flight         // nil if nobody has to know what is on its way
+	budget time.Duration   // for all
+	most   int             // sends
+
+	sends      int
+	deadline   time.Time // once one was sent
+	unanswered bool      // one of those that are over was; it may have been applied, or may still be
+	cause      error     // the last failure; nil if there was only silence
+	err        error     // once the exchange is over: how it ended
+}
+
+// first begins the send that the caller makes itself, which a store that returns
+// in time allows: nearly all calls are answered by it, and a goroutine for each
+// would cost more than all else here.
+//
+// It has a third of the budget. After that its answer is not waited for any more,
+// as nothing could be done beside.
+func (x *outgoing) first() *carry.Try {
+	now := time.Now()
+	x.sends, x.deadline = 1, now.Add(x.budget)
+	until := x.deadline
+	if x.most > 1 {
+		until = now.Add(x.budget / 3)
+	}
+	x.depart()
+	if x.flight == nil {
+		try := new(carry.Try)
+		try.Start(x.parent, until, x.core)
+		return try
+	}
+	try := &x.flight.try
+	try.Start(x.parent, until, x.flight)
+	return try
+}
+
+// back ends that send, and reports whether the exchange is over.
+func (x *outgoing) back(try *carry.Try, err error) (over bool) {
+	try.End()
+	x.arrived(err)
+	if err == nil {
+		return true
+	}
+	if x.failed(err, 0) {
+		return true
+	}
+	if until, _ := try.Deadline(); !errors.Is(err, carry.ErrStalled) && !time.Now().Before(until) {
+		x.cause = nil // its time was over, whatever it says
+	}
+	if x.parent.Err() == nil && time.Until(x.deadline) > x.budget/20 {
+		return false
+	}
+	x.err = verdict(expired(x.parent, x.budget, x.cause), x.unanswered)
+	return true
+}
+
+// depart counts a send.
+func (x *outgoing) depart() {
+	if x.flight != nil {
+		x.flight.under.Add(1)
+	}
+	x.core.calls.enter()
+}
+
+// arrived counts a send that has returned.
+func (x *outgoing) arrived(err error) {
+	if x.flight != nil {
+		x.flight.returns(err)
+	}
+	x.core.calls.leave()
+}
+
+// failed takes in that a send has failed while so many others were on their way,
+// and reports whether that is the end.
+func (x *outgoing) failed(err error, others int) (over bool) {
+	if errors.Is(err, ErrFull) || errors.Is(err, errors.ErrUnsupported) {
+		// An answer, and one that the same question will get again.
+		x.unanswered = x.unanswered || others > 0
+		x.err = verdict(err, x.unanswered)
+		return true
+	}
+	x.cause = err
+	if !errors.Is(err, ErrNotApplied) {
+		x.unanswered = true
+	}
+	if x.most == 1 {
+		x.err = verdict(err, x.unanswered)
+		return true
+	}
+	return false
+}
+
+// hedge goes on with x until it is answered or the budget is over. An earlier
+// send is not given up for a later one: on a slow network its answer may still
+// be the first.
+//
+// It returns on its own timer, whatever the store does with its context.
+func hedge[T any](x *outgoing, call func(context.Context) (T, error)) reply[T] {
+	if x.sends == 0 {
+		x.deadline = time.Now().Add(x.budget)
+	}
+	ctx, cancel := context.WithDeadline(x.parent, x.deadline)
+	defer cancel()
+	ctx = handDown(ctx, x.core, x.flight)
+
+	type answer struct {
+		value T
+		err   error
+	}
+	// Never blocks a send that nobody waits for any more. Pointers, since most of
+	// the room is never used.
+	answers := make(chan *answer, maxSends)
+	inFlight := 0
+	send := func() {
+		x.sends++
+		inFlight++
+		x.depart()
+		go func() {
+			value, err := call(ctx)
+			x.arrived(err)
+			answers <- &answer{value, err}
+		}()
+	}
+
+	again := time.NewTimer(x.budget / 3)
+	defer again.Stop()
+	if x.cause == nil || errors.Is(x.cause, carry.ErrStalled) {
+		send()
+	} else {
+		again.Reset(pause(x.sends))
+	}
+	for {
+		select {
+		case a := <-answers:
+			inFlight--
+			if a.err == nil {
+				return reply[T]{value: a.value, unanswered: x.unanswered || inFlight > 0}
+			}
+			if x.failed(a.err, inFlight) {
+				return reply[T]{err: x.err, unanswered: x.unanswered}
+			}
+			again.Reset(pause(x.sends))
+		case <-again.C:
+			// A repetition that falls together with the deadline would be a
+			// command that nobody waits for.
+			if x.sends < x.most && time.Until(x.deadline) > x.budget/20 {
+				send()
+				again.Reset(x.budget / 3)
+			}
+		case <-ctx.Done():
+			unanswered := x.unanswered || inFlight > 0
+			return reply[T]{err: verdict(expired(x.parent, x.budget, x.cause), unanswered), unanswered: unanswered}
+		}
+	}
+}
