@@ -131,14 +131,20 @@ func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) e
 // sendClaim sends one claim of e.
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) reply[Entry] {
 	c := l.core
-	claim := e.claim(l.cfg.lease)
 	if c.prompt {
-		return direct(c.store.Claim(ctx, e.key, claim)) // see Lease.sendEnd
+		return direct(c.store.Claim(ctx, e.key, e.claim(l.cfg.lease))) // see Lease.sendEnd
 	}
 	e.flight = &flight{minority: minority{core: c}}
-	return exchange(ctx, c, time.Until(deadline), e.flight, func(ctx context.Context) (Entry, error) {
-		return c.store.Claim(ctx, e.key, claim)
-	})
+	x := outgoing{core: c, parent: ctx, budget: time.Until(deadline), most: maxSends, flight: e.flight}
+	if c.inTime {
+		try := x.first()
+		entry, err := c.store.Claim(try, e.key, e.claim(l.cfg.lease))
+		if x.back(try, err) {
+			return reply[Entry]{entry, x.err, x.unanswered}
+		}
+	}
+	claim := e.claim(l.cfg.lease)
+	return hedge(x, func(ctx context.Context) (Entry, error) { return c.store.Claim(ctx, e.key, claim) })
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.

@@ -53,25 +53,34 @@ func (n *end) kind() EventKind {
 	return EventReleased
 }
 
-// sendEnd asks the store once more, within a budget.
+// sendEnd asks the store once more, within a budget, and whether or not ctx has
+// ended.
 func (e *Lease) sendEnd(ctx context.Context) reply[bool] {
-	n := &e.end
-	store := e.locker.core.store
-	if e.locker.core.prompt {
-		// Not through exchange, for which the call has to be made a value.
-		if n.settles {
-			return direct(store.Settle(ctx, e.key, e.token, n.receipt, n.keep))
-		}
-		return direct(store.Release(ctx, e.key, e.token))
+	c, n := e.locker.core, &e.end
+	if c.prompt {
+		return direct(e.tellEnd(ctx)) // not as a value, which costs an allocation
 	}
-	r := exchange(ctx, e.locker.core, e.locker.cfg.budget, nil, func(ctx context.Context) (bool, error) {
-		if n.settles {
-			return store.Settle(ctx, e.key, e.token, n.receipt, n.keep)
+	x := outgoing{core: c, parent: ctx, deaf: true, budget: e.locker.cfg.budget, most: maxSends}
+	if c.inTime {
+		try := x.first()
+		ok, err := e.tellEnd(try)
+		if x.back(try, err) {
+			n.unanswered = n.unanswered || x.unanswered
+			return reply[bool]{ok, x.err, x.unanswered}
 		}
-		return store.Release(ctx, e.key, e.token)
-	})
+	}
+	r := hedge(x, e.tellEnd)
 	n.unanswered = n.unanswered || r.unanswered
 	return r
+}
+
+// tellEnd is one send of it.
+func (e *Lease) tellEnd(ctx context.Context) (bool, error) {
+	store, n := e.locker.core.store, &e.end
+	if n.settles {
+		return store.Settle(ctx, e.key, e.token, n.receipt, n.keep)
+	}
+	return store.Release(ctx, e.key, e.token)
 }
 
 // call is what it asks of the store.

@@ -47,25 +47,12 @@ func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, mos
 			return reply[T]{value: value, err: x.err, unanswered: x.unanswered}
 		}
 	}
-	return hedge(&x, call)
+	return hedge(x, call)
 }
 
 // direct is the reply of a store whose calls never wait for anything.
 func direct[T any](value T, err error) reply[T] {
 	return reply[T]{value: value, err: verdict(err, false)}
-}
-
-// expired says why an exchange ended without an answer: cause is the last
-// failure, nil if there was only silence.
-func expired(parent context.Context, budget time.Duration, cause error) error {
-	switch {
-	case parent.Err() != nil:
-		return context.Cause(parent)
-	case cause != nil:
-		return fmt.Errorf("no answer within %v, the last failure: %w", budget, cause)
-	default:
-		return silence(budget)
-	}
 }
 
 // silence is a store that neither answered nor failed within a budget.

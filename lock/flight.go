@@ -44,8 +44,12 @@ func (f *flight) whenArrived(do func()) {
 // returns counts a call that has returned with err. One that left its command
 // behind has counted that.
 func (f *flight) returns(err error) {
-	left, unanswered := (*carry.LeftError)(nil), err != nil && !errors.Is(err, ErrNotApplied)
-	f.arrive(!unanswered || errors.As(err, &left))
+	f.arrive(err == nil || errors.Is(err, ErrNotApplied) || isLeft(err))
+}
+
+func isLeft(err error) bool {
+	_, left := errors.AsType[*carry.LeftError](err)
+	return left
 }
 
 // arrive counts one that is not on its way any more. certain says that it was

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/carry"
@@ -12,6 +13,7 @@ import (
 type outgoing struct {
 	core   *core
 	parent context.Context //nolint:containedctx // of the exchange, which is one call
+	deaf   bool            // the exchange goes on when parent has ended
 	flight *flight         // nil if nobody has to know what is on its way
 	budget time.Duration   // for all
 	most   int             // sends
@@ -39,11 +41,11 @@ func (x *outgoing) first() *carry.Try {
 	x.depart()
 	if x.flight == nil {
 		try := new(carry.Try)
-		try.Start(x.parent, until, x.core)
+		try.Start(x.parent, x.deaf, until, x.core)
 		return try
 	}
 	try := &x.flight.try
-	try.Start(x.parent, until, x.flight)
+	try.Start(x.parent, x.deaf, until, x.flight)
 	return try
 }
 
@@ -60,11 +62,23 @@ func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 	if until, _ := try.Deadline(); !errors.Is(err, carry.ErrStalled) && !time.Now().Before(until) {
 		x.cause = nil // its time was over, whatever it says
 	}
-	if x.parent.Err() == nil && time.Until(x.deadline) > x.budget/20 {
+	if (x.deaf || x.parent.Err() == nil) && time.Until(x.deadline) > x.budget/20 {
 		return false
 	}
-	x.err = verdict(expired(x.parent, x.budget, x.cause), x.unanswered)
+	x.err = verdict(x.expired(), x.unanswered)
 	return true
+}
+
+// expired says why the exchange ended without an answer.
+func (x *outgoing) expired() error {
+	switch {
+	case !x.deaf && x.parent.Err() != nil:
+		return context.Cause(x.parent)
+	case x.cause != nil:
+		return fmt.Errorf("no answer within %v, the last failure: %w", x.budget, x.cause)
+	default:
+		return silence(x.budget)
+	}
 }
 
 // depart counts a send.
@@ -108,9 +122,12 @@ func (x *outgoing) failed(err error, others int) (over bool) {
 // be the first.
 //
 // It returns on its own timer, whatever the store does with its context.
-func hedge[T any](x *outgoing, call func(context.Context) (T, error)) reply[T] {
+func hedge[T any](x outgoing, call func(context.Context) (T, error)) reply[T] {
 	if x.sends == 0 {
 		x.deadline = time.Now().Add(x.budget)
+	}
+	if x.deaf {
+		x.parent = context.WithoutCancel(x.parent)
 	}
 	ctx, cancel := context.WithDeadline(x.parent, x.deadline)
 	defer cancel()
@@ -162,7 +179,7 @@ func hedge[T any](x *outgoing, call func(context.Context) (T, error)) reply[T] {
 			}
 		case <-ctx.Done():
 			unanswered := x.unanswered || inFlight > 0
-			return reply[T]{err: verdict(expired(x.parent, x.budget, x.cause), unanswered), unanswered: unanswered}
+			return reply[T]{err: verdict(x.expired(), unanswered), unanswered: unanswered}
 		}
 	}
 }

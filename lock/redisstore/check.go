@@ -144,11 +144,17 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	f.failed("PING", err)
 	_, err = ask(ctx, s.client, "scan", "0", "match", name, "count", 1, "type", "string")
 	f.failed("SCAN", err)
-	_, err = send(ctx, s.client, newCommand(ctx, name, 2, nil, "set", name, nil, "nx", "get", "px", 1000))
+	c := newCommand(ctx, name)
+	_, err = send(ctx, s.client, c.with("set", name, &c.payload, "nx", "get", "px", 1000))
 	f.failed("SET", err)
-	_, err = send(ctx, s.client, scriptCommand(ctx, "evalsha", readScript.sha, name, nil))
+	_, err = send(ctx, s.client, newCommand(ctx, name).script("evalsha", readScript.sha))
 	f.failed("EVALSHA", err)
-	answer, err := send(ctx, s.client, scriptCommand(ctx, "eval", probeScript.source, name, s.published()))
+	c = newCommand(ctx, name)
+	c.payload.data = []byte("nothing")
+	if s.notices != nil {
+		c.payload.data = []byte("publish")
+	}
+	answer, err := send(ctx, s.client, c.script("eval", probeScript.source))
 	f.failed("EVAL", err)
 	if s.notices != nil {
 		s.checkSubscribe(ctx, name, f)

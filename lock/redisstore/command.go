@@ -21,11 +21,14 @@ type sender interface {
 // command is a Redis command that is sent at most once, not at all once its
 // caller has given up, and that knows whether it was.
 type command struct {
-	*redis.Cmd
+	redis.Cmd
 	ctx     context.Context //nolint:containedctx // the caller's, which decides whether it is written
 	name    string          // of the entry
 	payload payload
-	room    [maxArgs]any // for the arguments
+
+	// So that most commands are one allocation.
+	args  [maxArgs]any
+	space [144]byte // for the payload: an entry without a receipt, with usual names
 
 	// How it ended; the caller's.
 	answer any
@@ -40,17 +43,28 @@ type command struct {
 }
 
 // maxArgs is how many arguments the longest command has, its own name included.
-const maxArgs = 10
+const maxArgs = 9
 
-// newCommand puts data, as the command's payload, in place of args[at]. That
-// must not be the name or the key, which go-redis wants to see as strings.
-func newCommand(ctx context.Context, name string, at int, data []byte, args ...any) *command {
-	c := &command{ctx: ctx, name: name}
-	own := append(c.room[:0], args...)
-	c.payload.data = data
-	own[at] = &c.payload
-	c.Cmd = redis.NewCmd(ctx, own...)
+// newCommand returns a command on the entry called name that has still to be
+// given its payload and its arguments.
+func newCommand(ctx context.Context, name string) *command { return &command{ctx: ctx, name: name} }
+
+// with sets the arguments. The payload must be one of them, and neither the name
+// of the command nor the key, which go-redis wants to see as strings.
+func (c *command) with(args ...any) *command {
+	c.Cmd = *redis.NewCmd(c.ctx, append(c.args[:0], args...)...)
 	return c
+}
+
+// script makes c run a script, by its source or by its hash. The payload is the
+// script's first argument, or what the script is told by if it has none.
+func (c *command) script(verb string, told any, args ...any) *command {
+	if c.payload.data == nil {
+		c.payload.data = []byte(told.(string)) //nolint:errcheck,forcetypeassert // of type script
+		return c.with(verb, &c.payload, 1, c.name)
+	}
+	own := append(c.args[:0], verb, told, 1, c.name, &c.payload)
+	return c.with(append(own, args...)...)
 }
 
 // NoRetry makes go-redis return the first failure, of a pipeline too. Its own
@@ -151,8 +165,11 @@ func send(ctx context.Context, to sender, c *command) (any, error) {
 
 // again is a command like c, which was refused.
 func (c *command) again(ctx context.Context) *command {
-	args := c.Cmd.Args()
-	return newCommand(ctx, c.name, slices.Index(args, any(&c.payload)), c.payload.data, args...)
+	d := newCommand(ctx, c.name)
+	d.payload.data = c.payload.data
+	args := slices.Clone(c.Cmd.Args())
+	args[slices.Index(args, any(&c.payload))] = &d.payload
+	return d.with(args...)
 }
 
 var _ interface {

@@ -25,7 +25,7 @@ func KeyOf(prefix, name string) (key string, hashed, ok bool) {
 // Encode is the value of a held entry.
 func Encode(c lock.Claim, key string) []byte {
 	v := newValue(c, key)
-	return v.encode()
+	return v.appendTo(nil)
 }
 
 // Decode is the entry of a value, and the value that it encodes to again.
@@ -34,7 +34,7 @@ func Decode(raw string) (e lock.Entry, linger time.Duration, again []byte, err e
 	if err != nil {
 		return lock.Entry{}, 0, nil, err
 	}
-	return v.entry(-1), v.linger, v.encode(), nil
+	return v.entry(-1), v.linger, v.appendTo(nil), nil
 }
 
 // SkewClocks makes a store believe that all servers' clocks are d ahead of what

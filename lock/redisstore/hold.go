@@ -2,58 +2,75 @@ package redisstore
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
 )
 
-// stubFor is how long the last fence of a released entry is remembered, in ms.
-// Fences follow the server's clock, so this only matters when that is set back.
-const stubFor = 60_000
-
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
 // the entry's. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.change(ctx, renewScript, key, c.Token, c.Token, max(milliseconds(c.Lease), 1), milliseconds(c.Linger))
+	cmd, ok := s.change(ctx, key, c.Token)
+	if !ok {
+		return false, nil
+	}
+	cmd.payload.data = append(cmd.space[:0], c.Token...)
+	return changed(eval(s.to, renewScript, cmd, max(milliseconds(c.Lease), 1), milliseconds(c.Linger)))
 }
 
 // Settle leaves a receipt for keep. It works when the server is out of memory.
 func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	return s.change(ctx, settleScript, key, token, s.published(token, max(milliseconds(keep), 1), receipt)...)
+	cmd, ok := s.change(ctx, key, token)
+	if !ok {
+		return false, nil
+	}
+	cmd.payload.data = append(cmd.space[:0], token...)
+	return changed(eval(s.to, settleScript, cmd, s.published(max(milliseconds(keep), 1), receipt)...))
 }
 
 // Release removes the entry of token unless it is a receipt. It works when the
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.remove(ctx, key, token, "")
+	cmd, ok := s.change(ctx, key, token)
+	if !ok {
+		return false, nil
+	}
+	cmd.payload.data = appendPrefix(cmd.space[:0], stateHeld, token)
+	if s.notices == nil {
+		return changed(eval(s.to, removeScript, cmd))
+	}
+	return changed(eval(s.to, removeScript, cmd, s.published("")...))
 }
 
 // Forget removes the entry of token, a receipt too.
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.remove(ctx, key, token, prefixOf(stateSettled, token))
+	cmd, ok := s.change(ctx, key, token)
+	if !ok {
+		return false, nil
+	}
+	cmd.payload.data = appendPrefix(cmd.space[:0], stateHeld, token)
+	return changed(eval(s.to, removeScript, cmd, s.published("receipt")...))
 }
 
-// remove removes an entry that token holds, and one that begins with settled if
-// that is not empty.
-func (s *Store) remove(ctx context.Context, key, token, settled string) (bool, error) {
-	return s.change(ctx, removeScript, key, token, s.published(prefixOf(stateHeld, token), settled, stubFor, stubTail)...)
-}
-
-// change runs a script that does something to the entry of token, if there is
-// one, and answers 1 or 0.
-func (s *Store) change(ctx context.Context, sc script, key, token string, args ...any) (bool, error) {
-	if len(token) == 0 || len(token) > 255 {
-		return false, nil // no entry bears it
+// change returns a command that will do something to the entry of token. ok is
+// false if no entry can bear it.
+func (s *Store) change(ctx context.Context, key, token string) (cmd *command, ok bool) {
+	if len(token) == 0 || len(token) > math.MaxUint8 {
+		return nil, false
 	}
 	name, _ := s.name(key)
-	answer, err := eval(ctx, s.to, sc, name, args...)
-	if err != nil {
+	return newCommand(ctx, name), true
+}
+
+// changed is what the answer of a script means that answers 1 or 0.
+func changed(answer any, err error) (ok bool, _ error) {
+	switch {
+	case err != nil:
 		return false, err
-	}
-	switch answer {
-	case int64(1):
+	case answer == int64(1):
 		return true, nil
-	case int64(0):
+	case answer == int64(0):
 		return false, nil
 	default:
 		return false, badAnswer(answer)

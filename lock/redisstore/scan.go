@@ -59,10 +59,10 @@ func (s *Store) load(ctx context.Context, names []string, whole bool, want func(
 	}
 	items := make([]item, 0, len(names))
 	pipe := s.client.Pipeline()
-	read := func(name string) *redis.Cmd { return pipe.Eval(ctx, string(readScript.source), []string{name}) }
+	read := func(name string) *redis.Cmd { return pipe.Eval(ctx, readScript.String(), []string{name}) }
 	if !whole {
 		read = func(name string) *redis.Cmd {
-			return pipe.Eval(ctx, string(glanceScript.source), []string{name}, glanceBytes)
+			return pipe.Eval(ctx, glanceScript.String(), []string{name}, glanceBytes)
 		}
 	}
 	for _, name := range names {

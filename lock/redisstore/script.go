@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"embed"
 
 	"github.com/redis/go-redis/v9"
@@ -23,30 +22,33 @@ var (
 	probeScript  = loadScript("probe")
 )
 
-type script struct{ source, sha []byte }
+// script is a script's source and its hash. They are strings, made arguments
+// once.
+type script struct{ source, sha any }
 
 func loadScript(name string) script {
 	source, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic("redisstore: " + err.Error()) // the binary was built without it
 	}
-	return script{source: source, sha: []byte(redis.NewScript(string(source)).Hash())}
+	return script{source: string(source), sha: redis.NewScript(string(source)).Hash()}
 }
 
-// eval runs sc on the entry called name. The second send, after a server that
-// does not know the script yet, is no repetition: the first was refused.
+func (sc script) String() string { return sc.source.(string) } //nolint:errcheck,forcetypeassert // see there
+
+// eval runs sc on the entry of c, with c's payload, if it has one, and args. The
+// second send, after a server that does not know the script yet, is no
+// repetition: the first was refused.
 //
 // redis.Script.Run does the same, but its commands are repeated by the client
 // when an answer is lost.
-func eval(ctx context.Context, to sender, sc script, name string, args ...any) (any, error) {
-	answer, err := send(ctx, to, scriptCommand(ctx, "evalsha", sc.sha, name, args))
-	if err != nil && classOf(err) == "NOSCRIPT" {
-		return send(ctx, to, scriptCommand(ctx, "eval", sc.source, name, args))
+func eval(to sender, sc script, c *command, args ...any) (any, error) {
+	data := c.payload.data
+	answer, err := send(c.ctx, to, c.script("evalsha", sc.sha, args...))
+	if err == nil || classOf(err) != "NOSCRIPT" {
+		return answer, err
 	}
-	return answer, err
-}
-
-func scriptCommand(ctx context.Context, verb string, text []byte, name string, args []any) *command {
-	all := append(make([]any, 0, maxArgs), verb, nil, 1, name)
-	return newCommand(ctx, name, 1, text, append(all, args...)...)
+	again := newCommand(c.ctx, c.name)
+	again.payload.data = data
+	return send(c.ctx, to, again.script("eval", sc.source, args...))
 }

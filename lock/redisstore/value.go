@@ -37,9 +37,6 @@ const (
 	fenceDigits  = 16
 )
 
-// stubTail is the opaque part of a stub: no attempt, no texts.
-const stubTail = "\x00\x00\x00\x00"
-
 // value is a decoded entry. Its texts share the memory of what was decoded.
 type value struct {
 	state       byte
@@ -66,34 +63,31 @@ func newValue(c lock.Claim, key string) value {
 	}
 }
 
-// head is the part of a held entry before its fence.
-func (v *value) head() []byte {
-	b := make([]byte, 0, 3+len(v.token)+lingerDigits+fenceDigits+4*binary.MaxVarintLen32+len(v.fingerprint)+len(v.owner)+len(v.key))
-	b = append(b, v.state, version, byte(len(v.token))) //nolint:gosec // Claim refuses longer ones
-	b = append(b, v.token...)
-	return appendDigits(b, milliseconds(v.linger), lingerDigits)
+// appendHead appends the part of a held entry before its fence.
+func (v *value) appendHead(b []byte) []byte {
+	return appendDigits(appendPrefix(b, v.state, v.token), milliseconds(v.linger), lingerDigits)
 }
 
-// prefixOf is how an entry of token in that state begins.
-func prefixOf(state byte, token string) string {
-	b := make([]byte, 0, 3+math.MaxUint8)
-	b = append(b, state, version, byte(len(token))) //nolint:gosec // change refuses longer ones
-	return string(append(b, token...))
+// appendPrefix appends how an entry of token in that state begins. A token has
+// at most 255 bytes.
+func appendPrefix(b []byte, state byte, token string) []byte {
+	b = append(b, state, version, byte(len(token))) //nolint:gosec // callers see to it
+	return append(b, token...)
 }
 
 // appendTail appends the part of a held entry after its fence.
 func (v *value) appendTail(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(max(v.attempt, 0)))
-	for _, text := range []string{v.fingerprint, v.owner, v.key} {
+	for _, text := range [...]string{v.fingerprint, v.owner, v.key} {
 		b = binary.AppendUvarint(b, uint64(len(text)))
 		b = append(b, text...)
 	}
 	return append(b, v.receipt...)
 }
 
-// encode is the whole entry.
-func (v *value) encode() []byte {
-	return v.appendTail(appendDigits(v.head(), v.fence, fenceDigits))
+// appendTo appends the whole entry.
+func (v *value) appendTo(b []byte) []byte {
+	return v.appendTail(appendDigits(v.appendHead(b), v.fence, fenceDigits))
 }
 
 // appendDigits appends n, not negative, with leading zeros.

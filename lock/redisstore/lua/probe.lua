@@ -1,7 +1,7 @@
 -- Tries the commands that the scripts use, and returns those that fail, each
 -- followed by the error.
 --
--- ARGV[1] given if the scripts publish
+-- ARGV[1] "publish" if the scripts do
 local failed = {}
 local function try(...)
   local reply = redis.pcall(...)
@@ -16,7 +16,7 @@ try('GET', KEYS[1])
 try('PTTL', KEYS[1])
 try('PEXPIRE', KEYS[1], 1000)
 try('DEL', KEYS[1])
-if ARGV[1] then
+if ARGV[1] == 'publish' then
   try('PUBLISH', KEYS[1], '')
 end
 return failed
