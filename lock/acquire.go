@@ -136,8 +136,7 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) re
 	}
 	e.flight = &flight{minority: minority{core: c}}
 	x := outgoing{core: c, parent: ctx, budget: time.Until(deadline), most: maxSends, flight: e.flight}
-	if c.inTime {
-		try := x.first()
+	for try, more := x.next(); more; try, more = x.next() {
 		entry, err := c.store.Claim(try, e.key, e.claim(l.cfg.lease))
 		if x.back(try, err) {
 			return reply[Entry]{entry, x.err, x.unanswered}

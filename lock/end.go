@@ -61,8 +61,7 @@ func (e *Lease) sendEnd(ctx context.Context) reply[bool] {
 		return direct(e.tellEnd(ctx)) // not as a value, which costs an allocation
 	}
 	x := outgoing{core: c, parent: ctx, deaf: true, budget: e.locker.cfg.budget, most: maxSends}
-	if c.inTime {
-		try := x.first()
+	for try, more := x.next(); more; try, more = x.next() {
 		ok, err := e.tellEnd(try)
 		if x.back(try, err) {
 			n.unanswered = n.unanswered || x.unanswered

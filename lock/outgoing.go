@@ -25,28 +25,50 @@ type outgoing struct {
 	err        error     // once the exchange is over: how it ended
 }
 
-// first begins the send that the caller makes itself, which a store that returns
-// in time allows: nearly all calls are answered by it, and a goroutine for each
-// would cost more than all else here.
+// maxStalls is after how many sends of its own that stalled a caller goes on as
+// after any other silence.
+const maxStalls = 3
+
+// next begins a send that the caller makes itself, if a store that returns in
+// time allows it. Nearly all calls are answered by the first of these, and a
+// goroutine for each would cost more than all else here. back ends it.
 //
-// It has a third of the budget. After that its answer is not waited for any more,
-// as nothing could be done beside.
-func (x *outgoing) first() *carry.Try {
+// It has a third of the budget: nothing can be done beside it. Of those that
+// follow one that stalled the store knows that they do.
+func (x *outgoing) next() (try *carry.Try, more bool) {
+	stalled := errors.Is(x.cause, carry.ErrStalled)
+	if !x.core.inTime || x.sends == maxStalls || x.sends > 0 && !stalled {
+		return nil, false
+	}
 	now := time.Now()
-	x.sends, x.deadline = 1, now.Add(x.budget)
-	until := x.deadline
-	if x.most > 1 {
-		until = now.Add(x.budget / 3)
+	if x.sends == 0 {
+		x.deadline = now.Add(x.budget)
 	}
+	switch {
+	case x.flight == nil:
+		try = &carry.Try{Counter: x.core}
+	case x.sends == 0:
+		try = &x.flight.try // one allocation less
+		try.Counter = x.flight
+	default:
+		try = &carry.Try{Counter: x.flight}
+	}
+	try.Parent, try.Deaf, try.Until, try.Stalls = x.parent, x.deaf, x.until(now), x.sends
+	x.sends++
 	x.depart()
-	if x.flight == nil {
-		try := new(carry.Try)
-		try.Start(x.parent, x.deaf, until, x.core)
-		return try
+	return try, true
+}
+
+// until is when the send that begins now is given up.
+func (x *outgoing) until(now time.Time) time.Time {
+	until := x.deadline
+	if third := now.Add(x.budget / 3); x.most > 1 && third.Before(until) {
+		until = third
 	}
-	try := &x.flight.try
-	try.Start(x.parent, x.deaf, until, x.flight)
-	return try
+	if end, ok := x.parent.Deadline(); ok && !x.deaf && end.Before(until) {
+		until = end
+	}
+	return until
 }
 
 // back ends that send, and reports whether the exchange is over.

@@ -12,10 +12,11 @@ import (
 // Most sends are answered long before, by code that can see to the deadline
 // without a timer for each. So Try makes what ends when it is first asked for.
 type Try struct {
-	parent   context.Context //nolint:containedctx // it is one
-	deaf     bool            // to the end of parent
-	deadline time.Time
-	counter  Counter
+	Parent  context.Context //nolint:containedctx // the caller's
+	Deaf    bool            // to the end of Parent
+	Until   time.Time       // its deadline
+	Counter Counter         // of what the call leaves behind
+	Stalls  int             // how many tries before this one ended with ErrStalled
 
 	ending atomic.Pointer[ending] // nil until somebody asks
 	over   atomic.Bool
@@ -28,15 +29,6 @@ type ending struct {
 	cancel context.CancelFunc
 }
 
-// Start makes t, which is new, the context of a send. deadline counts unless
-// that of parent is earlier. One that is deaf does not end with parent.
-func (t *Try) Start(parent context.Context, deaf bool, deadline time.Time, c Counter) {
-	if earlier, ok := parent.Deadline(); ok && !deaf && earlier.Before(deadline) {
-		deadline = earlier
-	}
-	t.parent, t.deaf, t.deadline, t.counter = parent, deaf, deadline, c
-}
-
 // End gives back what t holds, after the call has returned.
 func (t *Try) End() {
 	t.over.Store(true)
@@ -47,14 +39,14 @@ func (t *Try) End() {
 
 // GivenUp is closed when the caller gives up. The deadline is not its business.
 func (t *Try) GivenUp() <-chan struct{} {
-	if t.deaf {
+	if t.Deaf {
 		return nil
 	}
-	return t.parent.Done()
+	return t.Parent.Done()
 }
 
 // Deadline is when the time of the send is over.
-func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.deadline, true }
+func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.Until, true }
 
 // Done is closed when the caller gives up, and at the deadline.
 func (t *Try) Done() <-chan struct{} {
@@ -62,11 +54,11 @@ func (t *Try) Done() <-chan struct{} {
 		return e.Done()
 	}
 	e := new(ending)
-	parent := t.parent
-	if t.deaf {
+	parent := t.Parent
+	if t.Deaf {
 		parent = context.WithoutCancel(parent)
 	}
-	e.Context, e.cancel = context.WithDeadline(parent, t.deadline)
+	e.Context, e.cancel = context.WithDeadline(parent, t.Until)
 	if !t.ending.CompareAndSwap(nil, e) {
 		e.cancel() // another was faster
 		return t.ending.Load().Done()
@@ -86,16 +78,16 @@ func (t *Try) Err() error {
 	if t.over.Load() {
 		return context.Canceled
 	}
-	if t.deaf {
+	if t.Deaf {
 		return nil
 	}
-	return t.parent.Err()
+	return t.Parent.Err()
 }
 
 // Value is that of the caller's context, but for the Counter.
 func (t *Try) Value(k any) any {
 	if k == (key{}) {
-		return t.counter
+		return t.Counter
 	}
-	return t.parent.Value(k)
+	return t.Parent.Value(k)
 }

@@ -20,8 +20,11 @@ type batch struct {
 	members []redis.Cmder
 	latest  time.Time // when the last of the callers gives up
 	endless bool      // one of them never does
-	began   time.Time
-	stalled bool // the lane's: it takes longer than its patience
+
+	// The lane's.
+	began     time.Time
+	stalled   bool // it takes longer than the lane's patience
+	overtaken int  // by so many that began later
 }
 
 // add takes c along, unless its caller has given up already. Such a caller finds

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/internal/carry"
 )
 
 const (
@@ -16,14 +19,14 @@ const (
 	shareFrom = 12
 
 	// steadyWorkers is how many batches are on their way at once while none of
-	// them stalls: one is written, one executed, and one read.
-	steadyWorkers = 3
+	// them stalls: some are written or read while another is executed.
+	steadyWorkers = 4
 
-	// maxWorkers bounds them when some do.
-	maxWorkers = 16
+	// maxWorkers bounds them when some do; so does the client's pool.
+	maxWorkers = 32
 
 	// maxBatch is how many commands share a round trip, and so a fate.
-	maxBatch = 64
+	maxBatch = 32
 
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
@@ -36,11 +39,12 @@ const (
 	// of the one that waits for it.
 	patience = 2 * time.Millisecond
 
-	// hopeless is the least time after which a batch is not waited for any more if
-	// one that began after it was answered, and slack how many times as long as
-	// usual it may take.
-	hopeless = 8 * time.Millisecond
-	slack    = 4
+	// A batch is not waited for any more after so long, if that is so many times as
+	// long as usual, and if so many that began after it were answered: then its
+	// connection stalls, and not the server.
+	hopelessAfter   = 6 * time.Millisecond
+	hopelessSlack   = 4
+	hopelessBatches = 4
 )
 
 var errQueueFull = errors.New("too many calls wait for the server")
@@ -52,11 +56,12 @@ var errQueueFull = errors.New("too many calls wait for the server")
 // A worker ends when the queue is empty. One whose batch stalls is replaced
 // meanwhile, so that a connection that is dead costs the members of one batch
 // one try, and others the patience at most. If it is the connection that stalls,
-// and not the server, those that would rather try again are told to.
+// and not the server, that try is over as soon as it is clear that it does.
 type lane struct {
 	server *redis.Client // what batches go through
 	alone  sender        // what commands that share nothing go through
 	from   int64         // shareFrom, unless a test wants otherwise
+	most   int           // workers
 	failed func(error)   // is told of batches that failed
 	flying atomic.Int64  // commands, on either way
 
@@ -65,8 +70,7 @@ type lane struct {
 	workers int
 	running []*batch
 	stalled int           // of running
-	proven  time.Time     // the server has answered a batch that began then
-	usual   time.Duration // that one takes, about
+	usual   time.Duration // that one takes: half of them take longer, or about
 	watched bool
 	watch   *time.Timer   // looks for batches that stall, while there are any
 	closed  bool          // nothing is shared any more
@@ -74,10 +78,20 @@ type lane struct {
 }
 
 func newLane(server *redis.Client, alone sender, from int64, failed func(error)) *lane {
-	l := &lane{server: server, alone: alone, from: from, failed: failed}
+	l := &lane{server: server, alone: alone, from: from, most: connections(server.Options()), failed: failed}
 	l.watch = time.AfterFunc(time.Hour, l.look)
 	l.watch.Stop()
 	return l
+}
+
+// connections is how many workers have a connection to themselves. What waits for
+// one stalls, too.
+func connections(o *redis.Options) int {
+	pool := cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize)
+	if pool < 0 {
+		pool = o.PoolSize
+	}
+	return min(pool, maxWorkers)
 }
 
 // Process sends cmd, alone or in company.
@@ -85,7 +99,7 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 	n := l.flying.Add(1)
 	defer l.flying.Add(-1)
 	c, ok := cmd.(*command)
-	if !ok || n < l.from || c.size() > maxShared {
+	if !ok || n < l.from || c.size() > maxShared || stalls(ctx) > 1 {
 		return l.alone.Process(ctx, cmd)
 	}
 	s := c.takeSeat(ctx)
@@ -112,6 +126,16 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 	return c.leave(s, ctx.Err())
 }
 
+// stalls is how often the call of ctx has stalled before. One goes first the next
+// time. One that stalls even then may well be the reason for it, and shares
+// nothing any more.
+func stalls(ctx context.Context) int {
+	if try, ok := ctx.(*carry.Try); ok {
+		return try.Stalls
+	}
+	return 0
+}
+
 func (l *lane) enqueue(c *command) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +145,11 @@ func (l *lane) enqueue(c *command) error {
 	case l.queue.len == maxQueued:
 		return errQueueFull
 	}
-	l.queue.push(c)
+	if stalls(c.ctx) > 0 {
+		l.queue.pushFirst(c)
+	} else {
+		l.queue.push(c)
+	}
 	l.staff()
 	return nil
 }
@@ -139,7 +167,7 @@ func (l *lane) dequeue(c *command, s *seat) bool {
 
 // staff starts a worker if one is wanted. l.mu is held.
 func (l *lane) staff() {
-	if l.queue.len > 0 && l.workers-l.stalled < steadyWorkers && l.workers < maxWorkers {
+	if l.queue.len > 0 && l.workers-l.stalled < steadyWorkers && l.workers < l.most {
 		l.workers++
 		go l.work()
 	}
@@ -177,7 +205,7 @@ func (l *lane) take(b *batch) bool {
 	if len(b.members) == 0 {
 		return false
 	}
-	b.began = now
+	b.began, b.overtaken = now, 0
 	l.running = append(l.running, b)
 	if !l.watched {
 		l.watched = true
@@ -214,14 +242,26 @@ func (l *lane) quit(b *batch) {
 	}
 }
 
-// learn takes in that b was answered.
+// learn takes in that b was answered. What is usual is followed in steps, so that
+// the few that stall, for however long, hardly change it.
 func (l *lane) learn(b *batch) {
-	took := time.Since(b.began)
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.usual += (took - l.usual) / 8
-	if l.proven.Before(b.began) {
-		l.proven = b.began
+	step := l.usual/16 + 10*time.Microsecond
+	if now.Sub(b.began) < l.usual {
+		step = -step
+	}
+	l.usual += step
+	hopeless := now.Add(-max(hopelessAfter, hopelessSlack*l.usual))
+	for _, other := range l.running {
+		if !other.began.Before(b.began) {
+			continue
+		}
+		other.overtaken++
+		if other.overtaken >= hopelessBatches && other.began.Before(hopeless) {
+			other.evict(now, true)
+		}
 	}
 }
 
@@ -231,7 +271,7 @@ func (l *lane) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	limit, end := now.Add(-patience), now.Add(-max(hopeless, slack*l.usual))
+	limit := now.Add(-patience)
 	for _, b := range l.running {
 		if !b.began.Before(limit) {
 			continue
@@ -240,7 +280,7 @@ func (l *lane) look() {
 			b.stalled = true
 			l.stalled++
 		}
-		b.evict(now, b.began.Before(end) && b.began.Add(patience).Before(l.proven))
+		b.evict(now, false)
 	}
 	for _, c := range l.queue.expired(now) {
 		c.expire()

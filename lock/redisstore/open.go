@@ -96,6 +96,7 @@ func tune(o *redis.Options) {
 	setDefault(&o.ReadTimeout, openTimeout)
 	setDefault(&o.WriteTimeout, openTimeout)
 	setDefault(&o.PoolTimeout, openTimeout)
+	setDefault(&o.PipelinePoolSize, maxWorkers)
 	setDefault(&o.ClientName, clientName)
 	// They stretch the read timeout to ten seconds while a server is maintained.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -111,6 +112,7 @@ func tuneCluster(o *redis.ClusterOptions) {
 	setDefault(&o.ReadTimeout, openTimeout)
 	setDefault(&o.WriteTimeout, openTimeout)
 	setDefault(&o.PoolTimeout, openTimeout)
+	setDefault(&o.PipelinePoolSize, maxWorkers)
 	setDefault(&o.ClientName, clientName)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
@@ -125,6 +127,7 @@ func tuneFailover(o *redis.FailoverOptions) {
 	setDefault(&o.ReadTimeout, openTimeout)
 	setDefault(&o.WriteTimeout, openTimeout)
 	setDefault(&o.PoolTimeout, openTimeout)
+	setDefault(&o.PipelinePoolSize, maxWorkers)
 	setDefault(&o.ClientName, clientName)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 }

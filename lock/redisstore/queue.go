@@ -19,6 +19,23 @@ func (q *queue) push(c *command) {
 		q.last.seat.next = c
 	}
 	q.last = c
+	q.count(s)
+}
+
+// pushFirst is push for one that has waited before.
+func (q *queue) pushFirst(c *command) {
+	s := c.seat
+	s.queued, s.next = true, q.first
+	if q.first == nil {
+		q.last = c
+	} else {
+		q.first.seat.prev = c
+	}
+	q.first = c
+	q.count(s)
+}
+
+func (q *queue) count(s *seat) {
 	q.len++
 	if q.soonest.IsZero() || !s.deadline.IsZero() && s.deadline.Before(q.soonest) {
 		q.soonest = s.deadline

@@ -14,6 +14,7 @@ func NewClient(t Target) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     t.Addr,
 		PoolSize:                 t.Pool,
+		PipelinePoolSize:         32,
 		MaxRetries:               -1,
 		DialerRetries:            1,
 		DialTimeout:              time.Second,

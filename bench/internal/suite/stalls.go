@@ -1,8 +1,10 @@
 package suite
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/bench/internal/load"
@@ -38,7 +40,7 @@ func measureStalls(ctx context.Context, b *bench) error {
 			return err
 		}
 		if kase == Disturbed {
-			proxy.On(respproxy.Match{Key: stalledKey}, respproxy.DelayReply(stallTime))
+			proxy.On(respproxy.Match{Key: stalledKey, Func: firstTime()}, respproxy.DelayReply(stallTime))
 			defer proxy.Clear()
 		}
 		return b.use(ctx, p, proxy.Addr(), func(l peer.Locker) error {
@@ -52,6 +54,16 @@ func measureStalls(ctx context.Context, b *bench) error {
 	})
 }
 
+// firstTime reports whether it has not seen a command before. It is a reply that
+// is late, not a key: whoever asks again, with the same command, is answered.
+func firstTime() func(args [][]byte) bool {
+	var seen sync.Map
+	return func(args [][]byte) bool {
+		_, known := seen.LoadOrStore(string(bytes.Join(args, []byte{0})), nil)
+		return !known
+	}
+}
+
 // othersThanStalled are cycles of which one in a thousand is on a key of which
 // the proxy delays the replies.
 func othersThanStalled(l peer.Locker) load.Op {
@@ -61,7 +73,7 @@ func othersThanStalled(l peer.Locker) load.Op {
 		if (n+caller*37)%stalledOne != stalledOne-1 {
 			return peer.Cycle(ctx, l, key(caller, n))
 		}
-		if err := peer.Cycle(ctx, l, fmt.Sprintf("%s=%d", stalledKey, caller)); err != nil {
+		if err := peer.Cycle(ctx, l, fmt.Sprintf("%s=%d.%d", stalledKey, caller, n)); err != nil {
 			return err
 		}
 		return load.ErrApart
