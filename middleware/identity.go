@@ -117,6 +117,6 @@ func identity(name string, parts ...string) string {
 // appendSized appends s behind its length, so that two lists of strings give
 // the same bytes only if they are equal.
 func appendSized(b []byte, s string) []byte {
-	b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
+	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
