@@ -36,10 +36,9 @@ func (x *execution) identify() error {
 		return err
 	}
 	if g.key == nil {
-		x.id = identity(g.name, scope, r.Method, path, string(x.asked[:]))
-		return nil
+		key = string(x.asked[:])
 	}
-	x.id, x.fingerprint = identity(g.name, scope, r.Method, path, key), x.asked[:]
+	x.id = identity(g.name, scope, r.Method, path, key)
 	return nil
 }
 
