@@ -17,8 +17,8 @@ type onceGuard struct {
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order   orderHint
-	records recordPool
+	order orderHint
+	rooms roomPool
 }
 
 // defaultBodyLimit is how long the bodies of requests, and of answers that are
