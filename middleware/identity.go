@@ -2,8 +2,8 @@ package middleware
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/url"
@@ -101,7 +101,8 @@ func canonicalPath(u *url.URL) string {
 }
 
 // identity is the key of a record. It is a hash: what it is made of may be
-// long, and is nothing that should stand in an event or a log.
+// long, and is nothing that should stand in an event or a log. The Locker hashes
+// it once more, which takes one block as long as all of it has 55 bytes.
 func identity(name string, parts ...string) string {
 	b := make([]byte, 0, 512)
 	for _, p := range parts {
@@ -110,7 +111,7 @@ func identity(name string, parts ...string) string {
 	sum := sha256.Sum256(b)
 	// As lock.Key would compose them, of which nothing needs an escape.
 	b = append(append(b[:0], name...), '=')
-	return string(hex.AppendEncode(b, sum[:]))
+	return string(base64.RawURLEncoding.AppendEncode(b, sum[:]))
 }
 
 // appendSized appends s behind its length, so that two lists of strings give
