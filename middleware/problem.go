@@ -47,11 +47,19 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // writeHeader sets what every answer to p needs, whoever writes its body.
 func (p *Problem) writeHeader(h http.Header) {
-	h.Set("Cache-Control", "no-store")
+	setOnce(h, "Cache-Control", "no-store")
 	if p.RetryAfter > 0 {
 		// Rounded up: a client that comes back too early is refused once more.
 		seconds := int64((p.RetryAfter + time.Second - 1) / time.Second)
-		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+		setOnce(h, "Retry-After", strconv.FormatInt(seconds, 10))
+	}
+}
+
+// setOnce sets a header, whose name is canonical, unless it is what it is to be:
+// a guard has set it before it asks for the body.
+func setOnce(h http.Header, name, value string) {
+	if is := h[name]; len(is) != 1 || is[0] != value {
+		h[name] = []string{value}
 	}
 }
 
