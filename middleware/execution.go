@@ -61,7 +61,7 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 		}
 		r.context.end()
 	}()
-	setContext(x.request, &r.context)
+	setContext(&r.context, x.request)
 	x.next.ServeHTTP(&r.answer, x.request)
 	r.returned = true
 	return r.answer.finish()

@@ -137,7 +137,7 @@ func unanswered(err error) bool {
 // releases too. It ends before net/http, to which this returns, sends the end
 // of a buffered answer.
 func (g *guard) locked(ctx context.Context, w http.ResponseWriter, own *http.Request, next http.Handler, lease *lock.Lease) {
-	setContext(own, lease.Context())
+	setContext(lease.Context(), own)
 	if g.cooldown == 0 {
 		defer release(ctx, lease)
 		next.ServeHTTP(w, own)

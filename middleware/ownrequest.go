@@ -17,7 +17,7 @@ func copyOf(r *http.Request) *http.Request {
 // setContext gives an own request that no handler has seen yet the context that
 // handlers are to see. net/http has no other way to do that than a copy, which
 // is put in the place of the original here.
-func setContext(own *http.Request, ctx context.Context) { *own = *own.WithContext(ctx) }
+func setContext(ctx context.Context, own *http.Request) { *own = *own.WithContext(ctx) }
 
 // returnForm gives the files of a multipart form that the handler has parsed to
 // the request of net/http, which removes those of its own request only.
