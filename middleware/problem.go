@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -29,20 +28,11 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if status < 400 || status > 599 {
 		status = http.StatusInternalServerError
 	}
-	body, err := json.Marshal(struct {
-		Type   string `json:"type,omitempty"`
-		Title  string `json:"title,omitempty"`
-		Status int    `json:"status"`
-	}{p.Type, p.Title, status})
-	if err != nil {
-		// Two strings and a number: it cannot be, and the status says enough.
-		body = []byte("{}")
-	}
 	p.writeHeader(w.Header())
-	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header()["Content-Type"] = []string{"application/problem+json"}
 	w.WriteHeader(status)
 	// A client that has gone away is the only cause of an error.
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(p.body(status))
 }
 
 // writeHeader sets what every answer to p needs, whoever writes its body.
