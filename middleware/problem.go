@@ -32,7 +32,7 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Type"] = []string{"application/problem+json"}
 	w.WriteHeader(status)
 	// A client that has gone away is the only cause of an error.
-	_, _ = w.Write(p.body(status))
+	_, _ = w.Write(p.body(status)) //nolint:gosec // JSON, and said to be
 }
 
 // writeHeader sets what every answer to p needs, whoever writes its body.
