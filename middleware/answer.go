@@ -5,9 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 )
 
 // answer is the ResponseWriter of a handler whose answer is to be kept. It
@@ -19,36 +17,32 @@ type answer struct {
 	ran    *ran
 	out    http.ResponseWriter
 	before http.Header // what out had at the beginning; nil if nothing
-	header http.Header // the handler's; out's are what they were at WriteHeader
+	header http.Header // out's own, which the handler sets
 
 	status   int   // 0: not written
 	declared int64 // Content-Length, -1 if there is none
 	record   []byte
-	headers  []byte  // the part of the record that is known at WriteHeader
-	gone     bool    // it leaves as it is written
-	trails   bool    // there are trailers
-	err      error   // why it cannot leave
-	room     *[]byte // what the record is written into, from the guard's pool
-	meta     [128]byte
+	gone     bool        // it leaves as it is written
+	trails   bool        // there are trailers
+	late     http.Header // if there are trailers, all headers as the handler had set them when it began to leave
+	err      error       // why it cannot leave
+	room     *room       // what it is noted in, from the guard's pool
 }
 
 func (a *answer) init(out http.ResponseWriter, r *ran) {
-	a.ran, a.out = r, out
-	if h := out.Header(); len(h) > 0 {
-		a.before = h.Clone()
-		a.header = h.Clone()
-	} else {
-		a.header = make(http.Header)
+	a.ran, a.out, a.header = r, out, out.Header()
+	if len(a.header) > 0 {
+		a.before = a.header.Clone()
 	}
-	a.room = r.guard.records.get()
-	a.record, a.headers = newRecord((*a.room)[:0]), a.meta[:0]
+	a.room = r.guard.rooms.get()
+	a.record = newRecord(a.room.record)
 }
 
-// recycle gives the record's room to other answers. Whoever still writes to this
-// one does not write to theirs.
+// recycle gives the room to other answers. Whoever still writes to this one does
+// not write to theirs.
 func (a *answer) recycle() {
-	*a.room = a.record[:0]
-	a.ran.guard.records.put(a.room)
+	a.room.record = a.record
+	a.ran.guard.rooms.put(a.room)
 	a.record, a.room, a.err = nil, nil, errReturned
 }
 
@@ -79,29 +73,16 @@ func (a *answer) WriteHeader(status int) {
 // afterwards has no effect, as in net/http, but for trailers.
 func (a *answer) begin(status int) {
 	a.status, a.declared = status, -1
-	if cl := a.header.Get("Content-Length"); cl != "" {
-		if n, err := strconv.ParseInt(cl, 10, 64); err == nil && n >= 0 {
+	if cl := a.header["Content-Length"]; len(cl) > 0 {
+		if n, err := strconv.ParseInt(cl[0], 10, 64); err == nil && n >= 0 {
 			a.declared = n
 		}
 	}
-	a.headers = appendHeaders(a.headers, a.before, a.header)
-	replaceHeader(a.out.Header(), a.header)
+	a.room.note(a.before, a.header)
 }
 
 // inform sends an informational answer with the headers of the moment.
-func (a *answer) inform(status int) {
-	h := a.out.Header()
-	replaceHeader(h, a.header)
-	a.out.WriteHeader(status)
-	replaceHeader(h, a.before)
-}
-
-func replaceHeader(dst, src http.Header) {
-	clear(dst)
-	for name, values := range src {
-		dst[name] = slices.Clip(values) // two owners must not append into one array
-	}
-}
+func (a *answer) inform(status int) { a.out.WriteHeader(status) }
 
 func (a *answer) Write(p []byte) (int, error) {
 	if pass, err := a.admit(len(p)); !pass {
@@ -164,9 +145,8 @@ func (a *answer) finish() ([]byte, error) {
 	if a.status == 0 {
 		a.begin(http.StatusOK)
 	}
-	a.trails = a.trailers()
-	if a.gone {
-		a.trail()
+	if !a.gone {
+		a.restore()
 	}
 	switch {
 	case a.ran.settled:
@@ -177,14 +157,14 @@ func (a *answer) finish() ([]byte, error) {
 		return a.tombstone(), nil
 	}
 	a.sniff()
-	whole := closeRecord(a.record, a.headers, a.status, a.declared >= 0)
+	whole := closeRecord(a.record, a.room.headers, a.status, a.declared >= 0)
 	a.record = whole[:len(a.record)] // in the larger room, if it has become one
 	return whole, nil
 }
 
 // replayable reports whether the answer is at hand, and is all there is to it.
 func (a *answer) replayable() bool {
-	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(len(a.headers)) <= a.ran.guard.responseLimit
+	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(len(a.room.headers)) <= a.ran.guard.responseLimit
 }
 
 // short reports whether the handler wrote less than it had announced. Its
@@ -193,51 +173,45 @@ func (a *answer) short() bool {
 	return a.declared >= 0 && bodyAllowed(a.status) && int64(a.size()) < a.declared
 }
 
-// trailers reports whether there are any. They are sent, but not kept.
-func (a *answer) trailers() bool {
-	if len(a.out.Header()["Trailer"]) > 0 {
-		return true
+// restore gives the headers back the state that they had at WriteHeader, and
+// looks for trailers. They are sent, but not kept.
+func (a *answer) restore() {
+	changed := a.room.changed(a.header)
+	a.trails = a.room.trails || changed && hasTrailers(a.header)
+	if !changed {
+		return
 	}
-	for name := range a.header {
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			return true
-		}
+	if a.trails {
+		a.late = maps.Clone(a.header)
 	}
-	return false
+	a.room.restore(a.header)
 }
 
 // sniff does what net/http would do when the answer is sent, so that repeats
 // do not depend on what it does then.
 func (a *answer) sniff() {
-	h := a.out.Header()
+	h := a.header
 	if _, has := h["Content-Type"]; has || a.size() == 0 || h.Get("Content-Encoding") != "" || h.Get("Transfer-Encoding") != "" {
 		return
 	}
 	kind := []string{http.DetectContentType(a.body())}
 	h["Content-Type"] = kind
-	a.headers = appendHeader(a.headers, "Content-Type", kind)
+	a.room.headers = appendHeader(a.room.headers, "Content-Type", kind)
 }
 
-// send sends what was held back.
+// send sends what was held back, and the trailers, which the server looks for
+// after the body.
 func (a *answer) send() {
 	a.out.WriteHeader(a.status)
 	if a.size() > 0 {
 		// A client that has gone away is the only cause of an error.
 		_, _ = a.out.Write(a.body())
 	}
-	a.trail()
-}
-
-// trail hands on the trailers, which the server looks for after the body.
-func (a *answer) trail() {
-	if a.trails {
-		maps.Copy(a.out.Header(), a.header)
-	}
+	maps.Copy(a.header, a.late)
 }
 
 // discard makes room for another answer.
 func (a *answer) discard() {
-	if a.status != 0 {
-		replaceHeader(a.out.Header(), a.before)
-	}
+	clear(a.header)
+	maps.Copy(a.header, a.before)
 }

@@ -13,17 +13,16 @@ import (
 // errNotFinal ends a run of Locker.Once whose answer is sent and not kept.
 var errNotFinal = errors.New("middleware: the answer is not kept")
 
-// execution is one request to a handler whose answer is to be kept.
+// execution is one request to a handler whose answer is to be kept. It is no
+// longer there than the guard serves the request, and nothing keeps it.
 type execution struct {
 	guard   *onceGuard
 	next    http.Handler
 	out     http.ResponseWriter
-	request *http.Request // own, or that of the guard's caller
-	own     http.Request
+	request *http.Request // own
 
-	id          string // of the record
-	fingerprint []byte // asked, or nil if it is in the id
-	asked       fingerprint
+	id    string // of the record
+	asked fingerprint
 
 	ran *ran // nil: the handler was not run
 }
@@ -62,11 +61,18 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 		}
 		r.context.end()
 	}()
-	guarded := x.request.WithContext(&r.context)
-	defer returnForm(x.request, guarded)
-	x.next.ServeHTTP(&r.answer, guarded)
+	setContext(&r.context, x.request)
+	x.next.ServeHTTP(&r.answer, x.request)
 	r.returned = true
 	return r.answer.finish()
+}
+
+// fingerprint is what a repeat must ask for too, nil if that is in the id.
+func (x *execution) fingerprint() []byte {
+	if x.guard.key == nil {
+		return nil
+	}
+	return x.asked[:]
 }
 
 // left reports whether an answer of the handler has begun to go out.

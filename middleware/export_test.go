@@ -23,5 +23,7 @@ func ReadRecord(b []byte) (Record, error) {
 
 // WriteRecord writes a record that is no tombstone.
 func WriteRecord(r Record) []byte {
-	return closeRecord(append(newRecord(nil), r.Body...), appendHeaders(nil, nil, r.Header), r.Status, r.Sized)
+	var noted room
+	noted.note(nil, r.Header)
+	return closeRecord(append(newRecord(nil), r.Body...), noted.headers, r.Status, r.Sized)
 }

@@ -117,22 +117,26 @@ func TestPanicFrees(t *testing.T) {
 // been written.
 func TestPanicLeavesNoHeaders(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
-	guarded := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "5000")
-		w.Header().Set("X-Outer", "changed")
-		w.WriteHeader(201)
-		panic("boom")
-	}))
-	w := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if recover() != nil {
-				w.WriteHeader(500)
+	for _, begun := range []bool{false, true} {
+		l := newLocker(t, lock.NewMemory())
+		guarded := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "5000")
+			w.Header().Set("X-Outer", "changed")
+			if begun {
+				w.WriteHeader(201)
 			}
-		}()
-		w.Header().Set("X-Outer", "1")
-		guarded.ServeHTTP(w, r)
-	}), keyed("k"))
-	require.Equal(t, 500, w.Code)
-	require.Equal(t, http.Header{"X-Outer": {"1"}}, w.Header())
+			panic("boom")
+		}))
+		w := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() {
+				if recover() != nil {
+					w.WriteHeader(500)
+				}
+			}()
+			w.Header().Set("X-Outer", "1")
+			guarded.ServeHTTP(w, r)
+		}), keyed("k"))
+		require.Equal(t, 500, w.Code)
+		require.Equal(t, http.Header{"X-Outer": {"1"}}, w.Header(), "begun: %v", begun)
+	}
 }

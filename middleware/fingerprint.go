@@ -30,7 +30,7 @@ func fingerprintOfRequest(r *http.Request, path string, body []byte) fingerprint
 	b = appendSized(b, r.Method)
 	b = appendSized(b, path)
 	b = appendSized(b, canonicalQuery(r.URL.RawQuery))
-	return versioned(wholeRequest, appendContent(b, r.Header.Get("Content-Type"), body))
+	return versioned(wholeRequest, appendContent(b, r.Header["Content-Type"], body))
 }
 
 // fingerprintOfParts is that of what a WithFingerprint function returned.
@@ -57,14 +57,20 @@ func canonicalQuery(raw string) string {
 	return values.Encode()
 }
 
-// appendContent appends a hash of the body. A form that a browser sends again
-// as multipart has a new boundary, so such a body is hashed by its parts.
-func appendContent(b []byte, contentType string, body []byte) []byte {
+// shortBody is the longest that is not worth a hash of its own.
+const shortBody = 256
+
+// appendContent appends the body, or a hash of it. A form that a browser sends
+// again as multipart has a new boundary, so such a body is hashed by its parts.
+func appendContent(b []byte, contentType []string, body []byte) []byte {
 	const multi = "multipart/"
-	if len(contentType) > len(multi) && strings.EqualFold(contentType[:len(multi)], multi) {
-		if sum, ok := partsSum(contentType, body); ok {
+	if len(contentType) > 0 && len(contentType[0]) > len(multi) && strings.EqualFold(contentType[0][:len(multi)], multi) {
+		if sum, ok := partsSum(contentType[0], body); ok {
 			return append(append(b, 'p'), sum[:]...)
 		}
+	}
+	if len(body) <= shortBody {
+		return append(append(b, 'b'), body...)
 	}
 	sum := sha256.Sum256(body)
 	return append(append(b, 'w'), sum[:]...)

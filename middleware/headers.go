@@ -14,17 +14,17 @@ const addedMark = ":"
 // appendHeaders appends to a record what the handler did to the headers: those
 // that it set or changed, and without values those that it removed. What outer
 // middleware had set before belongs to its own request, and will be set by it
-// for the next one.
-func appendHeaders(b []byte, before, after http.Header) []byte {
+// for the next one. fields are all of after.
+func appendHeaders(b []byte, before, after http.Header, fields []field) []byte {
 	connection := after["Connection"]
-	for name, values := range after {
-		was := before[name]
+	for _, f := range fields {
+		was := before[f.name]
 		switch {
-		case dropped(name, connection) || len(was) > 0 && slices.Equal(was, values):
-		case len(was) > 0 && len(values) > len(was) && slices.Equal(was, values[:len(was)]):
-			b = appendHeader(b, addedMark+name, values[len(was):])
+		case dropped(f.name, connection) || len(was) > 0 && slices.Equal(was, f.values):
+		case len(was) > 0 && len(f.values) > len(was) && slices.Equal(was, f.values[:len(was)]):
+			b = appendHeader(b, addedMark+f.name, f.values[len(was):])
 		default:
-			b = appendHeader(b, name, values)
+			b = appendHeader(b, f.name, f.values)
 		}
 	}
 	for name := range before {
@@ -47,7 +47,7 @@ func dropped(name string, connection []string) bool {
 		"Date", replayedHeader:
 		return true
 	}
-	if strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, http.TrailerPrefix) {
+	if strings.HasPrefix(name, "Proxy-") || trailing(name) {
 		return true
 	}
 	for _, line := range connection {

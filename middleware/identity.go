@@ -2,8 +2,8 @@ package middleware
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/url"
@@ -36,10 +36,9 @@ func (x *execution) identify() error {
 		return err
 	}
 	if g.key == nil {
-		x.id = identity(g.name, scope, r.Method, path, string(x.asked[:]))
-		return nil
+		key = string(x.asked[:])
 	}
-	x.id, x.fingerprint = identity(g.name, scope, r.Method, path, key), x.asked[:]
+	x.id = identity(g.name, scope, r.Method, path, key)
 	return nil
 }
 
@@ -102,7 +101,8 @@ func canonicalPath(u *url.URL) string {
 }
 
 // identity is the key of a record. It is a hash: what it is made of may be
-// long, and is nothing that should stand in an event or a log.
+// long, and is nothing that should stand in an event or a log. The Locker hashes
+// it once more, which takes one block as long as all of it has 55 bytes.
 func identity(name string, parts ...string) string {
 	b := make([]byte, 0, 512)
 	for _, p := range parts {
@@ -111,12 +111,12 @@ func identity(name string, parts ...string) string {
 	sum := sha256.Sum256(b)
 	// As lock.Key would compose them, of which nothing needs an escape.
 	b = append(append(b[:0], name...), '=')
-	return string(hex.AppendEncode(b, sum[:]))
+	return string(base64.RawURLEncoding.AppendEncode(b, sum[:]))
 }
 
 // appendSized appends s behind its length, so that two lists of strings give
 // the same bytes only if they are equal.
 func appendSized(b []byte, s string) []byte {
-	b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
+	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }

@@ -84,48 +84,45 @@ type guard struct {
 }
 
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	// A key function that reads the body replaces it, and the request of our
-	// caller is not ours to change.
-	ctx := &lockContext{client: r.Context()}
-	own := r.WithContext(ctx)
+	own := copyOf(r)
 	defer returnForm(r, own)
-	r = own
-	key, err := g.keyOf(r)
+	ctx := r.Context()
+	key, err := g.keyOf(own)
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name})
-		unlocked(ctx, w, r, next)
+		g.locker.Report(ctx, lock.Event{Kind: lock.EventSkipped, Name: g.name})
+		next.ServeHTTP(w, own)
 	case err != nil:
 		p := keyProblem(err)
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
-		g.refuse(w, r, &g.settings, p)
+		g.locker.Report(ctx, lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
+		g.refuse(w, own, &g.settings, p)
 	case g.failOpen:
-		g.tryLocked(ctx, w, r, next, key)
+		g.tryLocked(ctx, w, own, next, key)
 	default:
-		lease, err := g.locker.Acquire(ctx.client, key)
+		lease, err := g.locker.Acquire(ctx, key)
 		if err != nil {
-			g.refuse(w, r, &g.settings, g.lockProblem(err))
+			g.refuse(w, own, &g.settings, g.lockProblem(err))
 			return
 		}
-		g.locked(ctx, w, r, next, lease)
+		g.locked(ctx, w, own, next, lease)
 	}
 }
 
 // tryLocked runs next under the lock, or without it if the store does not
 // answer.
-func (g *guard) tryLocked(ctx *lockContext, w http.ResponseWriter, r *http.Request, next http.Handler, key string) {
+func (g *guard) tryLocked(ctx context.Context, w http.ResponseWriter, own *http.Request, next http.Handler, key string) {
 	var hold failopen.Hold
-	lease, err := g.locker.Acquire(failopen.With(ctx.client, &hold), key)
+	lease, err := g.locker.Acquire(failopen.With(ctx, &hold), key)
 	if hold.End != nil {
 		defer hold.End()
 	}
 	switch {
 	case err == nil:
-		g.locked(ctx, w, r, next, lease)
+		g.locked(ctx, w, own, next, lease)
 	case unanswered(err) && ctx.Err() == nil:
-		unlocked(ctx, w, r, next)
+		next.ServeHTTP(w, own)
 	default:
-		g.refuse(w, r, &g.settings, g.lockProblem(err))
+		g.refuse(w, own, &g.settings, g.lockProblem(err))
 	}
 }
 
@@ -135,22 +132,15 @@ func unanswered(err error) bool {
 	return errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
 }
 
-// unlocked runs next without a lock, and with nothing of ours around it.
-func unlocked(ctx *lockContext, w http.ResponseWriter, r *http.Request, next http.Handler) {
-	plain := r.WithContext(ctx.client)
-	defer returnForm(r, plain)
-	next.ServeHTTP(w, plain)
-}
-
 // locked runs next under lease. The lease ends in a deferred call that does
 // not recover: panics keep their value and their stack, and runtime.Goexit
 // releases too. It ends before net/http, to which this returns, sends the end
 // of a buffered answer.
-func (g *guard) locked(ctx *lockContext, w http.ResponseWriter, r *http.Request, next http.Handler, lease *lock.Lease) {
-	ctx.lease.Store(lease)
+func (g *guard) locked(ctx context.Context, w http.ResponseWriter, own *http.Request, next http.Handler, lease *lock.Lease) {
+	setContext(lease.Context(), own)
 	if g.cooldown == 0 {
-		defer release(ctx.client, lease)
-		next.ServeHTTP(w, r)
+		defer release(ctx, lease)
+		next.ServeHTTP(w, own)
 		return
 	}
 
@@ -158,23 +148,15 @@ func (g *guard) locked(ctx *lockContext, w http.ResponseWriter, r *http.Request,
 	returned := false
 	defer func() {
 		if !returned || watched.failed() {
-			release(ctx.client, lease)
+			release(ctx, lease)
 			return
 		}
 		// The Locker completes a settle that the store does not answer, and if
 		// the lease was lost there is nothing left to cool down.
-		_ = lease.Settle(ctx.client, nil, g.cooldown)
+		_ = lease.Settle(ctx, nil, g.cooldown)
 	}()
-	next.ServeHTTP(watched, r)
+	next.ServeHTTP(watched, own)
 	returned = true
-}
-
-// returnForm gives the files of a multipart form that the handler has parsed to
-// the request of net/http, which removes those of its own request only.
-func returnForm(own, copied *http.Request) {
-	if own.MultipartForm == nil {
-		own.MultipartForm = copied.MultipartForm
-	}
 }
 
 // release frees the key. Its error changes nothing for the answer: the Locker

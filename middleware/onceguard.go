@@ -17,8 +17,8 @@ type onceGuard struct {
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order   orderHint
-	records recordPool
+	order orderHint
+	rooms roomPool
 }
 
 // defaultBodyLimit is how long the bodies of requests, and of answers that are
@@ -72,24 +72,19 @@ func (g *onceGuard) wrap(next http.Handler) http.Handler {
 
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.order.check(r.Context(), g.name)
-	x := &execution{guard: g, next: next, out: w, request: r}
-	if r.Body != nil && r.Body != http.NoBody {
-		// Reading the body replaces it, and the request of our caller is not ours
-		// to change.
-		x.own = *r
-		x.request = &x.own
-		defer returnForm(r, x.request)
-	}
+	own := copyOf(r)
+	defer returnForm(r, own)
+	x := execution{guard: g, next: next, out: w, request: own}
 	err := x.identify()
 	// Trailers that the client did not announce are put into the request that
 	// the server made.
-	x.request.Trailer = r.Trailer
+	own.Trailer = r.Trailer
 	switch {
 	case err == nil:
 		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name, Once: true})
-		next.ServeHTTP(w, x.request)
+		next.ServeHTTP(w, own)
 	default:
 		p := identityProblem(err)
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Once: true, Err: rejection{p}})
@@ -110,7 +105,7 @@ func (x *execution) once(r *http.Request) {
 			}
 		}()
 	}
-	receipt, replayed, err := g.locker.Once(ctx, x.id, x.fingerprint, x.run)
+	receipt, replayed, err := g.locker.Once(ctx, x.id, x.fingerprint(), x.run)
 	switch {
 	case x.left():
 		// Whatever became of the receipt, there is nothing more to say.
@@ -124,6 +119,6 @@ func (x *execution) once(r *http.Request) {
 		x.next.ServeHTTP(w, x.request)
 	default:
 		x.discard()
-		g.refuse(w, r, &g.settings, onceProblem(errors.Join(x.broken(), err), x.fingerprint))
+		g.refuse(w, r, &g.settings, onceProblem(errors.Join(x.broken(), err), x.fingerprint()))
 	}
 }

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -29,29 +28,28 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if status < 400 || status > 599 {
 		status = http.StatusInternalServerError
 	}
-	body, err := json.Marshal(struct {
-		Type   string `json:"type,omitempty"`
-		Title  string `json:"title,omitempty"`
-		Status int    `json:"status"`
-	}{p.Type, p.Title, status})
-	if err != nil {
-		// Two strings and a number: it cannot be, and the status says enough.
-		body = []byte("{}")
-	}
 	p.writeHeader(w.Header())
-	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header()["Content-Type"] = []string{"application/problem+json"}
 	w.WriteHeader(status)
 	// A client that has gone away is the only cause of an error.
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(p.body(status)) //nolint:gosec // JSON, and said to be
 }
 
 // writeHeader sets what every answer to p needs, whoever writes its body.
 func (p *Problem) writeHeader(h http.Header) {
-	h.Set("Cache-Control", "no-store")
+	setOnce(h, "Cache-Control", "no-store")
 	if p.RetryAfter > 0 {
 		// Rounded up: a client that comes back too early is refused once more.
 		seconds := int64((p.RetryAfter + time.Second - 1) / time.Second)
-		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+		setOnce(h, "Retry-After", strconv.FormatInt(seconds, 10))
+	}
+}
+
+// setOnce sets a header, whose name is canonical, unless it is what it is to be:
+// a guard has set it before it asks for the body.
+func setOnce(h http.Header, name, value string) {
+	if is := h[name]; len(is) != 1 || is[0] != value {
+		h[name] = []string{value}
 	}
 }
 

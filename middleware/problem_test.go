@@ -80,6 +80,11 @@ func TestProblemSendsItself(t *testing.T) {
 			latch.Problem{Status: 409, Type: "https://example.com/a", Title: "Taken.", RetryAfter: 1500 * time.Millisecond},
 			409, "2", `{"type":"https://example.com/a","title":"Taken.","status":409}`,
 		},
+		{
+			"what JSON escapes",
+			latch.Problem{Status: 409, Type: "a?b=c&d", Title: "\"<\\\n\x7fö\u2028\xff"},
+			409, "", `{"type":"a?b=c\u0026d","title":"\"\u003c\\\n` + "\x7fö" + `\u2028\ufffd","status":409}`,
+		},
 		{"status only", latch.Problem{Status: 404}, 404, "", `{"status":404}`},
 		{"zero", latch.Problem{}, 500, "", `{"status":500}`},
 		{"not a failure", latch.Problem{Status: 204}, 500, "", `{"status":500}`},

@@ -63,7 +63,7 @@ func (a *answer) tombstone() []byte {
 	b := newRecord(nil)
 	b[1] = flagTombstone
 	var headers []byte
-	if location := a.out.Header()["Location"]; len(location) > 0 && len(location[0]) <= maxLocation {
+	if location := a.room.location(); len(location) > 0 && len(location[0]) <= maxLocation {
 		headers = appendHeader(nil, "Location", location[:1])
 	}
 	return closeRecord(b, headers, a.status, false)
@@ -166,10 +166,15 @@ func cutText(s string) (text, rest string, ok bool) {
 
 // cutNumber cuts a uvarint that counts something in s off s.
 func cutNumber(s string) (n int, rest string, ok bool) {
-	var b [binary.MaxVarintLen64]byte
-	v, size := binary.Uvarint(b[:copy(b[:], s)])
-	if size <= 0 || v > uint64(len(s)) {
-		return 0, "", false
+	var v uint64
+	for i := range min(len(s), 9) { // more would be more than an int can count
+		v |= uint64(s[i]&0x7f) << (7 * i)
+		if s[i] < 0x80 {
+			if v > uint64(len(s)) {
+				return 0, "", false
+			}
+			return int(v), s[i+1:], true //nolint:gosec // not more than len(s)
+		}
 	}
-	return int(v), s[size:], true //nolint:gosec // not more than len(s)
+	return 0, "", false
 }

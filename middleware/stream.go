@@ -3,6 +3,7 @@ package middleware
 import (
 	"bufio"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 )
@@ -18,6 +19,7 @@ func (a *answer) leave() error {
 	if a.err != nil || a.gone {
 		return a.err
 	}
+	a.restore()
 	if a.ran.final(a.status) {
 		if err := a.ran.settle(a.tombstone()); err != nil {
 			a.err = err
@@ -26,6 +28,7 @@ func (a *answer) leave() error {
 	}
 	a.gone = true
 	a.out.WriteHeader(a.status)
+	maps.Copy(a.header, a.late)
 	if a.size() == 0 {
 		return nil
 	}

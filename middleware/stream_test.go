@@ -207,6 +207,12 @@ func TestTrailers(t *testing.T) {
 			_, _ = io.WriteString(w, long)
 			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
 		},
+		"flushed behind it": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(200)
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+			_, _ = io.WriteString(w, long)
+			_ = http.NewResponseController(w).Flush()
+		},
 		"of a failure": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Trailer", "X-Sum")
 			w.WriteHeader(500)

@@ -19,6 +19,7 @@ var ErrTooLarge = errors.New("the request body is too large")
 
 const (
 	minRead  = 512
+	tiny     = 64
 	small    = 256
 	maxFirst = 64 << 10 // a Content-Length is only a claim, so it does not reserve more than this
 )
@@ -88,18 +89,27 @@ type body struct {
 }
 
 // newBody returns the body of r, with room for what is announced of it. One byte
-// of room beyond the end lets the end be seen without growing.
+// of room beyond the end lets the end be seen without growing. A small one and
+// its data are one allocation.
 func newBody(r *http.Request) *body {
-	if r.ContentLength < small {
-		// It and its data in one allocation.
+	switch length := r.ContentLength; {
+	case 0 <= length && length < tiny:
+		whole := &struct {
+			body
+			room [tiny]byte
+		}{body: body{src: r.Body}}
+		whole.data = whole.room[:0]
+		return &whole.body
+	case length < small: // or not announced
 		whole := &struct {
 			body
 			room [small]byte
 		}{body: body{src: r.Body}}
 		whole.data = whole.room[:0]
 		return &whole.body
+	default:
+		return &body{src: r.Body, data: make([]byte, 0, min(length, maxFirst)+1)}
 	}
-	return &body{src: r.Body, data: make([]byte, 0, min(r.ContentLength, maxFirst)+1)}
 }
 
 // fill reads until src ends or data has one byte more than limit.

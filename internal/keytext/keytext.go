@@ -81,16 +81,18 @@ func writeParts(b *strings.Builder, parts []string) {
 // rather than "%" because a store may percent-encode the whole key once more,
 // and "user=a%2526b" is nothing an operator wants to read.
 func writeEscaped(b *strings.Builder, s string) {
+	plain := 0 // where what needs no escape begins
 	for i := range len(s) {
 		switch c := s[i]; c {
 		case '&', '=', '~', Marker:
+			b.WriteString(s[plain:i])
+			plain = i + 1
 			b.WriteByte('~')
 			b.WriteByte(hexDigits[c>>4])
 			b.WriteByte(hexDigits[c&15])
-		default:
-			b.WriteByte(c)
 		}
 	}
+	b.WriteString(s[plain:])
 }
 
 func total(parts []string) int {

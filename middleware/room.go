@@ -1,0 +1,106 @@
+package middleware
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// room is what an answer is noted in while its handler runs. The next answers
+// of the guard get it once this one was sent: the Locker has its own copy of the
+// record by then, and no handler has seen any of it.
+type room struct {
+	record  []byte  // without the headers
+	headers []byte  // those of the record
+	sent    []field // all headers, as they were at WriteHeader
+	trails  bool    // there were trailers among them, or announced by them
+}
+
+// field is a header.
+type field struct {
+	name   string
+	values []string
+}
+
+const (
+	firstRecord = 512
+	// maxPooled is the largest that is kept: one long answer must not stay in
+	// memory for the sake of many short ones.
+	maxPooled = 64 << 10
+	maxFields = 256
+)
+
+type roomPool struct{ pool sync.Pool }
+
+func (p *roomPool) get() *room {
+	if r, ok := p.pool.Get().(*room); ok {
+		return r
+	}
+	return &room{record: make([]byte, 0, firstRecord)}
+}
+
+func (p *roomPool) put(r *room) {
+	if cap(r.record) > maxPooled || cap(r.headers) > maxPooled || cap(r.sent) > maxFields {
+		return
+	}
+	clear(r.sent) // nothing of one client stays in memory for its sake
+	*r = room{record: r.record[:0], headers: r.headers[:0], sent: r.sent[:0]}
+	p.pool.Put(r)
+}
+
+var errReturned = errors.New("middleware: the handler has returned")
+
+// note notes the headers of an answer that begins, and what the handler did to
+// those that were there before.
+func (r *room) note(before, now http.Header) {
+	for name, values := range now {
+		r.sent = append(r.sent, field{name, values})
+		r.trails = r.trails || trailing(name) || name == "Trailer" && len(values) > 0
+	}
+	r.headers = appendHeaders(r.headers, before, now, r.sent)
+}
+
+// changed reports whether h is not any more what it was.
+func (r *room) changed(h http.Header) bool {
+	if len(h) != len(r.sent) {
+		return true
+	}
+	for _, was := range r.sent {
+		is, has := h[was.name]
+		if !has || len(is) != len(was.values) || len(is) > 0 && &is[0] != &was.values[0] {
+			return true
+		}
+	}
+	return false
+}
+
+// restore makes h what it was.
+func (r *room) restore(h http.Header) {
+	clear(h)
+	for _, was := range r.sent {
+		h[was.name] = was.values
+	}
+}
+
+// location returns the Location header, if there was one.
+func (r *room) location() []string {
+	for _, was := range r.sent {
+		if was.name == "Location" {
+			return was.values
+		}
+	}
+	return nil
+}
+
+// trailing reports whether name marks a header that is sent behind the body.
+func trailing(name string) bool { return strings.HasPrefix(name, http.TrailerPrefix) }
+
+func hasTrailers(h http.Header) bool {
+	for name := range h {
+		if trailing(name) {
+			return true
+		}
+	}
+	return false
+}
