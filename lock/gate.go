@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +20,8 @@ type gate struct {
 
 type gateShard struct {
 	mu      sync.Mutex
-	holders map[string]*Lease // of the keys that are pending or granted in this process
+	holders map[string]*Lease     // of the keys that are pending or granted in this process
+	busy    atomic.Pointer[Lease] // the holder that somebody was refused for last; see refused.go
 	agenda  agenda
 }
 
@@ -82,6 +84,9 @@ func (g *gate) enter(e *Lease, patient bool) entrance {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
+		if sl.ending == nil {
+			s.busy.Store(holder)
+		}
 		return entrance{ending: sl.ending, owner: holder.owner()}
 	}
 	w := &waiter{lease: e, ready: make(chan struct{})}
@@ -138,6 +143,7 @@ func (g *gate) desert(w *waiter) {
 
 // hand makes next the holder of what holder had.
 func (s *gateShard) hand(holder, next *Lease) {
+	s.clear(holder)
 	next.slot.queue, holder.slot = holder.slot.queue, slot{}
 	s.holders[next.key] = next
 }
@@ -148,6 +154,7 @@ func (g *gate) end(e *Lease, kick func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holders[e.key] == e {
+		s.clear(e)
 		e.slot.ending = kick
 	}
 }
@@ -167,6 +174,7 @@ func (g *gate) leave(e *Lease) {
 // pass gives the key of e to the first of its queue.
 func (s *gateShard) pass(e *Lease) {
 	if len(e.slot.queue) == 0 {
+		s.clear(e)
 		delete(s.holders, e.key)
 		return
 	}

@@ -137,6 +137,9 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if strings.HasPrefix(key, keytext.RecordPrefix) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
+	if refused := l.refused(ctx, key, key, nil); refused != nil {
+		return nil, refused
+	}
 	e := &Lease{locker: l, key: key, label: key, parent: ctx, attempt: 1}
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
