@@ -40,15 +40,15 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
-	began := time.Now()
+	began := now()
 	e.story = l.story(ctx)
-	now, entered, err := began, true, error(nil)
+	at, entered, err := began, true, error(nil)
 	if found := c.gate.enter(e, l.cfg.wait > 0); !found.open {
 		entered, err = l.queue(ctx, e, found, began)
-		now = time.Now()
+		at = now()
 	}
 	if err == nil {
-		err = l.contend(ctx, e, now, began.Add(l.cfg.wait))
+		err = l.contend(ctx, e, at, began.add(l.cfg.wait))
 	}
 	if err == nil {
 		if c.owners.closed() {
@@ -60,7 +60,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	}
 
 	if l.observed() {
-		l.emit(ctx, e, eventOf(err), time.Since(began), err)
+		l.emit(ctx, e, eventOf(err), began.since(), err)
 	}
 	l.logRefused(ctx, e, err)
 	if entered && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
@@ -94,9 +94,9 @@ func eventOf(err error) EventKind {
 // kept track of.
 var errBacklog = fmt.Errorf("%w: too many claims are waiting for their clean-up", ErrUnavailable)
 
-// claim asks the store for e's key until it is granted or refused, from now on
+// claim asks the store for e's key until it is granted or refused, from at on
 // and until deadline.
-func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) error {
+func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error {
 	c := l.core
 	for range maxRounds {
 		if c.reaper.full() {
@@ -108,8 +108,8 @@ func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) e
 		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.replaces != ""
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
-		sent := now
-		r := l.sendClaim(ctx, e, deadline)
+		sent := at
+		r := l.sendClaim(ctx, e, deadline.time())
 		e.unanswered = r.unanswered
 		if r.err != nil {
 			l.trouble(ctx, r.err)
@@ -121,7 +121,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) e
 			return err
 		}
 		e.abandonClaim()
-		if now = time.Now(); !now.Before(deadline) {
+		if at = now(); at >= deadline {
 			break
 		}
 	}
@@ -142,7 +142,7 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) re
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
-func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadline time.Time) (again bool, err error) {
+func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadline moment) (again bool, err error) {
 	if entry.State == Held && entry.Token == e.token {
 		return false, l.granted(ctx, e, entry, sent)
 	}
@@ -194,8 +194,8 @@ func (e *Lease) claim(lease time.Duration) Claim {
 }
 
 // granted makes e a running lease, if enough of it is left.
-func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.Time) error {
-	took := time.Since(sent)
+func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent moment) error {
+	took := sent.since()
 	validity := l.cfg.lease - l.core.drift(l.cfg.lease)
 	if took >= validity {
 		// Too late to be of use, because this process was paused. Nothing ran
@@ -221,8 +221,8 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 }
 
 // removeOrphan frees e's key from a dead claim of this locker.
-func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline time.Time) error {
-	r := exchange(ctx, l.core, time.Until(deadline), nil, func(ctx context.Context) (bool, error) {
+func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
+	r := exchange(ctx, l.core, deadline.until(), nil, func(ctx context.Context) (bool, error) {
 		return l.core.store.Release(ctx, e.key, token)
 	})
 	if r.err != nil {

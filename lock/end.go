@@ -87,7 +87,7 @@ func (n *end) call() string {
 // own receipt, so there it means no, unless that can be over by now.
 func (e *Lease) confirmed(ok bool) bool {
 	n := &e.end
-	return ok || n.unanswered && (!n.settles || time.Since(e.grantedAt)-n.began >= n.keep)
+	return ok || n.unanswered && (!n.settles || e.grantedAt.since()-n.began >= n.keep)
 }
 
 // finish ends the lease. Only the first call does: after a settle that may have
@@ -108,7 +108,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 
 	l := e.locker
 	if !l.core.prompt {
-		n.began = time.Since(e.grantedAt)
+		n.began = e.grantedAt.since()
 		// Sends that are not waited for any more still read it.
 		n.receipt = slices.Clone(n.receipt)
 	}
@@ -119,7 +119,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	l.trouble(ctx, r.err)
 	took := time.Duration(0)
 	if !l.core.prompt {
-		took = time.Since(e.grantedAt) - n.began
+		took = e.grantedAt.since() - n.began
 	}
 	l.emitFailed(ctx, e, n.call(), took, r.err)
 	if l.core.prompt {
@@ -210,13 +210,13 @@ func (e *Lease) worthRepeating() bool {
 	e.mu.Unlock()
 	switch {
 	case !e.end.settles:
-		return time.Now().Before(until) // after that, the sweep sees to it
+		return now() < until // after that, the sweep sees to it
 	case renewed:
 		return true // it can be settled yet
 	case e.run != nil:
 		// The entry outlives its lease, and until it is settled it says that the
 		// outcome is unknown.
-		return time.Now().Before(until.Add(e.locker.cfg.keep))
+		return now() < until.add(e.locker.cfg.keep)
 	default:
 		return false
 	}
@@ -226,7 +226,7 @@ func (e *Lease) worthRepeating() bool {
 // whether or not the store has answered by then. What is left of one that was
 // to be released is nobody's, and swept. e.mu is held.
 func (e *Lease) openAtTheEnd(released bool) {
-	e.opening = time.AfterFunc(time.Until(e.validUntil), func() {
+	e.opening = time.AfterFunc(e.validUntil.until(), func() {
 		if released {
 			e.locker.core.reaper.add(e.sweep())
 		}

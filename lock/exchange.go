@@ -31,8 +31,6 @@ type flight struct {
 	minority minority     // of a quorum
 }
 
-var base = time.Now()
-
 // landed reports whether all of it has returned, and lag ago or more.
 func (f *flight) landed(lag time.Duration) bool {
 	return f.under.Load() == 0 && time.Since(base)-time.Duration(f.returned.Load()) >= lag

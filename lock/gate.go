@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // gate knows which keys this process has pending or granted, so that a
@@ -47,7 +46,7 @@ func newGate() *gate {
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.holders = make(map[string]*Lease)
-		s.agenda.wake = s.renew
+		s.agenda.init(s.renew)
 	}
 	return g
 }
@@ -116,6 +115,7 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 	case sl.ending == nil:
 		return quitHeld
 	case usurp:
+		s.agenda.keep(holder) // until it has the store's word, it is renewed
 		s.hand(holder, w.lease)
 		return quitUsurped
 	default:
@@ -184,18 +184,28 @@ func (s *gateShard) pass(e *Lease) {
 	close(next.ready)
 }
 
-// schedule has e renewed when it is due. now is no later than that is.
-func (s *gateShard) schedule(e *Lease, now, due time.Time) {
+// expect has a lease that was granted just now renewed when it is due.
+func (s *gateShard) expect(due moment) {
+	if s.agenda.sees(due) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.add(e, now, due)
+	s.agenda.lookBefore(due)
+}
+
+// schedule has e renewed once more, when it is due.
+func (s *gateShard) schedule(e *Lease, due moment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agenda.add(e, due)
 }
 
 // renew starts what is due.
 func (s *gateShard) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.start(time.Now())
+	s.agenda.start(s.holders)
 }
 
 // stop ends all renewals that have not begun.

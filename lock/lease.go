@@ -27,7 +27,7 @@ type Lease struct {
 	flight     *flight
 	fence      int64
 	story      *story // nil if nobody is told it
-	grantedAt  time.Time
+	grantedAt  moment
 	mostHold   time.Duration // from then on
 	takeover   bool          // the last claim was to replace an abandoned entry
 	unanswered bool          // a send of the claim got no answer: it may land after the release
@@ -35,15 +35,15 @@ type Lease struct {
 	granted    atomic.Bool
 
 	shard *gateShard
-	slot  slot      // while it has the key in this process; locked with the shard, like the next two
-	due   time.Time // when it is to be renewed
-	place int       // in the agenda, from 1; 0: it is not there
+	slot  slot   // while it has the key in this process; locked with the shard, like the next two
+	due   moment // when it is to be renewed; written before the lease is granted, too
+	place int    // on the agenda, from 1; 0: it was never there
 
 	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
 	end end                        // how the work ended; written when phase is
 
 	mu         sync.Mutex
-	validUntil time.Time
+	validUntil moment
 	renewals   *renewals   // nil until the first
 	opening    *time.Timer // opens the gate after a release that is not answered
 	capped     bool        // validUntil is as late as WithMaxHold allows
@@ -62,15 +62,17 @@ const (
 
 // start makes a claim that was sent, and granted that much later, a running
 // lease. Its validity counts from when it was sent.
-func (e *Lease) start(sent time.Time, took, validity time.Duration) {
+func (e *Lease) start(sent moment, took, validity time.Duration) {
 	cfg := &e.locker.cfg
 	if cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	e.grantedAt, e.mostHold = sent.Add(took), cfg.maxHold-took
-	e.validUntil, e.capped = sent.Add(validity), cfg.maxHold == cfg.lease
+	e.grantedAt, e.mostHold = sent.add(took), cfg.maxHold-took
+	e.validUntil, e.capped = sent.add(validity), cfg.maxHold == cfg.lease
+	due := sent.add(cfg.lease / 3)
+	e.due = due
 	e.granted.Store(true) // nobody looks at the rest before, so that it needs no lock
-	e.shard.schedule(e, e.grantedAt, sent.Add(cfg.lease/3))
+	e.shard.expect(due)
 }
 
 // Context returns a context that ends when the lease does: with a cause that
@@ -130,7 +132,7 @@ func (e *Lease) forsake(lost error) {
 	c.gate.leave(e)
 	c.recent.note(EventLost, e.label)
 	ctx := e.Context()
-	e.locker.emit(ctx, e, EventLost, time.Since(e.grantedAt), lost)
+	e.locker.emit(ctx, e, EventLost, e.grantedAt.since(), lost)
 	e.locker.logLost(ctx, e, lost)
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
 )
@@ -33,7 +32,7 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 		do = why.do
 	}
 	l.log(ctx, levelError, "lock: lease lost before its work had ended", e,
-		slog.Any("error", lost), slog.Duration("held", time.Since(e.grantedAt)), attrDo(do))
+		slog.Any("error", lost), slog.Duration("held", e.grantedAt.since()), attrDo(do))
 }
 
 // logRefused reports a key that nobody gets until somebody has looked.

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -121,14 +120,6 @@ func (r *memoryRecord) prolong(lease, linger int64) {
 	linger = max(linger, r.over-r.lease)
 	r.lease = max(r.lease, lease)
 	r.over = later(r.lease, time.Duration(linger))
-}
-
-// later is t + d, or the end of time.
-func later(t int64, d time.Duration) int64 {
-	if int64(d) > math.MaxInt64-t {
-		return math.MaxInt64
-	}
-	return t + int64(d)
 }
 
 // claimCost is the room that the record of c takes.

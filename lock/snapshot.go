@@ -96,7 +96,7 @@ func (e *Lease) hold() Hold {
 	defer e.mu.Unlock()
 	h := Hold{Key: e.label, Entry: e.key}
 	if e.granted.Load() {
-		h.Token, h.Since, h.Until = e.token, e.grantedAt, e.validUntil
+		h.Token, h.Since, h.Until = e.token, e.grantedAt.wall(), e.validUntil.wall()
 		h.Renewed = !e.stopped && !e.capped
 	}
 	return h
