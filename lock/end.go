@@ -19,7 +19,7 @@ func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
-	return e.finish(context.WithoutCancel(ctx), end{})
+	return e.finish(ctx, end{})
 }
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
@@ -33,7 +33,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	return e.finish(context.WithoutCancel(ctx), end{settles: true, receipt: receipt, keep: keep})
+	return e.finish(ctx, end{settles: true, receipt: receipt, keep: keep})
 }
 
 // end is how a lease is ended: by a release, or by a settle.
@@ -91,8 +91,8 @@ func (e *Lease) confirmed(ok bool) bool {
 }
 
 // finish ends the lease. Only the first call does: after a settle that may have
-// been applied, a release would be the loss of its receipt. ctx must not end: the
-// request that was served may be gone, and its lock must not stay for that.
+// been applied, a release would be the loss of its receipt. It does not end with
+// ctx: the request that was served may be gone, and its lock must not stay for that.
 func (e *Lease) finish(ctx context.Context, how end) error {
 	e.mu.Lock()
 	if e.phase != holding {
@@ -112,10 +112,12 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 		// Sends that are not waited for any more still read it.
 		n.receipt = slices.Clone(n.receipt)
 	}
-	r := e.sendEnd(ctx)
+	lasting := l.lasting(ctx)
+	r := e.sendEnd(lasting)
 	if r.err == nil {
-		return e.finished(ctx, r.value, lost)
+		return e.finished(lasting, r.value, lost)
 	}
+	ctx = context.WithoutCancel(ctx)
 	l.trouble(ctx, r.err)
 	took := time.Duration(0)
 	if !l.core.prompt {
@@ -131,6 +133,17 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	}
 	return r.err
 }
+
+// lasting is ctx without its end. It has nothing of ctx if nobody could tell: a
+// store in this process looks for an end alone.
+func (l *Locker) lasting(ctx context.Context) context.Context {
+	if l.core.prompt && !l.observed() {
+		return lasting
+	}
+	return context.WithoutCancel(ctx)
+}
+
+var lasting = context.Background() //nolint:forbidigo // it is to have no end
 
 // finished closes the books of a lease whose end was answered.
 func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {

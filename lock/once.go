@@ -46,25 +46,21 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		return nil, false, err
 	}
 
-	after := e.parent // of a detached lease it does not end
-	if !l.cfg.detached {
-		after = context.WithoutCancel(ctx)
-	}
 	returned := false
 	defer func() {
 		if !returned { // it panicked, or ended its goroutine; which goes on
-			_ = e.run.fail(after)
+			_ = e.run.fail(ctx)
 		}
 	}()
 	receipt, err = fn(e.Context())
 	returned = true
 	if err != nil {
-		if end := e.run.fail(after); errors.Is(end, ErrLost) {
+		if end := e.run.fail(ctx); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
 		}
 		return nil, false, err
 	}
-	return e.run.succeed(after, receipt)
+	return e.run.succeed(ctx, receipt)
 }
 
 // run is one execution of a function under Once, in one allocation.
@@ -153,7 +149,7 @@ func Commit(ctx context.Context) error {
 	return nil
 }
 
-// fail ends a run that has no receipt. ctx must not end.
+// fail ends a run that has no receipt.
 func (r *run) fail(ctx context.Context) error {
 	r.early.Lock()
 	settled := r.settled
@@ -172,7 +168,7 @@ func (r *run) fail(ctx context.Context) error {
 	}
 }
 
-// succeed leaves the receipt. ctx must not end.
+// succeed leaves the receipt.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	r.early.Lock()
 	settled, err := r.settled, r.end
@@ -198,7 +194,7 @@ func (r *run) wasFreed() bool {
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	answer := exchange(ctx, l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
+	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
 		return l.core.store.Get(ctx, e.key)
 	})
 	if answer.err == nil && answer.value.State == Settled && sameRequest(e.fingerprint, answer.value.Fingerprint) {
