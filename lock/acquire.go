@@ -116,7 +116,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 			return r.err
 		}
 
-		again, err := l.judge(ctx, e, r.value, sent, deadline)
+		again, err := l.judge(ctx, e, &r.value, sent, deadline)
 		if !again {
 			return err
 		}
@@ -142,12 +142,12 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) re
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
-func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadline moment) (again bool, err error) {
+func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline moment) (again bool, err error) {
 	if entry.State == Held && entry.Token == e.token {
-		return false, l.granted(ctx, e, entry, sent)
+		return false, l.granted(ctx, e, entry.Fence, sent)
 	}
 	e.replaces, e.attempt = "", 1 // whatever was seen before has changed
-	e.story.finds(entry)
+	e.story.finds(entry.Owner)
 	switch {
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
@@ -159,9 +159,9 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadlin
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
 	case e.run == nil:
-		return false, refusal(entry)
+		return false, refusal(*entry)
 	case !sameRequest(e.fingerprint, entry.Fingerprint):
-		return false, &RefusedError{Reason: ErrMismatch, Entry: entry}
+		return false, &RefusedError{Reason: ErrMismatch, Entry: *entry}
 	case entry.State == Settled:
 		e.run.found = entry.Receipt
 		return false, errReplay
@@ -171,7 +171,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadlin
 		e.replaces, e.attempt = entry.Token, entry.Attempt+1
 		return true, nil
 	default:
-		return false, refusal(entry)
+		return false, refusal(*entry)
 	}
 }
 
@@ -194,7 +194,7 @@ func (e *Lease) claim(lease time.Duration) Claim {
 }
 
 // granted makes e a running lease, if enough of it is left.
-func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent moment) error {
+func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment) error {
 	took := sent.since()
 	validity := l.cfg.lease - l.core.drift(l.cfg.lease)
 	if took >= validity {
@@ -203,7 +203,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent moment
 		e.unanswered = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
-	e.fence, e.fenced = entry.Fence, l.cfg.fenced
+	e.fence, e.fenced = fence, l.cfg.fenced
 	e.start(sent, took, validity)
 	kind := EventClaimed
 	switch {

@@ -67,9 +67,8 @@ type entrance struct {
 // enter takes e's key for e. If another lease has it, e is queued behind it, if
 // patient says so or if that lease is done: refusing it then would lock the
 // process out by its own unanswered call.
-func (g *gate) enter(e *Lease, patient bool) entrance {
-	s := g.shard(e.key)
-	e.shard = s
+func (*gate) enter(e *Lease, patient bool) entrance {
+	s := e.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder, taken := s.holders[e.key]

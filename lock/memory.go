@@ -106,12 +106,11 @@ func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
 	if err != nil {
 		return memoryRecord{}, 0, err
 	}
-	r := newMemoryRecord(key, c, now)
+	r := s.put(key, c, now, old)
 	if c.Fenced {
 		r.fence = m.fences.Add(1)
 	}
-	s.put(r, old)
-	return r, now, nil
+	return *r, now, nil
 }
 
 // Renew is part of [Store].

@@ -37,23 +37,21 @@ type memoryRecord struct {
 	settled  bool
 }
 
-func newMemoryRecord(key string, c *Claim, now int64) memoryRecord {
+// fill makes r, which is empty, the record of c.
+func (r *memoryRecord) fill(key string, c *Claim, now int64) {
 	var text strings.Builder
 	text.Grow(len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint))
 	text.WriteString(key)
 	text.WriteString(c.Token)
 	text.WriteString(c.Owner)
 	text.Write(c.Fingerprint)
-	lease := later(now, c.Lease)
-	return memoryRecord{
-		text:     text.String(),
-		lease:    lease,
-		over:     later(lease, c.Linger),
-		attempt:  c.Attempt,
-		ownerLen: uint32(len(c.Owner)), //nolint:gosec // an owner of 4 GiB fails elsewhere
-		keyLen:   uint16(len(key)),     //nolint:gosec // at most MaxKeyBytes
-		tokenLen: uint8(len(c.Token)),  //nolint:gosec // at most maxTokenBytes
-	}
+	r.text = text.String()
+	r.lease = later(now, c.Lease)
+	r.over = later(r.lease, c.Linger)
+	r.attempt = c.Attempt
+	r.ownerLen = uint32(len(c.Owner)) //nolint:gosec // an owner of 4 GiB fails elsewhere
+	r.keyLen = uint16(len(key))       //nolint:gosec // at most MaxKeyBytes
+	r.tokenLen = uint8(len(c.Token))  //nolint:gosec // at most maxTokenBytes
 }
 
 func (r *memoryRecord) key() string { return r.text[:r.keyLen] }

@@ -53,19 +53,20 @@ func (s *memoryShard) owned(key, token string, now int64) *memoryRecord {
 	return nil
 }
 
-// put adds a record, in place of old if there is one. Room for it has been
+// put adds a record of c, in place of old if there is one. Room for it has been
 // taken.
-func (s *memoryShard) put(fields memoryRecord, old *memoryRecord) {
+func (s *memoryShard) put(key string, c *Claim, now int64, old *memoryRecord) *memoryRecord {
 	if old != nil {
 		s.wheel.remove(old)
 		delete(s.records, old.key()) // the map must not keep the old record's text for its key
 		s.recycle(old)
 	}
 	r := s.fresh()
-	*r = fields
+	r.fill(key, c, now)
 	s.records[r.key()] = r
 	s.peak = max(s.peak, len(s.records))
 	s.wheel.add(r)
+	return r
 }
 
 // end makes r be over at the given time, be it earlier or later than it was.

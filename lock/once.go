@@ -35,10 +35,11 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		return nil, false, err
 	}
 	record := keytext.Record(key)
-	if refused := l.refused(ctx, record, key, fingerprint); refused != nil {
+	s := l.core.gate.shard(record)
+	if refused := l.refused(ctx, s, record, key, fingerprint); refused != nil {
 		return nil, false, refused
 	}
-	e := &newRun(ctx, l, key, record, fingerprint).lease
+	e := &newRun(ctx, l, s, key, record, fingerprint).lease
 	switch err := l.acquire(ctx, e); {
 	case errors.Is(err, errReplay):
 		return e.run.found, true, nil
@@ -78,8 +79,8 @@ type run struct {
 	end     error // of that
 }
 
-func newRun(ctx context.Context, l *Locker, key, record string, fingerprint []byte) *run {
-	r := &run{lease: Lease{locker: l, key: record, label: key, parent: ctx, attempt: 1}}
+func newRun(ctx context.Context, l *Locker, s *gateShard, key, record string, fingerprint []byte) *run {
+	r := &run{lease: Lease{locker: l, key: record, label: key, parent: ctx, attempt: 1, shard: s}}
 	r.lease.run = r
 	// The gate and the store's calls read it for longer than Once lasts.
 	r.lease.fingerprint = append(r.fingerprint[:0], fingerprint...)

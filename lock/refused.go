@@ -11,7 +11,7 @@ import (
 // has the key. It returns nil if that may not be so, and acquire finds out.
 // Nothing has begun when it returns, so there is nothing to undo, and nothing
 // that Close would have to wait for.
-func (l *Locker) refused(ctx context.Context, key, label string, fingerprint []byte) *RefusedError {
+func (l *Locker) refused(ctx context.Context, s *gateShard, key, label string, fingerprint []byte) *RefusedError {
 	if !l.mayRefuse(ctx) {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (l *Locker) refused(ctx context.Context, key, label string, fingerprint []b
 	if l.observed() { // or else a look at the clock would be a third of it all
 		began = time.Now()
 	}
-	holder := l.core.gate.refused(key, fingerprint)
+	holder := s.refused(key, fingerprint)
 	if holder == nil {
 		return nil
 	}
@@ -49,8 +49,8 @@ func (l *Locker) mayRefuse(ctx context.Context) bool {
 // takes the note away before. So the moment in which the note is read is one in
 // which enter would have refused, too. A lease that is granted stays that; one
 // that was not, just after, was not in that moment either.
-func (g *gate) refused(key string, fingerprint []byte) *Lease {
-	holder := g.shard(key).busy.Load()
+func (s *gateShard) refused(key string, fingerprint []byte) *Lease {
+	holder := s.busy.Load()
 	if holder == nil || holder.key != key || holder.granted.Load() && !sameRequest(fingerprint, holder.fingerprint) {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
 	c := l.core
 	here := Entry{State: Held, Owner: found.owner}
-	e.story.finds(here)
+	e.story.finds(here.Owner)
 	switch {
 	case found.mismatch:
 		return false, &RefusedError{Reason: ErrMismatch, Entry: here}
