@@ -105,7 +105,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 		}
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.replaces != ""
+		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.run != nil && e.run.replaces != ""
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
@@ -146,7 +146,9 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	if entry.State == Held && entry.Token == e.token {
 		return false, l.granted(ctx, e, entry.Fence, sent)
 	}
-	e.replaces, e.attempt = "", 1 // whatever was seen before has changed
+	if e.run != nil {
+		e.run.replaces, e.run.attempt = "", 1 // whatever was seen before has changed
+	}
 	e.story.finds(entry.Owner)
 	switch {
 	case entry.State == Free:
@@ -160,7 +162,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 		return err == nil, err
 	case e.run == nil:
 		return false, refusal(*entry)
-	case !sameRequest(e.fingerprint, entry.Fingerprint):
+	case !sameRequest(e.run.print, entry.Fingerprint):
 		return false, &RefusedError{Reason: ErrMismatch, Entry: *entry}
 	case entry.State == Settled:
 		e.run.found = entry.Receipt
@@ -168,7 +170,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	case entry.State == Abandoned && l.cfg.rerun:
 		// The entry that was seen is named, so that of two that see it only one
 		// takes it over.
-		e.replaces, e.attempt = entry.Token, entry.Attempt+1
+		e.run.replaces, e.run.attempt = entry.Token, entry.Attempt+1
 		return true, nil
 	default:
 		return false, refusal(*entry)
@@ -179,16 +181,14 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 func (e *Lease) claim(lease time.Duration) Claim {
 	cfg := &e.locker.cfg
 	c := Claim{
-		Token:       e.token,
-		Replaces:    e.replaces,
-		Attempt:     e.attempt,
-		Fingerprint: e.fingerprint,
-		Owner:       e.owner(),
-		Lease:       lease,
-		Fenced:      cfg.fenced,
+		Token:   e.token,
+		Attempt: 1,
+		Owner:   e.owner(),
+		Lease:   lease,
+		Fenced:  cfg.fenced,
 	}
-	if e.run != nil {
-		c.Linger = cfg.keep
+	if r := e.run; r != nil {
+		c.Replaces, c.Attempt, c.Fingerprint, c.Linger = r.replaces, r.attempt, r.print, cfg.keep
 	}
 	return c
 }
@@ -214,7 +214,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 		l.logTakenOver(ctx, e)
 	}
 	if kind != EventClaimed {
-		l.core.recent.note(kind, e.label)
+		l.core.recent.note(kind, e.label())
 	}
 	l.emit(ctx, e, kind, took, nil)
 	return nil
@@ -230,7 +230,7 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 		return r.err
 	}
 	if r.value {
-		l.core.recent.note(EventReaped, e.label)
+		l.core.recent.note(EventReaped, e.label())
 		l.emit(ctx, e, EventReaped, 0, nil)
 	}
 	return nil

@@ -60,7 +60,7 @@ func (a *agenda) keep(e *Lease) {
 // drop takes e off if it is there.
 func (a *agenda) drop(e *Lease) {
 	if e.place > 0 {
-		heap.Remove(&a.leases, e.place-1)
+		heap.Remove(&a.leases, int(e.place-1))
 	}
 }
 
@@ -128,13 +128,13 @@ func (h leaseHeap) Len() int           { return len(h) }
 func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
+	h[i].place, h[j].place = h[j].place, h[i].place
 }
 
 func (h *leaseHeap) Push(x any) {
 	e := x.(*Lease) //nolint:errcheck // only leases are pushed
 	*h = append(*h, e)
-	e.place = len(*h)
+	e.place = int32(len(*h)) //nolint:gosec // not so many leases fit in any memory
 }
 
 func (h *leaseHeap) Pop() any {

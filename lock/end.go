@@ -38,11 +38,10 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 
 // end is how a lease is ended: by a release, or by a settle.
 type end struct {
-	settles bool
-	receipt []byte
-	keep    time.Duration
-
-	unanswered bool          // some send of it was
+	settles    bool
+	unanswered bool // some send of it was
+	receipt    []byte
+	keep       time.Duration
 	began      time.Duration // from the grant to before the first send; not set if the store answers all
 }
 
@@ -190,7 +189,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 	c, releases := e.locker.core, !e.end.settles
 	t := &task{
 		giveUp: func() { e.close(false) },
-		of:     Cleanup{Key: e.label, Entry: e.key, Token: e.token, Kind: e.end.kind()},
+		of:     Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
 	t.attempt = func(bool) bool {
 		r := e.sendEnd(ctx)
@@ -262,7 +261,7 @@ func (e *Lease) desert() {
 // takeover is left to lapse: what became of the attempt before it is as unknown as
 // ever, and to free the key would be to forget that.
 func (e *Lease) giveBack(ctx context.Context) error {
-	if e.attempt > 1 {
+	if e.attempt() > 1 {
 		e.lapse()
 		return nil
 	}

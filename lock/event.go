@@ -68,7 +68,7 @@ func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	v := Event{Kind: kind, Name: keytext.Name(e.label), Key: e.label, Once: e.run != nil, Attempt: e.attempt, Took: took, Err: err}
+	v := Event{Kind: kind, Name: keytext.Name(e.label()), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
 	e.story.tell(&v)
 	return v
 }

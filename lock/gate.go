@@ -24,11 +24,19 @@ type gateShard struct {
 	agenda  agenda
 }
 
-// slot is what there is to know of a key that is pending or granted. It is a
-// part of the lease that has the key, and locked with the gate's shard.
+// slot is what may be to know of a key that is pending or granted. It belongs to
+// the lease that has the key, once there is something, and is locked with the
+// gate's shard.
 type slot struct {
 	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
 	queue  []*waiter // in the order of arrival
+}
+
+func (e *Lease) needSlot() *slot {
+	if e.slot == nil {
+		e.slot = new(slot)
+	}
+	return e.slot
 }
 
 // waiter waits for a slot that another lease has.
@@ -76,9 +84,12 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		s.holders[e.key] = e
 		return entrance{open: true}
 	}
-	sl := &holder.slot
+	var sl slot
+	if holder.slot != nil {
+		sl = *holder.slot
+	}
 	freeing := sl.ending != nil && !holder.end.settles
-	if holder.granted.Load() && !freeing && !sameRequest(e.fingerprint, holder.fingerprint) {
+	if holder.granted.Load() && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
@@ -88,7 +99,7 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		return entrance{ending: sl.ending, owner: holder.owner()}
 	}
 	w := &waiter{lease: e, ready: make(chan struct{})}
-	sl.queue = append(sl.queue, w)
+	holder.needSlot().queue = append(sl.queue, w)
 	return entrance{waiter: w, ending: sl.ending, owner: holder.owner()}
 }
 
@@ -104,11 +115,11 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder := s.holders[w.lease.key]
-	sl := &holder.slot
-	i := slices.Index(sl.queue, w)
-	if i < 0 {
+	if holder == w.lease {
 		return quitGiven
 	}
+	sl := holder.slot
+	i := slices.Index(sl.queue, w)
 	sl.queue = slices.Delete(sl.queue, i, i+1)
 	switch {
 	case sl.ending == nil:
@@ -143,7 +154,8 @@ func (g *gate) desert(w *waiter) {
 // hand makes next the holder of what holder had.
 func (s *gateShard) hand(holder, next *Lease) {
 	s.clear(holder)
-	next.slot.queue, holder.slot = holder.slot.queue, slot{}
+	next.slot, holder.slot = holder.slot, nil
+	next.slot.ending = nil
 	s.holders[next.key] = next
 }
 
@@ -154,7 +166,7 @@ func (g *gate) end(e *Lease, kick func()) {
 	defer s.mu.Unlock()
 	if s.holders[e.key] == e {
 		s.clear(e)
-		e.slot.ending = kick
+		e.needSlot().ending = kick
 	}
 }
 
@@ -172,7 +184,7 @@ func (g *gate) leave(e *Lease) {
 
 // pass gives the key of e to the first of its queue.
 func (s *gateShard) pass(e *Lease) {
-	if len(e.slot.queue) == 0 {
+	if e.slot == nil || len(e.slot.queue) == 0 {
 		s.clear(e)
 		delete(s.holders, e.key)
 		return

@@ -13,17 +13,13 @@ import (
 // It has in it all that is there once per lease, from its place in the gate to
 // the context of its work, so that a lease is one allocation.
 type Lease struct {
-	locker      *Locker
-	key         string          // in the store
-	label       string          // what the caller calls it
-	parent      context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
-	fingerprint []byte
-	run         *run // of Once; nil for mutual exclusion
+	locker *Locker
+	key    string          // in the store
+	parent context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
+	run    *run            // of Once; nil for mutual exclusion
 
 	// Written before the lease is granted.
 	token      string
-	replaces   string // token of the abandoned entry to take over
-	attempt    int
 	flight     *flight
 	fence      int64
 	story      *story // nil if nobody is told it
@@ -34,21 +30,21 @@ type Lease struct {
 	fenced     bool
 	granted    atomic.Bool
 
-	shard *gateShard
-	slot  slot   // while it has the key in this process; locked with the shard, like the next two
-	due   moment // when it is to be renewed; written before the lease is granted, too
-	place int    // on the agenda, from 1; 0: it was never there
-
 	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
 	end end                        // how the work ended; written when phase is
 
+	shard *gateShard
+	slot  *slot  // while it has the key in this process; locked with the shard, like the next two
+	due   moment // when it is to be renewed; written before the lease is granted, too
+	place int32  // on the agenda, from 1; 0: it was never there
+
 	mu         sync.Mutex
+	capped     bool // validUntil is as late as WithMaxHold allows
+	stopped    bool // it is not renewed, and no deadline set, any more
+	phase      phase
 	validUntil moment
 	renewals   *renewals   // nil until the first
 	opening    *time.Timer // opens the gate after a release that is not answered
-	capped     bool        // validUntil is as late as WithMaxHold allows
-	stopped    bool        // it is not renewed, and no deadline set, any more
-	phase      phase
 	lost       error
 }
 
@@ -59,6 +55,30 @@ const (
 	ended         // Release or Settle was called
 	over          // and was answered, or nothing more can be done
 )
+
+// label is what the caller calls the key.
+func (e *Lease) label() string {
+	if e.run != nil {
+		return e.run.label
+	}
+	return e.key
+}
+
+// fingerprint is empty for mutual exclusion.
+func (e *Lease) fingerprint() []byte {
+	if e.run != nil {
+		return e.run.print
+	}
+	return nil
+}
+
+// attempt is more than 1 for a run that was begun before.
+func (e *Lease) attempt() int {
+	if e.run != nil {
+		return e.run.attempt
+	}
+	return 1
+}
 
 // start makes a claim that was sent, and granted that much later, a running
 // lease. Its validity counts from when it was sent.
@@ -130,7 +150,7 @@ func (e *Lease) forsake(lost error) {
 		c.reaper.add(e.sweep())
 	}
 	c.gate.leave(e)
-	c.recent.note(EventLost, e.label)
+	c.recent.note(EventLost, e.label())
 	ctx := e.Context()
 	e.locker.emit(ctx, e, EventLost, e.grantedAt.since(), lost)
 	e.locker.logLost(ctx, e, lost)

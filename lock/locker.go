@@ -141,7 +141,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if refused := l.refused(ctx, s, key, key, nil); refused != nil {
 		return nil, refused
 	}
-	e := &Lease{locker: l, key: key, label: key, parent: ctx, attempt: 1, shard: s}
+	e := &Lease{locker: l, key: key, parent: ctx, shard: s}
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}

@@ -66,9 +66,15 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 
 // run is one execution of a function under Once, in one allocation.
 type run struct {
-	lease       Lease
-	fingerprint [48]byte // of the lease, if it is not longer; those of package middleware are not
-	found       []byte   // a receipt in place of a grant
+	lease Lease
+	label string // what the caller calls the key
+	print []byte // the fingerprint; in room, if it is not longer, as those of package middleware are not
+	room  [48]byte
+	found []byte // a receipt in place of a grant
+
+	// Written before the lease is granted.
+	replaces string // token of the abandoned entry to take over
+	attempt  int
 
 	mu        sync.Mutex
 	committed bool
@@ -80,10 +86,10 @@ type run struct {
 }
 
 func newRun(ctx context.Context, l *Locker, s *gateShard, key, record string, fingerprint []byte) *run {
-	r := &run{lease: Lease{locker: l, key: record, label: key, parent: ctx, attempt: 1, shard: s}}
+	r := &run{lease: Lease{locker: l, key: record, parent: ctx, shard: s}, label: key, attempt: 1}
 	r.lease.run = r
 	// The gate and the store's calls read it for longer than Once lasts.
-	r.lease.fingerprint = append(r.fingerprint[:0], fingerprint...)
+	r.print = append(r.room[:0], fingerprint...)
 	return r
 }
 
@@ -101,7 +107,7 @@ func Attempt(ctx context.Context) int {
 	if r == nil {
 		return 0
 	}
-	return r.lease.attempt
+	return r.attempt
 }
 
 // Commit says that the effect has happened: from here on, an error, a panic or
@@ -198,7 +204,7 @@ func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
 		return l.core.store.Get(ctx, e.key)
 	})
-	if answer.err == nil && answer.value.State == Settled && sameRequest(e.fingerprint, answer.value.Fingerprint) {
+	if answer.err == nil && answer.value.State == Settled && sameRequest(r.print, answer.value.Fingerprint) {
 		return answer.value.Receipt, true, nil
 	}
 	return nil, false, lost

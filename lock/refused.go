@@ -51,7 +51,7 @@ func (l *Locker) mayRefuse(ctx context.Context) bool {
 // that was not, just after, was not in that moment either.
 func (s *gateShard) refused(key string, fingerprint []byte) *Lease {
 	holder := s.busy.Load()
-	if holder == nil || holder.key != key || holder.granted.Load() && !sameRequest(fingerprint, holder.fingerprint) {
+	if holder == nil || holder.key != key || holder.granted.Load() && !sameRequest(fingerprint, holder.fingerprint()) {
 		return nil
 	}
 	return holder
