@@ -99,7 +99,8 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		return entrance{ending: sl.ending, owner: holder.owner()}
 	}
 	w := &waiter{lease: e, ready: make(chan struct{})}
-	holder.needSlot().queue = append(sl.queue, w)
+	behind := holder.needSlot()
+	behind.queue = append(behind.queue, w)
 	return entrance{waiter: w, ending: sl.ending, owner: holder.owner()}
 }
 

@@ -31,6 +31,8 @@ type memoryRecord struct {
 	next *memoryRecord
 	link **memoryRecord
 
+	same *memoryRecord // the next one whose key has the same hash
+
 	ownerLen uint32
 	keyLen   uint16
 	tokenLen uint8
