@@ -40,15 +40,15 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
-	began := time.Now()
+	began := now()
 	e.story = l.story(ctx)
-	now, entered, err := began, true, error(nil)
+	at, entered, err := began, true, error(nil)
 	if found := c.gate.enter(e, l.cfg.wait > 0); !found.open {
 		entered, err = l.queue(ctx, e, found, began)
-		now = time.Now()
+		at = now()
 	}
 	if err == nil {
-		err = l.contend(ctx, e, now, began.Add(l.cfg.wait))
+		err = l.contend(ctx, e, at, began.add(l.cfg.wait))
 	}
 	if err == nil {
 		if c.owners.closed() {
@@ -60,7 +60,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	}
 
 	if l.observed() {
-		l.emit(ctx, e, eventOf(err), time.Since(began), err)
+		l.emit(ctx, e, eventOf(err), began.since(), err)
 	}
 	l.logRefused(ctx, e, err)
 	if entered && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
@@ -94,9 +94,9 @@ func eventOf(err error) EventKind {
 // kept track of.
 var errBacklog = fmt.Errorf("%w: too many claims are waiting for their clean-up", ErrUnavailable)
 
-// claim asks the store for e's key until it is granted or refused, from now on
+// claim asks the store for e's key until it is granted or refused, from at on
 // and until deadline.
-func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) error {
+func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error {
 	c := l.core
 	for range maxRounds {
 		if c.reaper.full() {
@@ -105,10 +105,10 @@ func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) e
 		}
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.replaces != ""
+		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.run != nil && e.run.replaces != ""
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
-		sent := now
+		sent := at
 		r := l.sendClaim(ctx, e, deadline)
 		e.unanswered = r.unanswered
 		if r.err != nil {
@@ -116,12 +116,12 @@ func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) e
 			return r.err
 		}
 
-		again, err := l.judge(ctx, e, r.value, sent, deadline)
+		again, err := l.judge(ctx, e, &r.value, sent, deadline)
 		if !again {
 			return err
 		}
 		e.abandonClaim()
-		if now = time.Now(); !now.Before(deadline) {
+		if at = now(); at >= deadline {
 			break
 		}
 	}
@@ -129,13 +129,13 @@ func (l *Locker) claim(ctx context.Context, e *Lease, now, deadline time.Time) e
 }
 
 // sendClaim sends one claim of e.
-func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) reply[Entry] {
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment) reply[Entry] {
 	c := l.core
 	if c.prompt {
 		return direct(c.store.Claim(ctx, e.key, e.claim(l.cfg.lease))) // see Lease.sendEnd
 	}
 	e.flight = &flight{minority: minority{core: c}}
-	x := outgoing{core: c, parent: ctx, budget: time.Until(deadline), most: maxSends, flight: e.flight}
+	x := outgoing{core: c, parent: ctx, budget: deadline.until(), most: maxSends, flight: e.flight}
 	for try, more := x.next(); more; try, more = x.next() {
 		entry, err := c.store.Claim(try, e.key, e.claim(l.cfg.lease))
 		if x.back(try, err) {
@@ -147,12 +147,14 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline time.Time) re
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
-func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadline time.Time) (again bool, err error) {
+func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline moment) (again bool, err error) {
 	if entry.State == Held && entry.Token == e.token {
-		return false, l.granted(ctx, e, entry, sent)
+		return false, l.granted(ctx, e, entry.Fence, sent)
 	}
-	e.replaces, e.attempt = "", 1 // whatever was seen before has changed
-	e.story.finds(entry)
+	if e.run != nil {
+		e.run.replaces, e.run.attempt = "", 1 // whatever was seen before has changed
+	}
+	e.story.finds(entry.Owner)
 	switch {
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
@@ -164,19 +166,19 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadlin
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
 	case e.run == nil:
-		return false, refusal(entry)
-	case !sameRequest(e.fingerprint, entry.Fingerprint):
-		return false, &RefusedError{Reason: ErrMismatch, Entry: entry}
+		return false, refusal(*entry)
+	case !sameRequest(e.run.print, entry.Fingerprint):
+		return false, &RefusedError{Reason: ErrMismatch, Entry: *entry}
 	case entry.State == Settled:
 		e.run.found = entry.Receipt
 		return false, errReplay
 	case entry.State == Abandoned && l.cfg.rerun:
 		// The entry that was seen is named, so that of two that see it only one
 		// takes it over.
-		e.replaces, e.attempt = entry.Token, entry.Attempt+1
+		e.run.replaces, e.run.attempt = entry.Token, entry.Attempt+1
 		return true, nil
 	default:
-		return false, refusal(entry)
+		return false, refusal(*entry)
 	}
 }
 
@@ -184,23 +186,21 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry Entry, sent, deadlin
 func (e *Lease) claim(lease time.Duration) Claim {
 	cfg := &e.locker.cfg
 	c := Claim{
-		Token:       e.token,
-		Replaces:    e.replaces,
-		Attempt:     e.attempt,
-		Fingerprint: e.fingerprint,
-		Owner:       e.owner(),
-		Lease:       lease,
-		Fenced:      cfg.fenced,
+		Token:   e.token,
+		Attempt: 1,
+		Owner:   e.owner(),
+		Lease:   lease,
+		Fenced:  cfg.fenced,
 	}
-	if e.run != nil {
-		c.Linger = cfg.keep
+	if r := e.run; r != nil {
+		c.Replaces, c.Attempt, c.Fingerprint, c.Linger = r.replaces, r.attempt, r.print, cfg.keep
 	}
 	return c
 }
 
 // granted makes e a running lease, if enough of it is left.
-func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.Time) error {
-	took := time.Since(sent)
+func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment) error {
+	took := sent.since()
 	validity := l.cfg.lease - l.core.drift(l.cfg.lease)
 	if took >= validity {
 		// Too late to be of use, because this process was paused. Nothing ran
@@ -208,7 +208,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 		e.unanswered = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
-	e.fence, e.fenced = entry.Fence, l.cfg.fenced
+	e.fence, e.fenced = fence, l.cfg.fenced
 	e.start(sent, took, validity)
 	kind := EventClaimed
 	switch {
@@ -219,15 +219,15 @@ func (l *Locker) granted(ctx context.Context, e *Lease, entry Entry, sent time.T
 		l.logTakenOver(ctx, e)
 	}
 	if kind != EventClaimed {
-		l.core.recent.note(kind, e.label)
+		l.core.recent.note(kind, e.label())
 	}
 	l.emit(ctx, e, kind, took, nil)
 	return nil
 }
 
 // removeOrphan frees e's key from a dead claim of this locker.
-func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline time.Time) error {
-	r := exchange(ctx, l.core, time.Until(deadline), nil, func(ctx context.Context) (bool, error) {
+func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
+	r := exchange(ctx, l.core, deadline.until(), nil, func(ctx context.Context) (bool, error) {
 		return l.core.store.Release(ctx, e.key, token)
 	})
 	if r.err != nil {
@@ -235,7 +235,7 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 		return r.err
 	}
 	if r.value {
-		l.core.recent.note(EventReaped, e.label)
+		l.core.recent.note(EventReaped, e.label())
 		l.emit(ctx, e, EventReaped, 0, nil)
 	}
 	return nil

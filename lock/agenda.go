@@ -2,6 +2,8 @@ package lock
 
 import (
 	"container/heap"
+	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,55 +11,95 @@ import (
 // with the shard.
 //
 // Most leases end long before that, so a timer for each would be the most
-// expensive thing about them, and do nothing. Here they share one, which is set
-// when there is nothing earlier, and left alone when the lease that it was set
-// for has gone.
+// expensive thing about them, and do nothing, and even a line on the agenda is
+// much. Here they share one timer, and a new lease is not written down. The gate
+// has it anyway, and is looked through before the first of those leases is due
+// that were granted since the last time: most of them have gone by then.
 type agenda struct {
 	leases leaseHeap
 	wake   func() // calls start
 	timer  *time.Timer
-	set    time.Time // when the timer fires; zero if it does not
+	set    moment       // when the timer fires; never if it does not
+	look   atomic.Int64 // the moment of the next look through the gate; never if all leases in it are written down
 }
 
-// add has e renewed when it is due.
-func (a *agenda) add(e *Lease, now, due time.Time) {
+const never = math.MaxInt64
+
+func (a *agenda) init(wake func()) {
+	a.wake, a.set = wake, never
+	a.look.Store(never)
+}
+
+// sees reports whether a lease that is due then will be found in the gate in
+// time. It needs no lock, for a lease that is known to be granted: a look begins
+// by taking back its announcement, so who sees that still is seen by it.
+func (a *agenda) sees(due moment) bool { return int64(due) >= a.look.Load() }
+
+// lookBefore has the gate looked through when a lease is due then.
+func (a *agenda) lookBefore(due moment) {
+	if !a.sees(due) {
+		a.look.Store(int64(due))
+		a.arm()
+	}
+}
+
+// add writes down that e is to be renewed when it is due.
+func (a *agenda) add(e *Lease, due moment) {
 	e.due = due
 	heap.Push(&a.leases, e)
-	a.arm(now)
+	a.arm()
+}
+
+// keep writes down e, which the gate will not have any longer.
+func (a *agenda) keep(e *Lease) {
+	if e.isNew() {
+		a.add(e, e.due)
+	}
 }
 
 // drop takes e off if it is there.
 func (a *agenda) drop(e *Lease) {
 	if e.place > 0 {
-		heap.Remove(&a.leases, e.place-1)
+		heap.Remove(&a.leases, int(e.place-1))
 	}
 }
 
-// start starts the renewals that are due.
-func (a *agenda) start(now time.Time) {
-	a.set = time.Time{}
-	for len(a.leases) > 0 && !now.Before(a.leases[0].due) {
+// start starts the renewals that are due, and looks through the gate if it is
+// time for that.
+func (a *agenda) start(holders map[string]*Lease) {
+	a.set = never
+	at := now()
+	if a.sees(at) {
+		a.look.Store(never) // first: see sees
+		for _, e := range holders {
+			if e.isNew() {
+				heap.Push(&a.leases, e)
+			}
+		}
+	}
+	for len(a.leases) > 0 && at >= a.leases[0].due {
 		e := a.leases[0]
 		heap.Pop(&a.leases)
 		go e.renew()
 	}
-	if len(a.leases) > 0 {
-		a.arm(now)
-	}
+	a.arm()
 }
 
-// arm sets the timer for the earliest, unless it fires before that anyway.
-func (a *agenda) arm(now time.Time) {
-	first := a.leases[0].due
-	if !a.set.IsZero() && !first.Before(a.set) {
+// arm sets the timer for what comes first, unless it fires before that anyway.
+func (a *agenda) arm() {
+	first := moment(a.look.Load())
+	if len(a.leases) > 0 {
+		first = min(first, a.leases[0].due)
+	}
+	if first >= a.set {
 		return
 	}
 	a.set = first
 	if a.timer == nil {
-		a.timer = time.AfterFunc(first.Sub(now), a.wake)
+		a.timer = time.AfterFunc(first.until(), a.wake)
 		return
 	}
-	a.timer.Reset(first.Sub(now))
+	a.timer.Reset(first.until())
 }
 
 // stop forgets all.
@@ -65,26 +107,34 @@ func (a *agenda) stop() {
 	for len(a.leases) > 0 {
 		heap.Pop(&a.leases)
 	}
+	a.look.Store(never)
 	if a.timer != nil {
 		a.timer.Stop()
-		a.set = time.Time{}
+		a.set = never
 	}
 }
+
+// offAgenda is the place of a lease that was taken off the agenda: its renewal
+// runs, or there will be none.
+const offAgenda = -1
+
+// isNew reports whether e was granted and never written down.
+func (e *Lease) isNew() bool { return e.granted.Load() && e.place == 0 }
 
 // leaseHeap orders leases by when their renewal is due.
 type leaseHeap []*Lease
 
 func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
+	h[i].place, h[j].place = h[j].place, h[i].place
 }
 
 func (h *leaseHeap) Push(x any) {
 	e := x.(*Lease) //nolint:errcheck // only leases are pushed
 	*h = append(*h, e)
-	e.place = len(*h)
+	e.place = int32(len(*h)) //nolint:gosec // not so many leases fit in any memory
 }
 
 func (h *leaseHeap) Pop() any {
@@ -92,6 +142,6 @@ func (h *leaseHeap) Pop() any {
 	e := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	e.place = 0
+	e.place = offAgenda
 	return e
 }

@@ -52,10 +52,24 @@ func BenchmarkRefusedInProcess(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = e.Release(context.Background()) }()
-	b.ReportAllocs()
-	for b.Loop() {
+	refused := func(b *testing.B) {
 		if _, err := l.Acquire(b.Context(), "user=42"); err == nil {
-			b.Fatal("not refused")
+			b.Error("not refused")
 		}
 	}
+	b.Run("callers=1", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			refused(b)
+		}
+	})
+	b.Run("callers=64", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				refused(b)
+			}
+		})
+	})
 }

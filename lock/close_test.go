@@ -143,6 +143,30 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 	})
 }
 
+// Work without the store takes the key, in this process, from a lease whose settle
+// has no answer yet. That is renewed until it has, even if its first renewal was
+// not due before.
+func TestASettleIsRenewedAfterFailOpenTookItsKey(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.every(hangRequest, settle)
+		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
+		hold := new(failopen.Hold)
+		_, err = l.Acquire(failopen.With(t.Context(), hold), key)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotNil(t, hold.End)
+		require.Zero(t, s.count(renew))
+		time.Sleep(3 * lease)
+		require.Equal(t, lock.Held, s.state(t, key).State)
+		hold.End()
+		s.every(nil, settle)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, lock.Settled, s.state(t, key).State)
+	})
+}
+
 func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()

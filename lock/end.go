@@ -19,7 +19,7 @@ func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
-	return e.finish(context.WithoutCancel(ctx), end{})
+	return e.finish(ctx, end{})
 }
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
@@ -33,16 +33,15 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	return e.finish(context.WithoutCancel(ctx), end{settles: true, receipt: receipt, keep: keep})
+	return e.finish(ctx, end{settles: true, receipt: receipt, keep: keep})
 }
 
 // end is how a lease is ended: by a release, or by a settle.
 type end struct {
-	settles bool
-	receipt []byte
-	keep    time.Duration
-
-	unanswered bool          // some send of it was
+	settles    bool
+	unanswered bool // some send of it was
+	receipt    []byte
+	keep       time.Duration
 	began      time.Duration // from the grant to before the first send; not set if the store answers all
 }
 
@@ -95,12 +94,12 @@ func (n *end) call() string {
 // own receipt, so there it means no, unless that can be over by now.
 func (e *Lease) confirmed(ok bool) bool {
 	n := &e.end
-	return ok || n.unanswered && (!n.settles || time.Since(e.grantedAt)-n.began >= n.keep)
+	return ok || n.unanswered && (!n.settles || e.grantedAt.since()-n.began >= n.keep)
 }
 
 // finish ends the lease. Only the first call does: after a settle that may have
-// been applied, a release would be the loss of its receipt. ctx must not end: the
-// request that was served may be gone, and its lock must not stay for that.
+// been applied, a release would be the loss of its receipt. It does not end with
+// ctx: the request that was served may be gone, and its lock must not stay for that.
 func (e *Lease) finish(ctx context.Context, how end) error {
 	e.mu.Lock()
 	if e.phase != holding {
@@ -116,18 +115,20 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 
 	l := e.locker
 	if !l.core.prompt {
-		n.began = time.Since(e.grantedAt)
+		n.began = e.grantedAt.since()
 		// Sends that are not waited for any more still read it.
 		n.receipt = slices.Clone(n.receipt)
 	}
-	r := e.sendEnd(ctx)
+	lasting := l.lasting(ctx)
+	r := e.sendEnd(lasting)
 	if r.err == nil {
-		return e.finished(ctx, r.value, lost)
+		return e.finished(lasting, r.value, lost)
 	}
+	ctx = context.WithoutCancel(ctx)
 	l.trouble(ctx, r.err)
 	took := time.Duration(0)
 	if !l.core.prompt {
-		took = time.Since(e.grantedAt) - n.began
+		took = e.grantedAt.since() - n.began
 	}
 	l.emitFailed(ctx, e, n.call(), took, r.err)
 	if l.core.prompt {
@@ -139,6 +140,21 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	}
 	return r.err
 }
+
+// lasting is ctx without its end, if that is worth an allocation: sends of an end
+// do not look for it, and a store in this process looks for nothing else.
+func (l *Locker) lasting(ctx context.Context) context.Context {
+	switch {
+	case l.observed():
+		return context.WithoutCancel(ctx)
+	case l.core.prompt:
+		return lasting
+	default:
+		return ctx
+	}
+}
+
+var lasting = context.Background() //nolint:forbidigo // it is to have no end
 
 // finished closes the books of a lease whose end was answered.
 func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
@@ -185,7 +201,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 	c, releases := e.locker.core, !e.end.settles
 	t := &task{
 		giveUp: func() { e.close(false) },
-		of:     Cleanup{Key: e.label, Entry: e.key, Token: e.token, Kind: e.end.kind()},
+		of:     Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
 	t.attempt = func(bool) bool {
 		r := e.sendEnd(ctx)
@@ -218,13 +234,13 @@ func (e *Lease) worthRepeating() bool {
 	e.mu.Unlock()
 	switch {
 	case !e.end.settles:
-		return time.Now().Before(until) // after that, the sweep sees to it
+		return now() < until // after that, the sweep sees to it
 	case renewed:
 		return true // it can be settled yet
 	case e.run != nil:
 		// The entry outlives its lease, and until it is settled it says that the
 		// outcome is unknown.
-		return time.Now().Before(until.Add(e.locker.cfg.keep))
+		return now() < until.add(e.locker.cfg.keep)
 	default:
 		return false
 	}
@@ -234,7 +250,7 @@ func (e *Lease) worthRepeating() bool {
 // whether or not the store has answered by then. What is left of one that was
 // to be released is nobody's, and swept. e.mu is held.
 func (e *Lease) openAtTheEnd(released bool) {
-	e.opening = time.AfterFunc(time.Until(e.validUntil), func() {
+	e.opening = time.AfterFunc(e.validUntil.until(), func() {
 		if released {
 			e.locker.core.reaper.add(e.sweep())
 		}
@@ -257,7 +273,7 @@ func (e *Lease) desert() {
 // takeover is left to lapse: what became of the attempt before it is as unknown as
 // ever, and to free the key would be to forget that.
 func (e *Lease) giveBack(ctx context.Context) error {
-	if e.attempt > 1 {
+	if e.attempt() > 1 {
 		e.lapse()
 		return nil
 	}

@@ -68,7 +68,7 @@ func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	v := Event{Kind: kind, Name: keytext.Name(e.label), Key: e.label, Once: e.run != nil, Attempt: e.attempt, Took: took, Err: err}
+	v := Event{Kind: kind, Name: keytext.Name(e.label()), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
 	e.story.tell(&v)
 	return v
 }
@@ -93,10 +93,10 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	if !l.observed() {
 		return
 	}
-	v := e.event(e.end.kind(), time.Since(e.grantedAt), nil)
+	v := e.event(e.end.kind(), e.grantedAt.since(), nil)
 	v.Size = len(e.end.receipt)
 	e.mu.Lock()
-	v.Left = max(time.Until(e.validUntil), 0)
+	v.Left = max(e.validUntil.until(), 0)
 	e.mu.Unlock()
 	l.announce(ctx, v)
 }

@@ -15,18 +15,16 @@ import (
 type flight struct {
 	under    atomic.Int32           // on their way
 	lost     atomic.Bool            // one had no answer, and will have none
-	returned atomic.Int64           // when the last one did, in ns of time.Since(base)
+	returned atomic.Int64           // the moment in which the last one did
 	arrived  atomic.Pointer[func()] // called when none is on its way any more
 	minority minority               // of a quorum
 	try      carry.Try              // of the first send
 }
 
-var base = time.Now()
-
 // landed reports whether nothing of it can take effect any more: all of it has
 // returned, and what had no answer did so lag ago or more.
 func (f *flight) landed(lag time.Duration) bool {
-	return f.under.Load() == 0 && (!f.lost.Load() || time.Since(base)-time.Duration(f.returned.Load()) >= lag)
+	return f.under.Load() == 0 && (!f.lost.Load() || moment(f.returned.Load()).since() >= lag)
 }
 
 // pending reports whether it may yet turn out that all of it was answered.
@@ -58,7 +56,7 @@ func (f *flight) arrive(certain bool) {
 	if !certain {
 		f.lost.Store(true)
 	}
-	f.returned.Store(int64(time.Since(base)))
+	f.returned.Store(int64(now()))
 	if f.under.Add(-1) > 0 {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 )
 
 // gate knows which keys this process has pending or granted, so that a
@@ -19,15 +19,24 @@ type gate struct {
 
 type gateShard struct {
 	mu      sync.Mutex
-	holders map[string]*Lease // of the keys that are pending or granted in this process
+	holders map[string]*Lease     // of the keys that are pending or granted in this process
+	busy    atomic.Pointer[Lease] // the holder that somebody was refused for last; see refused.go
 	agenda  agenda
 }
 
-// slot is what there is to know of a key that is pending or granted. It is a
-// part of the lease that has the key, and locked with the gate's shard.
+// slot is what may be to know of a key that is pending or granted. It belongs to
+// the lease that has the key, once there is something, and is locked with the
+// gate's shard.
 type slot struct {
 	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
 	queue  []*waiter // in the order of arrival
+}
+
+func (e *Lease) needSlot() *slot {
+	if e.slot == nil {
+		e.slot = new(slot)
+	}
+	return e.slot
 }
 
 // waiter waits for a slot that another lease has.
@@ -45,7 +54,7 @@ func newGate() *gate {
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.holders = make(map[string]*Lease)
-		s.agenda.wake = s.renew
+		s.agenda.init(s.renew)
 	}
 	return g
 }
@@ -66,9 +75,8 @@ type entrance struct {
 // enter takes e's key for e. If another lease has it, e is queued behind it, if
 // patient says so or if that lease is done: refusing it then would lock the
 // process out by its own unanswered call.
-func (g *gate) enter(e *Lease, patient bool) entrance {
-	s := g.shard(e.key)
-	e.shard = s
+func (*gate) enter(e *Lease, patient bool) entrance {
+	s := e.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder, taken := s.holders[e.key]
@@ -76,16 +84,23 @@ func (g *gate) enter(e *Lease, patient bool) entrance {
 		s.holders[e.key] = e
 		return entrance{open: true}
 	}
-	sl := &holder.slot
+	var sl slot
+	if holder.slot != nil {
+		sl = *holder.slot
+	}
 	freeing := sl.ending != nil && !holder.end.settles
-	if holder.granted.Load() && !freeing && !sameRequest(e.fingerprint, holder.fingerprint) {
+	if holder.granted.Load() && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
+		if sl.ending == nil {
+			s.busy.Store(holder)
+		}
 		return entrance{ending: sl.ending, owner: holder.owner()}
 	}
 	w := &waiter{lease: e, ready: make(chan struct{})}
-	sl.queue = append(sl.queue, w)
+	behind := holder.needSlot()
+	behind.queue = append(behind.queue, w)
 	return entrance{waiter: w, ending: sl.ending, owner: holder.owner()}
 }
 
@@ -101,16 +116,17 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder := s.holders[w.lease.key]
-	sl := &holder.slot
-	i := slices.Index(sl.queue, w)
-	if i < 0 {
+	if holder == w.lease {
 		return quitGiven
 	}
+	sl := holder.slot
+	i := slices.Index(sl.queue, w)
 	sl.queue = slices.Delete(sl.queue, i, i+1)
 	switch {
 	case sl.ending == nil:
 		return quitHeld
 	case usurp:
+		s.agenda.keep(holder) // until it has the store's word, it is renewed
 		s.hand(holder, w.lease)
 		return quitUsurped
 	default:
@@ -138,7 +154,9 @@ func (g *gate) desert(w *waiter) {
 
 // hand makes next the holder of what holder had.
 func (s *gateShard) hand(holder, next *Lease) {
-	next.slot.queue, holder.slot = holder.slot.queue, slot{}
+	s.clear(holder)
+	next.slot, holder.slot = holder.slot, nil
+	next.slot.ending = nil
 	s.holders[next.key] = next
 }
 
@@ -148,7 +166,8 @@ func (g *gate) end(e *Lease, kick func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holders[e.key] == e {
-		e.slot.ending = kick
+		s.clear(e)
+		e.needSlot().ending = kick
 	}
 }
 
@@ -166,7 +185,8 @@ func (g *gate) leave(e *Lease) {
 
 // pass gives the key of e to the first of its queue.
 func (s *gateShard) pass(e *Lease) {
-	if len(e.slot.queue) == 0 {
+	if e.slot == nil || len(e.slot.queue) == 0 {
+		s.clear(e)
 		delete(s.holders, e.key)
 		return
 	}
@@ -176,18 +196,28 @@ func (s *gateShard) pass(e *Lease) {
 	close(next.ready)
 }
 
-// schedule has e renewed when it is due. now is no later than that is.
-func (s *gateShard) schedule(e *Lease, now, due time.Time) {
+// expect has a lease that was granted just now renewed when it is due.
+func (s *gateShard) expect(due moment) {
+	if s.agenda.sees(due) {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.add(e, now, due)
+	s.agenda.lookBefore(due)
+}
+
+// schedule has e renewed once more, when it is due.
+func (s *gateShard) schedule(e *Lease, due moment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.agenda.add(e, due)
 }
 
 // renew starts what is due.
 func (s *gateShard) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.start(time.Now())
+	s.agenda.start(s.holders)
 }
 
 // stop ends all renewals that have not begun.

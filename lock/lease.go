@@ -13,42 +13,38 @@ import (
 // It has in it all that is there once per lease, from its place in the gate to
 // the context of its work, so that a lease is one allocation.
 type Lease struct {
-	locker      *Locker
-	key         string          // in the store
-	label       string          // what the caller calls it
-	parent      context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
-	fingerprint []byte
-	run         *run // of Once; nil for mutual exclusion
+	locker *Locker
+	key    string          // in the store
+	parent context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
+	run    *run            // of Once; nil for mutual exclusion
 
 	// Written before the lease is granted.
 	token      string
-	replaces   string // token of the abandoned entry to take over
-	attempt    int
 	flight     *flight
 	fence      int64
 	story      *story // nil if nobody is told it
-	grantedAt  time.Time
+	grantedAt  moment
 	mostHold   time.Duration // from then on
 	takeover   bool          // the last claim was to replace an abandoned entry
 	unanswered bool          // a send of the claim got no answer: it may land after the release
 	fenced     bool
 	granted    atomic.Bool
 
-	shard *gateShard
-	slot  slot      // while it has the key in this process; locked with the shard, like the next two
-	due   time.Time // when it is to be renewed
-	place int       // in the agenda, from 1; 0: it is not there
-
 	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
 	end end                        // how the work ended; written when phase is
 
+	shard *gateShard
+	slot  *slot  // while it has the key in this process; locked with the shard, like the next two
+	due   moment // when it is to be renewed; written before the lease is granted, too
+	place int32  // on the agenda, from 1; 0: it was never there
+
 	mu         sync.Mutex
-	validUntil time.Time
+	capped     bool // validUntil is as late as WithMaxHold allows
+	stopped    bool // it is not renewed, and no deadline set, any more
+	phase      phase
+	validUntil moment
 	renewals   *renewals   // nil until the first
 	opening    *time.Timer // opens the gate after a release that is not answered
-	capped     bool        // validUntil is as late as WithMaxHold allows
-	stopped    bool        // it is not renewed, and no deadline set, any more
-	phase      phase
 	lost       error
 }
 
@@ -60,17 +56,43 @@ const (
 	over          // and was answered, or nothing more can be done
 )
 
+// label is what the caller calls the key.
+func (e *Lease) label() string {
+	if e.run != nil {
+		return e.run.label
+	}
+	return e.key
+}
+
+// fingerprint is empty for mutual exclusion.
+func (e *Lease) fingerprint() []byte {
+	if e.run != nil {
+		return e.run.print
+	}
+	return nil
+}
+
+// attempt is more than 1 for a run that was begun before.
+func (e *Lease) attempt() int {
+	if e.run != nil {
+		return e.run.attempt
+	}
+	return 1
+}
+
 // start makes a claim that was sent, and granted that much later, a running
 // lease. Its validity counts from when it was sent.
-func (e *Lease) start(sent time.Time, took, validity time.Duration) {
+func (e *Lease) start(sent moment, took, validity time.Duration) {
 	cfg := &e.locker.cfg
 	if cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	e.grantedAt, e.mostHold = sent.Add(took), cfg.maxHold-took
-	e.validUntil, e.capped = sent.Add(validity), cfg.maxHold == cfg.lease
+	e.grantedAt, e.mostHold = sent.add(took), cfg.maxHold-took
+	e.validUntil, e.capped = sent.add(validity), cfg.maxHold == cfg.lease
+	due := sent.add(cfg.lease / 3)
+	e.due = due
 	e.granted.Store(true) // nobody looks at the rest before, so that it needs no lock
-	e.shard.schedule(e, e.grantedAt, sent.Add(cfg.lease/3))
+	e.shard.expect(due)
 }
 
 // Context returns a context that ends when the lease does: with a cause that
@@ -128,9 +150,9 @@ func (e *Lease) forsake(lost error) {
 		c.reaper.add(e.sweep())
 	}
 	c.gate.leave(e)
-	c.recent.note(EventLost, e.label)
+	c.recent.note(EventLost, e.label())
 	ctx := e.Context()
-	e.locker.emit(ctx, e, EventLost, time.Since(e.grantedAt), lost)
+	e.locker.emit(ctx, e, EventLost, e.grantedAt.since(), lost)
 	e.locker.logLost(ctx, e, lost)
 }
 

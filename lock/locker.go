@@ -145,7 +145,11 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if strings.HasPrefix(key, keytext.RecordPrefix) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
-	e := &Lease{locker: l, key: key, label: key, parent: ctx, attempt: 1}
+	s := l.core.gate.shard(key)
+	if refused := l.refused(ctx, s, key, key, nil); refused != nil {
+		return nil, refused
+	}
+	e := &Lease{locker: l, key: key, parent: ctx, shard: s}
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}

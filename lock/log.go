@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
 )
@@ -19,9 +18,9 @@ const (
 // log reports what happened to the key of e, without telling the key. The hash
 // is the beginning of the name under which a store keeps a record of Once.
 func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
-	sum := sha256.Sum256([]byte(e.label))
+	sum := sha256.Sum256([]byte(e.label()))
 	attrs = append([]slog.Attr{
-		slog.String("name", keytext.Name(e.label)), slog.String("key_sha256", hex.EncodeToString(sum[:8])),
+		slog.String("name", keytext.Name(e.label())), slog.String("key_sha256", hex.EncodeToString(sum[:8])),
 	}, attrs...)
 	l.cfg.logger.LogAttrs(ctx, level, message, attrs...)
 }
@@ -33,7 +32,7 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 		do = why.do
 	}
 	l.log(ctx, levelError, "lock: lease lost before its work had ended", e,
-		slog.Any("error", lost), slog.Duration("held", time.Since(e.grantedAt)), attrDo(do))
+		slog.Any("error", lost), slog.Duration("held", e.grantedAt.since()), attrDo(do))
 }
 
 // logRefused reports a key that nobody gets until somebody has looked.
@@ -54,7 +53,7 @@ func (l *Locker) logRefused(ctx context.Context, e *Lease, err error) {
 
 // logTakenOver reports work that may have been done before.
 func (l *Locker) logTakenOver(ctx context.Context, e *Lease) {
-	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", e, slog.Int("attempt", e.attempt),
+	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", e, slog.Int("attempt", e.attempt()),
 		attrDo("look whether it took effect twice, and why the first process ended"))
 }
 

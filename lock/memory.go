@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -16,6 +17,7 @@ const memoryShards = 64
 type memory struct {
 	base   time.Time // all times are nanoseconds since then, so that setting the wall clock ends no lease
 	seed   maphash.Seed
+	mask   uint64 // of hashes: all of each, but in tests
 	room   memoryRoom
 	fences atomic.Int64
 	shards [memoryShards]memoryShard
@@ -44,12 +46,12 @@ func NewMemory(opts ...MemoryOption) Store {
 		}
 		o.applyMemory(&cfg)
 	}
-	m := &memory{base: time.Now(), seed: maphash.MakeSeed()}
+	m := &memory{base: time.Now(), seed: maphash.MakeSeed(), mask: math.MaxUint64}
 	m.room.limit(cfg)
 	// A resource that compares fences may outlive this process.
 	m.fences.Store(m.base.UnixMicro())
 	for i := range m.shards {
-		m.shards[i].init(&m.room)
+		m.shards[i].init(m)
 	}
 	return m
 }
@@ -63,9 +65,12 @@ func (*memory) MaxLag() time.Duration { return 0 }
 
 func (m *memory) now() int64 { return int64(time.Since(m.base)) }
 
-func (m *memory) shard(key string) *memoryShard {
-	return &m.shards[maphash.String(m.seed, key)%memoryShards]
+func (m *memory) shard(key string) (s *memoryShard, hash uint64) {
+	hash = m.hash(key)
+	return &m.shards[hash%memoryShards], hash
 }
+
+func (m *memory) hash(key string) uint64 { return maphash.String(m.seed, key) & m.mask }
 
 // Claim is part of [Store].
 func (m *memory) Claim(ctx context.Context, key string, c Claim) (Entry, error) {
@@ -87,12 +92,13 @@ func (m *memory) Claim(ctx context.Context, key string, c Claim) (Entry, error) 
 // shard's lock it returns a copy of the record, so that what may be long in it
 // is copied outside the lock.
 func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
-	s := m.shard(key)
+	s, hash := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := m.now() // under the lock, so that it never goes back for a shard
 	s.expire(now, visitsPerCall)
-	old := s.live(key, now)
+	at := s.chain(hash)
+	old := s.live(&at, key, now)
 	if old != nil && (old.state(now) != Abandoned || c.Replaces != old.token()) {
 		return *old, now, nil
 	}
@@ -106,12 +112,11 @@ func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
 	if err != nil {
 		return memoryRecord{}, 0, err
 	}
-	r := newMemoryRecord(key, c, now)
+	r := s.put(&at, key, c, now, old)
 	if c.Fenced {
 		r.fence = m.fences.Add(1)
 	}
-	s.put(r, old)
-	return r, now, nil
+	return *r, now, nil
 }
 
 // Renew is part of [Store].
@@ -119,12 +124,13 @@ func (m *memory) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 	if err := checkClaim(ctx, key, &c); err != nil {
 		return false, err
 	}
-	s := m.shard(key)
+	s, hash := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := m.now()
 	s.expire(now, visitsPerCall)
-	r := s.owned(key, c.Token, now)
+	at := s.chain(hash)
+	r := s.owned(&at, key, c.Token, now)
 	if r == nil || r.settled {
 		return false, nil
 	}
@@ -150,12 +156,13 @@ func (m *memory) Settle(ctx context.Context, key, token string, receipt []byte, 
 }
 
 func (m *memory) settle(key, token, receipt string, keep time.Duration) (ok bool, err error) {
-	s := m.shard(key)
+	s, hash := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := m.now()
 	s.expire(now, visitsPerCall)
-	r := s.owned(key, token, now)
+	at := s.chain(hash)
+	r := s.owned(&at, key, token, now)
 	switch {
 	case r == nil:
 		return false, nil
@@ -183,16 +190,17 @@ func (m *memory) remove(ctx context.Context, key, token string, receipts bool) (
 	if err := checkCall(ctx, key, token); err != nil {
 		return false, err
 	}
-	s := m.shard(key)
+	s, hash := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := m.now()
 	s.expire(now, visitsPerCall)
-	r := s.owned(key, token, now)
+	at := s.chain(hash)
+	r := s.owned(&at, key, token, now)
 	if r == nil || r.settled && !receipts {
 		return false, nil
 	}
-	s.drop(r)
+	s.drop(&at, r)
 	return true, nil
 }
 
@@ -206,11 +214,12 @@ func (m *memory) Get(ctx context.Context, key string) (Entry, error) {
 }
 
 func (m *memory) get(key string) (memoryRecord, int64) {
-	s := m.shard(key)
+	s, hash := m.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := m.now()
-	if r := s.live(key, now); r != nil {
+	at := s.chain(hash)
+	if r := s.live(&at, key, now); r != nil {
 		return *r, now
 	}
 	return memoryRecord{}, now
@@ -219,6 +228,6 @@ func (m *memory) get(key string) (memoryRecord, int64) {
 // sweep removes everything that is over.
 func (m *memory) sweep() {
 	for i := range m.shards {
-		m.shards[i].sweep(m.now)
+		m.shards[i].sweep()
 	}
 }

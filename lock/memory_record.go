@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -32,29 +31,29 @@ type memoryRecord struct {
 	next *memoryRecord
 	link **memoryRecord
 
+	same *memoryRecord // the next one whose key has the same hash
+
 	ownerLen uint32
 	keyLen   uint16
 	tokenLen uint8
 	settled  bool
 }
 
-func newMemoryRecord(key string, c *Claim, now int64) memoryRecord {
+// fill makes r, which is empty, the record of c.
+func (r *memoryRecord) fill(key string, c *Claim, now int64) {
 	var text strings.Builder
 	text.Grow(len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint))
 	text.WriteString(key)
 	text.WriteString(c.Token)
 	text.WriteString(c.Owner)
 	text.Write(c.Fingerprint)
-	lease := later(now, c.Lease)
-	return memoryRecord{
-		text:     text.String(),
-		lease:    lease,
-		over:     later(lease, c.Linger),
-		attempt:  c.Attempt,
-		ownerLen: uint32(len(c.Owner)), //nolint:gosec // an owner of 4 GiB fails elsewhere
-		keyLen:   uint16(len(key)),     //nolint:gosec // at most MaxKeyBytes
-		tokenLen: uint8(len(c.Token)),  //nolint:gosec // at most maxTokenBytes
-	}
+	r.text = text.String()
+	r.lease = later(now, c.Lease)
+	r.over = later(r.lease, c.Linger)
+	r.attempt = c.Attempt
+	r.ownerLen = uint32(len(c.Owner)) //nolint:gosec // an owner of 4 GiB fails elsewhere
+	r.keyLen = uint16(len(key))       //nolint:gosec // at most MaxKeyBytes
+	r.tokenLen = uint8(len(c.Token))  //nolint:gosec // at most maxTokenBytes
 }
 
 func (r *memoryRecord) key() string { return r.text[:r.keyLen] }
@@ -121,14 +120,6 @@ func (r *memoryRecord) prolong(lease, linger int64) {
 	linger = max(linger, r.over-r.lease)
 	r.lease = max(r.lease, lease)
 	r.over = later(r.lease, time.Duration(linger))
-}
-
-// later is t + d, or the end of time.
-func later(t int64, d time.Duration) int64 {
-	if int64(d) > math.MaxInt64-t {
-		return math.MaxInt64
-	}
-	return t + int64(d)
 }
 
 // claimCost is the room that the record of c takes.

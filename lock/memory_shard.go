@@ -20,52 +20,53 @@ const smallMap = 64
 // memoryShard is a part of a memory store that is locked as one.
 type memoryShard struct {
 	mu      sync.Mutex
-	room    *memoryRoom
-	records map[string]*memoryRecord
-	peak    int // the most records that the map has held
+	store   *memory
+	records map[uint64]*memoryRecord // by the hash of their key; see memoryChain
+	peak    int                      // the most records that the map has held
 	wheel   memoryWheel
 	spare   []*memoryRecord
 }
 
-func (s *memoryShard) init(room *memoryRoom) {
-	s.room = room
-	s.records = make(map[string]*memoryRecord)
+func (s *memoryShard) init(m *memory) {
+	s.store = m
+	s.records = make(map[uint64]*memoryRecord)
 	s.spare = make([]*memoryRecord, 0, spareRecords)
 	s.wheel.init()
 }
 
 // live returns the record of key, nil if there is none. A record that is over
 // is removed as it is met, whether or not the wheel has come to it.
-func (s *memoryShard) live(key string, now int64) *memoryRecord {
-	r := s.records[key]
+func (s *memoryShard) live(at *memoryChain, key string, now int64) *memoryRecord {
+	r := at.find(key)
 	if r != nil && now >= r.over {
-		s.drop(r)
+		s.drop(at, r)
 		return nil
 	}
 	return r
 }
 
 // owned returns the record of key if it bears token.
-func (s *memoryShard) owned(key, token string, now int64) *memoryRecord {
-	if r := s.live(key, now); r != nil && r.token() == token {
+func (s *memoryShard) owned(at *memoryChain, key, token string, now int64) *memoryRecord {
+	if r := s.live(at, key, now); r != nil && r.token() == token {
 		return r
 	}
 	return nil
 }
 
-// put adds a record, in place of old if there is one. Room for it has been
+// put adds a record of c, in place of old if there is one. Room for it has been
 // taken.
-func (s *memoryShard) put(fields memoryRecord, old *memoryRecord) {
+func (s *memoryShard) put(at *memoryChain, key string, c *Claim, now int64, old *memoryRecord) *memoryRecord {
 	if old != nil {
 		s.wheel.remove(old)
-		delete(s.records, old.key()) // the map must not keep the old record's text for its key
+		s.unlink(at, old)
 		s.recycle(old)
 	}
 	r := s.fresh()
-	*r = fields
-	s.records[r.key()] = r
+	r.fill(key, c, now)
+	s.link(at, r)
 	s.peak = max(s.peak, len(s.records))
 	s.wheel.add(r)
+	return r
 }
 
 // end makes r be over at the given time, be it earlier or later than it was.
@@ -79,15 +80,15 @@ func (s *memoryShard) end(r *memoryRecord, over int64) {
 }
 
 // drop removes r and gives its room back.
-func (s *memoryShard) drop(r *memoryRecord) {
+func (s *memoryShard) drop(at *memoryChain, r *memoryRecord) {
 	s.wheel.remove(r)
-	delete(s.records, r.key())
-	s.room.give(1, r.cost())
+	s.unlink(at, r)
+	s.store.room.give(1, r.cost())
 	s.recycle(r)
 	// A Go map keeps the size it once had. Moving a quarter of what it held,
 	// after three quarters have gone, costs each that went a third of a move.
 	if n := len(s.records); s.peak > smallMap && n <= s.peak/4 {
-		smaller := make(map[string]*memoryRecord, n)
+		smaller := make(map[uint64]*memoryRecord, n)
 		maps.Copy(smaller, s.records)
 		s.records, s.peak = smaller, n
 	}
@@ -123,24 +124,27 @@ func (s *memoryShard) expire(now int64, visits int) {
 		case now < r.over: // prolonged since, or due in a part of the slot it was in
 			s.wheel.add(r)
 		default:
-			s.drop(r)
+			at := s.chain(s.store.hash(r.key()))
+			s.drop(&at, r)
 		}
 	}
 }
 
 // sweep removes all records that are over.
-func (s *memoryShard) sweep(clock func() int64) {
+func (s *memoryShard) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expire(clock(), math.MaxInt)
+	s.expire(s.store.now(), math.MaxInt)
 }
 
 func (s *memoryShard) keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keys := make([]string, 0, len(s.records))
-	for k := range s.records {
-		keys = append(keys, k)
+	for _, r := range s.records {
+		for ; r != nil; r = r.same {
+			keys = append(keys, r.key())
+		}
 	}
 	return keys
 }

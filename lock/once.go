@@ -34,7 +34,12 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	if err := validKey(key); err != nil {
 		return nil, false, err
 	}
-	e := &newRun(ctx, l, key, fingerprint).lease
+	record := keytext.Record(key)
+	s := l.core.gate.shard(record)
+	if refused := l.refused(ctx, s, record, key, fingerprint); refused != nil {
+		return nil, false, refused
+	}
+	e := &newRun(ctx, l, s, key, record, fingerprint).lease
 	switch err := l.acquire(ctx, e); {
 	case errors.Is(err, errReplay):
 		return e.run.found, true, nil
@@ -42,32 +47,34 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		return nil, false, err
 	}
 
-	after := e.parent // of a detached lease it does not end
-	if !l.cfg.detached {
-		after = context.WithoutCancel(ctx)
-	}
 	returned := false
 	defer func() {
 		if !returned { // it panicked, or ended its goroutine; which goes on
-			_ = e.run.fail(after)
+			_ = e.run.fail(ctx)
 		}
 	}()
 	receipt, err = fn(e.Context())
 	returned = true
 	if err != nil {
-		if end := e.run.fail(after); errors.Is(end, ErrLost) {
+		if end := e.run.fail(ctx); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
 		}
 		return nil, false, err
 	}
-	return e.run.succeed(after, receipt)
+	return e.run.succeed(ctx, receipt)
 }
 
 // run is one execution of a function under Once, in one allocation.
 type run struct {
-	lease       Lease
-	fingerprint [48]byte // of the lease, if it is not longer; those of package middleware are not
-	found       []byte   // a receipt in place of a grant
+	lease Lease
+	label string // what the caller calls the key
+	print []byte // the fingerprint; in room, if it is not longer, as those of package middleware are not
+	room  [48]byte
+	found []byte // a receipt in place of a grant
+
+	// Written before the lease is granted.
+	replaces string // token of the abandoned entry to take over
+	attempt  int
 
 	mu        sync.Mutex
 	committed bool
@@ -78,11 +85,11 @@ type run struct {
 	end     error // of that
 }
 
-func newRun(ctx context.Context, l *Locker, key string, fingerprint []byte) *run {
-	r := &run{lease: Lease{locker: l, key: keytext.Record(key), label: key, parent: ctx, attempt: 1}}
+func newRun(ctx context.Context, l *Locker, s *gateShard, key, record string, fingerprint []byte) *run {
+	r := &run{lease: Lease{locker: l, key: record, parent: ctx, shard: s}, label: key, attempt: 1}
 	r.lease.run = r
 	// The gate and the store's calls read it for longer than Once lasts.
-	r.lease.fingerprint = append(r.fingerprint[:0], fingerprint...)
+	r.print = append(r.room[:0], fingerprint...)
 	return r
 }
 
@@ -100,7 +107,7 @@ func Attempt(ctx context.Context) int {
 	if r == nil {
 		return 0
 	}
-	return r.lease.attempt
+	return r.attempt
 }
 
 // Commit says that the effect has happened: from here on, an error, a panic or
@@ -149,7 +156,7 @@ func Commit(ctx context.Context) error {
 	return nil
 }
 
-// fail ends a run that has no receipt. ctx must not end.
+// fail ends a run that has no receipt.
 func (r *run) fail(ctx context.Context) error {
 	r.early.Lock()
 	settled := r.settled
@@ -168,7 +175,7 @@ func (r *run) fail(ctx context.Context) error {
 	}
 }
 
-// succeed leaves the receipt. ctx must not end.
+// succeed leaves the receipt.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	r.early.Lock()
 	settled, err := r.settled, r.end
@@ -194,10 +201,10 @@ func (r *run) wasFreed() bool {
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	answer := exchange(ctx, l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
+	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
 		return l.core.store.Get(ctx, e.key)
 	})
-	if answer.err == nil && answer.value.State == Settled && sameRequest(e.fingerprint, answer.value.Fingerprint) {
+	if answer.err == nil && answer.value.State == Settled && sameRequest(r.print, answer.value.Fingerprint) {
 		return answer.value.Receipt, true, nil
 	}
 	return nil, false, lost

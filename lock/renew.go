@@ -51,7 +51,7 @@ func (e *Lease) beginRenewal() (ctx context.Context, ok bool) {
 	}
 	if e.renewals == nil {
 		// Before the first send: a renewal that hangs must not delay it.
-		r := &renewals{deadline: time.AfterFunc(time.Until(e.validUntil), e.expire)}
+		r := &renewals{deadline: time.AfterFunc(e.validUntil.until(), e.expire)}
 		r.ctx, r.stop = context.WithCancel(context.WithoutCancel(e.parent))
 		e.renewals = r
 	}
@@ -59,11 +59,11 @@ func (e *Lease) beginRenewal() (ctx context.Context, ok bool) {
 }
 
 // renewOnce asks for a full lease from now, and returns when that was.
-func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
+func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	l := e.locker
-	sent = time.Now()
+	sent = now()
 	// The hold ends to the millisecond, not up to a lease later.
-	lease := min(l.cfg.lease, e.mostHold-sent.Sub(e.grantedAt))
+	lease := min(l.cfg.lease, e.mostHold-time.Duration(sent-e.grantedAt))
 	if lease < time.Millisecond {
 		return sent, nil
 	}
@@ -74,7 +74,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	switch {
 	case r.err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
-			l.emitFailed(ctx, e, callRenew, time.Since(sent), r.err)
+			l.emitFailed(ctx, e, callRenew, sent.since(), r.err)
 		}
 		return sent, r.err
 	case !r.value:
@@ -82,10 +82,10 @@ func (e *Lease) renewOnce(ctx context.Context) (sent time.Time, err error) {
 	}
 	e.mu.Lock()
 	lost, phase := e.lost, e.phase
-	if until := sent.Add(lease - l.core.drift(lease)); until.After(e.validUntil) && !e.stopped {
+	if until := sent.add(lease - l.core.drift(lease)); until > e.validUntil && !e.stopped {
 		e.validUntil, e.capped = until, lease < l.cfg.lease
 		if e.renewals != nil {
-			e.renewals.deadline.Reset(time.Until(until))
+			e.renewals.deadline.Reset(until.until())
 		}
 	}
 	e.mu.Unlock()
@@ -120,13 +120,13 @@ func (e *Lease) notRenewed() error {
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
-func (e *Lease) scheduleRenewal(sent time.Time) {
+func (e *Lease) scheduleRenewal(sent moment) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.stopped || e.capped {
 		return
 	}
-	e.shard.schedule(e, time.Now(), sent.Add(e.locker.cfg.lease/3))
+	e.shard.schedule(e, sent.add(e.locker.cfg.lease/3))
 }
 
 // expire runs at the end of validity.
@@ -136,7 +136,7 @@ func (e *Lease) expire() {
 		e.mu.Unlock()
 		return
 	}
-	if left := time.Until(e.validUntil); left > 0 { // renewed while this was on its way
+	if left := e.validUntil.until(); left > 0 { // renewed while this was on its way
 		e.renewals.deadline.Reset(left)
 		e.mu.Unlock()
 		return
@@ -156,7 +156,7 @@ func (e *Lease) checkValidity() {
 		e.cancel(lost) // whoever found it lost may not have come to that yet
 		return
 	}
-	if e.stopped || time.Now().Before(e.validUntil) {
+	if e.stopped || now() < e.validUntil {
 		e.mu.Unlock()
 		return
 	}

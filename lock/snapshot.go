@@ -73,7 +73,11 @@ func (s *gateShard) holds(all []Hold, limit int, match func(key string) bool) []
 	s.mu.Lock()
 	slots := make([]seen, 0, len(s.holders))
 	for _, e := range s.holders {
-		slots = append(slots, seen{e, len(e.slot.queue), e.slot.ending != nil})
+		found := seen{lease: e}
+		if e.slot != nil {
+			found.waiting, found.ending = len(e.slot.queue), e.slot.ending != nil
+		}
+		slots = append(slots, found)
 	}
 	s.mu.Unlock()
 	for _, sl := range slots {
@@ -94,9 +98,9 @@ func (s *gateShard) holds(all []Hold, limit int, match func(key string) bool) []
 func (e *Lease) hold() Hold {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	h := Hold{Key: e.label, Entry: e.key}
+	h := Hold{Key: e.label(), Entry: e.key}
 	if e.granted.Load() {
-		h.Token, h.Since, h.Until = e.token, e.grantedAt, e.validUntil
+		h.Token, h.Since, h.Until = e.token, e.grantedAt.wall(), e.validUntil.wall()
 		h.Renewed = !e.stopped && !e.capped
 	}
 	return h

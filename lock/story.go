@@ -44,9 +44,9 @@ func (s *story) waits(since time.Time) {
 }
 
 // finds notes what was in the way.
-func (s *story) finds(there Entry) {
+func (s *story) finds(owner string) {
 	if s != nil {
-		s.found = there.Owner
+		s.found = owner
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 //
 // entered can be true beside an error: the key is e's then, but the store has
 // not freed it, and only work that runs without the store may go on.
-func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began time.Time) (entered bool, err error) {
+func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
 	c := l.core
 	here := Entry{State: Held, Owner: found.owner}
-	e.story.finds(here)
+	e.story.finds(here.Owner)
 	switch {
 	case found.mismatch:
 		return false, &RefusedError{Reason: ErrMismatch, Entry: here}
@@ -36,7 +36,7 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began time
 		until = max(until, l.cfg.budget)
 		found.ending()
 	}
-	timer := time.NewTimer(time.Until(began.Add(until)))
+	timer := time.NewTimer(began.add(until).until())
 	defer timer.Stop()
 	select {
 	case <-found.waiter.ready:
@@ -66,14 +66,14 @@ var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still
 // contend claims e's key, and while another process holds it, does so again
 // until the time is over. It begins now. Only the first of a process's queue
 // gets here.
-func (l *Locker) contend(ctx context.Context, e *Lease, began, until time.Time) error {
+func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
-		err := l.claim(ctx, e, began, began.Add(l.cfg.budget))
+		err := l.claim(ctx, e, began, began.add(l.cfg.budget))
 		if err == nil || !errors.Is(err, ErrHeld) {
 			return err
 		}
-		remaining := time.Until(until)
+		remaining := until.until()
 		if remaining <= 0 {
 			return err
 		}
@@ -88,12 +88,12 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until time.Time) 
 		}
 		pause := min(pollPause(polls, refused.Entry.Left), remaining)
 		rested := time.Now()
-		end := l.rest(ctx, pause, wake, began.Add(minPause), err)
+		end := l.rest(ctx, pause, wake, began.add(minPause), err)
 		e.story.waits(rested)
 		if end != nil {
 			return end
 		}
-		began = time.Now()
+		began = now()
 	}
 }
 
@@ -117,8 +117,8 @@ const minPause = 5 * time.Millisecond
 
 // rest returns nil when it is time to claim again: after pause, or when there
 // is a hint that the key may be free, but not before earliest.
-func (l *Locker) rest(ctx context.Context, pause time.Duration, wake <-chan struct{}, earliest time.Time, refused error) error {
-	due := time.Now().Add(pause)
+func (l *Locker) rest(ctx context.Context, pause time.Duration, wake <-chan struct{}, earliest moment, refused error) error {
+	due := now().add(pause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
@@ -127,8 +127,8 @@ func (l *Locker) rest(ctx context.Context, pause time.Duration, wake <-chan stru
 			return nil
 		case <-wake:
 			wake = nil
-			if earliest.Before(due) {
-				timer.Reset(time.Until(earliest))
+			if earliest < due {
+				timer.Reset(earliest.until())
 			}
 		case <-ctx.Done():
 			return gaveUp(ctx, refused)

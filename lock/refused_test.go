@@ -1,0 +1,172 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Who is refused because this process has the key is noted in the gate, for
+// those that follow. Whatever happens to the key then, the note must not outlive
+// what it says: in each case the key is refused until it is noted, and something
+// happens to it.
+func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
+	cases := map[string]func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease){
+		"released": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+			require.NoError(t, e.Release(t.Context()))
+			granted(t, l)
+		},
+		"settled, and over": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+			require.NoError(t, e.Settle(t.Context(), nil, time.Second))
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrSettled)
+			time.Sleep(time.Second)
+			granted(t, l)
+		},
+		"lost": func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease) {
+			s.forget(t, key)
+			require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
+			granted(t, l)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+		},
+		"given to one who waits": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+			next := make(chan *lock.Lease, 1)
+			go func() {
+				w, err := l.With(lock.WithWait(time.Minute)).Acquire(t.Context(), key)
+				if err != nil {
+					t.Error(err)
+				}
+				next <- w
+			}()
+			synctest.Wait()
+			refusedTwice(t, l)
+			require.NoError(t, e.Release(t.Context()))
+			second := <-next
+			refusedTwice(t, l)
+			require.NoError(t, second.Release(t.Context()))
+			granted(t, l)
+		},
+		"its release is not answered": func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease) {
+			s.every(hangRequest, release)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+			s.every(nil, release)
+			granted(t, l) // the first one asks the store again
+		},
+		"its release is never answered": func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease) {
+			s.every(hangRequest, release)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.NotErrorIs(t, err, lock.ErrHeld, "nobody works under it")
+			s.every(nil, release)
+			time.Sleep(time.Minute)
+			granted(t, l)
+		},
+		"the caller has left": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+			ctx, leave := context.WithCancelCause(t.Context())
+			left := errors.New("left")
+			leave(left)
+			_, err := l.Acquire(ctx, key)
+			require.ErrorIs(t, err, left)
+			require.NoError(t, e.Release(t.Context()))
+		},
+		"the Locker is closed": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+			closed := make(chan error, 1)
+			go func() { closed <- l.Close(t.Context()) }()
+			synctest.Wait()
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrClosed)
+			require.NoError(t, e.Release(t.Context()))
+			require.NoError(t, <-closed)
+		},
+	}
+	for name, happens := range cases {
+		for _, observed := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, v := newScripted(), &events{}
+					opts := []lock.Option{lock.WithLogger(quiet)}
+					if observed {
+						opts = append(opts, lock.WithObserver(v.observe))
+					}
+					l := lock.New(s, opts...)
+					e, err := l.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					refusedTwice(t, l)
+					if observed {
+						require.Equal(t, 2, v.count(lock.EventRefused))
+						require.Equal(t, v.seen[1], v.seen[2], "the second one is told like the first")
+					}
+					happens(t, s, l, e)
+					require.NoError(t, l.Close(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// refusedTwice is refused, so that this is noted, and again, by the note.
+func refusedTwice(t *testing.T, l *lock.Locker) {
+	t.Helper()
+	var refused [2]*lock.RefusedError
+	for i := range refused {
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorAs(t, err, &refused[i])
+	}
+	require.Equal(t, refused[0], refused[1])
+	require.ErrorIs(t, refused[1], lock.ErrHeld)
+	require.NotSame(t, refused[0], refused[1], "it is the caller's")
+	require.NotEmpty(t, refused[1].Entry.Owner)
+}
+
+func granted(t *testing.T, l *lock.Locker) {
+	t.Helper()
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	require.NoError(t, e.Release(t.Context()))
+}
+
+// A note of a refusal is of one request. Another one under the same key is told
+// that it is another.
+func TestANotedRefusalTellsRequestsApart(t *testing.T) {
+	l := lock.New(lock.NewMemory())
+	var ran int
+	runs := func(context.Context) ([]byte, error) { ran++; return nil, nil } //nolint:unparam // what Once takes
+	_, _, err := l.Once(t.Context(), key, []byte("this"), func(ctx context.Context) ([]byte, error) {
+		for _, c := range []struct {
+			fingerprint string
+			want        error
+		}{{"this", lock.ErrHeld}, {"this", lock.ErrHeld}, {"that", lock.ErrMismatch}, {"", lock.ErrHeld}, {"that", lock.ErrMismatch}} {
+			_, _, err := l.Once(ctx, key, []byte(c.fingerprint), runs)
+			require.ErrorIs(t, err, c.want, c.fingerprint)
+		}
+		granted(t, l) // a lock of the same name is another key
+		return nil, nil
+	})
+	require.NoError(t, err)
+	require.Zero(t, ran)
+	require.NoError(t, l.Close(t.Context()))
+}
+
+// Keys share the places where refusals are noted.
+func TestANotedRefusalIsOfOneKey(t *testing.T) {
+	l := lock.New(lock.NewMemory())
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	refusedTwice(t, l)
+	for i := range 1000 { // far more than there are places
+		other, err := l.Acquire(t.Context(), lock.Key("user", strconv.Itoa(1000+i)))
+		require.NoError(t, err)
+		require.NoError(t, other.Release(t.Context()))
+	}
+	refusedTwice(t, l)
+	require.NoError(t, e.Release(t.Context()))
+	require.NoError(t, l.Close(t.Context()))
+}
