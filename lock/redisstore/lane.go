@@ -59,7 +59,7 @@ var errQueueFull = errors.New("too many calls wait for the server")
 // and not the server, that try is over as soon as it is clear that it does.
 type lane struct {
 	server *redis.Client // what batches go through
-	alone  sender        // what commands that share nothing go through; nil: a batch of their own
+	alone  sender        // what commands that share nothing go through
 	from   int64         // shareFrom, unless a test wants otherwise
 	most   int           // workers
 	failed func(error)   // is told of batches that failed
@@ -100,13 +100,13 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 	defer l.flying.Add(-1)
 	c, ok := cmd.(*command)
 	if !ok || n < l.from || c.size() > maxShared || stalls(ctx) > 1 {
-		return l.processAlone(ctx, cmd)
+		return l.alone.Process(ctx, cmd)
 	}
 	s := c.takeSeat(ctx)
 	if err := l.enqueue(c); err != nil {
 		c.standUp(s)
 		if errors.Is(err, redis.ErrClosed) {
-			return l.processAlone(ctx, cmd)
+			return l.alone.Process(ctx, cmd)
 		}
 		return err
 	}
@@ -124,26 +124,6 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 		return ctx.Err()
 	}
 	return c.leave(s, ctx.Err())
-}
-
-// processAlone sends cmd over a connection that it shares with nobody.
-//
-// As a pipeline of one, since go-redis looks into what a single command has
-// failed with as if it were to repeat it, the server's nil too, and that takes it
-// longer than all else.
-func (l *lane) processAlone(ctx context.Context, cmd redis.Cmder) error {
-	if l.alone != nil {
-		return l.alone.Process(ctx, cmd)
-	}
-	c, ok := cmd.(*command)
-	if !ok {
-		return l.server.Process(ctx, cmd)
-	}
-	c.piped = true
-	pipe := l.server.Pipeline()
-	_ = pipe.BatchProcess(ctx, cmd)
-	_, err := pipe.Exec(ctx)
-	return err
 }
 
 // stalls is how often the call of ctx has stalled before. One goes first the next

@@ -83,7 +83,7 @@ func newStore(client redis.UniversalClient, opts []Option) *Store {
 	from := cmp.Or(sharing.From(), shareFrom)
 	switch c := client.(type) {
 	case *redis.Client:
-		s.to = newLane(c, nil, from, func(error) {})
+		s.to = newLane(c, c, from, func(error) {})
 	case *redis.ClusterClient:
 		s.to = &lanes{cluster: c, from: from}
 	default:
