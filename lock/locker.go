@@ -39,6 +39,9 @@ type core struct {
 	owners tally        // leases and acquires whose owner has not come back yet
 	calls  tally        // store calls that have not returned
 	alarm  carry.Alarm  // of sends that callers make themselves
+
+	slowUntil atomic.Int64 // the moment until which the store counts as slow; 0: it never did
+
 	outage outage
 	recent recent
 

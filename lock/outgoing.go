@@ -34,15 +34,17 @@ const maxStalls = 3
 // goroutine for each would cost more than all else here. back ends it.
 //
 // It has a third of the budget: nothing can be done beside it. Of those that
-// follow one that stalled the store knows that they do.
+// follow one that stalled the store knows that they do. For a while after one
+// that had no answer in time there is none: a store that merely is slow must not
+// lose a connection by every call.
 func (x *outgoing) next() (try *carry.Try, more bool) {
 	stalled := errors.Is(x.cause, carry.ErrStalled)
-	if !x.core.inTime || x.sends == maxStalls || x.sends > 0 && !stalled {
+	if !x.core.inTime || x.sends == maxStalls || x.sends > 0 && !stalled || x.core.slow() {
 		return nil, false
 	}
-	now := time.Now()
+	at := time.Now()
 	if x.sends == 0 {
-		x.deadline = now.Add(x.budget)
+		x.deadline = at.Add(x.budget)
 	}
 	switch {
 	case x.flight == nil:
@@ -53,16 +55,26 @@ func (x *outgoing) next() (try *carry.Try, more bool) {
 	default:
 		try = &carry.Try{Counter: x.flight}
 	}
-	try.Parent, try.Deaf, try.Until, try.Stalls, try.Alarm = x.parent, x.deaf, x.until(now), x.sends, &x.core.alarm
+	try.Parent, try.Deaf, try.Until, try.Keep = x.parent, x.deaf, x.until(at), x.deadline
+	try.Stalls, try.Alarm = x.sends, &x.core.alarm
 	x.sends++
 	x.depart()
 	return try, true
 }
 
+// slowFor is for how long after a call that had no answer in time a store counts
+// as slow.
+const slowFor = 5 * time.Second
+
+func (c *core) slow() bool {
+	until := c.slowUntil.Load()
+	return until != 0 && now() < moment(until)
+}
+
 // until is when the send that begins now is given up.
-func (x *outgoing) until(now time.Time) time.Time {
+func (x *outgoing) until(at time.Time) time.Time {
 	until := x.deadline
-	if third := now.Add(x.budget / 3); x.most > 1 && third.Before(until) {
+	if third := at.Add(x.budget / 3); x.most > 1 && third.Before(until) {
 		until = third
 	}
 	if end, ok := x.parent.Deadline(); ok && !x.deaf && end.Before(until) {
@@ -83,6 +95,7 @@ func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 	}
 	if until, _ := try.Deadline(); !errors.Is(err, carry.ErrStalled) && !time.Now().Before(until) {
 		x.cause = nil // its time was over, whatever it says
+		x.core.slowUntil.Store(int64(now().add(slowFor)))
 	}
 	if (x.deaf || x.parent.Err() == nil) && time.Until(x.deadline) > x.budget/20 {
 		return false

@@ -18,6 +18,7 @@ type Try struct {
 	Parent  context.Context //nolint:containedctx // the caller's
 	Deaf    bool            // to the end of Parent
 	Until   time.Time       // its deadline
+	Keep    time.Time       // not before it, until when a command that is left behind is followed
 	Counter Counter         // of what the call leaves behind
 	Stalls  int             // how many tries before this one ended with ErrStalled
 	Alarm   *Alarm          // ends it

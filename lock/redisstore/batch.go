@@ -18,32 +18,33 @@ import (
 type batch struct {
 	mu      sync.Mutex // of the members' seats, from when they are in until they are settled
 	members []redis.Cmder
-	latest  time.Time // when the last of the callers gives up
+	latest  time.Time // until when it is followed, for the last of the callers
 	endless bool      // one of them never does
 
 	// The lane's.
 	began     time.Time
 	stalled   bool // it takes longer than the lane's patience
 	overtaken int  // by so many that began later
+	hopeless  bool // too many
 }
 
 // add takes c along, unless its caller has given up already. Such a caller finds
 // its command neither queued nor written.
 func (b *batch) add(c *command, now time.Time) {
-	deadline := c.seat.deadline
+	s := c.seat
 	select {
-	case <-c.seat.done:
+	case <-s.done:
 		return
 	default:
 	}
 	switch {
-	case deadline.IsZero():
+	case s.deadline.IsZero():
 		b.endless = true
-	case !now.Before(deadline):
+	case !now.Before(s.deadline):
 		c.expire()
 		return
-	case deadline.After(b.latest):
-		b.latest = deadline
+	case s.keep.After(b.latest):
+		b.latest = s.keep
 	}
 	c.batch, c.piped = b, true
 	b.members = append(b.members, c)

@@ -22,7 +22,12 @@ const (
 	// them stalls: some are written or read while another is executed.
 	steadyWorkers = 4
 
-	// maxWorkers bounds them when some do; so does the client's pool.
+	// calmWorkers bounds them when some take long: all of them may, and new
+	// connections do not make a slow server faster.
+	calmWorkers = 12
+
+	// maxWorkers bounds them when the connections of some stall; so does the
+	// client's pool.
 	maxWorkers = 32
 
 	// maxBatch is how many commands share a round trip, and so a fate.
@@ -70,6 +75,7 @@ type lane struct {
 	workers int
 	running []*batch
 	stalled int           // of running
+	lost    int           // of running: those that are hopeless
 	usual   time.Duration // that one takes: half of them take longer, or about
 	watched bool
 	watch   *time.Timer   // looks for batches that stall, while there are any
@@ -167,7 +173,7 @@ func (l *lane) dequeue(c *command, s *seat) bool {
 
 // staff starts a worker if one is wanted. l.mu is held.
 func (l *lane) staff() {
-	if l.queue.len > 0 && l.workers-l.stalled < steadyWorkers && l.workers < l.most {
+	if l.queue.len > 0 && l.workers-l.stalled < steadyWorkers && l.workers < min(l.most, calmWorkers+l.lost) {
 		l.workers++
 		go l.work()
 	}
@@ -228,6 +234,10 @@ func (l *lane) strike(b *batch) {
 		b.stalled = false
 		l.stalled--
 	}
+	if b.hopeless {
+		b.hopeless = false
+		l.lost--
+	}
 }
 
 func (l *lane) quit(b *batch) {
@@ -260,6 +270,10 @@ func (l *lane) learn(b *batch) {
 		}
 		other.overtaken++
 		if other.overtaken >= hopelessBatches && other.began.Before(hopeless) {
+			if !other.hopeless {
+				other.hopeless = true
+				l.lost++
+			}
 			other.evict(now, true)
 		}
 	}

@@ -21,6 +21,7 @@ type seat struct {
 
 	// What the caller waits for.
 	deadline time.Time       // zero if there is none
+	keep     time.Time       // until when the command is followed
 	done     <-chan struct{} // nil if it never gives up
 	carrier  carry.Counter   // of what it leaves behind
 	moves    bool            // it rather tries again than waits for what stalls
@@ -44,9 +45,9 @@ func (c *command) takeSeat(ctx context.Context) *seat {
 	s.deadline, _ = ctx.Deadline()
 	s.carrier = carry.From(ctx)
 	if try, ok := ctx.(*carry.Try); ok {
-		s.done, s.moves = try.GivenUp(), true // the lane sees to the deadline
+		s.done, s.keep, s.moves = try.GivenUp(), try.Keep, true // the lane sees to the deadline
 	} else {
-		s.done = ctx.Done()
+		s.done, s.keep = ctx.Done(), s.deadline
 	}
 	c.shared, c.seat = true, s
 	return s
