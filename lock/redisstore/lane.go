@@ -154,15 +154,15 @@ func (l *lane) enqueue(c *command) error {
 	return nil
 }
 
-// dequeue takes c out of the queue, if no worker has.
+// dequeue takes c out of the queue, if it is not in a batch.
 func (l *lane) dequeue(c *command, s *seat) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !s.queued {
-		return false
+	if s.queued {
+		l.queue.remove(c)
+		return true
 	}
-	l.queue.remove(c)
-	return true
+	return s.dropped
 }
 
 // staff starts a worker if one is wanted. l.mu is held.

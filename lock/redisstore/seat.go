@@ -18,6 +18,7 @@ type seat struct {
 	// The queue's, under its lock.
 	prev, next *command
 	queued     bool
+	dropped    bool // taken out for a caller that has given up
 
 	// What the caller waits for.
 	deadline time.Time       // zero if there is none
