@@ -73,7 +73,10 @@ func (t *Try) Done() <-chan struct{} {
 // asked for Done, the deadline is not its business either.
 func (t *Try) Err() error {
 	if e := t.ending.Load(); e != nil {
-		return e.Err()
+		if err := e.Err(); err != nil {
+			return err
+		}
+		// It ends a moment after GivenUp says so.
 	}
 	if t.over.Load() {
 		return context.Canceled
@@ -88,6 +91,12 @@ func (t *Try) Err() error {
 func (t *Try) Value(k any) any {
 	if k == (key{}) {
 		return t.Counter
+	}
+	if e := t.ending.Load(); e != nil {
+		return e.Value(k) // so that what is derived from t needs no goroutine to end with it
+	}
+	if t.Deaf {
+		return context.WithoutCancel(t.Parent).Value(k) // has no cause to end, either
 	}
 	return t.Parent.Value(k)
 }
