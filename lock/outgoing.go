@@ -18,6 +18,7 @@ type outgoing struct {
 	budget time.Duration   // for all
 	most   int             // sends
 
+	away       bool // one that the caller makes itself is on its way
 	sends      int
 	deadline   time.Time // once one was sent
 	unanswered bool      // one of those that are over was; it may have been applied, or may still be
@@ -56,8 +57,19 @@ func (x *outgoing) next() (try *carry.Try, more bool) {
 	try.Parent, try.Deaf, try.Until, try.Stalls = x.parent, x.deaf, x.until(now), x.sends
 	x.sends++
 	x.depart()
+	x.away = true
 	return try, true
 }
+
+// abandon counts a send that will not come back: a hook of the store's has ended
+// the caller's goroutine, or panicked. It is deferred by who calls next.
+func (x *outgoing) abandon() {
+	if x.away {
+		x.arrived(errAbandoned)
+	}
+}
+
+var errAbandoned = errors.New("the call did not return")
 
 // until is when the send that begins now is given up.
 func (x *outgoing) until(now time.Time) time.Time {
@@ -74,6 +86,7 @@ func (x *outgoing) until(now time.Time) time.Time {
 // back ends that send, and reports whether the exchange is over.
 func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 	try.End()
+	x.away = false
 	x.arrived(err)
 	if err == nil {
 		return true
@@ -168,9 +181,12 @@ func hedge[T any](x outgoing, call func(context.Context) (T, error)) reply[T] {
 		inFlight++
 		x.depart()
 		go func() {
-			value, err := call(ctx)
-			x.arrived(err)
-			answers <- &answer{value, err}
+			a := &answer{err: errAbandoned}
+			defer func() {
+				x.arrived(a.err)
+				answers <- a
+			}()
+			a.value, a.err = call(ctx)
 		}()
 	}
 
