@@ -192,9 +192,12 @@ func hedge[T any](x outgoing, call func(context.Context) (T, error)) reply[T] {
 
 	again := time.NewTimer(x.budget / 3)
 	defer again.Stop()
-	if x.cause == nil || errors.Is(x.cause, carry.ErrStalled) {
+	end, ends := x.parent.Deadline()
+	switch {
+	case ends && !time.Now().Before(end): // a send ended with it, a moment before it says that it has
+	case x.cause == nil, errors.Is(x.cause, carry.ErrStalled):
 		send()
-	} else {
+	default:
 		again.Reset(pause(x.sends))
 	}
 	for {
