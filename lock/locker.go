@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/carry"
 	"github.com/httplatch/httplatch/internal/keytext"
 )
 
@@ -37,6 +38,7 @@ type core struct {
 	budget atomic.Int64 // the longest of all Lockers that share this
 	owners tally        // leases and acquires whose owner has not come back yet
 	calls  tally        // store calls that have not returned
+	alarm  carry.Alarm  // of sends that callers make themselves
 	outage outage
 	recent recent
 

@@ -54,7 +54,7 @@ func (x *outgoing) next() (try *carry.Try, more bool) {
 	default:
 		try = &carry.Try{Counter: x.flight}
 	}
-	try.Parent, try.Deaf, try.Until, try.Stalls = x.parent, x.deaf, x.until(now), x.sends
+	try.Parent, try.Deaf, try.Until, try.Stalls, try.Alarm = x.parent, x.deaf, x.until(now), x.sends, &x.core.alarm
 	x.sends++
 	x.depart()
 	x.away = true

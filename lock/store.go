@@ -33,6 +33,12 @@ import (
 // later; the Locker's clean-up goes on for that long. Without it the bound is
 // two minutes.
 //
+// A store whose calls return when the deadline of their context has passed,
+// whatever becomes of the command, may have a method InTime() bool that says so.
+// The Locker then makes the first send of a call on the goroutine of its caller,
+// with a third of the budget, and one for each call is saved. What does not
+// return in time then keeps the caller for as long.
+//
 // A store that hears when a key may have become free or settled may have a
 // method Watch(key string) (wake <-chan struct{}, stop func()). The Locker calls
 // it for a caller that has to wait, and stop when the wait is over. Watch does

@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// Try is the context of a send that its caller makes itself. It ends with that of
-// the caller, and at a deadline.
+// Try is the context of a send that its caller makes itself. It ends at a deadline.
+//
+// It does not end with the caller's context, of which it has the values: what was
+// written then has to be answered all the same, and the answer is better than
+// not to know. GivenUp is for those who wait for something else.
 //
 // Most sends are answered long before, by code that can see to the deadline
 // without a timer for each. So Try makes what ends when it is first asked for.
@@ -17,23 +20,28 @@ type Try struct {
 	Until   time.Time       // its deadline
 	Counter Counter         // of what the call leaves behind
 	Stalls  int             // how many tries before this one ended with ErrStalled
+	Alarm   *Alarm          // ends it
 
 	ending atomic.Pointer[ending] // nil until somebody asks
 	over   atomic.Bool
 }
 
-// ending is what ends with a Try.
+// ending is what a Try ends with.
 type ending struct {
-	context.Context //nolint:containedctx // it is one
+	until time.Time
+	done  chan struct{} // closed by the alarm
+	err   error         // why; set before
 
-	cancel context.CancelFunc
+	// The alarm's.
+	prev, next *ending
+	listed     bool
 }
 
-// End gives back what t holds, after the call has returned.
+// End ends t, after the call has returned.
 func (t *Try) End() {
 	t.over.Store(true)
 	if e := t.ending.Load(); e != nil {
-		e.cancel()
+		t.Alarm.end(e)
 	}
 }
 
@@ -45,46 +53,50 @@ func (t *Try) GivenUp() <-chan struct{} {
 	return t.Parent.Done()
 }
 
+// Unwanted says why nobody waits for an answer any more, nil if somebody does.
+func (t *Try) Unwanted() error {
+	switch {
+	case t.over.Load():
+		return context.Canceled
+	case !t.Deaf && t.Parent.Err() != nil:
+		return t.Parent.Err()
+	case !time.Now().Before(t.Until):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
 // Deadline is when the time of the send is over.
 func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.Until, true }
 
-// Done is closed when the caller gives up, and at the deadline.
+// Done is closed at the deadline, and by End.
 func (t *Try) Done() <-chan struct{} {
 	if e := t.ending.Load(); e != nil {
-		return e.Done()
+		return e.done
 	}
-	e := new(ending)
-	parent := t.Parent
-	if t.Deaf {
-		parent = context.WithoutCancel(parent)
-	}
-	e.Context, e.cancel = context.WithDeadline(parent, t.Until)
+	e := &ending{until: t.Until, done: make(chan struct{})}
 	if !t.ending.CompareAndSwap(nil, e) {
-		e.cancel() // another was faster
-		return t.ending.Load().Done()
+		return t.ending.Load().done // another was faster
 	}
+	t.Alarm.add(e)
 	if t.over.Load() {
-		e.cancel()
+		t.Alarm.end(e)
 	}
-	return e.Done()
+	return e.done
 }
 
-// Err says why it is over. It does not look at the clock: as long as nobody has
-// asked for Done, the deadline is not its business either.
+// Err is not nil when Done is closed.
 func (t *Try) Err() error {
-	if e := t.ending.Load(); e != nil {
-		if err := e.Err(); err != nil {
-			return err
-		}
-		// It ends a moment after GivenUp says so.
-	}
-	if t.over.Load() {
-		return context.Canceled
-	}
-	if t.Deaf {
+	e := t.ending.Load()
+	if e == nil {
 		return nil
 	}
-	return t.Parent.Err()
+	select {
+	case <-e.done:
+		return e.err
+	default:
+		return nil
+	}
 }
 
 // Value is that of the caller's context, but for the Counter.
@@ -92,11 +104,5 @@ func (t *Try) Value(k any) any {
 	if k == (key{}) {
 		return t.Counter
 	}
-	if e := t.ending.Load(); e != nil {
-		return e.Value(k) // so that what is derived from t needs no goroutine to end with it
-	}
-	if t.Deaf {
-		return context.WithoutCancel(t.Parent).Value(k) // has no cause to end, either
-	}
-	return t.Parent.Value(k)
+	return context.WithoutCancel(t.Parent).Value(k) // of which it has no end, and no cause of one
 }

@@ -3,6 +3,7 @@ package carry_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,12 +23,12 @@ var errLeft = errors.New("has left")
 
 type valueKey struct{}
 
-// over is a Try of a caller with a value, and what makes that caller leave.
-func over(t *testing.T, deaf bool) (try *carry.Try, leave func()) {
+// begun is a Try of a caller with a value, and what makes that caller leave.
+func begun(t *testing.T, deaf bool) (try *carry.Try, leave func()) {
 	t.Helper()
 	parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "value"))
 	t.Cleanup(func() { cancel(nil) })
-	return &carry.Try{Parent: parent, Deaf: deaf, Until: time.Now().Add(budget)}, func() { cancel(errLeft) }
+	return &carry.Try{Parent: parent, Deaf: deaf, Until: time.Now().Add(budget), Alarm: new(carry.Alarm)}, func() { cancel(errLeft) }
 }
 
 func closed(c <-chan struct{}) bool {
@@ -43,72 +44,60 @@ func closed(c <-chan struct{}) bool {
 // when it ends.
 func TestEndsOfATry(t *testing.T) {
 	t.Parallel()
+	wait := func(*carry.Try, func()) { time.Sleep(budget) }
+	leave := func(_ *carry.Try, leave func()) { leave() }
+	end := func(try *carry.Try, _ func()) { try.End() }
 	for _, tt := range []struct {
-		name  string
-		deaf  bool
-		end   func(try *carry.Try, leave func())
-		err   error // once Done was asked for
-		quiet error // if it was not
-		cause error
+		name     string
+		deaf     bool
+		happens  func(try *carry.Try, leave func())
+		err      error
+		unwanted error
+		givenUp  bool
 	}{
-		{"not at all", false, func(*carry.Try, func()) {}, nil, nil, nil},
-		{"caller leaves", false, func(_ *carry.Try, leave func()) { leave() }, context.Canceled, context.Canceled, errLeft},
-		{"caller leaves a deaf one", true, func(_ *carry.Try, leave func()) { leave() }, nil, nil, nil},
-		{"deadline", false, func(*carry.Try, func()) { time.Sleep(budget) }, context.DeadlineExceeded, nil, context.DeadlineExceeded},
-		{"deadline of a deaf one", true, func(*carry.Try, func()) { time.Sleep(budget) }, context.DeadlineExceeded, nil, context.DeadlineExceeded},
-		{"call returns", false, func(try *carry.Try, _ func()) { try.End() }, context.Canceled, context.Canceled, context.Canceled},
-		{"call of a deaf one returns", true, func(try *carry.Try, _ func()) { try.End() }, context.Canceled, context.Canceled, context.Canceled},
+		{"nothing", false, func(*carry.Try, func()) {}, nil, nil, false},
+		{"caller leaves", false, leave, nil, context.Canceled, true},
+		{"caller leaves a deaf one", true, leave, nil, nil, false},
+		{"deadline", false, wait, context.DeadlineExceeded, context.DeadlineExceeded, false},
+		{"deadline of a deaf one", true, wait, context.DeadlineExceeded, context.DeadlineExceeded, false},
+		{"call returns", false, end, context.Canceled, context.Canceled, false},
+		{"call of a deaf one returns", true, end, context.Canceled, context.Canceled, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				try, leave := over(t, tt.deaf)
+				try, leave := begun(t, tt.deaf)
 				done := try.Done()
 				require.False(t, closed(done))
 				require.NoError(t, try.Err())
-				require.NoError(t, context.Cause(try))
+				require.NoError(t, try.Unwanted())
 				child, cancel := context.WithCancel(try)
 				defer cancel()
-				tt.end(try, leave)
+				tt.happens(try, leave)
 				synctest.Wait()
 				require.Equal(t, tt.err != nil, closed(done))
 				require.Equal(t, tt.err, try.Err())
-				require.Equal(t, tt.cause, context.Cause(try))
-				require.Equal(t, tt.err != nil, closed(child.Done()))
+				require.Equal(t, tt.err, context.Cause(try), "not the caller's, with which it does not end")
+				require.Equal(t, tt.err, child.Err())
+				require.Equal(t, tt.unwanted, try.Unwanted())
+				require.Equal(t, tt.givenUp, try.GivenUp() != nil && closed(try.GivenUp()))
 				try.End()
+				synctest.Wait()
+				require.Error(t, child.Err())
 			})
 			synctest.Test(t, func(t *testing.T) {
-				try, leave := over(t, tt.deaf)
-				tt.end(try, leave)
-				require.Equal(t, tt.quiet, try.Err(), "nobody has asked for the deadline")
-				require.Equal(t, tt.err != nil, closed(try.Done()), "and now it is found to be over")
+				try, leave := begun(t, tt.deaf)
+				tt.happens(try, leave)
+				require.NoError(t, try.Err(), "nobody has asked when it ends")
+				require.Equal(t, tt.unwanted, try.Unwanted())
+				done := try.Done()
+				synctest.Wait()
+				require.Equal(t, tt.err != nil, closed(done), "and now it is found to be over")
 				require.Equal(t, tt.err, try.Err())
 				try.End()
 			})
 		})
 	}
-}
-
-func TestDeadlineOfATry(t *testing.T) {
-	t.Parallel()
-	try, _ := over(t, false)
-	deadline, ok := try.Deadline()
-	require.True(t, ok)
-	require.Equal(t, try.Until, deadline)
-}
-
-func TestGivenUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		try, leave := over(t, false)
-		time.Sleep(2 * budget)
-		require.False(t, closed(try.GivenUp()), "the deadline is not its business")
-		leave()
-		require.True(t, closed(try.GivenUp()))
-		deaf, leave := over(t, true)
-		leave()
-		require.Nil(t, deaf.GivenUp())
-	})
 }
 
 type counter struct{}
@@ -121,9 +110,10 @@ func TestValuesOfATry(t *testing.T) {
 	for name, deaf := range map[string]bool{"hears": false, "deaf": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			try, _ := over(t, deaf)
-			try.Parent = carry.With(try.Parent, nil)
-			defer try.End()
+			try, _ := begun(t, deaf)
+			deadline, ok := try.Deadline()
+			require.True(t, ok)
+			require.Equal(t, try.Until, deadline)
 			require.Nil(t, carry.From(try))
 			try.Counter = counter{}
 			for range 2 { // before and after Done was asked for
@@ -132,75 +122,66 @@ func TestValuesOfATry(t *testing.T) {
 				require.Equal(t, "value", try.Value(valueKey{}))
 				try.Done()
 			}
-		})
-	}
-}
-
-// What is derived from a Try ends with it at once: no goroutine has to see to it.
-func TestDerivedFromATry(t *testing.T) {
-	t.Parallel()
-	for name, deaf := range map[string]bool{"hears": false, "deaf": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			try, _ := over(t, deaf)
-			ctx, cancel := context.WithCancel(try)
-			defer cancel()
 			try.End()
-			require.ErrorIs(t, ctx.Err(), context.Canceled)
-			other, cancel := context.WithCancel(try)
-			defer cancel()
-			require.ErrorIs(t, other.Err(), context.Canceled)
 		})
 	}
 }
 
-// foreign is a context of another make than those of the standard library, which
-// learn of its end from a goroutine.
-type foreign struct {
-	context.Context //nolint:containedctx // it is one
-
-	done chan struct{}
-}
-
-func (f *foreign) Done() <-chan struct{} { return f.done }
-
-func (f *foreign) Err() error {
-	if closed(f.done) {
-		return context.Canceled
-	}
-	return nil
-}
-
-// Who was told by GivenUp that the caller has gone finds an error to return.
-func TestErrOfATryThatWasGivenUp(t *testing.T) {
+// One alarm ends many tries, each at its own deadline, in whatever order they
+// come, and none that was ended before.
+func TestAlarm(t *testing.T) {
 	t.Parallel()
-	parent := &foreign{Context: t.Context(), done: make(chan struct{})}
-	try := &carry.Try{Parent: parent, Until: time.Now().Add(time.Hour)}
-	defer try.End()
-	try.Done()
-	close(parent.done)
-	<-try.GivenUp()
-	require.ErrorIs(t, try.Err(), context.Canceled)
+	synctest.Test(t, func(t *testing.T) {
+		var alarm carry.Alarm
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, i := range rand.Perm(100) {
+			at := time.Duration(i/2+1) * 10 * time.Millisecond // two at a time
+			try := &carry.Try{Parent: t.Context(), Until: began.Add(at), Alarm: &alarm}
+			done := try.Done()
+			all.Go(func() {
+				if i%3 == 0 {
+					at /= 2
+					time.Sleep(at)
+					try.End()
+				}
+				<-done
+				if took := time.Since(began); took != at {
+					t.Errorf("%v, not %v", took, at)
+				}
+			})
+		}
+		all.Wait()
+		late := &carry.Try{Parent: t.Context(), Until: began, Alarm: &alarm}
+		<-late.Done()
+		require.ErrorIs(t, late.Err(), context.DeadlineExceeded)
+		late.End()
+		require.ErrorIs(t, late.Err(), context.DeadlineExceeded, "it was over before")
+	})
 }
 
 func TestTryIsForManyGoroutines(t *testing.T) {
 	t.Parallel()
+	var alarm carry.Alarm
+	var all sync.WaitGroup
 	for range 100 {
-		try, leave := over(t, false)
-		var all sync.WaitGroup
+		try, leave := begun(t, false)
+		try.Alarm, try.Until = &alarm, time.Now().Add(rand.N(time.Millisecond))
 		for range 4 {
 			all.Go(func() {
 				done := try.Done()
 				if try.Done() != done {
 					t.Error("there are two ends")
 				}
-				_ = try.Err()
+				_, _ = try.Err(), try.Unwanted()
 				<-done
+				if try.Err() == nil {
+					t.Error("it ended without an error")
+				}
 			})
 		}
 		all.Go(leave)
 		all.Go(try.End)
-		all.Wait()
-		require.Error(t, try.Err())
 	}
+	all.Wait()
 }

@@ -46,7 +46,7 @@ func (b *batch) add(c *command, now time.Time) {
 	case deadline.After(b.latest):
 		b.latest = deadline
 	}
-	c.batch = b
+	c.batch, c.piped = b, true
 	b.members = append(b.members, c)
 }
 

@@ -30,18 +30,26 @@ func bind(client redis.UniversalClient) {
 }
 
 func bindNode(c *redis.Client) {
-	if !c.Options().ContextTimeoutEnabled {
-		clone := obeying(c)
-		c.AddHook(detour{
-			process: func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error { return clone.Process(ctx, cmd) },
-			pipeline: func(ctx context.Context, cmds []redis.Cmder) error {
-				pipe := clone.Pipeline()
-				_ = pipe.BatchProcess(ctx, cmds...)
-				_, err := pipe.Exec(ctx)
-				return err
-			},
-		})
+	clone := obeying(c)
+	pipeline := func(ctx context.Context, cmds ...redis.Cmder) error {
+		pipe := clone.Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...)
+		_, err := pipe.Exec(ctx)
+		return err
 	}
+	c.AddHook(detour{
+		process: func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+			one, ok := cmd.(*command)
+			if !ok {
+				return clone.Process(ctx, cmd)
+			}
+			// A pipeline of one: go-redis looks into what a single command has failed
+			// with, and the server's nil is that to it, for longer than all else takes.
+			one.piped = true
+			return pipeline(ctx, cmd)
+		},
+		pipeline: func(ctx context.Context, cmds []redis.Cmder) error { return pipeline(ctx, cmds...) },
+	})
 }
 
 // obeying returns a client over the pool of c that obeys contexts.

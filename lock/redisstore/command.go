@@ -35,6 +35,8 @@ type command struct {
 	sends  int
 	left   bool // in a round trip that goes on
 
+	piped bool // it is sent in a pipeline
+
 	// Of one that shares a round trip.
 	shared bool
 	stage  atomic.Int32
@@ -79,10 +81,18 @@ var ping = []any{"ping"}
 // seconds longer than the context lasts. A claim that is written then is one
 // that nobody waits for.
 func (c *command) Args() []any {
-	if c.shared && !c.hand() || !c.shared && c.ctx.Err() != nil {
+	if c.shared && !c.hand() || !c.shared && unwanted(c.ctx) != nil {
 		return ping
 	}
 	return c.Cmd.Args()
+}
+
+// unwanted says why nobody waits for what is sent with ctx, nil if somebody does.
+func unwanted(ctx context.Context) error {
+	if try, ok := ctx.(*carry.Try); ok {
+		return try.Unwanted()
+	}
+	return ctx.Err()
 }
 
 // size is about how many bytes are written.
@@ -137,9 +147,13 @@ func send(ctx context.Context, to sender, c *command) (any, error) {
 	if !c.shared {
 		c.answer, c.sends = c.Val(), c.payload.close()
 	}
+	gone := error(nil)
+	if c.sends == 0 {
+		gone = unwanted(ctx)
+	}
 	switch {
-	case c.sends == 0 && ctx.Err() != nil && (err == nil || kind(err) == "NOPERM"): // of the PING
-		return nil, notSent(ctx.Err())
+	case gone != nil && (err == nil || kind(err) == "NOPERM"): // of the PING
+		return nil, notSent(gone)
 	case c.sends == 0 && err != nil:
 		return nil, notSent(err)
 	case c.sends == 0:

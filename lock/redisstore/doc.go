@@ -39,10 +39,16 @@
 //   - Every call returns when its own context ends, and nobody's context ends
 //     another's command. What was given up before it was written is never written,
 //     and reported as [lock.ErrNotApplied].
-//   - An error reply is that of one command. A connection that dies costs the
-//     members of one batch that have no answer yet one try: they are unknown. The
-//     others go on over other connections; a batch that takes longer than 2 ms is
-//     not waited for. Up to 16 are on their way at once.
+//   - An error reply is that of one command. A connection that dies or stalls costs
+//     the members of one batch that have no answer yet one try: they are unknown,
+//     and a Locker sends them again, at once if it is clear that the connection
+//     stalls and not the server. (It is after 6 ms, if that is four times what is
+//     usual, and four batches that began later were answered.) The others go on
+//     over other connections: a batch that takes longer than 2 ms has another
+//     worker in its place.
+//   - 4 batches are on their way at once, and up to 32 if some stall, each over a
+//     connection of the client's pipeline pool. [Open] makes that as large; on a
+//     client of your own, set PipelinePoolSize to 32, its default being 10.
 //   - A batch has one node of a Cluster. A command whose slot has moved goes again
 //     by itself.
 //   - A batch is never repeated, whatever MaxRetries says.
@@ -53,6 +59,12 @@
 //
 // A call that returned may still be in a batch that is under way. A Locker is
 // told, and sweeps for a claim until nothing carries it.
+//
+// Commands that share nothing go through the pipeline pool, too, each by itself.
+// Of those, a Locker makes the first send of a call on the goroutine of its
+// caller, and so do hooks of the client run there: one that does not return in
+// time keeps its caller. A caller that gives up while such a send is on its way
+// returns with the answer, or after a third of the budget.
 //
 // # Waiting
 //

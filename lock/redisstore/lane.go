@@ -119,11 +119,12 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 		return c.accept(s)
 	case <-s.done:
 	}
+	gone := unwanted(ctx)
 	if l.dequeue(c, s) {
 		c.standUp(s)
-		return ctx.Err()
+		return gone
 	}
-	return c.leave(s, ctx.Err())
+	return c.leave(s, gone)
 }
 
 // stalls is how often the call of ctx has stalled before. One goes first the next

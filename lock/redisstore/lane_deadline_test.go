@@ -36,7 +36,7 @@ func (c *certainly) Arrive(certain bool) {
 // trying is the context of a send that a Locker makes itself.
 func trying(t *testing.T, d time.Duration, deaf bool, counts carry.Counter) *carry.Try {
 	t.Helper()
-	try := &carry.Try{Parent: t.Context(), Deaf: deaf, Until: time.Now().Add(d), Counter: counts}
+	try := &carry.Try{Parent: t.Context(), Deaf: deaf, Until: time.Now().Add(d), Counter: counts, Alarm: new(carry.Alarm)}
 	t.Cleanup(try.End)
 	return try
 }
@@ -152,4 +152,36 @@ func TestBudgetsOfASilentServer(t *testing.T) {
 			require.Empty(t, srv.Keys(t))
 		})
 	}
+}
+
+// A caller that gives up its own send leaves the batch at once, with an error
+// that says so, whether that was written or is still to be.
+func TestGivenUpInABatch(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	p := respproxy.Start(t, srv.Addr())
+	s := overClient(t, p.Addr(), nil)
+	held := p.On(respproxy.Match{Name: "set", Key: memberName(t, 0)}, respproxy.Hold())
+	counts := new(certainly)
+	parent, cancel := context.WithCancel(t.Context())
+	try := trying(t, 20*time.Second, false, counts)
+	try.Parent = parent
+	outcomes := gathered(t, s, 3, func(i int) context.Context {
+		if i == 1 {
+			return try
+		}
+		return timeout(t, 20*time.Second)
+	}, nil)
+	held.Wait(t, 1)
+	cancel()
+	require.Eventually(t, func() bool { return counts.under.Load() == 1 }, patience, time.Millisecond)
+	require.Equal(t, 1, held.Deliver(t))
+	all := outcomes()
+	requireUnknown(t, all[1].err, "timeout")
+	require.ErrorIs(t, all[1].err, context.Canceled)
+	require.ErrorContains(t, all[1].err, "canceled")
+	require.NoError(t, all[0].err)
+	require.NoError(t, all[2].err)
+	require.Eventually(t, func() bool { return counts.under.Load() == 0 }, patience, time.Millisecond)
+	require.EqualValues(t, 1, counts.certain.Load())
 }

@@ -84,8 +84,14 @@ func (c *command) hand() bool {
 // SetErr is what go-redis tells the outcome by. In a pipeline it does so as soon
 // as a command's reply was read: those behind it, which may take long, are not
 // waited for. A failure of the batch that comes later is not the command's.
+//
+// There a nil of the server, which is an answer, is told as none: go-redis would
+// look at it as at a failure, and for long.
 func (c *command) SetErr(err error) {
-	if !c.shared {
+	if err == redis.Nil && c.piped { //nolint:errorlint // as it comes from the reader
+		err = nil
+	}
+	if c.batch == nil {
 		c.Cmd.SetErr(err)
 		return
 	}
@@ -93,9 +99,6 @@ func (c *command) SetErr(err error) {
 	defer c.batch.mu.Unlock()
 	if c.seat == nil {
 		return
-	}
-	if err == redis.Nil { //nolint:errorlint // as it comes from the reader
-		err = nil // an answer, which go-redis would look at for long
 	}
 	c.Cmd.SetErr(err)
 	if c.payload.sends.Load() > 0 && isReply(err) {
