@@ -105,7 +105,8 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 		}
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.token, e.unanswered, e.takeover = c.tokens.next(), false, e.run != nil && e.run.replaces != ""
+		e.token, e.takeover = c.tokens.next(), e.run != nil && e.run.replaces != ""
+		e.unanswered = true // until it has returned: a hook of the store's may end this goroutine
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
@@ -136,6 +137,7 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment) reply
 	}
 	e.flight = &flight{minority: minority{core: c}}
 	x := outgoing{core: c, parent: ctx, budget: deadline.until(), most: maxSends, flight: e.flight}
+	defer x.abandon()
 	for try, more := x.next(); more; try, more = x.next() {
 		entry, err := c.store.Claim(try, e.key, e.claim(l.cfg.lease))
 		if x.back(try, err) {

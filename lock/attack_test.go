@@ -22,15 +22,26 @@ const (
 var quiet = slog.New(slog.DiscardHandler)
 
 // bubble runs a test in virtual time, over a store behind a network, and ends
-// by closing the lockers and checking that nobody owns key.
+// by closing the lockers and checking that nobody owns key. It does so twice: with
+// each call on a goroutine of its own, and with the first on the caller's.
 func bubble(t *testing.T, run func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker)) {
+	t.Helper()
+	for name, as := range map[string]func(*scripted) lock.Store{"hedged": hedged, "in time": inTimed} {
+		t.Run(name, func(t *testing.T) {
+			t.Helper()
+			bubbleOver(t, as, run)
+		})
+	}
+}
+
+func bubbleOver(t *testing.T, as func(*scripted) lock.Store, run func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()
 		var lockers []*lock.Locker
 		run(t, s, func(opts ...lock.Option) *lock.Locker {
 			opts = append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(time.Minute)}, opts...)
-			l := lock.New(s, opts...)
+			l := lock.New(as(s), opts...)
 			lockers = append(lockers, l)
 			return l
 		})
@@ -258,7 +269,7 @@ func TestNotAppliedIsNotUnknown(t *testing.T) {
 // A sweep must outlive goroutines that still carry the claim, however long the
 // client library's own time-out is.
 func TestB1SweepOutlivesAStuckClient(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.every(stuck(40*time.Second), claim)
 		_, err := l.Acquire(t.Context(), key)
@@ -347,7 +358,7 @@ func TestB6CloseDoesNotReleaseUnderWork(t *testing.T) {
 
 // attack C3 and C12: validity counts from before the first send of the token.
 func TestC12ValidityCountsFromTheFirstSend(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.every(slow(budget-time.Millisecond), claim)
 		began := time.Now()

@@ -60,6 +60,7 @@ func (e *Lease) sendEnd(ctx context.Context) reply[bool] {
 		return direct(e.tellEnd(ctx)) // not as a value, which costs an allocation
 	}
 	x := outgoing{core: c, parent: ctx, deaf: true, budget: e.locker.cfg.budget, most: maxSends}
+	defer x.abandon()
 	for try, more := x.next(); more; try, more = x.next() {
 		ok, err := e.tellEnd(try)
 		if x.back(try, err) {
@@ -120,8 +121,16 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 		n.receipt = slices.Clone(n.receipt)
 	}
 	lasting := l.lasting(ctx)
+	seenTo := false
+	defer func() {
+		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
+			n.unanswered, n.receipt = true, slices.Clone(n.receipt)
+			e.finishLater(context.WithoutCancel(ctx))
+		}
+	}()
 	r := e.sendEnd(lasting)
 	if r.err == nil {
+		seenTo = true
 		return e.finished(lasting, r.value, lost)
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -134,6 +143,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	if l.core.prompt {
 		n.receipt = slices.Clone(n.receipt) // above, all sends are over when they return
 	}
+	seenTo = true
 	e.finishLater(ctx)
 	if lost != nil {
 		return lost

@@ -40,6 +40,7 @@ func exchangeWith[T any](ctx context.Context, c *core, budget time.Duration, mos
 		return direct(call(ctx))
 	}
 	x := outgoing{core: c, parent: ctx, budget: budget, most: most, flight: fl}
+	defer x.abandon()
 	for try, more := x.next(); more; try, more = x.next() {
 		value, err := call(try)
 		if x.back(try, err) {

@@ -20,9 +20,6 @@ func (m moment) until() time.Duration { return time.Duration(m - now()) }
 // add returns the moment that is d later, or the last one there is.
 func (m moment) add(d time.Duration) moment { return moment(later(int64(m), d)) }
 
-// time is m for those who want to know the deadline of a call.
-func (m moment) time() time.Time { return base.Add(time.Duration(m)) }
-
 // wall is m by the wall clock as it is set now.
 func (m moment) wall() time.Time { return time.Now().Add(-m.since()) }
 

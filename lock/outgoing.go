@@ -18,6 +18,7 @@ type outgoing struct {
 	budget time.Duration   // for all
 	most   int             // sends
 
+	away       bool // one that the caller makes itself is on its way
 	sends      int
 	deadline   time.Time // once one was sent
 	unanswered bool      // one of those that are over was; it may have been applied, or may still be
@@ -59,6 +60,7 @@ func (x *outgoing) next() (try *carry.Try, more bool) {
 	try.Stalls, try.Alarm = x.sends, &x.core.alarm
 	x.sends++
 	x.depart()
+	x.away = true
 	return try, true
 }
 
@@ -70,6 +72,16 @@ func (c *core) slow() bool {
 	until := c.slowUntil.Load()
 	return until != 0 && now() < moment(until)
 }
+
+// abandon counts a send that will not come back: a hook of the store's has ended
+// the caller's goroutine, or panicked. It is deferred by who calls next.
+func (x *outgoing) abandon() {
+	if x.away {
+		x.arrived(errAbandoned)
+	}
+}
+
+var errAbandoned = errors.New("the call did not return")
 
 // until is when the send that begins now is given up.
 func (x *outgoing) until(at time.Time) time.Time {
@@ -86,6 +98,7 @@ func (x *outgoing) until(at time.Time) time.Time {
 // back ends that send, and reports whether the exchange is over.
 func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 	try.End()
+	x.away = false
 	x.arrived(err)
 	if err == nil {
 		return true
@@ -181,17 +194,23 @@ func hedge[T any](x outgoing, call func(context.Context) (T, error)) reply[T] {
 		inFlight++
 		x.depart()
 		go func() {
-			value, err := call(ctx)
-			x.arrived(err)
-			answers <- &answer{value, err}
+			a := &answer{err: errAbandoned}
+			defer func() {
+				x.arrived(a.err)
+				answers <- a
+			}()
+			a.value, a.err = call(ctx)
 		}()
 	}
 
 	again := time.NewTimer(x.budget / 3)
 	defer again.Stop()
-	if x.cause == nil || errors.Is(x.cause, carry.ErrStalled) {
+	end, ends := x.parent.Deadline()
+	switch {
+	case ends && !time.Now().Before(end): // a send ended with it, a moment before it says that it has
+	case x.cause == nil, errors.Is(x.cause, carry.ErrStalled):
 		send()
-	} else {
+	default:
 		again.Reset(pause(x.sends))
 	}
 	for {

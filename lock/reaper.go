@@ -147,7 +147,13 @@ func (r *reaper) wake() {
 }
 
 func (r *reaper) run(t *task, closing bool) {
-	done := t.attempt(closing)
+	done := false
+	defer func() { r.ran(t, done) }() // also if a hook of the store's ends the goroutine
+	done = t.attempt(closing)
+}
+
+// ran takes in how an attempt of t has ended.
+func (r *reaper) ran(t *task, done bool) {
 	r.mu.Lock()
 	r.running--
 	stopped := r.stopped

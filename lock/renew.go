@@ -22,10 +22,12 @@ func (e *Lease) renew() {
 		return
 	}
 	cfg := e.locker.cfg
+	last := now()
+	defer func() { e.scheduleRenewal(last) }() // also if a hook of the store's ends the goroutine
 	for {
 		answer, err := e.renewOnce(ctx)
 		if err == nil || errors.Is(err, ErrLost) {
-			e.scheduleRenewal(answer)
+			last = answer
 			return
 		}
 		// No answer. The deadline ends the lease if that stays so; until then

@@ -143,6 +143,16 @@ func sleep(ctx context.Context, d time.Duration) {
 
 func (s *scripted) MaxLag() time.Duration { return s.lag }
 
+// inTime is a scripted store that says that its calls return in time. Its faults
+// do, but for stuck, and for slow if the answer comes with the deadline.
+type inTime struct{ *scripted }
+
+func (inTime) InTime() bool { return true }
+
+// hedged is one that says no such thing, and inTimed one that does.
+func hedged(s *scripted) lock.Store  { return s }
+func inTimed(s *scripted) lock.Store { return inTime{s} }
+
 func (s *scripted) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	var e lock.Entry
 	err := s.play(ctx, claim, func() (err error) {

@@ -34,6 +34,7 @@ func (b *batch) add(c *command, now time.Time) {
 	s := c.seat
 	select {
 	case <-s.done:
+		s.dropped = true
 		return
 	default:
 	}
@@ -58,7 +59,7 @@ func (b *batch) evict(now time.Time, hopeless bool) {
 	for _, m := range b.members {
 		c := m.(*command) //nolint:errcheck,forcetypeassert // nothing else is added
 		switch s := c.seat; {
-		case s == nil:
+		case s == nil, s.parted.Load():
 		case !s.deadline.IsZero() && !now.Before(s.deadline):
 			c.evict(context.DeadlineExceeded)
 		case hopeless && s.moves:

@@ -116,6 +116,20 @@ func Gather(s *Store) (letGo func()) {
 	}
 }
 
+// TakeAfter takes all that is queued into a batch, after gaveUp and before a
+// caller can take anything out.
+func TakeAfter(s *Store, gaveUp func()) (taken int) {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gaveUp()
+	b := new(batch)
+	for c := l.queue.pop(); c != nil; c = l.queue.pop() {
+		b.add(c, time.Now())
+	}
+	return len(b.members)
+}
+
 // FillQueue makes the queue of a store look full.
 func FillQueue(s *Store) (empty func()) {
 	l := laneOf(s)

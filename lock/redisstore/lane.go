@@ -125,11 +125,12 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 		return c.accept(s)
 	case <-s.done:
 	}
+	gone := unwanted(ctx)
 	if l.dequeue(c, s) {
 		c.standUp(s)
-		return ctx.Err()
+		return gone
 	}
-	return c.leave(s, ctx.Err())
+	return c.leave(s, gone)
 }
 
 // stalls is how often the call of ctx has stalled before. One goes first the next
@@ -160,15 +161,15 @@ func (l *lane) enqueue(c *command) error {
 	return nil
 }
 
-// dequeue takes c out of the queue, if no worker has.
+// dequeue takes c out of the queue, if it is not in a batch.
 func (l *lane) dequeue(c *command, s *seat) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !s.queued {
-		return false
+	if s.queued {
+		l.queue.remove(c)
+		return true
 	}
-	l.queue.remove(c)
-	return true
+	return s.dropped
 }
 
 // staff starts a worker if one is wanted. l.mu is held.

@@ -18,6 +18,7 @@ type seat struct {
 	// The queue's, under its lock.
 	prev, next *command
 	queued     bool
+	dropped    bool // taken out for a caller that has given up
 
 	// What the caller waits for.
 	deadline time.Time       // zero if there is none
@@ -174,6 +175,8 @@ func (c *command) expire() {
 	if s.parted.CompareAndSwap(false, true) {
 		s.evicted = context.DeadlineExceeded
 		s.told <- struct{}{}
+	} else if s.carrier != nil {
+		s.carrier.Arrive(true) // its caller has left meanwhile
 	}
 }
 

@@ -118,7 +118,18 @@ func (s *Store) Close() error {
 // limits that on Linux, a quarter of a minute.
 func (s *Store) MaxLag() time.Duration { return s.maxLag }
 
-// InTime reports that calls return when the deadline of their context has
+// InTime reports whether calls return when the deadline of their context has
 // passed, whatever becomes of the command. A [lock.Locker] then makes most calls
 // without a goroutine for each.
-func (s *Store) InTime() bool { return true }
+func (s *Store) InTime() bool {
+	switch c := s.client.(type) {
+	case *redis.Client:
+		return true
+	case *redis.ClusterClient:
+		// It asks for the nodes before its first command, and that is not led
+		// past its options.
+		return c.Options().ContextTimeoutEnabled
+	default:
+		return false // it may do what it likes
+	}
+}

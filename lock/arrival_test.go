@@ -1,0 +1,135 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/carry"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// leftClaim is a claim that a store does not wait for: it stalls.
+type leftClaim struct {
+	counter carry.Counter
+	apply   func() error
+}
+
+// leave is the fault: the call returns, and counts what it leaves behind.
+func (c *leftClaim) leave(ctx context.Context, apply func() error) error {
+	c.counter, c.apply = carry.From(ctx), apply
+	c.counter.Depart()
+	return &carry.LeftError{Err: carry.ErrStalled}
+}
+
+const (
+	longLag = 2 * time.Minute       // of the network
+	soon    = 50 * time.Millisecond // until a late reply comes
+)
+
+// A claim that was left behind, while the next send of it was answered, is swept
+// for once when its reply has come. If that is lost, it may land for as long as
+// the network takes.
+func TestArrivalEndsTheSweep(t *testing.T) {
+	for name, certain := range map[string]bool{"answered": true, "lost": false} {
+		t.Run(name, func(t *testing.T) {
+			for when, land := range map[string]bool{"landed": true, "not landed": false} {
+				t.Run(when, func(t *testing.T) {
+					bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+						s.lag = longLag
+						var left leftClaim
+						l := open()
+						s.next(claim, left.leave)
+						require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+						time.Sleep(soon)
+						require.Equal(t, 1, s.count(release), "what is likely to be answered is waited for")
+						if land {
+							require.NoError(t, left.apply())
+						}
+						left.counter.Arrive(certain)
+						synctest.Wait()
+						require.Equal(t, 2, s.count(release))
+						require.Equal(t, lock.Free, s.state(t, key).State)
+						time.Sleep(longLag / 2)
+						require.Equal(t, certain, s.count(release) == 2, "one is enough only if nothing can land any more")
+						if !certain {
+							require.NoError(t, left.apply())
+							time.Sleep(5 * time.Second)
+							require.Equal(t, lock.Free, s.state(t, key).State)
+						}
+						began := time.Now()
+						require.NoError(t, l.Close(t.Context()))
+						if certain {
+							require.Zero(t, time.Since(began), "there is nothing left to do")
+						}
+					})
+				})
+			}
+		})
+	}
+}
+
+// The same if nobody got the key, and if the reply comes only when Close waits.
+func TestArrivalEndsClose(t *testing.T) {
+	for name, certain := range map[string]bool{"answered": true, "lost": false} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				s.lag = longLag
+				var left leftClaim
+				l := open()
+				s.next(claim, left.leave, full)
+				_, err := l.Acquire(t.Context(), key)
+				require.ErrorIs(t, err, lock.ErrUnknown)
+				time.AfterFunc(10*time.Second, func() {
+					_ = left.apply()
+					left.counter.Arrive(certain)
+				})
+				began := time.Now()
+				require.NoError(t, l.Close(t.Context()))
+				took := time.Since(began)
+				require.GreaterOrEqual(t, took, 10*time.Second, "it may land until then")
+				require.Less(t, took, 11*time.Second)
+				require.Equal(t, lock.Free, s.state(t, key).State)
+			})
+		})
+	}
+}
+
+// A reply that does not come in time is no longer hoped for.
+func TestArrivalIsNotWaitedForLong(t *testing.T) {
+	bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		var left leftClaim
+		s.next(claim, left.leave)
+		require.NoError(t, open().Do(t.Context(), key, func(context.Context) error { return nil }))
+		time.Sleep(2 * time.Second)
+		require.NoError(t, left.apply()) // the server has it, and its reply is lost
+		time.Sleep(2 * time.Second)
+		require.Equal(t, lock.Free, s.state(t, key).State)
+		left.counter.Arrive(false)
+	})
+}
+
+// Between the landing and the late reply, the token is known as dead: whoever
+// meets it in this process removes it. To others it looks like any other.
+func TestLandedBeforeItsArrival(t *testing.T) {
+	bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		s.lag = longLag
+		var left leftClaim
+		l, other := open(), open()
+		s.next(claim, left.leave)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		require.NoError(t, left.apply())
+		_, err := other.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err, "it must not be locked out by itself")
+		left.counter.Arrive(true)
+		synctest.Wait()
+		require.Equal(t, lock.Held, s.state(t, key).State, "the sweep is not for the next one's entry")
+		require.NoError(t, e.Context().Err())
+		require.NoError(t, e.Release(t.Context()))
+	})
+}

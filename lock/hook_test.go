@@ -1,0 +1,135 @@
+package lock_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// How a hook of a store's client does not return: require in a test, or a bug
+// that net/http recovers from.
+var hooks = map[string]func(){
+	"exits":  runtime.Goexit,
+	"panics": func() { panic("a hook's") },
+}
+
+// onItsOwn runs call on a goroutine, as net/http does, and reports whether it
+// returned.
+func onItsOwn(call func()) (returned bool) {
+	var own sync.WaitGroup
+	own.Go(func() {
+		defer func() { _ = recover() }()
+		call()
+		returned = true
+	})
+	own.Wait()
+	return returned
+}
+
+// The first send of a call is on the caller's goroutine if the store returns in
+// time. A hook that ends that takes the caller with it, but neither the key nor
+// the Locker's books.
+func TestHooksThatEndTheCaller(t *testing.T) {
+	for name, end := range hooks {
+		before := func(context.Context, func() error) error { end(); return nil }
+		after := func(_ context.Context, apply func() error) error { _ = apply(); end(); return nil }
+		for when, f := range map[string]fault{"before": before, "after": after} {
+			t.Run(name+" "+when+" a claim", func(t *testing.T) {
+				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+					l := open()
+					s.next(claim, f)
+					require.False(t, onItsOwn(func() { _, _ = l.Acquire(t.Context(), key) }))
+					synctest.Wait()
+					require.Equal(t, lock.Free, s.state(t, key).State, "it is swept for")
+					e, err := l.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					require.NoError(t, e.Release(t.Context()))
+				})
+			})
+			t.Run(name+" "+when+" a release", func(t *testing.T) {
+				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+					l := open()
+					s.next(release, f)
+					require.False(t, onItsOwn(func() { _ = l.Do(t.Context(), key, func(context.Context) error { return nil }) }))
+					synctest.Wait()
+					require.Equal(t, lock.Free, s.state(t, key).State, "it is completed in the background")
+					e, err := l.Acquire(t.Context(), key)
+					require.NoError(t, err, "and does not shut the key in this process")
+					require.NoError(t, e.Release(t.Context()))
+				})
+			})
+			t.Run(name+" "+when+" a settle", func(t *testing.T) {
+				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+					l := open()
+					e, err := l.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					s.next(settle, f)
+					receipt := []byte("receipt")
+					require.False(t, onItsOwn(func() { _ = e.Settle(t.Context(), receipt, time.Hour) }))
+					clear(receipt)
+					synctest.Wait()
+					require.Equal(t, []byte("receipt"), s.state(t, key).Receipt)
+					s.forget(t, key)
+				})
+			})
+		}
+	}
+}
+
+// Where no hook can end the caller, it returns. So the tests above show whose
+// goroutine it is.
+func TestHooksThatEndAGoroutineOfItsOwn(t *testing.T) {
+	exit := func(context.Context, func() error) error { runtime.Goexit(); return nil }
+	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.next(claim, exit)
+		s.next(release, exit)
+		began := time.Now()
+		require.True(t, onItsOwn(func() {
+			assert.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		}))
+		require.Less(t, time.Since(began), budget/3, "its end is a failure, and is not waited for")
+	})
+}
+
+// What runs in the background goes on after its goroutine was ended.
+func TestHooksThatEndTheBackground(t *testing.T) {
+	exit := func(context.Context, func() error) error { runtime.Goexit(); return nil }
+	for name, as := range map[string]func(*scripted) lock.Store{"hedged": hedged, "in time": inTimed} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				const keys = 100 // more than run at once
+				l := open()
+				for i := range keys {
+					s.next(claim, late(time.Second), loseReply)
+					s.next(release, exit)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					_, err := l.Acquire(ctx, lock.Key("k", string(rune('a'+i))))
+					require.ErrorIs(t, err, lock.ErrUnknown)
+					cancel()
+					s.every(nil, claim)
+				}
+				time.Sleep(10 * time.Second)
+				for i := range keys {
+					require.Equal(t, lock.Free, s.state(t, lock.Key("k", string(rune('a'+i)))).State)
+				}
+			})
+			bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				e, err := open().Acquire(t.Context(), key)
+				require.NoError(t, err)
+				s.next(renew, exit)
+				time.Sleep(3 * lease)
+				require.NoError(t, e.Context().Err())
+				require.NoError(t, e.Release(t.Context()))
+			})
+		})
+	}
+}
