@@ -52,6 +52,8 @@ func TestPausedHolder(t *testing.T) {
 	require.Equal(t, "OK", client.Eval(t.Context(), writeFenced, []string{"fenced"}, fence, "successor").Val())
 	require.NoError(t, client.Set(t.Context(), "unfenced", "successor", 0).Err())
 
+	// It may have renewed long before the stop, and knows a pause by its length.
+	time.Sleep(time.Until(stopped.Add(shortLease + 100*time.Millisecond)))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	says := func() string {
 		require.True(t, out.Scan(), "the holder died")
