@@ -194,12 +194,16 @@ func (c *campaign) stopped() bool {
 
 func (c *campaign) enough(faults int) bool {
 	if c.untilViolated != nil {
-		found := slices.ContainsFunc(c.book.violations(), func(v string) bool {
-			return slices.ContainsFunc(c.untilViolated, func(name string) bool { return strings.HasPrefix(v, name+":") })
-		})
-		return found || c.injected.total() >= faults
+		return c.caught() || c.injected.total() >= faults
 	}
 	return c.injected.total() >= faults && c.taken()
+}
+
+// caught reports whether a violation that a twin must lead to was found.
+func (c *campaign) caught() bool {
+	return slices.ContainsFunc(c.book.violations(), func(v string) bool {
+		return slices.ContainsFunc(c.untilViolated, func(name string) bool { return strings.HasPrefix(v, name+":") })
+	})
 }
 
 // rest checks what must be so when the faults are over.
@@ -223,13 +227,7 @@ func (c *campaign) rest() {
 		}
 		h.finishRuns(calm)
 	}
-	for _, h := range c.hosts {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		if err := h.locker.Close(ctx); err != nil {
-			c.book.violated(bounded, "close: %v", err)
-		}
-		cancel()
-	}
+	c.close()
 	for entry, err := range c.direct.List(c.t.Context()) {
 		require.NoError(c.t, err)
 		if entry.State != lock.Settled {
@@ -238,6 +236,17 @@ func (c *campaign) rest() {
 	}
 	for _, h := range c.hosts {
 		h.proxy.Down()
+	}
+}
+
+// close ends what the hosts do in the background.
+func (c *campaign) close() {
+	for _, h := range c.hosts {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		if err := h.locker.Close(ctx); err != nil {
+			c.book.violated(bounded, "close: %v", err)
+		}
+		cancel()
 	}
 }
 
