@@ -22,7 +22,10 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(cleaning{browser.Main(redistest.Main(m))}) }
+func TestMain(m *testing.M) {
+	redistest.AtOnce(3)
+	goleak.VerifyTestMain(cleaning{browser.Main(redistest.Main(m))})
+}
 
 // built is the directory of the program that tests start, "" if none did.
 var built string

@@ -82,9 +82,24 @@ func TestReloadOfANaiveForm(t *testing.T) {
 	require.EqualValues(t, 3, orders.Load())
 }
 
-// TestDoubleClickWithoutJavaScript: the browser gives up its first submission
+// TestWithoutJavaScript: a form that its browser sends by itself.
+func TestWithoutJavaScript(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"double click": testDoubleClickWithoutJavaScript,
+		"refusal":      testRefusalWithoutJavaScript,
+		"lockout":      testLockoutWithoutJavaScript,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+// testDoubleClickWithoutJavaScript: the browser gives up its first submission
 // when the second is clicked, and shows the answer to that one only.
-func TestDoubleClickWithoutJavaScript(t *testing.T) {
+func testDoubleClickWithoutJavaScript(t *testing.T) {
+	t.Helper()
 	c := startDesk(t)
 	p := openPage(t, c, browser.NoScript())
 	dawdle(p)
@@ -94,9 +109,10 @@ func TestDoubleClickWithoutJavaScript(t *testing.T) {
 	require.Contains(t, p.Text("#outcome"), orders[0].ID[:6])
 }
 
-// TestRefusalWithoutJavaScript: a refusal is a page that says why, with the
+// testRefusalWithoutJavaScript: a refusal is a page that says why, with the
 // form as it was, to be sent again.
-func TestRefusalWithoutJavaScript(t *testing.T) {
+func testRefusalWithoutJavaScript(t *testing.T) {
+	t.Helper()
 	c := startDesk(t)
 	p := openPage(t, c, browser.NoScript())
 	p.Expect("status of 409")

