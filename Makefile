@@ -26,6 +26,10 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 # the tests nor decides the versions that the library is built with.
 APART = $(CURDIR)/bench $(CURDIR)/tools
 
+# The packages whose tests hold real servers and processes to their time: each is
+# tested when nothing else is. The others run as many at once as there are cores.
+ALONE = /(example|lock|lock/redisstore|internal/faults)$$
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +39,8 @@ test: ## Vet and test all modules with the race detector; installs redis-server,
 	@# promtool comes with a server, which nobody's own machine should get from a test.
 	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
-	go test $(RACE) -run '^$$' work >/dev/null # builds as many packages at a time as there are cores
-	go test $(RACE) -p 1 -shuffle=on $(TESTFLAGS) work # and runs one, since some measure how long real servers take
+	go test $(RACE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
+	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: faults
