@@ -30,7 +30,6 @@ func TestMain(m *testing.M) {
 		os.Exit(child(role))
 	}
 	redis.SetLogger(mute{}) // it tells of every connection that is lost here
-	redistest.AtOnce(3)
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 
