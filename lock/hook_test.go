@@ -56,11 +56,14 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 			})
 			t.Run(name+" "+when+" a release", func(t *testing.T) {
 				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-					l := open()
+					var seen events
+					l := open(lock.WithObserver(seen.observe))
 					s.next(release, f)
 					require.False(t, onItsOwn(func() { _ = l.Do(t.Context(), key, func(context.Context) error { return nil }) }))
 					synctest.Wait()
 					require.Equal(t, lock.Free, s.state(t, key).State, "it is completed in the background")
+					require.Equal(t, 1, seen.count(lock.EventReleased))
+					require.Zero(t, seen.count(lock.EventLost), "what it finds done, it did")
 					e, err := l.Acquire(t.Context(), key)
 					require.NoError(t, err, "and does not shut the key in this process")
 					require.NoError(t, e.Release(t.Context()))

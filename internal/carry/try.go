@@ -105,5 +105,5 @@ func (t *Try) Value(k any) any {
 	if k == (key{}) {
 		return t.Counter
 	}
-	return context.WithoutCancel(t.Parent).Value(k) // of which it has no end, and no cause of one
+	return t.Parent.Value(k)
 }

@@ -77,7 +77,7 @@ func TestEndsOfATry(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, tt.err != nil, closed(done))
 				require.Equal(t, tt.err, try.Err())
-				require.Equal(t, tt.err, context.Cause(try), "not the caller's, with which it does not end")
+				require.Equal(t, tt.err, context.Cause(try))
 				require.Equal(t, tt.err, child.Err())
 				require.Equal(t, tt.unwanted, try.Unwanted())
 				require.Equal(t, tt.givenUp, try.GivenUp() != nil && closed(try.GivenUp()))
