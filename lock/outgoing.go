@@ -108,7 +108,9 @@ func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 	}
 	if until, _ := try.Deadline(); !errors.Is(err, carry.ErrStalled) && !time.Now().Before(until) {
 		x.cause = nil // its time was over, whatever it says
-		x.core.slowUntil.Store(int64(now().add(slowFor)))
+		if x.deaf || x.parent.Err() == nil { // and it was not the caller that was in a hurry
+			x.core.slowUntil.Store(int64(now().add(slowFor)))
+		}
 	}
 	if (x.deaf || x.parent.Err() == nil) && time.Until(x.deadline) > x.budget/20 {
 		return false
