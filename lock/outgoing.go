@@ -107,7 +107,7 @@ func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 		return true
 	}
 	if until, _ := try.Deadline(); !errors.Is(err, carry.ErrStalled) && !time.Now().Before(until) {
-		x.cause = nil // its time was over, whatever it says
+		x.cause = nil                        // its time was over, whatever it says
 		if x.deaf || x.parent.Err() == nil { // and it was not the caller that was in a hurry
 			x.core.slowUntil.Store(int64(now().add(slowFor)))
 		}
