@@ -148,6 +148,7 @@ func FillQueue(s *Store) (empty func()) {
 func laneOf(s *Store) *lane { return s.to.(*lane) } //nolint:forcetypeassert // callers know
 
 const (
-	MaxWorkers = maxWorkers
-	MaxShared  = maxShared
+	MaxWorkers  = maxWorkers
+	CalmWorkers = calmWorkers
+	MaxShared   = maxShared
 )

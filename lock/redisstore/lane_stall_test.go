@@ -25,7 +25,7 @@ func stallWorkers(t *testing.T, s *redisstore.Store, p *respproxy.Proxy) (calls 
 	t.Helper()
 	calls = new(sync.WaitGroup)
 	p.Freeze()
-	for i := range redisstore.MaxWorkers {
+	for i := range redisstore.CalmWorkers {
 		calls.Go(func() { _, _ = s.Claim(timeout(t, 20*time.Second), keyFor(t)+"&stalls"+strconv.Itoa(i), claim("tok")) })
 		require.Eventually(t, func() bool { return redisstore.Workers(s) == i+1 && redisstore.Queued(s) == 0 }, patience, time.Millisecond)
 	}
