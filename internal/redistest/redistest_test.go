@@ -32,6 +32,27 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 
+type testRun func() int
+
+func (r testRun) Run() int { return r() }
+
+// A pool that is closed while its server is away looks once a second whether it
+// may stop dialling: that is no leak of the tests.
+func TestMainOutlastsDials(t *testing.T) {
+	port, err := redistest.FreePort()
+	require.NoError(t, err)
+	redistest.Main(testRun(func() int {
+		client := redis.NewClient(&redis.Options{
+			Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
+		})
+		require.Error(t, client.Ping(t.Context()).Err())
+		require.NoError(t, client.Close())
+		require.ErrorContains(t, goleak.Find(), "tryDial", "a closed pool dials no more: nothing is to be outlasted")
+		return 0
+	})).Run()
+	require.NoError(t, goleak.Find())
+}
+
 func TestStart(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
