@@ -22,6 +22,11 @@ const (
 	// them stalls: some are written or read while another is executed.
 	steadyWorkers = 4
 
+	// perWorker is how many commands must wait for another of them to be wanted:
+	// fewer are better off in one round trip than in two that get in each other's
+	// way.
+	perWorker = 8
+
 	// calmWorkers bounds them when some take long: all of them may, and new
 	// connections do not make a slow server faster.
 	calmWorkers = 12
@@ -32,6 +37,10 @@ const (
 
 	// maxBatch is how many commands share a round trip, and so a fate.
 	maxBatch = 32
+
+	// maxAgain is the same for one that has stalled before: of many it would be
+	// likelier to do so once more.
+	maxAgain = 8
 
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
@@ -49,7 +58,7 @@ const (
 	// connection stalls, and not the server.
 	hopelessAfter   = 6 * time.Millisecond
 	hopelessSlack   = 4
-	hopelessBatches = 4
+	hopelessBatches = 6
 )
 
 var errQueueFull = errors.New("too many calls wait for the server")
@@ -174,11 +183,14 @@ func (l *lane) dequeue(c *command, s *seat) bool {
 
 // staff starts a worker if one is wanted. l.mu is held.
 func (l *lane) staff() {
-	if l.queue.len > 0 && l.workers-l.stalled < steadyWorkers && l.workers < min(l.most, calmWorkers+l.lost) {
+	if l.queue.len > 0 && l.workers-l.stalled < l.wanted() && l.workers < min(l.most, calmWorkers+l.lost) {
 		l.workers++
 		go l.work()
 	}
 }
+
+// wanted is how many workers there should be whose batches do not stall.
+func (l *lane) wanted() int { return min(1+l.queue.len/perWorker, steadyWorkers) }
 
 func (l *lane) work() {
 	b := new(batch)
@@ -198,14 +210,17 @@ func (l *lane) take(b *batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.strike(b)
-	if l.workers-l.stalled > steadyWorkers {
+	if l.workers-l.stalled > l.wanted() {
 		return false
 	}
 	now := time.Now()
-	for len(b.members) < maxBatch {
+	for room := maxBatch; len(b.members) < room; {
 		c := l.queue.pop()
 		if c == nil {
 			break
+		}
+		if stalls(c.ctx) > 0 {
+			room = maxAgain
 		}
 		b.add(c, now)
 	}

@@ -166,8 +166,9 @@ func httpRows(s *stats.Samples) []row {
 	budgets := map[string]budget{web.LockMemory: atLeast(0.9), web.LockRedis: atLeast(0.6)}
 	bare := map[string][]string{
 		web.Bare: {
-			web.LockMemory, web.LockRedis, web.OnceMemory, suite.Replayed(web.OnceMemory), web.OnceRedis, suite.Replayed(web.OnceRedis),
+			web.LockMemory, web.LockRedis, web.ByHandRedis, web.OnceMemory, suite.Replayed(web.OnceMemory), web.OnceRedis, suite.Replayed(web.OnceRedis),
 		},
+		web.ByHandRedis: {web.LockRedis},
 		web.FiberBare: {
 			web.FiberOnceMemory, suite.Replayed(web.FiberOnceMemory), web.FiberOnceRedis, suite.Replayed(web.FiberOnceRedis),
 		},

@@ -26,6 +26,7 @@ const (
 	Bare            = "net/http, bare"
 	LockMemory      = "Lock, memory"
 	LockRedis       = "Lock, Redis"
+	ByHandRedis     = "SET NX + EVALSHA by hand, Redis"
 	OnceMemory      = "Idempotent, memory"
 	OnceRedis       = "Idempotent, Redis"
 	FiberBare       = "fiber, bare"
@@ -39,6 +40,7 @@ func All() []Desk {
 		{Bare, openBare},
 		{LockMemory, inMemory(lockGuard)},
 		{LockRedis, onRedis(lockGuard)},
+		{ByHandRedis, openByHand},
 		{OnceMemory, inMemory(onceGuard)},
 		{OnceRedis, onRedis(onceGuard)},
 		{FiberBare, openFiberBare},
