@@ -159,6 +159,31 @@ func TestStalledBatch(t *testing.T) {
 	}
 }
 
+// Those that have stalled share a round trip with few others the next time; had
+// they not, one would do for all.
+func TestStalledShareWithFew(t *testing.T) {
+	t.Parallel()
+	const calls = 20
+	for name, tt := range map[string]struct{ stalls, batches int }{
+		"stalled":     {1, 3},
+		"not stalled": {0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hook := new(batchHook)
+			s := hooked(t, redistest.Shared(t).Addr(), hook)
+			end := time.Now().Add(20 * time.Second)
+			for _, o := range gathered(t, s, calls, func(int) context.Context {
+				return &carry.Try{Parent: t.Context(), Until: end, Keep: end, Stalls: tt.stalls, Alarm: new(carry.Alarm)}
+			}, nil)() {
+				require.NoError(t, o.err)
+			}
+			require.EqualValues(t, tt.batches, hook.batches.Load())
+			require.EqualValues(t, calls, hook.commands.Load())
+		})
+	}
+}
+
 // One dead connection and a hundred lockers: all get their lease, those that met
 // it by a second try.
 func TestDeadConnectionUnderLockers(t *testing.T) {
