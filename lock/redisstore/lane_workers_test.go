@@ -91,7 +91,7 @@ func TestConnectionsThatStall(t *testing.T) {
 					break // there is none that could be answered
 				}
 				require.Eventually(t, func() bool { // what is answered tells the others from it
-					take(t, s, keyFor(t), claim("tok"))
+					_, _ = s.Claim(timeout(t, 20*time.Second), keyFor(t), claim("tok"))
 					return redisstore.Workers(s) == i+1 && redisstore.Lost(s) == i+1
 				}, patience, time.Millisecond)
 			}

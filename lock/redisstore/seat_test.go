@@ -89,7 +89,33 @@ func TestWhoPartsFirst(t *testing.T) {
 	}
 }
 
-// The same by a lane, with callers that leave when their time is over.
+// interrupted has something happen while a departure is being counted.
+type interrupted struct {
+	ledger
+
+	during func()
+}
+
+func (c *interrupted) Depart() {
+	c.during()
+	c.ledger.Depart()
+}
+
+// What is settled while its caller leaves is not taken for something that was left
+// behind before that is counted.
+func TestSettledWhileItsCallerLeaves(t *testing.T) {
+	t.Parallel()
+	counts := new(interrupted)
+	try := &carry.Try{Parent: t.Context(), Until: time.Now().Add(time.Minute), Counter: counts, Alarm: new(carry.Alarm)}
+	berth := redisstore.NewBerth(try, false)
+	berth.Write()
+	counts.during = berth.Settle
+	require.False(t, berth.Caller(true), "it has the answer")
+	require.True(t, counts.balanced())
+	require.EqualValues(t, 1, counts.departs.Load())
+}
+
+// Each departure has its arrival in a lane too, with callers that leave when their time is over.
 func TestCallersLeaveAsTheirTimeIsOver(t *testing.T) {
 	t.Parallel()
 	const callers, rounds, longest = 64, 30, 8 * time.Millisecond
