@@ -36,7 +36,7 @@ func (s impatient) Claim(ctx context.Context, key string, c lock.Claim) (lock.En
 // answered.
 func TestSlowCallsKeepTheirConnections(t *testing.T) {
 	t.Parallel()
-	const budget, rounds = 6 * time.Second, 3
+	const budget, rounds = 6 * time.Second, 4
 	const late = budget/3 + 100*time.Millisecond
 	for name, way := range map[string]func(*redisstore.Store) lock.Store{
 		"followed":     func(s *redisstore.Store) lock.Store { return s },
@@ -60,9 +60,9 @@ func TestSlowCallsKeepTheirConnections(t *testing.T) {
 				round()
 			}
 			if made := connections.Hits() - before; name == "followed" {
-				require.Less(t, made, rounds)
+				require.Less(t, made, rounds/2)
 			} else {
-				require.GreaterOrEqual(t, made, rounds)
+				require.GreaterOrEqual(t, made, rounds/2, "nearly one in each, as some were left of the first round")
 			}
 			require.Empty(t, redistest.Shared(t).Keys(t, nameOf(t)))
 		})
