@@ -64,15 +64,6 @@ func (x *outgoing) next() (try *carry.Try, more bool) {
 	return try, true
 }
 
-// slowFor is for how long after a call that had no answer in time a store counts
-// as slow.
-const slowFor = 5 * time.Second
-
-func (c *core) slow() bool {
-	until := c.slowUntil.Load()
-	return until != 0 && now() < moment(until)
-}
-
 // abandon counts a send that will not come back: a hook of the store's has ended
 // the caller's goroutine, or panicked. It is deferred by who calls next.
 func (x *outgoing) abandon() {
@@ -106,10 +97,10 @@ func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 	if x.failed(err, 0) {
 		return true
 	}
-	if until, _ := try.Deadline(); !errors.Is(err, carry.ErrStalled) && !time.Now().Before(until) {
-		x.cause = nil                        // its time was over, whatever it says
-		if x.deaf || x.parent.Err() == nil { // and it was not the caller that was in a hurry
-			x.core.slowUntil.Store(int64(now().add(slowFor)))
+	if !errors.Is(err, carry.ErrStalled) && !time.Now().Before(try.Until) {
+		x.cause = nil // its time was over, whatever it says
+		if !x.hurried() {
+			x.core.foundSlow()
 		}
 	}
 	if (x.deaf || x.parent.Err() == nil) && time.Until(x.deadline) > x.budget/20 {
@@ -117,6 +108,16 @@ func (x *outgoing) back(try *carry.Try, err error) (over bool) {
 	}
 	x.err = verdict(x.expired(), x.unanswered)
 	return true
+}
+
+// hurried reports whether it is the caller that waits no longer. Its context says
+// so a moment after its deadline.
+func (x *outgoing) hurried() bool {
+	if x.deaf {
+		return false
+	}
+	end, ends := x.parent.Deadline()
+	return x.parent.Err() != nil || ends && !time.Now().Before(end)
 }
 
 // expired says why the exchange ended without an answer.

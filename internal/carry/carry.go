@@ -17,6 +17,7 @@ var ErrStalled = errors.New("it stalls, and others do not")
 // it: what becomes of that is told to the Counter.
 type LeftError struct{ Err error }
 
+// Error is what Err says: what was left behind is not the reader's business.
 func (e *LeftError) Error() string { return e.Err.Error() }
 
 // Unwrap returns why the call did not wait.

@@ -18,14 +18,14 @@ import (
 type batch struct {
 	mu      sync.Mutex // of the members' seats, from when they are in until they are settled
 	members []redis.Cmder
-	latest  time.Time // until when it is followed, for the last of the callers
-	endless bool      // one of them never does
+	latest  time.Time // until when it is followed, unless it is endless
+	endless bool      // one of the callers has no deadline
 
 	// The lane's.
 	began     time.Time
 	stalled   bool // it takes longer than the lane's patience
 	overtaken int  // by so many that began later
-	hopeless  bool // too many
+	hopeless  bool // so many, and for so long, that its connection stalls
 }
 
 // add takes c along, unless its caller has given up already. Such a caller finds

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -152,3 +153,96 @@ const (
 	CalmWorkers = calmWorkers
 	MaxShared   = maxShared
 )
+
+// Queue is that of a lane, with commands that have a deadline and nothing else.
+type Queue struct{ queue queue }
+
+// Command is one of a Queue.
+type Command = command
+
+func (q *Queue) Push(deadline time.Time) *Command      { return pushed(q.queue.push, deadline) }
+func (q *Queue) PushFirst(deadline time.Time) *Command { return pushed(q.queue.pushFirst, deadline) }
+func (q *Queue) Remove(c *Command)                     { q.queue.remove(c) }
+func (q *Queue) Pop() *Command                         { return q.queue.pop() }
+func (q *Queue) Expired(now time.Time) []*Command      { return q.queue.expired(now) }
+func (q *Queue) Len() int                              { return q.queue.len }
+func (q *Queue) Soonest() time.Time                    { return q.queue.soonest }
+
+func pushed(push func(*command), deadline time.Time) *command {
+	c := &command{seat: &seat{deadline: deadline}}
+	push(c)
+	return c
+}
+
+// All is what is queued, seen from the first and from the last.
+func (q *Queue) All() (forth, back []*Command) {
+	for c := q.queue.first; c != nil; c = c.seat.next {
+		forth = append(forth, c)
+	}
+	for c := q.queue.last; c != nil; c = c.seat.prev {
+		back = append(back, c)
+	}
+	return forth, back
+}
+
+// InQueue reports whether a command takes itself for a queued one.
+func InQueue(c *Command) bool { return c.seat.queued }
+
+// Lost is how many of a store's batches count as stalled for good.
+func Lost(s *Store) int {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// MostWorkers is how many workers a store has at most.
+func MostWorkers(s *Store) int { return laneOf(s).most }
+
+// PipelinePool is the size of the pool that a store's client was given for
+// pipelines.
+func PipelinePool(s *Store) int {
+	if s.cluster != nil {
+		return s.cluster.Options().PipelinePoolSize
+	}
+	return laneOf(s).server.Options().PipelinePoolSize
+}
+
+// Berth is a command without a lane: in a batch, or as one that was taken out of
+// the queue.
+type Berth struct {
+	command *command
+	seat    *seat
+	batch   batch
+}
+
+func NewBerth(ctx context.Context, queued bool) *Berth {
+	b := &Berth{command: newCommand(ctx, "name")}
+	b.seat = b.command.takeSeat(ctx)
+	if !queued {
+		b.batch.add(b.command, time.Now())
+	}
+	return b
+}
+
+// Caller waits for the outcome, or leaves without it, and reports whether it has
+// left something behind.
+func (b *Berth) Caller(leaves bool) (left bool) {
+	if leaves {
+		_ = b.command.leave(b.seat, context.Canceled)
+	} else {
+		<-b.seat.told
+		_ = b.command.accept(b.seat)
+	}
+	return b.command.left
+}
+
+func (b *Berth) Expire() { b.command.expire() }
+func (b *Berth) Evict()  { b.batch.evict(time.Now(), true) }
+func (b *Berth) Settle() { b.batch.settle(nil) }
+
+func (b *Berth) Write() {
+	if b.command.hand() {
+		_, _ = b.command.payload.MarshalBinary()
+	}
+}

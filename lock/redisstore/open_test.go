@@ -110,6 +110,25 @@ func TestOpenWithoutCheck(t *testing.T) {
 	require.ErrorContains(t, err, "http")
 }
 
+// All workers have a connection, unless the URL says that they are not to.
+func TestOpenSizesThePoolOfPipelines(t *testing.T) {
+	t.Parallel()
+	for _, server := range []string{"redis://127.0.0.1:1", "redis-cluster://127.0.0.1:1", "redis-sentinel://127.0.0.1:1/name"} {
+		for query, want := range map[string]int{
+			"":                       redisstore.MaxWorkers,
+			"?pool_size=5":           redisstore.MaxWorkers,
+			"?pipeline_pool_size=5":  5,
+			"?pipeline_pool_size=99": 99,
+			"?pipeline_pool_size=-1": -1,
+		} {
+			s, err := redisstore.Open(t.Context(), server+query, redisstore.WithoutCheck())
+			require.NoError(t, err)
+			require.Equal(t, want, redisstore.PipelinePool(s), server+query)
+			require.NoError(t, s.Close())
+		}
+	}
+}
+
 func TestOpenRefusesBadURLs(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{

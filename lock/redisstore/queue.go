@@ -7,35 +7,28 @@ import "time"
 type queue struct {
 	first, last *command
 	len         int
-	soonest     time.Time // no deadline is earlier, unless it is zero: there is none
+	soonest     time.Time // no deadline is earlier; zero only if there is none
 }
 
-func (q *queue) push(c *command) {
-	s := c.seat
-	s.queued, s.prev = true, q.last
-	if q.last == nil {
-		q.first = c
-	} else {
-		q.last.seat.next = c
-	}
-	q.last = c
-	q.count(s)
-}
+func (q *queue) push(c *command) { q.insert(c, q.last, nil) }
 
 // pushFirst is push for one that has waited before.
-func (q *queue) pushFirst(c *command) {
+func (q *queue) pushFirst(c *command) { q.insert(c, nil, q.first) }
+
+// insert puts c between two neighbors; nil is beyond an end.
+func (q *queue) insert(c, prev, next *command) {
 	s := c.seat
-	s.queued, s.next = true, q.first
-	if q.first == nil {
+	s.queued, s.prev, s.next = true, prev, next
+	if prev == nil {
+		q.first = c
+	} else {
+		prev.seat.next = c
+	}
+	if next == nil {
 		q.last = c
 	} else {
-		q.first.seat.prev = c
+		next.seat.prev = c
 	}
-	q.first = c
-	q.count(s)
-}
-
-func (q *queue) count(s *seat) {
 	q.len++
 	if q.soonest.IsZero() || !s.deadline.IsZero() && s.deadline.Before(q.soonest) {
 		q.soonest = s.deadline
