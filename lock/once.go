@@ -39,6 +39,9 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	if refused := l.refused(ctx, s, record, key, fingerprint); refused != nil {
 		return nil, false, refused
 	}
+	if receipt, ok := l.found(ctx, record, key, fingerprint); ok {
+		return receipt, true, nil
+	}
 	e := &newRun(ctx, l, s, key, record, fingerprint).lease
 	switch err := l.acquire(ctx, e); {
 	case errors.Is(err, errReplay):
