@@ -11,7 +11,7 @@ import (
 // has the key. It returns nil if that may not be so, and acquire finds out.
 // Nothing has begun when it returns, so there is nothing to undo, and nothing
 // that Close would have to wait for.
-func (l *Locker) refused(ctx context.Context, s *gateShard, key, label string, fingerprint []byte) *RefusedError {
+func (l *Locker) refused(ctx context.Context, hash uint64, key, label string, fingerprint []byte) *RefusedError {
 	if l.cfg.wait > 0 || !l.mayAnswer(ctx) {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (l *Locker) refused(ctx context.Context, s *gateShard, key, label string, f
 	if l.observed() { // or else a look at the clock would be a third of it all
 		began = time.Now()
 	}
-	holder := s.refused(key, fingerprint)
+	holder := l.core.gate.shard(hash).refused(key, fingerprint)
 	if holder == nil {
 		return nil
 	}
