@@ -110,7 +110,8 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
-		r := l.sendClaim(ctx, e, deadline)
+		var r reply[Entry]
+		l.sendClaim(ctx, e, deadline, &r)
 		e.unanswered = r.unanswered
 		if r.err != nil {
 			l.trouble(ctx, r.err)
@@ -129,12 +130,20 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
 }
 
-// sendClaim sends one claim of e.
-func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment) reply[Entry] {
+// sendClaim sends one claim of e. The reply is not its result: an Entry is long, and
+// to copy it from call to call was a twentieth of what a guard costs.
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, r *reply[Entry]) {
 	c := l.core
-	if c.prompt {
-		return direct(c.store.Claim(ctx, e.key, e.claim(l.cfg.lease))) // see Lease.sendEnd
+	if !c.prompt {
+		*r = l.sendClaimAway(ctx, e, deadline)
+		return
 	}
+	r.value, r.err = c.store.Claim(ctx, e.key, e.claim(l.cfg.lease)) // see Lease.sendEnd
+	r.err = verdict(r.err, false)
+}
+
+func (l *Locker) sendClaimAway(ctx context.Context, e *Lease, deadline moment) reply[Entry] {
+	c := l.core
 	e.flight = &flight{minority: minority{core: c}}
 	x := outgoing{core: c, parent: ctx, budget: deadline.until(), most: maxSends, flight: e.flight}
 	defer x.abandon()

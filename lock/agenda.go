@@ -66,12 +66,12 @@ func (a *agenda) drop(e *Lease) {
 
 // start starts the renewals that are due, and looks through the gate if it is
 // time for that.
-func (a *agenda) start(holders map[string]*Lease) {
+func (a *agenda) start(all *holders) {
 	a.set = never
 	at := now()
 	if a.sees(at) {
 		a.look.Store(never) // first: see sees
-		for _, e := range holders {
+		for e := range all.all() {
 			if e.isNew() {
 				heap.Push(&a.leases, e)
 			}

@@ -14,12 +14,14 @@ import (
 // both could not tell, from the answers alone, its living claim from a dead one.
 type gate struct {
 	seed   maphash.Seed
-	shards [64]gateShard
+	shards [gateShards]gateShard
 }
+
+const gateShards = 64
 
 type gateShard struct {
 	mu      sync.Mutex
-	holders map[string]*Lease     // of the keys that are pending or granted in this process
+	holders holders               // of the keys that are pending or granted in this process
 	busy    atomic.Pointer[Lease] // the holder that somebody was refused for last; see refused.go
 	agenda  agenda
 }
@@ -53,15 +55,16 @@ func newGate() *gate {
 	g := &gate{seed: maphash.MakeSeed()}
 	for i := range g.shards {
 		s := &g.shards[i]
-		s.holders = make(map[string]*Lease)
+		s.holders.init()
 		s.agenda.init(s.renew)
 	}
 	return g
 }
 
-func (g *gate) shard(key string) *gateShard {
-	return &g.shards[maphash.String(g.seed, key)%uint64(len(g.shards))]
-}
+func (g *gate) hash(key string) uint64 { return maphash.String(g.seed, key) }
+
+// shard is that of the keys with this hash.
+func (g *gate) shard(hash uint64) *gateShard { return &g.shards[hash%gateShards] }
 
 // entrance is what enter found.
 type entrance struct {
@@ -76,12 +79,12 @@ type entrance struct {
 // patient says so or if that lease is done: refusing it then would lock the
 // process out by its own unanswered call.
 func (*gate) enter(e *Lease, patient bool) entrance {
-	s := e.shard
+	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holder, taken := s.holders[e.key]
-	if !taken {
-		s.holders[e.key] = e
+	holder := s.holders.find(e.key, e.hash)
+	if holder == nil {
+		s.holders.add(e)
 		return entrance{open: true}
 	}
 	var sl slot
@@ -112,10 +115,10 @@ func sameRequest(a, b []byte) bool {
 // quit ends the wait of w, and says in which way. usurp takes the key from a
 // holder whose work is over, though the store has not confirmed its end.
 func (g *gate) quit(w *waiter, usurp bool) quitted {
-	s := w.lease.shard
+	s := w.lease.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holder := s.holders[w.lease.key]
+	holder := s.holders.find(w.lease.key, w.lease.hash)
 	if holder == w.lease {
 		return quitGiven
 	}
@@ -157,15 +160,16 @@ func (s *gateShard) hand(holder, next *Lease) {
 	s.clear(holder)
 	next.slot, holder.slot = holder.slot, nil
 	next.slot.ending = nil
-	s.holders[next.key] = next
+	s.holders.remove(holder)
+	s.holders.add(next)
 }
 
 // end says that e's work is over, and that kick asks the store to confirm that.
 func (g *gate) end(e *Lease, kick func()) {
-	s := e.shard
+	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holders[e.key] == e {
+	if s.holders.has(e) {
 		s.clear(e)
 		e.needSlot().ending = kick
 	}
@@ -174,11 +178,11 @@ func (g *gate) end(e *Lease, kick func()) {
 // leave frees e's key if e has it. It may be called again: at the loss of a
 // lease and at its end, whichever comes first. There is no renewal after either.
 func (g *gate) leave(e *Lease) {
-	s := e.shard
+	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.agenda.drop(e)
-	if s.holders[e.key] == e {
+	if s.holders.has(e) {
 		s.pass(e)
 	}
 }
@@ -187,7 +191,7 @@ func (g *gate) leave(e *Lease) {
 func (s *gateShard) pass(e *Lease) {
 	if e.slot == nil || len(e.slot.queue) == 0 {
 		s.clear(e)
-		delete(s.holders, e.key)
+		s.holders.remove(e)
 		return
 	}
 	next := e.slot.queue[0]
@@ -217,7 +221,7 @@ func (s *gateShard) schedule(e *Lease, due moment) {
 func (s *gateShard) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.start(s.holders)
+	s.agenda.start(&s.holders)
 }
 
 // stop ends all renewals that have not begun.
@@ -236,7 +240,7 @@ func (g *gate) all() []*Lease {
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.mu.Lock()
-		for _, e := range s.holders {
+		for e := range s.holders.all() {
 			all = append(all, e)
 		}
 		s.mu.Unlock()

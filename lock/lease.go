@@ -33,8 +33,9 @@ type Lease struct {
 	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
 	end end                        // how the work ended; written when phase is
 
-	shard *gateShard
-	slot  *slot  // while it has the key in this process; locked with the shard, like the next two
+	hash  uint64 // of its key, in the gate
+	next  *Lease // there; locked with the gate's shard, like the next three
+	slot  *slot  // while it has the key in this process
 	due   moment // when it is to be renewed; written before the lease is granted, too
 	place int32  // on the agenda, from 1; 0: it was never there
 
@@ -64,6 +65,9 @@ func (e *Lease) label() string {
 	return e.key
 }
 
+// shard is the part of the gate that its key is in.
+func (e *Lease) shard() *gateShard { return e.locker.core.gate.shard(e.hash) }
+
 // fingerprint is empty for mutual exclusion.
 func (e *Lease) fingerprint() []byte {
 	if e.run != nil {
@@ -92,7 +96,7 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 	due := sent.add(cfg.lease / 3)
 	e.due = due
 	e.granted.Store(true) // nobody looks at the rest before, so that it needs no lock
-	e.shard.expect(due)
+	e.shard().expect(due)
 }
 
 // Context returns a context that ends when the lease does: with a cause that

@@ -150,11 +150,11 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if strings.HasPrefix(key, keytext.RecordPrefix) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
-	s := l.core.gate.shard(key)
-	if refused := l.refused(ctx, s, key, key, nil); refused != nil {
+	hash := l.core.gate.hash(key)
+	if refused := l.refused(ctx, hash, key, key, nil); refused != nil {
 		return nil, refused
 	}
-	e := &Lease{locker: l, key: key, parent: ctx, shard: s}
+	e := &Lease{locker: l, key: key, parent: ctx, hash: hash}
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}

@@ -175,7 +175,7 @@ func (m *memory) settle(key, token, receipt string, keep time.Duration) (ok bool
 		r.prolong(later(now, keep), 0)
 		return false, fmt.Errorf("%w: the receipt was not kept, its claim is for as long", err)
 	}
-	r.settled, r.receipt = true, receipt
+	r.settle(receipt)
 	s.end(r, later(now, keep))
 	return true, nil
 }

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,8 +106,9 @@ func TestMemoryPerLiveKey(t *testing.T) {
 	for i := range n {
 		key := "user=" + strconv.Itoa(i)
 		keys += int64(len(key))
-		// A token and an owner as long as those of a Locker.
-		put(t, s, key, lock.Claim{Token: "AAAAAAAAAAAAAAAAAAAAAA.1234567.AAAAAAAAAAA", Owner: "a-host-name:12345", Lease: time.Hour})
+		// A token as long as a Locker's, and like there one for each key; an owner for all.
+		token := strings.Clone("AAAAAAAAAAAAAAAAAAAAAA.1234567.AAAAAAAAAAA")
+		put(t, s, key, lock.Claim{Token: token, Owner: "a-host-name:12345", Lease: time.Hour})
 	}
 	perKey := (heap() - before - keys) / n
 	t.Logf("%d bytes beside the key", perKey)

@@ -22,7 +22,7 @@ func (c memoryConfig) applyMemory(cfg *memoryConfig) { *cfg = c }
 
 // WithLimits bounds a memory store: 1,000,000 entries and 256 MiB unless set.
 // It panics if either is less than 1. bytes counts keys, tokens, owners,
-// fingerprints and receipts, and 160 for each entry.
+// fingerprints and receipts, and 176 for each entry.
 //
 // At a bound, new claims are refused with [ErrFull], and nothing is evicted.
 // What is there is served as ever: renewed, released, replayed.

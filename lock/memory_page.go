@@ -28,7 +28,9 @@ func (m *memory) Page(ctx context.Context, cursor string, limit int, match func(
 				continue
 			}
 			r, now := m.get(key)
-			r.receipt = "" // it would be copied
+			if r.settled {
+				r.receipt = "" // it would be copied
+			}
 			if e := r.entry(now); e.State != Free {
 				page = append(page, e)
 			}

@@ -9,7 +9,7 @@ import (
 const (
 	// recordCost is what an entry takes beside its bytes: the record, its slot
 	// in a map that is two thirds full, and what the allocator rounds up.
-	recordCost = 160
+	recordCost = 176
 	// receiptReserve is the receipt that always fits.
 	receiptReserve = 1 << 10
 	// maxTokenBytes is the longest token a Store has to keep.
@@ -17,12 +17,17 @@ const (
 )
 
 // memoryRecord is one entry. A store of a million of them is meant to stay
-// small, so it is laid out for 96 bytes and two allocations.
+// small, so it is laid out for 112 bytes and two allocations.
+//
+// A lock is there for a moment, and costs no allocation: until it is settled its
+// record is loose, of the texts that it was claimed with. One with a fingerprint
+// has them in one text of its own from the beginning, as it may be kept for long.
 type memoryRecord struct {
-	text    string // key, token, owner and fingerprint, one after the other
-	receipt string
-	lease   int64 // when the lease is over
-	over    int64 // when everything is: the linger, or the keep of the receipt
+	text    string // key, token and fingerprint, one after the other; the key alone if it is loose
+	receipt string // or the token, if it is loose
+	owner   string // that of the Locker, which has it anyway
+	lease   int64  // when the lease is over
+	over    int64  // when everything is: the linger, or the keep of the receipt
 	fence   int64
 	attempt int
 
@@ -33,41 +38,58 @@ type memoryRecord struct {
 
 	same *memoryRecord // the next one whose key has the same hash
 
-	ownerLen uint32
 	keyLen   uint16
 	tokenLen uint8
+	loose    bool
 	settled  bool
 }
 
 // fill makes r, which is empty, the record of c.
 func (r *memoryRecord) fill(key string, c *Claim, now int64) {
-	var text strings.Builder
-	text.Grow(len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint))
-	text.WriteString(key)
-	text.WriteString(c.Token)
-	text.WriteString(c.Owner)
-	text.Write(c.Fingerprint)
-	r.text = text.String()
+	r.text, r.receipt, r.loose = key, c.Token, true
+	if len(c.Fingerprint) > 0 {
+		r.pack(c.Fingerprint)
+	}
+	r.owner = c.Owner
 	r.lease = later(now, c.Lease)
 	r.over = later(r.lease, c.Linger)
 	r.attempt = c.Attempt
-	r.ownerLen = uint32(len(c.Owner)) //nolint:gosec // an owner of 4 GiB fails elsewhere
-	r.keyLen = uint16(len(key))       //nolint:gosec // at most MaxKeyBytes
-	r.tokenLen = uint8(len(c.Token))  //nolint:gosec // at most maxTokenBytes
+	r.keyLen = uint16(len(key))      //nolint:gosec // at most MaxKeyBytes
+	r.tokenLen = uint8(len(c.Token)) //nolint:gosec // at most maxTokenBytes
+}
+
+// pack gives r, which is loose, a text of its own.
+func (r *memoryRecord) pack(fingerprint []byte) {
+	var text strings.Builder
+	text.Grow(len(r.text) + len(r.receipt) + len(fingerprint))
+	text.WriteString(r.text)
+	text.WriteString(r.receipt)
+	text.Write(fingerprint)
+	r.text, r.receipt, r.loose = text.String(), "", false
+}
+
+// settle leaves a receipt in r.
+func (r *memoryRecord) settle(receipt string) {
+	if r.loose {
+		r.pack(nil)
+	}
+	r.settled, r.receipt = true, receipt
 }
 
 func (r *memoryRecord) key() string { return r.text[:r.keyLen] }
 
 func (r *memoryRecord) token() string {
+	if r.loose {
+		return r.receipt
+	}
 	return r.text[r.keyLen:][:r.tokenLen]
 }
 
-func (r *memoryRecord) owner() string {
-	return r.text[int(r.keyLen)+int(r.tokenLen):][:r.ownerLen]
-}
-
 func (r *memoryRecord) fingerprint() string {
-	return r.text[int(r.keyLen)+int(r.tokenLen)+int(r.ownerLen):]
+	if r.loose {
+		return ""
+	}
+	return r.text[int(r.keyLen)+int(r.tokenLen):]
 }
 
 func (r *memoryRecord) state(now int64) State {
@@ -92,7 +114,7 @@ func (r *memoryRecord) entry(now int64) Entry {
 		State:   r.state(now),
 		Token:   r.token(),
 		Attempt: r.attempt,
-		Owner:   r.owner(),
+		Owner:   r.owner,
 		Fence:   r.fence,
 		Left:    time.Duration(r.over - now),
 	}
@@ -100,7 +122,7 @@ func (r *memoryRecord) entry(now int64) Entry {
 		e.Left = time.Duration(r.lease - now)
 	}
 	f := r.fingerprint()
-	if len(f)+len(r.receipt) == 0 {
+	if r.loose || len(f)+len(r.receipt) == 0 {
 		return e
 	}
 	b := make([]byte, 0, len(f)+len(r.receipt)) // one allocation for both
@@ -133,13 +155,20 @@ func claimCost(key string, c *Claim) int64 {
 
 // cost is the room that r takes.
 func (r *memoryRecord) cost() int64 {
-	if !r.settled && r.fingerprint() != "" {
-		return int64(recordCost + len(r.text) + receiptReserve)
+	switch {
+	case r.settled:
+		return r.settledCost(r.receipt)
+	case r.fingerprint() != "":
+		return r.settledCost("") + receiptReserve
 	}
-	return r.settledCost(r.receipt)
+	return r.settledCost("")
 }
 
 // settledCost is the room that r takes once it is settled with receipt.
 func (r *memoryRecord) settledCost(receipt string) int64 {
-	return int64(recordCost + len(r.text) + len(receipt))
+	text := len(r.text)
+	if r.loose {
+		text += len(r.receipt)
+	}
+	return int64(recordCost + text + len(r.owner) + len(receipt))
 }

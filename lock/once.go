@@ -35,11 +35,14 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		return nil, false, err
 	}
 	record := keytext.Record(key)
-	s := l.core.gate.shard(record)
-	if refused := l.refused(ctx, s, record, key, fingerprint); refused != nil {
+	hash := l.core.gate.hash(record)
+	if refused := l.refused(ctx, hash, record, key, fingerprint); refused != nil {
 		return nil, false, refused
 	}
-	e := &newRun(ctx, l, s, key, record, fingerprint).lease
+	if receipt, ok := l.found(ctx, record, key, fingerprint); ok {
+		return receipt, true, nil
+	}
+	e := &newRun(ctx, l, hash, key, record, fingerprint).lease
 	switch err := l.acquire(ctx, e); {
 	case errors.Is(err, errReplay):
 		return e.run.found, true, nil
@@ -85,8 +88,8 @@ type run struct {
 	end     error // of that
 }
 
-func newRun(ctx context.Context, l *Locker, s *gateShard, key, record string, fingerprint []byte) *run {
-	r := &run{lease: Lease{locker: l, key: record, parent: ctx, shard: s}, label: key, attempt: 1}
+func newRun(ctx context.Context, l *Locker, hash uint64, key, record string, fingerprint []byte) *run {
+	r := &run{lease: Lease{locker: l, key: record, parent: ctx, hash: hash}, label: key, attempt: 1}
 	r.lease.run = r
 	// The gate and the store's calls read it for longer than Once lasts.
 	r.print = append(r.room[:0], fingerprint...)

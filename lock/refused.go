@@ -11,15 +11,15 @@ import (
 // has the key. It returns nil if that may not be so, and acquire finds out.
 // Nothing has begun when it returns, so there is nothing to undo, and nothing
 // that Close would have to wait for.
-func (l *Locker) refused(ctx context.Context, s *gateShard, key, label string, fingerprint []byte) *RefusedError {
-	if !l.mayRefuse(ctx) {
+func (l *Locker) refused(ctx context.Context, hash uint64, key, label string, fingerprint []byte) *RefusedError {
+	if l.cfg.wait > 0 || !l.mayAnswer(ctx) {
 		return nil
 	}
 	var began time.Time
 	if l.observed() { // or else a look at the clock would be a third of it all
 		began = time.Now()
 	}
-	holder := s.refused(key, fingerprint)
+	holder := l.core.gate.shard(hash).refused(key, fingerprint)
 	if holder == nil {
 		return nil
 	}
@@ -33,10 +33,10 @@ func (l *Locker) refused(ctx context.Context, s *gateShard, key, label string, f
 	return err
 }
 
-// mayRefuse says that nothing comes before the refusal of a key that is held. An
-// origin does: it is asked for once per acquire, though a refusal has no use for it.
-func (l *Locker) mayRefuse(ctx context.Context) bool {
-	return l.cfg.wait == 0 && l.cfg.origin == nil && ctx.Err() == nil && !l.core.owners.closed()
+// mayAnswer says that nothing comes before what is known of a key. An origin
+// does: it is asked for once per acquire, though only a claim has a use for it.
+func (l *Locker) mayAnswer(ctx context.Context) bool {
+	return l.cfg.origin == nil && ctx.Err() == nil && !l.core.owners.closed()
 }
 
 // refused finds the lease because of which enter would refuse key to somebody

@@ -128,7 +128,7 @@ func (e *Lease) scheduleRenewal(sent moment) {
 	if e.stopped || e.capped {
 		return
 	}
-	e.shard.schedule(e, sent.add(e.locker.cfg.lease/3))
+	e.shard().schedule(e, sent.add(e.locker.cfg.lease/3))
 }
 
 // expire runs at the end of validity.

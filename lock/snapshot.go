@@ -71,8 +71,8 @@ func (s *gateShard) holds(all []Hold, limit int, match func(key string) bool) []
 		ending  bool
 	}
 	s.mu.Lock()
-	slots := make([]seen, 0, len(s.holders))
-	for _, e := range s.holders {
+	slots := make([]seen, 0, s.holders.count)
+	for e := range s.holders.all() {
 		found := seen{lease: e}
 		if e.slot != nil {
 			found.waiting, found.ending = len(e.slot.queue), e.slot.ending != nil

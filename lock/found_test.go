@@ -1,0 +1,116 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// answered is what Once has said, and whom it told.
+type answered struct {
+	receipt  string
+	replayed bool
+	err      string
+	told     []lock.Event
+}
+
+// asked asks l for the record of key.
+func asked(ctx context.Context, l *lock.Locker, key, fingerprint string) (a answered) {
+	var told events
+	receipt, replayed, err := l.With(lock.WithObserver(told.observe)).Once(ctx, key, []byte(fingerprint),
+		func(context.Context) ([]byte, error) { return nil, errors.New("it ran") })
+	a.receipt, a.replayed = string(receipt), replayed
+	if err != nil {
+		a.err = err.Error()
+	}
+	for _, e := range told.seen {
+		e.Err = nil // it says what err does
+		a.told = append(a.told, e)
+	}
+	return a
+}
+
+// The embedded store is asked for a receipt before there is a run. In each case
+// Once has to say what it says over a store for which it begins one, that is the
+// same store behind a wrapper that does not say how it is.
+func TestAReceiptIsFoundAsByARun(t *testing.T) {
+	const work, fingerprint = "order=7", "request"
+	cases := map[string]struct {
+		opts        []lock.Option
+		before      func(ctx context.Context, l *lock.Locker) context.Context // with its receipt there, for a minute
+		fingerprint string
+		want        string // the receipt; "": none is told
+		ran         bool
+	}{
+		"it is there":               {fingerprint: fingerprint, want: "receipt"},
+		"asked without fingerprint": {want: "receipt"},
+		"by one who would wait":     {opts: []lock.Option{lock.WithWait(time.Second)}, fingerprint: fingerprint, want: "receipt"},
+		"by one who says who he is": {opts: []lock.Option{lock.WithOrigin(func(context.Context) string { return "trace" })}, fingerprint: fingerprint, want: "receipt"},
+		"another request":           {fingerprint: "another"},
+		"its keep is over": {fingerprint: fingerprint, ran: true, before: func(ctx context.Context, _ *lock.Locker) context.Context {
+			time.Sleep(time.Minute)
+			return ctx
+		}},
+		"the caller has left": {fingerprint: fingerprint, before: func(ctx context.Context, _ *lock.Locker) context.Context {
+			ctx, leave := context.WithCancelCause(ctx)
+			leave(errors.New("left"))
+			return ctx
+		}},
+		"the Locker is closed": {fingerprint: fingerprint, before: func(ctx context.Context, l *lock.Locker) context.Context {
+			_ = l.Close(ctx)
+			return ctx
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var said [2]answered
+			for i, as := range []func(lock.Store) lock.Store{
+				func(s lock.Store) lock.Store { return s },
+				func(s lock.Store) lock.Store { return struct{ lock.Store }{s} },
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					l := lock.New(as(lock.NewMemory()), append(c.opts, lock.WithKeep(time.Minute))...)
+					_, _, err := l.Once(t.Context(), work, []byte(fingerprint), func(context.Context) ([]byte, error) { return []byte("receipt"), nil })
+					require.NoError(t, err)
+					ctx := t.Context()
+					if c.before != nil {
+						ctx = c.before(ctx, l)
+					}
+					said[i] = asked(ctx, l, work, c.fingerprint)
+					require.NoError(t, l.Close(t.Context()))
+				})
+			}
+			require.Equal(t, c.want, said[0].receipt)
+			require.Equal(t, c.want != "", said[0].replayed)
+			require.Equal(t, c.ran, said[0].err == "it ran")
+			require.Equal(t, said[1], said[0])
+		})
+	}
+}
+
+// An observer that ends its goroutine as it is told of a replay leaves nothing
+// behind.
+func TestAReplayEndsWithItsObserver(t *testing.T) {
+	l := lock.New(lock.NewMemory())
+	answer := func(context.Context) ([]byte, error) { return []byte("receipt"), nil }
+	_, _, err := l.Once(t.Context(), "k", nil, answer)
+	require.NoError(t, err)
+
+	fatal := l.With(lock.WithObserver(func(context.Context, lock.Event) { runtime.Goexit() }))
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _, err := fatal.Once(t.Context(), "k", nil, answer)
+		t.Error("it returned", err)
+	}()
+	<-gone
+	require.Empty(t, l.Snapshot(10, nil).Holds)
+	require.NoError(t, l.Close(t.Context()))
+}
