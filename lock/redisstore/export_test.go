@@ -196,6 +196,14 @@ func Lost(s *Store) int {
 	return l.lost
 }
 
+// Lose makes it look as if one more did.
+func Lose(s *Store) {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost++
+}
+
 // MostWorkers is how many workers a store has at most.
 func MostWorkers(s *Store) int { return laneOf(s).most }
 

@@ -38,9 +38,9 @@ const (
 	// maxBatch is how many commands share a round trip, and so a fate.
 	maxBatch = 32
 
-	// maxAgain is the same for one that has stalled before: of many it would be
-	// likelier to do so once more.
-	maxAgain = 8
+	// maxWary is the same while connections stall, and for a command that has
+	// stalled before: the fewer share a connection, the fewer it keeps waiting.
+	maxWary = 8
 
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
@@ -57,7 +57,7 @@ const (
 	// long as usual, and if so many that began after it were answered: then its
 	// connection stalls, and not the server.
 	hopelessAfter   = 6 * time.Millisecond
-	hopelessSlack   = 4
+	hopelessSlack   = 3
 	hopelessBatches = 6
 )
 
@@ -214,13 +214,17 @@ func (l *lane) take(b *batch) bool {
 		return false
 	}
 	now := time.Now()
-	for room := maxBatch; len(b.members) < room; {
+	room := maxBatch
+	if l.lost > 0 {
+		room = maxWary
+	}
+	for len(b.members) < room {
 		c := l.queue.pop()
 		if c == nil {
 			break
 		}
 		if stalls(c.ctx) > 0 {
-			room = maxAgain
+			room = maxWary
 		}
 		b.add(c, now)
 	}

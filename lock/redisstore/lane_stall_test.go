@@ -159,19 +159,25 @@ func TestStalledBatch(t *testing.T) {
 	}
 }
 
-// Those that have stalled share a round trip with few others the next time; had
-// they not, one would do for all.
-func TestStalledShareWithFew(t *testing.T) {
+// While a connection stalls, and after one has stalled that they waited for, few
+// share a round trip; otherwise one would do for all.
+func TestFewShareWhileConnectionsStall(t *testing.T) {
 	t.Parallel()
 	const calls = 20
-	for name, tt := range map[string]struct{ stalls, batches int }{
-		"stalled":     {1, 3},
-		"not stalled": {0, 1},
+	for name, tt := range map[string]struct {
+		before  func(*redisstore.Store)
+		stalls  int
+		batches int
+	}{
+		"none stalls":       {func(*redisstore.Store) {}, 0, 1},
+		"another stalls":    {redisstore.Lose, 0, 3},
+		"theirs has before": {func(*redisstore.Store) {}, 1, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			hook := new(batchHook)
 			s := hooked(t, redistest.Shared(t).Addr(), hook)
+			tt.before(s)
 			end := time.Now().Add(20 * time.Second)
 			for _, o := range gathered(t, s, calls, func(int) context.Context {
 				return &carry.Try{Parent: t.Context(), Until: end, Keep: end, Stalls: tt.stalls, Alarm: new(carry.Alarm)}
