@@ -181,9 +181,12 @@ func httpRows(s *stats.Samples) []row {
 	for _, kase := range s.Cases(suite.HTTP, suite.Rate) {
 		for _, against := range s.Whos(suite.HTTP, suite.Rate) {
 			for _, who := range bare[against] {
-				metric, b := suite.Rate, budgets[who]
-				if kase != suite.ClosedLoop { // where the rate is given, the times tell
-					metric, b = suite.P99, budget{}
+				metric, b := suite.Rate, budget{}
+				switch {
+				case kase != suite.ClosedLoop: // where the rate is given, the times tell
+					metric = suite.P99
+				case against == web.Bare:
+					b = budgets[who]
 				}
 				r := versus(suite.HTTP, kase, metric, who, against)
 				r.kase, r.budget = "POST /orders, "+kase, b
