@@ -1,0 +1,135 @@
+package redisstore
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// steadyWorkers is how many batches are on their way at once while none of
+	// them stalls: some are written or read while another is executed.
+	steadyWorkers = 4
+
+	// perWorker is how many commands must wait for another of them to be wanted:
+	// fewer are better off in one round trip than in two that get in each other's
+	// way.
+	perWorker = 8
+
+	// calmWorkers bounds them when some take long: all of them may, and new
+	// connections do not make a slow server faster.
+	calmWorkers = 12
+
+	// maxWorkers bounds them when the connections of some stall; so does the
+	// client's pool.
+	maxWorkers = 32
+
+	// maxBatch is how many commands share a round trip, and so a fate.
+	maxBatch = 32
+
+	// maxWary is the same while connections stall, and for a command that has
+	// stalled before: the fewer share a connection, the fewer it keeps waiting.
+	maxWary = 8
+)
+
+// connections is how many workers have a connection to themselves. What waits for
+// one stalls, too.
+func connections(o *redis.Options) int {
+	pool := cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize)
+	if pool < 0 {
+		pool = o.PoolSize
+	}
+	return min(pool, maxWorkers)
+}
+
+// staff starts a worker if one is wanted. l.mu is held.
+func (l *lane) staff() {
+	if l.queue.len > 0 && l.workers-l.stalled < l.wanted() && l.workers < min(l.most, calmWorkers+l.lost) {
+		l.workers++
+		go l.work()
+	}
+}
+
+// wanted is how many workers there should be whose batches do not stall.
+func (l *lane) wanted() int { return min(1+l.queue.len/perWorker, steadyWorkers) }
+
+func (l *lane) work() {
+	b := new(batch)
+	defer l.quit(b) // also if a hook ends the goroutine
+	for l.take(b) {
+		if err := b.run(l.server); err != nil {
+			l.failed(err)
+		} else {
+			l.learn(b)
+		}
+	}
+}
+
+// take fills b with what is queued. It reports false if the worker is not wanted
+// any more.
+func (l *lane) take(b *batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.strike(b)
+	if l.workers-l.stalled > l.wanted() {
+		return false
+	}
+	now := time.Now()
+	room := maxBatch
+	if l.lost > 0 {
+		room = maxWary
+	}
+	for len(b.members) < room {
+		c := l.queue.pop()
+		if c == nil {
+			break
+		}
+		if stalls(c.ctx) > 0 {
+			room = maxWary
+		}
+		b.add(c, now)
+	}
+	if len(b.members) == 0 {
+		return false
+	}
+	b.began, b.overtaken = now, 0
+	l.running = append(l.running, b)
+	if !l.watched {
+		l.watched = true
+		l.watch.Reset(patience)
+	}
+	return true
+}
+
+// strike takes b, which is over, off the list of those that run. l.mu is held.
+func (l *lane) strike(b *batch) {
+	for i, other := range l.running {
+		if other == b {
+			last := len(l.running) - 1
+			l.running[i], l.running[last] = l.running[last], nil
+			l.running = l.running[:last]
+			break
+		}
+	}
+	if b.stalled {
+		b.stalled = false
+		l.stalled--
+	}
+	if b.hopeless {
+		b.hopeless = false
+		l.lost--
+	}
+}
+
+func (l *lane) quit(b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.strike(b)
+	l.workers--
+	l.staff()
+	if l.workers == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
+}
