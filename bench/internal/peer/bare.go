@@ -13,7 +13,10 @@ import (
 // recovers from nothing.
 const Bare = "SET NX + EVALSHA"
 
-var compareAndDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+// CompareAndDelete is that script.
+const CompareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`
+
+var compareAndDelete = redis.NewScript(CompareAndDelete)
 
 type bare struct {
 	client *redis.Client

@@ -161,14 +161,16 @@ func inProcessRows() []row {
 }
 
 // httpRows compare each guard with its own bare handler, by rate in the closed
-// loop and by p99 in the open one, and both libraries with each other.
+// loop and by p99 in the open one, Lock with what is written by hand, and both
+// libraries with each other.
 func httpRows(s *stats.Samples) []row {
 	budgets := map[string]budget{web.LockMemory: atLeast(0.9), web.LockRedis: atLeast(0.6)}
 	bare := map[string][]string{
 		web.Bare: {
-			web.LockMemory, web.LockRedis, web.ByHandRedis, web.OnceMemory, suite.Replayed(web.OnceMemory), web.OnceRedis, suite.Replayed(web.OnceRedis),
+			web.LockMemory, web.LockRedis, web.ByHandGoRedis, web.ByHandRueidis, web.OnceMemory, suite.Replayed(web.OnceMemory), web.OnceRedis, suite.Replayed(web.OnceRedis),
 		},
-		web.ByHandRedis: {web.LockRedis},
+		web.ByHandGoRedis: {web.LockRedis},
+		web.ByHandRueidis: {web.LockRedis},
 		web.FiberBare: {
 			web.FiberOnceMemory, suite.Replayed(web.FiberOnceMemory), web.FiberOnceRedis, suite.Replayed(web.FiberOnceRedis),
 		},

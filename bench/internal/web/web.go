@@ -26,7 +26,8 @@ const (
 	Bare            = "net/http, bare"
 	LockMemory      = "Lock, memory"
 	LockRedis       = "Lock, Redis"
-	ByHandRedis     = "SET NX + EVALSHA by hand, Redis"
+	ByHandGoRedis   = "SET NX + EVALSHA by hand, go-redis"
+	ByHandRueidis   = "SET NX + EVALSHA by hand, rueidis"
 	OnceMemory      = "Idempotent, memory"
 	OnceRedis       = "Idempotent, Redis"
 	FiberBare       = "fiber, bare"
@@ -40,7 +41,8 @@ func All() []Desk {
 		{Bare, openBare},
 		{LockMemory, inMemory(lockGuard)},
 		{LockRedis, onRedis(lockGuard)},
-		{ByHandRedis, openByHand},
+		{ByHandGoRedis, openByHandGoRedis},
+		{ByHandRueidis, openByHandRueidis},
 		{OnceMemory, inMemory(onceGuard)},
 		{OnceRedis, onRedis(onceGuard)},
 		{FiberBare, openFiberBare},

@@ -70,7 +70,7 @@ func TestWhatEachDeskRuns(t *testing.T) {
 
 // Fiber's guard lets duplicates wait instead of refusing them.
 func TestDuplicatesAtOnceAreRefused(t *testing.T) {
-	for i, name := range []string{web.LockMemory, web.LockRedis, web.ByHandRedis, web.OnceMemory, web.OnceRedis} {
+	for i, name := range []string{web.LockMemory, web.LockRedis, web.ByHandGoRedis, web.ByHandRueidis, web.OnceMemory, web.OnceRedis} {
 		t.Run(name, func(t *testing.T) {
 			d, ok := web.Named(name)
 			require.True(t, ok)
