@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,4 +114,30 @@ func TestAReplayEndsWithItsObserver(t *testing.T) {
 	<-gone
 	require.Empty(t, l.Snapshot(10, nil).Holds)
 	require.NoError(t, l.Close(t.Context()))
+}
+
+// A store that is asked for nothing but receipts that it has forgets those whose
+// keep is over.
+func TestReplaysAgeTheStore(t *testing.T) {
+	const n = 1000
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(lock.NewMemory(), lock.WithKeep(time.Minute))
+		kept := l.With(lock.WithKeep(time.Hour))
+		answer := func(context.Context) ([]byte, error) { return []byte("receipt"), nil }
+		for i := range n {
+			_, _, err := l.Once(t.Context(), "short="+strconv.Itoa(i), nil, answer)
+			require.NoError(t, err)
+			_, _, err = kept.Once(t.Context(), "long="+strconv.Itoa(i), nil, answer)
+			require.NoError(t, err)
+		}
+		require.Equal(t, 2*n, l.Stats().Entries)
+		time.Sleep(2 * time.Minute)
+		for i := range n {
+			_, replayed, err := kept.Once(t.Context(), "long="+strconv.Itoa(i), nil, answer)
+			require.NoError(t, err)
+			require.True(t, replayed)
+		}
+		require.Equal(t, n, l.Stats().Entries)
+		require.NoError(t, l.Close(t.Context()))
+	})
 }

@@ -218,6 +218,7 @@ func (m *memory) get(key string) (memoryRecord, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := m.now()
+	s.expire(now, visitsPerCall)
 	at := s.chain(hash)
 	if r := s.live(&at, key, now); r != nil {
 		return *r, now

@@ -17,7 +17,7 @@ const (
 )
 
 // memoryRecord is one entry. A store of a million of them is meant to stay
-// small, so it is laid out for 112 bytes and two allocations.
+// small, so it is laid out for 112 bytes and two allocations, beside the owner.
 //
 // A lock is there for a moment, and costs no allocation: until it is settled its
 // record is loose, of the texts that it was claimed with. One with a fingerprint
@@ -25,7 +25,7 @@ const (
 type memoryRecord struct {
 	text    string // key, token and fingerprint, one after the other; the key alone if it is loose
 	receipt string // or the token, if it is loose
-	owner   string // that of the Locker, which has it anyway
+	owner   string // of the claim: mostly the one of its Locker, which has it anyway
 	lease   int64  // when the lease is over
 	over    int64  // when everything is: the linger, or the keep of the receipt
 	fence   int64

@@ -196,6 +196,16 @@ func Lost(s *Store) int {
 	return l.lost
 }
 
+// Capacity is how many commands a store has on their way at once when many wait.
+func Capacity(s *Store) int {
+	l := laneOf(s)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.len += maxQueued
+	defer func() { l.queue.len -= maxQueued }()
+	return l.wanted() * l.room()
+}
+
 // Lose makes it look as if one more did.
 func Lose(s *Store) {
 	l := laneOf(s)

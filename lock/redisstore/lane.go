@@ -33,7 +33,7 @@ var errQueueFull = errors.New("too many calls wait for the server")
 //
 // A worker ends when the queue is empty. One whose batch stalls is replaced
 // meanwhile, so that a connection that is dead costs the members of one batch
-// one try, and others the patience at most. If it is the connection that stalls,
+// one try, and others twice the patience at most. If it is the connection that stalls,
 // and not the server, that try is over as soon as it is clear that it does.
 type lane struct {
 	server *redis.Client // what batches go through

@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// patience is how long a batch may take until another worker does the work
-	// of the one that waits for it.
+	// of the one that waits for it, once that is seen: within as long again.
 	patience = 2 * time.Millisecond
 
 	// A batch is not waited for any more after so long, if that is so many times as
@@ -62,7 +62,7 @@ func (l *lane) look() {
 	for _, c := range l.queue.expired(now) {
 		c.expire()
 	}
-	for range steadyWorkers {
+	for range wary * steadyWorkers {
 		l.staff()
 	}
 	if l.watched = len(l.running) > 0 || l.queue.len > 0; l.watched {

@@ -28,9 +28,13 @@ const (
 	// maxBatch is how many commands share a round trip, and so a fate.
 	maxBatch = 32
 
-	// maxWary is the same while connections stall, and for a command that has
-	// stalled before: the fewer share a connection, the fewer it keeps waiting.
-	maxWary = 8
+	// maxAgain is the same for a command that has stalled before: the fewer share a
+	// connection, the fewer it keeps waiting.
+	maxAgain = 8
+
+	// wary is what steadyWorkers is multiplied with, and maxBatch divided by, while
+	// connections stall: as much is on its way, and fewer wait for each connection.
+	wary = 2
 )
 
 // connections is how many workers have a connection to themselves. What waits for
@@ -52,7 +56,21 @@ func (l *lane) staff() {
 }
 
 // wanted is how many workers there should be whose batches do not stall.
-func (l *lane) wanted() int { return min(1+l.queue.len/perWorker, steadyWorkers) }
+func (l *lane) wanted() int {
+	most := steadyWorkers
+	if l.lost > 0 {
+		most *= wary
+	}
+	return min(1+l.queue.len/perWorker, most)
+}
+
+// room is how many commands a batch may have.
+func (l *lane) room() int {
+	if l.lost > 0 {
+		return maxBatch / wary
+	}
+	return maxBatch
+}
 
 func (l *lane) work() {
 	b := new(batch)
@@ -76,17 +94,13 @@ func (l *lane) take(b *batch) bool {
 		return false
 	}
 	now := time.Now()
-	room := maxBatch
-	if l.lost > 0 {
-		room = maxWary
-	}
-	for len(b.members) < room {
+	for room := l.room(); len(b.members) < room; {
 		c := l.queue.pop()
 		if c == nil {
 			break
 		}
 		if stalls(c.ctx) > 0 {
-			room = maxWary
+			room = maxAgain
 		}
 		b.add(c, now)
 	}
