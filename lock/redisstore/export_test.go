@@ -203,7 +203,7 @@ func Capacity(s *Store) int {
 	defer l.mu.Unlock()
 	l.queue.len += maxQueued
 	defer func() { l.queue.len -= maxQueued }()
-	return l.wanted() * l.room()
+	return min(l.wanted(), l.most-l.lost) * l.room()
 }
 
 // Lose makes it look as if one more did.

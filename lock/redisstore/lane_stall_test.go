@@ -194,10 +194,12 @@ func TestFewShareWhileConnectionsStall(t *testing.T) {
 // under load, a lane of less capacity would fill up within its half second.
 func TestAStalledConnectionCostsNoCapacity(t *testing.T) {
 	t.Parallel()
-	s := alwaysShared(overClient(t, "127.0.0.1:1", nil))
-	before := redisstore.Capacity(s)
-	redisstore.Lose(s)
-	require.Equal(t, before, redisstore.Capacity(s))
+	for pool := 5; pool <= redisstore.MaxWorkers; pool++ { // with four, there is one less to go by
+		s := alwaysShared(overClient(t, "127.0.0.1:1", func(o *redis.Options) { o.PipelinePoolSize = pool }))
+		before := redisstore.Capacity(s)
+		redisstore.Lose(s)
+		require.Equal(t, before, redisstore.Capacity(s), pool)
+	}
 }
 
 // One dead connection and a hundred lockers: all get their lease, those that met

@@ -58,15 +58,19 @@ func (l *lane) staff() {
 // wanted is how many workers there should be whose batches do not stall.
 func (l *lane) wanted() int {
 	most := steadyWorkers
-	if l.lost > 0 {
+	if l.isWary() {
 		most *= wary
 	}
 	return min(1+l.queue.len/perWorker, most)
 }
 
+// isWary reports whether connections stall, and there are enough of the others
+// for smaller batches.
+func (l *lane) isWary() bool { return l.lost > 0 && l.most-l.lost >= wary*steadyWorkers }
+
 // room is how many commands a batch may have.
 func (l *lane) room() int {
-	if l.lost > 0 {
+	if l.isWary() {
 		return maxBatch / wary
 	}
 	return maxBatch
