@@ -88,8 +88,9 @@ func childPauses(ctx context.Context, store lock.Store) error {
 	}
 	l := lock.New(store, lock.WithLogger(quiet), lock.WithFencing(), lock.WithLease(shortLease))
 	err = l.Do(ctx, "user=42", func(leased context.Context) error {
+		last := time.Now() // before it says so: whoever hears it may stop this process at once
 		say("held")
-		for last := time.Now(); ; {
+		for {
 			now := time.Now()
 			if now.Sub(last) < shortLease { // of CPU time that the machine gave to others, at most
 				last = now

@@ -26,6 +26,11 @@ const (
 	childKey  = "LATCH_TEST_KEY"
 	killLease = 2 * time.Second
 	fences    = 2500 // per process, of four
+
+	// childLives is how long a child may live: many times what any of them
+	// needs. A test that waits for one that hangs fails then, by its name, and
+	// long before the time of the whole package is over.
+	childLives = 2 * time.Minute
 )
 
 func child(role string) int {
@@ -131,7 +136,8 @@ func startChild(t *testing.T, role, url string, env ...string) (*exec.Cmd, *bufi
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	tooLong := time.AfterFunc(childLives, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { tooLong.Stop(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd, bufio.NewScanner(out)
 }
 
