@@ -196,6 +196,7 @@ func TestConsoleFreesWhatHangs(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form("user=42", "42"), browserAccept).Code)
 		require.ErrorIs(t, <-lost, lock.ErrLost)
+		synctest.Wait() // the Locker counts the loss after it has told the work
 		require.NoError(t, l.Do(t.Context(), "user=42", func(context.Context) error { return nil }))
 		require.Equal(t, "lost", o.list("").Process.Recoveries[0].Kind)
 	})
