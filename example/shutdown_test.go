@@ -59,7 +59,7 @@ func TestShutdown(t *testing.T) {
 			c.signal()
 
 			fresh := newClient(t, c.url)
-			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return fresh.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
 			for _, late := range []*client{kept, newClient(t, c.url)} {
 				got := late.order("43")
 				requireProblem(t, http.StatusServiceUnavailable, got)

@@ -149,10 +149,13 @@ func TestDoubleClick(t *testing.T) {
 			<-arrived
 			abort()
 			require.ErrorIs(t, <-aborted, context.Canceled)
-			time.AfterFunc(50*time.Millisecond, func() { close(work) })
+			if wait {
+				time.AfterFunc(50*time.Millisecond, func() { close(work) })
+			}
 			got := over(t.Context(), t, server, keyed("k"))
 			if !wait {
 				require.Equal(t, 409, got.status)
+				close(work)
 				require.Eventually(t, func() bool {
 					got = over(t.Context(), t, server, keyed("k"))
 					return got.status != 409

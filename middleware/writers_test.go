@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	chimw "github.com/go-chi/chi/v5/middleware"
@@ -140,48 +141,52 @@ func TestCompress(t *testing.T) {
 // nevertheless, and the retry gets its answer.
 func TestTimeoutHandlerOutside(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
-	var e effects
-	finish, finished := make(chan struct{}), make(chan struct{})
-	guarded := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
-		<-finish
-		require.NoError(t, r.Context().Err())
-		_, _ = io.WriteString(w, "late")
-	}))
-	h := http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		guarded.ServeHTTP(w, r)
-		if r.Context().Err() != nil {
-			close(finished)
-		}
-	}), 10*time.Millisecond, "too late")
-	require.Equal(t, 503, serve(h, keyed("k")).Code)
-	close(finish)
-	<-finished
-	again := serve(guarded, keyed("k"))
-	require.Equal(t, "late", again.Body.String())
-	require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
-	e.require(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory())
+		var e effects
+		finish, finished := make(chan struct{}), make(chan struct{})
+		guarded := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+			<-finish
+			require.NoError(t, r.Context().Err())
+			_, _ = io.WriteString(w, "late")
+		}))
+		h := http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			guarded.ServeHTTP(w, r)
+			if r.Context().Err() != nil {
+				close(finished)
+			}
+		}), 10*time.Millisecond, "too late")
+		require.Equal(t, 503, serve(h, keyed("k")).Code)
+		close(finish)
+		<-finished
+		again := serve(guarded, keyed("k"))
+		require.Equal(t, "late", again.Body.String())
+		require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+		e.require(t, 1)
+	})
 }
 
 // TestTimeoutHandlerInside: an answer in time is kept as any other, and the
 // timeout's own 503 is not.
 func TestTimeoutHandlerInside(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
-	var e effects
-	h := once(l)(http.TimeoutHandler(e.then(func(w http.ResponseWriter, r *http.Request) {
-		if e.n.Load() == 1 {
-			<-r.Context().Done() // derived from the run's, with the timeout
-			return
-		}
-		w.Header().Set("X-Own", "1")
-		w.WriteHeader(201)
-	}), 20*time.Millisecond, "too late"))
-	require.Equal(t, 503, serve(h, keyed("k")).Code)
-	first := serve(h, keyed("k"))
-	require.Equal(t, 201, first.Code)
-	requireReplay(t, first, serve(h, keyed("k")))
-	e.require(t, 2)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory())
+		var e effects
+		h := once(l)(http.TimeoutHandler(e.then(func(w http.ResponseWriter, r *http.Request) {
+			if e.n.Load() == 1 {
+				<-r.Context().Done() // derived from the run's, with the timeout
+				return
+			}
+			w.Header().Set("X-Own", "1")
+			w.WriteHeader(201)
+		}), 20*time.Millisecond, "too late"))
+		require.Equal(t, 503, serve(h, keyed("k")).Code)
+		first := serve(h, keyed("k"))
+		require.Equal(t, 201, first.Code)
+		requireReplay(t, first, serve(h, keyed("k")))
+		e.require(t, 2)
+	})
 }
 
 // TestInvalidStatusPanicsAtOnce, as without the guard, and not when it is too

@@ -54,7 +54,7 @@ func TestFences(t *testing.T) {
 	srv.Do(t, "SCRIPT", "FLUSH")
 	grow("after the scripts were lost")
 	srv.Do(t, "PEXPIRE", "latch:lock:k", 1)
-	require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, 10*time.Second, time.Millisecond)
 	grow("after the lease was over")
 	ok, err := s.Settle(t.Context(), key, "after the lease was over", nil, time.Minute)
 	require.NoError(t, err)

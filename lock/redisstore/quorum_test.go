@@ -31,7 +31,8 @@ func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Prox
 	t.Helper()
 	var nodes []lock.Store
 	for _, p := range proxies {
-		nodes = append(nodes, open(t, p.URL()))
+		// go-redis must not be the one that gives up.
+		nodes = append(nodes, open(t, p.URL()+"?read_timeout="+(3*time.Second+nodeTimeout).String()))
 	}
 	// On a busy machine, 64 claims at once take a while to find a winner.
 	return lock.NewQuorum(nodes, lock.WithNodeTimeout(nodeTimeout), lock.WithRetry(1000, 50*time.Millisecond))
