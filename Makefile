@@ -27,8 +27,11 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 APART = $(CURDIR)/bench $(CURDIR)/tools
 
 # The packages whose tests hold real servers and processes to their time: each is
-# tested when nothing else is. The others run as many at once as there are cores.
+# tested when nothing else is, and more of its tests at once than there are cores,
+# since most of them wait most of the time. The other packages run as many at once
+# as there are cores.
 ALONE = /(example|lock|lock/redisstore|internal/faults)$$
+ATONCE = $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 
 .PHONY: help
 help: ## Show this list
@@ -40,7 +43,7 @@ test: ## Vet and test all modules with the race detector; installs redis-server,
 	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
 	go test $(RACE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
-	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 $$(go list work | grep -E '$(ALONE)')
+	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 -parallel $(ATONCE) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: faults

@@ -143,6 +143,9 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // matches [ErrUnavailable] if the store gave no answer within the budget (one
 // that matches [ErrUnknown] too if the claim may have been applied; it is
 // cleaned up in the background), and one that matches [ErrClosed] after Close.
+// If ctx ends first, the error matches its cause. While Acquire waits for its turn
+// it returns at once then; while a claim is on its way, with the answer to it or
+// after a third of the budget, whichever comes first.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validKey(key); err != nil {
 		return nil, err

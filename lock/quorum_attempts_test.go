@@ -19,6 +19,7 @@ import (
 // a higher number than all before it, and the first receipt that anybody is told
 // of, or that a settle has confirmed, is everybody's.
 func TestQuorumAttemptsStress(t *testing.T) {
+	t.Parallel()
 	granted, receipts := 0, 0
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		w := attemptsStress(t, seed, lock.NewQuorum)

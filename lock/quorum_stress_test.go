@@ -16,6 +16,7 @@ import (
 // Random work of several processes over one quorum, each node of which is behind
 // a network of its own that loses, delays and refuses at random.
 func TestQuorumStress(t *testing.T) {
+	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		require.Empty(t, quorumStress(t, seed, lock.NewQuorum), "seed %d", seed)
 	}

@@ -52,6 +52,7 @@ func everySubset(t *testing.T, check func(t *testing.T, f fleet, conditions stri
 // Acquired exactly when a majority answered in time; then as fast as the
 // majority, whatever the others do; and if not, nothing is left anywhere.
 func TestQuorumEverySubset(t *testing.T) {
+	t.Parallel()
 	everySubset(t, func(t *testing.T, f fleet, conditions string, majority bool) {
 		t.Helper()
 		q := f.quorum()
@@ -82,6 +83,7 @@ func TestQuorumEverySubset(t *testing.T) {
 // behind what was not answered. The nodes stay as they are for a while after it
 // has given up.
 func TestQuorumEverySubsetUnderALocker(t *testing.T) {
+	t.Parallel()
 	everySubset(t, func(t *testing.T, f fleet, conditions string, majority bool) {
 		t.Helper()
 		var seen events

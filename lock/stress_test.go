@@ -25,6 +25,7 @@ var (
 // Random work of several lockers over a network that loses, delays and refuses
 // at random, with callers that leave and lockers that are closed in between.
 func TestStress(t *testing.T) {
+	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		require.Empty(t, stress(t, seed, lock.NewMemory), "seed %d", seed)
 	}

@@ -168,16 +168,14 @@ func (c *command) evict(why error) {
 	s.told <- struct{}{}
 }
 
-// expire is for a caller whose time is over, and which was taken out of the queue.
+// expire is for a caller whose time is over, and which the lane has taken out of
+// the queue: it cannot have left, since it would have to take itself out first.
 func (c *command) expire() {
 	s := c.seat
 	c.seat = nil
-	if s.parted.CompareAndSwap(false, true) {
-		s.evicted = context.DeadlineExceeded
-		s.told <- struct{}{}
-	} else if s.carrier != nil {
-		s.carrier.Arrive(true) // its caller has left meanwhile
-	}
+	s.parted.Store(true)
+	s.evicted = context.DeadlineExceeded
+	s.told <- struct{}{}
 }
 
 // part parts c from its caller, if nobody has yet. What is certainly not written
