@@ -13,9 +13,8 @@ func (l *Locker) Store() Store { return l.core.store }
 // Snapshot is what this process does at one moment, for an operator's tools:
 // what its store cannot tell, or does not. It says nothing of other processes.
 type Snapshot struct {
-	Holds      []Hold     // keys that this process has, the longest held first
-	Cleanups   []Cleanup  // what the store has not answered yet, the oldest first
-	Backlog    int        // all clean-ups, whatever their keys and however many are listed
+	Holds      []Hold     // keys that this process has, the longest held first and those that it only claims last
+	Cleanups   []Cleanup  // what the store has not answered yet, the oldest first; see Stats.Backlog
 	Recoveries []Recovery // of the last 64, the newest first
 }
 
@@ -42,29 +41,42 @@ type Cleanup struct {
 }
 
 // Snapshot returns what this Locker and those that share its store by
-// [Locker.With] are doing, at most limit of each kind, and only of keys that
+// [Locker.With] are doing, the first limit of each kind, and only of keys that
 // match accepts: it is asked about Hold.Entry and Cleanup.Entry, and for a
 // Recovery about its Key. A nil match accepts all. It asks nothing of the store.
 func (l *Locker) Snapshot(limit int, match func(key string) bool) Snapshot {
 	if match == nil {
 		match = func(string) bool { return true }
 	}
-	s := Snapshot{Holds: l.core.gate.holds(limit, match), Recoveries: l.core.recent.latest(limit, match)}
-	s.Cleanups, s.Backlog = l.core.reaper.list(limit, match)
-	return s
+	return Snapshot{
+		Holds:      l.core.gate.holds(limit, match),
+		Cleanups:   l.core.reaper.list(limit, match),
+		Recoveries: l.core.recent.latest(limit, match),
+	}
 }
 
-// holds lists what match accepts of the keys that are pending or granted.
+// holds lists the first of what match accepts of the keys that are pending or
+// granted. All are looked at: the one that hangs is the one that is looked for.
 func (g *gate) holds(limit int, match func(key string) bool) []Hold {
 	var all []Hold
 	for i := range g.shards {
-		all = g.shards[i].holds(all, limit, match)
+		all = g.shards[i].holds(all, match)
 	}
-	slices.SortFunc(all, func(a, b Hold) int { return a.Since.Compare(b.Since) })
-	return all
+	return first(limit, all, func(a, b Hold) int {
+		if a.Since.IsZero() != b.Since.IsZero() {
+			return b.Since.Compare(a.Since)
+		}
+		return a.Since.Compare(b.Since)
+	})
 }
 
-func (s *gateShard) holds(all []Hold, limit int, match func(key string) bool) []Hold {
+// first sorts all, and copies the first of them: the rest may be many.
+func first[T any](limit int, all []T, order func(a, b T) int) []T {
+	slices.SortFunc(all, order)
+	return slices.Clone(all[:min(limit, len(all))])
+}
+
+func (s *gateShard) holds(all []Hold, match func(key string) bool) []Hold {
 	type seen struct {
 		lease   *Lease
 		waiting int
@@ -81,9 +93,6 @@ func (s *gateShard) holds(all []Hold, limit int, match func(key string) bool) []
 	}
 	s.mu.Unlock()
 	for _, sl := range slots {
-		if len(all) >= limit {
-			break
-		}
 		if match(sl.lease.key) {
 			h := sl.lease.hold()
 			h.Waiting, h.Ending = sl.waiting, sl.ending
@@ -106,23 +115,18 @@ func (e *Lease) hold() Hold {
 	return h
 }
 
-// list returns what match accepts of the tasks, and the number of all. Which
-// ones it finds if they are more than limit is left to chance: of tens of
-// thousands nobody reads more than how many there are.
-func (r *reaper) list(limit int, match func(key string) bool) (found []Cleanup, all int) {
+// list returns the first of what match accepts of the tasks.
+func (r *reaper) list(limit int, match func(key string) bool) []Cleanup {
 	r.mu.Lock()
 	tasks := slices.Collect(maps.Keys(r.all))
 	r.mu.Unlock()
+	var all []Cleanup
 	for _, t := range tasks {
-		if len(found) >= limit {
-			break
-		}
 		if match(t.of.Entry) {
 			c := t.of
 			c.Since = t.born
-			found = append(found, c)
+			all = append(all, c)
 		}
 	}
-	slices.SortFunc(found, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
-	return found, len(tasks)
+	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
 }

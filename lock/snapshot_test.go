@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,49 @@ func TestSnapshotHolds(t *testing.T) {
 	})
 }
 
+// However many there are, the first of each list are told: the work that hangs,
+// and the call that has lacked its answer for the longest.
+func TestSnapshotTellsTheOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 200
+		store := newScripted()
+		l := lockerOver(t, store, lock.WithBudget(time.Second))
+		var held []*lock.Lease
+		for i := range many {
+			lease, err := l.Acquire(t.Context(), lock.Key("held", fmt.Sprint(i)))
+			require.NoError(t, err)
+			held = append(held, lease)
+			time.Sleep(time.Millisecond)
+		}
+		store.every(hangRequest, claim)
+		var claims sync.WaitGroup
+		for i := range many {
+			claims.Go(func() { _, _ = l.Acquire(t.Context(), lock.Key("lost", fmt.Sprint(i))) })
+			time.Sleep(time.Millisecond)
+		}
+		holds := l.Snapshot(3, nil).Holds
+		require.Len(t, holds, 3)
+		for i, h := range holds {
+			require.Equal(t, lock.Key("held", fmt.Sprint(i)), h.Key)
+		}
+		holds = l.Snapshot(2*many, nil).Holds
+		require.Len(t, holds, 2*many)
+		require.False(t, holds[many-1].Since.IsZero())
+		require.True(t, holds[many].Since.IsZero(), "those that are only claimed come last")
+
+		claims.Wait()
+		cleanups := l.Snapshot(3, nil).Cleanups
+		require.Len(t, cleanups, 3)
+		for i, c := range cleanups {
+			require.Equal(t, lock.Key("lost", fmt.Sprint(i)), c.Key)
+		}
+		store.every(nil, claim)
+		for _, lease := range held {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+	})
+}
+
 // The key of a run is a hash in the store, and what it was called here.
 func TestSnapshotOfOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -84,11 +128,10 @@ func TestSnapshotCleanups(t *testing.T) {
 		}
 		synctest.Wait()
 		s := l.Snapshot(2, nil)
-		require.Equal(t, 3, s.Backlog)
+		require.Equal(t, 3, l.Stats().Backlog)
 		require.Len(t, s.Cleanups, 2)
 		only := l.Snapshot(10, func(key string) bool { return key == "user=2" })
 		require.Len(t, only.Cleanups, 1)
-		require.Equal(t, 3, only.Backlog)
 		require.Equal(t, lock.EventReaped, only.Cleanups[0].Kind)
 		require.Equal(t, "user=2", only.Cleanups[0].Entry)
 		require.NotEmpty(t, only.Cleanups[0].Token)

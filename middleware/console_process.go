@@ -46,7 +46,7 @@ func (c *console) process(text string) consoleProcess {
 	p := consoleProcess{
 		Holds:      make([]consoleHold, 0, len(s.Holds)),
 		Cleanups:   make([]consoleCleanup, 0, len(s.Cleanups)),
-		Backlog:    s.Backlog,
+		Backlog:    c.locker.Stats().Backlog,
 		Recoveries: make([]consoleRecovery, 0, len(s.Recoveries)),
 	}
 	for _, h := range s.Holds {
