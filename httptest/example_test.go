@@ -3,6 +3,7 @@ package latchtest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,14 +23,28 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// newOrders is the wiring of the examples.
+// newOrders is the wiring of the examples. An order takes a while, and a second
+// more if others came meanwhile: on a busy machine, the rest of such a storm may
+// still be on its way.
 func newOrders(s lock.Store) http.Handler {
 	locker := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)))
 	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))
-	return onePerUser(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var under atomic.Int64
+	var crowded atomic.Bool
+	guarded := onePerUser(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(200 * time.Millisecond)
+		if crowded.Load() {
+			time.Sleep(time.Second)
+		}
 		w.WriteHeader(http.StatusCreated)
 	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if under.Add(1) > 1 {
+			crowded.Store(true)
+		}
+		defer under.Add(-1)
+		guarded.ServeHTTP(w, r)
+	})
 }
 
 func TestOrders(t *testing.T) {
@@ -86,7 +102,7 @@ func TestDocShowsTheExamples(t *testing.T) {
 func ExampleStorm() {
 	onePerUser := latch.Lock(lock.New(lock.NewMemory()), "user", keyfunc.Header("X-User-ID"))
 	orders := onePerUser(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		time.Sleep(200 * time.Millisecond) // an order takes its time
+		time.Sleep(time.Second) // an order takes its time
 		w.WriteHeader(http.StatusCreated)
 	}))
 
@@ -148,10 +164,11 @@ func ExampleStall() {
 
 	impatient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	fmt.Println(locker.Do(impatient, lock.Key("user", "42"), place))
+	err := locker.Do(impatient, lock.Key("user", "42"), place) // lock: outcome unknown: context deadline exceeded
+	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	time.Sleep(200 * time.Millisecond)
 	fmt.Println(locker.Do(ctx, lock.Key("user", "42"), place))
 	// Output:
-	// lock: outcome unknown: context deadline exceeded
+	// true
 	// <nil>
 }

@@ -175,12 +175,29 @@ func TestFaultsDoNotCountEndedContexts(t *testing.T) {
 				t.Parallel()
 				disturbed := disturb(o.start(t))
 				require.ErrorIs(t, o.call(ended, disturbed), lock.ErrNotApplied)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-				defer cancel()
-				requireUnknown(t, o.call(ctx, disturbed))
+				requireUnknown(t, o.call(leaving(t), disturbed))
 			})
 		}
 	}
+}
+
+// leaving is a context that ends when somebody waits for its end, and not before.
+func leaving(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return whenAsked{ctx, cancel}
+}
+
+type whenAsked struct {
+	context.Context //nolint:containedctx // it is one
+
+	end func()
+}
+
+func (c whenAsked) Done() <-chan struct{} {
+	c.end()
+	return c.Context.Done()
 }
 
 // faults is each of them, for one call of op.
@@ -239,9 +256,7 @@ func TestFaultsKeepTheRules(t *testing.T) {
 	}
 	for _, o := range operations {
 		for range faults(o.op) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			_ = o.call(ctx, lossy)
-			cancel()
+			_ = o.call(leaving(t), lossy)
 		}
 	}
 	time.Sleep(1100 * time.Millisecond) // past what was stalled

@@ -211,7 +211,7 @@ func TestStoreOfABrokenStore(t *testing.T) {
 
 func TestFailureAsPrinted(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestStoreOfABrokenStore$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStoreOfABrokenStore$", "-test.timeout=60s")
 	cmd.Env = append(os.Environ(), failForReal+"=1")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

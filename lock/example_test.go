@@ -55,7 +55,7 @@ func ExampleKey() {
 // Settings of one route, over the same keys.
 func ExampleLocker_With() {
 	locker := lock.New(lock.NewMemory())
-	patient := locker.With(lock.WithWait(time.Second), lock.WithMaxHold(time.Hour))
+	patient := locker.With(lock.WithWait(time.Minute), lock.WithMaxHold(time.Hour))
 
 	lease, err := locker.Acquire(context.Background(), lock.Key("report", "2026"))
 	if err != nil {

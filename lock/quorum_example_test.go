@@ -13,7 +13,7 @@ import (
 func ExampleNewQuorum() {
 	stores := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
 	quorum := lock.NewQuorum(stores,
-		lock.WithNodeTimeout(20*time.Millisecond),
+		lock.WithNodeTimeout(200*time.Millisecond),
 		lock.WithRetry(5, 100*time.Millisecond),
 	)
 	locker := lock.New(quorum)

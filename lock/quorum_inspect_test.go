@@ -220,7 +220,7 @@ func TestQuorumCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := lock.NewQuorum(tt.nodes).(interface {
+			err := lock.NewQuorum(tt.nodes, lock.WithNodeTimeout(time.Minute)).(interface {
 				Check(ctx context.Context) error
 			}).Check(t.Context())
 			if tt.says == "" {

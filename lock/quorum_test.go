@@ -164,7 +164,7 @@ func TestQuorumLagIsTheLongest(t *testing.T) {
 func TestQuorumErrorNamesNodes(t *testing.T) {
 	t.Parallel()
 	nodes := []lock.Store{newScripted(), newScripted().every(refuse, claim), newScripted().every(loseReply, claim)}
-	q := lock.NewQuorum(nodes)
+	q := lock.NewQuorum(nodes, lock.WithNodeTimeout(time.Minute))
 	_, err := q.Claim(t.Context(), key, lock.Claim{Token: "a", Lease: time.Minute})
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lock.ErrNotApplied)
@@ -204,7 +204,7 @@ func TestQuorumErrorsThatAreAnswers(t *testing.T) {
 					nodes = append(nodes, fails(err))
 				}
 			}
-			_, err := lock.NewQuorum(nodes).Claim(t.Context(), key, lock.Claim{Token: "a", Lease: time.Minute})
+			_, err := lock.NewQuorum(nodes, lock.WithNodeTimeout(time.Minute)).Claim(t.Context(), key, lock.Claim{Token: "a", Lease: time.Minute})
 			require.Error(t, err)
 			for _, is := range tt.is {
 				require.ErrorIs(t, err, is)

@@ -35,7 +35,7 @@ func TestHelper(t *testing.T) {
 
 func helper(t *testing.T, mode string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelper$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelper$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), helperEnv+"="+mode)
 	return cmd
 }
@@ -58,7 +58,7 @@ func TestKilledTestLeavesNoServer(t *testing.T) {
 
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
-	require.Eventually(t, func() bool { return !runs(pid) }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !runs(pid) }, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestSharedEndsWithMain(t *testing.T) {

@@ -70,7 +70,7 @@ func (p *process) signal(s os.Signal) {
 // pause stops the process and returns when it really stands still.
 func (p *process) pause() {
 	p.signal(stopSignal)
-	for deadline := time.Now().Add(5 * time.Second); !stopped(p.pid()); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(startTimeout); !stopped(p.pid()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			panic(fmt.Sprintf("redistest: redis-server %d does not stop", p.pid()))
 		}

@@ -42,12 +42,12 @@ func (r runner) Run() int {
 	return r.tests.Run()
 }
 
-// outlastDials waits, up to three seconds, for the pools of go-redis that were
+// outlastDials waits, up to ten seconds, for the pools of go-redis that were
 // closed while their server was away. They look once a second whether they are,
 // which is longer than goleak waits for what may be left over.
 func outlastDials() {
 	stacks := make([]byte, 1<<20)
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*ConnPool).tryDial")) {
 			return
 		}

@@ -21,23 +21,33 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
 
-// readTimeout is what an impatient client waits; soon is well below it, on a
-// busy machine too.
+// readTimeout is what an impatient client waits for what never comes, and patience
+// what a test waits for what comes soon.
 const (
 	readTimeout = 500 * time.Millisecond
 	soon        = 20 * time.Millisecond
+	patience    = 20 * time.Second
 )
 
 // bare returns a client that sends every command once and tells what happened.
 func bare(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	return client(t, redis.Options{Addr: addr, ReadTimeout: 10 * time.Second})
+	return client(t, redis.Options{Addr: addr, ReadTimeout: patience})
 }
 
-// impatient is bare with a short read timeout, for what hangs.
+// impatient is bare with a short read timeout, for what hangs. It is connected.
 func impatient(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	return client(t, redis.Options{Addr: addr, ReadTimeout: readTimeout})
+	c := client(t, redis.Options{Addr: addr, ReadTimeout: readTimeout, WriteTimeout: patience, PoolTimeout: patience})
+	goesOn(t, c)
+	return c
+}
+
+// goesOn waits until a client, which may be in more of a hurry than a busy machine
+// allows, gets an answer.
+func goesOn(t *testing.T, c *redis.Client) {
+	t.Helper()
+	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, patience, time.Millisecond)
 }
 
 func client(t *testing.T, opt redis.Options) *redis.Client {
@@ -69,7 +79,7 @@ func dial(t *testing.T, addr string) *net.TCPConn {
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	tcp, ok := conn.(*net.TCPConn)
 	require.True(t, ok)
 	return tcp

@@ -64,7 +64,7 @@ func TestPipelines(t *testing.T) {
 			rule.WaitLanded(t)
 			require.Eventually(t, func() bool {
 				return s.Do(t, "GET", key) == strconv.Itoa(tt.applied)
-			}, 5*time.Second, time.Millisecond)
+			}, patience, time.Millisecond)
 			require.Equal(t, tt.applied, p.Commands("incr"))
 		})
 	}
@@ -112,7 +112,7 @@ func TestLoad(t *testing.T) {
 			p.On(respproxy.Match{Name: "incr", Skip: rng.IntN(500), Count: 1 + rng.IntN(5)}, a)
 		}
 	}
-	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ReadTimeout: 5 * time.Second, PoolSize: 16})
+	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, ReadTimeout: patience, PoolSize: 16})
 	defer func() { require.NoError(t, c.Close()) }()
 	var mu sync.Mutex
 	seen := map[int64]bool{} // every answer is the answer to one command

@@ -178,7 +178,7 @@ func TestPushIsNoReply(t *testing.T) {
 
 	rule := p.On(respproxy.Match{Name: "blpop"}, respproxy.ReplyErrorAfterApply("ERR forged"))
 	say(t, conn, "BLPOP push-list 10\r\nPING\r\n")
-	require.Eventually(t, func() bool { return p.Commands("blpop") == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.Commands("blpop") == 1 }, patience, time.Millisecond)
 	s.Do(t, "SET", "pushed", "v")
 	hear(t, conn, ">2\r\n$10\r\ninvalidate\r\n*1\r\n$6\r\npushed\r\n")
 	s.Do(t, "LPUSH", "push-list", "v")
@@ -196,7 +196,7 @@ func TestSubscriptionsPass(t *testing.T) {
 		_, err := sub.Receive(t.Context())
 		require.NoError(t, err)
 		s.Do(t, "PUBLISH", t.Name(), "hello")
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		m, err := sub.ReceiveMessage(ctx)
 		cancel()
 		require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
@@ -60,7 +61,7 @@ func TestExpiredBetweenTheTwoReadsIsFree(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
-	s := overClient(t, p.Addr(), nil)
+	s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = patience })
 	key := keyFor(t)
 	lingering := claim("a")
 	lingering.Linger = time.Minute
@@ -96,7 +97,7 @@ func TestLapsedIsJudgedByTheServerAndTheStoredLinger(t *testing.T) {
 		pttl   int64 // what is left; -1 persisted
 		want   lock.State
 	}{
-		{"lease runs", time.Minute, 61_000, lock.Held},
+		{"lease runs", time.Minute, 70_000, lock.Held},
 		{"linger runs", time.Minute, 59_000, lock.Abandoned},
 		{"no linger", 0, 10_000, lock.Held},
 		{"persisted", time.Minute, -1, lock.Held},
@@ -218,7 +219,7 @@ func TestForeignValuesFailClosed(t *testing.T) {
 			replacing := claim("a")
 			replacing.Replaces = "b"
 			for _, c := range []lock.Claim{claim("a"), fenced, replacing} {
-				_, err := s.Claim(timeout(t, time.Second), key, c)
+				_, err := s.Claim(timeout(t, patience), key, c)
 				requireNotApplied(t, err, "value")
 				require.ErrorContains(t, err, "WithPrefix")
 			}

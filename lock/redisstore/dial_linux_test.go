@@ -5,7 +5,6 @@ import (
 	"net"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +14,7 @@ import (
 
 func TestSocketsGiveUpUnacknowledgedBytes(t *testing.T) {
 	t.Parallel()
-	conn, err := redisstore.Dialer(time.Second, nil)(context.Background(), "tcp", redistest.Shared(t).Addr())
+	conn, err := redisstore.Dialer(patience, nil)(context.Background(), "tcp", redistest.Shared(t).Addr())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	tcp, ok := conn.(*net.TCPConn)

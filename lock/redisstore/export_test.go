@@ -226,6 +226,9 @@ func PipelinePool(s *Store) int {
 	return laneOf(s).server.Options().PipelinePoolSize
 }
 
+// ReadTimeout is for how long a store's client waits for an answer.
+func ReadTimeout(s *Store) time.Duration { return laneOf(s).server.Options().ReadTimeout }
+
 // Berth is a command without a lane: in a batch, or as one that was taken out of
 // the queue.
 type Berth struct {

@@ -77,7 +77,7 @@ func TestFences(t *testing.T) {
 	abandoned.Replaces, abandoned.Linger = "after a stub from the future", time.Minute
 	_, err = s.Renew(t.Context(), key, lock.Claim{Token: abandoned.Replaces, Lease: time.Millisecond, Linger: time.Hour})
 	require.NoError(t, err)
-	srv.Do(t, "PEXPIRE", "latch:lock:k", 1000)
+	srv.Do(t, "PEXPIRE", "latch:lock:k", 600_000) // less than the linger
 	require.Greater(t, take(t, s, key, abandoned).Fence, last, "a takeover grows it too")
 }
 
@@ -131,8 +131,11 @@ func TestLateClaims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			held := p.On(respproxy.Match{Name: tt.verb, Key: nameOf(t)}, respproxy.Hold())
-			_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), tt.c)
-			requireUnknown(t, err, "timeout")
+			requireUnknown(t, inTheEnd(t, func() error {
+				_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), tt.c)
+				return err
+			}), "timeout")
+			held.Wait(t, 1)
 			require.Equal(t, 1, held.Deliver(t))
 			require.Len(t, srv.Keys(t, nameOf(t)), tt.left)
 		})
@@ -141,7 +144,7 @@ func TestLateClaims(t *testing.T) {
 	t.Run("in time", func(t *testing.T) {
 		t.Parallel()
 		p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.HoldFor(100*time.Millisecond))
-		e, err := s.Claim(timeout(t, 5*time.Second), keyFor(t), fenced("a"))
+		e, err := s.Claim(timeout(t, patience), keyFor(t), fenced("a"))
 		require.NoError(t, err)
 		require.Equal(t, "a", e.Token)
 	})
@@ -180,8 +183,11 @@ func TestServerClocks(t *testing.T) {
 			redisstore.SkewClocks(s, time.Hour)
 			require.Equal(t, 1, claims("e"), "learned on the way")
 			held := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Hold())
-			_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), fenced("late"))
-			requireUnknown(t, err, "timeout")
+			requireUnknown(t, inTheEnd(t, func() error {
+				_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), fenced("late"))
+				return err
+			}), "timeout")
+			held.Wait(t, 1)
 			held.Deliver(t)
 			held.Remove()
 			e, err := s.Get(t.Context(), keyFor(t))

@@ -72,11 +72,15 @@ func TestDeadlineDuringTheHandshake(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
 	p.On(respproxy.Match{Name: "hello"}, respproxy.DelayReply(time.Second))
-	s := alwaysShared(overClient(t, p.Addr(), nil))
+	s := alwaysShared(overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = patience }))
 	counts := new(certainly)
 	letGo := redisstore.Gather(s)
 	var calls sync.WaitGroup
-	calls.Go(func() { take(t, s, member(t, 0), claim("tok")) }) // keeps the batch alive
+	calls.Go(func() { // keeps the batch alive
+		if _, err := s.Claim(timeout(t, patience), member(t, 0), claim("tok")); err != nil {
+			t.Error(err)
+		}
+	})
 	for name, op := range operations {
 		calls.Go(func() {
 			err := op(trying(t, 300*time.Millisecond, true, counts), s, keyFor(t))
@@ -134,7 +138,9 @@ func TestBudgetsOfASilentServer(t *testing.T) {
 			s := open(t, p.URL())
 			redisstore.ShareFrom(s, from)
 			l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
-			require.NoError(t, l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }))
+			require.Eventually(t, func() bool { // there are connections and scripts
+				return l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }) == nil
+			}, patience, time.Millisecond)
 			p.Freeze()
 			var all sync.WaitGroup
 			for i := range callers {
@@ -160,7 +166,7 @@ func TestGivenUpInABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
-	s := overClient(t, p.Addr(), nil)
+	s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = patience })
 	held := p.On(respproxy.Match{Name: "set", Key: memberName(t, 0)}, respproxy.Hold())
 	counts := new(certainly)
 	parent, cancel := context.WithCancel(t.Context())

@@ -59,7 +59,7 @@ func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
-	client := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: time.Second, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: 3 * time.Second, MaxRetries: -1})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	pipeliner, err := client.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{MaxConcurrentBatches: 1})
 	require.NoError(t, err)
@@ -67,14 +67,13 @@ func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
 	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Drop(respproxy.Hang)) // one connection dies, silently
 	stalls := pipeliner.SetNX(t.Context(), keyFor(t)+"&stalls", "tok", time.Minute)
 	require.Eventually(t, func() bool { return p.Commands("set") == 0 && pipeliner.Len() == 0 }, patience, time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
 	abandoned := pipeliner.SetNX(ctx, keyFor(t), "tok", time.Minute)
-	<-ctx.Done()
+	cancel()
 	require.Empty(t, srv.Keys(t, keyFor(t)))
 	require.Error(t, stalls.Err())
 	_ = abandoned.Err()
-	require.Len(t, srv.Keys(t, keyFor(t)), 1, "half a second after its caller has gone")
+	require.Len(t, srv.Keys(t, keyFor(t)), 1, "seconds after its caller has gone")
 }
 
 // One caller that gives up while its claim is on its way does not know what
@@ -83,7 +82,7 @@ func TestCanceledNeighbors(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
-	s := overClient(t, p.Addr(), nil)
+	s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = patience })
 	held := p.On(respproxy.Match{Name: "set", Key: memberName(t, 0)}, respproxy.Hold())
 	counts := new(journeys)
 	queued, cancelQueued := context.WithCancel(t.Context())
@@ -131,18 +130,22 @@ func TestStalledBatch(t *testing.T) {
 	for name, start := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, p := start(t)
+			to, p := start(t)
+			s := to(patience)
 			for range redisstore.MaxWorkers {
 				take(t, s, keyFor(t), claim("tok")) // so that there are connections
 			}
 			dead := p.On(respproxy.Match{Name: "set", Key: nameOf(t) + "&dies"}, respproxy.Drop(respproxy.Hang))
 			redisstore.ShareFrom(s, 1)
-			var stalled, others sync.WaitGroup
-			stalled.Go(func() {
-				_, err := s.Claim(timeout(t, 20*time.Second), keyFor(t)+"&dies", claim("tok"))
-				requireUnknown(t, err, "timeout")
-			})
+			stalled := make(chan error, 1)
+			ctx, cancel := context.WithCancel(timeout(t, time.Minute))
+			defer cancel()
+			go func() {
+				_, err := s.Claim(ctx, keyFor(t)+"&dies", claim("tok"))
+				stalled <- err
+			}()
 			dead.Wait(t, 1)
+			var others sync.WaitGroup
 			for i := range 100 {
 				others.Go(func() {
 					for range 5 {
@@ -154,7 +157,11 @@ func TestStalledBatch(t *testing.T) {
 				})
 			}
 			others.Wait()
-			stalled.Wait()
+			require.Empty(t, stalled, "it is still waited for")
+			cancel()
+			requireUnknown(t, <-stalled, "timeout")
+			require.Equal(t, 1, dead.Hits())
+			p.Down() // which ends what is on its way
 		})
 	}
 }
@@ -260,8 +267,8 @@ func TestLateSendOfAReleasedLease(t *testing.T) {
 func TestSharedHandshakeOutlastsTheCaller(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
-	p.On(respproxy.Match{Name: "hello"}, respproxy.DelayReply(time.Second))
-	s := alwaysShared(overClient(t, p.Addr(), nil))
+	handshakes := p.On(respproxy.Match{Name: "hello"}, respproxy.Hold())
+	s := alwaysShared(overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = patience }))
 	beside := make(chan error, 1)
 	go func() { // it keeps the batches alive
 		_, err := s.Claim(timeout(t, 20*time.Second), member(t, 0), claim("tok"))
@@ -273,6 +280,8 @@ func TestSharedHandshakeOutlastsTheCaller(t *testing.T) {
 		requireNotApplied(t, err, "context")
 		require.Less(t, time.Since(start), 10*time.Second, name)
 	}
+	handshakes.Remove()
+	handshakes.Deliver(t)
 	require.NoError(t, <-beside)
 	require.NoError(t, s.Close())
 	require.Equal(t, 1, p.Commands("set"))

@@ -183,7 +183,7 @@ func TestLostReplyInABatch(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
-			s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = 300*time.Millisecond, 3 })
+			s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = 3*time.Second, 3 })
 			p.On(respproxy.Match{Name: "set", Key: memberName(t, 2)}, respproxy.Swallow(end))
 			all := gathered(t, s, 5, unbounded(t), nil)()
 			for i, o := range all {

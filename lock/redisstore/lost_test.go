@@ -14,35 +14,50 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// stores are the ways to reach Redis through a proxy, with the timeouts cut so
-// that tests are short and all else as it is by default.
-func stores(t *testing.T) map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+// connect returns a store that waits for an answer for so long.
+type connect func(read time.Duration) *redisstore.Store
+
+// stores are the ways to reach Redis through a proxy, with all but the timeouts as
+// it is by default.
+func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Proxy) {
 	t.Helper()
-	const read = 300 * time.Millisecond
-	all := map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
-		"client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+	all := map[string]func(t *testing.T) (connect, *respproxy.Proxy){
+		"client": func(t *testing.T) (connect, *respproxy.Proxy) {
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
-			return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = read }), p
+			return func(read time.Duration) *redisstore.Store {
+				return overClient(t, p.Addr(), func(o *redis.Options) {
+					o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = read, patience, patience
+				})
+			}, p
 		},
-		"cluster client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+		"cluster client": func(t *testing.T) (connect, *respproxy.Proxy) {
 			var p *respproxy.Proxy
 			cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
 				p = respproxy.Start(t, addr)
 				return p.Port()
 			})
-			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: read})
-			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			return redisstore.New(client), p
+			return func(read time.Duration) *redisstore.Store {
+				client := redis.NewClusterClient(&redis.ClusterOptions{
+					Addrs: cluster.Addrs(), ReadTimeout: read, WriteTimeout: patience, PoolTimeout: patience,
+				})
+				t.Cleanup(func() { require.NoError(t, client.Close()) })
+				return redisstore.New(client)
+			}, p
 		},
-		"open": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+		"open": func(t *testing.T) (connect, *respproxy.Proxy) {
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
-			return open(t, p.URL()+"?read_timeout=300ms"), p
+			return func(read time.Duration) *redisstore.Store {
+				s, err := redisstore.Open(t.Context(), patiently(p.URL()+"?read_timeout="+read.String()), redisstore.WithoutCheck())
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, s.Close()) })
+				return s
+			}, p
 		},
 	}
 	for name, start := range maps.Clone(all) {
-		all[name+"-shared"] = func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
-			s, p := start(t)
-			return alwaysShared(s), p
+		all[name+"-shared"] = func(t *testing.T) (connect, *respproxy.Proxy) {
+			to, p := start(t)
+			return func(read time.Duration) *redisstore.Store { return alwaysShared(to(read)) }, p
 		}
 	}
 	return all
@@ -55,7 +70,9 @@ func TestLostReplies(t *testing.T) {
 	for name, start := range stores(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, p := start(t)
+			to, p := start(t)
+			// Only what is to hang is in a hurry.
+			s, hasty := to(patience), to(300*time.Millisecond)
 			key := keyFor(t)
 			require.NoError(t, operations["get"](t.Context(), s, key)) // connections and scripts are there
 			for _, op := range []string{"claim", "renew", "settle", "release"} {
@@ -73,7 +90,12 @@ func TestLostReplies(t *testing.T) {
 					verb := map[bool]string{true: "set", false: "evalsha"}[op == "claim"]
 					// Every reply is lost, so that what the client repeats is seen.
 					lost := p.On(respproxy.Match{Name: verb, Key: nameOf(t)}, respproxy.Swallow(end))
-					requireUnknown(t, operations[op](timeout(t, 5*time.Second), s, key), want)
+					loses := s
+					if end == respproxy.Hang {
+						loses = hasty
+					}
+					requireUnknown(t, inTheEnd(t, func() error { return operations[op](timeout(t, patience), loses, key) }), want)
+					lost.WaitLanded(t)
 					require.Equal(t, 1, lost.Hits(), "%s was sent more than once", op)
 					lost.Remove()
 
@@ -151,32 +173,48 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 		}
 	})
 
-	// A client of a kind that New does not know, and which obeys no context.
-	slow := func(t *testing.T) (*respproxy.Proxy, unknownClient) {
+	// whileConnecting makes a call, over a client of a kind that New does not know and
+	// which obeys no context, whose context ends during the handshake.
+	whileConnecting := func(t *testing.T, call func(context.Context, unknownClient) error) (*respproxy.Proxy, unknownClient, error) {
 		t.Helper()
 		p := respproxy.Start(t, srv.Addr())
-		p.On(respproxy.Match{Name: "hello"}, respproxy.DelayReply(time.Second))
-		client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+		handshake := p.On(respproxy.Match{Name: "hello"}, respproxy.Hold())
+		client := unknownClient{redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: patience})}
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		return p, unknownClient{client}
+		ctx, cancel := context.WithCancel(timeout(t, time.Minute))
+		defer cancel()
+		called := make(chan error, 1)
+		go func() { called <- call(ctx, client) }()
+		handshake.Wait(t, 1)
+		cancel()
+		select {
+		case err := <-called:
+			t.Error("the handshake was not waited for: nothing is tested", err)
+		default:
+		}
+		handshake.Remove()
+		handshake.Deliver(t)
+		return p, client, <-called
 	}
 	for name, op := range operations {
 		t.Run("ended while connecting/"+name, func(t *testing.T) {
 			t.Parallel()
-			p, client := slow(t)
-			start := time.Now()
-			err := op(timeout(t, 200*time.Millisecond), redisstore.New(client), keyFor(t))
+			key := keyFor(t)
+			p, client, err := whileConnecting(t, func(ctx context.Context, client unknownClient) error {
+				return op(ctx, redisstore.New(client), key)
+			})
 			requireNotApplied(t, err, "context")
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Greater(t, time.Since(start), time.Second, "the handshake was not waited for: nothing is tested")
+			require.ErrorIs(t, err, context.Canceled)
 			require.Zero(t, p.Commands("set")+p.Commands("eval")+p.Commands("evalsha"))
 			require.NoError(t, client.Ping(t.Context()).Err(), "the connection is as good as before")
 		})
 	}
 	t.Run("an ordinary command is written", func(t *testing.T) {
 		t.Parallel()
-		p, client := slow(t)
-		_ = client.SetNX(timeout(t, 200*time.Millisecond), keyFor(t), "x", time.Minute).Err()
+		key := keyFor(t)
+		p, _, _ := whileConnecting(t, func(ctx context.Context, client unknownClient) error {
+			return client.SetNX(ctx, key, "x", time.Minute).Err()
+		})
 		require.Equal(t, 1, p.Commands("set"))
 	})
 	t.Run("handed to a hook that gave up waiting", func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,13 +36,33 @@ func TestMain(m *testing.M) {
 	run()
 }
 
-// open returns a store on the server at url, as Open sets it up.
+// open returns a store on the server at url, as Open sets it up but for timeouts
+// that url does not set: a busy machine would exceed those of Open.
 func open(tb testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	tb.Helper()
-	s, err := redisstore.Open(timeout(tb, 10*time.Second), url, opts...)
+	s, err := redisstore.Open(timeout(tb, 30*time.Second), patiently(url), opts...)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, s.Close()) })
 	return s
+}
+
+// patiently adds long timeouts to a URL. Of two values of a parameter the last one
+// counts, which is that of url.
+func patiently(url string) string {
+	base, query, _ := strings.Cut(url, "?")
+	return base + "?dial_timeout=10s&read_timeout=10s&write_timeout=10s&pool_timeout=10s&" + query
+}
+
+// inTheEnd makes a call that is in a hurry again and again until it is sent, which
+// on a busy machine takes more than one.
+func inTheEnd(tb testing.TB, call func() error) error {
+	tb.Helper()
+	for end := time.Now().Add(patience); ; {
+		err := call()
+		if !errors.Is(err, lock.ErrNotApplied) || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // overClient returns a store over a client with the options, the address apart,

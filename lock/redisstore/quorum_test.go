@@ -131,8 +131,9 @@ func TestQuorumMajorityFails(t *testing.T) {
 	proxies[0].Clear()
 	proxies[2].Up(t)
 	require.NoError(t, l.Do(ctx, keyFor(t), func(context.Context) error { return nil }))
-	for _, s := range all {
-		require.Eventually(t, func() bool { return len(s.Keys(t, "latch:lock:*")) == 0 }, 40*time.Second, 20*time.Millisecond)
+	for i, s := range all {
+		require.Eventually(t, func() bool { return len(s.Keys(t, "latch:lock:*")) == 0 },
+			40*time.Second, 20*time.Millisecond, "something is left on node %d: %v", i, s.Keys(t))
 	}
 }
 
@@ -224,14 +225,14 @@ func TestQuorumCheck(t *testing.T) {
 	for _, s := range cluster.Nodes {
 		masters = append(masters, overClient(t, s.Addr(), nil))
 	}
-	err = lock.NewQuorum(masters).(checker).Check(ctx)
+	err = lock.NewQuorum(masters, lock.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "stores[0]: redisstore: MOVED: the server is part of a Cluster")
 
 	var locked []lock.Store
 	for range 2 {
 		locked = append(locked, overClient(t, redistest.Start(t, "--requirepass", "x").Addr(), nil))
 	}
-	err = lock.NewQuorum(append(locked, node(0))).(checker).Check(ctx)
+	err = lock.NewQuorum(append(locked, node(0)), lock.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "1 of 3 nodes are well, 2 have to be; stores[0]: redisstore: NOAUTH: ")
 	require.ErrorContains(t, err, "set it in the client's options or the URL")
 

@@ -93,7 +93,7 @@ func TestReplies(t *testing.T) {
 		"ERR ACL failure in script: User x has no permissions to run the 'set' command script: 0, on 1.":       "NOPERM",
 	} {
 		rule := p.On(respproxy.Match{Name: data}, respproxy.ReplyError(text))
-		requireNotApplied(t, operations["fenced claim"](timeout(t, time.Second), s, key), want)
+		requireNotApplied(t, operations["fenced claim"](timeout(t, patience), s, key), want)
 		rule.Remove()
 	}
 
@@ -159,7 +159,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				require.Eventually(t, func() bool {
 					info, _ := srv.Do(t, "INFO", "persistence").(string)
 					return strings.Contains(info, "rdb_last_bgsave_status:err")
-				}, 5*time.Second, 5*time.Millisecond)
+				}, patience, 5*time.Millisecond)
 				return overClient(t, srv.Addr(), nil)
 			},
 		},
@@ -222,7 +222,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				})
 				require.Eventually(t, func() bool {
 					return redis.HasErrorPrefix(client.Ping(t.Context()).Err(), "BUSY")
-				}, 5*time.Second, 5*time.Millisecond)
+				}, patience, 5*time.Millisecond)
 				return overClient(t, srv.Addr(), nil)
 			},
 		},

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -42,13 +41,13 @@ func TestClusterOverTLS(t *testing.T) {
 		require.NoError(t, err)
 		return tcp.Port
 	}, "--requirepass", quotable)
-	_, err := redisstore.Open(timeout(t, 5*time.Second), strings.Replace(cluster.URL(), "redis", "rediss", 1))
+	_, err := redisstore.Open(timeout(t, patience), patiently(strings.Replace(cluster.URL(), "redis", "rediss", 1)))
 	require.ErrorContains(t, err, "certificate")
 
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:    cluster.Addrs()[1:],
 		Password: quotable,
-		Dialer:   redisstore.Dialer(time.Second, &tls.Config{InsecureSkipVerify: true}),
+		Dialer:   redisstore.Dialer(patience, &tls.Config{InsecureSkipVerify: true}),
 	})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	try(t, redisstore.New(client))
