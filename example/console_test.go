@@ -19,8 +19,7 @@ import (
 func busy(t *testing.T, user string, args ...string) *running {
 	t.Helper()
 	c := startDesk(t, args...)
-	go func() { _, _ = c.try(http.MethodPost, "/orders", order, "X-User-ID", user, "X-Work", "20s") }()
-	c.awaitLock("user=" + user)
+	c.hang(user, "X-Fail", "hang")
 	return c
 }
 

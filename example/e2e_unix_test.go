@@ -42,6 +42,11 @@ type process struct {
 	stderr *bytes.Buffer // to be read when it has ended
 }
 
+// processLives is how long a desk may live: many times what any test of it
+// takes. A test that waits for one that hangs fails then, by its name, and long
+// before the time of the whole package is over.
+const processLives = 3 * time.Minute
+
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	path, err := build()
@@ -52,7 +57,9 @@ func startProcess(t *testing.T, args ...string) *process {
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
+	tooLong := time.AfterFunc(processLives, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() {
+		tooLong.Stop()
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
@@ -97,17 +104,17 @@ func TestStorm(t *testing.T) {
 		}},
 		{"redis", func(t *testing.T) []*process {
 			t.Helper()
-			return []*process{startProcess(t, "-redis", redistest.Start(t).URL())}
+			return []*process{startProcess(t, patiently(redistest.Start(t).URL())...)}
 		}},
 		{"redis, two processes", func(t *testing.T) []*process {
 			t.Helper()
-			url := redistest.Start(t).URL()
-			return []*process{startProcess(t, "-redis", url), startProcess(t, "-redis", url, "-router", "stdlib")}
+			args := patiently(redistest.Start(t).URL())
+			return []*process{startProcess(t, args...), startProcess(t, append(args, "-router", "stdlib")...)}
 		}},
 		{"redis, two processes, fencing", func(t *testing.T) []*process {
 			t.Helper()
-			url := redistest.Start(t).URL()
-			return []*process{startProcess(t, "-redis", url, "-fencing"), startProcess(t, "-redis", url, "-fencing")}
+			args := patiently(redistest.Start(t).URL(), "-fencing")
+			return []*process{startProcess(t, args...), startProcess(t, args...)}
 		}},
 	}
 	for _, tt := range tests {
@@ -127,25 +134,26 @@ func requireOnce(t *testing.T, desks []*process) {
 		}
 		return all
 	}
-	storm := func(user func(i int) string) []reply {
+	storm := func(user func(i int) string, work string) []reply {
 		var all sync.WaitGroup
 		parts := make([][]reply, len(desks))
 		for p, d := range desks {
 			all.Go(func() {
 				n := 50 / len(desks)
-				parts[p] = d.storm(n, func(i int) string { return user(p*n + i) }, "X-Work", "300ms")
+				parts[p] = d.storm(n, func(i int) string { return user(p*n + i) }, "X-Work", work)
 			})
 		}
 		all.Wait()
 		return slices.Concat(parts...)
 	}
 
-	requireStorm(t, storm(func(int) string { return "42" }))
+	// All have been answered long before the one that is placed.
+	requireStorm(t, storm(func(int) string { return "42" }, "2500ms"))
 	require.Len(t, orders("42"), 1)
 	for _, d := range desks {
 		require.Equal(t, http.StatusCreated, d.order("42").status, "after the answer the user orders again at once")
 	}
-	for i, got := range storm(func(i int) string { return fmt.Sprintf("user-%d", i) }) {
+	for i, got := range storm(func(i int) string { return fmt.Sprintf("user-%d", i) }, "300ms") {
 		require.Equal(t, http.StatusCreated, got.status, got.body)
 		require.Len(t, orders(fmt.Sprintf("user-%d", i)), 1)
 	}
@@ -157,8 +165,8 @@ func TestSignals(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			d := startProcess(t, "-redis", server.URL())
-			answer := d.inBackground("X-Work", "1s")
+			d := startProcess(t, patiently(server.URL())...)
+			answer := d.inBackground("X-Work", "4s") // longer than it takes to look what becomes of others
 			require.NoError(t, d.cmd.Process.Signal(signal))
 			require.Eventually(t, func() bool { return d.do("GET", "/readyz", "").status == 503 }, 10*time.Second, time.Millisecond)
 			requireProblem(t, http.StatusServiceUnavailable, d.order("43"))
@@ -185,8 +193,10 @@ func TestKilledProcess(t *testing.T) {
 // name, whose keys are what keys returns.
 func requireOneLeaseAfterDeath(t *testing.T, keys func() []string, args ...string) {
 	t.Helper()
-	const lease = 2 * time.Second
-	args = append(args, "-lease", lease.String())
+	// A good part of it is left when its holder dies, and is not over before others
+	// have asked, on a busy machine either.
+	const lease, slack = 4 * time.Second, 3 * time.Second
+	args = append(args, "-lease", lease.String(), "-budget", "2s")
 	victim, survivor := startProcess(t, args...), startProcess(t, args...)
 	answer := victim.inBackground("X-Work", "30s")
 	require.NoError(t, victim.cmd.Process.Kill())
@@ -194,10 +204,10 @@ func requireOneLeaseAfterDeath(t *testing.T, keys func() []string, args ...strin
 	require.Error(t, victim.cmd.Wait())
 	require.Zero(t, (<-answer).status)
 
-	requireProblem(t, http.StatusConflict, survivor.order("42"))
+	requireProblem(t, http.StatusConflict, survivor.served("42"))
 	require.Eventually(t, func() bool { return survivor.order("42", "X-Work", "0s").status == http.StatusCreated },
-		10*time.Second, 10*time.Millisecond)
-	require.Less(t, time.Since(died), lease+time.Second)
+		20*time.Second, 10*time.Millisecond)
+	require.Less(t, time.Since(died), lease+slack)
 	require.Empty(t, survivor.locks())
 	require.Eventually(t, func() bool { return len(keys()) == 0 }, 10*time.Second, 10*time.Millisecond, "nothing is left in the store")
 }

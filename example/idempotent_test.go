@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -106,10 +105,13 @@ func TestFailuresAfterTheEffect(t *testing.T) {
 func TestRunsAreListed(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t, "-work", "0s", "-abandoned", "rerun")
-	var wg sync.WaitGroup
-	wg.Go(func() { c.order("42", "X-Work", "300ms", "Idempotency-Key", "k") })
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.try(http.MethodPost, "/orders", order, "X-User-ID", "42", "X-Work", "3s", "Idempotency-Key", "k")
+		answered <- err
+	}()
 	c.awaitLock("user=42")
 	require.Len(t, c.locks(), 2, "the run and the lock")
-	wg.Wait()
+	require.NoError(t, <-answered)
 	require.Empty(t, c.locks(), "a receipt keeps nobody waiting")
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,6 +94,42 @@ func (c *client) do(method, path, body string, header ...string) reply {
 func (c *client) order(user string, header ...string) reply {
 	c.t.Helper()
 	return c.do(http.MethodPost, "/orders", order, append(header, "X-User-ID", user, "Content-Type", "application/json")...)
+}
+
+// served is order, repeated while the store does not answer within the desk's
+// budget, as on a busy machine.
+func (c *client) served(user string, header ...string) reply {
+	c.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		got := c.order(user, header...)
+		if got.status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			return got
+		}
+	}
+}
+
+// hang submits an order of user that ends when leave is called and its client is
+// gone. It returns when the order is being worked on.
+func (c *client) hang(user string, header ...string) (leave func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
+	require.NoError(c.t, err)
+	r.Header.Set("X-User-ID", user)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	left := make(chan error, 1)
+	go func() {
+		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
+		left <- err
+	}()
+	c.awaitLock("user=" + user)
+	return func() {
+		c.t.Helper()
+		cancel()
+		require.ErrorIs(c.t, <-left, context.Canceled)
+	}
 }
 
 // pay pays an order, under a key of its own.
@@ -195,6 +232,12 @@ func startDesk(t *testing.T, args ...string) *running {
 	return startWith(t, func(ctx context.Context, stdout, stderr io.Writer) error {
 		return desk.Run(ctx, append(args, "-addr", "127.0.0.1:0"), func(string) string { return "" }, stdout, stderr)
 	})
+}
+
+// patiently has a desk use the Redis at url with a budget within which a busy
+// machine answers too.
+func patiently(url string, args ...string) []string {
+	return slices.Concat([]string{"-redis", url, "-budget", "10s"}, args)
 }
 
 func startWith(t *testing.T, run func(ctx context.Context, stdout, stderr io.Writer) error) *running {

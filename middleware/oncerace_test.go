@@ -159,7 +159,7 @@ func TestDoubleClick(t *testing.T) {
 				require.Eventually(t, func() bool {
 					got = over(t.Context(), t, server, keyed("k"))
 					return got.status != 409
-				}, 5*time.Second, 10*time.Millisecond)
+				}, 10*time.Second, 10*time.Millisecond)
 			}
 			require.Equal(t, 201, got.status)
 			require.Equal(t, "order 1", string(got.body))

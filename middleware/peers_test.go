@@ -47,7 +47,7 @@ func TestGoRedis2985RetryConflictsWithItself(t *testing.T) {
 			return lock.Entry{}, errors.New("reply lost")
 		}
 		return entry, err
-	}})
+	}}, patient)
 	var e effects
 	require.Equal(t, 201, serve(once(l)(http.HandlerFunc(e.answer)), keyed("k")).Code)
 	require.Equal(t, 2, sends)
@@ -58,7 +58,7 @@ func TestGoRedis2985RetryConflictsWithItself(t *testing.T) {
 func TestTruxify4623FormerOwnerReleases(t *testing.T) {
 	t.Parallel()
 	store, operatorRemoves := removable(t)
-	l, other := newLocker(t, store), newLocker(t, store.Store)
+	l, other := newLocker(t, store, patient), newLocker(t, store.Store)
 	arrived, finish := make(chan struct{}), make(chan struct{})
 	answered := make(chan int)
 	serve(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -119,7 +119,7 @@ func TestFiber4560DisconnectCancelsTheRecord(t *testing.T) {
 	store.settle = func(ctx context.Context) (bool, error) { return true, ctx.Err() }
 	var e effects
 	ctx, leave := newCancel(t)
-	h := once(newLocker(t, store))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := once(newLocker(t, store, patient))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leave()
 		e.answer(w, r)
 	}))
@@ -325,7 +325,7 @@ func TestExpressIdempotencyStoresCredentials(t *testing.T) {
 	r := keyedBody("k", "password=hunter2")
 	r.Header.Set("Authorization", "Bearer hunter2")
 	r.Header.Set("Cookie", "session=hunter2")
-	serve(once(newLocker(t, store))(http.HandlerFunc(created)), r)
+	serve(once(newLocker(t, store, patient))(http.HandlerFunc(created)), r)
 	require.NotEmpty(t, stored.Load())
 	require.NotContains(t, stored.Load(), "hunter2")
 }

@@ -35,7 +35,7 @@ func TestSealedReceiptsAreBoundToTheirKey(t *testing.T) {
 		}
 		return entry, err
 	}}
-	l := newLocker(t, lock.NewSealed(store, aead), lock.WithLogger(quiet))
+	l := newLocker(t, lock.NewSealed(store, aead), lock.WithLogger(quiet), patient)
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, private) }))
 	first := serve(h, keyed("a"))
@@ -61,7 +61,7 @@ func TestNothingPrivateIsShown(t *testing.T) {
 		shown = append(shown, key, string(c.Fingerprint))
 		return memory.Claim(ctx, key, c)
 	}}
-	l := newLocker(t, store, lock.WithObserver(func(_ context.Context, e lock.Event) {
+	l := newLocker(t, store, patient, lock.WithObserver(func(_ context.Context, e lock.Event) {
 		require.Contains(t, []string{"idempotent", "dedupe"}, e.Name, "a bounded label")
 		shown = append(shown, e.Name, e.Key)
 	}))

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -271,27 +272,28 @@ func TestRegressionEscapedPath(t *testing.T) {
 
 // In re-run mode, what was committed is never run again, whoever vanished.
 func TestRegressionCommitThenCrashInRerunMode(t *testing.T) {
-	mem := lock.NewMemory()
-	s := &mortalStore{Store: mem}
-	opts := []lock.Option{lock.WithLogger(quiet), lock.WithLease(200 * time.Millisecond), lock.WithBudget(50 * time.Millisecond), lock.WithRerunAbandoned()}
-	dying := lock.New(s, opts...)
-	in, out := make(chan struct{}), make(chan struct{})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		serve(once(dying)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			_ = lock.Commit(r.Context())
-			close(in)
-			<-out
-		})), keyed("k"))
-	}()
-	<-in
-	s.dead.Store(true)
-	defer func() { close(out); <-done; end(dying) }()
-	time.Sleep(500 * time.Millisecond) // two leases later
-	l := newLocker(t, mem, opts...)
-	w := serve(once(l)(mustNotRun(t)), keyed("k"))
-	require.Equal(t, http.StatusConflict, w.Code)
+	synctest.Test(t, func(t *testing.T) {
+		mem := lock.NewMemory()
+		s := &mortalStore{Store: mem}
+		opts := []lock.Option{lock.WithLogger(quiet), lock.WithRerunAbandoned()}
+		dying := lock.New(s, opts...)
+		out := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			serve(once(dying)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_ = lock.Commit(r.Context())
+				<-out
+			})), keyed("k"))
+		}()
+		synctest.Wait()
+		s.dead.Store(true)
+		defer func() { s.dead.Store(false); close(out); <-done; end(dying) }()
+		time.Sleep(time.Minute) // two leases later
+		l := newLocker(t, mem, opts...)
+		w := serve(once(l)(mustNotRun(t)), keyed("k"))
+		require.Equal(t, http.StatusConflict, w.Code)
+	})
 }
 
 // A guard around a panicking WithFinal / key function.

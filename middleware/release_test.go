@@ -145,7 +145,7 @@ func TestClientGoneReleases(t *testing.T) {
 	<-left
 	require.Eventually(t, func() bool {
 		return l.Do(t.Context(), lock.Key("user", "42"), func(context.Context) error { return nil }) == nil
-	}, 5*time.Second, time.Millisecond)
+	}, 10*time.Second, time.Millisecond)
 }
 
 func TestClientGoneBeforeTheClaim(t *testing.T) {

@@ -156,7 +156,7 @@ func TestUnreplayableAnswersNeverRunAgain(t *testing.T) {
 			var e effects
 			var tooEarly atomic.Bool
 			store := spyOn(lock.NewMemory())
-			l := newLocker(t, store)
+			l := newLocker(t, store, patient)
 			guarded := once(l, latch.WithBodyLimits(100, 100))(e.then(tt.answer))
 			server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				guarded.ServeHTTP(&watchful{w, store, &tooEarly}, r)
@@ -272,7 +272,7 @@ func TestHijack(t *testing.T) {
 	t.Parallel()
 	var e effects
 	store := spyOn(lock.NewMemory())
-	l := newLocker(t, store)
+	l := newLocker(t, store, patient)
 	guarded := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buf, err := http.NewResponseController(w).Hijack()
 		require.NoError(t, err)

@@ -55,7 +55,7 @@ func TestSizes(t *testing.T) {
 			w.Header().Set("Location", "/orders/6J25NBC6PSYZRTTN7RBQMAPK55")
 			_, _ = w.Write(make([]byte, answer))
 		}, auth.Require, once, onePerUser)
-		require.Equal(t, 200, ask(h, "POST", "/orders", "k").Code)
+		require.Equal(t, 200, served(h, "POST", "/orders", "k").Code)
 	}))
 	keys := srv.Keys(t)
 	require.Len(t, keys, 1)
@@ -72,13 +72,13 @@ func TestFullServer(t *testing.T) {
 	store, err := redisstore.Open(t.Context(), srv.URL())
 	require.NoError(t, err)
 	defer store.Close()
-	locker := newLocker(t, store, lock.WithLease(2*time.Second))
+	locker := newLocker(t, store, lock.WithLease(4*time.Second), lock.WithBudget(2*time.Second))
 	var app application
 	h := stdlibRoutes(locker, app.handler(201), app.handler(200))
 	require.Equal(t, 201, ask(h, "POST", "/orders", "before").Code)
 	app.whileIn(func() {
 		srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
-		time.Sleep(3 * time.Second) // longer than the lease
+		time.Sleep(4500 * time.Millisecond) // longer than the lease
 		_, err := store.Claim(context.Background(), "other", lock.Claim{Token: "t", Lease: time.Second})
 		require.Error(t, err)
 	})

@@ -107,7 +107,7 @@ func TestRedisUserSuffices(t *testing.T) {
 			}
 			t.Run("routes", func(t *testing.T) {
 				var app application
-				h := stdlibRoutes(newLocker(t, store, lock.WithWait(10*time.Second)), app.handler(201), app.handler(200))
+				h := stdlibRoutes(newLocker(t, store, lock.WithWait(10*time.Second), lock.WithBudget(10*time.Second)), app.handler(201), app.handler(200))
 				waiting := make(chan int)
 				app.whileIn(func() {
 					go func() { waiting <- ask(h, "POST", "/orders", "another").Code }()
@@ -157,7 +157,7 @@ func TestRedisKeysAreWhereThePageLooks(t *testing.T) {
 				require.Positive(t, srv.Do(t, look[1]...))
 				require.NotEmpty(t, srv.Do(t, look[2]...))
 			}))
-		require.Equal(t, 200, ask(auth.Require(h), "POST", "/orders", "").Code)
+		require.Equal(t, 200, served(auth.Require(h), "POST", "/orders", "").Code)
 	}))
 	require.Nil(t, srv.Do(t, look[2]...))
 }

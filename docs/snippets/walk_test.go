@@ -1,6 +1,7 @@
 package snippets_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -68,7 +69,9 @@ func runAsNewcomer(t *testing.T, dir, script string) string {
 	if _, err := exec.LookPath("bash"); err != nil {
 		unavailable(t, "bash is not installed")
 	}
-	shell := exec.CommandContext(t.Context(), "bash")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // many times what it takes
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash")
 	shell.Dir = dir
 	shell.Stdin = strings.NewReader("exec 2>&1\n" + script)
 	shell.Env = append(os.Environ(), newcomersEnv(t)...)

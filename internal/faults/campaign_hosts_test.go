@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -254,7 +255,7 @@ func (c *campaign) close() {
 // of another for a lease, and never in its own.
 func (h *host) mustLock(l *lock.Locker, key string, calm time.Time, own bool) {
 	late := h.c.book.timers.sum()
-	for {
+	for began := time.Now(); ; {
 		err := l.Do(context.Background(), key, func(context.Context) error { return nil })
 		switch {
 		case err == nil:
@@ -262,12 +263,22 @@ func (h *host) mustLock(l *lock.Locker, key string, calm time.Time, own bool) {
 		case own && isHeld(err):
 			h.c.book.violated(noSelfConflict, "at rest %s is refused by a claim of this process: %v", key, err)
 			return
-		case time.Since(calm) > campaignLease+campaignSlack+h.c.book.timers.sum()-late:
+		case since(calm, began, err) > campaignLease+campaignSlack+h.c.book.timers.sum()-late:
 			h.c.book.violated(noOrphan, "%s is not free a lease after the last fault: %v", key, err)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// since is how long err has been no answer. A refusal is none from calm on; but
+// a busy machine may leave any one call without an answer, however late, so that
+// this counts from when its caller began.
+func since(calm, began time.Time, err error) time.Duration {
+	if errors.Is(err, lock.ErrUnavailable) {
+		return time.Since(began)
+	}
+	return time.Since(calm)
 }
 
 func (h *host) own() string        { return fmt.Sprintf("own=%d", h.n) }

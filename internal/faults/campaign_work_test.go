@@ -252,7 +252,7 @@ const settled = 10*time.Second + campaignSlack
 func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
 	b := h.c.book
 	late := b.timers.sum()
-	for {
+	for began := time.Now(); ; {
 		receipt, replayed, err := l.Once(context.Background(), key, nil, func(context.Context) ([]byte, error) {
 			b.effect(key)
 			return []byte(answerOf(key) + ", at last"), nil
@@ -261,7 +261,7 @@ func (h *host) finishRun(l *lock.Locker, key string, calm time.Time) {
 			b.answered(key, receipt, replayed)
 			return
 		}
-		if time.Since(calm) > settled+b.timers.sum()-late {
+		if since(calm, began, err) > settled+b.timers.sum()-late {
 			b.violated(noOrphan, "%s has no answer long after the last fault: %v", key, err)
 			return
 		}

@@ -235,11 +235,12 @@ func clusterLeft(t *testing.T, cluster *redistest.Cluster, pattern string, patie
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
+		last := time.Now().After(deadline) // as in left
 		keys := cluster.Keys(t, pattern)
 		if len(keys) == 0 {
 			return nil
 		}
-		if time.Now().After(deadline) {
+		if last {
 			return fmt.Errorf("keys left at rest: %q", keys)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -68,7 +68,7 @@ func TestOnceUnderFaults(t *testing.T) {
 						require.EqualValues(t, 1, runs.Load())
 					}
 					// Whoever asks now, and whatever is still under way.
-					deadline := time.Now().Add(5 * time.Second)
+					deadline := time.Now().Add(soon)
 					for _, l := range []*lock.Locker{l, other} {
 						for {
 							receipt, _, err = l.Once(t.Context(), key, nil, work)
@@ -99,11 +99,12 @@ func TestOnceOutOfMemory(t *testing.T) {
 		server.Do(t, "CONFIG", "SET", "maxmemory", "1")
 		return []byte("answer"), nil
 	}
-	receipt, replayed, err := l.Once(t.Context(), "key", nil, work)
+	served := l.With(lock.WithBudget(patient))
+	receipt, replayed, err := served.Once(t.Context(), "key", nil, work)
 	require.NoError(t, err)
 	require.False(t, replayed)
 	require.Equal(t, "answer", string(receipt))
-	_, replayed, err = l.Once(t.Context(), "key", nil, work)
+	_, replayed, err = served.Once(t.Context(), "key", nil, work)
 	require.NoError(t, err, "a replay needs no memory")
 	require.True(t, replayed)
 	_, _, err = l.Once(t.Context(), "another", nil, work)
@@ -116,6 +117,7 @@ func TestOnceRace(t *testing.T) {
 	server := redistest.Start(t)
 	for name, opts := range map[string][]lock.Option{"refuse": nil, "wait": {lock.WithWait(20 * time.Second)}} {
 		t.Run(name, func(t *testing.T) {
+			opts := append(opts, lock.WithBudget(patient))
 			lockers := []*lock.Locker{locker(t, open(t, server.URL()), opts...), locker(t, open(t, server.URL()), opts...)}
 			var runs, answered, refused atomic.Int64
 			var wg sync.WaitGroup
@@ -163,13 +165,13 @@ func TestOnceCrash(t *testing.T) {
 		t.Run(fmt.Sprintf("%s rerun=%v", c.role, len(c.opts) > 0), func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			l := locker(t, open(t, server.URL()), c.opts...)
+			l := locker(t, open(t, server.URL()), append(c.opts, lock.WithBudget(patient))...)
 			cmd, out := startChild(t, c.role, server.URL())
 			require.True(t, out.Scan())
 			require.NoError(t, cmd.Process.Kill())
 			_, _, err := l.Once(t.Context(), "order", []byte("1"), nil)
 			require.ErrorIs(t, err, lock.ErrHeld)
-			time.Sleep(killLease + slack)
+			time.Sleep(killLease + time.Second)
 			attempt := 0
 			_, _, err = l.Once(t.Context(), "order", []byte("1"), func(ctx context.Context) ([]byte, error) {
 				attempt = lock.Attempt(ctx)
@@ -195,7 +197,7 @@ func TestOnceCrash(t *testing.T) {
 }
 
 func childRuns(ctx context.Context, store lock.Store, commit bool, opts ...lock.Option) error {
-	l := lock.New(store, append(opts, lock.WithLease(killLease))...)
+	l := lock.New(store, append(opts, lock.WithLease(killLease), lock.WithBudget(killLease/2))...)
 	_, _, err := l.Once(ctx, "order", []byte("1"), func(ctx context.Context) ([]byte, error) {
 		if commit {
 			if err := lock.Commit(ctx); err != nil {
@@ -215,8 +217,8 @@ func childRuns(ctx context.Context, store lock.Store, commit bool, opts ...lock.
 func TestWaitersHoldNoConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	holder := locker(t, open(t, server.URL()))
-	waiting := locker(t, open(t, server.URL()+"?pool_size=1"), lock.WithWait(20*time.Second), lock.WithBudget(5*time.Second))
+	holder := locker(t, open(t, server.URL()), lock.WithBudget(patient))
+	waiting := locker(t, open(t, server.URL()+"?pool_size=1"), lock.WithWait(time.Minute), lock.WithBudget(patient))
 	release := make(chan struct{})
 	held := make(chan struct{})
 	var all sync.WaitGroup

@@ -54,7 +54,8 @@ func TestServerPromotesAReplica(t *testing.T) {
 			t.Parallel()
 			p := start(t)
 			here, there := process(t, p.here, fencing), process(t, p.there, fencing)
-			replicated, released := acquired(t, here, "user=replicated"), acquired(t, here, "user=released")
+			replicated := acquired(t, here, "user=replicated")
+			released := acquired(t, here.With(lock.WithBudget(patient)), "user=released") // whose end is to be answered
 			p.replica.AwaitSync(t, p.master)
 
 			p.replica.Stop()

@@ -29,19 +29,17 @@ func startRun(t *testing.T, l *lock.Locker) *startedRun {
 	r := &startedRun{finish: make(chan struct{}), done: make(chan struct{})}
 	r.end = sync.OnceFunc(func() { close(r.finish) })
 	t.Cleanup(r.end)
-	started := make(chan struct{})
 	go func() {
 		defer close(r.done)
-		for r.runs.Load() == 0 { // a busy machine may not serve the first claim
+		for r.runs.Load() == 0 && t.Context().Err() == nil { // a busy machine may not serve the first claim
 			r.receipt, _, r.err = l.Once(context.WithoutCancel(t.Context()), "order", nil, func(context.Context) ([]byte, error) {
 				r.runs.Add(1)
-				close(started)
 				<-r.finish
 				return []byte(runAnswer), nil
 			})
 		}
 	}()
-	<-started
+	until(t, func() bool { return r.runs.Load() > 0 })
 	return r
 }
 

@@ -38,6 +38,20 @@ func settings(t *testing.T, parts ...string) suite.Settings {
 	}
 }
 
+// measured is one part. A machine that stands still for a second fails all calls
+// that are under way, which is an error where a window is as short as that; it
+// does not do so every time.
+func measured(t *testing.T, part string) *stats.Samples {
+	t.Helper()
+	s, err := suite.Run(t.Context(), settings(t, part))
+	for again := 0; err != nil && again < 2; again++ {
+		t.Logf("once more: %v", err)
+		s, err = suite.Run(t.Context(), settings(t, part))
+	}
+	require.NoError(t, err)
+	return s
+}
+
 // Every part comes to figures of every contender. None is nothing, but for round
 // trips, where that is the point of some, and what is done in time, which on a
 // busy machine may be nothing in a window as short as that.
@@ -52,12 +66,11 @@ func TestEveryPart(t *testing.T) {
 		suite.Cycles:     {metric: suite.P50, cases: len(suite.Callers), whos: 6},
 		suite.Contended:  {metric: suite.Rate, cases: 2, whos: 6, mayBeNothing: true},
 		suite.Stalls:     {metric: suite.P999, cases: 2, whos: 6},
-		suite.HTTP:       {metric: suite.P50, cases: 2, whos: 12},
+		suite.HTTP:       {metric: suite.P50, cases: 2, whos: 10 + 4},
 		suite.Growth:     {metric: suite.Beside, cases: 2, whos: 2},
 	} {
 		t.Run(part, func(t *testing.T) {
-			s, err := suite.Run(t.Context(), settings(t, part))
-			require.NoError(t, err)
+			s := measured(t, part)
 			require.Len(t, s.Cases(part, want.metric), want.cases)
 			require.Len(t, s.Whos(part, want.metric), want.whos)
 			for _, kase := range s.Cases(part, want.metric) {
@@ -74,8 +87,7 @@ func TestEveryPart(t *testing.T) {
 // What every peer and every guard sends is known, so that the counting can be
 // checked by it.
 func TestRoundTripsAreCountedAtTheServer(t *testing.T) {
-	s, err := suite.Run(t.Context(), settings(t, suite.RoundTrips))
-	require.NoError(t, err)
+	s := measured(t, suite.RoundTrips)
 	for _, want := range []struct {
 		kase, who string
 		trips     float64
