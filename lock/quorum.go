@@ -40,6 +40,9 @@ import (
 // heard of later. If it was because several claims have shared the nodes among
 // them, it is tried again ([WithRetry]).
 //
+// A release is told three times to a node that does not answer. If it goes on
+// not answering, what it has ends with the lease.
+//
 // A renewal that a majority confirms brings the entry back to nodes that have
 // lost it; without the majority nothing is ever created again.
 //
