@@ -168,14 +168,16 @@ func (c *command) evict(why error) {
 	s.told <- struct{}{}
 }
 
-// expire is for a caller whose time is over, and which the lane has taken out of
-// the queue: it cannot have left, since it would have to take itself out first.
+// expire is for a caller whose time is over, and which was taken out of the queue.
 func (c *command) expire() {
 	s := c.seat
 	c.seat = nil
-	s.parted.Store(true)
-	s.evicted = context.DeadlineExceeded
-	s.told <- struct{}{}
+	if s.parted.CompareAndSwap(false, true) {
+		s.evicted = context.DeadlineExceeded
+		s.told <- struct{}{}
+	} else if s.carrier != nil {
+		s.carrier.Arrive(true) // its caller has left meanwhile
+	}
 }
 
 // part parts c from its caller, if nobody has yet. What is certainly not written
