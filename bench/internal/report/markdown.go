@@ -14,8 +14,9 @@ const preface = `# Results
 
 Made by ` + "`make bench`" + `; not edited by hand. All contenders of a comparison run in every round, one after the other in random
 order, so that whatever else the machine does meanwhile happens to all. A ratio is the median over the rounds of one contender's
-figure over the other's in the same round, and its spread the least and the most of them. How each contender is set up is told
-by its file in [internal/peer](internal/peer) and [internal/web](internal/web).
+figure over the other's in the same round, and its spread the least and the most of them. Up to 8 callers run three times
+a round, since their figures depend most on how fast the machine wakes whoever waits. How each contender is set up is told by its
+file in [internal/peer](internal/peer) and [internal/web](internal/web).
 `
 
 // Markdown writes the table, and then every figure.
