@@ -145,7 +145,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // cleaned up in the background), and one that matches [ErrClosed] after Close.
 // If ctx ends first, the error matches its cause. While Acquire waits for its turn
 // it returns at once then; while a claim is on its way, with the answer to it or
-// after a third of the budget, whichever comes first.
+// after a third of the budget at the latest. A claim that this answer grants is
+// returned, with a context that is over.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validKey(key); err != nil {
 		return nil, err

@@ -70,10 +70,11 @@ func (g *gate) holds(limit int, match func(key string) bool) []Hold {
 	})
 }
 
-// first sorts all, and copies the first of them: the rest may be many.
+// first sorts all, and copies the first of them, none if limit is negative: the
+// rest may be many.
 func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	slices.SortFunc(all, order)
-	return slices.Clone(all[:min(limit, len(all))])
+	return slices.Clone(all[:min(max(limit, 0), len(all))])
 }
 
 func (s *gateShard) holds(all []Hold, match func(key string) bool) []Hold {

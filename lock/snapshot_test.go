@@ -85,6 +85,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 		for i, h := range holds {
 			require.Equal(t, lock.Key("held", fmt.Sprint(i)), h.Key)
 		}
+		require.Empty(t, l.Snapshot(-1, nil).Holds)
 		holds = l.Snapshot(2*many, nil).Holds
 		require.Len(t, holds, 2*many)
 		require.False(t, holds[many-1].Since.IsZero())
