@@ -151,7 +151,7 @@ func (a *answer) finish() ([]byte, error) {
 	switch {
 	case a.ran.settled:
 		return nil, nil // nothing changes a settled record
-	case !a.ran.final(a.status):
+	case !a.final():
 		return nil, errNotFinal
 	case !a.replayable():
 		return a.tombstone(), nil

@@ -40,7 +40,9 @@
 //
 // The whole request body is read before anything is claimed, and the handler
 // finds it as the client sent it. A lock or a guard of this package further in
-// that refuses the request has its answer sent, and not kept.
+// that refuses the request has its answer sent, and not kept; so has one in the
+// service behind a guarded gateway. Nor is an answer of 400 and above kept that
+// says when to try again (Retry-After).
 //
 // Of the headers, a repeat gets those that the handler set or changed. Those
 // that outer middleware sets are of the current request. Set-Cookie, what

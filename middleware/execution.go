@@ -97,14 +97,6 @@ func (x *execution) discard() {
 	}
 }
 
-// final reports whether the answer is to be kept. What happened after
-// lock.Commit is, since it must not happen again; but a refusal by a guard is
-// never the answer to the request. One that the handler did not hand on, and
-// answered in its place, is none.
-func (r *ran) final(status int) bool {
-	return int(r.refused.Load()) != status && (r.settler.Committed() || r.guard.final(status))
-}
-
 // settle records receipt as the outcome while the handler still runs. A store
 // that does not answer is no error: the claim stays, its lease is renewed, and
 // it is settled in the background.

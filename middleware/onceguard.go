@@ -3,7 +3,6 @@ package middleware
 import (
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
@@ -37,7 +36,6 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		scope:  scope,
 		idempotentConfig: idempotentConfig{
 			settings:      settings{onError: sendProblem},
-			final:         finalByDefault,
 			requestLimit:  defaultBodyLimit,
 			responseLimit: defaultBodyLimit,
 		},
@@ -49,15 +47,6 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		o.applyIdempotent(&g.idempotentConfig)
 	}
 	return g
-}
-
-// finalByDefault keeps what the same request would be answered again, and not
-// what depends on the moment, or on who asks.
-func finalByDefault(status int) bool {
-	return status < 500 && !slices.Contains([]int{
-		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
-		http.StatusTooEarly, http.StatusTooManyRequests,
-	}, status)
 }
 
 func (g *onceGuard) wrap(next http.Handler) http.Handler {

@@ -37,8 +37,8 @@ type lockConfig struct {
 
 type idempotentConfig struct {
 	settings
-	final         func(status int) bool
-	fingerprint   keyfunc.Func // nil: of the whole request
+	final         func(status int) bool // nil: finalByDefault, and no Retry-After
+	fingerprint   keyfunc.Func          // nil: of the whole request
 	requestLimit  int64
 	responseLimit int64
 }
@@ -126,11 +126,23 @@ func WithContentionStatus(code int) LockOption {
 	return lockOption(func(c *lockConfig) { c.contention = code })
 }
 
-// WithFinal sets which answers are kept and replayed, by their status. The
-// others free the key, so that the next request runs the handler again. Unless
-// set, all below 500 are kept but 401, 403, 408, 425 and 429, which say that
-// the same request may well succeed later. After [lock.Commit] every answer is
-// kept, whatever final says. It panics if final is nil.
+// WithFinal sets which answers are kept and replayed, by their status alone. The
+// others free the key, so that the next request runs the handler again. It
+// panics if final is nil.
+//
+// Unless set, all below 500 are kept except 401, 403, 408, 425 and 429, and
+// except those of 400 and above with a Retry-After header: they say that the
+// same request may well succeed later. A 202 or 303 with Retry-After is kept: it
+// says when to look for the result of work that has begun, and which must not
+// begin again.
+//
+// Three rules stand above final, in this order. A refusal by a guard of this
+// package further in is never kept. After [lock.Commit] every other answer is.
+// And the refusal of a guarded service, which the handler of a gateway passes
+// on, is not. That one is recognised by its body: a status of 400 and above,
+// application/problem+json of up to 4 KiB with one of the types of
+// docs/problems.md. One that is compressed is kept, or not, like any other
+// answer.
 //
 // A webhook, say, keeps only what succeeded, so that a redelivery runs once the
 // bug behind a 400 is fixed:

@@ -83,10 +83,11 @@ func (r *room) restore(h http.Header) {
 	}
 }
 
-// location returns the Location header, if there was one.
-func (r *room) location() []string {
+// values returns those of a header as they were at WriteHeader, nil if there are
+// none.
+func (r *room) values(name string) []string {
 	for _, was := range r.sent {
-		if was.name == "Location" {
+		if strings.EqualFold(was.name, name) {
 			return was.values
 		}
 	}
