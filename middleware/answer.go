@@ -18,19 +18,20 @@ type answer struct {
 	out    http.ResponseWriter
 	before http.Header // what out had at the beginning; nil if nothing
 	header http.Header // out's own, which the handler sets
+	http2  bool        // or above: which headers out sends
 
 	status   int   // 0: not written
 	declared int64 // Content-Length, -1 if there is none
 	record   []byte
 	gone     bool        // it leaves as it is written
-	trails   bool        // there are trailers
+	trails   bool        // there are trailers of the handler
 	late     http.Header // if there are trailers, all headers as the handler had set them when it began to leave
 	err      error       // why it cannot leave
 	room     *room       // what it is noted in, from the guard's pool
 }
 
-func (a *answer) init(out http.ResponseWriter, r *ran) {
-	a.ran, a.out, a.header = r, out, out.Header()
+func (a *answer) init(out http.ResponseWriter, request *http.Request, r *ran) {
+	a.ran, a.out, a.header, a.http2 = r, out, out.Header(), request.ProtoMajor > 1
 	if len(a.header) > 0 {
 		a.before = a.header.Clone()
 	}
@@ -78,7 +79,7 @@ func (a *answer) begin(status int) {
 			a.declared = n
 		}
 	}
-	a.room.note(a.before, a.header)
+	a.room.note(a.before, a.header, a.http2)
 }
 
 // inform sends an informational answer with the headers of the moment.
@@ -177,7 +178,7 @@ func (a *answer) short() bool {
 // looks for trailers. They are sent, but not kept.
 func (a *answer) restore() {
 	changed := a.room.changed(a.header)
-	a.trails = a.room.trails || changed && hasTrailers(a.header)
+	a.trails = a.room.trails || changed && a.room.sendsTrailer(a.header)
 	if !changed {
 		return
 	}

@@ -35,8 +35,9 @@
 // background, and the key stays taken until it is. What cannot be held back
 // (more than [WithBodyLimits] allows, a Flush, a Hijack) is sent as it is
 // written, after the record says that it cannot be replayed. It is never a
-// reason to run a request twice: repeats get 409. An answer with trailers, or
-// shorter than its Content-Length, is not replayed either.
+// reason to run a request twice: repeats get 409. An answer with trailers of the
+// handler, or shorter than its Content-Length, is not replayed either. Trailers
+// that outer middleware announces are its own, and come with each answer.
 //
 // The whole request body is read before anything is claimed, and the handler
 // finds it as the client sent it. A lock or a guard of this package further in
@@ -45,9 +46,10 @@
 // says when to try again (Retry-After).
 //
 // Of the headers, a repeat gets those that the handler set or changed. Those
-// that outer middleware sets are of the current request. Set-Cookie, what
-// belongs to authentication, Date, and what belongs to the connection are never
-// replayed.
+// that outer middleware sets are of the current request, and so are its values
+// of a header to which the handler has added. Set-Cookie, what belongs to
+// authentication, Date, and what belongs to the connection are never replayed,
+// nor what net/http did not send to the first client.
 //
 // # Limits
 //

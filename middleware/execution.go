@@ -53,7 +53,7 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 	r := &ran{guard: x.guard, outer: ranOf(x.request.Context()), settler: early.From(ctx)}
 	x.ran = r
 	r.context.init(ctx, x.request.Context(), r)
-	r.answer.init(x.out, r)
+	r.answer.init(x.out, x.request, r)
 	defer func() {
 		if !r.returned && !r.answer.gone {
 			// It panicked. Whoever answers instead must not find half of its headers.
