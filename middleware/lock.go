@@ -24,8 +24,14 @@ import (
 // A request for which key returns [keyfunc.ErrSkip] runs unguarded; "" is
 // [keyfunc.ErrMissing], and every error refuses the request.
 //
-// Options are [WithCooldown], [WithContentionStatus], and those of type
-// [Option]: [With], [WithFailOpen] and [WithErrorHandler].
+// A client that can name a key holds it for as long as its request takes:
+// authorise it outside, or an outsider keeps the owner out. If the handler reads
+// a body, so does a client that sends it slowly, until the ReadTimeout of the
+// server: say [WithBodyFirst].
+//
+// Options are [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
+// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen] and
+// [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that
 // is empty or begins with "once:".
@@ -45,8 +51,9 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		key:     key,
 		refuser: refuser{name: name},
 		lockConfig: lockConfig{
-			settings:   settings{onError: sendProblem},
-			contention: http.StatusConflict,
+			settings:       settings{onError: sendProblem},
+			cooldownStatus: http.StatusTooManyRequests,
+			contention:     http.StatusConflict,
 		},
 	}
 	for _, o := range opts {
@@ -88,12 +95,13 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	defer returnForm(r, own)
 	ctx := r.Context()
 	key, err := g.keyOf(own)
+	own.Trailer = r.Trailer // of a body that was read, those that were not announced are in the server's request only
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(ctx, lock.Event{Kind: lock.EventSkipped, Name: g.name})
 		next.ServeHTTP(w, own)
 	case err != nil:
-		p := keyProblem(err)
+		p := identityProblem(err)
 		g.locker.Report(ctx, lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
 	case g.failOpen:
