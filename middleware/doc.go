@@ -95,9 +95,10 @@
 // lock and its cool-down, and that is logged as an error, once.
 //
 // Middleware that compresses goes outside of Idempotent, or all repeats get the
-// coding of the first. So does http.TimeoutHandler: outside, it answers in time
-// and the work goes on to its record; inside, its 503 frees the key while the
-// handler may still be at work.
+// coding of the first. http.TimeoutHandler goes outside of all guards: outside,
+// it answers in time and the work goes on under its lock and to its record;
+// inside, its 503 frees the key while the handler may still be at work. That is
+// logged as an error, once, as far as it can be seen.
 //
 // The guard goes on the route rather than around the router if the key is a
 // path value, which only the router knows.

@@ -16,8 +16,9 @@ type onceGuard struct {
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order orderHint
-	rooms roomPool
+	order    orderHint
+	outlived outlivedHint
+	rooms    roomPool
 }
 
 // defaultBodyLimit is how long the bodies of requests, and of answers that are
@@ -50,10 +51,14 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 }
 
 func (g *onceGuard) wrap(next http.Handler) http.Handler {
+	early := answersEarly(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if safe(r.Method) {
 			next.ServeHTTP(w, r)
 			return
+		}
+		if early {
+			g.outlived.log(r.Context(), g.name)
 		}
 		g.serve(w, r, next)
 	})
