@@ -26,9 +26,10 @@
 //	mux.Handle("POST /orders", once(onePerUser(createOrder)))
 //
 // While a record lives, the handler's effect happens at most once, unless the
-// handler failed (500 or above, or a panic) without having called
-// [lock.Commit], or [lock.WithRerunAbandoned] was chosen. If the process dies in the
-// middle, nobody knows whether there was an effect, and repeats are told so.
+// handler failed (500 or above, a panic, or what else [WithFinal] does not keep)
+// without having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen.
+// If the process dies in the middle, nobody knows whether there was an effect,
+// and repeats are told so.
 //
 // The answer is held back until its record is settled, and it is sent even if
 // the store does not confirm that: the record is then completed in the

@@ -148,7 +148,7 @@ var hostileHeaders = map[string]http.Header{
 	"no date":                {"Date": nil},
 	"a broken length":        {"Content-Length": {"seven"}},
 	"a negative length":      {"Content-Length": {"-1"}},
-	"cookies":                {"Set-Cookie": {"a=b"}, "set-cookie": {"c=d"}, "Set-Cookie ": {"e=f"}},
+	"cookies":                {"Set-Cookie": {"a=b"}, "set-cookie": {"c=d"}, "Set-Cookie:": {"e=f"}},
 	"marked itself":          {"Idempotent-Replayed": {"false"}},
 }
 

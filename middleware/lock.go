@@ -158,7 +158,7 @@ func unanswered(err error) bool {
 // releases too. It ends before net/http, to which this returns, sends the end
 // of a buffered answer.
 func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease *lock.Lease) {
-	x.context.Context, x.context.guard = lease.Context(), g
+	x.context.init(lease.Context(), g)
 	setContext(&x.context, &x.request)
 	if g.cooldown == 0 {
 		defer release(ctx, lease)

@@ -81,6 +81,8 @@ type lockedContext struct {
 	returned        atomic.Bool
 }
 
+func (c *lockedContext) init(lease context.Context, g *guard) { c.Context, c.guard = lease, g }
+
 func (c *lockedContext) Value(key any) any {
 	answer := c.Context.Value(key)
 	if c.returned.Load() && !internal(key) {

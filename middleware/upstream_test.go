@@ -71,8 +71,8 @@ func TestGuardedGatewayKeepsNoRefusalOfItsBackend(t *testing.T) {
 	for storeName, open := range bothStores {
 		for outerName, outer := range outer {
 			for innerName, inner := range inner {
-				for flushName, flush := range map[string]time.Duration{"": 0, " flushing": -1} {
-					t.Run(storeName+" "+outerName+" "+innerName+flushName, func(t *testing.T) {
+				for flushName, flush := range map[string]time.Duration{"buffered": 0, "flushing": -1} {
+					t.Run(storeName+" "+outerName+" "+innerName+" "+flushName, func(t *testing.T) {
 						t.Parallel()
 						store := open(t)
 						l := newLocker(t, store, patient)
