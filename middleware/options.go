@@ -139,7 +139,8 @@ func WithCooldownStatus(code int) LockOption {
 // its body slowly holds no lock meanwhile. A longer body is refused with 413, and
 // one that breaks off with 400, before anything is claimed. The limit counts for
 // key functions that read the body too. Unless set, the handler reads the body
-// under the lock. It panics if limit is not positive.
+// under the lock. Behind [Idempotent] and [Dedupe] it is not needed, except for
+// requests that these let pass unguarded. It panics if limit is not positive.
 func WithBodyFirst(limit int64) LockOption {
 	if limit <= 0 {
 		panic(fmt.Sprintf("middleware.WithBodyFirst(%d): the limit must be positive", limit))
