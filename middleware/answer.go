@@ -124,7 +124,7 @@ func (a *answer) admit(n int) (pass bool, err error) {
 		return false, http.ErrBodyNotAllowed
 	case a.declared >= 0 && size > a.declared:
 		return false, http.ErrContentLength
-	case size <= a.ran.guard.responseLimit:
+	case size <= a.ran.guard.responseLimit, size <= maxRefusal && a.mayBeRefusal():
 		return false, nil
 	}
 	if err := a.leave(); err != nil {
@@ -165,7 +165,8 @@ func (a *answer) finish() ([]byte, error) {
 
 // replayable reports whether the answer is at hand, and is all there is to it.
 func (a *answer) replayable() bool {
-	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(len(a.room.headers)) <= a.ran.guard.responseLimit
+	limit := a.ran.guard.responseLimit
+	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.room.headers)) <= limit
 }
 
 // short reports whether the handler wrote less than it had announced. Its

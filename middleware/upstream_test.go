@@ -208,6 +208,29 @@ func TestFlushedProblemIsHeldBack(t *testing.T) {
 	}
 }
 
+// TestRefusalBeyondTheResponseLimit: it is held back until it says whose it is.
+func TestRefusalBeyondTheResponseLimit(t *testing.T) {
+	t.Parallel()
+	for kind, kept := range map[string]bool{problemBase + "held": false, "https://example.org/problems#held": true} {
+		var e effects
+		h := once(newLocker(t, lock.NewMemory()), latch.WithBodyLimits(100, 10))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, `{"type":`)
+			_, _ = io.WriteString(w, `"`+kind+`"}`)
+		}))
+		require.Equal(t, `{"type":"`+kind+`"}`, serve(h, keyed("k")).Body.String())
+		again := serve(h, keyed("k"))
+		if kept {
+			requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, again)
+			e.require(t, 1)
+			continue
+		}
+		require.Equal(t, `{"type":"`+kind+`"}`, again.Body.String())
+		e.require(t, 2)
+	}
+}
+
 // TestTryAgainIsNotKept: an answer of 400 and above that says when to try again
 // is none for a day. One below 400 says when to look for what it has begun.
 func TestTryAgainIsNotKept(t *testing.T) {
