@@ -18,19 +18,20 @@ type answer struct {
 	out    http.ResponseWriter
 	before http.Header // what out had at the beginning; nil if nothing
 	header http.Header // out's own, which the handler sets
+	http2  bool        // or above: which headers out sends
 
 	status   int   // 0: not written
 	declared int64 // Content-Length, -1 if there is none
 	record   []byte
 	gone     bool        // it leaves as it is written
-	trails   bool        // there are trailers
+	trails   bool        // there are trailers of the handler
 	late     http.Header // if there are trailers, all headers as the handler had set them when it began to leave
 	err      error       // why it cannot leave
 	room     *room       // what it is noted in, from the guard's pool
 }
 
-func (a *answer) init(out http.ResponseWriter, r *ran) {
-	a.ran, a.out, a.header = r, out, out.Header()
+func (a *answer) init(out http.ResponseWriter, request *http.Request, r *ran) {
+	a.ran, a.out, a.header, a.http2 = r, out, out.Header(), request.ProtoMajor > 1
 	if len(a.header) > 0 {
 		a.before = a.header.Clone()
 	}
@@ -78,7 +79,7 @@ func (a *answer) begin(status int) {
 			a.declared = n
 		}
 	}
-	a.room.note(a.before, a.header)
+	a.room.note(a.before, a.header, a.http2)
 }
 
 // inform sends an informational answer with the headers of the moment.
@@ -123,7 +124,7 @@ func (a *answer) admit(n int) (pass bool, err error) {
 		return false, http.ErrBodyNotAllowed
 	case a.declared >= 0 && size > a.declared:
 		return false, http.ErrContentLength
-	case size <= a.ran.guard.responseLimit:
+	case size <= a.ran.guard.responseLimit, size <= maxRefusal && a.mayBeRefusal():
 		return false, nil
 	}
 	if err := a.leave(); err != nil {
@@ -151,7 +152,7 @@ func (a *answer) finish() ([]byte, error) {
 	switch {
 	case a.ran.settled:
 		return nil, nil // nothing changes a settled record
-	case !a.ran.final(a.status):
+	case !a.final():
 		return nil, errNotFinal
 	case !a.replayable():
 		return a.tombstone(), nil
@@ -164,7 +165,8 @@ func (a *answer) finish() ([]byte, error) {
 
 // replayable reports whether the answer is at hand, and is all there is to it.
 func (a *answer) replayable() bool {
-	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(len(a.room.headers)) <= a.ran.guard.responseLimit
+	limit := a.ran.guard.responseLimit
+	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.room.headers)) <= limit
 }
 
 // short reports whether the handler wrote less than it had announced. Its
@@ -177,7 +179,7 @@ func (a *answer) short() bool {
 // looks for trailers. They are sent, but not kept.
 func (a *answer) restore() {
 	changed := a.room.changed(a.header)
-	a.trails = a.room.trails || changed && hasTrailers(a.header)
+	a.trails = a.room.trails || changed && a.room.sendsTrailer(a.header)
 	if !changed {
 		return
 	}

@@ -152,3 +152,35 @@ func answerByHand(conn net.Conn, buf *bufio.ReadWriter) error {
 	_, err := buf.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nby hand")
 	return errors.Join(err, buf.Flush(), conn.Close())
 }
+
+// TestCooldownStatus: 409 invites nobody to repeat, so it says no time.
+func TestCooldownStatus(t *testing.T) {
+	t.Parallel()
+	for status, retryAfter := range map[int]string{429: "3", 409: ""} {
+		l := newLocker(t, lock.NewMemory())
+		h := latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second), latch.WithCooldownStatus(status), latch.WithContentionStatus(423))(
+			http.HandlerFunc(created))
+		require.Equal(t, 201, serve(h, post("42")).Code)
+		requireProblem(t, wantProblem{status: status, kind: "cooling-down", retryAfter: retryAfter}, serve(h, post("42")))
+		hold, err := l.Acquire(t.Context(), lock.Key("user", "43"))
+		require.NoError(t, err)
+		requireProblem(t, wantProblem{status: 423, kind: "held", retryAfter: "1"}, serve(h, post("43")))
+		require.NoError(t, hold.Release(t.Context()))
+	}
+}
+
+// TestCooldownStatusKeepsTheTime for error handlers that want to show it.
+func TestCooldownStatusKeepsTheTime(t *testing.T) {
+	t.Parallel()
+	var left time.Duration
+	h := latch.Lock(newLocker(t, lock.NewMemory()), "user", byUser, latch.WithCooldown(time.Hour), latch.WithCooldownStatus(409),
+		latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+			var refused *lock.RefusedError
+			require.ErrorAs(t, p.Err, &refused)
+			left = refused.Entry.Left
+			p.ServeHTTP(w, r)
+		}))(http.HandlerFunc(created))
+	serve(h, post("42"))
+	require.Equal(t, 409, serve(h, post("42")).Code)
+	require.InDelta(t, time.Hour, left, float64(time.Minute))
+}

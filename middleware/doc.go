@@ -26,26 +26,31 @@
 //	mux.Handle("POST /orders", once(onePerUser(createOrder)))
 //
 // While a record lives, the handler's effect happens at most once, unless the
-// handler failed (500 or above, or a panic) without having called
-// [lock.Commit], or [lock.WithRerunAbandoned] was chosen. If the process dies in the
-// middle, nobody knows whether there was an effect, and repeats are told so.
+// handler failed (500 or above, a panic, or what else [WithFinal] does not keep)
+// without having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen.
+// If the process dies in the middle, nobody knows whether there was an effect,
+// and repeats are told so.
 //
 // The answer is held back until its record is settled, and it is sent even if
 // the store does not confirm that: the record is then completed in the
 // background, and the key stays taken until it is. What cannot be held back
 // (more than [WithBodyLimits] allows, a Flush, a Hijack) is sent as it is
 // written, after the record says that it cannot be replayed. It is never a
-// reason to run a request twice: repeats get 409. An answer with trailers, or
-// shorter than its Content-Length, is not replayed either.
+// reason to run a request twice: repeats get 409. An answer with trailers of the
+// handler, or shorter than its Content-Length, is not replayed either. Trailers
+// that outer middleware announces are its own, and come with each answer.
 //
 // The whole request body is read before anything is claimed, and the handler
 // finds it as the client sent it. A lock or a guard of this package further in
-// that refuses the request has its answer sent, and not kept.
+// that refuses the request has its answer sent, and not kept; so has one in the
+// service behind a guarded gateway. Nor is an answer of 400 and above kept that
+// says when to try again (Retry-After).
 //
 // Of the headers, a repeat gets those that the handler set or changed. Those
-// that outer middleware sets are of the current request. Set-Cookie, what
-// belongs to authentication, Date, and what belongs to the connection are never
-// replayed.
+// that outer middleware sets are of the current request, and so are its values
+// of a header to which the handler has added. Set-Cookie, what belongs to
+// authentication, Date, and what belongs to the connection are never replayed,
+// nor what net/http did not send to the first client.
 //
 // # Limits
 //
@@ -68,7 +73,7 @@
 // # When it refuses
 //
 //	another request has the key                409, Retry-After: 1
-//	inside the cool-down                       429, Retry-After: what is left of it
+//	inside the cool-down                       429, Retry-After: what is left of it; or 409
 //	the first request still runs               409, Retry-After: 1
 //	the key was used for another request       422
 //	the first request vanished in the middle   409
@@ -91,9 +96,10 @@
 // lock and its cool-down, and that is logged as an error, once.
 //
 // Middleware that compresses goes outside of Idempotent, or all repeats get the
-// coding of the first. So does http.TimeoutHandler: outside, it answers in time
-// and the work goes on to its record; inside, its 503 frees the key while the
-// handler may still be at work.
+// coding of the first. http.TimeoutHandler goes outside of all guards: outside,
+// it answers in time and the work goes on under its lock and to its record;
+// inside, its 503 frees the key while the handler may still be at work. That is
+// logged as an error, once, as far as it can be seen.
 //
 // The guard goes on the route rather than around the router if the key is a
 // path value, which only the router knows.

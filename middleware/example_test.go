@@ -112,6 +112,36 @@ func ExampleWithCooldown() {
 	// 429 in minutes: 5 <nil>
 }
 
+// Clients that repeat a 429 of their own accord would order once more.
+func ExampleWithCooldownStatus() {
+	locker := lock.New(lock.NewMemory())
+	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"),
+		latch.WithCooldown(5*time.Minute), latch.WithCooldownStatus(http.StatusConflict))
+	orders := guard(http.HandlerFunc(created))
+
+	fmt.Println(submit(orders, "42").Code)
+	again := submit(orders, "42")
+	fmt.Printf("%d, Retry-After: %q\n", again.Code, again.Header().Get("Retry-After"))
+	// Output:
+	// 201
+	// 409, Retry-After: ""
+}
+
+// A client that sends its body slowly holds no lock, and one that sends too much
+// of it never does.
+func ExampleWithBodyFirst() {
+	locker := lock.New(lock.NewMemory())
+	guard := latch.Lock(locker, "order", keyfunc.Query("id"), latch.WithBodyFirst(64<<10))
+	pay := guard(http.HandlerFunc(created))
+
+	r := httptest.NewRequest(http.MethodPost, "/pay?id=7", strings.NewReader(strings.Repeat("x", 64<<10+1)))
+	w := httptest.NewRecorder()
+	pay.ServeHTTP(w, r)
+	fmt.Println(w.Code)
+	// Output:
+	// 413
+}
+
 // One value carries what all routes of an application have in common.
 func ExampleWith() {
 	locker := lock.New(lock.NewMemory())

@@ -53,7 +53,7 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 	r := &ran{guard: x.guard, outer: ranOf(x.request.Context()), settler: early.From(ctx)}
 	x.ran = r
 	r.context.init(ctx, x.request.Context(), r)
-	r.answer.init(x.out, r)
+	r.answer.init(x.out, x.request, r)
 	defer func() {
 		if !r.returned && !r.answer.gone {
 			// It panicked. Whoever answers instead must not find half of its headers.
@@ -95,14 +95,6 @@ func (x *execution) discard() {
 	if x.ran != nil {
 		x.ran.answer.discard()
 	}
-}
-
-// final reports whether the answer is to be kept. What happened after
-// lock.Commit is, since it must not happen again; but a refusal by a guard is
-// never the answer to the request. One that the handler did not hand on, and
-// answered in its place, is none.
-func (r *ran) final(status int) bool {
-	return int(r.refused.Load()) != status && (r.settler.Committed() || r.guard.final(status))
 }
 
 // settle records receipt as the outcome while the handler still runs. A store

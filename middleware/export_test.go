@@ -24,6 +24,6 @@ func ReadRecord(b []byte) (Record, error) {
 // WriteRecord writes a record that is no tombstone.
 func WriteRecord(r Record) []byte {
 	var noted room
-	noted.note(nil, r.Header)
+	noted.note(nil, r.Header, false)
 	return closeRecord(append(newRecord(nil), r.Body...), noted.headers, r.Status, r.Sized)
 }

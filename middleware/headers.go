@@ -8,23 +8,24 @@ import (
 )
 
 // addedMark precedes the name of a header whose values are to be added. No
-// header's name can contain it.
+// header that is sent has a name that contains it.
 const addedMark = ":"
 
 // appendHeaders appends to a record what the handler did to the headers: those
 // that it set or changed, and without values those that it removed. What outer
 // middleware had set before belongs to its own request, and will be set by it
 // for the next one. fields are all of after.
-func appendHeaders(b []byte, before, after http.Header, fields []field) []byte {
+func appendHeaders(b []byte, before, after http.Header, fields []field, http2 bool) []byte {
 	connection := after["Connection"]
 	for _, f := range fields {
 		was := before[f.name]
-		switch {
-		case dropped(f.name, connection) || len(was) > 0 && slices.Equal(was, f.values):
-		case len(was) > 0 && len(f.values) > len(was) && slices.Equal(was, f.values[:len(was)]):
-			b = appendHeader(b, addedMark+f.name, f.values[len(was):])
-		default:
-			b = appendHeader(b, f.name, f.values)
+		if dropped(f.name, connection) || len(was) > 0 && slices.Equal(was, f.values) {
+			continue
+		}
+		if more, extended := beyond(was, f.values); extended && (len(was) > 0 || collects(f.name)) {
+			b = appendHeader(b, addedMark+f.name, sentValues(more, http2))
+		} else {
+			b = appendHeader(b, f.name, sentValues(f.values, http2))
 		}
 	}
 	for name := range before {
@@ -35,8 +36,44 @@ func appendHeaders(b []byte, before, after http.Header, fields []field) []byte {
 	return b
 }
 
+// beyond returns what there is in now beside was: extended says that all of was
+// is still there, in its order, or at the beginning of one text.
+func beyond(was, now []string) (more []string, extended bool) {
+	if len(was) == 0 {
+		return now, true
+	}
+	left := was
+	for _, v := range now {
+		if len(left) > 0 && v == left[0] {
+			left = left[1:]
+		} else {
+			more = append(more, v)
+		}
+	}
+	if len(left) == 0 {
+		return more, true
+	}
+	if len(now) == 0 {
+		return nil, false
+	}
+	rest, joined := strings.CutPrefix(now[0], strings.Join(was, ", ")+",")
+	return append([]string{rest}, now[1:]...), joined
+}
+
+// collects reports whether a header is a list that every middleware adds its own
+// to. Set and Add of a handler look alike if nothing was there before, and the
+// repeat may pass middleware that has something to say: to a list of these, one
+// value too many does no harm, and one too few does.
+func collects(name string) bool {
+	switch name {
+	case "Vary", "Link", "Server-Timing", "Access-Control-Expose-Headers":
+		return true
+	}
+	return false
+}
+
 // dropped reports whether a header is for the first client, or its connection,
-// alone.
+// alone, or for none: net/http does not send names that are no tokens.
 func dropped(name string, connection []string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	switch name {
@@ -47,15 +84,43 @@ func dropped(name string, connection []string) bool {
 		"Date", replayedHeader:
 		return true
 	}
-	if strings.HasPrefix(name, "Proxy-") || trailing(name) {
-		return true
-	}
-	for _, line := range connection {
-		for option := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(textproto.TrimString(option), name) {
-				return true
-			}
+	return strings.HasPrefix(name, "Proxy-") || !isToken(name) || lists(connection, name)
+}
+
+func isToken(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c|0x20 && c|0x20 <= 'z', '0' <= c && c <= '9', c == '-':
+		case strings.IndexByte("!#$%&'*+.^_`|~", c) < 0:
+			return false
 		}
 	}
-	return false
+	return name != ""
+}
+
+// sentValues are values as net/http sends them. They are the same slice if it
+// changes none.
+func sentValues(values []string, http2 bool) []string {
+	for i, v := range values {
+		if is, sent := sentValue(v, http2); !sent || is != v {
+			changed := slices.Clone(values[:i])
+			for _, v := range values[i:] {
+				if is, sent := sentValue(v, http2); sent {
+					changed = append(changed, is)
+				}
+			}
+			return changed
+		}
+	}
+	return values
+}
+
+var newlineToSpace = strings.NewReplacer("\n", " ", "\r", " ")
+
+// sentValue: HTTP/1 repairs what HTTP/2 leaves out.
+func sentValue(v string, http2 bool) (is string, sent bool) {
+	if http2 {
+		return v, !strings.ContainsFunc(v, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+	}
+	return textproto.TrimString(newlineToSpace.Replace(v)), true
 }

@@ -32,8 +32,9 @@ import (
 // waits for the first, and what happens after a crash are settings of the
 // Locker: pass locker.With(...) for a route of its own.
 //
-// Answers of 500 and above, a panic, and 401, 403, 408, 425 and 429 free the
-// key ([WithFinal]). See the package's documentation for the rest.
+// Answers of 500 and above, a panic, 401, 403, 408, 425 and 429, and those of
+// 400 and above with Retry-After free the key ([WithFinal]). See the package's
+// documentation for the rest.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
 // type [Option]: [With], [WithFailOpen] and [WithErrorHandler].

@@ -7,13 +7,17 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 )
 
 // keyOf is the lock's key for r. Its error is the key function's, or says what
-// is wrong with what that returned.
+// is wrong with what that returned, or with the body.
 func (g *guard) keyOf(r *http.Request) (string, error) {
+	if g.bodyFirst > 0 {
+		bodybuf.Limit(r, g.bodyFirst)
+	}
 	value, err := g.key(r)
 	if err != nil {
 		return "", err
@@ -24,6 +28,11 @@ func (g *guard) keyOf(r *http.Request) (string, error) {
 	key := lock.Key(g.name, value)
 	if len(key) > lock.MaxKeyBytes {
 		return "", fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), lock.MaxKeyBytes)
+	}
+	if g.bodyFirst > 0 {
+		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil {
+			return "", &bodyError{err}
+		}
 	}
 	return key, nil
 }

@@ -24,8 +24,21 @@ import (
 // A request for which key returns [keyfunc.ErrSkip] runs unguarded; "" is
 // [keyfunc.ErrMissing], and every error refuses the request.
 //
-// Options are [WithCooldown], [WithContentionStatus], and those of type
-// [Option]: [With], [WithFailOpen] and [WithErrorHandler].
+// A client that can name a key holds it for as long as its request takes:
+// authorise it outside, or an outsider keeps the owner out. If the handler reads
+// a body, so does a client that sends it slowly, until the ReadTimeout of the
+// server: say [WithBodyFirst].
+//
+// The key is free when the handler returns. [http.TimeoutHandler] returns before
+// the handler that it runs, so it goes outside of Lock: inside, its 503 frees the
+// key, and another request runs beside the handler that is still at work. That is
+// logged as an error, once, if it is what Lock is given, or if a handler behind it
+// looks for a value in its context, or for its lease, after Lock has returned. A
+// goroutine that goes on behind the answer has no lock either.
+//
+// Options are [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
+// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen] and
+// [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that
 // is empty or begins with "once:".
@@ -45,8 +58,9 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		key:     key,
 		refuser: refuser{name: name},
 		lockConfig: lockConfig{
-			settings:   settings{onError: sendProblem},
-			contention: http.StatusConflict,
+			settings:       settings{onError: sendProblem},
+			cooldownStatus: http.StatusTooManyRequests,
+			contention:     http.StatusConflict,
 		},
 	}
 	for _, o := range opts {
@@ -56,10 +70,14 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		o.applyLock(&g.lockConfig)
 	}
 	return func(next http.Handler) http.Handler {
+		early := answersEarly(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if safe(r.Method) {
 				next.ServeHTTP(w, r)
 				return
+			}
+			if early {
+				g.outlived.log(r.Context(), g.name)
 			}
 			g.serve(w, r, next)
 		})
@@ -81,36 +99,39 @@ type guard struct {
 	key    keyfunc.Func
 	refuser
 	lockConfig
+	outlived outlivedHint
 }
 
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	own := copyOf(r)
+	x := &lockedRequest{request: *r}
+	own := &x.request
 	defer returnForm(r, own)
 	ctx := r.Context()
 	key, err := g.keyOf(own)
+	own.Trailer = r.Trailer // of a body that was read, those that were not announced are in the server's request only
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(ctx, lock.Event{Kind: lock.EventSkipped, Name: g.name})
 		next.ServeHTTP(w, own)
 	case err != nil:
-		p := keyProblem(err)
+		p := identityProblem(err)
 		g.locker.Report(ctx, lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
 	case g.failOpen:
-		g.tryLocked(ctx, w, own, next, key)
+		g.tryLocked(ctx, w, x, next, key)
 	default:
 		lease, err := g.locker.Acquire(ctx, key)
 		if err != nil {
 			g.refuse(w, own, &g.settings, g.lockProblem(err))
 			return
 		}
-		g.locked(ctx, w, own, next, lease)
+		g.locked(ctx, w, x, next, lease)
 	}
 }
 
 // tryLocked runs next under the lock, or without it if the store does not
 // answer.
-func (g *guard) tryLocked(ctx context.Context, w http.ResponseWriter, own *http.Request, next http.Handler, key string) {
+func (g *guard) tryLocked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, key string) {
 	var hold failopen.Hold
 	lease, err := g.locker.Acquire(failopen.With(ctx, &hold), key)
 	if hold.End != nil {
@@ -118,11 +139,11 @@ func (g *guard) tryLocked(ctx context.Context, w http.ResponseWriter, own *http.
 	}
 	switch {
 	case err == nil:
-		g.locked(ctx, w, own, next, lease)
+		g.locked(ctx, w, x, next, lease)
 	case unanswered(err) && ctx.Err() == nil:
-		next.ServeHTTP(w, own)
+		next.ServeHTTP(w, &x.request)
 	default:
-		g.refuse(w, own, &g.settings, g.lockProblem(err))
+		g.refuse(w, &x.request, &g.settings, g.lockProblem(err))
 	}
 }
 
@@ -136,11 +157,12 @@ func unanswered(err error) bool {
 // not recover: panics keep their value and their stack, and runtime.Goexit
 // releases too. It ends before net/http, to which this returns, sends the end
 // of a buffered answer.
-func (g *guard) locked(ctx context.Context, w http.ResponseWriter, own *http.Request, next http.Handler, lease *lock.Lease) {
-	setContext(lease.Context(), own)
+func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease *lock.Lease) {
+	x.context.init(lease.Context(), g)
+	setContext(&x.context, &x.request)
 	if g.cooldown == 0 {
 		defer release(ctx, lease)
-		next.ServeHTTP(w, own)
+		x.serve(w, next)
 		return
 	}
 
@@ -155,7 +177,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, own *http.Req
 		// the lease was lost there is nothing left to cool down.
 		_ = lease.Settle(ctx, nil, g.cooldown)
 	}()
-	next.ServeHTTP(watched, own)
+	x.serve(watched, next)
 	returned = true
 }
 

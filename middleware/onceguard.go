@@ -3,7 +3,6 @@ package middleware
 import (
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
@@ -17,8 +16,9 @@ type onceGuard struct {
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order orderHint
-	rooms roomPool
+	order    orderHint
+	outlived outlivedHint
+	rooms    roomPool
 }
 
 // defaultBodyLimit is how long the bodies of requests, and of answers that are
@@ -37,7 +37,6 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		scope:  scope,
 		idempotentConfig: idempotentConfig{
 			settings:      settings{onError: sendProblem},
-			final:         finalByDefault,
 			requestLimit:  defaultBodyLimit,
 			responseLimit: defaultBodyLimit,
 		},
@@ -51,20 +50,15 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	return g
 }
 
-// finalByDefault keeps what the same request would be answered again, and not
-// what depends on the moment, or on who asks.
-func finalByDefault(status int) bool {
-	return status < 500 && !slices.Contains([]int{
-		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,
-		http.StatusTooEarly, http.StatusTooManyRequests,
-	}, status)
-}
-
 func (g *onceGuard) wrap(next http.Handler) http.Handler {
+	early := answersEarly(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if safe(r.Method) {
 			next.ServeHTTP(w, r)
 			return
+		}
+		if early {
+			g.outlived.log(r.Context(), g.name)
 		}
 		g.serve(w, r, next)
 	})

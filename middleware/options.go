@@ -8,8 +8,8 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// LockOption configures [Lock]: [WithCooldown], [WithContentionStatus], and
-// every [Option].
+// LockOption configures [Lock]: [WithCooldown], [WithCooldownStatus],
+// [WithContentionStatus], [WithBodyFirst], and every [Option].
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
@@ -31,14 +31,16 @@ type settings struct {
 
 type lockConfig struct {
 	settings
-	cooldown   time.Duration // 0: none
-	contention int
+	cooldown       time.Duration // 0: none
+	cooldownStatus int
+	contention     int
+	bodyFirst      int64 // 0: the body is the handler's
 }
 
 type idempotentConfig struct {
 	settings
-	final         func(status int) bool
-	fingerprint   keyfunc.Func // nil: of the whole request
+	final         func(status int) bool // nil: finalByDefault, and no Retry-After
+	fingerprint   keyfunc.Func          // nil: of the whole request
 	requestLimit  int64
 	responseLimit int64
 }
@@ -105,6 +107,9 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 // that answers 400 or above, or panics, frees the key at once. None unless set.
 // It panics if d is not positive.
 //
+// Many HTTP clients repeat a 429 of their own accord once Retry-After is over,
+// and the repeat is a new order then: see [WithCooldownStatus].
+//
 // The handler's ResponseWriter is then one of this package. It has Flush and
 // Unwrap; use [http.ResponseController] for the rest. The answer of a hijacked
 // connection counts as below 400.
@@ -113,6 +118,34 @@ func WithCooldown(d time.Duration) LockOption {
 		panic(fmt.Sprintf("middleware.WithCooldown(%v): the duration must be positive", d))
 	}
 	return lockOption(func(c *lockConfig) { c.cooldown = d })
+}
+
+// WithCooldownStatus sets the status for a request that meets a cool-down: 429
+// unless set, or 409 for clients that repeat a 429 by themselves. A 409 has no
+// Retry-After: it says that the earlier request was done, and asks for no other
+// one. An error handler ([WithErrorHandler]) finds what is left of the cool-down
+// in the [lock.RefusedError] of its Problem. It panics on any other status.
+func WithCooldownStatus(code int) LockOption {
+	switch code {
+	case http.StatusConflict, http.StatusTooManyRequests:
+	default:
+		panic(fmt.Sprintf("middleware.WithCooldownStatus(%d): use 409 or 429", code))
+	}
+	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
+}
+
+// WithBodyFirst reads the whole body, of up to limit bytes, before the key is
+// claimed, and the handler finds it as the client sent it: a client that sends
+// its body slowly holds no lock meanwhile. A longer body is refused with 413, and
+// one that breaks off with 400, before anything is claimed. The limit counts for
+// key functions that read the body too. Unless set, the handler reads the body
+// under the lock. Behind [Idempotent] and [Dedupe] it is not needed, except for
+// requests that these let pass unguarded. It panics if limit is not positive.
+func WithBodyFirst(limit int64) LockOption {
+	if limit <= 0 {
+		panic(fmt.Sprintf("middleware.WithBodyFirst(%d): the limit must be positive", limit))
+	}
+	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
 }
 
 // WithContentionStatus sets the status for a request whose key another one
@@ -126,11 +159,23 @@ func WithContentionStatus(code int) LockOption {
 	return lockOption(func(c *lockConfig) { c.contention = code })
 }
 
-// WithFinal sets which answers are kept and replayed, by their status. The
-// others free the key, so that the next request runs the handler again. Unless
-// set, all below 500 are kept but 401, 403, 408, 425 and 429, which say that
-// the same request may well succeed later. After [lock.Commit] every answer is
-// kept, whatever final says. It panics if final is nil.
+// WithFinal sets which answers are kept and replayed, by their status alone. The
+// others free the key, so that the next request runs the handler again. It
+// panics if final is nil.
+//
+// Unless set, all below 500 are kept except 401, 403, 408, 425 and 429, and
+// except those of 400 and above with a Retry-After header: they say that the
+// same request may well succeed later. A 202 or 303 with Retry-After is kept: it
+// says when to look for the result of work that has begun, and which must not
+// begin again.
+//
+// Three rules stand above final, in this order. A refusal by a guard of this
+// package further in is never kept. After [lock.Commit] every other answer is.
+// And the refusal of a guarded service, which the handler of a gateway passes
+// on, is not. That one is recognised by its body: a status of 400 and above,
+// application/problem+json of up to 4 KiB with one of the types of
+// docs/problems.md. One that is compressed is kept, or not, like any other
+// answer.
 //
 // A webhook, say, keeps only what succeeded, so that a redelivery runs once the
 // bug behind a 400 is fixed:

@@ -43,6 +43,10 @@ func TestMisusePanics(t *testing.T) {
 		{"no cool-down", func() { latch.WithCooldown(0) }, "middleware.WithCooldown(0s)"},
 		{"negative cool-down", func() { latch.WithCooldown(-time.Second) }, "middleware.WithCooldown(-1s)"},
 		{"200 for contention", func() { latch.WithContentionStatus(200) }, "middleware.WithContentionStatus(200)"},
+		{"423 for a cool-down", func() { latch.WithCooldownStatus(423) }, "middleware.WithCooldownStatus(423)"},
+		{"200 for a cool-down", func() { latch.WithCooldownStatus(200) }, "middleware.WithCooldownStatus(200)"},
+		{"no limit for the body", func() { latch.WithBodyFirst(0) }, "middleware.WithBodyFirst(0)"},
+		{"negative limit for the body", func() { latch.WithBodyFirst(-1) }, "middleware.WithBodyFirst(-1)"},
 		{"503 for contention", func() { latch.WithContentionStatus(503) }, "middleware.WithContentionStatus(503)"},
 	}
 	for _, tt := range tests {
@@ -85,6 +89,10 @@ func TestWhatDoesNotCompile(t *testing.T) {
 	_, ok := latch.WithCooldown(time.Second).(latch.IdempotentOption)
 	require.False(t, ok)
 	_, ok = latch.WithContentionStatus(423).(latch.IdempotentOption)
+	require.False(t, ok)
+	_, ok = latch.WithCooldownStatus(409).(latch.IdempotentOption)
+	require.False(t, ok)
+	_, ok = latch.WithBodyFirst(1).(latch.IdempotentOption)
 	require.False(t, ok)
 	for _, o := range []latch.IdempotentOption{
 		latch.WithFinal(func(int) bool { return true }), latch.WithFingerprint(byUser), latch.WithBodyLimits(1, 1),

@@ -60,7 +60,9 @@ type Guards struct {
 //	keep               idempotent: [lock.WithKeep]
 //	rerun_abandoned    idempotent, dedupe: true for [lock.WithRerunAbandoned]
 //	cooldown           lock: [WithCooldown]
+//	cooldown_status    lock: [WithCooldownStatus]
 //	contention_status  lock: [WithContentionStatus]
+//	body_first         lock: [WithBodyFirst], bytes
 //	final_below        idempotent, dedupe: [WithFinal], answers with a status below this one are kept, and no others
 //	fingerprint        idempotent, dedupe: [WithFingerprint], a name of keys
 //	request_limit      idempotent, dedupe: [WithBodyLimits], bytes

@@ -99,7 +99,7 @@ func TestPoliciesSayWhatIsWrong(t *testing.T) {
 		{`{"g": {` + aLock + `, "max-hold": "1m", "coolDown": "1s", "ttl": "1s"}}`, []string{
 			`line 1, column 55: guard "g": there is no field "max-hold": write max_hold`,
 			`line 1, column 73: guard "g": there is no field "coolDown": write cooldown`,
-			`line 1, column 91: guard "g": there is no field "ttl": use one of contention_status, cooldown, fail_open, key, kind, lease, max_hold, name, wait`,
+			`line 1, column 91: guard "g": there is no field "ttl": use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, wait`,
 		}},
 		{`{"g": {` + aLock + `, "wait": "0s", "cooldown": "-1s", "lease": "1d"}}`, []string{
 			`line 1, column 63: guard "g", wait: the duration must be positive`,
@@ -113,6 +113,14 @@ func TestPoliciesSayWhatIsWrong(t *testing.T) {
 		{`{"g": {` + aLock + `, "contention_status": 409.5, "lease": "30s", "lease": "10s"}}`, []string{
 			`line 1, column 76: guard "g", contention_status: 409.5 is not a whole number: write one, without quotes`,
 			`line 1, column 99: "lease" is there already, on line 1: remove one of them`,
+		}},
+		{`{"g": {` + aLock + `, "cooldown_status": 423, "body_first": 0}}`, []string{
+			`line 1, column 74: guard "g", cooldown_status: use 409 or 429`,
+			`line 1, column 93: guard "g", body_first: the limit must be positive`,
+		}},
+		{`{"g": {` + aLock + `, "body_first": "1MiB"}}`, []string{`line 1, column 69: guard "g", body_first: "1MiB" is not a whole number: write one, without quotes`}},
+		{`{"g": {` + anIdempotent + `, "body_first": 1024}}`, []string{
+			`line 1, column 73: guard "g": "body_first" is for guards of kind lock, and this one is of kind idempotent: remove it`,
 		}},
 		{`{"g": {` + anIdempotent + `, "final_below": 200, "request_limit": 0, "response_limit": 1e99}}`, []string{
 			`line 1, column 88: guard "g", final_below: 200 keeps no answers, or all there are: write 300, 400 or 500`,

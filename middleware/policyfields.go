@@ -53,6 +53,12 @@ var policyFields = map[string]policyField{
 	"cooldown": {locks, duration(func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, WithCooldown(d))
 	})},
+	"cooldown_status": {locks, integer(func(b *builder, n int64) {
+		b.lockOptions = append(b.lockOptions, WithCooldownStatus(int(n)))
+	})},
+	"body_first": {locks, integer(func(b *builder, n int64) {
+		b.lockOptions = append(b.lockOptions, WithBodyFirst(n))
+	})},
 	"contention_status": {locks, integer(func(b *builder, n int64) {
 		b.lockOptions = append(b.lockOptions, WithContentionStatus(int(n)))
 	})},

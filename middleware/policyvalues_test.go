@@ -41,6 +41,10 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 		{aLock + `, "contention_status": 423`, func(l *lock.Locker) guard {
 			return latch.Lock(l, "user", byUser, latch.WithContentionStatus(423))
 		}, aLock},
+		{aLock + `, "cooldown": "3s", "cooldown_status": 409`, func(l *lock.Locker) guard {
+			return latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second), latch.WithCooldownStatus(409))
+		}, aLock + `, "cooldown": "3s"`},
+		{aLock + `, "body_first": 3`, func(l *lock.Locker) guard { return latch.Lock(l, "user", byUser, latch.WithBodyFirst(3)) }, aLock},
 		{aLock + `, "wait": "10s"`, func(l *lock.Locker) guard { return latch.Lock(l.With(lock.WithWait(10*time.Second)), "user", byUser) }, aLock},
 		{aLock + `, "lease": "2s", "max_hold": "3s"`, func(l *lock.Locker) guard {
 			return latch.Lock(l.With(lock.WithLease(2*time.Second), lock.WithMaxHold(3*time.Second)), "user", byUser)

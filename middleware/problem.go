@@ -86,7 +86,11 @@ func (g *guard) lockProblem(err error) *Problem {
 	var refused *lock.RefusedError
 	switch {
 	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled):
-		return coolingDown.problem(http.StatusTooManyRequests, max(refused.Entry.Left, time.Second), err)
+		retryAfter := max(refused.Entry.Left, time.Second)
+		if g.cooldownStatus != http.StatusTooManyRequests {
+			retryAfter = 0 // chosen so that no client repeats it, which some do with whatever has Retry-After
+		}
+		return coolingDown.problem(g.cooldownStatus, retryAfter, err)
 	case refused != nil:
 		// A lease that is renewed does not tell when its work ends, so what is
 		// left of it is no reason to wait that long.

@@ -63,7 +63,7 @@ func (a *answer) tombstone() []byte {
 	b := newRecord(nil)
 	b[1] = flagTombstone
 	var headers []byte
-	if location := a.room.location(); len(location) > 0 && len(location[0]) <= maxLocation {
+	if location := sentValues(a.room.values("Location"), a.http2); len(location) > 0 && len(location[0]) <= maxLocation {
 		headers = appendHeader(nil, "Location", location[:1])
 	}
 	return closeRecord(b, headers, a.status, false)

@@ -90,12 +90,7 @@ func FuzzRecord(f *testing.F) {
 			require.Empty(t, r.Body)
 			return
 		}
-		for name := range r.Header {
-			if _, kept := mustRead(t, latch.Record{Status: 200, Header: http.Header{name: {"v"}}}).Header[name]; !kept {
-				delete(r.Header, name) // of a kind that is never written
-			}
-		}
-		delete(r.Header, "Connection")
+		r = mustRead(t, r) // without what is never written
 		again := mustRead(t, r)
 		require.Equal(t, r.Status, again.Status)
 		require.Equal(t, r.Sized, again.Sized)

@@ -22,9 +22,20 @@ import (
 // startServer serves h over TCP, with the panics of its handlers unlogged.
 func startServer(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
+	return startServerOf(t, h, false)
+}
+
+// startServerOf starts one that speaks HTTP/2 if wanted.
+func startServerOf(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
+	t.Helper()
 	server := httptest.NewUnstartedServer(h)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.Start()
+	if http2 {
+		server.EnableHTTP2 = true
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
 	// On one connection a request is not read before the handler of the last one
 	// has returned, which would hide whatever is done too late.
 	transport, ok := server.Client().Transport.(*http.Transport)

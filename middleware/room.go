@@ -14,7 +14,7 @@ type room struct {
 	record  []byte  // without the headers
 	headers []byte  // those of the record
 	sent    []field // all headers, as they were at WriteHeader
-	trails  bool    // there were trailers among them, or announced by them
+	trails  bool    // the handler had set trailers among them, or announced some
 }
 
 // field is a header.
@@ -53,12 +53,12 @@ var errReturned = errors.New("middleware: the handler has returned")
 
 // note notes the headers of an answer that begins, and what the handler did to
 // those that were there before.
-func (r *room) note(before, now http.Header) {
+func (r *room) note(before, now http.Header, http2 bool) {
 	for name, values := range now {
 		r.sent = append(r.sent, field{name, values})
-		r.trails = r.trails || trailing(name) || name == "Trailer" && len(values) > 0
+		r.trails = r.trails || announces(before, name, values)
 	}
-	r.headers = appendHeaders(r.headers, before, now, r.sent)
+	r.headers = appendHeaders(r.headers, before, now, r.sent, http2)
 }
 
 // changed reports whether h is not any more what it was.
@@ -83,24 +83,13 @@ func (r *room) restore(h http.Header) {
 	}
 }
 
-// location returns the Location header, if there was one.
-func (r *room) location() []string {
+// values returns those of a header as they were at WriteHeader, nil if there are
+// none.
+func (r *room) values(name string) []string {
 	for _, was := range r.sent {
-		if was.name == "Location" {
+		if strings.EqualFold(was.name, name) {
 			return was.values
 		}
 	}
 	return nil
-}
-
-// trailing reports whether name marks a header that is sent behind the body.
-func trailing(name string) bool { return strings.HasPrefix(name, http.TrailerPrefix) }
-
-func hasTrailers(h http.Header) bool {
-	for name := range h {
-		if trailing(name) {
-			return true
-		}
-	}
-	return false
 }

@@ -21,6 +21,8 @@ type runContext struct {
 	own  atomic.Pointer[ownContext]
 	mu   sync.Mutex
 	stop func() bool // following what own follows
+
+	returned atomic.Bool // the guard has
 }
 
 type ownContext struct {
@@ -40,6 +42,7 @@ func (c *runContext) detach() { c.follow(c.lease) }
 
 // end ends c, as net/http ends the context of a request that was served.
 func (c *runContext) end() {
+	c.returned.Store(true)
 	if own := c.own.Load(); own != nil {
 		c.mu.Lock()
 		c.stop()
@@ -83,7 +86,11 @@ func (c *runContext) Value(key any) any {
 	if _, ok := key.(ranKey); ok {
 		return c.ran
 	}
-	return c.current().Value(key)
+	answer := c.current().Value(key)
+	if c.returned.Load() && !internal(key) {
+		c.ran.guard.outlived.asked(c.lease, c.ran.guard.name, answer)
+	}
+	return answer
 }
 
 func (c *runContext) current() context.Context {

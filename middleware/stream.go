@@ -20,7 +20,7 @@ func (a *answer) leave() error {
 		return a.err
 	}
 	a.restore()
-	if a.ran.final(a.status) {
+	if a.final() {
 		if err := a.ran.settle(a.tombstone()); err != nil {
 			a.err = err
 			return err
@@ -37,7 +37,9 @@ func (a *answer) leave() error {
 }
 
 // FlushError is what http.ResponseController calls. A flushed answer cannot be
-// replayed. Where nothing could be flushed anyway, the answer is held back.
+// replayed. Where nothing could be flushed anyway, the answer is held back; so
+// is one that may be a refusal of a service behind a proxy: a proxy that flushes
+// does so before the body is there, which says whether it is one.
 func (a *answer) FlushError() error {
 	if !a.gone {
 		if !flushes(a.out) {
@@ -45,6 +47,9 @@ func (a *answer) FlushError() error {
 		}
 		if a.status == 0 {
 			a.begin(http.StatusOK)
+		}
+		if a.mayBeRefusal() {
+			return nil
 		}
 		if err := a.leave(); err != nil {
 			return err

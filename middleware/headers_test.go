@@ -1,0 +1,252 @@
+package middleware_test
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// hookWriter changes the headers when they are sent, as middleware that
+// compresses does.
+type hookWriter struct {
+	http.ResponseWriter
+	hook func(h http.Header)
+	sent bool
+}
+
+func (w *hookWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *hookWriter) WriteHeader(status int) {
+	if !w.sent {
+		w.sent = true
+		w.hook(w.Header())
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// outerMiddleware are what middleware outside of a guard does to the headers of
+// its own request.
+var outerMiddleware = map[string]func(next http.Handler) http.Handler{
+	"nothing": func(next http.Handler) http.Handler { return next },
+	"adds before": func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("Vary", "Origin")
+			next.ServeHTTP(w, r)
+		})
+	},
+	"adds two before": func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("Vary", "Origin")
+			w.Header().Add("Vary", "Cookie")
+			next.ServeHTTP(w, r)
+		})
+	},
+	"adds when it is sent": func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(&hookWriter{ResponseWriter: w, hook: func(h http.Header) { h.Add("Vary", "Origin") }}, r)
+		})
+	},
+	"adds before and when it is sent": func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("Vary", "Cookie")
+			next.ServeHTTP(&hookWriter{ResponseWriter: w, hook: func(h http.Header) { h.Add("Vary", "Origin") }}, r)
+		})
+	},
+}
+
+// innerHandlers are what handlers do to the same header.
+var innerHandlers = map[string]func(h http.Header){
+	"adds":            func(h http.Header) { h.Add("Vary", "Accept") },
+	"adds two":        func(h http.Header) { h.Add("Vary", "Accept"); h.Add("Vary", "Accept-Language") },
+	"adds the same":   func(h http.Header) { h.Add("Vary", "Origin") },
+	"adds in front":   func(h http.Header) { h["Vary"] = append([]string{"Accept"}, h["Vary"]...) },
+	"appends to text": func(h http.Header) { h.Set("Vary", strings.Join(append(h.Values("Vary"), "Accept"), ", ")) },
+	"adds none":       func(http.Header) {},
+}
+
+// vary is what a client sees of the header, which is a list in no order.
+func vary(h http.Header) []string {
+	list := strings.Split(strings.Join(h.Values("Vary"), ","), ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestListHeadersOfOuterMiddlewareSurviveReplays: a replay has what the bare
+// handler would have answered behind the middleware of the repeat.
+func TestListHeadersOfOuterMiddlewareSurviveReplays(t *testing.T) {
+	t.Parallel()
+	for inner, set := range innerHandlers {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			set(w.Header())
+			w.WriteHeader(http.StatusCreated)
+		})
+		for first, outerFirst := range outerMiddleware {
+			for repeat, outerRepeat := range outerMiddleware {
+				t.Run("handler "+inner+", first "+first+", repeat "+repeat, func(t *testing.T) {
+					t.Parallel()
+					guarded := once(newLocker(t, lock.NewMemory()))(handler)
+					require.Equal(t, vary(serve(outerFirst(handler), keyed("k")).Header()), vary(serve(outerFirst(guarded), keyed("k")).Header()))
+					again := serve(outerRepeat(guarded), keyed("k")).Header()
+					require.Equal(t, "true", again.Get("Idempotent-Replayed"))
+					require.Equal(t, vary(serve(outerRepeat(handler), keyed("k")).Header()), vary(again))
+				})
+			}
+		}
+	}
+}
+
+// TestHandlerReplacesHeaders is the twin: what the handler has taken away from
+// outer middleware does not come back, and a header of one value keeps one.
+func TestHandlerReplacesHeaders(t *testing.T) {
+	t.Parallel()
+	guarded := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Vary", "Accept")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Type", "text/x-own")
+	}))
+	outer := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Origin")
+		w.Header().Set("Cache-Control", "public")
+		w.Header().Set("Content-Type", "text/html")
+		guarded.ServeHTTP(w, r)
+	}
+	requireReplay(t, serve(http.HandlerFunc(outer), keyed("k")), serve(http.HandlerFunc(outer), keyed("k")))
+	guarded = once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/x-own")
+	}))
+	require.Equal(t, []string{"text/x-own"}, serve(guarded, keyed("k")).Header()["Content-Type"])
+	require.Equal(t, []string{"text/x-own"}, serve(http.HandlerFunc(outer), keyed("k")).Header()["Content-Type"])
+}
+
+// hostileHeaders are names and values that net/http does not send as they are.
+var hostileHeaders = map[string]http.Header{
+	"the mark of the record": {":Location": {"/evil"}},
+	"a pseudo header":        {":status": {"200"}, ":": {"x"}},
+	"no name":                {"": {"x"}},
+	"no token":               {"X Y": {"x"}, "X\r\nEvil": {"x"}, "Ünicode": {"x"}, "X:": {"x"}, "X\x00": {"x"}, "X@": {"x"}},
+	"lower case":             {"x-lower": {"x"}},
+	"both cases":             {"X-Both": {"1"}, "x-both": {"2"}},
+	"a line break":           {"X-A": {"a\r\nEvil: 1", "fine"}, "Location": {"/x\nSet-Cookie: a=b"}},
+	"only a line break":      {"X-A": {"\r\n"}},
+	"spaces around":          {"X-A": {"  a  ", "\tb\t"}},
+	"empty values":           {"X-A": {""}, "X-B": {}, "X-C": nil},
+	"other characters":       {"X-A": {"ö", "\xff", "日本"}},
+	"a tab":                  {"X-A": {"a\tb"}},
+	"a broken type":          {"Content-Type": {"text/plain\r\nEvil: 1"}},
+	"no type":                {"Content-Type": nil},
+	"no date":                {"Date": nil},
+	"a broken length":        {"Content-Length": {"seven"}},
+	"a negative length":      {"Content-Length": {"-1"}},
+	"cookies":                {"Set-Cookie": {"a=b"}, "set-cookie": {"c=d"}, "Set-Cookie:": {"e=f"}},
+	"marked itself":          {"Idempotent-Replayed": {"false"}},
+}
+
+// TestReplayHasTheHeadersThatWentOut sends them through real servers, and the
+// repeat over the other protocol too.
+func TestReplayHasTheHeadersThatWentOut(t *testing.T) {
+	t.Parallel()
+	for name, hostile := range hostileHeaders {
+		for _, firstHTTP2 := range []bool{false, true} {
+			for _, againHTTP2 := range []bool{false, true} {
+				t.Run(name+map[bool]string{true: " h2", false: " h1"}[firstHTTP2]+map[bool]string{true: " h2", false: " h1"}[againHTTP2], func(t *testing.T) {
+					t.Parallel()
+					requireSameHeaders(t, hostile, firstHTTP2, againHTTP2)
+				})
+			}
+		}
+	}
+}
+
+func requireSameHeaders(t *testing.T, hostile http.Header, firstHTTP2, againHTTP2 bool) {
+	t.Helper()
+	var e effects
+	guarded := once(newLocker(t, lock.NewMemory(), patient))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		maps.Copy(w.Header(), hostile)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "ordered")
+	}))
+	first := over(t.Context(), t, startServerOf(t, guarded, firstHTTP2), keyed("k"))
+	again := over(t.Context(), t, startServerOf(t, guarded, againHTTP2), keyed("k"))
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	for _, h := range []http.Header{first.header, again.header} {
+		h.Del("Idempotent-Replayed")
+		h.Del("Set-Cookie")
+		h.Del("Content-Length") // a broken one is repaired, or the answer has none
+		for _, values := range h {
+			for i := range values {
+				values[i] = strings.TrimSpace(values[i]) // a server leaves them around a value in HTTP/2
+			}
+		}
+	}
+	require.Equal(t, first.header, again.header)
+	require.Equal(t, first.status, again.status)
+	require.Equal(t, first.body, again.body)
+	e.require(t, 1)
+}
+
+// TestTombstoneHasTheLocationThatWentOut: that of an answer which is not kept.
+func TestTombstoneHasTheLocationThatWentOut(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		guarded := once(newLocker(t, lock.NewMemory(), patient), latch.WithBodyLimits(100, 1))(http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Location"] = []string{"/orders\r\n/7"}
+				w.Header()[":Location"] = []string{"/evil"}
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, "ordered")
+			}))
+		first := over(t.Context(), t, startServerOf(t, guarded, http2), keyed("k"))
+		again := over(t.Context(), t, startServerOf(t, guarded, false), keyed("k"))
+		require.Equal(t, 409, again.status)
+		require.Equal(t, first.header["Location"], again.header["Location"])
+	}
+}
+
+// FuzzReplayHeaders: whatever the handler calls a header and puts into it, the
+// repeat has what the first client got.
+func FuzzReplayHeaders(f *testing.F) {
+	for name, h := range map[string]string{"X-A": "a\r\nb", ":Location": "/", "x y": "z", "Vary": " a ", "Location": "\x7f"} {
+		f.Add(name, h, false)
+		f.Add(name, h, true)
+	}
+	f.Fuzz(func(t *testing.T, name, value string, http2 bool) {
+		switch http.CanonicalHeaderKey(name) {
+		case "Content-Length", "Connection", "Trailer", "Transfer-Encoding", "Date", "Upgrade", "Keep-Alive", "Te", "Idempotent-Replayed",
+			"Authorization", "Www-Authenticate", "Authentication-Info", "Set-Cookie", "Set-Cookie2", "Content-Encoding":
+			return // what is not replayed, or is about the connection
+		}
+		if strings.HasPrefix(name, http.TrailerPrefix) || strings.HasPrefix(http.CanonicalHeaderKey(name), "Proxy-") {
+			return
+		}
+		guarded := once(newLocker(t, lock.NewMemory(), patient))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()[name] = []string{value, "second"}
+			_, _ = io.WriteString(w, "ordered")
+		}))
+		server := startServerOf(t, guarded, http2)
+		first, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+		if err != nil {
+			return // the client takes no answer with such a header
+		}
+		require.NoError(t, first.Body.Close())
+		again, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+		require.NoError(t, err)
+		require.NoError(t, again.Body.Close())
+		require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+		again.Header.Del("Idempotent-Replayed")
+		for _, h := range []http.Header{first.Header, again.Header} {
+			h.Del("Date")
+		}
+		require.Equal(t, first.Header, again.Header)
+	})
+}

@@ -1,0 +1,123 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+type traceKey struct{}
+
+// inTheMiddle is other middleware, which hides what it is around.
+func inTheMiddle(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
+}
+
+// TestHandlerOutlivesItsGuard cannot run beside other tests: the default logger
+// is everybody's. What is behind a TimeoutHandler, or goes on in a goroutine,
+// may be at work when the guard has freed the key.
+func TestHandlerOutlivesItsGuard(t *testing.T) {
+	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }
+	plain := func(h http.Handler) http.Handler { return h }
+	// work goes on for as long as its handler, or it and a goroutine.
+	slow := func(use func(ctx context.Context)) http.HandlerFunc {
+		return func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(2 * time.Second)
+			use(r.Context())
+		}
+	}
+	behind := func(use func(ctx context.Context)) http.HandlerFunc {
+		return func(_ http.ResponseWriter, r *http.Request) { go slow(use)(nil, r) }
+	}
+	none := func(context.Context) {}
+	value := func(ctx context.Context) { ctx.Value(traceKey{}) }
+	lease := func(ctx context.Context) { lock.FromContext(ctx) }
+	tests := []struct {
+		name    string
+		inside  func(h http.Handler) http.Handler
+		outside func(h http.Handler) http.Handler
+		handler http.HandlerFunc
+		once    bool // said of Idempotent as well
+		lock    bool
+	}{
+		{"TimeoutHandler, context unused", timeout, plain, slow(none), true, true},
+		{"hidden TimeoutHandler, a value", func(h http.Handler) http.Handler { return inTheMiddle(timeout(h)) }, plain, slow(value), true, true},
+		{"hidden TimeoutHandler, the lease", func(h http.Handler) http.Handler { return inTheMiddle(timeout(h)) }, plain, slow(lease), true, true},
+		{"TimeoutHandler outside", plain, timeout, slow(value), false, false},
+		{"slow handler", plain, plain, slow(lease), false, false},
+		{"goroutine, its context", plain, plain, behind(value), false, false},
+		{"goroutine, WithoutCancel", plain, plain, behind(func(ctx context.Context) { value(context.WithoutCancel(ctx)) }), false, false},
+		{"goroutine, the lease", plain, plain, behind(func(ctx context.Context) { lease(context.WithoutCancel(ctx)) }), false, true},
+		{"clean-up of a derived context", plain, plain, func(_ http.ResponseWriter, r *http.Request) {
+			_, cancel := context.WithCancel(r.Context())
+			go func() { time.Sleep(time.Second); cancel() }()
+		}, false, false},
+	}
+	for _, tt := range tests {
+		for guard, logged := range map[string]bool{"user": tt.lock, "idempotent": tt.once} {
+			t.Run(guard+", "+tt.name, func(t *testing.T) {
+				var out bytes.Buffer
+				before := slog.Default()
+				slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
+				t.Cleanup(func() { slog.SetDefault(before) })
+				synctest.Test(t, func(t *testing.T) {
+					l := newLocker(t, lock.NewMemory())
+					guards := map[string]func(http.Handler) http.Handler{"user": latch.Lock(l, "user", byUser), "idempotent": once(l)}
+					h := tt.outside(guards[guard](tt.inside(tt.handler)))
+					for range 3 {
+						serve(h, keyed("k"))
+						time.Sleep(5 * time.Second)
+					}
+				})
+				if !logged {
+					require.Empty(t, out.String())
+					return
+				}
+				var line struct{ Level, Msg, Name string }
+				require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
+				require.Equal(t, "ERROR", line.Level)
+				require.Equal(t, guard, line.Name)
+				require.Contains(t, line.Msg, "mount http.TimeoutHandler")
+			})
+		}
+	}
+}
+
+// TestTimeoutHandlerInsideLock is what the line is about: two at work. Outside,
+// there is one.
+func TestTimeoutHandlerInsideLock(t *testing.T) {
+	t.Parallel()
+	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }
+	for name, tt := range map[string]struct {
+		wrap func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler
+		most int
+	}{
+		"inside":  {func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler { return guard(timeout(h)) }, 2},
+		"outside": {func(guard func(http.Handler) http.Handler, h http.Handler) http.Handler { return timeout(guard(h)) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				begun := make(chan struct{}, 10)
+				h := tt.wrap(latch.Lock(newLocker(t, lock.NewMemory()), "user", byUser), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+					begun <- struct{}{}
+					time.Sleep(5 * time.Second)
+				}))
+				serve(h, post("42"))
+				serve(h, post("42"))
+				require.Len(t, begun, tt.most)
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package middleware_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// timed is middleware that announces a trailer, and sends it in its own words
+// for each request: the number of it.
+func timed(next http.Handler) http.Handler {
+	n := 0
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n++
+		w.Header().Add("Trailer", "Server-Timing, X-Outer")
+		w.Header().Set(http.TrailerPrefix+"X-Unannounced", strconv.Itoa(n))
+		next.ServeHTTP(w, r)
+		w.Header().Set("Server-Timing", "total;dur="+strconv.Itoa(n))
+	})
+}
+
+// trailed is an answer with its trailers.
+type trailed struct {
+	status          int
+	header, trailer http.Header
+	body            string
+}
+
+func withTrailers(t *testing.T, server *httptest.Server) trailed {
+	t.Helper()
+	res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
+	require.NoError(t, err)
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	return trailed{res.StatusCode, res.Header, res.Trailer, string(body)}
+}
+
+// TestTrailersAnnouncedOutside are those of outer middleware, which sends them
+// with each answer: the handler's is replayed all the same.
+func TestTrailersAnnouncedOutside(t *testing.T) {
+	t.Parallel()
+	for _, http2 := range []bool{false, true} {
+		var e effects
+		server := startServerOf(t, timed(once(newLocker(t, lock.NewMemory(), patient))(http.HandlerFunc(e.answer))), http2)
+		for n := range 3 {
+			res := withTrailers(t, server)
+			require.Equal(t, 201, res.status, "answer %d", n+1)
+			require.Equal(t, "order 1", res.body)
+			require.Equal(t, n > 0, res.header.Get("Idempotent-Replayed") == "true")
+			require.Equal(t, "total;dur="+strconv.Itoa(n+1), res.trailer.Get("Server-Timing"))
+			require.Equal(t, strconv.Itoa(n+1), res.trailer.Get("X-Unannounced"))
+		}
+		e.require(t, 1)
+	}
+}
+
+// TestTrailersOfTheHandlerAreNotReplayed is the twin: whoever has announced
+// them.
+func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(h http.Header) (late func()){
+		"announced by the handler": func(h http.Header) func() {
+			h.Add("Trailer", "X-Sum")
+			return func() { h.Set("X-Sum", "1") }
+		},
+		"announced by both": func(h http.Header) func() {
+			h.Set("Trailer", "server-timing, X-Sum")
+			return func() { h.Set("X-Sum", "1") }
+		},
+		"announced outside": func(h http.Header) func() {
+			return func() { h.Set("X-Outer", "1") }
+		},
+		"not announced": func(h http.Header) func() {
+			return func() { h.Set(http.TrailerPrefix+"X-Sum", "1") }
+		},
+		"set again": func(h http.Header) func() {
+			return func() { h.Set(http.TrailerPrefix+"X-Unannounced", "by the handler") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, opts := range [][]latch.IdempotentOption{nil, {latch.WithBodyLimits(100, 1)}} {
+				var e effects
+				handler := func(w http.ResponseWriter, _ *http.Request) {
+					late := answer(w.Header())
+					w.WriteHeader(http.StatusCreated)
+					_, _ = io.WriteString(w, "ordered")
+					late()
+				}
+				bare := withTrailers(t, startServer(t, timed(http.HandlerFunc(handler))))
+				require.NotEmpty(t, bare.trailer)
+				server := startServer(t, timed(once(newLocker(t, lock.NewMemory(), patient), opts...)(e.then(handler))))
+				require.Equal(t, bare.trailer, withTrailers(t, server).trailer)
+				again := withTrailers(t, server)
+				require.Equal(t, 409, again.status)
+				require.Contains(t, again.body, "#result-not-replayable")
+				e.require(t, 1)
+			}
+		})
+	}
+}

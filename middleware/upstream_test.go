@@ -1,0 +1,305 @@
+package middleware_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+var bothStores = map[string]func(t *testing.T) lock.Store{
+	"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+	"redis":  redisStore,
+}
+
+// gateway is a reverse proxy to backend behind guard, on a server of its own.
+func gateway(t *testing.T, guard func(http.Handler) http.Handler, backend http.Handler, flush time.Duration) (submit func() exchange) {
+	t.Helper()
+	upstream, err := url.Parse(startServer(t, backend).URL)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(upstream)
+	proxy.FlushInterval = flush
+	proxy.Transport = &http.Transport{DisableKeepAlives: true}
+	server := startServer(t, guard(proxy))
+	return func() exchange {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		return over(ctx, t, server, keyed("k"))
+	}
+}
+
+// TestGuardedGatewayKeepsNoRefusalOfItsBackend: both have one store, and one
+// prefix. The backend refuses as long as the resource is taken, and not for as
+// long as the gateway keeps answers.
+func TestGuardedGatewayKeepsNoRefusalOfItsBackend(t *testing.T) {
+	t.Parallel()
+	outer := map[string]func(l *lock.Locker) func(http.Handler) http.Handler{
+		"Idempotent": func(l *lock.Locker) func(http.Handler) http.Handler { return once(l) },
+		"Dedupe":     func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Dedupe(l, byUser, time.Hour) },
+		"WithFinal of everything": func(l *lock.Locker) func(http.Handler) http.Handler {
+			return once(l, latch.WithFinal(func(int) bool { return true }))
+		},
+	}
+	own := latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+		p.RetryAfter = 0
+		w.Header().Del("Retry-After")
+		p.ServeHTTP(w, r)
+	})
+	inner := map[string]struct {
+		guard func(l *lock.Locker) func(http.Handler) http.Handler
+		key   string
+	}{
+		"Lock": {func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Lock(l, "user", byUser, own) }, lock.Key("user", "42")},
+		"Lock with 423": {func(l *lock.Locker) func(http.Handler) http.Handler {
+			return latch.Lock(l, "user", byUser, own, latch.WithContentionStatus(423))
+		}, lock.Key("user", "42")},
+	}
+	for storeName, open := range bothStores {
+		for outerName, outer := range outer {
+			for innerName, inner := range inner {
+				for flushName, flush := range map[string]time.Duration{"buffered": 0, "flushing": -1} {
+					t.Run(storeName+" "+outerName+" "+innerName+" "+flushName, func(t *testing.T) {
+						t.Parallel()
+						store := open(t)
+						l := newLocker(t, store, patient)
+						var e effects
+						submit := gateway(t, outer(l), inner.guard(newLocker(t, store, patient))(http.HandlerFunc(e.answer)), flush)
+						lease, err := l.Acquire(t.Context(), inner.key)
+						require.NoError(t, err)
+						require.Contains(t, string(submit().body), "#held")
+						require.NoError(t, lease.Release(t.Context()))
+						first := submit()
+						require.Equal(t, 201, first.status, "the resource is free: %s", first.body)
+						e.require(t, 1)
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestGatewayBeforeItsOwnClaim: the backend sees the claim of its gateway. Once
+// it has a prefix of its own, the next try runs.
+func TestGatewayBeforeItsOwnClaim(t *testing.T) {
+	t.Parallel()
+	for storeName, open := range bothStores {
+		t.Run(storeName, func(t *testing.T) {
+			t.Parallel()
+			shared := open(t)
+			var e effects
+			backend := once(newLocker(t, shared, patient))(http.HandlerFunc(e.answer))
+			submit := gateway(t, once(newLocker(t, shared, patient)), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				backend.ServeHTTP(w, r)
+			}), 0)
+			for range 2 {
+				refused := submit()
+				require.Contains(t, string(refused.body), "#in-progress")
+				require.Empty(t, refused.header.Get("Idempotent-Replayed"), "not kept")
+			}
+			backend = once(newLocker(t, open(t), patient))(http.HandlerFunc(e.answer))
+			require.Equal(t, 201, submit().status)
+			require.Equal(t, "true", submit().header.Get("Idempotent-Replayed"))
+			e.require(t, 1)
+		})
+	}
+}
+
+// problemBase is where the types of our problems begin.
+const problemBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
+
+// TestUpstreamRefusals says what is taken for one of ours, in a guard that keeps
+// everything else.
+func TestUpstreamRefusals(t *testing.T) {
+	t.Parallel()
+	const kind = "application/problem+json"
+	ours := `{"type":"` + problemBase + `held","title":"t","status":409}`
+	var packed bytes.Buffer
+	zw := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(zw, ours)
+	require.NoError(t, zw.Close())
+	tests := map[string]struct {
+		status         int
+		kind, encoding string
+		body           string
+		kept           bool
+	}{
+		"ours":                  {409, kind, "", ours, false},
+		"parameters":            {409, "Application/Problem+JSON; charset=utf-8", "", ours, false},
+		"another status":        {503, kind, "", ours, false},
+		"no retry":              {422, kind, "", strings.Replace(ours, "#held", "#key-reused", 1), false},
+		"an unknown kind":       {409, kind, "", strings.Replace(ours, "#held", "#of-the-future", 1), false},
+		"other members":         {409, kind, "", strings.Replace(ours, "{", `{"detail":"d","more":[{"type":1}],`, 1), false},
+		"identity":              {409, kind, "identity", ours, false},
+		"below 400":             {201, kind, "", ours, true},
+		"no problem":            {409, "application/json", "", ours, true},
+		"no type":               {409, "", "", ours, true},
+		"a longer media type":   {409, kind + "x", "", ours, true},
+		"a type of others":      {409, kind, "", `{"type":"https://example.org/problems.md#held"}`, true},
+		"ours, further in":      {409, kind, "", `{"type":"about:blank","cause":` + ours + `}`, true},
+		"ours in another field": {409, kind, "", `{"Type":"` + problemBase + `held"}`, true},
+		"a list":                {409, kind, "", "[" + ours + "]", true},
+		"cut off":               {409, kind, "", ours[:len(ours)-1], true},
+		"no string":             {409, kind, "", `{"type":7}`, true},
+		"nothing":               {409, kind, "", "", true},
+		"too long to be ours":   {409, kind, "", strings.Replace(ours, `"t"`, `"`+strings.Repeat("t", 8<<10)+`"`, 1), true},
+		"compressed":            {409, kind, "gzip", packed.String(), true},
+	}
+	for name, tt := range tests {
+		for _, commit := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var e effects
+				h := once(newLocker(t, lock.NewMemory()), latch.WithFinal(func(int) bool { return true }))(
+					e.then(func(w http.ResponseWriter, r *http.Request) {
+						if commit {
+							require.NoError(t, lock.Commit(r.Context()))
+						}
+						w.Header()["Content-Type"] = []string{tt.kind}
+						if tt.encoding != "" {
+							w.Header().Set("Content-Encoding", tt.encoding)
+						}
+						w.WriteHeader(tt.status)
+						_, _ = io.WriteString(w, tt.body)
+					}))
+				require.Equal(t, tt.status, serve(h, keyed("k")).Code)
+				again := serve(h, keyed("k"))
+				require.Equal(t, tt.status, again.Code)
+				require.Equal(t, tt.kept || commit, again.Header().Get("Idempotent-Replayed") == "true")
+			})
+		}
+	}
+}
+
+// TestFlushedProblemIsHeldBack until it says whose it is, and is kept if it is the
+// handler's own. One that is longer than a refusal leaves.
+func TestFlushedProblemIsHeldBack(t *testing.T) {
+	t.Parallel()
+	for body, kept := range map[string]bool{`{"type":"about:blank"}`: true, strings.Repeat(" ", 5<<10): false} {
+		h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(422)
+			require.NoError(t, http.NewResponseController(w).Flush())
+			_, _ = io.WriteString(w, body)
+			require.NoError(t, http.NewResponseController(w).Flush())
+		}))
+		first := serve(h, keyed("k"))
+		require.Equal(t, body, first.Body.String())
+		require.Equal(t, !kept, first.Flushed)
+		again := serve(h, keyed("k"))
+		if kept {
+			requireReplay(t, first, again)
+			continue
+		}
+		requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, again)
+	}
+}
+
+// TestRefusalBeyondTheResponseLimit: it is held back until it says whose it is.
+func TestRefusalBeyondTheResponseLimit(t *testing.T) {
+	t.Parallel()
+	for kind, kept := range map[string]bool{problemBase + "held": false, "https://example.org/problems#held": true} {
+		var e effects
+		h := once(newLocker(t, lock.NewMemory()), latch.WithBodyLimits(100, 10))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, `{"type":`)
+			_, _ = io.WriteString(w, `"`+kind+`"}`)
+		}))
+		require.Equal(t, `{"type":"`+kind+`"}`, serve(h, keyed("k")).Body.String())
+		again := serve(h, keyed("k"))
+		if kept {
+			requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, again)
+			e.require(t, 1)
+			continue
+		}
+		require.Equal(t, `{"type":"`+kind+`"}`, again.Body.String())
+		e.require(t, 2)
+	}
+}
+
+// TestTryAgainIsNotKept: an answer of 400 and above that says when to try again
+// is none for a day. One below 400 says when to look for what it has begun.
+func TestTryAgainIsNotKept(t *testing.T) {
+	t.Parallel()
+	all := latch.WithFinal(func(int) bool { return true })
+	below := latch.WithFinal(func(status int) bool { return status < 400 })
+	tests := []struct {
+		name   string
+		status int
+		after  string
+		commit bool
+		opts   []latch.IdempotentOption
+		kept   bool
+	}{
+		{"409", 409, "1", false, nil, false},
+		{"413", 413, "120", false, nil, false},
+		{"a date", 404, "Fri, 31 Dec 1999 23:59:59 GMT", false, nil, false},
+		{"409 without it", 409, "", false, nil, true},
+		{"committed", 409, "1", true, nil, true},
+		{"accepted, look again soon", 202, "3", false, nil, true},
+		{"see other, soon", 303, "3", false, nil, true},
+		{"WithFinal goes by the status", 409, "1", false, []latch.IdempotentOption{all}, true},
+		{"WithFinal goes by the status", 409, "", false, []latch.IdempotentOption{below}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var e effects
+			h := once(newLocker(t, lock.NewMemory()), tt.opts...)(e.then(func(w http.ResponseWriter, r *http.Request) {
+				if tt.commit {
+					require.NoError(t, lock.Commit(r.Context()))
+				}
+				w.Header().Set("Retry-After", tt.after)
+				w.WriteHeader(tt.status)
+			}))
+			require.Equal(t, tt.status, serve(h, keyed("k")).Code)
+			require.Equal(t, tt.status, serve(h, keyed("k")).Code)
+			e.require(t, map[bool]int64{true: 1, false: 2}[tt.kept])
+		})
+	}
+}
+
+// TestRefusedDoRunsAgain: the handler's own lock was taken, and it said so.
+func TestRefusedDoRunsAgain(t *testing.T) {
+	t.Parallel()
+	for storeName, open := range bothStores {
+		t.Run(storeName, func(t *testing.T) {
+			t.Parallel()
+			l := newLocker(t, open(t), patient)
+			var e effects
+			h := latch.Idempotent(l, byUser, keyfunc.IdempotencyKey)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				err := l.Do(r.Context(), lock.Key("stock", "7"), func(context.Context) error {
+					e.answer(w, r)
+					return nil
+				})
+				if errors.Is(err, lock.ErrHeld) {
+					w.Header().Set("Retry-After", "1")
+					w.WriteHeader(http.StatusConflict)
+					require.NoError(t, json.NewEncoder(w).Encode("busy"))
+				}
+			}))
+			lease, err := l.Acquire(t.Context(), lock.Key("stock", "7"))
+			require.NoError(t, err)
+			require.Equal(t, 409, serve(h, keyed("k")).Code)
+			require.NoError(t, lease.Release(t.Context()))
+			first := serve(h, keyed("k"))
+			require.Equal(t, 201, first.Code)
+			requireReplay(t, first, serve(h, keyed("k")))
+			e.require(t, 1)
+		})
+	}
+}
