@@ -57,7 +57,7 @@ func beyond(was, now []string) (more []string, extended bool) {
 		return nil, false
 	}
 	rest, joined := strings.CutPrefix(now[0], strings.Join(was, ", ")+",")
-	return append([]string{rest}, now[1:]...), joined
+	return append([]string{strings.TrimSpace(rest)}, now[1:]...), joined
 }
 
 // collects reports whether a header is a list that every middleware adds its own
