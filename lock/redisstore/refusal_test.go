@@ -99,7 +99,7 @@ func TestReplies(t *testing.T) {
 
 	for _, text := range []string{
 		"upstream failure", "ERR upstream failure", "ERR", "", "oom", "MOVEDX 1 a", "BUSYKEY Target key name already exists.",
-		"ERR max number of clients reached", "ERR Error running script (call to f_0): @user_script:9: -OOM command not allowed",
+		"ERR max number of clients reached",
 		"dial is the server up", "UNKILLABLE Sorry",
 	} {
 		rule := p.On(respproxy.Match{Name: data}, respproxy.ReplyErrorAfterApply(text))
