@@ -91,7 +91,7 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 	text, _ := answer.(string)
 	info := parseInfo(text)
 
-	if info["redis_mode"] == "sentinel" {
+	if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" { // Valkey calls it the second
 		f.stop = &failure{
 			class: "SENTINEL",
 			cause: errors.New("this is a Sentinel, not a server that keeps data"),

@@ -209,7 +209,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 		"busy": {
 			class: "BUSY", cure: "SCRIPT KILL",
 			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t, "--busy-reply-threshold", "10")
+				srv := redistest.Start(t, "--lua-time-limit", "10")
 				client := srv.Client(t)
 				done := make(chan struct{})
 				go func() {
