@@ -296,8 +296,17 @@ func TestClosedAndExhaustedClients(t *testing.T) {
 // over.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := overClient(t, srv.Addr(), nil)
+	for name, start := range map[string]func(testing.TB, string) *respproxy.Proxy{"as it is": respproxy.Start, "Redis 6.2": respproxy.StartRedis62} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			testOutOfMemory(t, srv, overClient(t, start(t, srv.Addr()).Addr(), nil))
+		})
+	}
+}
+
+func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
+	t.Helper()
 	ctx := t.Context()
 	withFence := fenced("f")
 	for _, key := range []string{"renewed", "settled", "released", "held"} {
