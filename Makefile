@@ -12,6 +12,9 @@ FAULTS ?= 10000
 SEED ?=
 ARGS ?=
 
+# Tests run in the directories of their packages.
+export REDIS_SERVER := $(if $(findstring /,$(REDIS_SERVER)),$(abspath $(REDIS_SERVER)),$(REDIS_SERVER))
+
 # Where tests leave their reports.
 export TEST_ARTIFACTS ?= $(CURDIR)/.artifacts
 
@@ -42,6 +45,7 @@ test: ## Vet and test all modules with the race detector; installs redis-server,
 	@# promtool comes with a server, which nobody's own machine should get from a test.
 	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
+	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(RACE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
 	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 -parallel $(ATONCE) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
@@ -97,7 +101,7 @@ bench-plot: ## Draw what make bench measured: .artifacts/*.svg
 .PHONY: microbench
 microbench: ## Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)
 	@scripts/deps.sh redis-server
-	@uname -srm; echo "$$(getconf _NPROCESSORS_ONLN) cores"; go version; redis-server --version || true
+	@uname -srm; echo "$$(getconf _NPROCESSORS_ONLN) cores"; go version; $${REDIS_SERVER:-redis-server} --version || true
 	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem $(BENCHFLAGS) work
 
 .PHONY: fuzz

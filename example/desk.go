@@ -22,7 +22,9 @@ type desk struct {
 	tries    *lock.Locker // over lossy
 	orders   *orders
 	metrics  *metrics
+	logger   *slog.Logger
 	draining atomic.Bool // a signal has come
+	unready  atomic.Bool // and the log says why
 }
 
 func newDesk(cfg config, store lock.Store, logger *slog.Logger) (*desk, error) {
@@ -53,6 +55,7 @@ func newDesk(cfg config, store lock.Store, logger *slog.Logger) (*desk, error) {
 		tries:   lock.New(lossy, opts...),
 		orders:  newOrders(),
 		metrics: m,
+		logger:  logger,
 	}, nil
 }
 

@@ -24,7 +24,7 @@
 //	GET    /orders/{id}         one of them
 //	POST   /orders/{id}/pay     pays one; locked by the order, with an Idempotency-Key
 //	GET    /healthz             the process lives
-//	GET    /readyz              it can take orders: the store answers, no shutdown
+//	GET    /readyz              it can take orders: the store takes locks, no shutdown
 //	GET    /metrics             for Prometheus
 //	GET    /locks               what is held, abandoned or cooling down
 //	DELETE /locks?key=K&token=T ends one of those, if it still bears that token

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
 	"time"
 
@@ -21,17 +22,34 @@ func (d *desk) healthz(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, http.StatusOK, health{"alive"})
 }
 
-// readyz is GET /readyz: whether orders can be taken here.
+// readyz is GET /readyz: whether orders can be taken here. The log has the first
+// of several failures: what the store says is for operators only.
 func (d *desk) readyz(w http.ResponseWriter, r *http.Request) {
 	if d.draining.Load() {
 		refuse(w, &refusal{http.StatusServiceUnavailable, "The server is shutting down."})
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	if _, err := d.store.Get(ctx, lock.Key("readyz")); err != nil {
-		refuse(w, &refusal{http.StatusServiceUnavailable, "The store does not answer."})
+	if err := d.tryLock(r.Context()); err != nil {
+		if d.unready.CompareAndSwap(false, true) {
+			d.logger.Error("not ready: the store takes no locks", "error", err)
+		}
+		refuse(w, &refusal{http.StatusServiceUnavailable, "The store takes no locks."})
 		return
 	}
+	d.unready.Store(false)
 	answerJSON(w, http.StatusOK, health{"ready"})
+}
+
+// tryLock takes and frees a key that nothing else has. To read would not do: a
+// store that is full, a replica or without permissions answers that all the same.
+func (d *desk) tryLock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	token := rand.Text()
+	key := lock.Key("readyz", token)
+	if _, err := d.store.Claim(ctx, key, lock.Claim{Token: token, Attempt: 1, Lease: readyTimeout}); err != nil {
+		return err
+	}
+	_, err := d.store.Release(ctx, key, token)
+	return err
 }

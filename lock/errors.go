@@ -16,13 +16,20 @@ var (
 
 // What can go wrong besides a refusal.
 var (
-	// ErrUnavailable: the store gave no answer within the budget. The work was not started.
+	// ErrUnavailable: the store gave no answer within the budget, or denied the
+	// call. The work was not started.
 	ErrUnavailable error = sentinel("lock: store unavailable")
 	// ErrUnknown: like ErrUnavailable, which it matches too, but the store may
 	// have applied the call. The Locker cleans up behind it.
 	ErrUnknown error = &refined{"lock: outcome unknown", ErrUnavailable}
-	// ErrFull: the store is at its bounds. It matches ErrUnavailable too.
-	ErrFull error = &refined{"lock: store full", ErrUnavailable}
+	// ErrDenied: the store has answered that it does not serve the call, and will
+	// answer so until an operator changes something: a permission, a password, a
+	// disk. It matches ErrUnavailable too. A store that returns it (with
+	// ErrNotApplied, for the call had no effect) is not asked again for the rest
+	// of the budget, only by clean-up and renewals at their usual pace.
+	ErrDenied error = &refined{"lock: denied by the store", ErrUnavailable}
+	// ErrFull: the store is at its bounds. It matches ErrDenied too.
+	ErrFull error = &refined{"lock: store full", ErrDenied}
 	// ErrClosed: the Locker was closed.
 	ErrClosed error = sentinel("lock: closed")
 	// ErrLost: the lease ended before the work did: another process took or

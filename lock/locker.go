@@ -140,7 +140,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // WithMaxHold.
 //
 // It returns a [*RefusedError] if somebody else has the key, an error that
-// matches [ErrUnavailable] if the store gave no answer within the budget (one
+// matches [ErrUnavailable] if the store did not serve it within the budget (one
 // that matches [ErrUnknown] too if the claim may have been applied; it is
 // cleaned up in the background), and one that matches [ErrClosed] after Close.
 // If ctx ends first, the error matches its cause. While Acquire waits for its turn

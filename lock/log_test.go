@@ -74,6 +74,11 @@ func TestLogLines(t *testing.T) {
 				require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrUnavailable)
 			}
 		}, []string{"level=ERROR", "did not serve", "class=other", "repeated=0", "see to the store"}},
+		"store denies": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			s.every(denied, claim)
+			require.ErrorIs(t, open(log).Do(t.Context(), key, nothing), lock.ErrDenied)
+		}, []string{"level=ERROR", "the store denied a call", "do what the error says"}},
 		"unprotected": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			l := open(log)

@@ -59,9 +59,15 @@ func (l *Locker) trouble(ctx context.Context, err error) {
 	if c := (interface{ Class() string })(nil); errors.As(err, &c) {
 		class = c.Class()
 	}
-	if due, silent := l.core.outage.due(class); due {
-		l.cfg.logger.LogAttrs(ctx, levelError, "lock: the store did not serve a call; repetitions are not logged for a minute",
-			slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
-			attrDo("see to the store: until it answers, work is refused, or runs unprotected where that was asked for"))
+	due, silent := l.core.outage.due(class)
+	if !due {
+		return
 	}
+	message, do := "lock: the store did not serve a call", "see to the store: until it answers, "
+	if errors.Is(err, ErrDenied) {
+		message, do = "lock: the store denied a call", "do what the error says: until then, "
+	}
+	l.cfg.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
+		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
+		attrDo(do+"work is refused, or runs unprotected where that was asked for"))
 }

@@ -126,7 +126,7 @@ func (x *outgoing) expired() error {
 	case !x.deaf && x.parent.Err() != nil:
 		return context.Cause(x.parent)
 	case x.cause != nil:
-		return fmt.Errorf("no answer within %v, the last failure: %w", x.budget, x.cause)
+		return fmt.Errorf("not served within %v, the last failure: %w", x.budget, x.cause)
 	default:
 		return silence(x.budget)
 	}
@@ -151,7 +151,7 @@ func (x *outgoing) arrived(err error) {
 // failed takes in that a send has failed while so many others were on their way,
 // and reports whether that is the end.
 func (x *outgoing) failed(err error, others int) (over bool) {
-	if errors.Is(err, ErrFull) || errors.Is(err, errors.ErrUnsupported) {
+	if errors.Is(err, ErrDenied) || errors.Is(err, errors.ErrUnsupported) {
 		// An answer, and one that the same question will get again.
 		x.unanswered = x.unanswered || others > 0
 		x.err = verdict(err, x.unanswered)

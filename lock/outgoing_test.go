@@ -21,6 +21,7 @@ var (
 	// stallUnsent is one that was not even written.
 	stallUnsent fault = func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, carry.ErrStalled) }
 	full        fault = func(context.Context, func() error) error { return lock.ErrFull }
+	denied      fault = func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, lock.ErrDenied) }
 	unsupported fault = func(context.Context, func() error) error { return errors.ErrUnsupported }
 )
 
@@ -112,6 +113,8 @@ func TestAnswersThatAreErrors(t *testing.T) {
 		unknown bool
 	}{
 		{"full", []fault{full}, lock.ErrFull, false},
+		{"denied", []fault{denied}, lock.ErrDenied, false},
+		{"stalled, then denied", []fault{stall, denied}, lock.ErrDenied, true},
 		{"unsupported", []fault{unsupported}, errors.ErrUnsupported, false},
 		{"stalled, then full", []fault{stall, full}, lock.ErrFull, true},
 		{"stalled unsent, then full", []fault{stallUnsent, full}, lock.ErrFull, false},

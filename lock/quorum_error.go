@@ -64,8 +64,8 @@ func (e *quorumError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what is true of the whole call. It is full, or not supported,
-// if so many nodes are that the others would not do.
+// Unwrap returns what is true of the whole call. It is full, denied or not
+// supported, if so many nodes are that the others would not do.
 func (e *quorumError) Unwrap() []error {
 	var all []error
 	if e.certain {
@@ -74,7 +74,7 @@ func (e *quorumError) Unwrap() []error {
 	if e.cause != nil {
 		all = append(all, e.cause)
 	}
-	for _, lasting := range []error{ErrFull, errors.ErrUnsupported} {
+	for _, lasting := range []error{ErrFull, ErrDenied, errors.ErrUnsupported} {
 		n := 0
 		for _, f := range e.failed {
 			if errors.Is(f.err, lasting) {

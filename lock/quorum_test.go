@@ -184,6 +184,7 @@ func TestQuorumErrorsThatAreAnswers(t *testing.T) {
 		return newScripted().every(func(context.Context, func() error) error { return with }, claim, renew, settle, release, get)
 	}
 	full := errors.Join(lock.ErrNotApplied, lock.ErrFull)
+	denied := errors.Join(lock.ErrNotApplied, lock.ErrDenied)
 	for name, tt := range map[string]struct {
 		nodes   []error
 		is, not []error
@@ -192,6 +193,8 @@ func TestQuorumErrorsThatAreAnswers(t *testing.T) {
 		"one in doubt":    {[]error{lock.ErrNotApplied, errEOF, lock.ErrNotApplied}, nil, []error{lock.ErrNotApplied}},
 		"majority full":   {[]error{nil, full, full}, []error{lock.ErrFull, lock.ErrNotApplied}, nil},
 		"full, and doubt": {[]error{errEOF, full, full}, []error{lock.ErrFull}, []error{lock.ErrNotApplied}},
+		"majority denied": {[]error{nil, denied, full}, []error{lock.ErrDenied, lock.ErrNotApplied}, []error{lock.ErrFull}},
+		"minority denied": {[]error{lock.ErrNotApplied, denied, lock.ErrNotApplied}, []error{lock.ErrNotApplied}, []error{lock.ErrDenied}},
 		"unsupported":     {[]error{errors.ErrUnsupported, errors.ErrUnsupported, nil}, []error{errors.ErrUnsupported}, []error{lock.ErrNotApplied}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -179,7 +179,7 @@ func (e *Lease) expiry() *loss {
 
 // Extend renews the lease now, for a full lease or what WithMaxHold leaves of
 // it. It returns an error that matches [ErrLost] if the lease is over, and one
-// that matches [ErrUnavailable] if the store gave no answer within the budget:
+// that matches [ErrUnavailable] if the store did not serve it within the budget:
 // then the lease goes on as it was.
 func (e *Lease) Extend(ctx context.Context) error {
 	if e == nil {

@@ -18,7 +18,9 @@ import (
 //     Until it returns, the Locker counts what it sent as still on its way.
 //   - err means that the backend failed, never "no". An error that matches
 //     [ErrNotApplied] says that the call certainly had no effect and will have
-//     none later; every other error means "unknown".
+//     none later; every other error means "unknown". One that matches
+//     [ErrDenied] or [ErrFull] in addition would be the answer to the same call
+//     for the rest of its budget, and ends it.
 //   - For one token every method may be sent again, and later calls find what
 //     the earlier ones did.
 //   - Lease and linger are judged by the store's own clock, and by the linger

@@ -61,6 +61,7 @@ func TestFailOpen(t *testing.T) {
 		"not applied": lock.ErrNotApplied,
 		"unknown":     errors.New("reply lost"),
 		"full":        lock.ErrFull,
+		"denied":      lock.ErrDenied,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -148,7 +148,8 @@ func (g *guard) tryLocked(ctx context.Context, w http.ResponseWriter, x *lockedR
 }
 
 // unanswered reports whether the store did not serve a call, so that
-// WithFailOpen applies. A store that cannot do what is asked of it has answered.
+// WithFailOpen applies: to a store that denies everything too, since the user has
+// chosen availability. A store that cannot do what is asked of it has answered.
 func unanswered(err error) bool {
 	return errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
 }

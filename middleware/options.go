@@ -83,8 +83,8 @@ func With(opts ...Option) Option {
 	return append(options(nil), opts...)
 }
 
-// WithFailOpen runs the handler unprotected if the store gives no answer,
-// instead of answering 503. [lock.FromContext] then says false, and observers
+// WithFailOpen runs the handler unprotected if the store gives no answer, or
+// denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then says false, and observers
 // get a [lock.EventBypassed]. Duplicates that reach the same process are
 // refused all the same; those of other processes are not.
 func WithFailOpen() Option {

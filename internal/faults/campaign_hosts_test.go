@@ -86,7 +86,7 @@ func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store)
 	t.Helper()
 	c := &campaign{t: t, seed: seed, book: newBook(), stop: make(chan struct{})}
 	t.Cleanup(c.book.timers.stop)
-	c.server = redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--busy-reply-threshold", "50", "--enable-debug-command", "yes")
+	c.server = redistest.Start(t, append(redistest.DebugCommand(t), "--appendonly", "yes", "--appendfsync", "always", "--lua-time-limit", "50")...)
 	c.direct = open(t, c.server.URL())
 	for n := range campaignHosts {
 		h := &host{c: c, n: n, proxy: respproxy.Start(t, c.server.Addr())}

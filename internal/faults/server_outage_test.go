@@ -47,7 +47,7 @@ var outages = []outage{
 			server.Do(t, "PING")
 		}
 	}, lock.ErrUnknown},
-	{"busy with a script", []string{"--busy-reply-threshold", "50"}, func(t *testing.T, server *redistest.Server) func() {
+	{"busy with a script", []string{"--lua-time-limit", "50"}, func(t *testing.T, server *redistest.Server) func() {
 		t.Helper()
 		answer, _ := say(t, server, `EVAL "while true do end" 0`)
 		until(t, refusesWith("BUSY", server))
@@ -118,7 +118,7 @@ func TestServerWithTooFewReplicas(t *testing.T) {
 func TestServerAsleep(t *testing.T) {
 	t.Parallel()
 	for seconds := 5; ; seconds *= 2 {
-		server := redistest.Start(t, "--enable-debug-command", "yes")
+		server := redistest.Start(t, redistest.DebugCommand(t)...)
 		o := newOrdeal(t, server, server.Addr(), lock.ErrUnknown, func() func() {
 			answer, _ := say(t, server, "DEBUG SLEEP "+strconv.Itoa(seconds))
 			until(t, func() bool { return pong(server) != nil })

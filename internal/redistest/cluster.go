@@ -59,7 +59,7 @@ func StartCluster(tb testing.TB, masters int, announce func(node int, addr strin
 		c.Nodes, c.announced, c.buses = append(c.Nodes, s), append(c.announced, port), append(c.buses, bus)
 	}
 	for i, s := range c.Nodes {
-		s.Do(tb, "CLUSTER", "ADDSLOTSRANGE", i*slots/masters, (i+1)*slots/masters-1)
+		s.Do(tb, addSlots(i*slots/masters, (i+1)*slots/masters)...)
 		s.Do(tb, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		if i > 0 {
 			s.Do(tb, "CLUSTER", "MEET", "127.0.0.1", c.Nodes[0].Port(), c.buses[0])
@@ -72,15 +72,27 @@ func StartCluster(tb testing.TB, masters int, announce func(node int, addr strin
 // startNode starts a server that is in no cluster yet.
 func (c *Cluster) startNode(tb testing.TB) (s *Server, bus int) {
 	tb.Helper()
+	args := append([]string{
+		"--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "2000",
+	}, c.args...)
+	if before7(tb) { // the bus is where it always was, and a server that finds it taken is started elsewhere
+		s = Start(tb, args...)
+		return s, s.port + 10000
+	}
 	bus, err := FreePort()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return Start(tb, append([]string{
-		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus),
-		"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-bus-port", strconv.Itoa(bus),
-		"--cluster-node-timeout", "2000",
-	}, c.args...)...), bus
+	return Start(tb, append(args, "--cluster-port", strconv.Itoa(bus), "--cluster-announce-bus-port", strconv.Itoa(bus))...), bus
+}
+
+// addSlots is CLUSTER ADDSLOTS for the slots before end. Redis 7 takes ranges, too.
+func addSlots(slot, end int) []any {
+	command := []any{"CLUSTER", "ADDSLOTS"}
+	for ; slot < end; slot++ {
+		command = append(command, slot)
+	}
+	return command
 }
 
 // await returns when every node knows all others and serves all slots.

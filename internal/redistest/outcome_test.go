@@ -71,8 +71,8 @@ func TestBadUseFailsWithAReason(t *testing.T) {
 		start func(testing.TB)
 		want  string
 	}{
-		"unknown option, with the server's own words": {
-			func(tb testing.TB) { redistest.Start(tb, "--no-such-option", "1") }, "FATAL CONFIG FILE ERROR",
+		"impossible option, with the server's own words": {
+			func(tb testing.TB) { redistest.Start(tb, "--maxmemory-policy", "1") }, "FATAL CONFIG FILE ERROR",
 		},
 		"port":        {func(tb testing.TB) { redistest.Start(tb, "--port", "6379") }, "chosen by Start"},
 		"no masters":  {func(tb testing.TB) { redistest.StartCluster(tb, 0, nil) }, "needs a master"},

@@ -9,7 +9,9 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 )
 
-const password = "p@ss:w/rd#?%\"'"
+// Without a double quote, which Valkey 8.1 does not escape when it reads its
+// arguments.
+const password = "p@ss:w/rd#?%'"
 
 func TestSentinelReplacesAMaster(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,8 @@ type Action struct {
 	delay time.Duration
 	bytes int
 	text  string
+
+	translation *translation
 }
 
 type kind uint8
@@ -40,6 +42,7 @@ const (
 	cutReply
 	errorReply
 	errorAfterApply
+	translate
 )
 
 // Swallow forwards the command, waits for the server's reply, throws it away

@@ -106,6 +106,9 @@ func (c *conn) forward() {
 			return
 		case !x.local():
 			c.proxy.forwarded(x.name)
+			if x.action.kind == translate {
+				raw = x.action.translation.forward(args, raw)
+			}
 			_, _ = c.server.Write(raw) // a dead server shows in receive
 		}
 	}

@@ -64,6 +64,8 @@ func (c *conn) act(a Action, raw []byte) {
 	switch a.kind {
 	case pass, hold:
 		c.write(raw)
+	case translate:
+		c.write(a.translation.answer(raw))
 	case delayReply:
 		c.sleep(a.delay)
 		c.write(raw)

@@ -22,6 +22,8 @@
 // OFF and SKIP, and MONITOR. RESP2 subscriptions pass, but rules on such a
 // connection may act on the wrong message.
 //
+// [StartRedis62] is one that makes the server answer as an older one.
+//
 // # What it is not
 //
 // When the server is dead the proxy still accepts a connection and then closes

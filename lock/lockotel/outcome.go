@@ -95,10 +95,10 @@ const other = "_OTHER"
 func classOf(err error) string {
 	var classified interface{ Class() string }
 	switch {
-	case errors.Is(err, lock.ErrFull):
-		return "full"
 	case errors.As(err, &classified):
 		return classified.Class()
+	case errors.Is(err, lock.ErrFull):
+		return "full"
 	default:
 		return other
 	}

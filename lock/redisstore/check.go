@@ -57,7 +57,7 @@ func (f *findings) failed(command string, err error) {
 	case !errors.As(err, &is), is.class == "NOSCRIPT", isSyntaxError(err):
 	case is.class == "NOPERM":
 		f.deny(command, err.Error())
-	case is.class == strings.ToUpper(is.class), is.class == "reply":
+	case is.class == strings.ToUpper(is.class), is.class == "command", is.class == "reply":
 		f.add(is.class, is.cause, is.cure)
 	default:
 		f.stop = err
@@ -91,7 +91,7 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 	text, _ := answer.(string)
 	info := parseInfo(text)
 
-	if info["redis_mode"] == "sentinel" {
+	if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" { // Valkey calls it the second
 		f.stop = &failure{
 			class: "SENTINEL",
 			cause: errors.New("this is a Sentinel, not a server that keeps data"),
@@ -164,7 +164,7 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	for pair := range slices.Chunk(results, 2) {
 		command, _ := pair[0].(string)
 		text, _ := pair[len(pair)-1].(string)
-		if code, _, _ := strings.Cut(text, " "); cures[code] != "" && code != "NOPERM" {
+		if code := codeOf(text); code != "" && code != "NOPERM" {
 			f.add(code, errors.New(text), cures[code])
 		} else {
 			f.deny(command+" in a script", text)

@@ -68,9 +68,10 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("before Redis 7", func(t *testing.T) {
 		t.Parallel()
-		p := respproxy.Start(t, redistest.Shared(t).Addr())
-		p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("ERR syntax error"))
+		p := respproxy.StartRedis62(t, redistest.Shared(t).Addr())
 		latchtest.TestStore(t, shortest, same(open(t, p.URL())))
+		latchtest.TestStore(t, shortest, same(alwaysShared(overClient(t, p.Addr(), nil))))
+		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, p.URL())}))
 	})
 }
 

@@ -20,6 +20,7 @@ var cures = map[string]string{
 	"WRONGTYPE":   "another program writes under this name; use WithPrefix to keep apart from it",
 	"BUSY":        "the server is busy with a script of somebody; see SCRIPT KILL",
 
+	"command":    "the server has no such command: it was renamed or disabled, or a proxy in between does not pass it",
 	"dial":       "is the server up, and is the address right",
 	"pool":       "all connections are in use; raise PoolSize, or find what holds them",
 	"queue":      "more calls are waiting than the server answers; it is too slow, or does not answer at all",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -14,17 +15,22 @@ import (
 )
 
 // failure is every error of this package. It matches lock.ErrNotApplied if the
-// call certainly had no effect.
+// call certainly had no effect, and lock.ErrDenied or lock.ErrFull if the same
+// call would be refused again.
 type failure struct {
 	class   string
 	cause   error
 	cure    string
-	certain error // lock.ErrNotApplied, or nil for "unknown"
+	certain bool // that it had no effect
 }
 
 // Error names class, cause and cure.
 func (f *failure) Error() string {
-	cause := strings.TrimSuffix(strings.TrimPrefix(f.cause.Error(), f.class+" "), ".")
+	cause := f.cause.Error()
+	if said, ok := inScript(cause); ok {
+		cause = said
+	}
+	cause = strings.TrimRight(strings.TrimPrefix(cause, f.class+" "), ". ")
 	text := fmt.Sprintf("redisstore: %s: %s", f.class, cause)
 	if f.cure != "" {
 		text += ": " + f.cure
@@ -34,16 +40,41 @@ func (f *failure) Error() string {
 
 // Class is a short and stable name of what went wrong, to log and count by:
 // the code of an error reply that is known to be a refusal ("OOM", "NOPERM"),
-// else "dial", "pool", "queue", "closed", "context", "handshake", "timeout",
-// "connection", "reply", "answer", "late", "value" or "argument".
+// else "command" (unknown to the server), "dial", "pool", "queue", "closed",
+// "context", "handshake", "timeout", "connection", "reply", "answer", "late",
+// "value" or "argument".
 func (f *failure) Class() string { return f.class }
 
-// Unwrap returns the cause, and lock.ErrNotApplied if it is one of those.
+// Unwrap returns the cause, and what is certain.
 func (f *failure) Unwrap() []error {
-	if f.certain == nil {
+	switch denial := denials[f.class]; {
+	case !f.certain:
 		return []error{f.cause}
+	case denial == nil:
+		return []error{f.cause, lock.ErrNotApplied}
+	default:
+		return []error{f.cause, lock.ErrNotApplied, denial}
 	}
-	return []error{f.cause, f.certain}
+}
+
+// denials are the classes of what the same command meets again, however often it
+// is sent within a budget: they last until an operator, or another program, has
+// done something. All others may be over in a moment, or on another connection.
+// A server loads its data, a script ends, a slot arrives, a Cluster has elected a
+// master; and READONLY and MASTERDOWN come from a server that was the master
+// before a failover, where another connection finds the one that is.
+var denials = map[string]error{
+	"OOM":        lock.ErrFull,
+	"MISCONF":    lock.ErrDenied, // the server saves again after five seconds at the earliest
+	"NOREPLICAS": lock.ErrDenied, // the server counts them once a second
+	"NOAUTH":     lock.ErrDenied,
+	"WRONGPASS":  lock.ErrDenied,
+	"NOPERM":     lock.ErrDenied,
+	"WRONGTYPE":  lock.ErrDenied, // what another program has put there stays
+	"command":    lock.ErrDenied,
+	"value":      lock.ErrDenied, // as WRONGTYPE
+	"argument":   lock.ErrDenied,
+	"closed":     lock.ErrDenied, // a client is not opened again
 }
 
 // classOf is the class of an error of this package, "" for any other.
@@ -56,7 +87,7 @@ func classOf(err error) string {
 
 // notApplied is a failure that certainly had no effect.
 func notApplied(class string, cause error) error {
-	return &failure{class: class, cause: cause, cure: cures[class], certain: lock.ErrNotApplied}
+	return &failure{class: class, cause: cause, cure: cures[class], certain: true}
 }
 
 // unknown is a failure that may have had an effect.
@@ -135,22 +166,43 @@ func replyCode(err error) string {
 	if !errors.As(err, &reply) {
 		return ""
 	}
-	text := reply.Error()
-	if deniedInScript(text) {
-		return "NOPERM"
-	}
-	code, _, _ := strings.Cut(text, " ")
-	if _, listed := cures[code]; listed && code == strings.ToUpper(code) {
-		return code
-	}
-	return ""
+	return codeOf(reply.Error())
 }
 
-// deniedInScript: what a script fails with at a command that its user may not
-// run, in Redis 7.0 and in later ones.
-func deniedInScript(text string) bool {
-	return strings.HasPrefix(text, "ERR The user executing the script can't") ||
-		strings.HasPrefix(text, "ERR ACL failure in script")
+// codeOf is replyCode of a reply's text, or of the error that a command returns
+// to a script.
+func codeOf(text string) string {
+	said, scripted := inScript(text)
+	if !scripted {
+		said = text
+	}
+	code, _, _ := strings.Cut(said, " ")
+	_, listed := cures[code]
+	said = strings.TrimPrefix(said, "ERR ")
+	switch {
+	case listed && code == strings.ToUpper(code):
+		return code
+	case strings.HasPrefix(said, "The user executing the script can't"), strings.HasPrefix(said, "ACL failure in script"):
+		return "NOPERM" // until Redis 7.0, and in later ones
+	case !scripted && strings.HasPrefix(said, "unknown command "):
+		return "command"
+	default:
+		return ""
+	}
+}
+
+// wrapped is how servers before Redis 7 answer when a command fails in a script.
+// A script that catches the error sees it without the first part.
+//
+//	ERR Error running script (call to f_<SHA-1>): @user_script:9: @user_script: 9: -OOM command not allowed ...
+//	ERR Error running script (call to f_<SHA-1>): @user_script:9: WRONGTYPE Operation against ...
+var wrapped = regexp.MustCompile(`^(?:ERR Error running script \(call to f_[0-9a-f]{40}\): )?(?:@user_script: ?[0-9]+: )+-?`)
+
+// inScript is what a command in a script has failed with, if a server before
+// Redis 7 says so.
+func inScript(text string) (said string, ok bool) {
+	said = strings.TrimSpace(wrapped.ReplaceAllLiteralString(text, ""))
+	return said, len(said) < len(strings.TrimSpace(text))
 }
 
 // isSyntaxError: what servers before Redis 7 answer to SET with NX and GET.

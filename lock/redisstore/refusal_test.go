@@ -99,7 +99,7 @@ func TestReplies(t *testing.T) {
 
 	for _, text := range []string{
 		"upstream failure", "ERR upstream failure", "ERR", "", "oom", "MOVEDX 1 a", "BUSYKEY Target key name already exists.",
-		"ERR max number of clients reached", "ERR Error running script (call to f_0): @user_script:9: -OOM command not allowed",
+		"ERR max number of clients reached",
 		"dial is the server up", "UNKILLABLE Sorry",
 	} {
 		rule := p.On(respproxy.Match{Name: data}, respproxy.ReplyErrorAfterApply(text))
@@ -209,7 +209,7 @@ func TestRefusalsOfRealServers(t *testing.T) {
 		"busy": {
 			class: "BUSY", cure: "SCRIPT KILL",
 			store: func(t *testing.T) lock.Store {
-				srv := redistest.Start(t, "--busy-reply-threshold", "10")
+				srv := redistest.Start(t, "--lua-time-limit", "10")
 				client := srv.Client(t)
 				done := make(chan struct{})
 				go func() {
@@ -296,8 +296,17 @@ func TestClosedAndExhaustedClients(t *testing.T) {
 // over.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
-	srv := redistest.Start(t)
-	s := overClient(t, srv.Addr(), nil)
+	for name, start := range map[string]func(testing.TB, string) *respproxy.Proxy{"as it is": respproxy.Start, "Redis 6.2": respproxy.StartRedis62} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			testOutOfMemory(t, srv, overClient(t, start(t, srv.Addr()).Addr(), nil))
+		})
+	}
+}
+
+func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
+	t.Helper()
 	ctx := t.Context()
 	withFence := fenced("f")
 	for _, key := range []string{"renewed", "settled", "released", "held"} {

@@ -1,0 +1,52 @@
+package respproxy
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// translation is what Translate does.
+type translation struct {
+	command func(args [][]byte) [][]byte
+	reply   func(raw []byte) []byte
+}
+
+// Translate forwards what command makes of the command, its name first, and
+// answers with what reply makes of the server's reply, which both see as a
+// whole. Either may be nil. A connection whose replies to commands are
+// translated must not subscribe over RESP2.
+func Translate(command func(args [][]byte) [][]byte, reply func(raw []byte) []byte) Action {
+	return Action{kind: translate, translation: &translation{command, reply}}
+}
+
+// forward is what the server gets in place of raw.
+func (t *translation) forward(args [][]byte, raw []byte) []byte {
+	if t.command == nil {
+		return raw
+	}
+	args = t.command(args)
+	out := append([]byte{'*'}, strconv.Itoa(len(args))+"\r\n"...)
+	for _, arg := range args {
+		out = append(out, bulk('$', arg)...)
+	}
+	return out
+}
+
+// answer is what the client gets in place of raw.
+func (t *translation) answer(raw []byte) []byte {
+	if t.reply == nil {
+		return raw
+	}
+	return t.reply(raw)
+}
+
+// bulk is a value of one of the types that begin with their length.
+func bulk(kind byte, value []byte) []byte {
+	var b bytes.Buffer
+	b.WriteByte(kind)
+	b.WriteString(strconv.Itoa(len(value)))
+	b.WriteString("\r\n")
+	b.Write(value)
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
