@@ -42,7 +42,6 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s := newStore(client, opts)
 	s.maxLag = openLag
 	s.close = client.Close
-	bind(client)
 	if s.unchecked {
 		return s, nil
 	}
