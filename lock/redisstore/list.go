@@ -103,12 +103,14 @@ func (l *listing) part(ctx context.Context, names []string) bool {
 	found, err := l.store.load(ctx, names, func(name, _ string) bool { return l.first(name) })
 	for _, f := range found {
 		if f.cut {
-			var there bool
-			if f, there, err = l.store.whole(ctx, f); err != nil {
+			whole, there, err := l.store.whole(ctx, f)
+			if err != nil {
 				return l.fail(err)
-			} else if !there {
+			}
+			if !there {
 				continue
 			}
+			f = whole
 		}
 		if !l.yield(f.entry, f.err) {
 			return false
