@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
+	"time"
 )
 
 // apart makes a call that changes nothing on a goroutine of its own. It returns
@@ -37,13 +39,20 @@ func apart[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	}
 }
 
-// errUnsettled is for a hook that ends its goroutine.
-var errUnsettled = errors.New("a hook of the client did not return")
+var (
+	errPanicked  = errors.New("panic in a hook of the client")
+	errUnsettled = errors.New("a hook of the client did not return") // it has ended its goroutine
+)
+
+var panicLogged atomic.Int64 // when a panic last was, in Unix nanoseconds
 
 // hookPanic logs what a hook of the client has panicked with, and makes an error
 // of it. It is for goroutines whose panic would end the process.
 func hookPanic(p any) error {
-	err := fmt.Errorf("panic in a hook of the client: %v", p)
-	slog.Default().Error("redisstore: "+err.Error(), "stack", string(debug.Stack()))
+	err := fmt.Errorf("%w: %v", errPanicked, p)
+	now, last := time.Now().UnixNano(), panicLogged.Load()
+	if time.Duration(now-last) >= time.Minute && panicLogged.CompareAndSwap(last, now) {
+		slog.Default().Error("redisstore: "+err.Error()+"; others are not logged for a minute", "stack", string(debug.Stack()))
+	}
 	return err
 }
