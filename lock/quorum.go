@@ -17,7 +17,7 @@ import (
 //
 //	var stores []lock.Store
 //	for _, url := range urls { // redis://a:6379, redis://b:6379, redis://c:6379
-//		s, err := redisstore.Open(ctx, url)
+//		s, err := redisstore.Open(ctx, url, redisstore.WithPrefix("shop:"))
 //		...
 //		stores = append(stores, s)
 //	}

@@ -38,6 +38,12 @@ var (
 )
 
 // New returns a store over client, which it neither dials nor ever closes.
+//
+//	store := redisstore.New(client, redisstore.WithPrefix("shop:"))
+//
+// The prefix names the service: two services on one Redis with the same prefix, or
+// both without one, get each other's answers; see [WithPrefix].
+//
 // *redis.Client (of a Sentinel set-up too) and *redis.ClusterClient are what it
 // is made for.
 //
