@@ -10,6 +10,10 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
+// prefix is what the names of the desk's entries begin with. It names the service:
+// another one with the same prefix on the same Redis would get the desk's answers.
+const prefix = "desk:"
+
 // openTimeout bounds how long the store may take to answer at the start.
 const openTimeout = 5 * time.Second
 
@@ -22,7 +26,7 @@ func openStore(ctx context.Context, urls []string, budget time.Duration) (store 
 	case 0:
 		return lock.NewMemory(), func() error { return nil }, nil
 	case 1:
-		shared, err := redisstore.Open(ctx, urls[0])
+		shared, err := redisstore.Open(ctx, urls[0], redisstore.WithPrefix(prefix))
 		if err != nil {
 			return nil, nil, fmt.Errorf("opening the store: %w", err)
 		}
@@ -44,7 +48,7 @@ func openQuorum(ctx context.Context, urls []string, budget time.Duration) (lock.
 		return errors.Join(errs...)
 	}
 	for i, url := range urls {
-		master, err := redisstore.Open(ctx, url, redisstore.WithoutCheck())
+		master, err := redisstore.Open(ctx, url, redisstore.WithPrefix(prefix), redisstore.WithoutCheck())
 		if err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("opening the store, -redis number %d: %w", i+1, err), closeAll())
 		}

@@ -145,6 +145,29 @@ func brokenFences() []brokenStore {
 				return b.complete.Claim(ctx, key, c)
 			}
 		}},
+		{"fences_grow_past_unfenced_holders", "an unfenced holder's entry takes the place of the last fence", func(b *broken) {
+			last, own := make(map[string]int64), make(map[string]bool)
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				e, err := b.complete.Claim(ctx, key, c)
+				switch {
+				case err != nil || e.Token != c.Token:
+				case !c.Fenced:
+					delete(last, key)
+				case !own[key]: // else it is the same grant again
+					last[key]++
+				}
+				own[key] = c.Fenced
+				if c.Fenced && e.Token == c.Token {
+					e.Fence = last[key]
+				}
+				return e, err
+			}
+			b.release = func(ctx context.Context, key, token string) (bool, error) {
+				own[key] = false
+				return b.complete.Release(ctx, key, token)
+			}
+			b.get = withoutFence(b)
+		}},
 		{"plain_claim_after_fenced_release", "the last fence stays in the way", func(b *broken) {
 			fenced := make(map[string]bool)
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {

@@ -23,6 +23,11 @@ func fenceRules() []rule {
 			"a key that a Fenced claim released is free to claims that are not Fenced, and the other way round",
 			plainClaimAfterFencedRelease,
 		},
+		{
+			"fences_grow_past_unfenced_holders",
+			"a holder without a fence, whether it releases, settles or takes over, does not make the store forget the last fence of the key",
+			fencesGrowPastUnfencedHolders,
+		},
 	}
 }
 
@@ -104,4 +109,37 @@ func plainClaimAfterFencedRelease(p *probe) {
 	if again := p.claim(key, c); again.Fence <= first.Fence {
 		p.failf("the fence is %d, and was %d before a claim that was not Fenced", again.Fence, first.Fence)
 	}
+}
+
+func fencesGrowPastUnfencedHolders(p *probe) {
+	key, last := p.key(), int64(0)
+	c := p.fenced("fenced", p.claimOf("fenced", p.long, 0))
+	grow := func(after string) {
+		p.Helper()
+		e := p.claim(key, c)
+		if e.Fence <= last {
+			p.failf("the fence after an unfenced holder that %s is %d, and was %d before", after, e.Fence, last)
+		}
+		last = e.Fence
+	}
+	grow("was not there")
+	p.release("by the holder", true, key, "fenced")
+	plain := p.claimOf("plain", p.long, p.long)
+	for range 2 {
+		p.claim(key, plain)
+		p.renew("by the holder", true, key, plain)
+		p.release("by the holder", true, key, "plain")
+	}
+	grow("released")
+	p.release("by the holder", true, key, "fenced")
+	p.claim(key, plain)
+	p.settle("by the holder", true, key, "plain", nil, p.short)
+	p.wait(key, lock.Settled)
+	c.Lease, c.Linger = p.short, p.long
+	grow("settled")
+	p.wait(key, lock.Held)
+	plain.Replaces = "fenced"
+	p.claim(key, plain)
+	p.release("by the holder", true, key, "plain")
+	grow("took over")
 }

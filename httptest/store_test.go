@@ -117,7 +117,7 @@ func TestRuleNames(t *testing.T) {
 func TestOptionalPartsAreSkipped(t *testing.T) {
 	t.Parallel()
 	optional := []string{
-		"fences_grow", "fence_of_grant_is_stable", "plain_claim_after_fenced_release",
+		"fences_grow", "fence_of_grant_is_stable", "plain_claim_after_fenced_release", "fences_grow_past_unfenced_holders",
 		"list_yields_live", "forget_compares_token", "page_yields_live",
 	}
 	for rule := range latchtest.Rules() {

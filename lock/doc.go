@@ -1,7 +1,7 @@
 // Package lock lets one holder at a time work on a key, across processes, and
 // keeps nobody locked out because a packet was lost.
 //
-//	locker := lock.New(redisstore.New(client))
+//	locker := lock.New(redisstore.New(client, redisstore.WithPrefix("shop:")))
 //	err := locker.Do(ctx, lock.Key("user", "42"), func(ctx context.Context) error {
 //		return placeOrder(ctx)
 //	})

@@ -14,19 +14,10 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// How a hook of a store's client does not return: require in a test, or a bug
-// that net/http recovers from.
-var hooks = map[string]func(){
-	"exits":  runtime.Goexit,
-	"panics": func() { panic("a hook's") },
-}
-
-// onItsOwn runs call on a goroutine, as net/http does, and reports whether it
-// returned.
+// onItsOwn runs call on a goroutine and reports whether it returned.
 func onItsOwn(call func()) (returned bool) {
 	var own sync.WaitGroup
 	own.Go(func() {
-		defer func() { _ = recover() }()
 		call()
 		returned = true
 	})
@@ -35,55 +26,53 @@ func onItsOwn(call func()) (returned bool) {
 }
 
 // The first send of a call is on the caller's goroutine if the store returns in
-// time. A hook that ends that takes the caller with it, but neither the key nor
+// time. A hook that ends that, as require does in a test, takes the caller with it, but neither the key nor
 // the Locker's books.
 func TestHooksThatEndTheCaller(t *testing.T) {
-	for name, end := range hooks {
-		before := func(context.Context, func() error) error { end(); return nil }
-		after := func(_ context.Context, apply func() error) error { _ = apply(); end(); return nil }
-		for when, f := range map[string]fault{"before": before, "after": after} {
-			t.Run(name+" "+when+" a claim", func(t *testing.T) {
-				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					s.next(claim, f)
-					require.False(t, onItsOwn(func() { _, _ = l.Acquire(t.Context(), key) }))
-					synctest.Wait()
-					require.Equal(t, lock.Free, s.state(t, key).State, "it is swept for")
-					e, err := l.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					require.NoError(t, e.Release(t.Context()))
-				})
+	before := func(context.Context, func() error) error { runtime.Goexit(); return nil }
+	after := func(_ context.Context, apply func() error) error { _ = apply(); runtime.Goexit(); return nil }
+	for when, f := range map[string]fault{"before": before, "after": after} {
+		t.Run(when+" a claim", func(t *testing.T) {
+			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				s.next(claim, f)
+				require.False(t, onItsOwn(func() { _, _ = l.Acquire(t.Context(), key) }))
+				synctest.Wait()
+				require.Equal(t, lock.Free, s.state(t, key).State, "it is swept for")
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				require.NoError(t, e.Release(t.Context()))
 			})
-			t.Run(name+" "+when+" a release", func(t *testing.T) {
-				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-					var seen events
-					l := open(lock.WithObserver(seen.observe))
-					s.next(release, f)
-					require.False(t, onItsOwn(func() { _ = l.Do(t.Context(), key, func(context.Context) error { return nil }) }))
-					synctest.Wait()
-					require.Equal(t, lock.Free, s.state(t, key).State, "it is completed in the background")
-					require.Equal(t, 1, seen.count(lock.EventReleased))
-					require.Zero(t, seen.count(lock.EventLost), "what it finds done, it did")
-					e, err := l.Acquire(t.Context(), key)
-					require.NoError(t, err, "and does not shut the key in this process")
-					require.NoError(t, e.Release(t.Context()))
-				})
+		})
+		t.Run(when+" a release", func(t *testing.T) {
+			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				var seen events
+				l := open(lock.WithObserver(seen.observe))
+				s.next(release, f)
+				require.False(t, onItsOwn(func() { _ = l.Do(t.Context(), key, func(context.Context) error { return nil }) }))
+				synctest.Wait()
+				require.Equal(t, lock.Free, s.state(t, key).State, "it is completed in the background")
+				require.Equal(t, 1, seen.count(lock.EventReleased))
+				require.Zero(t, seen.count(lock.EventLost), "what it finds done, it did")
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err, "and does not shut the key in this process")
+				require.NoError(t, e.Release(t.Context()))
 			})
-			t.Run(name+" "+when+" a settle", func(t *testing.T) {
-				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-					l := open()
-					e, err := l.Acquire(t.Context(), key)
-					require.NoError(t, err)
-					s.next(settle, f)
-					receipt := []byte("receipt")
-					require.False(t, onItsOwn(func() { _ = e.Settle(t.Context(), receipt, time.Hour) }))
-					clear(receipt)
-					synctest.Wait()
-					require.Equal(t, []byte("receipt"), s.state(t, key).Receipt)
-					s.forget(t, key)
-				})
+		})
+		t.Run(when+" a settle", func(t *testing.T) {
+			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				s.next(settle, f)
+				receipt := []byte("receipt")
+				require.False(t, onItsOwn(func() { _ = e.Settle(t.Context(), receipt, time.Hour) }))
+				clear(receipt)
+				synctest.Wait()
+				require.Equal(t, []byte("receipt"), s.state(t, key).Receipt)
+				s.forget(t, key)
 			})
-		}
+		})
 	}
 }
 

@@ -25,7 +25,8 @@ type Locker struct {
 
 // core is what a Locker and those derived from it by With share.
 type core struct {
-	store  Store
+	given  Store         // as New has it: for what a store can do beyond the interface
+	store  Store         // what calls go to
 	prompt bool          // the store's calls do not block, and are made on the caller's goroutine
 	inTime bool          // they return when their time is over, whatever becomes of the command
 	maxLag time.Duration // how long after a call returned its command may still take effect
@@ -67,13 +68,13 @@ func New(store Store, opts ...Option) *Locker {
 		logger:  slog.Default(),
 	}.with(opts)
 	checkFencing(store, &cfg)
-	_, prompt := store.(interface{ prompt() })
+	prompt := isPrompt(store)
 	maxLag := defaultMaxLag
 	if s, ok := store.(interface{ MaxLag() time.Duration }); ok {
 		maxLag = s.MaxLag()
 	}
-	return (&core{
-		store:   store,
+	c := &core{
+		given:   store,
 		prompt:  prompt,
 		inTime:  inTime(store),
 		maxLag:  maxLag,
@@ -84,7 +85,15 @@ func New(store Store, opts ...Option) *Locker {
 		gate:    newGate(),
 		reaper:  newReaper(),
 		closing: make(chan struct{}),
-	}).locker(cfg)
+	}
+	c.store = shielded(store, &c.outage, cfg.logger)
+	return c.locker(cfg)
+}
+
+// isPrompt reports whether the calls of store never wait for anything.
+func isPrompt(store Store) bool {
+	_, ok := store.(interface{ prompt() })
+	return ok
 }
 
 // inTime reports whether store says that its calls return in time.
@@ -110,7 +119,7 @@ func (c *core) longestBudget() time.Duration { return time.Duration(c.budget.Loa
 // both. Options that are not given stay as they are; observers are added.
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts)
-	checkFencing(l.core.store, &cfg)
+	checkFencing(l.core.given, &cfg)
 	return l.core.locker(cfg)
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -15,7 +17,7 @@ import (
 //
 //	var stores []lock.Store
 //	for _, url := range urls { // redis://a:6379, redis://b:6379, redis://c:6379
-//		s, err := redisstore.Open(ctx, url)
+//		s, err := redisstore.Open(ctx, url, redisstore.WithPrefix("shop:"))
 //		...
 //		stores = append(stores, s)
 //	}
@@ -79,11 +81,12 @@ func NewQuorum(stores []Store, opts ...QuorumOption) Store {
 		}
 		o.applyQuorum(&cfg)
 	}
-	q := &quorum{quorumConfig: cfg, nodes: append([]Store(nil), stores...), need: len(stores)/2 + 1}
+	q := &quorum{quorumConfig: cfg, given: slices.Clone(stores), need: len(stores)/2 + 1}
 	q.candidates.now = make(map[candidacy]*candidate)
 	inspectors := make([]Inspector, 0, len(stores))
 	for i, s := range stores {
 		q.all = append(q.all, i)
+		q.nodes = append(q.nodes, shielded(s, &q.outage, slog.Default()))
 		q.lags = append(q.lags, lagOf(s))
 		if inspector, ok := s.(Inspector); ok {
 			inspectors = append(inspectors, inspector)
@@ -98,7 +101,9 @@ func NewQuorum(stores []Store, opts ...QuorumOption) Store {
 // quorum is a Store over an odd number of others, its nodes.
 type quorum struct {
 	quorumConfig
-	nodes      []Store
+	given      []Store // as New has them: for what a store can do beyond the interface
+	nodes      []Store // what calls go to
+	outage     outage
 	all        []int // their indices
 	lags       []time.Duration
 	need       int // votes for a majority

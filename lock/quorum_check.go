@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -19,9 +20,9 @@ func (q *quorum) Check(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan answer[[]string], len(q.nodes))
-	for i, node := range q.nodes {
+	for i, node := range q.given {
 		go func() {
-			servers, err := checkNode(ctx, node)
+			servers, err := q.checkNode(ctx, node)
 			results <- answer[[]string]{i, servers, err}
 		}()
 	}
@@ -59,7 +60,8 @@ func (q *quorum) Check(ctx context.Context) error {
 // majority is well.
 const checkPatience = 10
 
-func checkNode(ctx context.Context, node Store) (servers []string, err error) {
+func (q *quorum) checkNode(ctx context.Context, node Store) (servers []string, err error) {
+	defer recovered(&err, &q.outage, slog.Default())
 	if c, ok := node.(interface {
 		Check(ctx context.Context) error
 	}); ok {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"log/slog"
 )
 
 // inspectedQuorum is a quorum over stores that are all an [Inspector].
@@ -84,7 +85,8 @@ func (q inspectedQuorum) Forget(ctx context.Context, key, token string) (ok bool
 	if err != nil {
 		return false, err
 	}
-	r := ask(ctx, q.quorum, q.all, func() {}, func(ctx context.Context, node int) (bool, error) {
+	r := ask(ctx, q.quorum, q.all, func() {}, func(ctx context.Context, node int) (ok bool, err error) {
+		defer recovered(&err, &q.outage, slog.Default())
 		return q.inspectors[node].Forget(ctx, key, token)
 	})
 	defer r.done()

@@ -5,7 +5,7 @@ package lock
 func (q *quorum) Watch(key string) (wake <-chan struct{}, stop func()) {
 	var from []<-chan struct{}
 	var stops []func()
-	for _, node := range q.nodes {
+	for _, node := range q.given {
 		wake, stop := hintsOf(node)(key)
 		stops = append(stops, stop)
 		if wake != nil {

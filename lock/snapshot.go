@@ -8,7 +8,7 @@ import (
 
 // Store returns the store that l works on, for an operator's tools: whether it
 // is an [Inspector], and what is in it. Claim through l, never past it.
-func (l *Locker) Store() Store { return l.core.store }
+func (l *Locker) Store() Store { return l.core.given }
 
 // Snapshot is what this process does at one moment, for an operator's tools:
 // what its store cannot tell, or does not. It says nothing of other processes.

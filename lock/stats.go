@@ -16,7 +16,7 @@ type Stats struct {
 func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{Active: c.owners.count(), Backlog: int(c.reaper.count.Load())}
-	if sized, ok := c.store.(sized); ok {
+	if sized, ok := c.given.(sized); ok {
 		s.Entries, s.Bytes = sized.size()
 	}
 	return s

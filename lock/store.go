@@ -127,7 +127,7 @@ type Entry struct {
 	Fingerprint []byte        // as claimed
 	Owner       string        // as claimed
 	Receipt     []byte        // if Settled
-	Fence       int64         // grows with every grant of this key; 0 if the claim was not Fenced
+	Fence       int64         // grows with every grant of this key; 0 if the claim was not Fenced. Get and List may show an earlier holder's
 	Left        time.Duration // until the lease, the linger or the receipt ends; 0 if not known
 }
 

@@ -15,7 +15,7 @@ import (
 func withQuorum(ctx context.Context, urls []string, use func(*lock.Locker)) error {
 	var stores []lock.Store
 	for _, url := range urls { // redis://a:6379, redis://b:6379, redis://c:6379
-		s, err := redisstore.Open(ctx, url, redisstore.WithoutCheck())
+		s, err := redisstore.Open(ctx, url, redisstore.WithPrefix("shop:"), redisstore.WithoutCheck())
 		if err != nil {
 			return err
 		}

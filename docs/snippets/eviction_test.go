@@ -47,7 +47,7 @@ func TestSizes(t *testing.T) {
 		once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 		onePerUser := latch.Lock(locker, "user", keyfunc.Context(auth.UserID))
 		h := chain(func(w http.ResponseWriter, _ *http.Request) {
-			size, ok := srv.Do(t, "MEMORY", "USAGE", "latch:lock:user=42").(int64)
+			size, ok := srv.Do(t, "MEMORY", "USAGE", "shop:lock:user=42").(int64)
 			require.True(t, ok)
 			t.Logf("a lock takes %d bytes", size)
 			require.LessOrEqual(t, size, int64(256))
@@ -83,7 +83,7 @@ func TestFullServer(t *testing.T) {
 		require.Error(t, err)
 	})
 	require.Equal(t, 201, ask(h, "POST", "/orders", "meanwhile").Code)
-	require.NotContains(t, srv.Keys(t), "latch:lock:user=42", "it was released")
+	require.NotContains(t, srv.Keys(t), "shop:lock:user=42", "it was released")
 
 	refused := ask(h, "POST", "/orders", "after")
 	require.Equal(t, 503, refused.Code)

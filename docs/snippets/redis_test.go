@@ -20,7 +20,7 @@ import (
 )
 
 func withStore(ctx context.Context, url string, use func(*lock.Locker)) error {
-	store, err := redisstore.Open(ctx, url)
+	store, err := redisstore.Open(ctx, url, redisstore.WithPrefix("shop:"))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func TestRedisUserSuffices(t *testing.T) {
 				rules = append(slices.Clip(rules), added(t, tt.row)...)
 			}
 			srv.Do(t, rules...)
-			store, err := redisstore.Open(t.Context(), url, tt.opts...)
+			store, err := redisstore.Open(t.Context(), url, append(tt.opts, redisstore.WithPrefix("shop:"))...)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, store.Close()) })
 			if tt.row == "" { // package redisstore does this for the others
@@ -153,7 +153,7 @@ func TestRedisKeysAreWhereThePageLooks(t *testing.T) {
 		h := latch.Lock(locker, "user", keyfunc.Context(auth.UserID))(http.HandlerFunc(
 			func(http.ResponseWriter, *http.Request) {
 				scanned := srv.Do(t, look[0]...)
-				require.Contains(t, scanned, []any{"latch:lock:user=42"})
+				require.Contains(t, scanned, []any{"shop:lock:user=42"})
 				require.Positive(t, srv.Do(t, look[1]...))
 				require.NotEmpty(t, srv.Do(t, look[2]...))
 			}))

@@ -2,10 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -79,8 +75,7 @@ func (b *batch) run(server *redis.Client) (err error) {
 	defer func() {
 		cancel()
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic in a hook of the client: %v", r)
-			slog.Default().Error("redisstore: "+err.Error(), "stack", string(debug.Stack()))
+			err = hookPanic(r)
 		}
 		b.settle(err)
 	}()
@@ -89,9 +84,6 @@ func (b *batch) run(server *redis.Client) (err error) {
 	_, err = pipe.Exec(ctx)
 	return err
 }
-
-// errUnsettled is for a hook that ends its goroutine.
-var errUnsettled = errors.New("a hook of the client did not return")
 
 // settle settles those that have got no reply, with their own error or else with
 // that of the batch, and empties the batch.

@@ -2,9 +2,9 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"net"
+	"runtime"
 	"sync"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,18 +18,25 @@ import (
 // The options of a client cannot be changed. So its hook chain, the last link of
 // which this adds, hands the store's commands, and no others, to a clone over
 // the same pool that has the option. Hooks that were added before still see
-// them.
-func bind(client redis.UniversalClient) {
-	switch c := client.(type) {
-	case *redis.Client:
-		bindNode(c)
-	case *redis.ClusterClient:
-		d := &clusterDetour{client: c, bound: make(map[*redis.Client]struct{})}
-		c.AddHook(detour{process: d.process})
+// them. One such link serves all stores: there may be many over one client, and
+// its own commands pass through every link.
+func bind(c *redis.Client) {
+	at := weak.Make(c)
+	first, known := bound.Load(at)
+	if !known {
+		first, known = bound.LoadOrStore(at, new(sync.Once))
 	}
+	if !known {
+		runtime.AddCleanup(c, func(at weak.Pointer[redis.Client]) { bound.Delete(at) }, at)
+	}
+	first.(*sync.Once).Do(func() { addDetour(c) }) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
-func bindNode(c *redis.Client) {
+// bound has a *sync.Once for each client that stores were made over, and which
+// is still there.
+var bound sync.Map // by weak.Pointer[redis.Client]
+
+func addDetour(c *redis.Client) {
 	clone := obeying(c)
 	pipeline := func(ctx context.Context, cmds ...redis.Cmder) error {
 		pipe := clone.Pipeline()
@@ -38,7 +45,7 @@ func bindNode(c *redis.Client) {
 		return err
 	}
 	c.AddHook(detour{
-		process: func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		process: func(ctx context.Context, cmd redis.Cmder) error {
 			one, ok := cmd.(*command)
 			if !ok {
 				return clone.Process(ctx, cmd)
@@ -64,17 +71,17 @@ func obeying(c *redis.Client) *redis.Client {
 
 // detour is a hook that takes the store's commands out of a client's chain.
 type detour struct {
-	process  func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
-	pipeline redis.ProcessPipelineHook // nil: they are not led past anything
+	process  redis.ProcessHook
+	pipeline redis.ProcessPipelineHook
 }
 
 // DialHook changes nothing.
 func (detour) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook leads the store's batches past next.
+// ProcessPipelineHook leads the store's pipelines past next.
 func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if _, ours := cmds[0].(*command); ours && d.pipeline != nil {
+		if isOurs(cmds[0]) {
 			return d.pipeline(ctx, cmds)
 		}
 		return next(ctx, cmds)
@@ -84,58 +91,18 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // ProcessHook leads the store's commands past next.
 func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		switch cmd.(type) {
-		case *command, query:
-			return d.process(ctx, cmd, next)
+		if isOurs(cmd) {
+			return d.process(ctx, cmd)
 		}
 		return next(ctx, cmd)
 	}
 }
 
-// clusterDetour makes sure that the client of the node that a command goes to
-// has a detour of its own, and that a node which has failed is not turned to
-// for longer than the cluster has had no other in its place.
-type clusterDetour struct {
-	client *redis.ClusterClient
-
-	mu    sync.Mutex
-	bound map[*redis.Client]struct{}
-}
-
-// maxNodes bounds what is kept of nodes, some of which may have gone.
-const maxNodes = 1024
-
-func (d *clusterDetour) process(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	c, ok := cmd.(*command)
-	if !ok {
-		return next(ctx, cmd)
+// isOurs reports whether a store has made cmd.
+func isOurs(cmd redis.Cmder) bool {
+	switch cmd.(type) {
+	case *command, query:
+		return true
 	}
-	if master, err := d.client.MasterForKey(ctx, c.name); err == nil {
-		d.bind(master)
-	}
-	err := next(ctx, cmd)
-	reloadAfter(context.WithoutCancel(ctx), d.client, err)
-	return err
-}
-
-// reloadAfter makes client look which node has which slot if err says that one
-// may have failed: a slot may have another master by now. Commands that must not
-// be repeated do not make it look.
-func reloadAfter(ctx context.Context, client *redis.ClusterClient, err error) {
-	if _, broken := errors.AsType[net.Error](err); broken {
-		client.ReloadState(ctx)
-	}
-}
-
-func (d *clusterDetour) bind(node *redis.Client) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, known := d.bound[node]; known {
-		return
-	}
-	if len(d.bound) >= maxNodes {
-		clear(d.bound) // a second detour behind the first is never reached
-	}
-	bindNode(node)
-	d.bound[node] = struct{}{}
+	return false
 }

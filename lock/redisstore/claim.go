@@ -15,7 +15,19 @@ import (
 // it is one plain command, which is also the check whether an earlier claim
 // of the token was applied. What bears a lease that may be over, or a receipt,
 // is read a second time, together with its time left.
+//
+// A claim that is not Fenced and takes over from one that is, or comes within a
+// minute of its release, keeps the key's last fence in its entry, where Get and
+// List show it.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	e, err := s.claim(ctx, key, c)
+	if !c.Fenced && e.Token == c.Token {
+		e.Fence = 0 // what is kept is an earlier holder's
+	}
+	return e, err
+}
+
+func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if len(c.Token) == 0 || len(c.Token) > 255 {
 		return lock.Entry{}, notApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
 	}

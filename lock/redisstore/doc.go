@@ -1,14 +1,17 @@
 // Package redisstore keeps the entries of package lock in Redis or Valkey, 6.2
 // or later: on one server, behind Sentinel, or in a Cluster.
 //
-//	store, err := redisstore.Open(ctx, "redis://127.0.0.1:6379")
+//	store, err := redisstore.Open(ctx, "redis://127.0.0.1:6379", redisstore.WithPrefix("shop:"))
 //	...
 //	defer store.Close()
 //	locker := lock.New(store)
 //
 // or, over a client that the program has anyway:
 //
-//	locker := lock.New(redisstore.New(client))
+//	locker := lock.New(redisstore.New(client, redisstore.WithPrefix("shop:")))
+//
+// The prefix names the service. All processes of one service have the same, and
+// two services never do: they would get each other's answers ([WithPrefix]).
 //
 // # What it promises
 //
@@ -53,8 +56,7 @@
 //     by itself.
 //   - A batch is never repeated, whatever MaxRetries says.
 //   - Hooks of the client see a pipeline, with a context of its own; in a Cluster
-//     those of the node (OnNewNode) do, and those of the cluster client do not. A
-//     hook that panics there fails the batch, and is logged.
+//     those of the node (OnNewNode) do, and those of the cluster client do not.
 //   - Workers end when the queue is empty, and Close waits for them.
 //
 // A call that returned may still be in a batch that is under way. A Locker is
@@ -65,6 +67,11 @@
 // caller, and so do hooks of the client run there: one that does not return in
 // time keeps its caller. A caller that gives up while such a send is on its way
 // returns with the answer, or after a third of the budget.
+//
+// A panic in what a user has hung into the client (a hook, a Limiter, a Dialer,
+// OnConnect, a credentials provider) makes the outcome of the calls that run into
+// it unknown, on whichever goroutine it happens, and is logged. On the goroutine of
+// a caller that uses a Store without a Locker it is the caller's.
 //
 // # Waiting
 //
@@ -91,9 +98,9 @@
 //
 // # Names
 //
-// An entry is one string key, "latch:lock:user=42", and all commands are on one
-// key. Bytes other than letters, digits and "._~=&/-" are percent-encoded, so
-// that neither globs nor hash tags mean anything; what is longer than 200 bytes
-// then is "#" and a hash. Keys of receipts, which begin with "once:", are
-// "latch:once:...". List what is there with SCAN, or with [Store.List].
+// An entry is one string key, "shop:lock:user=42" with the prefix "shop:", and all
+// commands are on one key. Bytes other than letters, digits and "._~=&/-" are
+// percent-encoded, so that neither globs nor hash tags mean anything; what is
+// longer than 200 bytes then is "#" and a hash. Keys of receipts, which begin with
+// "once:", are "shop:once:...". List what is there with SCAN, or with [Store.List].
 package redisstore

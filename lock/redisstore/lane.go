@@ -40,7 +40,7 @@ type lane struct {
 	alone  sender        // what commands that share nothing go through
 	from   int64         // shareFrom, unless a test wants otherwise
 	most   int           // workers
-	failed func(error)   // is told of batches that failed
+	failed func(error)   // is told how commands and batches have failed
 	flying atomic.Int64  // commands, on either way
 
 	mu      sync.Mutex
@@ -69,13 +69,13 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 	defer l.flying.Add(-1)
 	c, ok := cmd.(*command)
 	if !ok || n < l.from || c.size() > maxShared || stalls(ctx) > 1 {
-		return l.alone.Process(ctx, cmd)
+		return l.processAlone(ctx, cmd)
 	}
 	s := c.takeSeat(ctx)
 	if err := l.enqueue(c); err != nil {
 		c.standUp(s)
 		if errors.Is(err, redis.ErrClosed) {
-			return l.alone.Process(ctx, cmd)
+			return l.processAlone(ctx, cmd)
 		}
 		return err
 	}
@@ -94,6 +94,14 @@ func (l *lane) Process(ctx context.Context, cmd redis.Cmder) error {
 		return gone
 	}
 	return c.leave(s, gone)
+}
+
+func (l *lane) processAlone(ctx context.Context, cmd redis.Cmder) error {
+	err := l.alone.Process(ctx, cmd)
+	if err != nil {
+		l.failed(err)
+	}
+	return err
 }
 
 // stalls is how often the call of ctx has stalled before. One goes first the next

@@ -2,12 +2,17 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
+
+// maxNodes bounds what is kept of nodes, some of which may have gone.
+const maxNodes = 1024
 
 // lanes are the ways to the nodes of a cluster, one to each. A pipeline of
 // go-redis' cluster client waits for the slowest node; a batch here has one node,
@@ -49,13 +54,20 @@ func (ls *lanes) to(node *redis.Client) *lane {
 	if ls.byNode == nil || len(ls.byNode) >= maxNodes {
 		ls.byNode = make(map[*redis.Client]*lane) // who is under way keeps the lane
 	}
-	bindNode(node)
-	l = newLane(node, ls.cluster, ls.from, func(err error) {
-		reloadAfter(context.Background(), ls.cluster, err) //nolint:forbidigo // it outlives its callers
-	})
+	bind(node)
+	l = newLane(node, ls.cluster, ls.from, ls.failed)
 	l.closed = ls.closed
 	ls.byNode[node] = l
 	return l
+}
+
+// failed makes the cluster client look which node has which slot if err says that
+// one may have failed: a slot may have another master by now. Commands that must
+// not be repeated do not make it look.
+func (ls *lanes) failed(err error) {
+	if _, broken := errors.AsType[net.Error](err); broken {
+		ls.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
+	}
 }
 
 func (ls *lanes) close(ctx context.Context) {

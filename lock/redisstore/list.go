@@ -17,9 +17,10 @@ import (
 const scanCount = 256
 
 // List yields every live entry once, in no order, with its Key. It walks the
-// whole keyspace of every master, a few hundred names a round trip. What bears
-// the name of an entry and is none is yielded as an error with its Key, and the
-// listing goes on; any other error ends it.
+// whole keyspace of every master, a few hundred names a round trip, and holds no
+// more than one large receipt at a time. What bears the name of an entry and is
+// none is yielded as an error with its Key, and the listing goes on; any other
+// error ends it, and so does the end of ctx, at once.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
 		masters, err := s.masters(ctx)
@@ -42,16 +43,22 @@ func (s *Store) masters(ctx context.Context) ([]sender, error) {
 	if s.cluster == nil {
 		return []sender{s.client}, nil
 	}
-	var mu sync.Mutex
-	var found []*redis.Client
-	err := s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		found = append(found, master)
-		return nil
+	found, err := apart(ctx, func() (found []*redis.Client, err error) {
+		var mu sync.Mutex
+		err = s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			bind(master)
+			found = append(found, master)
+			return nil
+		})
+		if err != nil {
+			return nil, notApplied(kind(err), err)
+		}
+		return found, nil
 	})
 	if err != nil {
-		return nil, notApplied(kind(err), err)
+		return nil, err
 	}
 	slices.SortFunc(found, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
 	all := make([]sender, len(found))
@@ -79,20 +86,37 @@ func (l *listing) node(ctx context.Context, master sender) bool {
 		if err != nil {
 			return l.fail(err)
 		}
-		found, err := l.store.load(ctx, names, true, func(name, _ string) bool { return l.first(name) })
-		for _, f := range found {
-			if !l.yield(f.entry, f.err) {
+		for part := range slices.Chunk(names, loadCount) {
+			if !l.part(ctx, part) {
 				return false
 			}
 		}
-		switch {
-		case err != nil:
-			return l.fail(err)
-		case next == "0":
+		if next == "0" {
 			return true
 		}
 		cursor = next
 	}
+}
+
+// part yields the entries of some names.
+func (l *listing) part(ctx context.Context, names []string) bool {
+	found, err := l.store.load(ctx, names, func(name, _ string) bool { return l.first(name) })
+	for _, f := range found {
+		if f.cut {
+			whole, there, err := l.store.whole(ctx, f)
+			if err != nil {
+				return l.fail(err)
+			}
+			if !there {
+				continue
+			}
+			f = whole
+		}
+		if !l.yield(f.entry, f.err) {
+			return false
+		}
+	}
+	return err == nil || l.fail(err)
 }
 
 func (l *listing) fail(err error) bool {

@@ -18,6 +18,7 @@ const pulse = 3 * time.Second
 const (
 	minRelisten = 100 * time.Millisecond
 	maxRelisten = 5 * time.Second
+	brokenPause = time.Second // after a hook of the client has panicked
 )
 
 // listener is the goroutine that subscribes to the topics, over a connection of
@@ -47,19 +48,21 @@ func listen(n *notices) *listener {
 // has died without a word is not replaced by go-redis.
 func (l *listener) session(parent context.Context) (again bool) {
 	ctx, stop := context.WithCancel(parent)
-	sub := l.notices.client.Subscribe(ctx)
+	sub := &subscription{sub: l.notices.client.Subscribe(ctx), received: make(chan struct{}), broken: true}
 	l.notices.renew()
-	l.subscribe(ctx, sub)
+	if !l.subscribe(ctx, sub) {
+		stop()
+		_ = sub.sub.Close()
+		return l.again(parent)
+	}
 	heard := new(atomic.Bool)
-	received := make(chan struct{})
 	go func() {
-		defer close(received)
-		l.receive(ctx, sub, heard)
+		defer close(sub.received)
+		sub.broken = l.receive(ctx, sub.sub, heard)
 	}()
 	defer func() {
 		stop()
-		_ = sub.Close()
-		<-received
+		sub.end()
 	}()
 
 	tick := time.NewTicker(pulse)
@@ -67,7 +70,9 @@ func (l *listener) session(parent context.Context) (again bool) {
 	for asked := false; ; {
 		select {
 		case <-l.notices.changed:
-			l.subscribe(ctx, sub)
+			if !l.subscribe(ctx, sub) {
+				return l.again(parent)
+			}
 		case <-tick.C:
 			switch {
 			case l.notices.retire():
@@ -78,43 +83,54 @@ func (l *listener) session(parent context.Context) (again bool) {
 				return true
 			default:
 				asked = true
-				l.ping(ctx, sub)
+				_ = sub.use(ctx, func(ctx context.Context) error { return sub.sub.Ping(ctx) })
 			}
-		case <-received: // the client was closed
-			return false
+		case <-sub.received:
+			if !sub.broken { // the client was closed
+				return false
+			}
+			return l.again(parent)
 		case <-parent.Done():
 			return false
 		}
 	}
 }
 
+// again waits after a panic, and reports whether anybody still wants to hear.
+func (l *listener) again(parent context.Context) bool {
+	rest(parent, brokenPause)
+	return parent.Err() == nil && !l.notices.retire()
+}
+
 // subscribe tells the server what has changed. What it does not hear, because
-// there is no connection, go-redis repeats when there is one.
-func (l *listener) subscribe(ctx context.Context, sub *redis.PubSub) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
+// there is no connection, go-redis repeats when there is one. ok is false if it
+// will not.
+func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
 	more, fewer := l.notices.alterations()
+	ok = true
 	if len(fewer) > 0 {
-		_ = sub.Unsubscribe(ctx, fewer...)
+		ok = sub.use(ctx, func(ctx context.Context) error { return sub.sub.Unsubscribe(ctx, fewer...) })
 	}
-	if len(more) > 0 {
-		_ = sub.Subscribe(ctx, more...)
+	if len(more) > 0 && ok {
+		ok = sub.use(ctx, func(ctx context.Context) error { return sub.sub.Subscribe(ctx, more...) })
 	}
+	return ok
 }
 
-func (*listener) ping(ctx context.Context, sub *redis.PubSub) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	_ = sub.Ping(ctx)
-}
-
-// receive wakes waiters until the subscription or the client is closed.
-func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic.Bool) {
+// receive wakes waiters until the subscription or the client is closed, or, then
+// broken, until a hook of the client panics.
+func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic.Bool) (broken bool) {
+	broken = true
+	defer func() {
+		if p := recover(); p != nil {
+			_ = hookPanic(p)
+		}
+	}()
 	pause := minRelisten
 	for {
 		message, err := sub.Receive(ctx)
 		if ctx.Err() != nil || errors.Is(err, redis.ErrClosed) {
-			return
+			return false
 		}
 		if err != nil {
 			l.failed(err)

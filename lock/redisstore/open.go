@@ -20,6 +20,11 @@ const (
 // [WithoutCheck] is given), and returns a store that owns the connection: Close
 // closes it.
 //
+//	store, err := redisstore.Open(ctx, url, redisstore.WithPrefix("shop:"))
+//
+// The prefix names the service: two services on one Redis with the same prefix, or
+// both without one, get each other's answers; see [WithPrefix]. A url is one of
+//
 //	redis://user:password@host:6379/0
 //	rediss://...                                     TLS
 //	unix://user:password@/path/to/redis.sock?db=0
@@ -42,7 +47,6 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s := newStore(client, opts)
 	s.maxLag = openLag
 	s.close = client.Close
-	bind(client)
 	if s.unchecked {
 		return s, nil
 	}

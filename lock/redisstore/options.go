@@ -8,7 +8,14 @@ type option func(*Store)
 func (o option) apply(s *Store) { o(s) }
 
 // WithPrefix sets what the names of all entries begin with; the default is
-// "latch:". Stores with different prefixes on one Redis do not see each other.
+// "latch:". It says who shares locks and receipts, so name the service in it:
+//
+//	redisstore.WithPrefix("shop:")
+//
+// Stores with different prefixes on one Redis do not see each other. Two services
+// with one prefix take each other's requests for repeats: for an equal user, path
+// and key, the second one's handler does not run, and its caller gets the first
+// one's answer. A gateway and the service behind it need two, too.
 //
 // In a Redis Cluster, a prefix with a hash tag ("{latch}:") puts all entries on
 // one node.

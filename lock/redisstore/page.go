@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,8 @@ const maxScan = 1000
 // looks at about limit names, 1,000 at most, and the values of those that match.
 // That is all it costs, however many entries there are, and however much else
 // the server holds; a page may well be empty. next names a master and its
-// cursor. If masters change between two pages, entries may be missed.
+// cursor. If masters change between two pages, entries may be missed. It returns
+// when ctx ends, whatever the client and the server do.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
 	master, at, err := place(cursor)
 	if err != nil {
@@ -33,14 +35,16 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 	if err != nil {
 		return nil, "", err
 	}
-	found, err := s.load(ctx, names, false, func(_, key string) bool { return key == "" || match == nil || match(key) })
-	if err != nil {
-		return nil, "", err
-	}
-	for _, f := range found {
-		if f.entry.Key != "" && (match == nil || match(f.entry.Key)) {
-			f.entry.Receipt = nil // it was cut
-			page = append(page, f.entry)
+	for part := range slices.Chunk(names, loadCount) {
+		found, err := s.load(ctx, part, func(_, key string) bool { return key == "" || match == nil || match(key) })
+		if err != nil {
+			return nil, "", err
+		}
+		for _, f := range found {
+			if f.entry.Key != "" && (match == nil || match(f.entry.Key)) {
+				f.entry.Receipt = nil // it may be cut
+				page = append(page, f.entry)
+			}
 		}
 	}
 	if at == "0" {

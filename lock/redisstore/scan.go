@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -14,7 +15,9 @@ import (
 // of all its names, and the cursor of the next one, "0" at the end.
 func (s *Store) scan(ctx context.Context, master sender, cursor string, count int) (names []string, next string, err error) {
 	pattern := globEscaper.Replace(s.prefix) + "*"
-	answer, err := ask(ctx, master, "scan", cursor, "match", pattern, "count", count, "type", "string")
+	answer, err := apart(ctx, func() (any, error) {
+		return ask(ctx, master, "scan", cursor, "match", pattern, "count", count, "type", "string")
+	})
 	if err != nil {
 		return nil, "", err
 	}
@@ -35,73 +38,103 @@ func (s *Store) scan(ctx context.Context, master sender, cursor string, count in
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
-// glanceBytes is more than everything before a receipt takes: the key is at most
-// lock.MaxKeyBytes, and fingerprints and owners are short.
-const glanceBytes = 8 << 10
+const (
+	// glanceBytes is more than everything before a receipt takes: the key is at
+	// most lock.MaxKeyBytes, and fingerprints and owners are short.
+	glanceBytes = 8 << 10
+
+	// loadCount is how many values are read in one round trip, so that they are
+	// half a megabyte at most.
+	loadCount = 64
+)
 
 // loaded is one entry, or with its key alone, why it cannot be read.
 type loaded struct {
 	entry lock.Entry
 	err   error
+	cut   bool   // the receipt is longer
+	name  string // of the entry
+	key   string // "" if it stands in the entry only
 }
 
 // load reads the entries of those names that are an entry's and that want
-// accepts; key is "" where it stands in the entry only. The values go through the
-// store's client, which knows where a name has moved meanwhile. What was read
-// before an error is returned with it.
+// accepts; key is "" where it stands in the entry only. What was read before an
+// error is returned with it.
 //
-// whole is whether receipts are read too, of which a few can be more than all
-// the rest.
-func (s *Store) load(ctx context.Context, names []string, whole bool, want func(name, key string) bool) ([]loaded, error) {
-	type item struct {
-		key string
-		cmd *redis.Cmd
-	}
-	items := make([]item, 0, len(names))
-	pipe := s.client.Pipeline()
-	read := func(name string) *redis.Cmd { return pipe.Eval(ctx, readScript.String(), []string{name}) }
-	if !whole {
-		read = func(name string) *redis.Cmd {
-			return pipe.Eval(ctx, glanceScript.String(), []string{name}, glanceBytes)
-		}
-	}
+// Of receipts, a few of which can be more than all the rest, it reads the
+// beginning.
+func (s *Store) load(ctx context.Context, names []string, want func(name, key string) bool) ([]loaded, error) {
+	items := make([]loaded, 0, len(names))
+	var cmds []redis.Cmder
 	for _, name := range names {
 		key, _, ok := s.keyOf(name)
 		if ok && want(name, key) {
-			items = append(items, item{key, read(name)})
+			items = append(items, loaded{name: name, key: key})
+			cmds = append(cmds, query{redis.NewCmd(ctx, "eval", glanceScript.source, 1, name, glanceBytes)})
 		}
 	}
 	if len(items) == 0 {
 		return nil, nil
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	all := make([]loaded, 0, len(items))
-	for _, it := range items {
-		answer, err := it.cmd.Result()
-		if errors.Is(err, redis.Nil) {
+	_, err := apart(ctx, func() (struct{}, error) {
+		pipe := s.client.Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...)
+		_, _ = pipe.Exec(ctx) // each command has its own error
+		return struct{}{}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	all := items[:0]
+	for i, it := range items {
+		answer, err := cmds[i].(query).Result() //nolint:errcheck,forcetypeassert // nothing else is in there
+		switch code := replyCode(err); {
+		case err == nil:
+		case errors.Is(err, redis.Nil):
 			continue
-		}
-		if err != nil {
+		case code == "MOVED", code == "ASK":
+			there, ok, err := s.whole(ctx, it)
+			if err != nil {
+				return all, err
+			}
+			if ok {
+				all = append(all, there)
+			}
+			continue
+		default:
 			return all, notApplied(kind(err), err)
 		}
-		e, err := listed(it.key, answer)
-		if err == nil && e.State == lock.Free {
+		if fields, ok := answer.([]any); ok && len(fields) == 3 {
+			answer, it.cut = fields[:2], fields[2] == int64(1)
+		}
+		it.entry, it.err = listed(it.key, answer)
+		if it.err == nil && it.entry.State == lock.Free {
 			continue
 		}
-		all = append(all, loaded{e, err})
+		all = append(all, it)
 	}
 	return all, nil
 }
 
-// listed is the entry of key, which is "" if the entry itself has it.
+// whole reads again, and all of it, what was cut, or has moved to another node of
+// the Cluster. ok is false if there is nothing any more.
+func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
+	answer, err := apart(ctx, func() (any, error) { return eval(s.to, readScript, newCommand(ctx, of.name)) })
+	if err != nil || answer == nil {
+		return loaded{}, false, err
+	}
+	l.entry, l.err = listed(of.key, answer)
+	return l, l.err != nil || l.entry.State != lock.Free, nil
+}
+
+// listed is the entry of key, which is "" if the entry itself has it. It does not
+// keep the memory of the answer.
 func listed(key string, answer any) (lock.Entry, error) {
 	v, left, err := valueOf(answer)
 	if err != nil {
 		return lock.Entry{Key: key}, err
 	}
 	e := v.entry(left)
-	if e.Key = key; key == "" {
-		e.Key = v.key
-	}
+	e.Key, e.Token, e.Owner = cmp.Or(key, strings.Clone(v.key)), strings.Clone(e.Token), strings.Clone(e.Owner)
 	return e, nil
 }

@@ -38,15 +38,21 @@ var (
 )
 
 // New returns a store over client, which it neither dials nor ever closes.
+//
+//	store := redisstore.New(client, redisstore.WithPrefix("shop:"))
+//
+// The prefix names the service: two services on one Redis with the same prefix, or
+// both without one, get each other's answers; see [WithPrefix].
+//
 // *redis.Client (of a Sentinel set-up too) and *redis.ClusterClient are what it
 // is made for.
 //
-// The client's options are left as they are. New adds one hook to it, which
-// makes the store's own commands end with their contexts if
-// ContextTimeoutEnabled is not set; hooks that are added later do not see these.
-// Other options that Open would set differently cost a [lock.Locker] no
-// correctness, but keep goroutines and connections of calls that outlast their
-// budget for longer; New logs them, once, to [slog.Default].
+// The client's options are left as they are. The first New over a client adds one
+// hook to it, or to each node of a Cluster, which makes the commands of all stores
+// over it end with their contexts if ContextTimeoutEnabled is not set; hooks that
+// are added later do not see these. Other options that Open would set differently
+// cost a [lock.Locker] no correctness, but keep goroutines and connections of calls
+// that outlast their budget for longer; New logs them, once, to [slog.Default].
 //
 // New panics on a nil client, on a *redis.Ring and on a *redis.AutoPipeliner. A
 // Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a
@@ -67,7 +73,6 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 		panic(fmt.Sprintf("redisstore.New: client is a nil %T", client))
 	}
 	s := newStore(client, opts)
-	bind(client)
 	s.logOptions()
 	return s
 }
@@ -83,6 +88,7 @@ func newStore(client redis.UniversalClient, opts []Option) *Store {
 	from := cmp.Or(sharing.From(), shareFrom)
 	switch c := client.(type) {
 	case *redis.Client:
+		bind(c)
 		s.to = newLane(c, c, from, func(error) {})
 	case *redis.ClusterClient:
 		s.to = &lanes{cluster: c, from: from}

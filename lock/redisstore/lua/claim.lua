@@ -1,12 +1,16 @@
 -- Takes the entry if there is none, if it is the stub of a released one, or if
--- it is the abandoned one that the caller has seen.
+-- it is the abandoned one that the caller has seen. The last fence of the key is
+-- kept by holders that have none, so that it is still there for the next one that
+-- has: fences must grow even if the server's clock is set back.
 --
 -- ARGV[1] the new value up to its fence      ARGV[2] the new value after its fence
 -- ARGV[3] how long it is kept, in ms         ARGV[4] token of the abandoned entry to replace, or ""
 -- ARGV[5] "" for a claim without a fence, else the server time in µs after
 --         which this command has come too late, "0" for never
 --
--- {1, now, fence} taken   {0, now, 0, value, pttl} left as it is   {-1, now} too late
+-- {1, now, fence} taken; without a fence of its own: the one that is kept, or 0
+-- {0, now, 0, value, pttl} left as it is
+-- {-1, now} too late
 local now = 0
 if ARGV[5] ~= '' then
   local time = redis.call('TIME')
@@ -32,7 +36,7 @@ if value then
   end
 end
 
-local fence = 0
+local fence = last
 if ARGV[5] ~= '' then
   local not_after = tonumber(ARGV[5])
   if not_after > 0 and now > not_after then

@@ -1,7 +1,8 @@
 -- Returns the first ARGV[1] bytes of the value, which the receipt comes last in,
--- and the time left.
+-- the time left, and 1 if that is not all of the value, else 0.
 local value = redis.call('GET', KEYS[1])
 if not value then
   return false
 end
-return { string.sub(value, 1, tonumber(ARGV[1])), redis.call('PTTL', KEYS[1]) }
+local most = tonumber(ARGV[1])
+return { string.sub(value, 1, most), redis.call('PTTL', KEYS[1]), #value > most and 1 or 0 }

@@ -1,6 +1,6 @@
--- Removes the entry of a token. One with a fence leaves a stub behind for a
--- minute, so that fences grow even if the server's clock is set back: otherwise
--- they follow that clock.
+-- Removes the entry of a token. One with a fence, be it that of an earlier holder,
+-- leaves a stub behind for a minute, so that fences grow even if the server's clock
+-- is set back: otherwise they follow that clock.
 --
 -- ARGV[1] how the entry begins if the token holds it
 -- ARGV[2] "receipt" if the token's receipt is to be removed too

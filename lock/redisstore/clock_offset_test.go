@@ -1,0 +1,37 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// What a store knows of a server's clock it knows to within a round trip, and it
+// believes the earlier end: a claim whose request was on its way for all of that
+// time must not pass after its caller has given up.
+func TestLateClaimsOverASlowNetwork(t *testing.T) {
+	t.Parallel()
+	const trip = 2 * time.Second
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	s := open(t, p.URL())
+	slow := p.On(respproxy.Match{Name: "evalsha"}, respproxy.HoldFor(trip)) // of requests; replies are quick
+	take(t, s, "clock-"+keyFor(t), fenced("a"))
+	slow.Remove()
+
+	held := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Hold())
+	requireUnknown(t, inTheEnd(t, func() error {
+		_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), fenced("late"))
+		return err
+	}), "timeout")
+	held.Wait(t, 1)
+	require.Equal(t, 1, held.Deliver(t), "after its deadline, and much less than a round trip after it")
+	held.Remove()
+	e, err := s.Get(timeout(t, patience), keyFor(t))
+	require.NoError(t, err)
+	require.Equal(t, lock.Free, e.State)
+}

@@ -1,0 +1,109 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// A server's clock that is set back must not take fences back while there is a
+// chain of holders, whatever those without a fence do with the entry.
+func TestHoldersWithoutAFenceKeepTheLastOne(t *testing.T) {
+	t.Parallel()
+	srv, clock := redistest.StartWithClock(t)
+	s := open(t, srv.URL())
+	plain := claim("plain")
+	plain.Linger = time.Minute
+	for name, hold := range map[string]func(t *testing.T, key string){
+		"released": func(t *testing.T, key string) {
+			take(t, s, key, claim("plain"))
+			release(t, s, key, "plain")
+		},
+		"sent twice": func(t *testing.T, key string) {
+			take(t, s, key, claim("plain"))
+			require.Zero(t, take(t, s, key, claim("plain")).Fence, "what it keeps is not its own")
+			release(t, s, key, "plain")
+		},
+		"renewed": func(t *testing.T, key string) {
+			take(t, s, key, plain)
+			longer := plain
+			longer.Linger = time.Hour
+			ok, err := s.Renew(t.Context(), key, longer)
+			require.NoError(t, err)
+			require.True(t, ok)
+			release(t, s, key, "plain")
+		},
+		"settled": func(t *testing.T, key string) {
+			take(t, s, key, plain)
+			ok, err := s.Settle(t.Context(), key, "plain", []byte("receipt"), time.Hour)
+			require.NoError(t, err)
+			require.True(t, ok)
+			ok, err = s.Forget(t.Context(), key, "plain")
+			require.NoError(t, err)
+			require.True(t, ok)
+		},
+		"one after the other": func(t *testing.T, key string) {
+			for range 3 {
+				take(t, s, key, claim("plain"))
+				release(t, s, key, "plain")
+			}
+		},
+		"taken over": func(t *testing.T, key string) {
+			take(t, s, key, plain)
+			name, _ := redisstore.Name("latch:", key)
+			srv.Do(t, "PEXPIRE", name, 30_000) // its linger runs
+			next := plain
+			next.Token, next.Replaces = "next", "plain"
+			require.Zero(t, take(t, s, key, next).Fence)
+			release(t, s, key, "next")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := keyFor(t)
+			clock.Set(t, 0)
+			last := take(t, s, key, fenced("a")).Fence
+			release(t, s, key, "a")
+			clock.Set(t, -20*time.Second)
+			hold(t, key)
+			require.Greater(t, takeInTheEnd(t, s, key, fenced("b")).Fence, last)
+			release(t, s, key, "b")
+		})
+	}
+}
+
+// A takeover by a holder without a fence keeps that of the run that it replaces.
+func TestTakeoverWithoutAFenceKeepsTheLastOne(t *testing.T) {
+	t.Parallel()
+	srv, clock := redistest.StartWithClock(t)
+	s := open(t, srv.URL())
+	first := fenced("a")
+	first.Linger = time.Minute
+	last := take(t, s, "k", first).Fence
+	srv.Do(t, "PEXPIRE", "latch:lock:k", 30_000)
+	clock.Set(t, -20*time.Second)
+	next := claim("b")
+	next.Replaces = "a"
+	require.Zero(t, take(t, s, "k", next).Fence)
+	release(t, s, "k", "b")
+	require.Greater(t, takeInTheEnd(t, s, "k", fenced("c")).Fence, last)
+}
+
+// takeInTheEnd is take for a fenced claim after the server's clock was set: the
+// claim is refused until the store has learned what time it is.
+func takeInTheEnd(t *testing.T, s lock.Store, key string, c lock.Claim) (e lock.Entry) {
+	t.Helper()
+	require.NoError(t, inTheEnd(t, func() (err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		e, err = s.Claim(ctx, key, c)
+		return err
+	}))
+	require.Equal(t, c.Token, e.Token)
+	return e
+}

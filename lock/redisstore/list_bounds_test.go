@@ -1,0 +1,167 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// inspections are the calls that an operator's tool makes, and which no Locker
+// bounds.
+var inspections = map[string]func(ctx context.Context, s *redisstore.Store) error{
+	"List": func(ctx context.Context, s *redisstore.Store) error {
+		for _, err := range s.List(ctx) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"Page": func(ctx context.Context, s *redisstore.Store) error {
+		_, _, err := s.Page(ctx, "", 100, nil)
+		return err
+	},
+}
+
+// A client that waits for ever for an answer must not make an operator's tool do so.
+func TestInspectionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (*redisstore.Store, *respproxy.Proxy){
+		"client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			p := respproxy.Start(t, redistest.Start(t).Addr())
+			return overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = -1 }), p
+		},
+		"cluster client": func(t *testing.T) (*redisstore.Store, *respproxy.Proxy) {
+			var p *respproxy.Proxy
+			cluster := redistest.StartCluster(t, 1, func(_ int, addr string) int {
+				p = respproxy.Start(t, addr)
+				return p.Port()
+			})
+			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ReadTimeout: -1})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			return redisstore.New(client), p
+		},
+	} {
+		for call, inspect := range inspections {
+			for silent, match := range map[string]respproxy.Match{
+				"all": {}, "SCAN": {Name: "scan"}, "the values": {Name: "eval"}, "the nodes": {Name: "cluster"},
+			} {
+				t.Run(name+"/"+call+"/"+silent, func(t *testing.T) {
+					t.Parallel()
+					s, p := start(t)
+					take(t, s, keyFor(t), claim("a"))
+					require.NoError(t, inspect(t.Context(), s))
+					if silent == "the nodes" && name == "client" {
+						t.Skip("there are none")
+					}
+					p.On(match, respproxy.Swallow(respproxy.Hang))
+					for end, soon := range map[string]func(testing.TB, time.Duration) context.Context{"deadline": timeout, "cancel": canceledAfter} {
+						returned := make(chan error, 1)
+						go func() { returned <- inspect(soon(t, 100*time.Millisecond), s) }()
+						select {
+						case err := <-returned:
+							require.ErrorIs(t, err, lock.ErrNotApplied, "it changes nothing")
+						case <-time.After(3 * time.Second):
+							t.Errorf("%s: it does not end", end)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func canceledAfter(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	timer := time.AfterFunc(d, cancel)
+	t.Cleanup(func() { timer.Stop() })
+	return ctx
+}
+
+// Not parallel: it looks at the heap.
+func TestListHoldsOneReceiptAtATime(t *testing.T) {
+	const receipts, size = 300, 1 << 20
+	srv := redistest.Start(t)
+	s := open(t, srv.URL())
+	receipt := make([]byte, size)
+	for i := range receipts {
+		key := fmt.Sprint("once:", i)
+		take(t, s, key, lock.Claim{Token: "a", Owner: "host", Lease: time.Minute, Linger: time.Minute})
+		ok, err := s.Settle(t.Context(), key, "a", receipt, time.Hour)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	before := heapInUse()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // what is looked at below is what lives
+	kept := make([]lock.Entry, 0, receipts)
+	most := int64(0)
+	for e, err := range s.List(timeout(t, time.Minute)) {
+		require.NoError(t, err)
+		require.Len(t, e.Receipt, size)
+		e.Receipt = nil
+		kept = append(kept, e)
+		most = max(most, heapInUse()-before)
+	}
+	require.Len(t, kept, receipts)
+	require.Less(t, most, int64(4*size), "nor does an entry without its receipt")
+	runtime.KeepAlive(kept)
+}
+
+// heapInUse is what is left after garbage was collected.
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // not that much
+}
+
+// A slot on its way to another node is listed, wherever its entries are by now.
+func TestListFollowsSlotsThatMove(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, nil)
+	s := redisstore.New(cluster.Client(t))
+	take(t, s, "k", claim("a"))
+	name, _ := redisstore.Name("latch:", "k")
+	from, to := cluster.Nodes[0], cluster.Nodes[1]
+	if cluster.Owner(t, name) != from {
+		from, to = to, from
+	}
+	require.Len(t, listed(t, s), 1)
+	slot := from.Do(t, "CLUSTER", "KEYSLOT", name)
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.Do(t, "CLUSTER", "MYID"))
+	from.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.Do(t, "CLUSTER", "MYID"))
+	from.Do(t, "MIGRATE", "127.0.0.1", port(t, to.Addr()), name, 0, 5000)
+	require.Len(t, listed(t, s), 1, "asked for at its new place")
+	require.Len(t, pagedAll(t, s), 1)
+	for _, node := range []*redistest.Server{to, from} {
+		node.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", to.Do(t, "CLUSTER", "MYID"))
+	}
+	require.Len(t, listed(t, s), 1, "moved")
+	require.Len(t, pagedAll(t, s), 1)
+}
+
+func pagedAll(t *testing.T, s *redisstore.Store) map[string]lock.Entry {
+	t.Helper()
+	all, _ := paged(t, s, 100, nil)
+	return all
+}
+
+func port(t *testing.T, addr string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	require.NoError(t, err)
+	return port
+}

@@ -1,0 +1,56 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// subscription is a redis.PubSub that may have become useless: it dials under its
+// lock while it receives, and if code of the client's user panics there, the lock
+// stays locked.
+type subscription struct {
+	sub      *redis.PubSub
+	received chan struct{} // closed when nothing is received any more
+	broken   bool          // then: by a panic
+}
+
+// use makes a call that may wait for the lock, for as long as is worth it. If it
+// fails, go-redis makes up for that over the next connection. ok is false if it
+// does not, since a hook has panicked.
+func (s *subscription) use(ctx context.Context, call func(ctx context.Context) error) (ok bool) {
+	if s.isBroken() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	_, err := apart(ctx, func() (struct{}, error) { return struct{}{}, call(ctx) })
+	return !errors.Is(err, errPanicked) && !errors.Is(err, errUnsettled)
+}
+
+// end closes the subscription, and waits until nothing is received. One that is
+// broken has no connection to close.
+func (s *subscription) end() {
+	if s.isBroken() {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.sub.Close()
+	}()
+	<-s.received
+	if !s.broken {
+		<-closed
+	}
+}
+
+func (s *subscription) isBroken() bool {
+	select {
+	case <-s.received:
+		return s.broken
+	default:
+		return false
+	}
+}
