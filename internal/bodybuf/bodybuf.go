@@ -24,9 +24,25 @@ const (
 	maxFirst = 64 << 10 // a Content-Length is only a claim, so it does not reserve more than this
 )
 
-// Bytes returns the body of r, which has to fit in limit bytes, and leaves
-// r.Body so that the next reader gets it from its first byte. The caller must
-// not change the bytes.
+// Limit sets the limit that [Bytes] has for the body of r from now on, whatever
+// limit it is called with. It must be positive. Nothing is read here. r.Body is
+// replaced in place; a copy of r that was made before keeps its own. A limit that was set before is
+// replaced: of nested guards, the innermost knows best what its handler takes.
+func Limit(r *http.Request, limit int64) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	b, ok := r.Body.(*body)
+	if !ok {
+		b = newBody(r)
+		r.Body = b
+	}
+	b.limit = limit
+}
+
+// Bytes returns the body of r, which has to fit in limit bytes unless [Limit]
+// has set another limit, and leaves r.Body so that the next reader gets it from
+// its first byte. The caller must not change the bytes.
 //
 // The first call replaces r.Body in place; later calls, on r or on a copy of it
 // made since, return the same bytes. r's other fields stay as they are; its
@@ -43,14 +59,20 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 		return nil, nil
 	}
 	b, ok := r.Body.(*body)
+	if ok && b.limit > 0 {
+		limit = b.limit
+	}
+	// Nothing is read of a body that announces itself as too large: a client
+	// that sent "Expect: 100-continue" then never sends it.
+	if r.ContentLength > limit && (!ok || b.unread()) {
+		return nil, tooLarge(limit)
+	}
 	if !ok {
-		// Nothing is read of a body that announces itself as too large: a client
-		// that sent "Expect: 100-continue" then never sends it.
-		if r.ContentLength > limit {
-			return nil, tooLarge(limit)
-		}
 		b = newBody(r)
 		r.Body = b
+	}
+	if cap(b.data) == 0 {
+		b.data = make([]byte, 0, min(max(r.ContentLength, 0), maxFirst)+1)
 	}
 	if !b.passed {
 		b.pos = 0
@@ -82,11 +104,15 @@ type body struct {
 	src    io.ReadCloser
 	data   []byte // what was read ahead
 	err    error  // how src ended; nil if it did not yet
-	whole  bool   // it ended with io.EOF itself; an error that wraps it is a failure
 	pos    int    // how much of data was replayed
+	limit  int64  // that Limit has set; 0: none
+	whole  bool   // src ended with io.EOF itself; an error that wraps it is a failure
 	passed bool   // bytes behind data went to a reader and were not kept
 	closed atomic.Bool
 }
+
+// unread reports whether nothing was asked of src yet.
+func (b *body) unread() bool { return len(b.data) == 0 && b.err == nil && !b.passed }
 
 // newBody returns the body of r, with room for what is announced of it. One byte
 // of room beyond the end lets the end be seen without growing. A small one and
@@ -108,7 +134,7 @@ func newBody(r *http.Request) *body {
 		whole.data = whole.room[:0]
 		return &whole.body
 	default:
-		return &body{src: r.Body, data: make([]byte, 0, min(length, maxFirst)+1)}
+		return &body{src: r.Body} // and the room when it is read, which may be never
 	}
 }
 

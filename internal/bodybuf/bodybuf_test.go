@@ -123,6 +123,40 @@ func TestAnnouncedIsOnlyAClaim(t *testing.T) {
 	require.LessOrEqual(t, cap(data), 128<<10)
 }
 
+// TestLimit: the limit of a guard counts for all that ask for the body later,
+// on copies of the request too, and nothing is read to set it.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int64{8, -1} {
+		for limit, fits := range map[int64]bool{1: false, 7: false, 8: true, 1 << 20: true} {
+			for _, asked := range []int64{1, 8, 100} {
+				r, src := request(strings.NewReader("12345678"), length)
+				bodybuf.Limit(r, 3) // of a guard further out
+				bodybuf.Limit(r, limit)
+				require.Zero(t, src.read)
+				data, err := bodybuf.Bytes(r.WithContext(context.Background()), asked)
+				if !fits {
+					require.ErrorIs(t, err, bodybuf.ErrTooLarge)
+					require.ErrorContains(t, err, fmt.Sprintf("it may have %d bytes", limit))
+					if length > 0 {
+						require.Zero(t, src.read)
+					}
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, "12345678", string(data))
+				}
+				require.NoError(t, iotest.TestReader(r.Body, []byte("12345678")))
+			}
+		}
+	}
+	for _, none := range []io.ReadCloser{nil, http.NoBody} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Body = none
+		bodybuf.Limit(r, 1)
+		require.Equal(t, none, r.Body)
+	}
+}
+
 func TestTooLargeIsPutBack(t *testing.T) {
 	t.Parallel()
 	r, src := request(strings.NewReader("12345678"), -1)
