@@ -85,8 +85,9 @@ func call(f keyfunc.Func, r *http.Request) (string, error) {
 	return key, err
 }
 
-// canonicalPath is the path in one spelling: "/orders/%37" is "/orders/7", but
-// "/orders/a%2Fb" is not "/orders/a/b".
+// canonicalPath is the path in one spelling, that of [url.URL.EscapedPath] for a
+// path that came without escapes: "/orders/%37" is "/orders/7", and "/a%3Bb" is
+// "/a;b", but "/orders/a%2Fb" is not "/orders/a/b".
 func canonicalPath(u *url.URL) string {
 	if u.RawPath == "" {
 		return u.EscapedPath() // the default encoding of what it decodes to
@@ -94,11 +95,15 @@ func canonicalPath(u *url.URL) string {
 	segments := strings.Split(u.EscapedPath(), "/")
 	for i, s := range segments {
 		if plain, err := url.PathUnescape(s); err == nil {
-			segments[i] = url.PathEscape(plain)
+			segments[i] = unescapedInPaths.Replace(url.PathEscape(plain))
 		}
 	}
 	return strings.Join(segments, "/")
 }
+
+// unescapedInPaths is what the default encoding of a path leaves as it is, and
+// that of a segment does not.
+var unescapedInPaths = strings.NewReplacer("%3B", ";", "%2C", ",")
 
 // identity is the key of a record. It is a hash: what it is made of may be
 // long, and is nothing that should stand in an event or a log. The Locker hashes
