@@ -39,7 +39,10 @@
 // shorter than its Content-Length, is not replayed either.
 //
 // The whole request body is read before anything is claimed, and the handler
-// finds it as the client sent it. A lock or a guard of this package further in
+// finds it as the client sent it. If something outside has parsed a form out of
+// it, that form is what the request asks for; if something outside has read the
+// body and not put it back, the request is refused, because there is nothing to
+// tell it from others by. A lock or a guard of this package further in
 // that refuses the request has its answer sent, and not kept.
 //
 // Of the headers, a repeat gets those that the handler set or changed. Those
@@ -75,7 +78,9 @@
 //	its answer cannot be replayed              409, Location if it had one
 //	the body is over the limit                 413
 //	the body cannot be read                    400
+//	the body was read outside, and is gone     500
 //	no key, a malformed or too long one        400, or the status of its keyfunc.Error
+//	a key function failed                      500
 //	the store does not answer                  503, Retry-After: 1
 //	the Locker was closed                      503, Retry-After: 1, Connection: close
 //
@@ -94,6 +99,8 @@
 // coding of the first. So does http.TimeoutHandler: outside, it answers in time
 // and the work goes on to its record; inside, its 503 frees the key while the
 // handler may still be at work.
+//
+// What reads the body goes inside, unless it parses forms or puts the body back.
 //
 // The guard goes on the route rather than around the router if the key is a
 // path value, which only the router knows.

@@ -28,11 +28,11 @@ func (x *execution) identify() error {
 		}
 	}
 	body, err := bodybuf.Bytes(r, g.requestLimit)
-	if err != nil {
+	if err != nil && (g.fingerprint == nil || !errors.Is(err, bodybuf.ErrConsumed)) {
 		return &bodyError{err}
 	}
 	path := canonicalPath(r.URL)
-	if x.asked, err = g.fingerprintOf(r, path, body); err != nil {
+	if x.asked, err = g.fingerprintOf(r, path, body, err); err != nil {
 		return err
 	}
 	if g.key == nil {
@@ -42,21 +42,25 @@ func (x *execution) identify() error {
 	return nil
 }
 
-func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte) (fingerprint, error) {
+// fingerprintOf is that of a request with a body that was read with err, which
+// is nil or that of a body that is gone. Such a one is needed only for a
+// fingerprint of the whole request.
+func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint, error) {
 	if g.fingerprint == nil {
-		return fingerprintOfRequest(r, path, body), nil
+		return fingerprintOfRequest(r, path, body)
 	}
-	chosen, err := call(g.fingerprint, r)
+	chosen, missing := call(g.fingerprint, r)
 	switch {
-	case err == nil:
+	case missing == nil:
 		return fingerprintOfParts(chosen), nil
-	case errors.Is(err, keyfunc.ErrSkip):
-		// What is to be compared is not there. The request is guarded all the
-		// same, and compared as a whole.
-		return fingerprintOfRequest(r, path, body), nil
-	default:
-		return fingerprint{}, err
+	case !errors.Is(missing, keyfunc.ErrSkip):
+		return fingerprint{}, missing
+	case err != nil:
+		return fingerprint{}, &bodyError{err}
 	}
+	// What is to be compared is not there. The request is guarded all the same,
+	// and compared as a whole.
+	return fingerprintOfRequest(r, path, body)
 }
 
 // bodyError says that the body cannot be taken.
@@ -68,7 +72,7 @@ func (e *bodyError) Unwrap() error { return e.error }
 func identityProblem(err error) *Problem {
 	var body *bodyError
 	switch {
-	case !errors.As(err, &body):
+	case !errors.As(err, &body), errors.Is(body, bodybuf.ErrConsumed):
 		return keyProblem(err)
 	case errors.Is(body, bodybuf.ErrTooLarge):
 		return bodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
