@@ -189,3 +189,27 @@ func TestNoBody(t *testing.T) {
 		})
 	}
 }
+
+// TestBodyConsumedOutside: what something has read before cannot be missing.
+func TestBodyConsumedOutside(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]keyfunc.Func{
+		"JSON": keyfunc.JSON("/id"), "Form": keyfunc.Form("id"), "optional": keyfunc.Optional(keyfunc.JSON("/id")),
+		"hashed": keyfunc.Hash(keyfunc.Join(keyfunc.Form("id"))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := post("application/json", `{"id":1}`)
+			_, err := io.Copy(io.Discard, r.Body)
+			require.NoError(t, err)
+			refused(500, "was read before").check(t, f, r)
+		})
+	}
+	// A form is no JSON, parsed or not.
+	r := post(urlencoded, "id=1")
+	refused(400, "not exactly one JSON value").check(t, keyfunc.JSON("/id"), r)
+	r = post(urlencoded, "id=1")
+	require.NoError(t, r.ParseForm())
+	refused(400, "not exactly one JSON value").check(t, keyfunc.JSON("/id"), r)
+	key("1").check(t, keyfunc.Form("id"), r)
+}

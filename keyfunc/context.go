@@ -13,6 +13,10 @@ import (
 // mounted outside the authentication: an [*Error] with status 401 that matches
 // [ErrMissing]. Control characters and values over 1 KiB are refused with 400.
 //
+// That 401 says nothing of how to authenticate. Where a client is to be asked
+// for it (WWW-Authenticate), which the authentication does as a rule, return an
+// [*Error] with that Header from a function of your own.
+//
 // Context panics on a nil get.
 func Context(get func(context.Context) string) Func {
 	if get == nil {
@@ -20,7 +24,7 @@ func Context(get func(context.Context) string) Func {
 	}
 	const from = source("context value")
 	const cure = "authenticate, and mount the authentication outside this middleware"
-	nobody := &Error{http.StatusUnauthorized, from.missingError(cure)}
+	nobody := &Error{Status: http.StatusUnauthorized, Err: from.missingError(cure)}
 	return func(r *http.Request) (string, error) {
 		value := get(r.Context())
 		if value == "" {

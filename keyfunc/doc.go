@@ -54,11 +54,12 @@
 //
 //	latch.Lock(l, "session", keyfunc.Hash(session))
 //
-// Return [ErrMissing] if there is no key, an [*Error] for a status of your own,
-// and do not return what the client can fill with control characters: a key
-// that starts with the byte 0x1f counts as a joined one. Do not read the body,
-// or the handler will find it empty; build on [JSON] and [Form], which read it
-// once for all of them and put it back.
+// Return [ErrMissing] if there is no key, and an [*Error] for a status of your
+// own; any other error is a failure of your server, 500. Do not return what the
+// client can fill with control characters: a key that starts with the byte 0x1f
+// counts as a joined one. Do not read the body, or the handler will find it
+// empty; build on [JSON] and [Form], which read it once for all of them and put
+// it back.
 //
 // # The name
 //

@@ -18,8 +18,9 @@ var (
 // Error refuses a request with a status of its own. The functions of this
 // package return it for everything but [ErrSkip].
 type Error struct {
-	Status int   // what the client gets, 400 to 599
-	Err    error // why; for the log, never sent
+	Status int         // what the client gets, 400 to 599; 400 if it is none of them
+	Err    error       // why; for the log, never sent
+	Header http.Header // sent in addition, like the WWW-Authenticate that a 401 needs; not changed
 }
 
 // Error returns the text of Err.

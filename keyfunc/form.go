@@ -7,11 +7,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+
+	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
-// formMemory lets ReadForm keep everything in memory: a body has at most
-// maxBody bytes, and what many small parts cost beyond their bytes stays below
-// the rest.
+// formMemory is what many small parts may cost in memory beyond their bytes. As
+// much, and the length of the body, lets ReadForm keep everything there.
 const formMemory = 32 << 20
 
 // Form takes a field of a form in the request's body: Form("once"). The body is
@@ -22,11 +23,13 @@ const formMemory = 32 << 20
 // A body of another type, or without one, has no fields: [ErrMissing], like an
 // absent or empty field. A field that is sent twice or as a file, a form that
 // does not parse, control characters (line breaks too) and values over 1 KiB
-// are refused with 400, a body over 1 MiB with 413.
+// are refused with 400, a body over the limit of the guard, or 1 MiB under one
+// that has none, with 413.
 //
 // The handler gets the body as the client sent it, and r.Form, r.PostForm and
 // r.MultipartForm untouched. If something before the middleware has parsed the
-// form already, its result is used.
+// form already, its result is used; if it has read the body otherwise and not put
+// it back, that is a 500.
 //
 // Form panics on an empty field.
 func Form(field string) Func {
@@ -56,15 +59,18 @@ func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 		Method: r.Method,
 		URL:    &url.URL{},
 		Header: r.Header,
-		Body:   io.NopCloser(bytes.NewReader(data)),
-		// Not nil if somebody has parsed them; then they are not parsed again.
-		PostForm:      maps.Clone(r.PostForm),
-		MultipartForm: r.MultipartForm,
+		// The guard has limited the body. Without this, ParseForm has a limit of its own.
+		Body: http.MaxBytesReader(nil, io.NopCloser(bytes.NewReader(data)), int64(len(data))),
+		// Not nil if something has parsed it; then it is not parsed again.
+		PostForm: maps.Clone(r.PostForm),
+	}
+	if bodybuf.MultipartParsed(r) {
+		form.MultipartForm = r.MultipartForm
 	}
 	if err := form.ParseForm(); err != nil {
 		return nil, err
 	}
-	if err := form.ParseMultipartForm(formMemory); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+	if err := form.ParseMultipartForm(formMemory + int64(len(data))); err != nil && !errors.Is(err, http.ErrNotMultipart) {
 		return nil, err
 	}
 	return form, nil

@@ -136,10 +136,18 @@ func TestFormAfterSomebodyParsedIt(t *testing.T) {
 	require.NoError(t, r.ParseMultipartForm(1<<20))
 	require.Equal(t, "42", r.PostForm.Get("once"))
 
+	// What MultipartReader leaves is no form.
 	r = post(multiparts, multipartBody(t, part{"once", "", "42"}))
 	_, err := r.MultipartReader()
 	require.NoError(t, err)
-	refused(400, "does not parse").check(t, keyfunc.Form("once"), r)
+	key("42").check(t, keyfunc.Form("once"), r)
+
+	r = post(multiparts, multipartBody(t, part{"once", "", "42"}))
+	parts, err := r.MultipartReader()
+	require.NoError(t, err)
+	_, err = parts.NextPart()
+	require.NoError(t, err)
+	refused(500, "was read before").check(t, keyfunc.Form("once"), r)
 }
 
 func TestFormPanics(t *testing.T) {

@@ -6,9 +6,10 @@ import "net/http"
 // to the middleware that was given the Func.
 //
 // An empty key without an error counts as [ErrMissing]. It is never a bucket
-// that everybody shares; that is [Global]. Any error refuses the request, with
-// 400 or the status of an [*Error], except [ErrSkip], which lets it run
-// unguarded.
+// that all requests share; that is [Global]. Every error refuses the request,
+// except [ErrSkip], which lets it run unguarded: [ErrMissing] with 400, an
+// [*Error] with its status. Any other error is a failure of the server, like a
+// session store that does not answer: 500, and it is logged.
 //
 // The request belongs to the Func only for the call. Its Body may be replaced,
 // as [JSON] and [Form] do; nothing else of it may be changed. A Func is called

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
 // JSON takes a string or an integer out of a JSON body: JSON("/order/id"). The
@@ -28,7 +30,9 @@ import (
 //     a number
 //   - control characters, a key over 1 KiB, more than 64 levels of nesting
 //
-// A body over 1 MiB is refused with 413. No body, an absent member or element
+// A body over the limit of the guard, or 1 MiB under one that has none, is
+// refused with 413, and one that something before the guard has read and not put
+// back with 500. No body, an absent member or element
 // and an empty string are [ErrMissing]. The Content-Type is not looked at. The
 // handler gets the body as the client sent it.
 //
@@ -41,7 +45,7 @@ func JSON(pointer string) Func {
 		if err != nil {
 			return "", err
 		}
-		if len(data) == 0 {
+		if len(data) == 0 && !bodybuf.FormParsed(r) { // a form is no JSON, wherever it was parsed
 			return "", from.missing("send it in the body")
 		}
 		found, err := find(data, tokens)

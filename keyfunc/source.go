@@ -32,7 +32,7 @@ func (s source) check(value, cure string) (string, error) {
 }
 
 func (s source) missing(cure string) error {
-	return &Error{http.StatusBadRequest, s.missingError(cure)}
+	return &Error{Status: http.StatusBadRequest, Err: s.missingError(cure)}
 }
 
 func (s source) missingError(cure string) error {
@@ -44,7 +44,7 @@ func (s source) bad(what string) error {
 }
 
 func (s source) refuse(status int, what error) error {
-	return &Error{status, fmt.Errorf("keyfunc: %s %w", s, what)}
+	return &Error{Status: status, Err: fmt.Errorf("keyfunc: %s %w", s, what)}
 }
 
 // named panics if name is empty.

@@ -41,10 +41,15 @@
 // that outer middleware announces are its own, and come with each answer.
 //
 // The whole request body is read before anything is claimed, and the handler
-// finds it as the client sent it. A lock or a guard of this package further in
-// that refuses the request has its answer sent, and not kept; so has one in the
-// service behind a guarded gateway. Nor is an answer of 400 and above kept that
-// says when to try again (Retry-After).
+// finds it as the client sent it. If something outside has parsed a form out of
+// it, that form is what the request asks for; if something outside has read the
+// body and not put it back, the request is refused, because there is nothing to
+// tell it from others by.
+//
+// A lock or a guard of this package further in that refuses the request has its
+// answer sent, and not kept; so has one in the service behind a guarded gateway.
+// Nor is an answer of 400 and above kept that says when to try again
+// (Retry-After).
 //
 // Of the headers, a repeat gets those that the handler set or changed. Those
 // that outer middleware sets are of the current request, and so are its values
@@ -80,7 +85,9 @@
 //	its answer cannot be replayed              409, Location if it had one
 //	the body is over the limit                 413
 //	the body cannot be read                    400
+//	the body was read outside, and is gone     500
 //	no key, a malformed or too long one        400, or the status of its keyfunc.Error
+//	a key function failed                      500
 //	the store does not answer                  503, Retry-After: 1
 //	the Locker was closed                      503, Retry-After: 1, Connection: close
 //
@@ -100,6 +107,8 @@
 // it answers in time and the work goes on under its lock and to its record;
 // inside, its 503 frees the key while the handler may still be at work. That is
 // logged as an error, once, as far as it can be seen.
+//
+// What reads the body goes inside, unless it parses forms or puts the body back.
 //
 // The guard goes on the route rather than around the router if the key is a
 // path value, which only the router knows.

@@ -90,6 +90,16 @@ func (x *execution) broken() error {
 	return x.ran.answer.err
 }
 
+// unrun returns the own request for an answer in place of the handler's. If there
+// was a run, its context has ended, and that of r, the caller's, has not; what
+// the handler has left behind may still look at its request, so this is a copy.
+func (x *execution) unrun(r *http.Request) *http.Request {
+	if x.ran != nil {
+		x.request = x.request.WithContext(r.Context())
+	}
+	return x.request
+}
+
 // discard makes room for another answer than the handler's.
 func (x *execution) discard() {
 	if x.ran != nil {

@@ -22,7 +22,8 @@ import (
 // [keyfunc.ErrSkip], as [keyfunc.Optional] does, runs unguarded; "" is
 // [keyfunc.ErrMissing], and every other error refuses the request.
 //
-// The path is the one that the guard sees: routes that [http.StripPrefix] makes
+// The path is the one that the guard sees, whatever its spelling: "/a%3Bb" is
+// "/a;b", and "/a%2Fb" is not "/a/b". Routes that [http.StripPrefix] makes
 // equal are one, and need Lockers or scopes that tell them apart.
 //
 // The handler's context outlives the client's connection: a browser gives up

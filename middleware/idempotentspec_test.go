@@ -45,7 +45,6 @@ func TestIdempotentSpec(t *testing.T) {
 	unknown := wantProblem{status: 409, kind: "outcome-unknown"}
 	notReplayable := wantProblem{status: 409, kind: "result-not-replayable"}
 	reused := wantProblem{status: 422, kind: "key-reused"}
-	badKey := wantProblem{status: 400, kind: "key-invalid"}
 
 	tests := []struct {
 		name       string
@@ -77,7 +76,7 @@ func TestIdempotentSpec(t *testing.T) {
 		{name: "empty scope without error", scope: func(*http.Request) (string, error) { return "", nil }, want: wantProblem{status: 400, kind: "key-missing"}},
 		{name: "nobody is authenticated", scope: keyfunc.Context(func(context.Context) string { return "" }), want: wantProblem{status: 401, kind: "unauthenticated"}},
 		{name: "empty key without error", key: func(*http.Request) (string, error) { return "", nil }, want: wantProblem{status: 400, kind: "key-missing"}},
-		{name: "plain error", key: fails(errors.New(secret)), want: badKey},
+		{name: "plain error", key: fails(errors.New(secret)), want: wantProblem{status: 500, kind: "key-failed"}},
 		{name: "own status", key: fails(&keyfunc.Error{Status: 403, Err: errors.New(secret)}), want: wantProblem{status: 403}},
 		{name: "fingerprint is missing", opts: []latch.IdempotentOption{latch.WithFingerprint(keyfunc.JSON("/absent"))}, want: wantProblem{status: 400, kind: "key-missing"}},
 		{name: "fingerprint is empty", opts: []latch.IdempotentOption{latch.WithFingerprint(func(*http.Request) (string, error) { return "", nil })}, want: wantProblem{status: 400, kind: "key-missing"}},

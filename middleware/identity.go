@@ -28,11 +28,11 @@ func (x *execution) identify() error {
 		}
 	}
 	body, err := bodybuf.Bytes(r, g.requestLimit)
-	if err != nil {
+	if err != nil && (g.fingerprint == nil || !errors.Is(err, bodybuf.ErrConsumed)) {
 		return &bodyError{err}
 	}
 	path := canonicalPath(r.URL)
-	if x.asked, err = g.fingerprintOf(r, path, body); err != nil {
+	if x.asked, err = g.fingerprintOf(r, path, body, err); err != nil {
 		return err
 	}
 	if g.key == nil {
@@ -42,21 +42,25 @@ func (x *execution) identify() error {
 	return nil
 }
 
-func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte) (fingerprint, error) {
+// fingerprintOf is that of a request with a body that was read with err, which
+// is nil or that of a body that is gone. Such a one is needed only for a
+// fingerprint of the whole request.
+func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint, error) {
 	if g.fingerprint == nil {
-		return fingerprintOfRequest(r, path, body), nil
+		return fingerprintOfRequest(r, path, body)
 	}
-	chosen, err := call(g.fingerprint, r)
+	chosen, missing := call(g.fingerprint, r)
 	switch {
-	case err == nil:
+	case missing == nil:
 		return fingerprintOfParts(chosen), nil
-	case errors.Is(err, keyfunc.ErrSkip):
-		// What is to be compared is not there. The request is guarded all the
-		// same, and compared as a whole.
-		return fingerprintOfRequest(r, path, body), nil
-	default:
-		return fingerprint{}, err
+	case !errors.Is(missing, keyfunc.ErrSkip):
+		return fingerprint{}, missing
+	case err != nil:
+		return fingerprint{}, &bodyError{err}
 	}
+	// What is to be compared is not there. The request is guarded all the same,
+	// and compared as a whole.
+	return fingerprintOfRequest(r, path, body)
 }
 
 // bodyError says that the body cannot be taken.
@@ -68,7 +72,7 @@ func (e *bodyError) Unwrap() error { return e.error }
 func identityProblem(err error) *Problem {
 	var body *bodyError
 	switch {
-	case !errors.As(err, &body):
+	case !errors.As(err, &body), errors.Is(body, bodybuf.ErrConsumed):
 		return keyProblem(err)
 	case errors.Is(body, bodybuf.ErrTooLarge):
 		return bodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
@@ -85,8 +89,9 @@ func call(f keyfunc.Func, r *http.Request) (string, error) {
 	return key, err
 }
 
-// canonicalPath is the path in one spelling: "/orders/%37" is "/orders/7", but
-// "/orders/a%2Fb" is not "/orders/a/b".
+// canonicalPath is the path in one spelling, that of [url.URL.EscapedPath] for a
+// path that came without escapes: "/orders/%37" is "/orders/7", and "/a%3Bb" is
+// "/a;b", but "/orders/a%2Fb" is not "/orders/a/b".
 func canonicalPath(u *url.URL) string {
 	if u.RawPath == "" {
 		return u.EscapedPath() // the default encoding of what it decodes to
@@ -94,11 +99,15 @@ func canonicalPath(u *url.URL) string {
 	segments := strings.Split(u.EscapedPath(), "/")
 	for i, s := range segments {
 		if plain, err := url.PathUnescape(s); err == nil {
-			segments[i] = url.PathEscape(plain)
+			segments[i] = unescapedInPaths.Replace(url.PathEscape(plain))
 		}
 	}
 	return strings.Join(segments, "/")
 }
+
+// unescapedInPaths is what the default encoding of a path leaves as it is, and
+// that of a segment does not.
+var unescapedInPaths = strings.NewReplacer("%3B", ";", "%2C", ",")
 
 // identity is the key of a record. It is a hash: what it is made of may be
 // long, and is nothing that should stand in an event or a log. The Locker hashes

@@ -27,21 +27,41 @@ func (g *guard) keyOf(r *http.Request) (string, error) {
 	}
 	key := lock.Key(g.name, value)
 	if len(key) > lock.MaxKeyBytes {
-		return "", fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), lock.MaxKeyBytes)
+		return "", &keyfunc.Error{
+			Status: http.StatusBadRequest,
+			Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), lock.MaxKeyBytes),
+		}
 	}
 	if g.bodyFirst > 0 {
-		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil {
+		// One that was read outside is no slow body, whatever the key is made of.
+		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
 			return "", &bodyError{err}
 		}
 	}
 	return key, nil
 }
 
-// keyProblem is the answer to a request whose key function failed with err.
+// keyProblem is the answer to a request whose key, scope or fingerprint function
+// failed with err. One that neither says that the key is missing nor is a
+// [keyfunc.Error] is a failure of the server.
 func keyProblem(err error) *Problem {
+	own, ok := errors.AsType[*keyfunc.Error](err)
+	switch {
+	case errors.Is(err, bodybuf.ErrConsumed):
+		return bodyConsumed.problem(http.StatusInternalServerError, 0, err)
+	case !ok && !errors.Is(err, keyfunc.ErrMissing):
+		return keyFailed.problem(http.StatusInternalServerError, 0, err)
+	}
+	p := refusedKey(own, err)
+	if own != nil {
+		p.Header = own.Header.Clone()
+	}
+	return p
+}
+
+func refusedKey(own *keyfunc.Error, err error) *Problem {
 	status := http.StatusBadRequest
-	var own *keyfunc.Error
-	if errors.As(err, &own) && own.Status >= 400 && own.Status <= 599 {
+	if own != nil && own.Status >= 400 && own.Status <= 599 {
 		status = own.Status
 	}
 	switch {
@@ -66,4 +86,13 @@ func hintAtOrder(ctx context.Context, name string) {
 		"httplatch: a request was refused because it has no key; if all are, the guard is mounted in the wrong place: "+
 			"keyfunc.PathValue needs it on the route, not around the router; keyfunc.Context needs it inside the authentication",
 		slog.String("name", name))
+}
+
+// hintAtConsumed logs, once per guard, that it is mounted in the wrong place.
+func hintAtConsumed(ctx context.Context, name string, err error) {
+	slog.Default().LogAttrs(ctx, slog.LevelError,
+		"httplatch: a request was refused because its body, which says what it is, was read before the guard; "+
+			"mount the guard outside of what reads the body, or put the body back there "+
+			"(r.Body = io.NopCloser(bytes.NewReader(body))), or name what to compare instead (WithFingerprint)",
+		slog.String("name", name), slog.Any("error", err))
 }

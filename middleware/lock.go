@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -112,6 +113,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(ctx, lock.Event{Kind: lock.EventSkipped, Name: g.name})
+		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	case err != nil:
 		p := identityProblem(err)

@@ -108,7 +108,7 @@ func TestLockSpec(t *testing.T) {
 		},
 		{
 			name: "plain error of the key function", key: fails(errors.New(secret)),
-			want: wantProblem{status: 400, kind: "key-invalid"},
+			want: wantProblem{status: 500, kind: "key-failed"},
 		},
 		{
 			name: "key function says 400", key: fails(&keyfunc.Error{Status: 400, Err: errors.New(secret)}),

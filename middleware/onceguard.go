@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -67,8 +68,9 @@ func (g *onceGuard) wrap(next http.Handler) http.Handler {
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.order.check(r.Context(), g.name)
 	own := copyOf(r)
-	defer returnForm(r, own)
+	bodybuf.Limit(own, g.requestLimit)
 	x := execution{guard: g, next: next, out: w, request: own}
+	defer func() { returnForm(r, x.request) }()
 	err := x.identify()
 	// Trailers that the client did not announce are put into the request that
 	// the server made.
@@ -78,11 +80,12 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name, Once: true})
+		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	default:
 		p := identityProblem(err)
 		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Once: true, Err: rejection{p}})
-		g.refuse(w, r, &g.settings, p)
+		g.refuse(w, own, &g.settings, p)
 	}
 }
 
@@ -108,11 +111,11 @@ func (x *execution) once(r *http.Request) {
 		x.ran.answer.recycle()
 	case err == nil && (replayed || x.broken() == nil):
 		x.discard()
-		g.replay(w, r, receipt)
+		g.replay(w, x.unrun(r), receipt)
 	case g.failOpen && unanswered(err) && r.Context().Err() == nil:
 		x.next.ServeHTTP(w, x.request)
 	default:
 		x.discard()
-		g.refuse(w, r, &g.settings, onceProblem(errors.Join(x.broken(), err), x.fingerprint()))
+		g.refuse(w, x.unrun(r), &g.settings, onceProblem(errors.Join(x.broken(), err), x.fingerprint()))
 	}
 }

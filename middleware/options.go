@@ -91,9 +91,10 @@ func WithFailOpen() Option {
 	return option(func(s *settings) { s.failOpen = true })
 }
 
-// WithErrorHandler has f write the answers to refused requests. Retry-After
-// and Cache-Control are already set; status, Content-Type and body are f's.
-// For those that f does not want to change, it calls p.ServeHTTP. It panics if
+// WithErrorHandler has f write the answers to refused requests. Retry-After,
+// Cache-Control and [Problem.Header] are already set; status, Content-Type and
+// body are f's. f can read the body of r from its first byte, as far as the
+// client has sent it. For those that f does not want to change, it calls p.ServeHTTP. It panics if
 // f is nil.
 func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)) Option {
 	if f == nil {
@@ -190,8 +191,9 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 
 // WithFingerprint sets what has to be equal in two requests with one key: what
 // f returns, beside the method and the path. A request that differs in it is
-// answered with 422. Unless set it is the query, in any order, and the body, a
-// multipart one by its parts. For [Dedupe] it decides which requests are the
+// answered with 422. Unless set it is the query, in any order, and the body: a
+// multipart form by its parts, one that was parsed outside by its values and
+// files. For [Dedupe] it decides which requests are the
 // same. It panics if f is nil.
 //
 //	latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/amount"), keyfunc.JSON("/currency")))
@@ -203,7 +205,8 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 }
 
 // WithBodyLimits sets how many bytes a request body may have, beyond which it
-// is refused with 413 before anything else happens, and up to how many bytes
+// is refused with 413 before anything is claimed (for [keyfunc.JSON] and
+// [keyfunc.Form] under this guard too), and up to how many bytes
 // the body of an answer is kept; a longer one is sent as it is written, and
 // cannot be replayed. Both are 1 MiB unless set. It panics if one of them is
 // not positive.

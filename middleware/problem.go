@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,11 +18,12 @@ type Problem struct {
 	Type       string        // a URI that is stable per case and leads to its description; "": nothing to say beyond the status
 	Title      string        // a fixed sentence per type
 	RetryAfter time.Duration // 0: no Retry-After
+	Header     http.Header   // sent beside those, which come first; that of a [keyfunc.Error], or nil
 	Err        error         // why, for logs and errors.Is; never sent
 }
 
 // ServeHTTP sends p: the status, Cache-Control, Retry-After if there is one,
-// and the members type, title and status. A status that is not one of a
+// Header, and the members type, title and status. A status that is not one of a
 // failure is sent as 500.
 func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	status := p.Status
@@ -37,6 +39,9 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // writeHeader sets what every answer to p needs, whoever writes its body.
 func (p *Problem) writeHeader(h http.Header) {
+	for name, values := range p.Header {
+		h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+	}
 	setOnce(h, "Cache-Control", "no-store")
 	if p.RetryAfter > 0 {
 		// Rounded up: a client that comes back too early is refused once more.
@@ -68,6 +73,8 @@ var (
 	unauthenticated = kind{"unauthenticated", "The request does not say whose it is."}
 	bodyTooLarge    = kind{"body-too-large", "The request body is too large."}
 	bodyUnreadable  = kind{"body-unreadable", "The request body could not be read to its end."}
+	bodyConsumed    = kind{"body-consumed", "The server could not read the request body any more, and did not process the request."}
+	keyFailed       = kind{"key-failed", "The server could not find out which requests are the same, and did not process this one."}
 	inProgress      = kind{"in-progress", "The first request with this key is still being processed."}
 	keyReused       = kind{"key-reused", "The key was used for a different request."}
 	outcomeUnknown  = kind{"outcome-unknown", "The first request with this key did not finish, and nobody knows how far it came."}

@@ -1,24 +1,28 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
 
+	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 )
 
 // refuser answers instead of the handler.
 type refuser struct {
-	name string // of the guard, for the hint
-	hint sync.Once
+	name     string    // of the guard, for the log
+	missing  sync.Once // a key
+	consumed sync.Once // a body
+	failed   rareLog   // functions
 }
 
+// refuse answers r, which is a guard's own request, with p.
 func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p *Problem) {
-	if errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized {
-		f.hint.Do(func() { hintAtOrder(r.Context(), f.name) })
-	}
+	f.log(r.Context(), p)
+	bodybuf.Rewind(r) // a function that WithErrorHandler has set may read it
 	p.writeHeader(w.Header())
 	if errors.Is(p.Err, lock.ErrClosed) {
 		// The client's next request shall go to a process that stays.
@@ -36,5 +40,18 @@ func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p 
 	watched.implyOK()
 	for ; kept != nil; kept = kept.outer {
 		kept.refused.Store(int32(watched.status)) //nolint:gosec // three digits
+	}
+}
+
+// log reports a refusal that may be the server's own fault.
+func (f *refuser) log(ctx context.Context, p *Problem) {
+	switch {
+	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
+		f.missing.Do(func() { hintAtOrder(ctx, f.name) })
+	case p.Status != http.StatusInternalServerError:
+	case errors.Is(p.Err, bodybuf.ErrConsumed):
+		f.consumed.Do(func() { hintAtConsumed(ctx, f.name, p.Err) })
+	case p.Type == kindBase+keyFailed.name && ctx.Err() == nil: // a client that has gone may fail what asks for its sake
+		f.failed.log(ctx, "httplatch: requests are refused because a function that the guard was given failed", f.name, p.Err)
 	}
 }

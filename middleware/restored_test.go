@@ -234,7 +234,8 @@ func TestMultipart(t *testing.T) {
 		{"part without an end of its header", raw("multipart/form-data; boundary=one", "--one\r\nnonsense"), raw("multipart/form-data; boundary=two", "--two\r\nnonsense"), false},
 		{"no boundary", raw("multipart/form-data", "x"), raw("multipart/form-data", "x"), true},
 		{"no boundary, another body", raw("multipart/form-data", "x"), raw("multipart/form-data", "y"), false},
-		{"type that does not parse", raw("multipart/form-data; =", "x"), raw("Multipart/form-data; =", "x"), true},
+		{"type that does not parse", raw("multipart/form-data; =", "x"), raw("multipart/form-data; =", "x"), true},
+		{"another type that does not parse", raw("multipart/related; start=a; =", "x"), raw("multipart/related; start=b; =", "x"), false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

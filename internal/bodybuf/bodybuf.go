@@ -49,14 +49,18 @@ func Limit(r *http.Request, limit int64) {
 // trailers are those of the client, complete once Bytes has returned. A nil
 // body and [http.NoBody] are empty.
 //
-// An error matches [ErrTooLarge], or is what reading the body failed with. In
+// Of a body that was read before and not put back there are no bytes. If a form
+// was parsed out of it, that is no error, and [FormParsed] says so; else the
+// error matches [ErrConsumed].
+//
+// Other errors match [ErrTooLarge], or are what reading the body failed with. In
 // both cases what was read is put back, so that who goes on reading r.Body sees
 // the client's own bytes and error, and a call with a higher limit goes on
 // where this one ended. Bytes must not run at the same time as another reader
 // of the same body.
 func Bytes(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
+		return nil, consumed(r)
 	}
 	b, ok := r.Body.(*body)
 	if ok && b.limit > 0 {
@@ -79,10 +83,16 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 		b.fill(limit)
 	}
 	switch {
+	case b.passed && len(b.data) == 0: // between Limit and here
+		return nil, lost(r, nil)
 	case b.passed || int64(len(b.data)) > limit:
 		return nil, tooLarge(limit)
+	case b.whole && len(b.data) == 0:
+		return nil, consumed(r)
 	case b.whole:
 		return b.data, nil
+	case errors.Is(b.err, http.ErrBodyReadAfterClose):
+		return nil, lost(r, b.err)
 	}
 	return nil, b.failure()
 }

@@ -1,0 +1,399 @@
+package middleware_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// outside runs read before guard, as a middleware does that looks at forms or
+// bodies.
+func outside(t *testing.T, read func(r *http.Request) error, guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+	t.Helper()
+	next := guard(h)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := read(r); err != nil {
+			t.Error(err)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func parseForm(r *http.Request) error      { return r.ParseForm() }
+func parseMultipart(r *http.Request) error { return r.ParseMultipartForm(1 << 20) }
+func parseToDisk(r *http.Request) error    { return r.ParseMultipartForm(0) }
+func consume(r *http.Request) error        { _, err := io.Copy(io.Discard, r.Body); return err }
+func consumeAndClose(r *http.Request) error {
+	if err := consume(r); err != nil {
+		return err
+	}
+	return r.Body.Close()
+}
+
+// typed is a submission of user 42 with a body of a type. Without a length it
+// is chunked.
+func typed(contentType, body string, chunked bool) *http.Request {
+	r := keyedBody("k", body)
+	r.Header.Set("Content-Type", contentType)
+	r.Body = io.NopCloser(strings.NewReader(body))
+	if chunked {
+		r.ContentLength = -1
+	}
+	return r
+}
+
+const urlencoded = "application/x-www-form-urlencoded"
+
+// upload is a multipart form with a value and a file.
+func upload(t *testing.T, sku, field, file, content string, chunked bool) *http.Request {
+	t.Helper()
+	var body bytes.Buffer
+	w := multipart.NewWriter(&body)
+	require.NoError(t, w.WriteField("sku", sku))
+	require.NoError(t, w.WriteField("once", "1"))
+	part, err := w.CreateFormFile(field, file)
+	require.NoError(t, err)
+	_, err = io.WriteString(part, content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return typed(w.FormDataContentType(), body.String(), chunked)
+}
+
+// TestFormParsedOutsideIsFingerprinted: of a form that something outside the
+// guard has parsed, the body is gone. Two of them are one request only if what
+// was parsed is the same.
+func TestFormParsedOutsideIsFingerprinted(t *testing.T) {
+	t.Parallel()
+	order := func(sku string) func(bool) *http.Request {
+		return func(chunked bool) *http.Request { return typed(urlencoded, "once=1&sku="+sku, chunked) }
+	}
+	file := func(sku, field, name, content string) func(bool) *http.Request {
+		return func(chunked bool) *http.Request { return upload(t, sku, field, name, content, chunked) }
+	}
+	long := strings.Repeat("x", 100<<10)
+	photo := file("tea", "photo", "a.png", long)
+	tests := map[string]struct {
+		parse         func(*http.Request) error
+		first, second func(chunked bool) *http.Request
+		same          bool
+	}{
+		"the same value":    {parseForm, order("tea"), order("tea"), true},
+		"another value":     {parseForm, order("tea"), order("coffee"), false},
+		"another spelling":  {parseForm, order("tea"), order("%74ea"), true},
+		"one value more":    {parseForm, order("tea"), order("tea&sku=coffee"), false},
+		"another name":      {parseForm, order("tea"), order("tea&x"), false},
+		"the same files":    {parseMultipart, photo, photo, true},
+		"the same on disk":  {parseToDisk, photo, photo, true},
+		"multipart value":   {parseMultipart, photo, file("coffee", "photo", "a.png", long), false},
+		"file content":      {parseMultipart, photo, file("tea", "photo", "a.png", long[1:]+"y"), false},
+		"content on disk":   {parseToDisk, photo, file("tea", "photo", "a.png", long[1:]+"y"), false},
+		"file name":         {parseMultipart, photo, file("tea", "photo", "b.png", long), false},
+		"field of the file": {parseMultipart, photo, file("tea", "image", "a.png", long), false},
+	}
+	guards := map[string]func(l *lock.Locker) func(http.Handler) http.Handler{
+		"Dedupe": func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Dedupe(l, byUser, time.Hour) },
+		"Idempotent": func(l *lock.Locker) func(http.Handler) http.Handler {
+			return latch.Idempotent(l, byUser, keyfunc.Form("once"))
+		},
+	}
+	stores := map[string]func(t *testing.T) lock.Store{
+		"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+		"redis":  redisStore,
+	}
+	for name, tt := range tests {
+		for guardName, guard := range guards {
+			for storeName, store := range stores {
+				for _, chunked := range []bool{false, true} {
+					t.Run(strings.Join([]string{name, guardName, storeName, map[bool]string{true: "chunked"}[chunked]}, " "), func(t *testing.T) {
+						t.Parallel()
+						l := newLocker(t, store(t), patient)
+						var e effects
+						h := outside(t, tt.parse, guard(l), e.then(func(w http.ResponseWriter, r *http.Request) {
+							// The form is as it was parsed outside.
+							_, _ = io.WriteString(w, "ordered "+r.PostFormValue("sku"))
+							if r.MultipartForm != nil {
+								_ = r.MultipartForm.RemoveAll()
+							}
+						}))
+						first := serve(h, tt.first(chunked))
+						require.Equal(t, 200, first.Code, first.Body)
+						require.Equal(t, "ordered tea", first.Body.String())
+						second := serve(h, tt.second(chunked))
+						switch {
+						case tt.same:
+							requireReplay(t, first, second)
+							e.require(t, 1)
+						case guardName == "Dedupe":
+							require.Empty(t, second.Header().Get("Idempotent-Replayed"), second.Body)
+							e.require(t, 2)
+						default:
+							requireProblem(t, wantProblem{status: 422, kind: "key-reused"}, second)
+							e.require(t, 1)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestFormParsedOutsideWithLeftoverIsFingerprinted: what parsing has left of
+// the body is not taken for the whole of it.
+func TestFormParsedOutsideWithLeftoverIsFingerprinted(t *testing.T) {
+	t.Parallel()
+	form := func(sku string) *http.Request {
+		return typed("multipart/form-data; boundary=b",
+			"--b\r\nContent-Disposition: form-data; name=\"sku\"\r\n\r\n"+sku+"\r\n--b--\r\n"+strings.Repeat("epilogue", 4<<10), false)
+	}
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := outside(t, parseMultipart, latch.Dedupe(l, byUser, time.Hour), e.answer)
+	serve(h, form("tea"))
+	require.Empty(t, serve(h, form("pie")).Header().Get("Idempotent-Replayed"))
+	e.require(t, 2)
+}
+
+// TestFormParsedOutsideIsTheSameAtEveryLength: where parsing stops to read does
+// not count.
+func TestFormParsedOutsideIsTheSameAtEveryLength(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	h := outside(t, parseMultipart, latch.Dedupe(l, byUser, time.Hour), created)
+	for n := 3 << 10; n < 9<<10; n += 7 {
+		content := strings.Repeat("x", n)
+		first := serve(h, upload(t, "tea", "photo", "a.png", content, false))
+		requireReplay(t, first, serve(h, upload(t, "tea", "photo", "a.png", content, false)))
+	}
+}
+
+// A file of a form that was parsed outside and cannot be read any more.
+func TestFileOfFormParsedOutsideIsGone(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	store := lock.NewMemory()
+	l := newLocker(t, store)
+	h := outside(t, func(r *http.Request) error {
+		if err := parseToDisk(r); err != nil {
+			return err
+		}
+		return r.MultipartForm.RemoveAll()
+	}, latch.Dedupe(l, byUser, time.Hour), mustNotRun(t))
+	requireProblem(t, wantProblem{status: 500, kind: "body-consumed"}, serve(h, upload(t, "tea", "photo", "a", "x", false)))
+	requireEmpty(t, store)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestBodyConsumedOutsideIsRefused: what was read outside, and is nowhere to be
+// had, is never taken for an empty body. Nothing is claimed.
+func TestBodyConsumedOutsideIsRefused(t *testing.T) {
+	t.Parallel()
+	jsonBody := func(chunked bool) *http.Request {
+		return typed("application/json; charset=utf-8", `{"id":"1"}`, chunked)
+	}
+	problemJSON := func(chunked bool) *http.Request { return typed("application/merge-patch+json", `{"id":"1"}`, chunked) }
+	form := func(chunked bool) *http.Request { return typed(urlencoded, "id=1", chunked) }
+	multi := func(chunked bool) *http.Request { return upload(t, "tea", "photo", "a", "x", chunked) }
+	readByParts := func(r *http.Request) error {
+		parts, err := r.MultipartReader()
+		if err != nil {
+			return err
+		}
+		for err == nil {
+			_, err = parts.NextPart()
+		}
+		return consume(r)
+	}
+	none := func(r *http.Request) error { r.Body = http.NoBody; return nil }
+	parsedFirst := func(r *http.Request) error { // which leaves JSON alone
+		if err := r.ParseForm(); err != nil {
+			return err
+		}
+		return consume(r)
+	}
+	tests := map[string]struct {
+		read    func(*http.Request) error
+		request func(chunked bool) *http.Request
+		chunked bool // can be found out without a length too
+	}{
+		"JSON":                 {consume, jsonBody, true},
+		"JSON, closed":         {consumeAndClose, jsonBody, true},
+		"JSON, replaced":       {none, jsonBody, true},
+		"JSON, ParseForm":      {parsedFirst, jsonBody, true},
+		"other JSON":           {consume, problemJSON, true},
+		"form":                 {consume, form, false},
+		"form, closed":         {consumeAndClose, form, false},
+		"multipart":            {consume, multi, true},
+		"multipart, by reader": {readByParts, multi, true},
+	}
+	for name, tt := range tests {
+		for _, chunked := range []bool{false, true} {
+			if chunked && !tt.chunked {
+				continue
+			}
+			store := lock.NewMemory()
+			l := newLocker(t, store)
+			for guardName, guard := range map[string]func(http.Handler) http.Handler{
+				"Idempotent":                  once(l),
+				"Dedupe":                      latch.Dedupe(l, byUser, time.Hour),
+				"WithFingerprint":             once(l, latch.WithFingerprint(keyfunc.JSON("/id"))),
+				"WithFingerprint, skipped":    once(l, latch.WithFingerprint(func(*http.Request) (string, error) { return "", keyfunc.ErrSkip })),
+				"key JSON":                    latch.Idempotent(l, byUser, keyfunc.JSON("/id")),
+				"key Form":                    latch.Idempotent(l, byUser, keyfunc.Form("id")),
+				"key JSON, optional":          latch.Idempotent(l, byUser, keyfunc.Optional(keyfunc.JSON("/id"))),
+				"Lock with JSON":              latch.Lock(l, "order", keyfunc.JSON("/id")),
+				"Lock with Form":              latch.Lock(l, "order", keyfunc.Hash(keyfunc.Form("id"))),
+				"Lock with a join of several": latch.Lock(l, "order", keyfunc.Join(byUser, keyfunc.JSON("/id"))),
+			} {
+				t.Run(strings.Join([]string{name, guardName, map[bool]string{true: "chunked"}[chunked]}, " "), func(t *testing.T) {
+					h := outside(t, tt.read, guard, mustNotRun(t))
+					requireProblem(t, wantProblem{status: 500, kind: "body-consumed"}, serve(h, tt.request(chunked)))
+				})
+			}
+			requireEmpty(t, store)
+		}
+	}
+}
+
+// requireEmpty checks that nothing was claimed.
+func requireEmpty(t *testing.T, store lock.Store) {
+	t.Helper()
+	inspector, ok := store.(lock.Inspector)
+	require.True(t, ok)
+	for entry, err := range inspector.List(t.Context()) {
+		require.NoError(t, err)
+		t.Errorf("%s is %v", entry.Key, entry.State)
+	}
+}
+
+// The twin: bodies that are not what the client sent, and are all there is.
+func TestBodyReplacedOutsideIsServed(t *testing.T) {
+	t.Parallel()
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, err := io.WriteString(z, strings.Repeat("0123456789", 100))
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	shorter := func(r *http.Request) error { r.Body = io.NopCloser(strings.NewReader("x")); return nil }
+	for name, tt := range map[string]struct {
+		read    func(*http.Request) error
+		request *http.Request
+		want    string
+	}{
+		"longer": {func(r *http.Request) error {
+			unzipped, err := gzip.NewReader(r.Body)
+			r.Body = io.NopCloser(unzipped)
+			return err
+		}, typed("text/plain", zipped.String(), false), strings.Repeat("0123456789", 100)},
+		"shorter": {shorter, typed("text/plain", "1234", false), "x"},
+		"restored": {func(r *http.Request) error {
+			b, err := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(b))
+			return err
+		}, typed("application/json", "{}", false), "{}"},
+		"begun": {
+			func(r *http.Request) error { _, err := r.Body.Read(make([]byte, 1)); return err },
+			typed("text/plain", "1234", false), "234",
+		},
+		"empty":             {func(*http.Request) error { return nil }, typed("application/json", "", false), ""},
+		"empty and chunked": {func(*http.Request) error { return nil }, typed("text/plain", "", true), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLocker(t, lock.NewMemory())
+			h := outside(t, tt.read, once(l), func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(w, r.Body)
+			})
+			w := serve(h, tt.request)
+			require.Equal(t, 200, w.Code, w.Body)
+			require.Equal(t, tt.want, w.Body.String())
+		})
+	}
+}
+
+// TestBodyConsumedOutsideWithChosenFingerprintIsServed: a service that decodes
+// the body outside can name what is to be compared.
+func TestBodyConsumedOutsideWithChosenFingerprintIsServed(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := outside(t, consume, once(l, latch.WithFingerprint(keyfunc.Header("X-Decoded"))), e.answer)
+	request := func(decoded string) *http.Request {
+		r := keyed("k")
+		r.Header.Set("X-Decoded", decoded)
+		return r
+	}
+	first := serve(h, request("tea"))
+	require.Equal(t, 201, first.Code)
+	requireReplay(t, first, serve(h, request("tea")))
+	requireProblem(t, wantProblem{status: 422, kind: "key-reused"}, serve(h, request("coffee")))
+	require.Equal(t, 201, serve(outside(t, consume, latch.Lock(l, "user", byUser), created), keyed("k")).Code)
+}
+
+// TestConsumedBodyIsHintedOnce cannot run beside other tests: the default
+// logger is everybody's.
+func TestConsumedBodyIsHintedOnce(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	l := newLocker(t, lock.NewMemory())
+	for name, guard := range map[string]func(http.Handler) http.Handler{
+		"idempotent": once(l),
+		"dedupe":     latch.Dedupe(l, byUser, time.Hour),
+		"order":      latch.Lock(l, "order", keyfunc.JSON("/sku")),
+	} {
+		out.Reset()
+		h := outside(t, consume, guard, mustNotRun(t))
+		for range 3 {
+			requireProblem(t, wantProblem{status: 500, kind: "body-consumed"}, serve(h, keyed("k")))
+		}
+		var line struct{ Level, Msg, Name string }
+		require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
+		require.Equal(t, "ERROR", line.Level)
+		require.Equal(t, name, line.Name)
+		require.Contains(t, line.Msg, "mount the guard outside")
+	}
+}
+
+// Over connections, where the server says how a body ends.
+func TestBodyConsumedOutsideOverConnections(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(*http.Request) error{"read": consume, "closed": consumeAndClose} {
+		for _, h2 := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				l := newLocker(t, lock.NewMemory())
+				srv := httptest.NewUnstartedServer(outside(t, read, once(l), mustNotRun(t)))
+				srv.EnableHTTP2 = h2
+				srv.StartTLS()
+				t.Cleanup(srv.Close)
+				req := keyed("k")
+				req.RequestURI = ""
+				var err error
+				req.URL, err = req.URL.Parse(srv.URL + "/orders")
+				require.NoError(t, err)
+				res, err := srv.Client().Do(req)
+				require.NoError(t, err)
+				require.NoError(t, res.Body.Close())
+				require.Equal(t, 500, res.StatusCode)
+			})
+		}
+	}
+}

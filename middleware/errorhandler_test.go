@@ -1,0 +1,214 @@
+package middleware_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// TestErrorHandlerCanReadTheBody: an error handler may show the form again, so it
+// finds the request as the handler would have.
+func TestErrorHandlerCanReadTheBody(t *testing.T) {
+	t.Parallel()
+	const body = `{"sku":"x","n":12345}`
+	fails := func(err error) keyfunc.Func {
+		return func(*http.Request) (string, error) { return "", err }
+	}
+	claim := func(answer lock.Entry, err error) func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		return func(_ context.Context, _ string, c lock.Claim) (lock.Entry, error) {
+			e := answer
+			if e.Fingerprint == nil {
+				e.Fingerprint = c.Fingerprint
+			}
+			return e, err
+		}
+	}
+	reads := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+		_ = r.Body.Close()
+	}
+	tests := map[string]struct {
+		status  int
+		claim   func(context.Context, string, lock.Claim) (lock.Entry, error)
+		key     keyfunc.Func
+		opts    []latch.IdempotentOption
+		closed  bool
+		handler http.HandlerFunc
+	}{
+		"in progress":         {status: 409, claim: claim(lock.Entry{State: lock.Held, Token: "t", Left: time.Second}, nil)},
+		"abandoned":           {status: 409, claim: claim(lock.Entry{State: lock.Abandoned, Token: "t"}, nil)},
+		"not replayable":      {status: 409, claim: claim(lock.Entry{State: lock.Settled, Token: "t", Receipt: []byte("nonsense")}, nil)},
+		"reused":              {status: 422, claim: claim(lock.Entry{State: lock.Held, Token: "t", Fingerprint: []byte{1, 2}}, nil)},
+		"unavailable":         {status: 503, claim: claim(lock.Entry{}, lock.ErrNotApplied)},
+		"shutting down":       {status: 503, closed: true},
+		"missing":             {status: 400, key: fails(keyfunc.ErrMissing)},
+		"missing in JSON":     {status: 400, key: keyfunc.JSON("/id")},
+		"invalid":             {status: 400, key: keyfunc.JSON("/n/x")},
+		"unauthenticated":     {status: 401, key: fails(&keyfunc.Error{Status: 401})},
+		"failed":              {status: 500, key: fails(errors.New("no database"))},
+		"own status":          {status: 403, key: fails(&keyfunc.Error{Status: 403})},
+		"too large":           {status: 413, opts: []latch.IdempotentOption{latch.WithBodyLimits(10, 10)}},
+		"too large for JSON":  {status: 413, key: keyfunc.JSON("/sku"), opts: []latch.IdempotentOption{latch.WithBodyLimits(10, 10)}},
+		"lost, and body read": {status: 409, handler: func(w http.ResponseWriter, r *http.Request) { reads(w, r); <-r.Context().Done() }},
+	}
+	for name, tt := range tests {
+		for _, chunked := range []bool{false, true} {
+			for guardName, guard := range map[string]func(*lock.Locker, ...latch.IdempotentOption) func(http.Handler) http.Handler{
+				"Idempotent": func(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
+					key := keyfunc.Func(keyfunc.IdempotencyKey)
+					if tt.key != nil {
+						key = tt.key
+					}
+					return latch.Idempotent(l, byUser, key, opts...)
+				},
+				"Dedupe": func(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
+					scope := byUser
+					if tt.key != nil {
+						scope = tt.key
+					}
+					return latch.Dedupe(l, scope, time.Hour, opts...)
+				},
+			} {
+				if guardName == "Dedupe" && name == "reused" {
+					continue // there is no key to reuse
+				}
+				t.Run(strings.Join([]string{name, guardName, map[bool]string{true: "chunked"}[chunked]}, " "), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						store := &mortalStore{Store: &stubStore{Store: lock.NewMemory(), claim: tt.claim}}
+						l := lock.New(store, lock.WithLogger(quiet))
+						defer func() { store.dead.Store(false); end(l) }()
+						if tt.closed {
+							end(l)
+						}
+						handler := mustNotRun(t)
+						if tt.handler != nil {
+							handler = func(w http.ResponseWriter, r *http.Request) { store.dead.Store(true); tt.handler(w, r) }
+						}
+						var read string
+						var asked int
+						h := guard(l, append(tt.opts, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+							asked++
+							require.NoError(t, r.Context().Err())
+							data, err := io.ReadAll(r.Body)
+							require.NoError(t, err)
+							read = string(data)
+							p.ServeHTTP(w, r)
+						}))...)(handler)
+						w := serve(h, typed("application/json", body, chunked))
+						require.Equal(t, tt.status, w.Code, w.Body)
+						require.Equal(t, 1, asked)
+						require.Equal(t, body, read)
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestKeyErrorCarriesHeaders: a 401 without WWW-Authenticate is none.
+func TestKeyErrorCarriesHeaders(t *testing.T) {
+	t.Parallel()
+	own := &keyfunc.Error{Status: 401, Header: http.Header{
+		"Www-Authenticate": {`Bearer realm="orders"`, "Basic"}, "x-lower": {"1"}, "Cache-Control": {"public"}, "Content-Type": {"text/html"},
+	}}
+	fails := func(*http.Request) (string, error) { return "", own }
+	l := newLocker(t, lock.NewMemory())
+	for name, guard := range map[string]func(http.Handler) http.Handler{
+		"Lock":             latch.Lock(l, "user", fails),
+		"Idempotent scope": latch.Idempotent(l, fails, keyfunc.IdempotencyKey),
+		"Idempotent key":   latch.Idempotent(l, byUser, keyfunc.Hash(keyfunc.Join(fails))),
+		"Dedupe":           latch.Dedupe(l, keyfunc.Optional(fails), time.Hour),
+		"fingerprint":      once(l, latch.WithFingerprint(fails)),
+		"own error handler": latch.Lock(l, "user", fails, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+			p.Header.Set("X-Lower", "1")
+			p.ServeHTTP(w, r)
+		})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := serve(guard(mustNotRun(t)), keyed("k"))
+			require.Equal(t, 401, w.Code)
+			require.Equal(t, []string{`Bearer realm="orders"`, "Basic"}, w.Header().Values("WWW-Authenticate"))
+			require.Equal(t, []string{"1"}, w.Header().Values("X-Lower"))
+			require.Equal(t, []string{"no-store"}, w.Header().Values("Cache-Control"))
+			require.Equal(t, []string{"application/problem+json"}, w.Header().Values("Content-Type"))
+		})
+	}
+	require.Len(t, own.Header, 4, "the error belongs to the key function")
+}
+
+// TestPlainKeyErrorIsTheServersFault cannot run beside other tests: the default
+// logger is that of all.
+func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
+	for name, guard := range map[string]func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler{
+		"lock": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {
+			return latch.Lock(l, "lock", keyfunc.Join(f))
+		},
+		"idempotent": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {
+			return latch.Idempotent(l, keyfunc.Optional(f), keyfunc.IdempotencyKey)
+		},
+		"idempotent ": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {
+			return latch.Idempotent(l, byUser, keyfunc.Hash(f))
+		},
+		"dedupe": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {
+			return latch.Dedupe(l, f, time.Hour)
+		},
+		"idempotent  ": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {
+			return once(l, latch.WithFingerprint(f))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
+			t.Cleanup(func() { slog.SetDefault(before) })
+			synctest.Test(t, func(t *testing.T) {
+				l := lock.New(lock.NewMemory())
+				defer end(l)
+				h := guard(l, func(*http.Request) (string, error) { return "", errors.New("no session store") })(mustNotRun(t))
+				requireLine := func(repeated int) {
+					t.Helper()
+					var line struct {
+						Level, Name, Error string
+						Repeated           int
+					}
+					require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
+					require.Equal(t, "ERROR", line.Level)
+					require.Equal(t, strings.TrimSpace(name), line.Name)
+					require.Equal(t, "no session store", line.Error)
+					require.Equal(t, repeated, line.Repeated)
+					out.Reset()
+				}
+				for range 3 {
+					requireProblem(t, wantProblem{status: 500, kind: "key-failed"}, serve(h, keyed("k")))
+				}
+				requireLine(0)
+				time.Sleep(time.Minute)
+				requireProblem(t, wantProblem{status: 500, kind: "key-failed"}, serve(h, keyed("k")))
+				requireLine(2)
+				time.Sleep(time.Minute)
+
+				// A client that has gone is no failure.
+				gone, cancel := context.WithCancel(t.Context())
+				cancel()
+				require.Equal(t, 500, serve(h, keyed("k").WithContext(gone)).Code)
+				require.Empty(t, out.String())
+			})
+		})
+	}
+}

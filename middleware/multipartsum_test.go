@@ -1,0 +1,108 @@
+package middleware_test
+
+import (
+	"bytes"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+const formPart = "Content-Disposition: form-data; name=\"sku\"\r\n\r\ntea"
+
+// TestMultipartBodiesDoNotCollide: no two of these are one request.
+func TestMultipartBodiesDoNotCollide(t *testing.T) {
+	t.Parallel()
+	const form, related = "multipart/form-data; boundary=b", "multipart/related; boundary=b"
+	const part = "--b\r\n" + formPart + "\r\n"
+	requests := []struct{ contentType, body string }{
+		{form, part + "--b--\r\n"}, // as browsers send it
+	}
+	for _, end := range []string{"--b--\nX", "--b--\n", "--b-- \r\n", "--b--\t\r\nX", "--b--\r\nX", "--b--X", "--b--\r\n\r\n", "--b--\r", "--b", "--b-", "--b\r\n", "--b--\r\n--b--\r\n", "--b--\r\n" + part + "--b--\r\n", ""} {
+		requests = append(requests, struct{ contentType, body string }{form, part + end})
+	}
+	for _, front := range []string{"X\r\n", "X", "\n", "\r\n\r\n", "X\n", "--c\r\n", "--", part, "--b \r\n", "--b--\r\n"} {
+		requests = append(requests, struct{ contentType, body string }{form, front + part + "--b--\r\n"})
+	}
+	for _, other := range []string{
+		"--b\n" + formPart + "\r\n--b--\r\n", "--b\r\n" + formPart + "\n--b--\r\n", "--b \r\n" + formPart + "\r\n--b--\r\n",
+		"--b\r\n" + formPart + "--b--\r\n", "--b\r\n--b--\r\n", "--b--\r\n", "--b\r\n\r\n--b--\r\n", "--b\r\n\r\n\r\n--b--\r\n",
+		strings.ReplaceAll(part, "name", "Name") + "--b--\r\n", strings.ReplaceAll(part, "\r\n\r\n", "\r\nX: 1\r\n\r\n") + "--b--\r\n",
+		strings.ReplaceAll(part, "tea", "tea\r\n--b") + "--b--\r\n", strings.ReplaceAll(part, "tea", "tea\n--bc") + "--b--\r\n",
+	} {
+		requests = append(requests, struct{ contentType, body string }{form, other})
+	}
+	for _, contentType := range []string{
+		related, related + "; start=a", related + "; start=c", related + "; start=a; type=x", related + "; start-info=a",
+		"multipart/mixed; boundary=b", "multipart/form-data; boundary=c", form + "; charset=utf-8", form + "; charset=latin1",
+		"multipart/form-data", "multipart/form-data; boundary=\"\"",
+	} {
+		requests = append(requests, struct{ contentType, body string }{contentType, part + "--b--\r\n"})
+	}
+
+	l := newLocker(t, lock.NewMemory())
+	var e effects
+	h := latch.Dedupe(l, byUser, time.Hour)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.n.Add(1) }))
+	for i, r := range requests {
+		require.Empty(t, serve(h, typed(r.contentType, r.body, false)).Header().Get("Idempotent-Replayed"), "%q %q", r.contentType, r.body)
+		e.require(t, int64(i+1))
+		require.Equal(t, "true", serve(h, typed(r.contentType, r.body, false)).Header().Get("Idempotent-Replayed"))
+	}
+}
+
+// FuzzMultipart: two bodies of one boundary are one request only if they are
+// equal, and one that is written anew with another boundary is the same one
+// only if it reads the same.
+func FuzzMultipart(f *testing.F) {
+	f.Add("--b\r\n"+formPart+"\r\n--b--\r\n", "--b\r\n"+formPart+"\r\n--b--\nX", "b", "c")
+	f.Add("--b\r\n\r\n1\r\n--b\r\n\r\n2\r\n--b--", "--b\r\n\r\n1\r\n--b--\r\n--b\r\n\r\n2\r\n--b--", "b", "cc")
+	f.Add("\r\n--b--\r\n", "--b--\r\n", "b", "-")
+	same := func(t *testing.T, first, second *http.Request) bool {
+		t.Helper()
+		store := &recordStore{Store: lock.NewMemory()}
+		l := lock.New(store)
+		defer end(l)
+		h := latch.Dedupe(l, byUser, time.Hour)(http.HandlerFunc(created))
+		serve(h, first)
+		record := store.record
+		serve(h, second)
+		return record == store.record
+	}
+	f.Fuzz(func(t *testing.T, one, two, boundary, other string) {
+		contentType := mime.FormatMediaType("multipart/form-data", map[string]string{"boundary": boundary})
+		otherType := mime.FormatMediaType("multipart/form-data", map[string]string{"boundary": other})
+		if contentType == "" || otherType == "" || one == "" || two == "" {
+			return
+		}
+		trimmed := func(s string) string { return strings.TrimPrefix(strings.TrimSuffix(s, "\r\n"), "\r\n") }
+		if same(t, typed(contentType, one, false), typed(contentType, two, false)) && trimmed(one) != trimmed(two) {
+			t.Fatalf("%q and %q are one request", one, two)
+		}
+		if boundary != other && same(t, typed(contentType, one, false), typed(otherType, two, false)) {
+			require.Equal(t, read(one, boundary), read(two, other))
+		}
+	})
+}
+
+// read is what a reader of a multipart body finds in it.
+func read(body, boundary string) (parts []string) {
+	r := multipart.NewReader(strings.NewReader(body), boundary)
+	for {
+		p, err := r.NextRawPart()
+		if err != nil {
+			return append(parts, err.Error())
+		}
+		var content bytes.Buffer
+		if _, err = content.ReadFrom(p); err != nil {
+			return append(parts, err.Error())
+		}
+		parts = append(parts, content.String())
+	}
+}

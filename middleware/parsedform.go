@@ -1,0 +1,48 @@
+package middleware
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/httplatch/httplatch/internal/bodybuf"
+)
+
+// parsedFormSum hashes the form that something outside the guard has read out of the
+// body: what the handler gets of it. Its error matches bodybuf.ErrConsumed.
+func parsedFormSum(r *http.Request) (sum [sha256.Size]byte, err error) {
+	all := appendSized(nil, r.PostForm.Encode())
+	if form := r.MultipartForm; form != nil {
+		all = appendSized(all, url.Values(form.Value).Encode())
+		content := sha256.New()
+		for _, field := range slices.Sorted(maps.Keys(form.File)) {
+			for _, file := range form.File[field] {
+				if err := hashFile(content, file); err != nil {
+					return sum, fmt.Errorf("%w: a file of the form that was parsed cannot be read: %w", bodybuf.ErrConsumed, err)
+				}
+				all = appendSized(appendSized(all, field), file.Filename)
+				all = content.Sum(appendSized(all, url.Values(file.Header).Encode()))
+			}
+		}
+	}
+	return sha256.Sum256(all), nil
+}
+
+// hashFile makes h the hash of what is in file, which may be on disk.
+func hashFile(h hash.Hash, file *multipart.FileHeader) error {
+	content, err := file.Open()
+	if err != nil {
+		return err
+	}
+	h.Reset()
+	_, err = io.Copy(h, content)
+	// It was only read, so there is nothing that closing it could lose.
+	_ = content.Close()
+	return err
+}
