@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func incident(t *testing.T, d *desk, p *respproxy.Proxy, server *redistest.Serve
 
 func TestIncident(t *testing.T) {
 	t.Parallel()
-	for _, s := range setups {
+	for _, s := range slices.Concat(setups, []setup{redis62}) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p, server, store := s.start(t)
@@ -189,7 +190,7 @@ func direct(t *testing.T, server *redistest.Server, s setup) *redisstore.Store {
 // In guarded mode the server itself refuses what comes too late.
 func TestLateCommandIsRefusedInGuardedMode(t *testing.T) {
 	t.Parallel()
-	for _, s := range setups {
+	for _, s := range slices.Concat(setups, []setup{redis62}) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p, server, store := s.start(t)

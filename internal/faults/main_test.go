@@ -102,6 +102,20 @@ var setups = []setup{
 	}},
 }
 
+// redis62 is a server that answers as Redis 6.2 does, where claims are scripts as
+// renewals and releases are.
+var redis62 = setup{"open on Redis 6.2", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
+	t.Helper()
+	server := redistest.Start(t)
+	proxy := respproxy.Start(t, respproxy.StartRedis62(t, server.Addr()).Addr())
+	store := open(t, proxy.URL())
+	e, err := store.Claim(t.Context(), "first", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+	require.NoError(t, err, "claims are scripts from here on")
+	_, err = store.Release(t.Context(), "first", e.Token)
+	require.NoError(t, err)
+	return proxy, server, store
+}}
+
 // shared is a store that shares round trips from the first command on.
 func shared(connect func() *redisstore.Store) (s *redisstore.Store) {
 	sharing.Always(func() { s = connect() })
