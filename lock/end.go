@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -26,8 +27,9 @@ func (e *Lease) Release(ctx context.Context) error {
 // the key is refused with [ErrSettled]. A nil receipt is a cool-down. It does
 // so even if ctx has ended, and takes at most the budget; its errors are those
 // of [Lease.Release], and like there a missing answer is followed up in the
-// background, with the lease renewed meanwhile. It panics if keep is not
-// positive.
+// background, with the lease renewed meanwhile. If the store has no room for
+// receipt, an empty one is left for keep, and an error that matches [ErrFull] says
+// so. It panics if keep is not positive.
 func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
 	positive("Settle: keep", keep)
 	if e == nil {
@@ -40,6 +42,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 type end struct {
 	settles    bool
 	unanswered bool // some send of it was
+	pending    bool // its receipt counts as one that waits for the store
 	receipt    []byte
 	keep       time.Duration
 	began      time.Duration // from the grant to before the first send; not set if the store answers all
@@ -53,31 +56,46 @@ func (n *end) kind() EventKind {
 }
 
 // sendEnd asks the store once more, within a budget, and whether or not ctx has
-// ended.
-func (e *Lease) sendEnd(ctx context.Context) reply[bool] {
+// ended. A receipt that the store has no room for is not worth another try, and must
+// not stay in memory for one: an empty receipt fits where the claim did, and says
+// that the work was done. noRoom is the store's refusal of the first.
+func (e *Lease) sendEnd(ctx context.Context) (r reply[bool], noRoom error) {
+	r = e.sendEndOnce(ctx)
+	if len(e.end.receipt) == 0 || !errors.Is(r.err, ErrFull) {
+		return r, nil
+	}
+	noRoom, size := r.err, len(e.end.receipt)
+	e.dropReceipt()
+	r = e.sendEndOnce(ctx)
+	e.locker.logNoRoom(ctx, e, size, noRoom)
+	return r, noRoom
+}
+
+func (e *Lease) sendEndOnce(ctx context.Context) reply[bool] {
 	c, n := e.locker.core, &e.end
+	receipt := n.receipt // sends that are not waited for any more still read it
 	if c.prompt {
-		return direct(e.tellEnd(ctx)) // not as a value, which costs an allocation
+		return direct(e.tellEnd(ctx, receipt)) // not as a value, which costs an allocation
 	}
 	x := outgoing{core: c, parent: ctx, deaf: true, budget: e.locker.cfg.budget, most: maxSends}
 	defer x.abandon()
 	for try, more := x.next(); more; try, more = x.next() {
-		ok, err := e.tellEnd(try)
+		ok, err := e.tellEnd(try, receipt)
 		if x.back(try, err) {
 			n.unanswered = n.unanswered || x.unanswered
 			return reply[bool]{ok, x.err, x.unanswered}
 		}
 	}
-	r := hedge(x, e.tellEnd)
+	r := hedge(x, func(ctx context.Context) (bool, error) { return e.tellEnd(ctx, receipt) })
 	n.unanswered = n.unanswered || r.unanswered
 	return r
 }
 
 // tellEnd is one send of it.
-func (e *Lease) tellEnd(ctx context.Context) (bool, error) {
+func (e *Lease) tellEnd(ctx context.Context, receipt []byte) (bool, error) {
 	store, n := e.locker.core.store, &e.end
 	if n.settles {
-		return store.Settle(ctx, e.key, e.token, n.receipt, n.keep)
+		return store.Settle(ctx, e.key, e.token, receipt, n.keep)
 	}
 	return store.Release(ctx, e.key, e.token)
 }
@@ -117,21 +135,23 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	l := e.locker
 	if !l.core.prompt {
 		n.began = e.grantedAt.since()
-		// Sends that are not waited for any more still read it.
-		n.receipt = slices.Clone(n.receipt)
+		n.receipt = slices.Clone(n.receipt) // see sendEndOnce
 	}
 	lasting := l.lasting(ctx)
 	seenTo := false
 	defer func() {
 		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
-			n.unanswered, n.receipt = true, slices.Clone(n.receipt)
+			n.unanswered = true
 			e.finishLater(context.WithoutCancel(ctx))
 		}
 	}()
-	r := e.sendEnd(lasting)
+	r, noRoom := e.sendEnd(lasting)
 	if r.err == nil {
 		seenTo = true
-		return e.finished(lasting, r.value, lost)
+		if err := e.finished(lasting, r.value, lost); err != nil {
+			return err
+		}
+		return noRoom
 	}
 	ctx = context.WithoutCancel(ctx)
 	l.trouble(ctx, r.err)
@@ -140,9 +160,6 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 		took = e.grantedAt.since() - n.began
 	}
 	l.emitFailed(ctx, e, n.call(), took, r.err)
-	if l.core.prompt {
-		n.receipt = slices.Clone(n.receipt) // above, all sends are over when they return
-	}
 	seenTo = true
 	e.finishLater(ctx)
 	if lost != nil {
@@ -194,6 +211,7 @@ func (e *Lease) close(answered bool) {
 	}
 	e.mu.Unlock()
 	e.cancel(nil)
+	e.releasePending()
 	if answered {
 		// A send of the claim that nobody has heard of can land after the release,
 		// and would then hold the key for nobody. It must be known as dead before
@@ -213,11 +231,20 @@ func (e *Lease) finishLater(ctx context.Context) {
 		giveUp: func() { e.close(false) },
 		of:     Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
-	t.attempt = func(bool) bool {
-		r := e.sendEnd(ctx)
+	first := now()
+	t.attempt = func(closing bool) bool {
+		r, _ := e.sendEnd(ctx)
+		full := !releases && errors.Is(r.err, ErrFull) // an answer: Close does not wait for another
 		switch {
 		case r.err == nil:
 			_ = e.finished(ctx, r.value, nil)
+			return true
+		case full && closing:
+			e.close(false)
+			return true
+		case full && first.since() >= e.end.keep: // the receipt would be over by now
+			c.reaper.add(e.sweep())
+			e.close(false)
 			return true
 		case !e.worthRepeating():
 			if releases {
@@ -228,6 +255,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 		}
 		return false
 	}
+	e.keepPending(ctx)
 	if releases {
 		e.mu.Lock()
 		e.openAtTheEnd(true)

@@ -3,6 +3,8 @@ package middleware
 import (
 	"context"
 	"net/http"
+
+	"github.com/httplatch/httplatch/internal/scoped"
 )
 
 // copyOf is a guard's own copy of its caller's request: a key function that
@@ -12,6 +14,17 @@ func copyOf(r *http.Request) *http.Request {
 	own := new(http.Request)
 	*own = *r
 	return own
+}
+
+// scopedCopyOf is copyOf with room for whose request it is, in one allocation.
+func scopedCopyOf(r *http.Request) (*http.Request, *scoped.Context) {
+	own := new(struct {
+		http.Request
+
+		scope scoped.Context
+	})
+	own.Request = *r
+	return &own.Request, &own.scope
 }
 
 // setContext gives an own request that no handler has seen yet the context that
