@@ -21,7 +21,8 @@ var (
 	// ErrUnknown: like ErrUnavailable, which it matches too, but the store may
 	// have applied the call. The Locker cleans up behind it.
 	ErrUnknown error = &refined{"lock: outcome unknown", ErrUnavailable}
-	// ErrFull: the store is at its bounds. It matches ErrUnavailable too.
+	// ErrFull: the store is at its bounds, or the scope of the claim has used up its
+	// share ([WithScopeShare]). It matches ErrUnavailable too.
 	ErrFull error = &refined{"lock: store full", ErrUnavailable}
 	// ErrClosed: the Locker was closed.
 	ErrClosed error = sentinel("lock: closed")

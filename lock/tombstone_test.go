@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,5 +87,130 @@ func TestMemoryEndsARefusedReceiptWithItsKeep(t *testing.T) {
 		require.Equal(t, lock.Held, stateOf(t, s, key))
 		time.Sleep(1)
 		require.Equal(t, lock.Free, stateOf(t, s, key))
+	})
+}
+
+func TestSettleSaysThatItsReceiptWasNotKept(t *testing.T) {
+	t.Parallel()
+	var book logbook
+	s := fullMemory()
+	l := lock.New(s, book.option())
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	require.ErrorIs(t, e.Settle(t.Context(), large, keep), lock.ErrFull)
+	got, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, lock.Settled, got.State)
+	require.Empty(t, got.Receipt)
+	require.Len(t, book.lines(), 1)
+	require.Contains(t, book.lines()[0], "no room for a receipt")
+	require.Contains(t, book.lines()[0], "bytes=100000")
+}
+
+// A store that has no room even for that breaks its contract. The work does not
+// run again before the keep is over, can be recorded later, and Close does not wait.
+func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
+	prepare := func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) *lock.Locker {
+		t.Helper()
+		l := open(lock.WithKeep(keep), lock.WithMaxHold(2*keep))
+		s.every(full, settle)
+		receipt, _, err := l.Once(t.Context(), key, print1, answerWith(large))
+		require.NoError(t, err)
+		require.Equal(t, large, receipt)
+		return l
+	}
+	t.Run("for ever", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := prepare(t, s, open)
+			time.Sleep(keep - time.Second)
+			require.NotEqual(t, lock.Free, s.state(t, record).State)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, lock.Free, s.state(t, record).State)
+			time.Sleep(time.Minute)
+			require.Zero(t, l.Stats())
+		})
+	})
+	t.Run("for a while", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := prepare(t, s, open)
+			time.Sleep(keep / 2)
+			s.every(nil, settle)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, lock.Settled, s.state(t, record).State)
+			require.Zero(t, l.Stats())
+		})
+	})
+	t.Run("until Close", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := prepare(t, s, open)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.NoError(t, l.Close(ctx))
+			require.NotEqual(t, lock.Free, s.state(t, record).State)
+		})
+	})
+}
+
+// In an outage, receipts wait for the store to come back. They must not fill the
+// memory: of those that no room is left for, it is kept that there was an answer.
+func TestPendingReceiptsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		const (
+			sent  = 100
+			bound = 64 << 20
+		)
+		var book logbook
+		l := open(lock.WithKeep(keep), book.option())
+		answer := make([]byte, 1<<20)
+		before := heap()
+		s.every(loseRequest, settle)
+		for i := range sent {
+			receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), print1, answerWith(answer))
+			require.NoError(t, err)
+			require.Len(t, receipt, len(answer))
+		}
+		require.Equal(t, sent, l.Stats().Backlog)
+		require.Equal(t, int64(bound), l.Stats().BacklogBytes)
+		require.Less(t, heap()-before, int64(bound+8<<20))
+		dropped := 0
+		for _, line := range book.lines() {
+			if strings.Contains(line, "receipts that wait for the store fill their room") {
+				dropped++
+			}
+		}
+		require.Equal(t, 1, dropped, "it is logged once a minute")
+
+		s.every(nil, settle)
+		time.Sleep(10 * time.Second)
+		require.Zero(t, l.Stats())
+		kept := 0
+		for i := range sent {
+			receipt, replayed, err := l.Once(t.Context(), strconv.Itoa(i), print1, nil)
+			require.NoError(t, err)
+			require.True(t, replayed)
+			if len(receipt) > 0 {
+				require.Len(t, receipt, len(answer))
+				kept++
+			}
+		}
+		require.Equal(t, bound>>20, kept)
+	})
+}
+
+// What Close gives up is not counted any more.
+func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScripted()
+		l := lock.New(hedged(s), lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
+		s.every(hangRequest, settle)
+		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
+		require.NoError(t, err)
+		require.Equal(t, int64(len(large)), l.Stats().BacklogBytes)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, l.Close(ctx))
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		require.Zero(t, l.Stats())
 	})
 }

@@ -33,10 +33,17 @@ var oneMiB = []byte(strings.Repeat("x", 1<<20))
 type bulkClient struct {
 	discard
 	status, bytes int
+	problem       string // the beginning of the body
 }
 
-func (c *bulkClient) WriteHeader(status int)      { c.status = status }
-func (c *bulkClient) Write(p []byte) (int, error) { c.bytes += len(p); return len(p), nil }
+func (c *bulkClient) WriteHeader(status int) { c.status = status }
+func (c *bulkClient) Write(p []byte) (int, error) {
+	if c.bytes == 0 {
+		c.problem = string(p[:min(len(p), 500)])
+	}
+	c.bytes += len(p)
+	return len(p), nil
+}
 
 func submitBulk(h http.Handler, user, key string) *bulkClient {
 	r := httptest.NewRequest(http.MethodPost, "/orders", nil)
