@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -55,59 +54,6 @@ func (n *end) kind() EventKind {
 	return EventReleased
 }
 
-// sendEnd asks the store once more, within a budget, and whether or not ctx has
-// ended. A receipt that the store has no room for is not worth another try, and must
-// not stay in memory for one: an empty receipt fits where the claim did, and says
-// that the work was done. noRoom is the store's refusal of the first.
-func (e *Lease) sendEnd(ctx context.Context) (r reply[bool], noRoom error) {
-	r = e.sendEndOnce(ctx)
-	if len(e.end.receipt) == 0 || !errors.Is(r.err, ErrFull) {
-		return r, nil
-	}
-	noRoom, size := r.err, len(e.end.receipt)
-	e.dropReceipt()
-	r = e.sendEndOnce(ctx)
-	e.locker.logNoRoom(ctx, e, size, noRoom)
-	return r, noRoom
-}
-
-func (e *Lease) sendEndOnce(ctx context.Context) reply[bool] {
-	c, n := e.locker.core, &e.end
-	receipt := n.receipt // sends that are not waited for any more still read it
-	if c.prompt {
-		return direct(e.tellEnd(ctx, receipt)) // not as a value, which costs an allocation
-	}
-	x := outgoing{core: c, parent: ctx, deaf: true, budget: e.locker.cfg.budget, most: maxSends}
-	defer x.abandon()
-	for try, more := x.next(); more; try, more = x.next() {
-		ok, err := e.tellEnd(try, receipt)
-		if x.back(try, err) {
-			n.unanswered = n.unanswered || x.unanswered
-			return reply[bool]{ok, x.err, x.unanswered}
-		}
-	}
-	r := hedge(x, func(ctx context.Context) (bool, error) { return e.tellEnd(ctx, receipt) })
-	n.unanswered = n.unanswered || r.unanswered
-	return r
-}
-
-// tellEnd is one send of it.
-func (e *Lease) tellEnd(ctx context.Context, receipt []byte) (bool, error) {
-	store, n := e.locker.core.store, &e.end
-	if n.settles {
-		return store.Settle(ctx, e.key, e.token, receipt, n.keep)
-	}
-	return store.Release(ctx, e.key, e.token)
-}
-
-// call is what it asks of the store.
-func (n *end) call() string {
-	if n.settles {
-		return callSettle
-	}
-	return callRelease
-}
-
 // confirmed says whether an answered end is ours. A "no" that follows an unanswered
 // send means, for a release, that the first send has done it. A settle finds its
 // own receipt, so there it means no, unless that can be over by now.
@@ -145,13 +91,14 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 			e.finishLater(context.WithoutCancel(ctx))
 		}
 	}()
-	r, noRoom := e.sendEnd(lasting)
+	r, dropped := e.sendEnd(lasting)
 	if r.err == nil {
 		seenTo = true
-		if err := e.finished(lasting, r.value, lost); err != nil {
-			return err
+		err := e.finished(lasting, r.value, lost)
+		if err == nil && dropped {
+			return errDropped
 		}
-		return noRoom
+		return err
 	}
 	ctx = context.WithoutCancel(ctx)
 	l.trouble(ctx, r.err)
@@ -220,80 +167,6 @@ func (e *Lease) close(answered bool) {
 	}
 	e.locker.core.gate.leave(e)
 	e.locker.core.owners.leave()
-}
-
-// finishLater repeats the end until it is answered or the entry cannot be there any
-// more. The key stays shut in this process meanwhile, but asks again for
-// whoever wants it.
-func (e *Lease) finishLater(ctx context.Context) {
-	c, releases := e.locker.core, !e.end.settles
-	t := &task{
-		giveUp: func() { e.close(false) },
-		of:     Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
-	}
-	first := now()
-	t.attempt = func(closing bool) bool {
-		r, _ := e.sendEnd(ctx)
-		full := !releases && errors.Is(r.err, ErrFull) // an answer: Close does not wait for another
-		switch {
-		case r.err == nil:
-			_ = e.finished(ctx, r.value, nil)
-			return true
-		case full && closing:
-			e.close(false)
-			return true
-		case full && first.since() >= e.end.keep: // the receipt would be over by now
-			c.reaper.add(e.sweep())
-			e.close(false)
-			return true
-		case !e.worthRepeating():
-			if releases {
-				c.reaper.add(e.sweep()) // before the gate opens: nobody may be refused by what is left
-			}
-			e.close(false)
-			return true
-		}
-		return false
-	}
-	e.keepPending(ctx)
-	if releases {
-		e.mu.Lock()
-		e.openAtTheEnd(true)
-		e.mu.Unlock()
-	}
-	c.gate.end(e, func() { c.reaper.kick(t) })
-	c.reaper.addTask(t)
-}
-
-// worthRepeating says whether the entry can still be there.
-func (e *Lease) worthRepeating() bool {
-	e.mu.Lock()
-	renewed, until := e.lost == nil && !e.stopped, e.validUntil
-	e.mu.Unlock()
-	switch {
-	case !e.end.settles:
-		return now() < until // after that, the sweep sees to it
-	case renewed:
-		return true // it can be settled yet
-	case e.run != nil:
-		// The entry outlives its lease, and until it is settled it says that the
-		// outcome is unknown.
-		return now() < until.add(e.locker.cfg.keep)
-	default:
-		return false
-	}
-}
-
-// openAtTheEnd opens the gate when the validity of an ended lease is over,
-// whether or not the store has answered by then. What is left of one that was
-// to be released is nobody's, and swept. e.mu is held.
-func (e *Lease) openAtTheEnd(released bool) {
-	e.opening = time.AfterFunc(e.validUntil.until(), func() {
-		if released {
-			e.locker.core.reaper.add(e.sweep())
-		}
-		e.locker.core.gate.leave(e)
-	})
 }
 
 // desert ends a lease, or the claim of one, whose caller will never hear of it.
