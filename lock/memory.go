@@ -148,51 +148,6 @@ func (m *memory) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 	return true, nil
 }
 
-// Settle is part of [Store].
-func (m *memory) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	if err := checkCall(ctx, key, token); err != nil {
-		return false, err
-	}
-	if keep <= 0 {
-		return false, fmt.Errorf("%w: receipt to be kept for %v", ErrNotApplied, keep)
-	}
-	kept := string(receipt)
-	ok, err = m.settle(key, token, kept, keep)
-	if errors.Is(err, ErrFull) {
-		m.sweep()
-		ok, err = m.settle(key, token, kept, keep)
-	}
-	return ok, err
-}
-
-func (m *memory) settle(key, token, receipt string, keep time.Duration) (ok bool, err error) {
-	s, hash := m.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := m.now()
-	s.expire(now, visitsPerCall)
-	at := s.chain(hash)
-	r := s.owned(&at, key, token, now)
-	switch {
-	case r == nil:
-		return false, nil
-	case r.settled:
-		return true, nil
-	}
-	if err := m.room.take(r.scope, 0, r.settledCost(receipt)-r.cost()); err != nil {
-		if !r.refused {
-			// The work was done, so the key must not become free before the receipt
-			// would have ended; nor later, if the settle is sent again.
-			r.refused, r.lease = true, later(now, keep)
-			s.end(r, r.lease)
-		}
-		return false, fmt.Errorf("%w: the receipt was not kept, its claim is for as long", err)
-	}
-	r.settle(receipt)
-	s.end(r, later(now, keep))
-	return true, nil
-}
-
 // Release is part of [Store].
 func (m *memory) Release(ctx context.Context, key, token string) (ok bool, err error) {
 	return m.remove(ctx, key, token, false)

@@ -33,8 +33,9 @@ type memoryRecord struct {
 	lease   int64  // when the lease is over
 	over    int64  // when everything is: the linger, or the keep of the receipt
 	fence   int64
-	attempt int32
 	scope   uint32 // a hash; see scopeShares
+	reserve uint32 // room for the receipt, until it is there
+	attempt uint16
 
 	// The list of the wheel that the record is in: the next one, and whatever
 	// points at this one.
@@ -46,7 +47,6 @@ type memoryRecord struct {
 	keyLen   uint16
 	tokenLen uint8
 	loose    bool
-	reserved bool // room for a receipt, until it is settled
 	refused  bool // a receipt did not fit: the end of the record is fixed
 	settled  bool
 }
@@ -60,8 +60,8 @@ func (r *memoryRecord) fill(key string, c *Claim, scope uint32, now int64) {
 	r.owner = c.Owner
 	r.lease = later(now, c.Lease)
 	r.over = later(r.lease, c.Linger)
-	r.attempt = int32(min(c.Attempt, math.MaxInt32)) //nolint:gosec // nor is it negative
-	r.scope, r.reserved = scope, reserves(c)
+	r.attempt = uint16(min(c.Attempt, math.MaxUint16)) //nolint:gosec // nor is it negative
+	r.scope, r.reserve = scope, reserved(c)
 	r.keyLen = uint16(len(key))      //nolint:gosec // at most MaxKeyBytes
 	r.tokenLen = uint8(len(c.Token)) //nolint:gosec // at most maxTokenBytes
 }
@@ -159,24 +159,27 @@ func (r *memoryRecord) prolong(lease, linger int64) {
 // claimCost is the room that the record of c takes.
 func claimCost(key string, c *Claim) int64 {
 	n := recordCost + len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint)
-	if reserves(c) {
-		n += receiptReserve
-	}
-	return int64(n)
+	return int64(n) + int64(reserved(c))
 }
 
-// reserves says that c is of work that is remembered, and will leave a receipt.
-func reserves(c *Claim) bool { return c.Linger > 0 || len(c.Fingerprint) > 0 }
+// reserved is the room for a receipt that c takes: work that is remembered, or is
+// told from other work, will leave one.
+func reserved(c *Claim) uint32 {
+	if c.Linger > 0 || len(c.Fingerprint) > 0 {
+		return receiptReserve
+	}
+	return 0
+}
+
+// receiptCost is the room that a receipt of n bytes takes.
+func receiptCost(n int) int64 { return int64(n + max(n-receiptReserve, 0)/roundedUp) }
 
 // cost is the room that r takes.
 func (r *memoryRecord) cost() int64 {
-	switch {
-	case r.settled:
+	if r.settled {
 		return r.settledCost(r.receipt)
-	case r.reserved:
-		return r.settledCost("") + receiptReserve
 	}
-	return r.settledCost("")
+	return r.settledCost("") + int64(r.reserve)
 }
 
 // settledCost is the room that r takes once it is settled with receipt.
@@ -185,6 +188,5 @@ func (r *memoryRecord) settledCost(receipt string) int64 {
 	if r.loose {
 		text += len(r.receipt)
 	}
-	long := max(len(receipt)-receiptReserve, 0)
-	return int64(recordCost + text + len(r.owner) + len(receipt) + long/roundedUp)
+	return int64(recordCost+text+len(r.owner)) + receiptCost(len(receipt))
 }
