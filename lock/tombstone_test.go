@@ -197,6 +197,24 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 	})
 }
 
+// A store that answers at last may be full.
+func TestPendingReceiptThatDoesNotFit(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		s.store = fullMemory()
+		l := open(lock.WithKeep(keep))
+		s.every(loseRequest, settle)
+		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
+		require.NoError(t, err)
+		require.Equal(t, lock.Stats{Active: 1, Backlog: 1, BacklogBytes: int64(len(large))}, l.Stats())
+		s.every(nil, settle)
+		time.Sleep(10 * time.Second)
+		require.Zero(t, l.Stats())
+		e := s.state(t, record)
+		require.Equal(t, lock.Settled, e.State)
+		require.Empty(t, e.Receipt)
+	})
+}
+
 // What Close gives up is not counted any more.
 func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
