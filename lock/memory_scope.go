@@ -18,7 +18,7 @@ import (
 // A single entry is never refused for the share, nor what has no scope: locks.
 //
 // Where all callers are one scope, as with keyfunc.Global, set it to 1: or else
-// three quarters of the store are for nobody.
+// three quarters of the store stay unused.
 func WithScopeShare(share float64) MemoryOption {
 	if !(share > 0 && share <= 1) { // NaN is neither
 		panic(fmt.Sprintf("lock: WithScopeShare(%v): the share must be above 0 and at most 1", share))
@@ -56,7 +56,7 @@ func (s *scopeShares) limit(cfg memoryConfig) {
 	s.maxEntries, s.maxBytes = int64(cfg.share*float64(cfg.entries)), int64(cfg.share*float64(cfg.bytes))
 	s.used = fullError(fmt.Sprintf("this scope has used its share of %d entries and %d bytes, others are served: raise WithLimits or WithScopeShare "+
 		"(1 where all callers are one scope, as with keyfunc.Global), or shorten WithKeep", s.maxEntries, s.maxBytes))
-	columns := 1 << bits.Len(uint(min(columnsByShare/cfg.share, maxScopeColumns)-1)) //nolint:gosec // at least 1,023
+	columns := 1 << bits.Len(uint(min(columnsByShare/cfg.share, maxScopeColumns)-1))
 	for i := range s.cells {
 		s.cells[i] = make([]scopeCell, columns)
 	}

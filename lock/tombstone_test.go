@@ -34,8 +34,8 @@ func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
 			return s
 		},
 	} {
-		for print, fingerprint := range map[string][]byte{"fingerprint": print1, "no fingerprint": nil} {
-			t.Run(name+", "+print, func(t *testing.T) {
+		for told, fingerprint := range map[string][]byte{"fingerprint": print1, "no fingerprint": nil} {
+			t.Run(name+", "+told, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := store()
 					l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(keep))
@@ -83,9 +83,9 @@ func TestMemoryEndsARefusedReceiptWithItsKeep(t *testing.T) {
 			require.True(t, ok)
 			time.Sleep(keep / 11)
 		}
-		time.Sleep(began.Add(keep - 1).Sub(time.Now()))
+		time.Sleep(time.Until(began.Add(keep - 1)))
 		require.Equal(t, lock.Held, stateOf(t, s, key))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, lock.Free, stateOf(t, s, key))
 	})
 }

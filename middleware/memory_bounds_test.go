@@ -72,12 +72,14 @@ func peakOf(do func()) (peak int64) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
+		pause := time.NewTicker(200 * time.Microsecond)
+		defer pause.Stop()
 		for {
 			peak = max(peak, heapBytes())
 			select {
 			case <-stop:
 				return
-			case <-time.After(200 * time.Microsecond):
+			case <-pause.C:
 			}
 		}
 	}()
