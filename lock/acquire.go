@@ -204,7 +204,7 @@ func (e *Lease) claim(lease time.Duration) Claim {
 		Fenced:  cfg.fenced,
 	}
 	if r := e.run; r != nil {
-		c.Replaces, c.Attempt, c.Fingerprint, c.Linger = r.replaces, r.attempt, r.print, cfg.keep
+		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
 	}
 	return c
 }

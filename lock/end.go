@@ -26,8 +26,9 @@ func (e *Lease) Release(ctx context.Context) error {
 // the key is refused with [ErrSettled]. A nil receipt is a cool-down. It does
 // so even if ctx has ended, and takes at most the budget; its errors are those
 // of [Lease.Release], and like there a missing answer is followed up in the
-// background, with the lease renewed meanwhile. It panics if keep is not
-// positive.
+// background, with the lease renewed meanwhile. If the store has no room for
+// receipt, an empty one is left for keep, and an error that matches [ErrFull] says
+// so. It panics if keep is not positive.
 func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
 	positive("Settle: keep", keep)
 	if e == nil {
@@ -40,6 +41,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 type end struct {
 	settles    bool
 	unanswered bool // some send of it was
+	pending    bool // its receipt counts as one that waits for the store
 	receipt    []byte
 	keep       time.Duration
 	began      time.Duration // from the grant to before the first send; not set if the store answers all
@@ -50,44 +52,6 @@ func (n *end) kind() EventKind {
 		return EventSettled
 	}
 	return EventReleased
-}
-
-// sendEnd asks the store once more, within a budget, and whether or not ctx has
-// ended.
-func (e *Lease) sendEnd(ctx context.Context) reply[bool] {
-	c, n := e.locker.core, &e.end
-	if c.prompt {
-		return direct(e.tellEnd(ctx)) // not as a value, which costs an allocation
-	}
-	x := outgoing{core: c, parent: ctx, deaf: true, budget: e.locker.cfg.budget, most: maxSends}
-	defer x.abandon()
-	for try, more := x.next(); more; try, more = x.next() {
-		ok, err := e.tellEnd(try)
-		if x.back(try, err) {
-			n.unanswered = n.unanswered || x.unanswered
-			return reply[bool]{ok, x.err, x.unanswered}
-		}
-	}
-	r := hedge(x, e.tellEnd)
-	n.unanswered = n.unanswered || r.unanswered
-	return r
-}
-
-// tellEnd is one send of it.
-func (e *Lease) tellEnd(ctx context.Context) (bool, error) {
-	store, n := e.locker.core.store, &e.end
-	if n.settles {
-		return store.Settle(ctx, e.key, e.token, n.receipt, n.keep)
-	}
-	return store.Release(ctx, e.key, e.token)
-}
-
-// call is what it asks of the store.
-func (n *end) call() string {
-	if n.settles {
-		return callSettle
-	}
-	return callRelease
 }
 
 // confirmed says whether an answered end is ours. A "no" that follows an unanswered
@@ -117,21 +81,24 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	l := e.locker
 	if !l.core.prompt {
 		n.began = e.grantedAt.since()
-		// Sends that are not waited for any more still read it.
-		n.receipt = slices.Clone(n.receipt)
+		n.receipt = slices.Clone(n.receipt) // see sendEndOnce
 	}
 	lasting := l.lasting(ctx)
 	seenTo := false
 	defer func() {
 		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
-			n.unanswered, n.receipt = true, slices.Clone(n.receipt)
+			n.unanswered = true
 			e.finishLater(context.WithoutCancel(ctx))
 		}
 	}()
-	r := e.sendEnd(lasting)
+	r, dropped := e.sendEnd(lasting)
 	if r.err == nil {
 		seenTo = true
-		return e.finished(lasting, r.value, lost)
+		err := e.finished(lasting, r.value, lost)
+		if err == nil && dropped {
+			return errDropped
+		}
+		return err
 	}
 	ctx = context.WithoutCancel(ctx)
 	l.trouble(ctx, r.err)
@@ -140,9 +107,6 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 		took = e.grantedAt.since() - n.began
 	}
 	l.emitFailed(ctx, e, n.call(), took, r.err)
-	if l.core.prompt {
-		n.receipt = slices.Clone(n.receipt) // above, all sends are over when they return
-	}
 	seenTo = true
 	e.finishLater(ctx)
 	if lost != nil {
@@ -194,6 +158,7 @@ func (e *Lease) close(answered bool) {
 	}
 	e.mu.Unlock()
 	e.cancel(nil)
+	e.releasePending()
 	if answered {
 		// A send of the claim that nobody has heard of can land after the release,
 		// and would then hold the key for nobody. It must be known as dead before
@@ -202,70 +167,6 @@ func (e *Lease) close(answered bool) {
 	}
 	e.locker.core.gate.leave(e)
 	e.locker.core.owners.leave()
-}
-
-// finishLater repeats the end until it is answered or the entry cannot be there any
-// more. The key stays shut in this process meanwhile, but asks again for
-// whoever wants it.
-func (e *Lease) finishLater(ctx context.Context) {
-	c, releases := e.locker.core, !e.end.settles
-	t := &task{
-		giveUp: func() { e.close(false) },
-		of:     Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
-	}
-	t.attempt = func(bool) bool {
-		r := e.sendEnd(ctx)
-		switch {
-		case r.err == nil:
-			_ = e.finished(ctx, r.value, nil)
-			return true
-		case !e.worthRepeating():
-			if releases {
-				c.reaper.add(e.sweep()) // before the gate opens: nobody may be refused by what is left
-			}
-			e.close(false)
-			return true
-		}
-		return false
-	}
-	if releases {
-		e.mu.Lock()
-		e.openAtTheEnd(true)
-		e.mu.Unlock()
-	}
-	c.gate.end(e, func() { c.reaper.kick(t) })
-	c.reaper.addTask(t)
-}
-
-// worthRepeating says whether the entry can still be there.
-func (e *Lease) worthRepeating() bool {
-	e.mu.Lock()
-	renewed, until := e.lost == nil && !e.stopped, e.validUntil
-	e.mu.Unlock()
-	switch {
-	case !e.end.settles:
-		return now() < until // after that, the sweep sees to it
-	case renewed:
-		return true // it can be settled yet
-	case e.run != nil:
-		// The entry outlives its lease, and until it is settled it says that the
-		// outcome is unknown.
-		return now() < until.add(e.locker.cfg.keep)
-	default:
-		return false
-	}
-}
-
-// openAtTheEnd opens the gate when the validity of an ended lease is over,
-// whether or not the store has answered by then. What is left of one that was
-// to be released is nobody's, and swept. e.mu is held.
-func (e *Lease) openAtTheEnd(released bool) {
-	e.opening = time.AfterFunc(e.validUntil.until(), func() {
-		if released {
-			e.locker.core.reaper.add(e.sweep())
-		}
-		e.locker.core.gate.leave(e)
-	})
 }
 
 // desert ends a lease, or the claim of one, whose caller will never hear of it.

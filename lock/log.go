@@ -66,6 +66,25 @@ func (l *Locker) logBypassed(ctx context.Context, e *Lease, err error) {
 	}
 }
 
+// logNoRoom reports an answer that cannot be repeated.
+func (l *Locker) logNoRoom(ctx context.Context, e *Lease, size int, err error) {
+	if due, silent := l.core.outage.due("no room"); due {
+		l.log(ctx, levelWarn, "lock: the store has no room for a receipt, and keeps only that the work was done; others are not logged for a minute", e,
+			slog.Int("bytes", size), slog.Any("error", err), slog.Int("repeated", silent),
+			attrDo("give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep"))
+	}
+}
+
+// logBacklogFull reports the same, before the store was reached.
+func (l *Locker) logBacklogFull(ctx context.Context, e *Lease, size int) {
+	if due, silent := l.core.outage.due("backlog"); due {
+		l.log(ctx, levelWarn, "lock: receipts that wait for the store fill their room in memory; of further ones only that the work was done "+
+			"will be kept; others are not logged for a minute", e,
+			slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.reaper.bytes.Load()), slog.Int("repeated", silent),
+			attrDo("see to the store: it does not answer"))
+	}
+}
+
 func attrDo(what string) slog.Attr      { return slog.String("do", what) }
 func attrPanic(p any) slog.Attr         { return slog.Any("panic", p) }
 func attrKind(kind EventKind) slog.Attr { return slog.String("event", string(kind)) }

@@ -35,11 +35,12 @@ var (
 // It has no goroutine and nothing to close. Entries that are over are removed
 // by later calls, a few at a time, and their memory is given back. It is
 // bounded, by 1,000,000 entries and 256 MiB unless [WithLimits] says
+// otherwise, of which one scope gets a quarter unless [WithScopeShare] says
 // otherwise, and refuses a claim with [ErrFull] rather than forget a live
 // entry of any state. Leases are timed by the monotonic clock. Fences grow
 // across restarts too, as far as the wall clock does.
 func NewMemory(opts ...MemoryOption) Store {
-	cfg := memoryConfig{entries: defaultMemoryEntries, bytes: defaultMemoryBytes}
+	cfg := memoryConfig{entries: defaultMemoryEntries, bytes: defaultMemoryBytes, share: defaultScopeShare}
 	for _, o := range opts {
 		if o == nil {
 			panic("lock: NewMemory: nil MemoryOption")
@@ -68,6 +69,14 @@ func (m *memory) now() int64 { return int64(time.Since(m.base)) }
 func (m *memory) shard(key string) (s *memoryShard, hash uint64) {
 	hash = m.hash(key)
 	return &m.shards[hash%memoryShards], hash
+}
+
+// scope is the hash of a scope, 0 of none.
+func (m *memory) scope(name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	return max(uint32(maphash.String(m.seed, name)), 1) //nolint:gosec // any half of a hash is one
 }
 
 func (m *memory) hash(key string) uint64 { return maphash.String(m.seed, key) & m.mask }
@@ -102,17 +111,18 @@ func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
 	if old != nil && (old.state(now) != Abandoned || c.Replaces != old.token()) {
 		return *old, now, nil
 	}
-	cost := claimCost(key, c)
+	cost, scope := claimCost(key, c), m.scope(c.Scope)
 	var err error
 	if old == nil {
-		err = m.room.take(1, cost)
+		err = m.room.take(scope, 1, cost)
 	} else {
-		err = m.room.take(0, cost-old.cost())
+		scope = old.scope // whose share has the entry, which a takeover only continues
+		err = m.room.grow(scope, 0, cost-old.cost())
 	}
 	if err != nil {
 		return memoryRecord{}, 0, err
 	}
-	r := s.put(&at, key, c, now, old)
+	r := s.put(&at, key, c, scope, now, old)
 	if c.Fenced {
 		r.fence = m.fences.Add(1)
 	}
@@ -135,48 +145,6 @@ func (m *memory) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 		return false, nil
 	}
 	r.prolong(later(now, c.Lease), int64(c.Linger))
-	return true, nil
-}
-
-// Settle is part of [Store].
-func (m *memory) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	if err := checkCall(ctx, key, token); err != nil {
-		return false, err
-	}
-	if keep <= 0 {
-		return false, fmt.Errorf("%w: receipt to be kept for %v", ErrNotApplied, keep)
-	}
-	kept := string(receipt)
-	ok, err = m.settle(key, token, kept, keep)
-	if errors.Is(err, ErrFull) {
-		m.sweep()
-		ok, err = m.settle(key, token, kept, keep)
-	}
-	return ok, err
-}
-
-func (m *memory) settle(key, token, receipt string, keep time.Duration) (ok bool, err error) {
-	s, hash := m.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := m.now()
-	s.expire(now, visitsPerCall)
-	at := s.chain(hash)
-	r := s.owned(&at, key, token, now)
-	switch {
-	case r == nil:
-		return false, nil
-	case r.settled:
-		return true, nil
-	}
-	if err := m.room.take(0, r.settledCost(receipt)-r.cost()); err != nil {
-		// The work was done, so the key must not become free before the receipt
-		// would have ended.
-		r.prolong(later(now, keep), 0)
-		return false, fmt.Errorf("%w: the receipt was not kept, its claim is for as long", err)
-	}
-	r.settle(receipt)
-	s.end(r, later(now, keep))
 	return true, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/httplatch/httplatch/lock"
 )
@@ -35,4 +36,19 @@ func ExampleWithLimits() {
 	})
 	fmt.Println(errors.Is(err, lock.ErrFull), errors.Is(err, lock.ErrUnavailable))
 	// Output: true true
+}
+
+// Where all callers are one scope (keyfunc.Global), that has the whole store.
+func ExampleWithScopeShare() {
+	ctx := context.Background()
+	claim := lock.Claim{Token: "t", Scope: "*", Lease: time.Minute}
+	for _, share := range []float64{0.25, 1} {
+		store := lock.NewMemory(lock.WithLimits(4, 1<<20), lock.WithScopeShare(share))
+		_, first := store.Claim(ctx, "a", claim)
+		_, second := store.Claim(ctx, "b", claim)
+		fmt.Println(share, first == nil, second == nil)
+	}
+	// Output:
+	// 0.25 true false
+	// 1 true true
 }

@@ -115,3 +115,28 @@ func TestMemoryPerLiveKey(t *testing.T) {
 	require.LessOrEqual(t, perKey, int64(250))
 	runtime.KeepAlive(s)
 }
+
+// Receipts of 1 MiB, eight times as many as there is room for.
+func TestMemoryOfReceiptsThatDoNotFit(t *testing.T) {
+	const limit = 32 << 20
+	l := lock.New(lock.NewMemory(lock.WithLimits(1_000_000, limit)), lock.WithLogger(quiet))
+	before := heap()
+	var callers sync.WaitGroup
+	for c := range 4 {
+		callers.Go(func() {
+			answer := make([]byte, 1<<20)
+			for i := c; i < 8*limit>>20; i += 4 {
+				receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), nil, answerWith(answer))
+				if err != nil || len(receipt) != len(answer) {
+					t.Errorf("Once = %d bytes, %v", len(receipt), err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	require.LessOrEqual(t, heap()-before, int64(limit))
+	require.Zero(t, l.Stats().Backlog)
+	require.LessOrEqual(t, l.Stats().Bytes, int64(limit))
+	require.Equal(t, 8*limit>>20, l.Stats().Entries, "of each it is kept that there was one")
+	runtime.KeepAlive(l)
+}

@@ -91,24 +91,28 @@ func TestMemoryMakesRoomOfWhatIsOver(t *testing.T) {
 
 func TestMemoryReservesRoomForReceipts(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := lock.NewMemory(lock.WithLimits(1000, 10_000))
-		c := memoryClaim("a", 30*time.Second)
-		c.Fingerprint = []byte("fingerprint")
-		n := 0
-		for ; ; n++ {
-			if _, err := s.Claim(t.Context(), strconv.Itoa(n), c); err != nil {
-				require.ErrorIs(t, err, lock.ErrFull)
-				break
+	for name, c := range map[string]lock.Claim{
+		"fingerprint": {Token: "a", Lease: time.Minute, Owner: "host:1", Fingerprint: []byte("fingerprint")},
+		"linger":      {Token: "a", Lease: time.Minute, Owner: "host:1, longer", Linger: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := lock.NewMemory(lock.WithLimits(1000, 10_000))
+			n := 0
+			for ; ; n++ {
+				if _, err := s.Claim(t.Context(), strconv.Itoa(n), c); err != nil {
+					require.ErrorIs(t, err, lock.ErrFull)
+					break
+				}
 			}
-		}
-		require.Equal(t, 8, n)
-		for i := range n {
-			settled(t, s, strconv.Itoa(i), "a", make([]byte, 1<<10), time.Hour)
-		}
-		_, err := s.Claim(t.Context(), "more", c)
-		require.ErrorIs(t, err, lock.ErrFull)
-	})
+			require.Equal(t, 8, n)
+			for i := range n {
+				settled(t, s, strconv.Itoa(i), "a", make([]byte, 1<<10), time.Hour)
+			}
+			_, err := s.Claim(t.Context(), "more", c)
+			require.ErrorIs(t, err, lock.ErrFull)
+		})
+	}
 }
 
 // A receipt that does not fit must not end as a key that runs again.

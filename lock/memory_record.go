@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,9 @@ const (
 	recordCost = 176
 	// receiptReserve is the receipt that always fits.
 	receiptReserve = 1 << 10
+	// roundedUp is the part of a longer receipt that counts twice: the allocator
+	// rounds up to a size class or, above 32 KiB, to pages of 8 KiB.
+	roundedUp = 8
 	// maxTokenBytes is the longest token a Store has to keep.
 	maxTokenBytes = 255
 )
@@ -29,7 +33,9 @@ type memoryRecord struct {
 	lease   int64  // when the lease is over
 	over    int64  // when everything is: the linger, or the keep of the receipt
 	fence   int64
-	attempt int
+	scope   uint32 // a hash; see scopeShares
+	reserve uint32 // room for the receipt, until it is there
+	attempt uint16
 
 	// The list of the wheel that the record is in: the next one, and whatever
 	// points at this one.
@@ -41,11 +47,12 @@ type memoryRecord struct {
 	keyLen   uint16
 	tokenLen uint8
 	loose    bool
+	refused  bool // a receipt did not fit: the end of the record is fixed
 	settled  bool
 }
 
 // fill makes r, which is empty, the record of c.
-func (r *memoryRecord) fill(key string, c *Claim, now int64) {
+func (r *memoryRecord) fill(key string, c *Claim, scope uint32, now int64) {
 	r.text, r.receipt, r.loose = key, c.Token, true
 	if len(c.Fingerprint) > 0 {
 		r.pack(c.Fingerprint)
@@ -53,7 +60,8 @@ func (r *memoryRecord) fill(key string, c *Claim, now int64) {
 	r.owner = c.Owner
 	r.lease = later(now, c.Lease)
 	r.over = later(r.lease, c.Linger)
-	r.attempt = c.Attempt
+	r.attempt = uint16(min(c.Attempt, math.MaxUint16)) //nolint:gosec // nor is it negative
+	r.scope, r.reserve = scope, reserved(c)
 	r.keyLen = uint16(len(key))      //nolint:gosec // at most MaxKeyBytes
 	r.tokenLen = uint8(len(c.Token)) //nolint:gosec // at most maxTokenBytes
 }
@@ -113,7 +121,7 @@ func (r *memoryRecord) entry(now int64) Entry {
 		Key:     r.key(),
 		State:   r.state(now),
 		Token:   r.token(),
-		Attempt: r.attempt,
+		Attempt: int(r.attempt),
 		Owner:   r.owner,
 		Fence:   r.fence,
 		Left:    time.Duration(r.over - now),
@@ -137,8 +145,12 @@ func (r *memoryRecord) entry(now int64) Entry {
 }
 
 // prolong makes lease and linger end no earlier than given. The record stays
-// where it is in the wheel, which will find it too early and move it then.
+// where it is in the wheel, which will find it too early and move it then. One
+// whose receipt did not fit ends when that was to end, however often it is tried.
 func (r *memoryRecord) prolong(lease, linger int64) {
+	if r.refused {
+		return
+	}
 	linger = max(linger, r.over-r.lease)
 	r.lease = max(r.lease, lease)
 	r.over = later(r.lease, time.Duration(linger))
@@ -147,21 +159,27 @@ func (r *memoryRecord) prolong(lease, linger int64) {
 // claimCost is the room that the record of c takes.
 func claimCost(key string, c *Claim) int64 {
 	n := recordCost + len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint)
-	if len(c.Fingerprint) > 0 {
-		n += receiptReserve
-	}
-	return int64(n)
+	return int64(n) + int64(reserved(c))
 }
+
+// reserved is the room for a receipt that c takes: work that is remembered, or is
+// told from other work, will leave one.
+func reserved(c *Claim) uint32 {
+	if c.Linger > 0 || len(c.Fingerprint) > 0 {
+		return receiptReserve
+	}
+	return 0
+}
+
+// receiptCost is the room that a receipt of n bytes takes.
+func receiptCost(n int) int64 { return int64(n + max(n-receiptReserve, 0)/roundedUp) }
 
 // cost is the room that r takes.
 func (r *memoryRecord) cost() int64 {
-	switch {
-	case r.settled:
+	if r.settled {
 		return r.settledCost(r.receipt)
-	case r.fingerprint() != "":
-		return r.settledCost("") + receiptReserve
 	}
-	return r.settledCost("")
+	return r.settledCost("") + int64(r.reserve)
 }
 
 // settledCost is the room that r takes once it is settled with receipt.
@@ -170,5 +188,5 @@ func (r *memoryRecord) settledCost(receipt string) int64 {
 	if r.loose {
 		text += len(r.receipt)
 	}
-	return int64(recordCost + text + len(r.owner) + len(receipt))
+	return int64(recordCost+text+len(r.owner)) + receiptCost(len(receipt))
 }

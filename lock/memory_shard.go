@@ -55,14 +55,14 @@ func (s *memoryShard) owned(at *memoryChain, key, token string, now int64) *memo
 
 // put adds a record of c, in place of old if there is one. Room for it has been
 // taken.
-func (s *memoryShard) put(at *memoryChain, key string, c *Claim, now int64, old *memoryRecord) *memoryRecord {
+func (s *memoryShard) put(at *memoryChain, key string, c *Claim, scope uint32, now int64, old *memoryRecord) *memoryRecord {
 	if old != nil {
 		s.wheel.remove(old)
 		s.unlink(at, old)
 		s.recycle(old)
 	}
 	r := s.fresh()
-	r.fill(key, c, now)
+	r.fill(key, c, scope, now)
 	s.link(at, r)
 	s.peak = max(s.peak, len(s.records))
 	s.wheel.add(r)
@@ -83,7 +83,7 @@ func (s *memoryShard) end(r *memoryRecord, over int64) {
 func (s *memoryShard) drop(at *memoryChain, r *memoryRecord) {
 	s.wheel.remove(r)
 	s.unlink(at, r)
-	s.store.room.give(1, r.cost())
+	s.store.room.give(r.scope, 1, r.cost())
 	s.recycle(r)
 	// A Go map keeps the size it once had. Moving a quarter of what it held,
 	// after three quarters have gone, costs each that went a third of a move.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/early"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/scoped"
 )
 
 // Once runs fn unless somebody has done so within [WithKeep], and returns the
@@ -27,13 +28,15 @@ import (
 // The other errors are those of [Locker.Acquire]. One that matches [ErrLost]
 // says that fn was run, but lost its lease to somebody who has left no receipt
 // yet. A receipt that the store does not take is returned all the same, and
-// settled in the background.
+// settled in the background; one that it has no room for is returned to this caller
+// only, and an empty receipt to those that follow.
 func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {
 	if err := validKey(key); err != nil {
 		return nil, false, err
 	}
+	ctx, scope := scoped.Split(ctx)
 	record := keytext.Record(key)
 	hash := l.core.gate.hash(record)
 	if refused := l.refused(ctx, hash, record, key, fingerprint); refused != nil {
@@ -42,7 +45,7 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	if receipt, ok := l.found(ctx, record, key, fingerprint); ok {
 		return receipt, true, nil
 	}
-	e := &newRun(ctx, l, hash, key, record, fingerprint).lease
+	e := &newRun(ctx, l, hash, key, record, scope, fingerprint).lease
 	switch err := l.acquire(ctx, e); {
 	case errors.Is(err, errReplay):
 		return e.run.found, true, nil
@@ -71,6 +74,7 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 type run struct {
 	lease Lease
 	label string // what the caller calls the key
+	scope string // whose work it is
 	print []byte // the fingerprint; in room, if it is not longer, as those of package middleware are not
 	room  [48]byte
 	found []byte // a receipt in place of a grant
@@ -88,8 +92,8 @@ type run struct {
 	end     error // of that
 }
 
-func newRun(ctx context.Context, l *Locker, hash uint64, key, record string, fingerprint []byte) *run {
-	r := &run{lease: Lease{locker: l, key: record, parent: ctx, hash: hash}, label: key, attempt: 1}
+func newRun(ctx context.Context, l *Locker, hash uint64, key, record, scope string, fingerprint []byte) *run {
+	r := &run{lease: Lease{locker: l, key: record, parent: ctx, hash: hash}, label: key, scope: scope, attempt: 1}
 	r.lease.run = r
 	// The gate and the store's calls read it for longer than Once lasts.
 	r.print = append(r.room[:0], fingerprint...)

@@ -22,6 +22,7 @@ const (
 // no goroutine while it has nothing to do.
 type reaper struct {
 	count   atomic.Int64 // of all, to be read without the lock
+	bytes   atomic.Int64 // of the receipts that wait to be settled; see maxPendingBytes
 	mu      sync.Mutex
 	due     taskHeap
 	all     map[*task]struct{}

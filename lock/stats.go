@@ -5,6 +5,10 @@ type Stats struct {
 	Active  int // leases that are held, acquires under way, and work that runs unprotected
 	Backlog int // clean-ups, releases and settles that still lack the store's answer
 
+	// BacklogBytes is what the receipts among them hold in memory: 64 MiB at the most.
+	// Above that a receipt is dropped, and an empty one settled in its place.
+	BacklogBytes int64
+
 	// Of the store, if it is one of NewMemory, alone or below NewSealed: what it
 	// keeps, as WithLimits counts it. 0 for every other.
 	Entries int
@@ -15,7 +19,7 @@ type Stats struct {
 // [Locker.With]. It asks no server.
 func (l *Locker) Stats() Stats {
 	c := l.core
-	s := Stats{Active: c.owners.count(), Backlog: int(c.reaper.count.Load())}
+	s := Stats{Active: c.owners.count(), Backlog: int(c.reaper.count.Load()), BacklogBytes: c.reaper.bytes.Load()}
 	if sized, ok := c.given.(sized); ok {
 		s.Entries, s.Bytes = sized.size()
 	}

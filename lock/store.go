@@ -71,7 +71,9 @@ type Store interface {
 
 	// Settle turns the entry of token, Held or Abandoned, into a receipt that
 	// is kept for keep. Settled by the same token already: ok, and unchanged.
-	// ok is false if the entry is not token's.
+	// ok is false if the entry is not token's. A store that has no room for the
+	// receipt, and none by trying again, returns [ErrFull]; the Locker then settles
+	// an empty one, which has to fit where the claim did.
 	Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error)
 
 	// Release removes the entry if it is Held or Abandoned by token. It never
@@ -113,6 +115,7 @@ type Claim struct {
 	Attempt     int           // 1, more after a takeover; kept in the entry
 	Fingerprint []byte        // of the request; kept in the entry, never compared by a store
 	Owner       string        // for operators; kept in the entry
+	Scope       string        // whose work it is; a bounded store may give one scope no more than its share. "": counted for none
 	Lease       time.Duration // how long the entry is Held, at least 1 ms
 	Linger      time.Duration // how long after its lease it is remembered as Abandoned; 0: not at all
 	Fenced      bool          // ask for Entry.Fence, and for the refusal of late commands where the store can

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/scoped"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -21,7 +22,8 @@ type execution struct {
 	out     http.ResponseWriter
 	request *http.Request // own
 
-	id    string // of the record
+	scope *scoped.Context // of the caller
+	id    string          // of the record
 	asked fingerprint
 
 	ran *ran // nil: the handler was not run

@@ -17,7 +17,8 @@ import (
 //
 // scope says whose request it is: nobody is given another one's answer. Take
 // it from your authentication, which has to be mounted outside; where all
-// callers are one, say [keyfunc.Global]. key says which of that caller's
+// callers are one, say [keyfunc.Global]. In the embedded store, a scope has its
+// share of the room ([lock.WithScopeShare]). key says which of that caller's
 // requests are the same. A request for which one of the two returns
 // [keyfunc.ErrSkip], as [keyfunc.Optional] does, runs unguarded; "" is
 // [keyfunc.ErrMissing], and every other error refuses the request.

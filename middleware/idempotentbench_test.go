@@ -23,7 +23,8 @@ func BenchmarkIdempotent(b *testing.B) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, answer)
 	})
-	keyed := latch.Idempotent(lock.New(lock.NewMemory()), byUser, keyfunc.Optional(keyfunc.IdempotencyKey))(bare)
+	roomy := lock.NewMemory(lock.WithLimits(100_000_000, 64<<30)) // for all requests of one user
+	keyed := latch.Idempotent(lock.New(roomy), byUser, keyfunc.Optional(keyfunc.IdempotencyKey))(bare)
 	deduped := latch.Dedupe(lock.New(lock.NewMemory()), byUser, time.Hour)(bare)
 	filed := fromFile(b, `{"g": {"kind": "idempotent", "scope": "user", "key": "optional-idempotency-key"}}`)(bare)
 	sent := 0

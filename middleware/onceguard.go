@@ -67,9 +67,9 @@ func (g *onceGuard) wrap(next http.Handler) http.Handler {
 
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.order.check(r.Context(), g.name)
-	own := copyOf(r)
+	own, scope := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
-	x := execution{guard: g, next: next, out: w, request: own}
+	x := execution{guard: g, next: next, out: w, request: own, scope: scope}
 	defer func() { returnForm(r, x.request) }()
 	err := x.identify()
 	// Trailers that the client did not announce are put into the request that
@@ -102,7 +102,8 @@ func (x *execution) once(r *http.Request) {
 			}
 		}()
 	}
-	receipt, replayed, err := g.locker.Once(ctx, x.id, x.fingerprint(), x.run)
+	x.scope.Context = ctx
+	receipt, replayed, err := g.locker.Once(x.scope, x.id, x.fingerprint(), x.run)
 	switch {
 	case x.left():
 		// Whatever became of the receipt, there is nothing more to say.

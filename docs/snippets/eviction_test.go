@@ -24,6 +24,7 @@ func TestEvictionIsRefused(t *testing.T) {
 			srv := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")
 			_, err := redisstore.Open(t.Context(), srv.URL())
 			require.EqualError(t, err, strings.TrimSuffix(b.text, "\n"))
+		case "go": // of TestFullEmbeddedStore
 		case "conf":
 			var args []string
 			for line := range strings.Lines(b.text) {

@@ -1,0 +1,122 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// maxPendingBytes bounds what the receipts hold in memory that the store has not
+// answered for: 64 answers of the longest that package middleware keeps unless set
+// otherwise, and more than a minute of 1,000 a second with 1 KiB each. An outage may
+// last for longer than that, and must not end the process.
+const maxPendingBytes = 64 << 20
+
+// finishLater repeats the end until it is answered or the entry cannot be there any
+// more. The key stays shut in this process meanwhile, but asks again for
+// whoever wants it.
+func (e *Lease) finishLater(ctx context.Context) {
+	c, first := e.locker.core, now()
+	t := &task{
+		attempt: func(closing bool) bool { return e.repeatEnd(ctx, first, closing) },
+		giveUp:  func() { e.close(false) },
+		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
+	}
+	dropped := e.keepPending()
+	if !e.end.settles {
+		e.mu.Lock()
+		e.openAtTheEnd(true)
+		e.mu.Unlock()
+	}
+	c.gate.end(e, func() { c.reaper.kick(t) })
+	c.reaper.addTask(t)
+	if dropped > 0 {
+		e.locker.logBacklogFull(ctx, e, dropped)
+	}
+}
+
+// repeatEnd sends the end, which was sent first then, once more and reports whether
+// it need not be sent again. That a store is full is an answer: Close does not wait
+// for another one, and when the keep is over there is nothing to settle any more.
+func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done bool) {
+	r, _ := e.sendEnd(ctx)
+	settles, full := e.end.settles, errors.Is(r.err, ErrFull)
+	switch {
+	case r.err == nil:
+		_ = e.finished(ctx, r.value, nil)
+		return true
+	case settles && full && closing:
+	case settles && full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
+		e.locker.core.reaper.add(e.sweep()) // before the gate opens: nobody may be refused by what is left
+	case e.worthRepeating():
+		return false
+	}
+	e.close(false)
+	return true
+}
+
+// worthRepeating says whether the entry can still be there.
+func (e *Lease) worthRepeating() bool {
+	e.mu.Lock()
+	renewed, until := e.lost == nil && !e.stopped, e.validUntil
+	e.mu.Unlock()
+	switch {
+	case !e.end.settles:
+		return now() < until // after that, the sweep sees to it
+	case renewed:
+		return true // it can be settled yet
+	case e.run != nil:
+		// The entry outlives its lease, and until it is settled it says that the
+		// outcome is unknown.
+		return now() < until.add(e.locker.cfg.keep)
+	default:
+		return false
+	}
+}
+
+// openAtTheEnd opens the gate when the validity of an ended lease is over,
+// whether or not the store has answered by then. What is left of one that was
+// to be released is nobody's, and swept. e.mu is held.
+func (e *Lease) openAtTheEnd(released bool) {
+	e.opening = time.AfterFunc(e.validUntil.until(), func() {
+		if released {
+			e.locker.core.reaper.add(e.sweep())
+		}
+		e.locker.core.gate.leave(e)
+	})
+}
+
+// keepPending keeps the receipt of an end that is to be repeated, if there is room.
+// Else it is dropped and an empty one settled: the answer was delivered, and repeats
+// of its request learn that there was one. It returns how long a dropped one was.
+func (e *Lease) keepPending() (dropped int) {
+	c, n := e.locker.core, &e.end
+	size := len(n.receipt)
+	switch {
+	case size == 0:
+	case !add(&c.reaper.bytes, int64(size), maxPendingBytes):
+		e.dropReceipt()
+		return size
+	default:
+		n.pending = true
+		if c.prompt {
+			n.receipt = slices.Clone(n.receipt) // its caller's until now
+		}
+	}
+	return 0
+}
+
+// dropReceipt forgets the receipt of an end. An empty one is settled.
+func (e *Lease) dropReceipt() {
+	e.releasePending()
+	e.end.receipt = nil
+}
+
+// releasePending takes the receipt out of the count of those that wait.
+func (e *Lease) releasePending() {
+	if n := &e.end; n.pending {
+		n.pending = false
+		e.locker.core.reaper.bytes.Add(-int64(len(n.receipt)))
+	}
+}

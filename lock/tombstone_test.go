@@ -1,0 +1,234 @@
+package lock_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// fullMemory has room for claims and what they reserve, and for no large receipt.
+func fullMemory() lock.Store { return lock.NewMemory(lock.WithLimits(1000, 20_000)) }
+
+var large = make([]byte, 100_000)
+
+func answerWith(receipt []byte) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) { return receipt, nil }
+}
+
+// The answer is delivered, its repeats find that there was one, and the key is
+// free when the keep is over.
+func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
+	for name, store := range map[string]func() lock.Store{
+		"memory": fullMemory,
+		"sealed": func() lock.Store { return lock.NewSealed(fullMemory(), gcm(t, 1)) },
+		"behind a network": func() lock.Store {
+			s := newScripted()
+			s.store = fullMemory()
+			return s
+		},
+	} {
+		for told, fingerprint := range map[string][]byte{"fingerprint": print1, "no fingerprint": nil} {
+			t.Run(name+", "+told, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := store()
+					l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(keep))
+					receipt, replayed, err := l.Once(t.Context(), key, fingerprint, answerWith(large))
+					require.NoError(t, err)
+					require.False(t, replayed)
+					require.Equal(t, large, receipt)
+					for range 10 {
+						e, err := s.Get(t.Context(), record)
+						require.NoError(t, err)
+						require.Equal(t, lock.Settled, e.State)
+						receipt, replayed, err = l.Once(t.Context(), key, fingerprint, nil)
+						require.NoError(t, err)
+						require.True(t, replayed)
+						require.Empty(t, receipt)
+						time.Sleep(keep / 11)
+					}
+					require.Zero(t, l.Stats().Backlog)
+					time.Sleep(keep - 10*(keep/11))
+					e, err := s.Get(t.Context(), record)
+					require.NoError(t, err)
+					require.Equal(t, lock.Free, e.State)
+					require.NoError(t, l.Close(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// A caller of the store itself may try again as often as it likes.
+func TestMemoryEndsARefusedReceiptWithItsKeep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fullMemory()
+		c := memoryClaim("a", 30*time.Second)
+		c.Linger = keep
+		claimed(t, s, key, c)
+		began := time.Now()
+		for range 10 {
+			ok, err := s.Settle(t.Context(), key, "a", large, keep)
+			require.ErrorIs(t, err, lock.ErrFull)
+			require.False(t, ok)
+			ok, err = s.Renew(t.Context(), key, c)
+			require.NoError(t, err)
+			require.True(t, ok)
+			time.Sleep(keep / 11)
+		}
+		time.Sleep(time.Until(began.Add(keep - 1)))
+		require.Equal(t, lock.Held, stateOf(t, s, key))
+		time.Sleep(time.Nanosecond)
+		require.Equal(t, lock.Free, stateOf(t, s, key))
+	})
+}
+
+func TestSettleSaysThatItsReceiptWasNotKept(t *testing.T) {
+	t.Parallel()
+	var book logbook
+	s := fullMemory()
+	l := lock.New(s, book.option())
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	require.ErrorIs(t, e.Settle(t.Context(), large, keep), lock.ErrFull)
+	got, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, lock.Settled, got.State)
+	require.Empty(t, got.Receipt)
+	require.Len(t, book.lines(), 1)
+	require.Contains(t, book.lines()[0], "no room for a receipt")
+	require.Contains(t, book.lines()[0], "bytes=100000")
+}
+
+// A store that has no room even for that breaks its contract. The work does not
+// run again before the keep is over, can be recorded later, and Close does not wait.
+func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
+	prepare := func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) *lock.Locker {
+		t.Helper()
+		l := open(lock.WithKeep(keep), lock.WithMaxHold(2*keep))
+		s.every(full, settle)
+		receipt, _, err := l.Once(t.Context(), key, print1, answerWith(large))
+		require.NoError(t, err)
+		require.Equal(t, large, receipt)
+		return l
+	}
+	t.Run("for ever", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := prepare(t, s, open)
+			time.Sleep(keep - time.Second)
+			require.NotEqual(t, lock.Free, s.state(t, record).State)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, lock.Free, s.state(t, record).State)
+			time.Sleep(time.Minute)
+			require.Zero(t, l.Stats())
+		})
+	})
+	t.Run("for a while", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := prepare(t, s, open)
+			time.Sleep(keep / 2)
+			s.every(nil, settle)
+			time.Sleep(10 * time.Second)
+			require.Equal(t, lock.Settled, s.state(t, record).State)
+			require.Zero(t, l.Stats())
+		})
+	})
+	t.Run("until Close", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := prepare(t, s, open)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.NoError(t, l.Close(ctx))
+			require.NotEqual(t, lock.Free, s.state(t, record).State)
+		})
+	})
+}
+
+// In an outage, receipts wait for the store to come back. They must not fill the
+// memory: of those that no room is left for, it is kept that there was an answer.
+func TestPendingReceiptsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		const (
+			sent  = 100
+			bound = 64 << 20
+		)
+		var book logbook
+		l := open(lock.WithKeep(keep), book.option())
+		answer := make([]byte, 1<<20)
+		before := heap()
+		s.every(loseRequest, settle)
+		for i := range sent {
+			receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), print1, answerWith(answer))
+			require.NoError(t, err)
+			require.Len(t, receipt, len(answer))
+		}
+		require.Equal(t, sent, l.Stats().Backlog)
+		require.Equal(t, int64(bound), l.Stats().BacklogBytes)
+		require.Less(t, heap()-before, int64(bound+8<<20))
+		dropped := 0
+		for _, line := range book.lines() {
+			if strings.Contains(line, "receipts that wait for the store fill their room") {
+				dropped++
+			}
+		}
+		require.Equal(t, 1, dropped, "it is logged once a minute")
+
+		s.every(nil, settle)
+		time.Sleep(10 * time.Second)
+		require.Zero(t, l.Stats())
+		kept := 0
+		for i := range sent {
+			receipt, replayed, err := l.Once(t.Context(), strconv.Itoa(i), print1, nil)
+			require.NoError(t, err)
+			require.True(t, replayed)
+			if len(receipt) > 0 {
+				require.Len(t, receipt, len(answer))
+				kept++
+			}
+		}
+		require.Equal(t, bound>>20, kept)
+	})
+}
+
+// A store that answers at last may be full.
+func TestPendingReceiptThatDoesNotFit(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		s.store = fullMemory()
+		l := open(lock.WithKeep(keep))
+		s.every(loseRequest, settle)
+		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
+		require.NoError(t, err)
+		require.Equal(t, lock.Stats{Active: 1, Backlog: 1, BacklogBytes: int64(len(large))}, l.Stats())
+		s.every(nil, settle)
+		time.Sleep(10 * time.Second)
+		require.Zero(t, l.Stats())
+		e := s.state(t, record)
+		require.Equal(t, lock.Settled, e.State)
+		require.Empty(t, e.Receipt)
+	})
+}
+
+// What Close gives up is not counted any more.
+func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScripted()
+		l := lock.New(hedged(s), lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
+		s.every(hangRequest, settle)
+		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
+		require.NoError(t, err)
+		require.Equal(t, int64(len(large)), l.Stats().BacklogBytes)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, l.Close(ctx))
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		require.Zero(t, l.Stats())
+	})
+}

@@ -1,0 +1,79 @@
+package middleware_test
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// One user's requests are refused before they are too many for all.
+func TestOneUserDoesNotFillTheStoreForOthers(t *testing.T) {
+	t.Parallel()
+	const entries = 100
+	guards := map[string]func(l *lock.Locker) func(http.Handler) http.Handler{
+		"idempotent": func(l *lock.Locker) func(http.Handler) http.Handler { return once(l) },
+		"dedupe": func(l *lock.Locker) func(http.Handler) http.Handler {
+			return latch.Dedupe(l, byUser, time.Hour, latch.WithFingerprint(keyfunc.IdempotencyKey))
+		},
+	}
+	for name, guard := range guards {
+		for _, tt := range []struct {
+			share  float64
+			served int // of user 42
+			others int // status
+		}{
+			{0.25, entries / 4, http.StatusCreated},
+			{1, entries, http.StatusServiceUnavailable}, // what the share is for
+		} {
+			t.Run(name+" "+strconv.FormatFloat(tt.share, 'g', -1, 64), func(t *testing.T) {
+				t.Parallel()
+				l := newLocker(t, lock.NewMemory(lock.WithLimits(entries, 1<<20), lock.WithScopeShare(tt.share)), lock.WithLogger(quiet))
+				h := guard(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+				served := 0
+				for i := range 2 * entries {
+					switch status := submitBulk(h, "42", strconv.Itoa(i)).status; status {
+					case http.StatusCreated:
+						served++
+					default:
+						require.Equal(t, http.StatusServiceUnavailable, status)
+					}
+				}
+				require.Equal(t, tt.served, served)
+				require.Equal(t, http.StatusCreated, submitBulk(h, "42", "0").status, "a repeat is served whatever the share")
+				require.Equal(t, tt.others, submitBulk(h, "43", "0").status)
+			})
+		}
+	}
+}
+
+// An answer that does not fit is delivered; its repeats learn that there was one,
+// for as long as it was to be kept, and no longer.
+func TestAnswerThatDoesNotFitIsNotReplayable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const keep = time.Hour
+		l := newLocker(t, lock.NewMemory(lock.WithLimits(100, 1<<19)), lock.WithLogger(quiet), lock.WithKeep(keep))
+		var did effects
+		h := once(l)(did.then(largeAnswer))
+		require.Equal(t, 1<<20, submitBulk(h, "42", "k").bytes)
+		for range 5 {
+			again := submitBulk(h, "42", "k")
+			require.Equal(t, http.StatusConflict, again.status)
+			require.Less(t, again.bytes, 1000)
+			require.Contains(t, again.problem, "result-not-replayable")
+			time.Sleep(keep / 6)
+		}
+		did.require(t, 1)
+		time.Sleep(keep - 5*(keep/6))
+		require.Equal(t, 1<<20, submitBulk(h, "42", "k").bytes)
+		did.require(t, 2)
+	})
+}
