@@ -35,6 +35,14 @@ func dies() step {
 	})
 }
 
+// vanishes takes the first process away from the store, while its lease runs.
+func vanishes() step {
+	return then("its process dies", func(w *world) error {
+		w.front.dead.Store(true)
+		return nil
+	})
+}
+
 // down cuts the first process off from the store.
 func down() step {
 	return then("the store goes down", func(w *world) error {

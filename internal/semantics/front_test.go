@@ -15,7 +15,7 @@ import (
 type front struct {
 	lock.Store
 	dead   atomic.Bool // nothing arrives any more: the process has died, or the link
-	brief  atomic.Bool // claims get a lease of a millisecond, as if the process stood still from then on
+	brief  bool        // claims get a lease of a millisecond, so that no row waits for the end of one
 	silent atomic.Bool // settles are applied, and their answers lost
 	full   atomic.Bool // claims find no room
 
@@ -38,7 +38,7 @@ func (f *front) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 		return lock.Entry{}, errDead
 	case f.full.Load():
 		return lock.Entry{}, lock.ErrFull
-	case f.brief.Load():
+	case f.brief:
 		c.Lease = time.Millisecond
 	}
 	f.mu.Lock()

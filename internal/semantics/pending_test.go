@@ -83,7 +83,7 @@ func outsideRows() []row {
 		{name: "parsed outside of `Dedupe`, another", guard: deduped, steps: twice([]mod{form("sku=tea")}, []mod{form("sku=coffee")}), effects: 2, practice: "most: the empty body, replayed"},
 		{name: "a key in a field, parsed outside", guard: around(keyedBy(keyfunc.Form("once")), parsing), steps: other([]mod{form("once=a&sku=tea")}, []mod{form("once=a&sku=coffee")}), effects: 1, practice: "most: the empty body, replayed"},
 		{name: "read outside, and gone", guard: around(idempotent(), reading), steps: []step{submission().gets(consumed)}, practice: "IdempotentAPI#58: hash of nothing", why: "nothing tells it from others"},
-		{name: "read outside, and gone, with its key", guard: around(keyedBy(keyfunc.JSON("/id")), reading), steps: []step{submission(body(`{"id":1}`)).gets(consumed)}, practice: "400", why: "the mistake is the server's"},
+		{name: "read outside, and gone, with its key", guard: around(keyedBy(keyfunc.JSON("/id")), reading), steps: []step{submission(body(`{"id":1}`)).gets(consumed)}, practice: "usual", why: "the mistake is the server's"},
 		{name: "something behind the parts", steps: other([]mod{one}, []mod{behind}), effects: 1, practice: "readers of the parts do not see it"},
 		{name: "another parameter of multipart", steps: other([]mod{related("x")}, []mod{related("y")}), effects: 1, practice: "readers of the parts do not see it"},
 	}
@@ -194,7 +194,7 @@ func bodyFirstRows() []row {
 	first := locked(latch.WithBodyFirst(100))
 	return []row{
 		{name: "a body that does not end, `WithBodyFirst`", guard: first, handler: reads, steps: []step{submission().stalls(), submission().gets(created(1))}, effects: 1, practice: "no other known", why: "an outsider could keep the owner out"},
-		{name: "a body over the limit of `WithBodyFirst`", guard: first, handler: reads, steps: []step{submission(big(101)).gets(problem(413, "body-too-large", "")), submission().gets(created(1))}, effects: 1, practice: "413"},
+		{name: "a body over the limit of `WithBodyFirst`", guard: first, handler: reads, steps: []step{submission(big(101)).gets(problem(413, "body-too-large", "")), submission().gets(created(1))}, effects: 1, practice: "usual"},
 		{name: "a body that breaks off, `WithBodyFirst`", guard: first, handler: reads, steps: []step{submission(short(5)).gets(problem(400, "body-unreadable", ""))}, practice: "the handler sees a short body"},
 		{name: "the body behind `WithBodyFirst`", guard: first, handler: func(c *run) { _, _ = io.Copy(c, c.req.Body) }, steps: []step{submission().gets(ok(), text(`{"sku":"tea"}`))}, effects: 1, practice: "as it was sent"},
 		{name: "cool-down, `WithCooldownStatus(409)`", guard: locked(latch.WithCooldown(time.Hour), latch.WithCooldownStatus(409)), steps: []step{submission().gets(created(1)), submission().gets(problem(409, "cooling-down", ""))}, effects: 1, practice: "clients repeat a 429 by themselves", why: "the repeat would be a new order"},

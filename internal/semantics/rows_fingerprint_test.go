@@ -84,7 +84,7 @@ func formSection() section {
 		{name: "an empty text", guard: byJSON, steps: refusedJSON(`{"id":""}`, missing()), practice: "a hash of nothing", why: "one bucket for all"},
 		{name: "the member missing", guard: byJSON, steps: refusedJSON(`{}`, missing()), practice: "powertools: runs, or raise_on_no_idempotency_key", why: "has to be asked for by name (`Optional`)"},
 		{name: "the member missing, `Optional`", guard: keyedBy(keyfunc.Optional(keyfunc.JSON("/id"))), steps: twice(nil, nil), effects: 2, practice: "powertools: runs"},
-		{name: "no JSON at all", guard: byJSON, steps: refusedJSON(`id=1`, invalid()), practice: "400"},
+		{name: "no JSON at all", guard: byJSON, steps: refusedJSON(`id=1`, invalid()), practice: "usual"},
 		{name: "two JSON values", guard: byJSON, steps: refusedJSON(`{"id":1}{"id":2}`, invalid()), practice: "json.Decoder: the first"},
 	}}
 }

@@ -57,18 +57,18 @@ func lockSection() section {
 	return section{"`Lock`: one at a time", `One request at a time per user, order or account. Nothing is kept: when it has ended, the next one runs.`, []row{
 		{name: "one after the other", guard: one, steps: []step{submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "every lock"},
 		{name: "held", guard: one, steps: []step{submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "Lock4j: an exception; WebDAV: 423"},
-		{name: "held, in another process", guard: one, steps: []step{submission().begins(), submission(elsewhere()).gets(heldBy()), finish(created(1))}, effects: 1, practice: "409"},
+		{name: "held, in another process", guard: one, steps: []step{submission().begins(), submission(elsewhere()).gets(heldBy()), finish(created(1))}, effects: 1, practice: "usual"},
 		{name: "held, another body and key", guard: one, steps: []step{submission().begins(), submission(key("other"), body("{}")).gets(heldBy()), finish(created(1))}, effects: 1, practice: "by user alone"},
-		{name: "another user", guard: one, steps: []step{submission().begins(), submission(user("43")).gets(created(2)), finish(created(1))}, effects: 2, practice: "runs"},
+		{name: "another user", guard: one, steps: []step{submission().begins(), submission(user("43")).gets(created(2)), finish(created(1))}, effects: 2, practice: "all: the same"},
 		contention(423, "WebDAV (RFC 4918)"), contention(425, "RFC 8470"), contention(429, "idempo (Ruby)"),
 		{name: "waiting", guard: one, locker: []lock.Option{lock.WithWait(patience)}, steps: []step{submission().begins(), submission().wait(1), finish(created(1)), waited(created(2))}, effects: 2, practice: "Laravel block(10, 10)"},
 		{name: "waiting for too long", guard: one, locker: []lock.Option{lock.WithWait(50 * time.Millisecond)}, steps: []step{submission().begins(), submission().gets(heldBy()), finish(created(1))}, effects: 1, practice: "Lock4j: 3 s, then an error"},
-		{name: "two at once", guard: one, steps: []step{submission().begins(), submission().together(10, heldBy()), finish(created(1))}, effects: 1, practice: "tienchin-video#1: both"},
-		{name: "`GET` meanwhile", guard: one, steps: []step{submission().begins(), submission(method("GET"), noBody()).gets(created(2)), finish(created(1))}, effects: 2, practice: "safe"},
+		{name: "ten more at once", guard: one, steps: []step{submission().begins(), submission().crowd(10, heldBy()), finish(created(1))}, effects: 1, practice: "tienchin-video#1: both"},
+		{name: "`GET` meanwhile", guard: one, steps: []step{submission().begins(), submission(method("GET"), noBody()).gets(created(2)), finish(created(1))}, effects: 2, practice: "RFC 9110 9.2.1: safe"},
 		{name: "no key", guard: one, steps: []step{submission(header("X-User-ID")).gets(missing())}, practice: "arun0009: unprotected"},
 		{name: "no key, `Optional`", guard: lockedBy(keyfunc.Optional(byUser)), steps: []step{submission(header("X-User-ID")).begins(), submission(header("X-User-ID")).gets(created(2)), finish(created(1))}, effects: 2, practice: "asked for by name"},
 		{name: "a key over 1 KiB", guard: one, steps: []step{submission(as("as a user of 1,024 bytes", user(strings.Repeat("u", 1024)))).gets(invalid())}, practice: "most: no limit"},
-		{name: "a key over 1 KiB, `Hash`", guard: lockedBy(keyfunc.Hash(byUser)), steps: []step{submission(as("as a user of 1,024 bytes", user(strings.Repeat("u", 1024)))).gets(created(1))}, effects: 1, practice: "hashed"},
+		{name: "a key over 1 KiB, `Hash`", guard: lockedBy(keyfunc.Hash(byUser)), steps: []step{submission(as("as a user of 1,024 bytes", user(strings.Repeat("u", 1024)))).gets(created(1))}, effects: 1, practice: "usual"},
 		{name: "one order, spelled otherwise", guard: pay, steps: []step{submission(target("/orders/7/pay")).begins(), submission(target("/orders/%37/pay")).gets(heldBy()), submission(target("/orders/8/pay")).gets(created(2)), finish(created(1))}, effects: 2, practice: "chi: two values, a way past the lock"},
 		{name: "a worker has it", guard: one, steps: []step{
 			then("a worker acquires `lock.Key(\"user\", \"42\")`", func(w *world) error {
@@ -90,18 +90,18 @@ func lockSection() section {
 			order(c)
 		}, steps: []step{submission().gets(none()), submission().gets(created(2))}, effects: 2, practice: "held until it expires"},
 		{name: "the client hangs up", guard: one, early: untilGone, steps: []step{submission().leaves(), submission().comes(created(2))}, effects: 2, practice: "net/http: context ends"},
-		{name: "the process dies, its lease runs", guard: one, faulty: true, steps: []step{submission().begins(), down(), submission(elsewhere()).gets(heldBy())}, effects: 1, practice: "activejob-uniqueness#14: until an operator unlocks it"},
-		{name: "the process dies, its lease is over", guard: one, faulty: true, steps: []step{
-			then("leases are short", func(w *world) error { w.front.brief.Store(true); return nil }), submission().begins(), dies(), submission(elsewhere()).gets(created(2)),
+		{name: "the process dies, its lease runs", guard: one, faulty: true, steps: []step{submission().begins(), vanishes(), submission(elsewhere()).gets(heldBy())}, effects: 1, practice: "activejob-uniqueness#14: until an operator unlocks it"},
+		{name: "the process dies, its lease is over", guard: one, faulty: true, brief: true, steps: []step{
+			submission().begins(), dies(), submission(elsewhere()).gets(created(2)),
 		}, effects: 2, practice: "a SETNX with two hours: two hours"},
 		{name: "an operator removes it", guard: one, faulty: true, steps: []step{submission().begins(), forgotten(), submission(elsewhere()).gets(created(2)), finish(created(1))}, effects: 2, practice: "asked for (activejob-uniqueness#34)"},
 		{name: "the store is down", guard: one, faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "novu#4531: 503; most: 500"},
 		{name: "the store is down, `WithFailOpen`", guard: locked(latch.WithFailOpen()), faulty: true, hurried: true, steps: []step{down(), submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "most: both run", why: "this process knows"},
-		{name: "shut down", guard: one, steps: []step{shut(), submission().gets(shuttingDown())}, practice: "503"},
+		{name: "shut down", guard: one, steps: []step{shut(), submission().gets(shuttingDown())}, practice: "usual"},
 		{name: "cool-down after `201`", guard: cool, steps: []step{submission().gets(created(1)), submission().gets(cooling(429)), submission(elsewhere()).gets(cooling(429)), submission(user("43")).gets(created(2))}, effects: 2, practice: "RuoYi: an error for 5 s"},
-		cools("cool-down after nothing written", func(*run) {}, "RuoYi-Vue-Plus"),
-		cools("cool-down after `303`", func(c *run) { c.WriteHeader(303) }, "RuoYi-Vue-Plus"),
-		cools("cool-down after a stream", func(c *run) { flushing(c); more(c) }, "RuoYi-Vue-Plus"),
+		cools("cool-down after nothing written", func(*run) {}, "RuoYi-Vue-Plus: kept after a success"),
+		cools("cool-down after `303`", func(c *run) { c.WriteHeader(303) }, "RuoYi-Vue-Plus: kept after a success"),
+		cools("cool-down after a stream", func(c *run) { flushing(c); more(c) }, "RuoYi-Vue-Plus: kept after a success"),
 		free("no cool-down after `400`", 400, "RuoYi-Vue: all the same; Plus: freed"),
 		free("no cool-down after `500`", 500, "RuoYi-Vue: all the same; Plus: freed"),
 		{name: "no cool-down after `103`, then `500`", guard: cool, handler: func(c *run) {
@@ -155,7 +155,7 @@ request: it says what was so at that moment.`, []row{
 		{name: "refused in the cool-down, and not kept", guard: nest(latch.WithCooldown(time.Second)), steps: []step{submission().gets(created(1)), submission(b).comes(created(2)), submission(b).gets(replay())}, effects: 2, practice: "Stripe: 429 is not kept"},
 		{name: "refused with `423`, and not kept", guard: nest(latch.WithContentionStatus(423)), steps: []step{submission().begins(), submission(b).gets(problem(423, "held", "1")), finish(created(1)), submission(b).gets(created(2))}, effects: 2, practice: "most: kept, by its status"},
 		{name: "refused with `200` by an error handler, and not kept", guard: nest(odd), steps: []step{submission().begins(), submission(b).gets(status(200)), finish(created(1)), submission(b).gets(created(2))}, effects: 2, practice: "most: kept, by its status"},
-		{name: "a failure frees both", guard: nest(latch.WithCooldown(time.Hour)), handler: failing(500), steps: []step{submission().gets(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most"},
+		{name: "a failure frees both", guard: nest(latch.WithCooldown(time.Hour)), handler: failing(500), steps: []step{submission().gets(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most: the same"},
 		{name: "a panic frees both", guard: nest(latch.WithCooldown(time.Hour)), handler: func(c *run) {
 			if c.n == 1 {
 				panic("boom")

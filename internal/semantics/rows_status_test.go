@@ -64,7 +64,7 @@ kept, so that the next try runs. A handler that has had its effect says so (lock
 		frees(425, "idempo (Ruby): not kept", ""),
 		frees(429, "Stripe, idemlease: not kept", ""),
 		frees(500, "Stripe v1, celeris: kept; idemlease, Checkout.com: not", "a failure is no answer; after an effect: `Commit`"),
-		frees(501, "most: not kept", ""),
+		frees(501, "most: the same", ""),
 		frees(502, "IETF#48: not replayed", ""), frees(503, "IETF#48: not replayed", ""),
 		frees(504, "IETF#41: kept, as ambiguous", "after an effect: `Commit`"),
 		{name: "twice `500`, then `201`", handler: func(c *run) {
@@ -119,7 +119,7 @@ func keptSection() section {
 		{name: "the time is over", locker: briefly, steps: []step{submission().gets(created(1)), submission().comes(created(2))}, effects: 2, practice: "draft 2.3; Stripe: 24 h at least; OASIS: 412", why: "nothing is left that could tell"},
 		{name: "the time is over, another body", locker: briefly, steps: []step{submission().gets(created(1)), submission(body(`{"sku":"coffee"}`)).comes(created(2))}, effects: 2, practice: "Stripe: a new request"},
 		{name: "an operator forgets it", faulty: true, steps: []step{submission().gets(created(1)), forgotten(), submission().gets(created(2))}, effects: 2, practice: "WendellAdriel/laravel-idempotency: idempotency:forget"},
-		{name: "it was not kept", handler: failing(500), steps: []step{submission().gets(fresh(500)), submission().gets(created(2)), submission().gets(replay())}, effects: 2, practice: "most"},
+		{name: "it was not kept", handler: failing(500), steps: []step{submission().gets(fresh(500)), submission().gets(created(2)), submission().gets(replay())}, effects: 2, practice: "most: the same"},
 	}}
 }
 

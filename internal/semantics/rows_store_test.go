@@ -39,7 +39,7 @@ func storeSection() section {
 store is back. The key stays taken until then.`, []row{
 		{name: "down before", faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "idemlease: 503; celeris, bright-room/idem: runs, unprotected; fiber: 500", why: "duplicates are what it is for"},
 		{name: "down before, a repeat", faulty: true, hurried: true, steps: []step{submission().gets(created(1)), down(), submission().gets(unavailable()), up(), submission().comes(replay())}, effects: 1, practice: "celeris: runs again"},
-		{name: "down before, another process", faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "503"},
+		{name: "down before, another process", faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "usual"},
 		{name: "down before, `WithFailOpen`", guard: open, faulty: true, hurried: true, steps: []step{down(), submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "celeris: by default"},
 		{name: "down before, `WithFailOpen`, a duplicate in the same process", guard: open, faulty: true, hurried: true, steps: []step{down(), submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "celeris: runs", why: "this process knows"},
 		{name: "full", faulty: true, hurried: true, steps: []step{full, submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "go-idempotency: refused; an LRU: evicts", why: "what is evicted runs again"},
@@ -54,8 +54,8 @@ store is back. The key stays taken until then.`, []row{
 			submission().begins(), mute, finish(created(1)), submission(elsewhere()).gets(replay()), up(), submission().comes(replay()),
 		}, effects: 1, practice: "go-redis#2985: refused by itself"},
 		{name: "shut down", steps: []step{shut(), submission().gets(shuttingDown()), submission(elsewhere()).gets(created(1))}, effects: 1, practice: "503, or a connection that is reset"},
-		{name: "shut down, `WithFailOpen`", guard: open, steps: []step{shut(), submission().gets(shuttingDown())}, practice: "503", why: "another process can protect it"},
-		{name: "shut down after an answer", steps: []step{submission().gets(created(1)), shut(), submission().gets(shuttingDown()), submission(elsewhere()).gets(replay())}, effects: 1, practice: "503"},
+		{name: "shut down, `WithFailOpen`", guard: open, steps: []step{shut(), submission().gets(shuttingDown())}, practice: "usual", why: "another process can protect it"},
+		{name: "shut down after an answer", steps: []step{submission().gets(created(1)), shut(), submission().gets(shuttingDown()), submission(elsewhere()).gets(replay())}, effects: 1, practice: "usual"},
 	}}
 }
 
@@ -96,7 +96,8 @@ func dedupeSection() section {
 		return row{name: name, guard: hour, steps: []step{nokey().gets(created(1)), nokey(m).gets(created(2))}, effects: 2, practice: practice}
 	}
 	return section{"`Dedupe`: without a key", `The same request within the window gets the first one's answer, not an error: a second click is not the user's
-mistake. What differs is another submission.`, []row{
+mistake. What differs is another submission. No request
+has a key here, except where one is named.`, []row{
 		{name: "the same again", guard: hour, steps: []step{nokey().gets(created(1)), nokey().gets(replay())}, effects: 1, practice: "RuoYi: an error; Struts: the first answer", why: "the first answer is what the user wants"},
 		{name: "the same, in another process", guard: hour, steps: []step{nokey().gets(created(1)), nokey(elsewhere()).gets(replay())}, effects: 1, practice: "RuoYi-Vue: get, then set"},
 		{name: "while the first runs", guard: hour, steps: []step{nokey().begins(), nokey().gets(inProgress()), finish(created(1))}, effects: 1, practice: "pig-mesh: an error"},

@@ -58,7 +58,7 @@ never a second run.`, []row{
 			if c.n > 1 {
 				order(c)
 			}
-		}, steps: []step{submission().gets(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most"},
+		}, steps: []step{submission().gets(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most: the same"},
 		{name: "events that were not flushed", handler: func(c *run) {
 			c.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(c, events)
@@ -93,7 +93,7 @@ cannot be replayed (WithBodyLimits).`, []row{
 		{name: "a request at the limit", guard: limits, steps: again([]mod{big(100)}, []mod{big(100)}), effects: 1, practice: "idemlease, celeris: 1 MiB"},
 		{name: "a request over it", guard: limits, steps: []step{submission(big(101)).gets(tooLarge), submission().gets(created(1))}, effects: 1, practice: "idemlease, celeris, Hono: 413"},
 		{name: "a request over it, in chunks", guard: limits, steps: []step{submission(big(101), chunked()).gets(tooLarge), submission().gets(created(1))}, effects: 1, practice: "Hono: the real bytes count"},
-		{name: "a repeat over it", guard: limits, steps: []step{submission().gets(created(1)), submission(big(101)).gets(tooLarge), submission().gets(replay())}, effects: 1, practice: "413"},
+		{name: "a repeat over it", guard: limits, steps: []step{submission().gets(created(1)), submission(big(101)).gets(tooLarge), submission().gets(replay())}, effects: 1, practice: "usual"},
 		{name: "a request over the default", steps: []step{submission(big(mib + 1)).gets(tooLarge)}, practice: "idemlease, celeris: 413"},
 		{name: "a request over it, without a key, `Optional`", guard: keyedBy(keyfunc.Optional(keyfunc.IdempotencyKey), latch.WithBodyLimits(100, 100)), steps: []step{submission(key(), big(101)).gets(created(1))}, effects: 1, practice: "not guarded, not limited"},
 		{name: "an answer at the limit", guard: limits, handler: writes(100), steps: []step{submission().gets(ok(), bytesLong(100)), submission().gets(replay())}, effects: 1, practice: "granit: 256 KiB; go-idempotency: 64 KiB"},
@@ -110,7 +110,7 @@ cannot be replayed (WithBodyLimits).`, []row{
 				return
 			}
 			order(c)
-		}, steps: []step{submission().gets(fresh(500), bytesLong(101)), submission().gets(created(2))}, effects: 2, practice: "most"},
+		}, steps: []step{submission().gets(fresh(500), bytesLong(101)), submission().gets(created(2))}, effects: 2, practice: "most: the same"},
 		{name: "an answer at the default limit", handler: writes(mib), steps: []step{submission().gets(ok(), bytesLong(mib)), submission().gets(replay())}, effects: 1, practice: "idemlease: 1 MiB"},
 		{name: "an answer over the default limit", handler: writes(mib + 1), steps: []step{submission().gets(ok(), bytesLong(mib+1)), submission().gets(notReplayable())}, effects: 1, practice: "granit#1151: 413"},
 		{name: "headers over the limit", guard: limits, handler: func(c *run) {

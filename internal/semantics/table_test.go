@@ -23,6 +23,7 @@ type row struct {
 	guard     guard         // nil: Idempotent by user and Idempotency-Key
 	locker    []lock.Option // of both processes
 	faulty    bool          // the link of the first process to the store can fail
+	brief     bool          // what the first process claims has a lease of a millisecond at the store
 	hurried   bool          // the first process gives up soon on a store that is down
 	impatient bool          // it is to fail, and does not wait long for that
 	early     func(c *run)  // what the handler does before it may stop

@@ -144,7 +144,7 @@ func none() want { return want{words: "no answer"} }
 
 // ok is a fresh answer of any status below 400.
 func ok() want {
-	return want{"", func(w *world, a *answer) error {
+	return want{"the handler's answer", func(w *world, a *answer) error {
 		if a.status >= 400 {
 			return errors.New("want an answer below 400")
 		}

@@ -88,7 +88,7 @@ func newWorld(r *row, g guard, on routes, base lock.Store) *world {
 	}
 	store := base
 	if r.faulty {
-		w.front = &front{Store: base}
+		w.front = &front{Store: base, brief: r.brief}
 		store = w.front
 	}
 	var opts []lock.Option
