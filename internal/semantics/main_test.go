@@ -1,0 +1,24 @@
+package semantics_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(quiet)        // hints at wrong mounting, of guards that are mounted wrongly here
+	redis.SetLogger(mute{})       // connections are cut off here
+	chi.RegisterMethod("BOOKING") // a method that no standard names; chi refuses those it does not know
+	goleak.VerifyTestMain(redistest.Main(m))
+}
+
+type mute struct{}
+
+func (mute) Printf(context.Context, string, ...any) {}

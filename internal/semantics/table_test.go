@@ -1,0 +1,160 @@
+package semantics_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// row is one case of the table.
+type row struct {
+	name      string
+	guard     guard         // nil: Idempotent by user and Idempotency-Key
+	locker    []lock.Option // of both processes
+	faulty    bool          // the link of the first process to the store can fail
+	brief     bool          // what the first process claims has a lease of a millisecond at the store
+	hurried   bool          // the first process gives up soon on a store that is down
+	impatient bool          // it is to fail, and does not wait long for that
+	early     func(c *run)  // what the handler does before it may stop
+	handler   func(c *run)  // and then; nil: it creates an order
+	steps     []step
+	effects   int64  // how often the handler ran, in the end
+	only      string // the one router that it makes sense with
+	because   string // why
+	practice  string // what others do, or ask for
+	why       string // why the answer differs from that
+}
+
+// section is a part of the page.
+type section struct {
+	title string
+	prose string
+	rows  []row
+}
+
+// table is the page, in its order.
+func table() []section {
+	all := []section{
+		keySection(), identitySection(), fingerprintSection(), formSection(), methodSection(),
+		replaySection(), statusSection(), privateSection(), keptSection(), runningSection(),
+		endSection(), crashSection(), streamSection(), limitSection(), storeSection(),
+		refusalSection(), dedupeSection(), lockSection(), nestedSection(),
+	}
+	for i := range all {
+		all[i].rows = append(all[i].rows, pendingMerge(all[i].title)...)
+	}
+	return all
+}
+
+var byUser = keyfunc.Header("X-User-ID")
+
+// idempotent is what rows are guarded by unless they say otherwise.
+func idempotent(opts ...latch.IdempotentOption) guard {
+	return func(l *lock.Locker) func(http.Handler) http.Handler {
+		return latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, opts...)
+	}
+}
+
+func keyedBy(f keyfunc.Func, opts ...latch.IdempotentOption) guard {
+	return func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Idempotent(l, byUser, f, opts...) }
+}
+
+// execute runs r on one store behind one router.
+func (r *row) execute(g guard, on routes, store lock.Store) (err error) {
+	w := newWorld(r, g, on, store)
+	defer func() {
+		if closing := w.close(); err == nil && closing != nil {
+			err = fmt.Errorf("at the end: %w", closing)
+		}
+	}()
+	for i := range r.steps {
+		s := &r.steps[i]
+		if err := s.run(w, s); err != nil {
+			sent, _ := s.words(i == 0)
+			return fmt.Errorf("step %d, %s: %w", i+1, sent, err)
+		}
+	}
+	if got := w.effects.Load(); got != r.effects {
+		return fmt.Errorf("the handler ran %d times, want %d", got, r.effects)
+	}
+	return nil
+}
+
+func (r *row) guarded() guard {
+	if r.guard == nil {
+		return idempotent()
+	}
+	return r.guard
+}
+
+// routers are what every row is mounted on.
+var routers = map[string]routes{"stdlib": stdlib, "chi": chiRouter}
+
+// TestTable runs every row over both stores, behind both routers. The four wait
+// most of their time, so they run beside each other.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	for _, s := range table() {
+		for i := range s.rows {
+			r := &s.rows[i]
+			t.Run(s.title+"/"+r.name, func(t *testing.T) {
+				t.Parallel()
+				var wg sync.WaitGroup
+				for name, on := range routers {
+					if r.only != "" && r.only != name {
+						continue
+					}
+					for backend, store := range map[string]lock.Store{"memory": lock.NewMemory(), "Redis": redisStore(t)} {
+						wg.Go(func() {
+							if err := r.execute(r.guarded(), on, store); err != nil {
+								t.Errorf("%s, %s: %v", name, backend, err)
+							}
+						})
+					}
+				}
+				wg.Wait()
+			})
+		}
+	}
+}
+
+// redisStore is on a real server that all rows share, under keys of its own.
+func redisStore(t *testing.T) lock.Store {
+	t.Helper()
+	store, err := redisstore.Open(t.Context(), redistest.Shared(t).URL(), redisstore.WithPrefix("test:"+uuid.NewString()+":"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}
+
+// TestRowsAreWhole: names are unique within a section, and a row that answers
+// otherwise than others says why.
+func TestRowsAreWhole(t *testing.T) {
+	t.Parallel()
+	count := 0
+	for _, s := range table() {
+		seen := make(map[string]bool)
+		for _, r := range s.rows {
+			count++
+			require.False(t, seen[r.name], "%s: %s is there twice", s.title, r.name)
+			seen[r.name] = true
+			require.NotEmpty(t, r.steps, r.name)
+			require.NotEmpty(t, r.practice, "%s: %s", s.title, r.name)
+			require.Equal(t, r.only == "", r.because == "", r.name)
+		}
+	}
+	require.GreaterOrEqual(t, count, 150)
+}
+
+var errSecret = errors.New("secret-of-the-server")
