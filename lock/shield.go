@@ -58,7 +58,7 @@ func (s *shield) Get(ctx context.Context, key string) (e Entry, err error) {
 // recovered is deferred by a call of a store that returns *err.
 func recovered(err *error, o *outage, logger *slog.Logger) {
 	if value := recover(); value != nil {
-		p := &storePanic{value}
+		p := &panicError{value}
 		*err = p
 		if due, silent := o.due("panic at"); due {
 			p.log(logger, silent)
@@ -66,14 +66,14 @@ func recovered(err *error, o *outage, logger *slog.Logger) {
 	}
 }
 
-// storePanic is the error of a call that has panicked.
-type storePanic struct{ value any }
+// panicError is the error of a call that has panicked.
+type panicError struct{ value any }
 
-func (p *storePanic) Error() string { return fmt.Sprintf("the store panicked: %v", p.value) }
-func (*storePanic) Class() string   { return "panic" }
+func (p *panicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.value) }
+func (*panicError) Class() string   { return "panic" }
 
 // log says where p was, to those who have to mend it.
-func (p *storePanic) log(logger *slog.Logger, silent int) {
+func (p *panicError) log(logger *slog.Logger, silent int) {
 	logger.LogAttrs(context.Background(), levelError, "lock: a call of the store panicked; others are not logged for a minute", //nolint:forbidigo // of any call
 		attrPanic(p.value), slog.String("stack", string(debug.Stack())), slog.Int("repeated", silent),
 		attrDo("see which hook, limiter or dialer of the store's client it was; calls that run into it count as not answered"))

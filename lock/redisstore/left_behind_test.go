@@ -38,7 +38,7 @@ func TestClaimThatWasLeftBehindLandsLate(t *testing.T) {
 	_, err := l.Acquire(ctx, keyFor(t))
 	require.ErrorIs(t, err, lock.ErrUnknown)
 	sweeps := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Action{})
-	<-time.After(2 * readTimeout) // the batch has ended
+	<-timeout(t, 2*readTimeout).Done() // the batch has ended
 	// Two more looks at what is there, if there are as many.
 	enough, end := sweeps.Hits()+2, time.Now().Add(2*budget)
 	for sweeps.Hits() < enough && time.Now().Before(end) {

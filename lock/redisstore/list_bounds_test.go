@@ -73,7 +73,7 @@ func TestInspectionEndsWithItsContext(t *testing.T) {
 						select {
 						case err := <-returned:
 							require.ErrorIs(t, err, lock.ErrNotApplied, "it changes nothing")
-						case <-time.After(3 * time.Second):
+						case <-timeout(t, 3*time.Second).Done():
 							t.Errorf("%s: it does not end", end)
 						}
 					}
@@ -83,11 +83,11 @@ func TestInspectionEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func canceledAfter(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+func canceledAfter(tb testing.TB, d time.Duration) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
 	timer := time.AfterFunc(d, cancel)
-	t.Cleanup(func() { timer.Stop() })
+	tb.Cleanup(func() { timer.Stop() })
 	return ctx
 }
 
@@ -125,7 +125,7 @@ func heapInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc) //nolint:gosec // not that much
+	return int64(m.HeapAlloc)
 }
 
 // A slot on its way to another node is listed, wherever its entries are by now.

@@ -120,10 +120,10 @@ func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
 // receive wakes waiters until the subscription or the client is closed, or, then
 // broken, until a hook of the client panics.
 func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic.Bool) (broken bool) {
-	broken = true
 	defer func() {
 		if p := recover(); p != nil {
 			_ = hookPanic(p)
+			broken = true
 		}
 	}()
 	pause := minRelisten

@@ -124,7 +124,7 @@ func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err er
 		return loaded{}, false, err
 	}
 	l.entry, l.err = listed(of.key, answer)
-	return l, l.err != nil || l.entry.State != lock.Free, nil
+	return l, l.err != nil || l.entry.State != lock.Free, nil //nolint:nilerr // l has it
 }
 
 // listed is the entry of key, which is "" if the entry itself has it. It does not
