@@ -119,7 +119,7 @@ func (a *agenda) stop() {
 const offAgenda = -1
 
 // isNew reports whether e was granted and never written down.
-func (e *Lease) isNew() bool { return e.granted.Load() && e.place == 0 }
+func (e *Lease) isNew() bool { return e.standing.granted() && e.place == 0 }
 
 // leaseHeap orders leases by when their renewal is due.
 type leaseHeap []*Lease
