@@ -147,3 +147,6 @@ func (d *decision) end(e *Lease) error {
 type failedRun struct{ err error }
 
 func (*failedRun) Error() string { return "lock: the run that this call waited for has failed" }
+
+// Class is a short and stable name of it, to count by.
+func (*failedRun) Class() string { return "failed" }

@@ -30,8 +30,10 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began mome
 	case found.waiter == nil:
 		return false, held
 	}
-	queued := time.Now()
-	defer func() { e.story.waits(queued) }()
+	if l.cfg.wait > 0 || found.ending != nil {
+		queued := time.Now()
+		defer func() { e.story.waits(queued) }()
+	}
 	if found.ending != nil {
 		found.ending()
 	}
