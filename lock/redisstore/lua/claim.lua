@@ -1,5 +1,5 @@
--- Takes the entry if there is none, if it is the stub of a released one, or if
--- it is the abandoned one that the caller has seen.
+-- Takes the entry if there is none or it is the stub of a released one, or else
+-- the abandoned one that the caller has seen, and none other.
 --
 -- ARGV[1] the new value up to its fence      ARGV[2] the new value after its fence
 -- ARGV[3] how long it is kept, in ms         ARGV[4] token of the abandoned entry to replace, or ""
@@ -7,6 +7,7 @@
 --         which this command has come too late, "0" for never
 --
 -- {1, now, fence} taken   {0, now, 0, value, pttl} left as it is   {-1, now} too late
+-- {2, now} there is none to replace
 local now = 0
 if ARGV[5] ~= '' then
   local time = redis.call('TIME')
@@ -15,6 +16,9 @@ end
 
 local last = 0
 local value = redis.call('GET', KEYS[1])
+if ARGV[4] ~= '' and (not value or string.sub(value, 1, 3) == 'F1\0') then
+  return {2, now}
+end
 if value then
   if string.sub(value, 1, 3) == 'F1\0' then
     last = tonumber(string.sub(value, 17, 32))
