@@ -2,6 +2,7 @@ package lock
 
 import (
 	"container/heap"
+	"iter"
 	"math"
 	"sync/atomic"
 	"time"
@@ -64,14 +65,14 @@ func (a *agenda) drop(e *Lease) {
 	}
 }
 
-// start starts the renewals that are due, and looks through the gate if it is
-// time for that.
-func (a *agenda) start(all *holders) {
+// start starts the renewals that are due, and looks through the gate, which has all,
+// if it is time for that.
+func (a *agenda) start(all iter.Seq[*Lease]) {
 	a.set = never
 	at := now()
 	if a.sees(at) {
 		a.look.Store(never) // first: see sees
-		for e := range all.all() {
+		for e := range all {
 			if e.isNew() {
 				heap.Push(&a.leases, e)
 			}

@@ -169,7 +169,7 @@ func (s *gateShard) schedule(e *Lease, due moment) {
 func (s *gateShard) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.start(&s.holders)
+	s.agenda.start(s.holders.all())
 }
 
 // stop ends all renewals that have not begun.
