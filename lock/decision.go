@@ -126,7 +126,7 @@ func (d *decision) wake(waiters []*waiter) {
 func (d *decision) end(e *Lease) error {
 	switch {
 	case d.failure != nil:
-		return &failedRun{d.failure}
+		return &failedRunError{d.failure}
 	case d.err == nil:
 		reason := d.reason(e, false)
 		if reason == nil {
@@ -143,10 +143,10 @@ func (d *decision) end(e *Lease) error {
 	}
 }
 
-// failedRun ends the acquire of a call that has waited for a run that failed.
-type failedRun struct{ err error }
+// failedRunError ends the acquire of a call that has waited for a run that failed.
+type failedRunError struct{ err error }
 
-func (*failedRun) Error() string { return "lock: the run that this call waited for has failed" }
+func (*failedRunError) Error() string { return "lock: the run that this call waited for has failed" }
 
 // Class is a short and stable name of it, to count by.
-func (*failedRun) Class() string { return "failed" }
+func (*failedRunError) Class() string { return "failed" }

@@ -19,7 +19,10 @@ import (
 //
 // If fn returns an error, panics or exits its goroutine, the key is free for
 // the next call, unless fn has called [Commit]: then an empty receipt is left.
-// (After a takeover, which a lease later another call may repeat.)
+// (After a takeover, which a lease later another call may repeat.) Calls of this
+// process that wait for fn by then ([WithWait]) do not run: they return fn's error,
+// with replayed set, or one that says that fn did not return. If the context of
+// fn's own caller has ended, and was not detached, the next of them runs.
 // If the process dies, the outcome is unknown: later calls are refused with
 // [ErrAbandoned] until WithKeep is over, or run again if [WithRerunAbandoned]
 // says so.
@@ -66,7 +69,7 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 
 // instead is what Once returns that runs nothing, because acquire has ended with err.
 func instead(err error) (receipt []byte, replayed bool, _ error) {
-	if failed, ok := errors.AsType[*failedRun](err); ok {
+	if failed, ok := errors.AsType[*failedRunError](err); ok {
 		return nil, true, failed.err
 	}
 	if errors.Is(err, errReplay) {

@@ -12,9 +12,9 @@ import (
 
 // leaving is a context that ends as its holder begins to wait for that.
 type leaving struct {
-	context.Context
-	leave func()
-	ended chan struct{}
+	context.Context //nolint:containedctx // it is one
+	leave           func()
+	ended           chan struct{}
 }
 
 func (c *leaving) Done() <-chan struct{} {

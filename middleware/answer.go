@@ -152,7 +152,7 @@ func (a *answer) finish() ([]byte, error) {
 	case a.ran.settled:
 		return nil, nil // nothing changes a settled record
 	case !a.ran.final(a.status):
-		return nil, (*notKept)(a)
+		return nil, (*notKeptError)(a)
 	case !a.replayable():
 		return a.tombstone(), nil
 	}

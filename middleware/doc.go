@@ -38,6 +38,12 @@
 // reason to run a request twice: repeats get 409. An answer with trailers, or
 // shorter than its Content-Length, is not replayed either.
 //
+// Repeats that come while the first request runs get 409, or with [lock.WithWait]
+// its answer when it has one. If it fails and leaves no record, those that have waited
+// for it in the same process get the failed answer too, with
+// "Idempotent-Replayed: not-kept": sixty duplicates that wait are not sixty tries. The
+// next request with the key runs.
+//
 // The whole request body is read before anything is claimed, and the handler
 // finds it as the client sent it. A lock or a guard of this package further in
 // that refuses the request has its answer sent, and not kept.
@@ -73,6 +79,7 @@
 //	the key was used for another request       422
 //	the first request vanished in the middle   409
 //	its answer cannot be replayed              409, Location if it had one
+//	it has failed, and this one waited for it  its answer; 503, Retry-After: 1 if it cannot be sent again
 //	the body is over the limit                 413
 //	the body cannot be read                    400
 //	no key, a malformed or too long one        400, or the status of its keyfunc.Error

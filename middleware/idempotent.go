@@ -33,7 +33,8 @@ import (
 // Locker: pass locker.With(...) for a route of its own.
 //
 // Answers of 500 and above, a panic, and 401, 403, 408, 425 and 429 free the
-// key ([WithFinal]). See the package's documentation for the rest.
+// key ([WithFinal]); repeats that wait for such an answer get it, marked with
+// "Idempotent-Replayed: not-kept". See the package's documentation for the rest.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
 // type [Option]: [With], [WithFailOpen] and [WithErrorHandler].

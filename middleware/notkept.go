@@ -9,20 +9,20 @@ import (
 	"github.com/httplatch/httplatch/internal/early"
 )
 
-// notKept ends a run of Locker.Once whose answer is sent and not kept. It is that
+// notKeptError ends a run of Locker.Once whose answer is sent and not kept. It is that
 // answer, until it is sent.
-type notKept answer
+type notKeptError answer
 
 var (
-	_ error        = (*notKept)(nil)
-	_ early.Sharer = (*notKept)(nil)
+	_ error        = (*notKeptError)(nil)
+	_ early.Sharer = (*notKeptError)(nil)
 )
 
-func (*notKept) Error() string { return "middleware: the answer is not kept" }
+func (*notKeptError) Error() string { return "middleware: the answer is not kept" }
 
 // Share returns the answer for requests which have waited for it, and would
 // otherwise each do what has just failed.
-func (n *notKept) Share() error {
+func (n *notKeptError) Share() error {
 	a, f := (*answer)(n), &failure{status: n.status}
 	if a.replayable() {
 		f.record = slices.Clone(a.whole()) // the room of this one goes to other answers

@@ -106,7 +106,7 @@ func (x *execution) once(r *http.Request) {
 		}()
 	}
 	receipt, replayed, err := g.locker.Once(ctx, x.id, x.fingerprint(), x.run)
-	_, failed := errors.AsType[*notKept](err)
+	_, failed := errors.AsType[*notKeptError](err)
 	switch {
 	case x.left():
 		// Whatever became of the receipt, there is nothing more to say.
