@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,23 +91,22 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 func TestASweepGoesOnAfterAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
-		var land func() error
+		var land atomic.Pointer[func() error]
 		s.every(func(ctx context.Context, apply func() error) error {
-			land = apply
+			land.Store(&apply)
 			return hangRequest(ctx, apply)
 		}, claim)
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		s.every(nil, claim)
-		givenUp, answered, failed := time.Now(), 0, 0
+		givenUp := time.Now()
+		var answered, failed atomic.Int32
 		s.every(func(_ context.Context, apply func() error) error {
 			switch {
 			case time.Since(givenUp) <= s.lag: // it may land yet, and that is known
-			case answered == 0:
-				answered++
-			case failed == 0:
-				failed++
-				if err := land(); err != nil {
+			case answered.Add(1) == 1:
+			case failed.CompareAndSwap(0, 1):
+				if err := (*land.Load())(); err != nil {
 					t.Error(err)
 				}
 				return errEOF
@@ -114,7 +114,7 @@ func TestASweepGoesOnAfterAnError(t *testing.T) {
 			return apply()
 		}, release)
 		time.Sleep(s.lag + 20*time.Second)
-		require.Equal(t, 1, failed)
+		require.EqualValues(t, 1, failed.Load())
 		require.Equal(t, lock.Free, s.state(t, key).State)
 		granted(t, l)
 	})
