@@ -194,11 +194,11 @@ func (r *run) fail(ctx context.Context, err error) error {
 
 // shareFailure ends the wait of those calls of this process that have waited for r:
 // its failure is the answer to all of them, or each would try again what has just
-// failed. If the caller's own context has ended, that may be why, and says nothing
-// to others.
+// failed. If the caller's own context has ended, or the lease was lost, that may be
+// why, and says nothing to others.
 func (r *run) shareFailure(err error) {
 	e := &r.lease
-	if e.standing.met() && e.parent.Err() == nil {
+	if e.standing.met() && e.parent.Err() == nil && e.lostError() == nil {
 		e.locker.core.gate.share(e, &decision{failure: err})
 	}
 }
