@@ -179,10 +179,10 @@ func brokenTakeovers() []brokenStore {
 		{"replaces_only_abandoned", "a receipt is taken over", replacing(func(e lock.Entry, c lock.Claim) bool {
 			return e.State == lock.Settled && e.Token == c.Replaces
 		})},
-		{"replaces_takes_free", "there must be something to replace", func(b *broken) {
+		{"replaces_leaves_free", "a free key is taken", func(b *broken) {
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				if c.Replaces != "" && b.at(ctx, key).State == lock.Free {
-					return lock.Entry{}, nil
+				if b.at(ctx, key).State == lock.Free {
+					c.Replaces = ""
 				}
 				return b.complete.Claim(ctx, key, c)
 			}

@@ -115,13 +115,13 @@ func brokenFences() []brokenStore {
 		{"fences_grow", "a counter that goes with its entry", withFence(func(e *lock.Entry) { e.Fence = 1 })},
 		{"fences_grow", "the clock, in seconds", withFence(func(e *lock.Entry) { e.Fence = time.Now().Unix() })},
 		{"fences_grow", "takeovers keep the fence", func(b *broken) {
-			var last int64
+			last := make(map[string]int64)
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 				e, err := b.complete.Claim(ctx, key, c)
 				if c.Replaces != "" && e.Token == c.Token {
-					e.Fence = last
+					e.Fence = last[key]
 				}
-				last = e.Fence
+				last[key] = e.Fence
 				return e, err
 			}
 			b.get = withoutFence(b)

@@ -79,6 +79,7 @@ func fencesGrow(p *probe) {
 	b := p.fenced("b", p.claimOf("b", p.long, 0))
 	b.Replaces = "a"
 	claim("an abandonment", b)
+	b.Replaces = ""
 	p.settle("by the holder", true, key, "b", nil, p.short)
 	p.wait(key, lock.Settled)
 	claim("a receipt", b)

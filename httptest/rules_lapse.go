@@ -112,6 +112,7 @@ func lateOpsNeverTouchSuccessor(p *probe) {
 	p.lapse(taken, c)
 	b.Replaces = "a"
 	p.claim(taken, b)
+	b.Replaces = ""
 
 	released := p.key()
 	p.claim(released, p.claimOf("a", p.long, 0))

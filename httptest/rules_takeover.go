@@ -20,9 +20,9 @@ func takeoverRules() []rule {
 			replacesOnlyAbandoned,
 		},
 		{
-			"replaces_takes_free",
-			"a claim with Replaces takes a free key like any other",
-			replacesTakesFree,
+			"replaces_leaves_free",
+			"a claim with Replaces does not take a free key: what it was to take over has ended, and a late one would come back as if it had not",
+			replacesLeavesFree,
 		},
 	}
 }
@@ -69,9 +69,18 @@ func replacesOnlyAbandoned(p *probe) {
 	p.wantReceipt("Get after it", p.get(key), a, []byte("done"))
 }
 
-func replacesTakesFree(p *probe) {
-	key, b := p.key(), p.claimOf("b", p.long, 0)
+func replacesLeavesFree(p *probe) {
+	key, b := p.key(), p.claimOf("b", p.long, p.long)
 	b.Replaces, b.Attempt = "a", 2
-	p.claim(key, b)
-	p.wantClaim("Get after a claim with Replaces of a free key", p.get(key), lock.Held, b)
+	if e := p.try(key, b); e.State != lock.Free {
+		p.failf("Claim with Replaces of a free key returned an entry that is %v; it must leave the key free", e.State)
+	}
+	p.wantFree("after a claim with Replaces", key)
+	a := p.claimOf("a", p.long, p.long)
+	p.claim(key, a)
+	p.release("of what it was to replace", true, key, "a")
+	if e := p.try(key, b); e.State != lock.Free {
+		p.failf("Claim with Replaces of a released key returned an entry that is %v; it must leave the key free", e.State)
+	}
+	p.wantFree("after a claim with Replaces of a released key", key)
 }

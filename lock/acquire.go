@@ -15,7 +15,7 @@ import (
 // entries that ended between two answers.
 const maxRounds = 4
 
-// errReplay ends an acquire of Once that found a receipt.
+// errReplay is the reason that ends an acquire of Once which found a receipt.
 var errReplay = errors.New("lock: a receipt was found")
 
 // acquire takes e's key or says why not. Every way out of it either makes e a
@@ -43,9 +43,12 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	began := now()
 	e.story = l.story(ctx)
 	at, entered, err := began, true, error(nil)
-	if found := c.gate.enter(e, l.cfg.wait > 0); !found.open {
-		entered, err = l.queue(ctx, e, found, began)
-		at = now()
+	for again := true; again; {
+		found := c.gate.enter(e, l.cfg.wait > 0)
+		if entered, err, again = true, nil, false; !found.open {
+			entered, err = l.queue(ctx, e, found, began)
+			at, again = now(), l.asksAgain(ctx, err, began)
+		}
 	}
 	if err == nil {
 		err = l.contend(ctx, e, at, began.add(l.cfg.wait))
@@ -59,22 +62,47 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		return nil
 	}
 
+	hold := (*failopen.Hold)(nil)
+	if entered {
+		if hold = l.holdOf(ctx, err); hold == nil {
+			l.leave(ctx, e, err) // before observers are called: others wait for it
+		}
+	}
 	if l.observed() {
 		l.emit(ctx, e, eventOf(err), began.since(), err)
 	}
 	l.logRefused(ctx, e, err)
-	if entered && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && ctx.Err() == nil {
-		if hold := failopen.From(ctx); hold != nil {
-			l.bypass(ctx, e, hold, err)
-			return err
-		}
-	}
-	e.abandonClaim()
-	if entered {
-		c.gate.leave(e)
+	if hold != nil {
+		l.bypass(ctx, e, hold, err)
+		return err
 	}
 	c.owners.leave()
 	return err
+}
+
+// holdOf returns what ctx asks for if the store does not answer, nil if it asks for
+// nothing or err is another failure.
+func (*Locker) holdOf(ctx context.Context, err error) *failopen.Hold {
+	if !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported) || ctx.Err() != nil {
+		return nil
+	}
+	return failopen.From(ctx)
+}
+
+// leave gives up e's key, whose claim ended with err.
+func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
+	e.abandonClaim()
+	if ctx.Err() != nil {
+		err = nil // the caller has left, and others may hear something else
+	}
+	l.core.gate.leaveWith(e, err)
+}
+
+// asksAgain reports whether a caller that has waited for another one's claim, and
+// shares its failure, is to ask for the key itself: its work can run without the
+// store, and the other one's will not.
+func (l *Locker) asksAgain(ctx context.Context, err error, began moment) bool {
+	return err != nil && l.holdOf(ctx, err) != nil && !errors.Is(err, errEnding) && began.since() < l.cfg.budget
 }
 
 func eventOf(err error) EventKind {
@@ -176,21 +204,14 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 		// That a token is not known to be alive proves nothing.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
-	case e.run == nil:
-		return false, refusal(*entry)
-	case !sameRequest(e.run.print, entry.Fingerprint):
-		return false, &RefusedError{Reason: ErrMismatch, Entry: *entry}
-	case entry.State == Settled:
-		e.run.found = entry.Receipt
-		return false, errReplay
-	case entry.State == Abandoned && l.cfg.rerun:
-		// The entry that was seen is named, so that of two that see it only one
-		// takes it over.
-		e.run.replaces, e.run.attempt = entry.Token, entry.Attempt+1
-		return true, nil
-	default:
-		return false, refusal(*entry)
 	}
+	if reason := e.reasonOf(entry.State, entry.Fingerprint); reason != nil {
+		return false, &RefusedError{Reason: reason, Entry: *entry}
+	}
+	// The entry that was seen is named, so that of two that see it only one takes it
+	// over.
+	e.run.replaces, e.run.attempt = entry.Token, entry.Attempt+1
+	return true, nil
 }
 
 // claim is what e asks the store for.
@@ -252,18 +273,6 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 	return nil
 }
 
-func refusal(entry Entry) error {
-	reason := ErrHeld
-	switch entry.State {
-	case Settled:
-		reason = ErrSettled
-	case Abandoned:
-		reason = ErrAbandoned
-	case Held, Free:
-	}
-	return &RefusedError{Reason: reason, Entry: entry}
-}
-
 // bypass lets work run without the store's protection. Its claim may have been
 // applied, so it counts as granted while the work runs: removing it would let
 // another process in beside it, and duplicates in this process are refused by
@@ -271,6 +280,7 @@ func refusal(entry Entry) error {
 // hung work locks nobody out.
 func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err error) {
 	c := l.core
+	c.gate.bypass(e)
 	end := sync.OnceFunc(func() {
 		e.abandonClaim()
 		c.gate.leave(e)

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"container/heap"
+	"iter"
 	"math"
 	"sync/atomic"
 	"time"
@@ -64,14 +65,14 @@ func (a *agenda) drop(e *Lease) {
 	}
 }
 
-// start starts the renewals that are due, and looks through the gate if it is
-// time for that.
-func (a *agenda) start(all *holders) {
+// start starts the renewals that are due, and looks through the gate, which has all,
+// if it is time for that.
+func (a *agenda) start(all iter.Seq[*Lease]) {
 	a.set = never
 	at := now()
 	if a.sees(at) {
 		a.look.Store(never) // first: see sees
-		for e := range all.all() {
+		for e := range all {
 			if e.isNew() {
 				heap.Push(&a.leases, e)
 			}
@@ -119,7 +120,7 @@ func (a *agenda) stop() {
 const offAgenda = -1
 
 // isNew reports whether e was granted and never written down.
-func (e *Lease) isNew() bool { return e.granted.Load() && e.place == 0 }
+func (e *Lease) isNew() bool { return e.standing.granted() && e.place == 0 }
 
 // leaseHeap orders leases by when their renewal is due.
 type leaseHeap []*Lease

@@ -56,7 +56,7 @@ func (l *Locker) Close(ctx context.Context) error {
 // renewal, so that it lapses.
 func (e *Lease) abort() {
 	e.mu.Lock()
-	granted := e.granted.Load()
+	granted := e.standing.granted()
 	if granted {
 		e.stopTimers()
 	}

@@ -171,7 +171,7 @@ func (e *Lease) close(answered bool) {
 
 // desert ends a lease, or the claim of one, whose caller will never hear of it.
 func (e *Lease) desert() {
-	if e.granted.Load() {
+	if e.standing.granted() {
 		_ = e.giveBack(e.parent)
 		return
 	}

@@ -3,7 +3,6 @@ package lock
 import (
 	"bytes"
 	"hash/maphash"
-	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -30,8 +29,9 @@ type gateShard struct {
 // the lease that has the key, once there is something, and is locked with the
 // gate's shard.
 type slot struct {
-	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
-	queue  []*waiter // in the order of arrival
+	ending   func()    // set when the holder's work is over and only the store's word is missing: asks for it again
+	bypassed bool      // the holder's work runs though its claim was not granted
+	queue    []*waiter // in the order of arrival
 }
 
 func (e *Lease) needSlot() *slot {
@@ -40,16 +40,6 @@ func (e *Lease) needSlot() *slot {
 	}
 	return e.slot
 }
-
-// waiter waits for a slot that another lease has.
-type waiter struct {
-	lease *Lease
-	ready chan struct{} // closed when the slot is the waiter's
-}
-
-// maxWaiters bounds the queue of one key. A waiter is a goroutine that anybody
-// can make.
-const maxWaiters = 64
 
 func newGate() *gate {
 	g := &gate{seed: maphash.MakeSeed()}
@@ -69,6 +59,7 @@ func (g *gate) shard(hash uint64) *gateShard { return &g.shards[hash%gateShards]
 // entrance is what enter found.
 type entrance struct {
 	open     bool    // the key is the lease's now
+	pending  bool    // another lease asks for it
 	mismatch bool    // somebody else has it, for a different request
 	waiter   *waiter // nil if there is no waiting
 	ending   func()  // not nil if the holder is done: asks the store to confirm that now
@@ -76,8 +67,9 @@ type entrance struct {
 }
 
 // enter takes e's key for e. If another lease has it, e is queued behind it, if
-// patient says so or if that lease is done: refusing it then would lock the
-// process out by its own unanswered call.
+// patient says so, or if nobody may hold the key: because that lease's claim is
+// pending, or because it is done, and to refuse e would lock the process out by its
+// own unanswered call.
 func (*gate) enter(e *Lease, patient bool) entrance {
 	s := e.shard()
 	s.mu.Lock()
@@ -87,12 +79,15 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		s.holders.add(e)
 		return entrance{open: true}
 	}
+	if granted := holder.standing.meet(); !granted && holder.pending() {
+		return entrance{waiter: s.enqueue(e, holder, patient), pending: true, owner: holder.owner()}
+	}
 	var sl slot
 	if holder.slot != nil {
 		sl = *holder.slot
 	}
 	freeing := sl.ending != nil && !holder.end.settles
-	if holder.granted.Load() && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
+	if !sl.bypassed && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
@@ -101,67 +96,12 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		}
 		return entrance{ending: sl.ending, owner: holder.owner()}
 	}
-	w := &waiter{lease: e, ready: make(chan struct{})}
-	behind := holder.needSlot()
-	behind.queue = append(behind.queue, w)
-	return entrance{waiter: w, ending: sl.ending, owner: holder.owner()}
+	return entrance{waiter: s.enqueue(e, holder, patient), ending: sl.ending, owner: holder.owner()}
 }
 
 // sameRequest compares fingerprints. Work that has none is not told apart.
 func sameRequest(a, b []byte) bool {
 	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
-}
-
-// quit ends the wait of w, and says in which way. usurp takes the key from a
-// holder whose work is over, though the store has not confirmed its end.
-func (g *gate) quit(w *waiter, usurp bool) quitted {
-	s := w.lease.shard()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	holder := s.holders.find(w.lease.key, w.lease.hash)
-	if holder == w.lease {
-		return quitGiven
-	}
-	sl := holder.slot
-	i := slices.Index(sl.queue, w)
-	sl.queue = slices.Delete(sl.queue, i, i+1)
-	switch {
-	case sl.ending == nil:
-		return quitHeld
-	case usurp:
-		s.agenda.keep(holder) // until it has the store's word, it is renewed
-		s.hand(holder, w.lease)
-		return quitUsurped
-	default:
-		return quitEnding
-	}
-}
-
-// quitted is what a waiter finds that does not want to wait any longer.
-type quitted uint8
-
-const (
-	quitHeld    quitted = iota // somebody holds the key
-	quitEnding                 // its holder only waits for the store's word
-	quitUsurped                // so did its holder, and it is the waiter's now
-	quitGiven                  // it was the waiter's already
-)
-
-// desert ends the wait of w without interest in the key: if w was given it, it
-// goes on to the next.
-func (g *gate) desert(w *waiter) {
-	if g.quit(w, false) == quitGiven {
-		g.leave(w.lease)
-	}
-}
-
-// hand makes next the holder of what holder had.
-func (s *gateShard) hand(holder, next *Lease) {
-	s.clear(holder)
-	next.slot, holder.slot = holder.slot, nil
-	next.slot.ending = nil
-	s.holders.remove(holder)
-	s.holders.add(next)
 }
 
 // end says that e's work is over, and that kick asks the store to confirm that.
@@ -177,27 +117,35 @@ func (g *gate) end(e *Lease, kick func()) {
 
 // leave frees e's key if e has it. It may be called again: at the loss of a
 // lease and at its end, whichever comes first. There is no renewal after either.
-func (g *gate) leave(e *Lease) {
+func (g *gate) leave(e *Lease) { g.leaveWith(e, nil) }
+
+// leaveWith is leave after a claim that ended with err, which can be what those
+// who have met it would hear as well.
+func (g *gate) leaveWith(e *Lease, err error) {
 	s := e.shard()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.agenda.drop(e)
+	var d *decision
+	var answered []*waiter
 	if s.holders.has(e) {
+		if err != nil && e.slot != nil {
+			d = decisionOf(err)
+			answered = s.answered(e, d)
+		}
 		s.pass(e)
 	}
+	s.mu.Unlock()
+	d.wake(answered)
 }
 
-// pass gives the key of e to the first of its queue.
-func (s *gateShard) pass(e *Lease) {
-	if e.slot == nil || len(e.slot.queue) == 0 {
-		s.clear(e)
-		s.holders.remove(e)
-		return
-	}
-	next := e.slot.queue[0]
-	e.slot.queue = slices.Delete(e.slot.queue, 0, 1)
-	s.hand(e, next.lease)
-	close(next.ready)
+// bypass says that e's work runs though its claim was not granted: those who have
+// met the claim are refused, and those who come.
+func (g *gate) bypass(e *Lease) {
+	s := e.shard()
+	s.mu.Lock()
+	e.needSlot().bypassed = true
+	s.mu.Unlock()
+	g.share(e, grantOf(e))
 }
 
 // expect has a lease that was granted just now renewed when it is due.
@@ -221,7 +169,7 @@ func (s *gateShard) schedule(e *Lease, due moment) {
 func (s *gateShard) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.start(&s.holders)
+	s.agenda.start(s.holders.all())
 }
 
 // stop ends all renewals that have not begun.

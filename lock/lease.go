@@ -28,7 +28,7 @@ type Lease struct {
 	takeover   bool          // the last claim was to replace an abandoned entry
 	unanswered bool          // a send of the claim got no answer: it may land after the release
 	fenced     bool
-	granted    atomic.Bool
+	standing   standing
 
 	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
 	end end                        // how the work ended; written when phase is
@@ -95,8 +95,11 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 	e.validUntil, e.capped = sent.add(validity), cfg.maxHold == cfg.lease
 	due := sent.add(cfg.lease / 3)
 	e.due = due
-	e.granted.Store(true) // nobody looks at the rest before, so that it needs no lock
+	met := e.standing.grant() // nobody looks at the rest before, so that it needs no lock
 	e.shard().expect(due)
+	if met {
+		e.locker.core.gate.share(e, grantOf(e))
+	}
 }
 
 // Context returns a context that ends when the lease does: with a cause that

@@ -111,6 +111,9 @@ func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
 	if old != nil && (old.state(now) != Abandoned || c.Replaces != old.token()) {
 		return *old, now, nil
 	}
+	if old == nil && c.Replaces != "" {
+		return memoryRecord{}, now, nil
+	}
 	cost, scope := claimCost(key, c), m.scope(c.Scope)
 	var err error
 	if old == nil {

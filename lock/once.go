@@ -20,7 +20,10 @@ import (
 //
 // If fn returns an error, panics or exits its goroutine, the key is free for
 // the next call, unless fn has called [Commit]: then an empty receipt is left.
-// (After a takeover, which a lease later another call may repeat.)
+// (After a takeover, which a lease later another call may repeat.) Calls of this
+// process that wait for fn by then ([WithWait]) do not run: they return fn's error,
+// with replayed set, or one that says that fn did not return. If the context of
+// fn's own caller has ended, and was not detached, the next of them runs.
 // If the process dies, the outcome is unknown: later calls are refused with
 // [ErrAbandoned] until WithKeep is over, or run again if [WithRerunAbandoned]
 // says so.
@@ -46,29 +49,40 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		return receipt, true, nil
 	}
 	e := &newRun(ctx, l, hash, key, record, scope, fingerprint).lease
-	switch err := l.acquire(ctx, e); {
-	case errors.Is(err, errReplay):
-		return e.run.found, true, nil
-	case err != nil:
-		return nil, false, err
+	if err := l.acquire(ctx, e); err != nil {
+		return instead(err)
 	}
 
 	returned := false
 	defer func() {
 		if !returned { // it panicked, or ended its goroutine; which goes on
-			_ = e.run.fail(ctx)
+			_ = e.run.fail(ctx, errNotReturned)
 		}
 	}()
 	receipt, err = fn(e.Context())
 	returned = true
 	if err != nil {
-		if end := e.run.fail(ctx); errors.Is(end, ErrLost) {
+		if end := e.run.fail(ctx, err); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
 		}
 		return nil, false, err
 	}
 	return e.run.succeed(ctx, receipt)
 }
+
+// instead is what Once returns that runs nothing, because acquire has ended with err.
+func instead(err error) (receipt []byte, replayed bool, _ error) {
+	if failed, ok := errors.AsType[*failedRunError](err); ok {
+		return nil, true, failed.err
+	}
+	if errors.Is(err, errReplay) {
+		refused, _ := errors.AsType[*RefusedError](err)
+		return refused.Entry.Receipt, true, nil
+	}
+	return nil, false, err
+}
+
+var errNotReturned = errors.New("lock: the function that this call waited for panicked, or ended its goroutine")
 
 // run is one execution of a function under Once, in one allocation.
 type run struct {
@@ -77,7 +91,6 @@ type run struct {
 	scope string // whose work it is
 	print []byte // the fingerprint; in room, if it is not longer, as those of package middleware are not
 	room  [48]byte
-	found []byte // a receipt in place of a grant
 
 	// Written before the lease is granted.
 	replaces string // token of the abandoned entry to take over
@@ -163,8 +176,8 @@ func Commit(ctx context.Context) error {
 	return nil
 }
 
-// fail ends a run that has no receipt.
-func (r *run) fail(ctx context.Context) error {
+// fail ends a run that has no receipt because of err.
+func (r *run) fail(ctx context.Context, err error) error {
 	r.early.Lock()
 	settled := r.settled
 	r.early.Unlock()
@@ -178,7 +191,19 @@ func (r *run) fail(ctx context.Context) error {
 	case !freed:
 		return r.lease.finish(ctx, end{settles: true, keep: r.lease.locker.cfg.keep})
 	default:
+		r.shareFailure(err)
 		return r.lease.giveBack(ctx)
+	}
+}
+
+// shareFailure ends the wait of those calls of this process that have waited for r:
+// its failure is the answer to all of them, or each would try again what has just
+// failed. If the caller's own context has ended, or the lease was lost, that may be
+// why, and says nothing to others.
+func (r *run) shareFailure(err error) {
+	e := &r.lease
+	if e.standing.met() && e.parent.Err() == nil && e.lostError() == nil {
+		e.locker.core.gate.share(e, &decision{failure: err})
 	}
 }
 

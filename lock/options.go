@@ -86,7 +86,10 @@ func WithBudget(d time.Duration) Option {
 // arrival, at most 64 per key; of several processes, each asks for itself, at
 // random intervals below half a second, so there is no order among them. A
 // store with hints, such as that of redisstore.WithNotifications, shortens
-// these waits.
+// these waits. If the run of [Locker.Once] that they wait for fails, the callers of
+// its process get its error, and do not run. A claim of the same process that the
+// store has not answered yet is waited for in any case, at most for the budget:
+// what it finds is shared.
 func WithWait(d time.Duration) Option {
 	positive("WithWait", d)
 	return option(func(c *config) { c.wait = d })

@@ -28,7 +28,7 @@ func (b *ballot) takeOver(ctx context.Context) {
 		switch a := b.votes.answers[heard]; {
 		case b.votes.ours(&a):
 			// Every node is heard: a single one may have the receipt.
-			b.poll(ctx, b.nodes[i+1:], true, b.nodeClaim)
+			b.poll(ctx, append(b.withdrawFree(), b.nodes[i+1:]...), true, b.joinTakeover)
 			b.gather(ctx)
 			return
 		case b.kind == receipt:
@@ -41,6 +41,29 @@ func (b *ballot) takeOver(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// withdrawFree takes back the answers of nodes which had nothing to replace, and
+// returns these nodes.
+func (b *ballot) withdrawFree() (nodes []int) {
+	b.votes.answers = slices.DeleteFunc(b.votes.answers, func(a answer[Entry]) bool {
+		free := a.err == nil && a.value.State == Free
+		if free {
+			nodes = append(nodes, a.node)
+		}
+		return free
+	})
+	return nodes
+}
+
+// joinTakeover claims on one more node of a takeover. One that has forgotten the
+// abandoned entry is free.
+func (n *election) joinTakeover(ctx context.Context, node int) (Entry, error) {
+	e, err := n.nodeClaim(ctx, node)
+	if err != nil || e.State != Free {
+		return e, err
+	}
+	return n.claimOn(ctx, node, "")
 }
 
 // rival reports whether e is of a takeover that has seen what this one has, or

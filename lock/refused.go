@@ -44,14 +44,13 @@ func (l *Locker) mayAnswer(ctx context.Context) bool {
 //
 // It takes no lock, so that the duplicates of one key, which are refused as fast
 // as they come, do not stand in line for that: who is refused once is noted in
-// busy, and those that follow look there. What is noted there has its key, and
-// lacks no word of the store: whatever changes either, under the shard's lock,
-// takes the note away before. So the moment in which the note is read is one in
-// which enter would have refused, too. A lease that is granted stays that; one
-// that was not, just after, was not in that moment either.
+// busy, and those that follow look there. What is noted there has its key, by a
+// grant or to work without the store, and lacks no word of the store: whatever
+// changes that, under the shard's lock, takes the note away before. So the moment in
+// which the note is read is one in which enter would have refused, too.
 func (s *gateShard) refused(key string, fingerprint []byte) *Lease {
 	holder := s.busy.Load()
-	if holder == nil || holder.key != key || holder.granted.Load() && !sameRequest(fingerprint, holder.fingerprint()) {
+	if holder == nil || holder.key != key || holder.standing.granted() && !sameRequest(fingerprint, holder.fingerprint()) {
 		return nil
 	}
 	return holder

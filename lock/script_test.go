@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,12 +155,16 @@ func hedged(s *scripted) lock.Store  { return s }
 func inTimed(s *scripted) lock.Store { return inTime{s} }
 
 func (s *scripted) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	var e lock.Entry
-	err := s.play(ctx, claim, func() (err error) {
-		e, err = s.store.Claim(context.WithoutCancel(ctx), key, c)
+	var answer atomic.Pointer[lock.Entry] // which can come after the call has returned
+	err := s.play(ctx, claim, func() error {
+		e, err := s.store.Claim(context.WithoutCancel(ctx), key, c)
+		answer.Store(&e)
 		return err
 	})
-	return e, err
+	if e := answer.Load(); e != nil {
+		return *e, err
+	}
+	return lock.Entry{}, err
 }
 
 func (s *scripted) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {

@@ -109,7 +109,7 @@ func (e *Lease) hold() Hold {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h := Hold{Key: e.label(), Entry: e.key}
-	if e.granted.Load() {
+	if e.standing.granted() {
 		h.Token, h.Since, h.Until = e.token, e.grantedAt.wall(), e.validUntil.wall()
 		h.Renewed = !e.stopped && !e.capped
 	}

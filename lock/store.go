@@ -54,10 +54,14 @@ type Store interface {
 	// afterwards. The claim was granted exactly if the returned entry is [Held]
 	// and bears c.Token:
 	//
-	//   - absent or Free: taken
+	//   - absent or Free: taken, if c.Replaces is ""
 	//   - Held by c.Token: granted again (the answer to an earlier send was lost)
 	//   - Abandoned, and c.Replaces is its token: taken, in one atomic step
 	//   - anything else: unchanged, whoever it belongs to
+	//
+	// A claim with c.Replaces is a takeover or nothing. If what it was to replace
+	// has ended, the key stays free: such a claim can land long after its caller has
+	// given it up, and nobody would know of the entry that it leaves.
 	//
 	// A [Settled] entry of c.Token is a receipt, not a grant. A store that has
 	// no fences answers a claim with Fenced set with errors.ErrUnsupported.

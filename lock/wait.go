@@ -10,56 +10,102 @@ import (
 	"github.com/httplatch/httplatch/internal/failopen"
 )
 
-// queue waits for e's key, which another lease of this process was found to
-// have. It is refused without a round trip unless the caller waits. A key whose
-// holder is done, and lacks only the store's word, is waited for in any case.
+// queue waits for e's key, which another lease of this process was found to have,
+// or to ask for. A key that is held is refused without a round trip unless the
+// caller waits. One whose claim is pending, and one whose holder is done and lacks
+// only the store's word, is waited for in any case.
 //
 // entered can be true beside an error: the key is e's then, but the store has
 // not freed it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
-	c := l.core
-	here := Entry{State: Held, Owner: found.owner}
-	e.story.finds(here.Owner)
+	held := &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: found.owner}}
+	e.story.finds(found.owner)
 	switch {
 	case found.mismatch:
-		return false, &RefusedError{Reason: ErrMismatch, Entry: here}
+		held.Reason = ErrMismatch
+		return false, held
 	case found.waiter == nil && found.ending != nil:
 		found.ending()
 		return false, errEnding
 	case found.waiter == nil:
-		return false, &RefusedError{Reason: ErrHeld, Entry: here}
+		return false, held
 	}
-	queued := time.Now()
-	defer func() { e.story.waits(queued) }()
-	until := l.cfg.wait
+	if l.cfg.wait > 0 || found.ending != nil {
+		queued := time.Now()
+		defer func() { e.story.waits(queued) }()
+	}
 	if found.ending != nil {
-		until = max(until, l.cfg.budget)
 		found.ending()
 	}
-	timer := time.NewTimer(began.add(until).until())
+	return l.await(ctx, found, began, held)
+}
+
+// await waits behind another lease of this process until there is a decision, or
+// the time is over. That is WithWait for a holder, and the budget at least where
+// it is the store's word that is missing.
+func (l *Locker) await(ctx context.Context, found entrance, began moment, held *RefusedError) (entered bool, err error) {
+	c, w := l.core, found.waiter
+	latest := began.add(max(l.cfg.wait, l.cfg.budget))
+	until := latest
+	if l.cfg.wait > 0 && found.ending == nil {
+		until = began.add(l.cfg.wait)
+	}
+	timer := time.NewTimer(until.until())
 	defer timer.Stop()
-	select {
-	case <-found.waiter.ready:
-		return true, nil
-	case <-timer.C:
-		switch c.gate.quit(found.waiter, failopen.From(ctx) != nil) {
-		case quitGiven: // in the same instant: it would be wrong to say that somebody holds it
-			return true, nil
-		case quitUsurped:
-			return true, errEnding
-		case quitEnding:
-			return false, errEnding
-		case quitHeld:
+	for {
+		select {
+		case <-w.ready:
+			return w.result()
+		case <-timer.C:
+			if now() < latest && c.gate.waitsForClaim(w) {
+				timer.Reset(latest.until())
+				continue
+			}
+			return l.stopWaiting(ctx, w, held)
+		case <-ctx.Done():
+			if c.gate.desert(w) == quitPending {
+				return false, gaveUp(ctx, errPending)
+			}
+			return false, gaveUp(ctx, held)
+		case <-c.closing:
+			c.gate.desert(w)
+			return false, ErrClosed
 		}
-		return false, &RefusedError{Reason: ErrHeld, Entry: here}
-	case <-ctx.Done():
-		c.gate.desert(found.waiter)
-		return false, gaveUp(ctx, &RefusedError{Reason: ErrHeld, Entry: here})
-	case <-c.closing:
-		c.gate.desert(found.waiter)
-		return false, ErrClosed
 	}
 }
+
+// result is how w's wait has ended, when w is ready.
+func (w *waiter) result() (entered bool, err error) {
+	if w.decided == nil {
+		return true, nil
+	}
+	w.lease.story.finds(w.decided.entry.Owner)
+	return false, w.decided.end(w.lease)
+}
+
+// stopWaiting ends the wait of w, whose time is over.
+func (l *Locker) stopWaiting(ctx context.Context, w *waiter, held *RefusedError) (entered bool, err error) {
+	failOpen := failopen.From(ctx) != nil
+	switch l.core.gate.quit(w, failOpen) {
+	case quitGiven: // in the same instant: it would be wrong to say that somebody holds it
+		return true, nil
+	case quitDecided:
+		<-w.ready
+		return w.result()
+	case quitUsurped:
+		return true, errEnding
+	case quitEnding:
+		return false, errEnding
+	case quitPending:
+		if !failOpen { // else that other work may be about to run without the store
+			return false, errPending
+		}
+	case quitHeld:
+	}
+	return false, held
+}
+
+var errPending = fmt.Errorf("%w: another claim of this key is still unanswered", ErrUnavailable)
 
 var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
@@ -80,6 +126,9 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		var refused *RefusedError
 		errors.As(err, &refused)
 		e.abandonClaim()
+		if e.standing.met() {
+			l.core.gate.share(e, decisionOf(err)) // with those who do not wait
+		}
 		if polls == 0 {
 			// Not before the first refusal: whoever need not wait does not pay for it.
 			var stop func()

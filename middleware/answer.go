@@ -153,14 +153,19 @@ func (a *answer) finish() ([]byte, error) {
 	case a.ran.settled:
 		return nil, nil // nothing changes a settled record
 	case !a.final():
-		return nil, errNotFinal
+		return nil, (*notKeptError)(a)
 	case !a.replayable():
 		return a.tombstone(), nil
 	}
+	return a.whole(), nil
+}
+
+// whole is the record of an answer that is replayable.
+func (a *answer) whole() []byte {
 	a.sniff()
 	whole := closeRecord(a.record, a.room.headers, a.status, a.declared >= 0)
 	a.record = whole[:len(a.record)] // in the larger room, if it has become one
-	return whole, nil
+	return whole
 }
 
 // replayable reports whether the answer is at hand, and is all there is to it.

@@ -40,6 +40,12 @@
 // handler, or shorter than its Content-Length, is not replayed either. Trailers
 // that outer middleware announces are its own, and come with each answer.
 //
+// Repeats that come while the first request runs get 409, or with [lock.WithWait]
+// its answer when it has one. If it fails and leaves no record, those that have waited
+// for it in the same process get the failed answer too, with
+// "Idempotent-Replayed: not-kept": sixty duplicates that wait are not sixty tries. The
+// next request with the key runs.
+//
 // The whole request body is read before anything is claimed, and the handler
 // finds it as the client sent it. If something outside has parsed a form out of
 // it, that form is what the request asks for; if something outside has read the
@@ -83,6 +89,7 @@
 //	the key was used for another request       422
 //	the first request vanished in the middle   409
 //	its answer cannot be replayed              409, Location if it had one
+//	it has failed, and this one waited for it  its answer; 503, Retry-After: 1 if it cannot be sent again
 //	the body is over the limit                 413
 //	the body cannot be read                    400
 //	the body was read outside, and is gone     500

@@ -11,9 +11,6 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// errNotFinal ends a run of Locker.Once whose answer is sent and not kept.
-var errNotFinal = errors.New("middleware: the answer is not kept")
-
 // execution is one request to a handler whose answer is to be kept. It is no
 // longer there than the guard serves the request, and nothing keeps it.
 type execution struct {

@@ -35,8 +35,9 @@ import (
 // Locker: pass locker.With(...) for a route of its own.
 //
 // Answers of 500 and above, a panic, 401, 403, 408, 425 and 429, and those of
-// 400 and above with Retry-After free the key ([WithFinal]). See the package's
-// documentation for the rest.
+// 400 and above with Retry-After free the key ([WithFinal]); repeats that wait for
+// such an answer get it, marked with "Idempotent-Replayed: not-kept". See the
+// package's documentation for the rest.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
 // type [Option]: [With], [WithFailOpen] and [WithErrorHandler].

@@ -104,15 +104,18 @@ func (x *execution) once(r *http.Request) {
 	}
 	x.scope.Context = ctx
 	receipt, replayed, err := g.locker.Once(x.scope, x.id, x.fingerprint(), x.run)
+	_, failed := errors.AsType[*notKeptError](err)
 	switch {
 	case x.left():
 		// Whatever became of the receipt, there is nothing more to say.
-	case x.complete() && !replayed && (err == nil || errors.Is(err, errNotFinal)):
+	case x.complete() && !replayed && (err == nil || failed):
 		x.ran.answer.send()
 		x.ran.answer.recycle()
 	case err == nil && (replayed || x.broken() == nil):
 		x.discard()
-		g.replay(w, x.unrun(r), receipt)
+		g.replay(w, x.unrun(r), receipt, "true")
+	case replayed:
+		g.replayFailure(w, x.unrun(r), err)
 	case g.failOpen && unanswered(err) && r.Context().Err() == nil:
 		x.next.ServeHTTP(w, x.request)
 	default:

@@ -77,6 +77,7 @@ var (
 	keyFailed       = kind{"key-failed", "The server could not find out which requests are the same, and did not process this one."}
 	inProgress      = kind{"in-progress", "The first request with this key is still being processed."}
 	keyReused       = kind{"key-reused", "The key was used for a different request."}
+	firstFailed     = kind{"first-failed", "The first request with this key failed, and its answer cannot be sent again."}
 	outcomeUnknown  = kind{"outcome-unknown", "The first request with this key did not finish, and nobody knows how far it came."}
 	notReplayable   = kind{"result-not-replayable", "The request was processed, but its answer cannot be sent again."}
 	unavailable     = kind{"unavailable", "Duplicates cannot be excluded at the moment, so the request was not processed."}

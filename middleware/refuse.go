@@ -28,18 +28,21 @@ func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p 
 		// The client's next request shall go to a process that stays.
 		w.Header().Set("Connection", "close")
 	}
-	kept := ranOf(r.Context())
-	if kept == nil {
+	if ranOf(r.Context()) == nil {
 		s.onError(w, r, p)
 		return
 	}
-	// Whoever keeps answers further out must not keep this one: it says what is
-	// so at this moment, and that nothing was done.
 	watched := &statusWriter{ResponseWriter: w}
 	s.onError(watched, r, p)
 	watched.implyOK()
-	for ; kept != nil; kept = kept.outer {
-		kept.refused.Store(int32(watched.status)) //nolint:gosec // three digits
+	keepOut(r, watched.status)
+}
+
+// keepOut says that an answer of this status to r is not to be kept further out:
+// it says what is so at this moment, and that nothing was done.
+func keepOut(r *http.Request, status int) {
+	for kept := ranOf(r.Context()); kept != nil; kept = kept.outer {
+		kept.refused.Store(int32(status)) //nolint:gosec // three digits
 	}
 }
 

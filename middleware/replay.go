@@ -11,8 +11,8 @@ const replayedHeader = "Idempotent-Replayed"
 
 var errNotKept = errors.New("middleware: no more is known of the answer than that there was one")
 
-// replay sends the answer of an earlier request.
-func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte) {
+// replay sends the answer of an earlier request, marked with mark.
+func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) {
 	rec, err := readRecord(receipt)
 	switch {
 	case len(receipt) > 0 && err != nil:
@@ -25,7 +25,7 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 		g.refuse(w, r, &g.settings, notReplayable.problem(http.StatusConflict, 0, errNotKept))
 		return
 	}
-	replayed := [2]string{replayedHeader, "true"}
+	replayed := [2]string{replayedHeader, mark}
 	if rec.sized {
 		rec.setHeader(w.Header(), replayed, [2]string{"Content-Length", strconv.Itoa(len(rec.body))})
 	} else {

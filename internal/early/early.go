@@ -15,6 +15,16 @@ type Settler interface {
 	Committed() bool
 }
 
+// Sharer is an error of a run that has something to say to the calls which waited
+// for that run in place of running.
+type Sharer interface {
+	error
+
+	// Share returns what they are to get, each the same. It is called before the
+	// run ends, once, and only if there are any.
+	Share() error
+}
+
 // Key is the context key of the Settler.
 type Key struct{}
 

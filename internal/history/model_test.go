@@ -79,7 +79,7 @@ func (r rules) apply(m moment, in call, out answer) (after state, change, ok boo
 	held := (m.phase == lock.Held || m.phase == lock.Abandoned) && m.token == in.token
 	switch in.verb {
 	case opClaim:
-		if m.phase == lock.Free || m.phase == lock.Abandoned && m.token == in.replaces {
+		if m.phase == lock.Free && in.replaces == "" || m.phase == lock.Abandoned && m.token == in.replaces {
 			return r.grant(m, in, out)
 		}
 		return r.show(m, in, out)

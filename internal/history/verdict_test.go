@@ -55,7 +55,7 @@ func (h *history) partitions() map[string][]porcupine.Operation {
 		})
 	}
 	for _, r := range h.records {
-		if r.in.verb == opClaim && r.out.known && r.out.entry.state == lock.Free {
+		if r.in.verb == opClaim && r.in.replaces == "" && r.out.known && r.out.entry.state == lock.Free {
 			// Something was in its way, and had ended when the store looked what it
 			// was. The claim did nothing, but found both.
 			found, free := r, r

@@ -68,6 +68,8 @@ func refusal(ctx context.Context, e lock.Event) string {
 		return "cooling_down"
 	case errors.Is(e.Err, lock.ErrClosed):
 		return "closed"
+	case classOf(e.Err) == "failed":
+		return "failed"
 	case e.Waited > 0:
 		return "timeout"
 	case e.Once:

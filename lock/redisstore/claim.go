@@ -125,6 +125,7 @@ func (s *Store) claimScript(ctx context.Context, name string, v *value, c lock.C
 	switch {
 	case fields[0] == int64(-1):
 		r.late = true
+	case fields[0] == int64(2): // free, and to be claimed without Replaces
 	case fields[0] == int64(1) && len(fields) == 3:
 		fence, ok := fields[2].(int64)
 		if !ok {

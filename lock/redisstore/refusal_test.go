@@ -122,13 +122,13 @@ func TestRefusalsOfRealServers(t *testing.T) {
 		cure    string
 	}{
 		"out of memory": {
-			class: "OOM", cure: "maxmemory", allowed: "renew settle release get",
+			class: "OOM", cure: "maxmemory", allowed: "takeover renew settle release get",
 			store: func(t *testing.T) lock.Store {
 				return overClient(t, redistest.Start(t, "--maxmemory", "1").Addr(), nil)
 			},
 		},
 		"replica": {
-			class: "READONLY", cure: "master", allowed: "renew settle release get", // they find no entry to change
+			class: "READONLY", cure: "master", allowed: "takeover renew settle release get", // they find no entry to change
 			store: func(t *testing.T) lock.Store {
 				srv := redistest.Start(t)
 				srv.Do(t, "REPLICAOF", "127.0.0.1", redistest.Shared(t).Port())
@@ -144,13 +144,13 @@ func TestRefusalsOfRealServers(t *testing.T) {
 			},
 		},
 		"too few replicas": {
-			class: "NOREPLICAS", cure: "min-replicas-to-write", allowed: "renew settle release get",
+			class: "NOREPLICAS", cure: "min-replicas-to-write", allowed: "takeover renew settle release get",
 			store: func(t *testing.T) lock.Store {
 				return overClient(t, redistest.Start(t, "--min-replicas-to-write", "1").Addr(), nil)
 			},
 		},
 		"disk is gone": {
-			class: "MISCONF", cure: "disk", allowed: "renew settle release get",
+			class: "MISCONF", cure: "disk", allowed: "takeover renew settle release get",
 			store: func(t *testing.T) lock.Store {
 				srv := redistest.Start(t)
 				srv.Do(t, "CONFIG", "SET", "save", "3600 1")

@@ -1,7 +1,7 @@
--- Takes the entry if there is none, if it is the stub of a released one, or if
--- it is the abandoned one that the caller has seen. The last fence of the key is
--- kept by holders that have none, so that it is still there for the next one that
--- has: fences must grow even if the server's clock is set back.
+-- Takes the entry if there is none or it is the stub of a released one, or else
+-- the abandoned one that the caller has seen, and none other. The last fence of
+-- the key is kept by holders that have none, so that it is still there for the
+-- next one that has: fences must grow even if the server's clock is set back.
 --
 -- ARGV[1] the new value up to its fence      ARGV[2] the new value after its fence
 -- ARGV[3] how long it is kept, in ms         ARGV[4] token of the abandoned entry to replace, or ""
@@ -9,6 +9,7 @@
 --         which this command has come too late, "0" for never
 --
 -- {1, now, fence} taken; without a fence of its own: the one that is kept, or 0
+-- {2, now} there is none to replace
 -- {0, now, 0, value, pttl} left as it is
 -- {-1, now} too late
 local now = 0
@@ -19,6 +20,9 @@ end
 
 local last = 0
 local value = redis.call('GET', KEYS[1])
+if ARGV[4] ~= '' and (not value or string.sub(value, 1, 3) == 'F1\0') then
+  return {2, now}
+end
 if value then
   if string.sub(value, 1, 3) == 'F1\0' then
     last = tonumber(string.sub(value, 17, 32))

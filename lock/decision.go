@@ -1,0 +1,152 @@
+package lock
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/internal/early"
+)
+
+// standing is what can be known of a lease without a lock: whether its claim was
+// granted, and whether anybody waits for that. Both are in one word, so that of a
+// grant and of who meets the claim at that moment one sees the other.
+type standing struct{ bits atomic.Uint32 }
+
+const (
+	standsGranted = 1 << iota
+	standsMet
+)
+
+func (s *standing) granted() bool { return s.bits.Load()&standsGranted != 0 }
+func (s *standing) met() bool     { return s.bits.Load()&standsMet != 0 }
+
+// grant notes the grant, and reports whether somebody has met the claim before.
+func (s *standing) grant() (met bool) { return s.bits.Or(standsGranted)&standsMet != 0 }
+
+// meet notes that somebody has met it, and reports whether it was granted before.
+func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
+
+// pending reports whether e's claim may still be granted or refused. The gate's
+// shard is locked.
+func (e *Lease) pending() bool {
+	return !e.standing.granted() && (e.slot == nil || !e.slot.bypassed)
+}
+
+// decision is what became of a claim, or of a run, for which other callers of this
+// process have waited. Where the store would tell them the same, it is theirs too.
+type decision struct {
+	granted bool   // the claim was, or its work runs without the store; entry says whose it is
+	entry   Entry  // what refused the claim, or does refuse those who wait
+	print   []byte // the fingerprint of that, if it is known
+	err     error  // the claim had no answer, or none that is of the key
+	failure error  // the run has failed with this, and leaves no receipt
+}
+
+// grantOf is the decision for those who have met the claim of e, and refuses them.
+func grantOf(e *Lease) *decision {
+	d := &decision{granted: true, entry: Entry{State: Held, Owner: e.owner()}}
+	if e.standing.granted() {
+		d.print = e.fingerprint()
+	}
+	return d
+}
+
+// decisionOf is the decision of a claim that ended with err. It is nil if that says
+// nothing to others, as when the Locker was closed.
+func decisionOf(err error) *decision {
+	switch refused, is := errors.AsType[*RefusedError](err); {
+	case is:
+		return &decision{entry: refused.Entry, print: refused.Entry.Fingerprint}
+	case errors.Is(err, errors.ErrUnsupported), !errors.Is(err, ErrUnavailable):
+		return nil
+	default:
+		return &decision{err: err}
+	}
+}
+
+// reason is why d ends e's acquire, nil if it does not. patient says that e waits
+// for holders.
+func (d *decision) reason(e *Lease, patient bool) error {
+	switch {
+	case d.failure != nil:
+		if e.run == nil {
+			return nil
+		}
+		return d.failure
+	case d.err != nil:
+		return d.err
+	}
+	reason := e.reasonOf(d.entry.State, d.print)
+	if patient && errors.Is(reason, ErrHeld) {
+		return nil
+	}
+	return reason
+}
+
+// reasonOf is why an entry of this state, and of a request with this fingerprint,
+// refuses e; nil if it is to be taken over.
+func (e *Lease) reasonOf(state State, fingerprint []byte) error {
+	r := e.run
+	switch {
+	case r != nil && !sameRequest(r.print, fingerprint):
+		return ErrMismatch
+	case state == Settled && r != nil:
+		return errReplay
+	case state == Settled:
+		return ErrSettled
+	case state == Abandoned && r != nil && e.locker.cfg.rerun:
+		return nil
+	case state == Abandoned:
+		return ErrAbandoned
+	default:
+		return ErrHeld
+	}
+}
+
+// wake gives d to waiters that were taken from their queue for it.
+func (d *decision) wake(waiters []*waiter) {
+	if len(waiters) == 0 {
+		return
+	}
+	defer func() {
+		for _, w := range waiters {
+			w.decided = d
+			close(w.ready)
+		}
+	}()
+	d.entry.Receipt = bytes.Clone(d.entry.Receipt) // the caller whose claim found it may write to it
+	if s, ok := errors.AsType[early.Sharer](d.failure); ok {
+		d.failure = s.Share()
+	}
+}
+
+// end is what e's acquire ends with. Nothing of it is shared with others.
+func (d *decision) end(e *Lease) error {
+	switch {
+	case d.failure != nil:
+		return &failedRunError{d.failure}
+	case d.err == nil:
+		reason := d.reason(e, false)
+		if reason == nil {
+			reason = ErrHeld
+		}
+		entry := d.entry
+		entry.Fingerprint, entry.Receipt = bytes.Clone(entry.Fingerprint), bytes.Clone(entry.Receipt)
+		return &RefusedError{Reason: reason, Entry: entry}
+	case errors.Is(d.err, ErrUnknown):
+		// Of the claim that was sent; nothing was for e.
+		return fmt.Errorf("%w: the claim of an equal call got no answer: %s", ErrUnavailable, d.err.Error())
+	default:
+		return d.err
+	}
+}
+
+// failedRunError ends the acquire of a call that has waited for a run that failed.
+type failedRunError struct{ err error }
+
+func (*failedRunError) Error() string { return "lock: the run that this call waited for has failed" }
+
+// Class is a short and stable name of it, to count by.
+func (*failedRunError) Class() string { return "failed" }

@@ -1,0 +1,393 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/failopen"
+	"github.com/httplatch/httplatch/lock"
+)
+
+const (
+	meeting   = 64                    // callers that meet
+	answersIn = 20 * time.Millisecond // of their store
+)
+
+// meet has n callers at once make call, and returns how each ended.
+func meet(n int, call func(i int) error) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = call(i) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// Those who meet a claim of their key that is still on its way share what becomes
+// of it, and none of them costs a round trip of its own.
+func TestCallersThatMeetShareOneClaim(t *testing.T) {
+	var f effect
+	asked := func(l *lock.Locker, fingerprint []byte) func(int) error {
+		return func(int) error {
+			_, _, err := l.Once(context.Background(), key, fingerprint, f.run("again"))
+			return err
+		}
+	}
+	acquire := func(l *lock.Locker) func(int) error {
+		return func(int) error { _, err := l.Acquire(context.Background(), key); return err }
+	}
+	answered := func(t *testing.T, l *lock.Locker) {
+		t.Helper()
+		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+	}
+	for _, tt := range []struct {
+		name   string
+		opts   []lock.Option
+		before func(t *testing.T, s *scripted, other *lock.Locker)
+		call   func(l *lock.Locker) func(int) error
+		want   error
+	}{
+		{
+			name:   "repeats of an answered request",
+			before: func(t *testing.T, _ *scripted, other *lock.Locker) { answered(t, other) },
+			call: func(l *lock.Locker) func(int) error {
+				return func(int) error {
+					receipt, replayed, err := l.Once(context.Background(), key, print1, f.run("again"))
+					if err == nil && (!replayed || string(receipt) != "answer") {
+						return errors.New("not the first answer")
+					}
+					clear(receipt) // it is the caller's
+					return err
+				}
+			},
+		},
+		{
+			name:   "and they would wait",
+			opts:   []lock.Option{lock.WithWait(time.Minute)},
+			before: func(t *testing.T, _ *scripted, other *lock.Locker) { answered(t, other) },
+			call:   func(l *lock.Locker) func(int) error { return asked(l, print1) },
+		},
+		{
+			name:   "other requests under the key of an answered one",
+			before: func(t *testing.T, _ *scripted, other *lock.Locker) { answered(t, other) },
+			call:   func(l *lock.Locker) func(int) error { return asked(l, print2) },
+			want:   lock.ErrMismatch,
+		},
+		{
+			name: "duplicates of what another process runs",
+			before: func(t *testing.T, _ *scripted, other *lock.Locker) {
+				t.Helper()
+				go func() {
+					_, _, _ = other.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+						time.Sleep(time.Second)
+						return nil, nil
+					})
+				}()
+				synctest.Wait()
+			},
+			call: func(l *lock.Locker) func(int) error { return asked(l, print1) },
+			want: lock.ErrHeld,
+		},
+		{
+			name: "repeats of what nobody knows the end of",
+			before: func(t *testing.T, s *scripted, _ *lock.Locker) {
+				t.Helper()
+				crash(t, s, func(context.Context) {})
+				s.every(nil, settle, release, renew)
+				time.Sleep(lease)
+			},
+			opts: []lock.Option{lock.WithKeep(keep)},
+			call: func(l *lock.Locker) func(int) error { return asked(l, print1) },
+			want: lock.ErrAbandoned,
+		},
+		{
+			name: "submissions within a cool-down",
+			before: func(t *testing.T, _ *scripted, other *lock.Locker) {
+				t.Helper()
+				e, err := other.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
+			},
+			call: acquire,
+			want: lock.ErrSettled,
+		},
+		{
+			name: "submissions while the store is full",
+			before: func(_ *testing.T, s *scripted, _ *lock.Locker) {
+				s.every(func(context.Context, func() error) error {
+					return errors.Join(lock.ErrNotApplied, lock.ErrFull)
+				}, claim)
+			},
+			call: acquire,
+			want: lock.ErrFull,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				l := open(tt.opts...)
+				tt.before(t, s, open())
+				apply := func(_ context.Context, apply func() error) error { return apply() }
+				if s.always[claim] != nil {
+					apply = s.always[claim]
+				}
+				s.every(func(ctx context.Context, do func() error) error {
+					err := apply(ctx, do)
+					sleep(ctx, answersIn)
+					return err
+				}, claim)
+				claims, began := s.count(claim), time.Now()
+				for _, err := range meet(meeting, tt.call(l)) {
+					require.ErrorIs(t, err, tt.want)
+				}
+				require.Equal(t, claims+1, s.count(claim), "round trips")
+				require.Equal(t, answersIn, time.Since(began))
+			})
+		})
+	}
+}
+
+// A repeat that meets the claim of another request is judged by its own
+// fingerprint.
+func TestCallersThatMeetAreJudgedEachByItsFingerprint(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Minute} {
+		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
+			require.NoError(t, err)
+			l := open()
+			if wait > 0 {
+				l = l.With(lock.WithWait(wait))
+			}
+			s.every(slow(answersIn), claim)
+			errs := meet(meeting, func(i int) error {
+				fingerprint := print1
+				if i%2 == 0 {
+					fingerprint = print2
+				}
+				_, _, err := l.Once(context.Background(), key, fingerprint, f.run("again"))
+				return err
+			})
+			for i, err := range errs {
+				want := error(nil)
+				if i%2 == 0 {
+					want = lock.ErrMismatch
+				}
+				require.ErrorIs(t, err, want)
+			}
+			require.Equal(t, 2, s.count(claim), "one of the first, and one")
+		})
+	}
+}
+
+// A claim that is granted refuses those who met it, at once; who waits stays in
+// line.
+func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		waits := l.With(lock.WithWait(time.Minute))
+		s.every(slow(answersIn), claim)
+		var order []int
+		var wg sync.WaitGroup
+		run := func(l *lock.Locker, fingerprint []byte, i int) error {
+			_, _, err := l.Once(context.Background(), key, fingerprint, func(context.Context) ([]byte, error) {
+				order = append(order, i)
+				time.Sleep(time.Second)
+				return []byte("answer"), nil
+			})
+			return err
+		}
+		wg.Go(func() { assert.NoError(t, run(l, print1, 0)) })
+		synctest.Wait()
+		began := time.Now()
+		for i := range 10 {
+			wg.Go(func() {
+				assert.ErrorIs(t, run(l, print1, i), lock.ErrHeld)
+				assert.Equal(t, answersIn, time.Since(began))
+			})
+			wg.Go(func() {
+				assert.ErrorIs(t, run(waits, print2, i), lock.ErrMismatch)
+				assert.Equal(t, answersIn, time.Since(began))
+			})
+			wg.Go(func() { assert.NoError(t, run(waits, print1, i)) })
+		}
+		wg.Wait()
+		require.Equal(t, []int{0}, order)
+		require.Equal(t, 2, s.count(claim), "those who waited share one replay")
+	})
+}
+
+// More can wait for a claim on its way than for a holder: it is over soon.
+func TestWaitersBeyondTheBoundMeetAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+		l := open(lock.WithWait(time.Minute))
+		s.every(slow(answersIn), claim)
+		for _, err := range meet(5*meeting, func(int) error {
+			_, _, err := l.Once(context.Background(), key, print1, f.run("again"))
+			return err
+		}) {
+			require.NoError(t, err)
+		}
+		require.Equal(t, 2, s.count(claim))
+		// The same crowd before a holder is bounded.
+		s.forget(t, record)
+		held := 0
+		for _, err := range meet(5*meeting, func(int) error {
+			_, _, err := l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+				time.Sleep(time.Second)
+				return []byte("answer"), nil
+			})
+			return err
+		}) {
+			if err != nil {
+				require.ErrorIs(t, err, lock.ErrHeld)
+				held++
+			}
+		}
+		require.Equal(t, 4*meeting-1, held)
+	})
+}
+
+// A claimer that leaves says nothing of the key. The next one asks.
+func TestCallersThatMeetOneThatLeaves(t *testing.T) {
+	type meetingWith func(ctx context.Context, l *lock.Locker)
+	asks := func(ctx context.Context, l *lock.Locker) { _, _, _ = l.Once(ctx, key, print1, nil) }
+	for name, leaves := range map[string]struct {
+		first meetingWith
+		fault fault
+	}{
+		"its client has gone":    {asks, hangRequest},
+		"a hook ends it":         {asks, func(context.Context, func() error) error { runtime.Goexit(); return nil }},
+		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				var f effect
+				_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
+				require.NoError(t, err)
+				l := open()
+				s.next(claim, func(ctx context.Context, apply func() error) error {
+					sleep(ctx, answersIn)
+					return leaves.fault(ctx, apply)
+				})
+				s.every(slow(answersIn), claim)
+				ctx, leave := context.WithTimeout(t.Context(), 2*answersIn)
+				defer leave()
+				go onItsOwn(func() { leaves.first(ctx, l) })
+				synctest.Wait()
+				for _, err := range meet(meeting, func(int) error {
+					_, _, err := l.Once(context.Background(), key, print1, f.run("again"))
+					return err
+				}) {
+					require.NoError(t, err)
+				}
+				require.Equal(t, 3, s.count(claim), "of the first, of the one that left, of the next")
+			})
+		})
+	}
+}
+
+// Who meets a claim that is not answered waits for its own budget, and no longer.
+func TestCallersThatMeetSilence(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open()
+		hasty := l.With(lock.WithBudget(budget/2), lock.WithObserver(seen.observe))
+		s.every(hangRequest, claim)
+		began := time.Now()
+		go func() { _, _ = l.Acquire(context.Background(), key) }()
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for of, want := range map[*lock.Locker]time.Duration{l: budget, hasty: budget / 2} {
+			for range 10 {
+				wg.Go(func() {
+					_, err := of.Acquire(context.Background(), key)
+					assert.ErrorIs(t, err, lock.ErrUnavailable)
+					assert.NotErrorIs(t, err, lock.ErrUnknown, "nothing was sent for it")
+					assert.Equal(t, want, time.Since(began))
+				})
+			}
+		}
+		hurried, leave := context.WithTimeout(t.Context(), budget/10)
+		defer leave()
+		_, err := l.Acquire(hurried, key)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, budget/10, time.Since(began))
+		wg.Wait()
+		require.Equal(t, 10, seen.count(lock.EventUnavailable))
+		require.Less(t, s.count(claim), 4, "those of the first")
+	})
+}
+
+// A waiter that has less time than a budget is refused by a holder when that is
+// over, though it met it as a claim on its way.
+func TestAShortWaitMeetsAClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(2 * answersIn))
+		s.every(slow(answersIn), claim)
+		go func() {
+			_ = l.Do(context.Background(), key, func(context.Context) error { time.Sleep(time.Second); return nil })
+		}()
+		synctest.Wait()
+		began := time.Now()
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, 2*answersIn, time.Since(began))
+		time.Sleep(2 * time.Second)
+
+		s.every(slow(3*answersIn), claim)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
+		for _, err := range meet(meeting, func(int) error { _, err := l.Acquire(t.Context(), key); return err }) {
+			require.ErrorIs(t, err, lock.ErrSettled, "a claim is waited for up to the budget")
+		}
+	})
+}
+
+// Work that would run unprotected is refused while other such work runs, and is
+// not kept from running by a claim that failed and is not to run.
+func TestCallersThatMeetAndFailOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.every(hangRequest, claim)
+		strict := make(chan error, 1)
+		go func() { _, err := l.Acquire(context.Background(), key); strict <- err }()
+		time.Sleep(budget / 2)
+		unprotected := 0
+		var mu sync.Mutex
+		errs := meet(10, func(int) error {
+			var hold failopen.Hold
+			_, err := l.Acquire(failopen.With(context.Background(), &hold), key)
+			if hold.End != nil {
+				mu.Lock()
+				unprotected++
+				mu.Unlock()
+				time.Sleep(time.Second)
+				hold.End()
+			}
+			return err
+		})
+		require.ErrorIs(t, <-strict, lock.ErrUnavailable)
+		require.Equal(t, 1, unprotected)
+		held := 0
+		for _, err := range errs {
+			if errors.Is(err, lock.ErrHeld) {
+				held++
+			}
+		}
+		require.Equal(t, 9, held)
+	})
+}

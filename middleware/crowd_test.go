@@ -1,0 +1,225 @@
+package middleware_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+const crowd = 60 // duplicates that wait for the first
+
+// crowdOf sends one request n times at once, to a handler that may panic.
+func crowdOf(h http.Handler, n int) []*httptest.ResponseRecorder {
+	return storm(n, func(int) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		func() {
+			defer func() { _ = recover() }() // as a server does
+			h.ServeHTTP(w, keyed("k"))
+		}()
+		return w
+	})
+}
+
+// Duplicates that have waited for a request that fails get its answer, marked as one
+// that is not kept, and do not each do again what has just failed.
+func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
+	t.Parallel()
+	const body = `{"error":"the card was charged, and the answer lost"}`
+	failing := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			h := w.Header()
+			h.Set("Content-Type", "application/json")
+			h.Set("Retry-After", "7")
+			h.Set("Set-Cookie", "session=of-the-first")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	lost := wantProblem{status: 503, kind: "first-failed", retryAfter: "1"}
+	for _, tt := range []struct {
+		name   string
+		answer http.HandlerFunc
+		status int          // of all
+		lost   *wantProblem // what those who waited get instead, if the answer cannot be sent again
+	}{
+		{name: "500", answer: failing(500), status: 500},
+		{name: "503 with Retry-After", answer: failing(503), status: 503},
+		{name: "429", answer: failing(429), status: 429},
+		{name: "a panic", answer: func(http.ResponseWriter, *http.Request) { panic("secret") }, lost: &lost},
+		{name: "abandoned", answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, lost: &lost},
+		{name: "a stream", lost: &lost, answer: func(w http.ResponseWriter, r *http.Request) {
+			failing(500)(w, r)
+			_ = http.NewResponseController(w).Flush()
+		}},
+		{name: "trailers", lost: &lost, answer: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "Digest")
+			failing(500)(w, r)
+			w.Header().Set("Digest", "x")
+		}},
+	} {
+		for guard, guarded := range map[string]func(*lock.Locker) func(http.Handler) http.Handler{
+			"Idempotent": func(l *lock.Locker) func(http.Handler) http.Handler { return once(l) },
+			"Dedupe":     func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Dedupe(l, byUser, time.Hour) },
+		} {
+			t.Run(tt.name+", "+guard, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					l := newLocker(t, lock.NewMemory(), lock.WithWait(time.Minute), lock.WithLogger(quiet))
+					var e effects
+					h := guarded(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+						time.Sleep(time.Second)
+						tt.answer(w, r)
+					}))
+					first := make(chan []*httptest.ResponseRecorder, 1)
+					go func() { first <- crowdOf(h, 1) }()
+					synctest.Wait()
+					waited := crowdOf(h, crowd)
+					e.require(t, 1)
+					require.Empty(t, (<-first)[0].Header().Get("Idempotent-Replayed"))
+					for _, w := range waited {
+						if tt.lost != nil {
+							requireProblem(t, *tt.lost, w)
+							continue
+						}
+						require.Equal(t, tt.status, w.Code)
+						require.Equal(t, body, w.Body.String())
+						require.Equal(t, http.Header{
+							"Content-Type":        {"application/json"},
+							"Retry-After":         {"7"},
+							"Idempotent-Replayed": {"not-kept"},
+						}, w.Header())
+					}
+					crowdOf(h, 1)
+					e.require(t, 2)
+				})
+			})
+		}
+	}
+}
+
+// A failure after Commit is kept, and is the answer of all.
+func TestAWaitingCrowdReplaysACommittedFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		var e effects
+		h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			if lock.Commit(r.Context()) == nil {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}))
+		replays := 0
+		for _, w := range crowdOf(h, 1+crowd) {
+			require.Equal(t, 500, w.Code)
+			if w.Header().Get("Idempotent-Replayed") == "true" {
+				replays++
+			}
+		}
+		require.Equal(t, crowd, replays)
+		e.require(t, 1)
+	})
+}
+
+// What an inner lock has answered to the first is what those get that have waited
+// for it, and no guard further out keeps that.
+func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory())
+		waits := l.With(lock.WithWait(time.Minute))
+		lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
+		require.NoError(t, err)
+		var e effects
+		slow := func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(time.Second)
+				next.ServeHTTP(w, r)
+			})
+		}
+		var n atomic.Int64
+		byCall := func(*http.Request) (string, error) { return strconv.FormatInt(n.Add(1), 10), nil }
+		h := latch.Idempotent(l, byUser, byCall)(once(waits)(slow(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer)))))
+		refused := 0
+		for _, w := range crowdOf(h, 1+crowd) {
+			require.Equal(t, 409, w.Code)
+			require.Equal(t, "1", w.Header().Get("Retry-After"))
+			require.Contains(t, w.Body.String(), "#held")
+			if w.Header().Get("Idempotent-Replayed") == "not-kept" {
+				refused++
+			}
+		}
+		require.Equal(t, crowd, refused)
+		e.require(t, 0)
+		n.Store(0) // the keys of the outer guard begin again
+		require.NoError(t, lease.Release(t.Context()))
+		for range 1 + crowd {
+			require.Equal(t, 201, serve(h, keyed("k")).Code, "the outer guard has kept no refusal")
+		}
+		e.require(t, 1)
+	})
+}
+
+// The same over a real store, with duplicates that are known to wait.
+func TestAWaitingCrowdDoesNotRepeatAFailureOverRedis(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, redisStore(t), lock.WithBudget(5*time.Second), lock.WithWait(time.Minute))
+	var e effects
+	fail := make(chan struct{})
+	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		<-fail
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	go func() {
+		defer close(fail)
+		assert.Eventually(t, func() bool {
+			holds := l.Snapshot(1, func(string) bool { return true }).Holds
+			return len(holds) == 1 && holds[0].Waiting == crowd
+		}, time.Minute, time.Millisecond)
+	}()
+	marked := 0
+	for _, w := range crowdOf(h, 1+crowd) {
+		require.Equal(t, 500, w.Code)
+		if w.Header().Get("Idempotent-Replayed") == "not-kept" {
+			marked++
+		}
+	}
+	require.Equal(t, crowd, marked)
+	e.require(t, 1)
+	require.Equal(t, 500, serve(h, keyed("k")).Code)
+	e.require(t, 2)
+}
+
+// Repeats of an answered request get its answer, however many of them meet.
+func TestRepeatsThatMeetAreReplayed(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) lock.Store{
+		"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+		"redis":  redisStore,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLocker(t, open(t), patient)
+			var e effects
+			h := once(l)(http.HandlerFunc(e.answer))
+			first := serve(h, keyed("k"))
+			for range 20 {
+				for _, again := range crowdOf(h, 64) {
+					requireReplay(t, first, again)
+				}
+			}
+			e.require(t, 1)
+		})
+	}
+}
