@@ -52,7 +52,7 @@ func table() []section {
 		refusalSection(), dedupeSection(), lockSection(), nestedSection(),
 	}
 	for i := range all {
-		all[i].rows = append(all[i].rows, pendingMerge(all[i].title)...)
+		all[i].rows = append(all[i].rows, longRows(all[i].title)...)
 	}
 	return all
 }

@@ -1,5 +1,3 @@
-//go:build merged
-
 package semantics_test
 
 import (
@@ -38,11 +36,9 @@ func reading(next http.Handler) http.Handler {
 	})
 }
 
-// pendingMerge are the rows of a section that wait for lines of issue 12 which
-// other branches fix; each function below says for which. Once they are merged,
-// delete pending_off_test.go and the build constraint above, and write the page
-// again.
-func pendingMerge(title string) []row {
+// longRows are the rows of a section that need more than a line each: middleware
+// around the guard, functions that fail, crowds.
+func longRows(title string) []row {
 	return map[string][]row{
 		"Whose request, and for what":       pathRows(),
 		"Forms, files and keys in the body": outsideRows(),
@@ -56,7 +52,6 @@ func pendingMerge(title string) []row {
 	}[title]
 }
 
-// Waits for identity, line 3.
 func pathRows() []row {
 	return []row{
 		{name: "a semicolon, escaped or not", steps: again([]mod{target("/orders/a;b/pay")}, []mod{target("/orders/a%3Bb/pay")}), effects: 1, practice: "most: two", why: "one path to the application"},
@@ -64,7 +59,6 @@ func pathRows() []row {
 	}
 }
 
-// Waits for identity, lines 1 and 3.
 func outsideRows() []row {
 	parsed := around(idempotent(), parsing)
 	deduped := around(func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Dedupe(l, byUser, time.Hour) }, parsing)
@@ -89,7 +83,6 @@ func outsideRows() []row {
 	}
 }
 
-// Waits for identity, line 13.
 func keyLimitRows() []row {
 	const mib = 1 << 20
 	long := as("with a JSON body of 1.5 MiB", body(`{"id":1,"x":"`+strings.Repeat("x", mib*3/2)+`"}`))
@@ -99,7 +92,6 @@ func keyLimitRows() []row {
 	}
 }
 
-// Waits for identity, line 13.
 func failedKeyRows() []row {
 	fails := func(err error) guard { return keyedBy(func(*http.Request) (string, error) { return "", err }) }
 	challenge := &keyfunc.Error{Status: 401, Err: errSecret, Header: http.Header{"Www-Authenticate": {`Bearer realm="shop"`}}}
@@ -115,7 +107,6 @@ func failedKeyRows() []row {
 	}
 }
 
-// Waits for answers, lines 4 and 5.
 func againRows() []row {
 	later := func(status int) func(c *run) {
 		return func(c *run) {
@@ -153,7 +144,6 @@ func againRows() []row {
 	}
 }
 
-// Waits for answers, lines 3 and 7.
 func sentRows() []row {
 	vary := outside(func(w http.ResponseWriter, n int64) {
 		if n > 1 {
@@ -173,7 +163,6 @@ func sentRows() []row {
 	}
 }
 
-// Waits for answers, line 7.
 func outerTrailerRows() []row {
 	timing := around(idempotent(), func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -188,7 +177,6 @@ func outerTrailerRows() []row {
 	}}}
 }
 
-// Waits for answers, lines 10 and 12.
 func bodyFirstRows() []row {
 	reads := func(c *run) { _, _ = io.Copy(io.Discard, c.req.Body); order(c) }
 	first := locked(latch.WithBodyFirst(100))
@@ -201,7 +189,6 @@ func bodyFirstRows() []row {
 	}
 }
 
-// Waits for lock, lines 2 and 6.
 func crowdRows() []row {
 	waiting := []lock.Option{lock.WithWait(patience)}
 	notKept := has("Idempotent-Replayed", "not-kept")
