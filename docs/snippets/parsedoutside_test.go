@@ -3,6 +3,7 @@ package snippets_test
 import (
 	"bytes"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -104,9 +105,7 @@ func TestFormsParsedByRealMiddlewaresOutside(t *testing.T) {
 						p := open(t, srv)
 						fields := func(once, sku string) url.Values {
 							f := url.Values{"once": {once + title}, "sku": {sku}}
-							for name, values := range tt.fields {
-								f[name] = values
-							}
+							maps.Copy(f, tt.fields)
 							return f
 						}
 
