@@ -58,14 +58,14 @@ func TestInspectionEndsWithItsContext(t *testing.T) {
 			for silent, match := range map[string]respproxy.Match{
 				"all": {}, "SCAN": {Name: "scan"}, "the values": {Name: "eval"}, "the nodes": {Name: "cluster"},
 			} {
+				if silent == "the nodes" && name == "client" {
+					continue // it asks for none
+				}
 				t.Run(name+"/"+call+"/"+silent, func(t *testing.T) {
 					t.Parallel()
 					s, p := start(t)
 					take(t, s, keyFor(t), claim("a"))
 					require.NoError(t, inspect(t.Context(), s))
-					if silent == "the nodes" && name == "client" {
-						t.Skip("there are none")
-					}
 					p.On(match, respproxy.Swallow(respproxy.Hang))
 					for end, soon := range map[string]func(testing.TB, time.Duration) context.Context{"deadline": timeout, "cancel": canceledAfter} {
 						returned := make(chan error, 1)
