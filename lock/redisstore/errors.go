@@ -21,7 +21,8 @@ type failure struct {
 	class   string
 	cause   error
 	cure    string
-	certain bool // that it had no effect
+	certain bool  // that it had no effect
+	denial  error // lock.ErrDenied or lock.ErrFull; nil if the next send may pass
 }
 
 // Error names class, cause and cure.
@@ -47,14 +48,28 @@ func (f *failure) Class() string { return f.class }
 
 // Unwrap returns the cause, and what is certain.
 func (f *failure) Unwrap() []error {
-	switch denial := denials[f.class]; {
-	case !f.certain:
-		return []error{f.cause}
-	case denial == nil:
-		return []error{f.cause, lock.ErrNotApplied}
-	default:
-		return []error{f.cause, lock.ErrNotApplied, denial}
+	all := []error{f.cause}
+	if f.certain {
+		all = append(all, lock.ErrNotApplied)
 	}
+	if f.denial != nil {
+		all = append(all, f.denial)
+	}
+	return all
+}
+
+// unlessFull is err for a call whose receipt is not to be given up: it says that a
+// server without memory denies the call, and not that the store is full. The
+// script that leaves a receipt needs no memory that the server could refuse; what
+// refuses it all the same, or stands in between, may let it pass in a moment.
+func unlessFull(err error) error {
+	f, ok := errors.AsType[*failure](err)
+	if !ok || !errors.Is(f.denial, lock.ErrFull) {
+		return err
+	}
+	denied := *f
+	denied.denial = lock.ErrDenied
+	return &denied
 }
 
 // denials are the classes of what the same command meets again, however often it
@@ -87,7 +102,7 @@ func classOf(err error) string {
 
 // notApplied is a failure that certainly had no effect.
 func notApplied(class string, cause error) error {
-	return &failure{class: class, cause: cause, cure: cures[class], certain: true}
+	return &failure{class: class, cause: cause, cure: cures[class], certain: true, denial: denials[class]}
 }
 
 // unknown is a failure that may have had an effect.

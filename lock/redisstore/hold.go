@@ -26,7 +26,8 @@ func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 		return false, nil
 	}
 	cmd.payload.data = append(cmd.space[:0], token...)
-	return changed(eval(s.to, settleScript, cmd, s.published(max(milliseconds(keep), 1), receipt)...))
+	ok, err = changed(eval(s.to, settleScript, cmd, s.published(max(milliseconds(keep), 1), receipt)...))
+	return ok, unlessFull(err)
 }
 
 // Release removes the entry of token unless it is a receipt. It works when the
