@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,14 +13,17 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// onItsOwn runs call on a goroutine and reports whether it returned.
+// onItsOwn runs call on a goroutine, and reports whether it returned, and did not
+// panic or end the goroutine.
 func onItsOwn(call func()) (returned bool) {
-	var own sync.WaitGroup
-	own.Go(func() {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		defer func() { _ = recover() }()
 		call()
 		returned = true
-	})
-	own.Wait()
+	}()
+	<-over
 	return returned
 }
 
