@@ -42,6 +42,9 @@ func (a *answer) leave() error {
 // does so before the body is there, which says whether it is one.
 func (a *answer) FlushError() error {
 	if !a.gone {
+		if a.err != nil { // it may be over
+			return a.err
+		}
 		if !flushes(a.out) {
 			return http.ErrNotSupported
 		}
