@@ -89,15 +89,10 @@ func TestContextIsPrintedBesideItsUse(t *testing.T) {
 			}()
 			require.Equal(t, want, fmt.Sprint(r.Context()))
 			<-asked
-			require.Equal(t, want+".WithCancel", fmt.Sprint(derived(t, r.Context())))
+			derived, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			require.Equal(t, want+".WithCancel", fmt.Sprint(derived))
 		}))
 		require.Equal(t, 200, serve(h, keyed("k")).Code)
 	}
-}
-
-func derived(t *testing.T, ctx context.Context) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
-	t.Cleanup(cancel)
-	return ctx
 }
