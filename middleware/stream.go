@@ -3,7 +3,6 @@ package middleware
 import (
 	"bufio"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 )
@@ -28,7 +27,7 @@ func (a *answer) leave() error {
 	}
 	a.gone = true
 	a.out.WriteHeader(a.status)
-	maps.Copy(a.header, a.late)
+	a.trail()
 	if a.size() == 0 {
 		return nil
 	}

@@ -55,13 +55,7 @@ func addDetour(c *redis.Client) {
 			one.piped = true
 			return pipeline(ctx, cmd)
 		},
-		pipeline: func(ctx context.Context, cmds []redis.Cmder) error {
-			err := pipeline(ctx, cmds...)
-			if isReply(err) {
-				return nil // to one of the commands; a cluster client would take it for that of all
-			}
-			return err
-		},
+		pipeline: func(ctx context.Context, cmds []redis.Cmder) error { return pipeline(ctx, cmds...) },
 	})
 }
 
