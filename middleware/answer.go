@@ -22,6 +22,7 @@ type answer struct {
 
 	status   int   // 0: not written
 	declared int64 // Content-Length, -1 if there is none
+	written  int64 // what the handler has written, or tried to
 	record   []byte
 	gone     bool        // it leaves as it is written
 	trails   bool        // there are trailers of the handler
@@ -115,6 +116,7 @@ func (a *answer) admit(n int) (pass bool, err error) {
 		a.begin(http.StatusOK)
 	}
 	size := int64(a.size()) + int64(n)
+	a.written += int64(n) // as net/http counts: behind a write that was refused, none is the next one
 	switch {
 	case a.err != nil:
 		return false, a.err
@@ -122,7 +124,7 @@ func (a *answer) admit(n int) (pass bool, err error) {
 		return true, nil
 	case !bodyAllowed(a.status):
 		return false, http.ErrBodyNotAllowed
-	case a.declared >= 0 && size > a.declared:
+	case a.declared >= 0 && a.written > a.declared:
 		return false, http.ErrContentLength
 	case size <= a.ran.guard.responseLimit, size <= maxRefusal && a.mayBeRefusal():
 		return false, nil
@@ -214,7 +216,16 @@ func (a *answer) send() {
 		// A client that has gone away is the only cause of an error.
 		_, _ = a.out.Write(a.body())
 	}
-	maps.Copy(a.header, a.late)
+	a.trail()
+}
+
+// trail gives the headers the state in which the handler has left them, if there
+// are trailers among them.
+func (a *answer) trail() {
+	if a.late != nil {
+		clear(a.header)
+		maps.Copy(a.header, a.late)
+	}
 }
 
 // discard makes room for another answer.

@@ -152,6 +152,19 @@ func TestKeyErrorCarriesHeaders(t *testing.T) {
 	require.Len(t, own.Header, 4, "the error belongs to the key function")
 }
 
+// TestKeyErrorDoesNotFrameTheBody: headers that a key function has copied from an
+// answer of its own upstream, say, frame that one's body and not ours.
+func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
+	t.Parallel()
+	own := &keyfunc.Error{Status: 403, Header: http.Header{"content-length": {"3"}, "Transfer-Encoding": {"identity"}, "X-Reason": {"1"}}}
+	fails := func(*http.Request) (string, error) { return "", own }
+	server := startServer(t, latch.Lock(newLocker(t, lock.NewMemory()), "user", fails)(mustNotRun(t)))
+	answer := over(t.Context(), t, server, post("42"))
+	require.Equal(t, 403, answer.status)
+	require.Equal(t, "1", answer.header.Get("X-Reason"))
+	require.JSONEq(t, `{"title":"Forbidden","status":403}`, string(answer.body))
+}
+
 // TestPlainKeyErrorIsTheServersFault cannot run beside other tests: the default
 // logger is that of all.
 func TestPlainKeyErrorIsTheServersFault(t *testing.T) {

@@ -82,14 +82,6 @@ func identityProblem(err error) *Problem {
 	}
 }
 
-func call(f keyfunc.Func, r *http.Request) (string, error) {
-	key, err := f(r)
-	if err == nil && key == "" {
-		err = keyfunc.ErrMissing
-	}
-	return key, err
-}
-
 // canonicalPath is the path in one spelling, that of [url.URL.EscapedPath] for a
 // path that came without escapes: "/orders/%37" is "/orders/7", and "/a%3Bb" is
 // "/a;b", but "/orders/a%2Fb" is not "/orders/a/b".

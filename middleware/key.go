@@ -12,18 +12,24 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
+// call turns an empty key into [keyfunc.ErrMissing].
+func call(f keyfunc.Func, r *http.Request) (string, error) {
+	key, err := f(r)
+	if err == nil && key == "" {
+		err = keyfunc.ErrMissing
+	}
+	return key, err
+}
+
 // keyOf is the lock's key for r. Its error is the key function's, or says what
 // is wrong with what that returned, or with the body.
 func (g *guard) keyOf(r *http.Request) (string, error) {
 	if g.bodyFirst > 0 {
 		bodybuf.Limit(r, g.bodyFirst)
 	}
-	value, err := g.key(r)
+	value, err := call(g.key, r)
 	if err != nil {
 		return "", err
-	}
-	if value == "" {
-		return "", keyfunc.ErrMissing
 	}
 	key := lock.Key(g.name, value)
 	if len(key) > lock.MaxKeyBytes {

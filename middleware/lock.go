@@ -70,28 +70,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		}
 		o.applyLock(&g.lockConfig)
 	}
-	return func(next http.Handler) http.Handler {
-		early := answersEarly(next)
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if safe(r.Method) {
-				next.ServeHTTP(w, r)
-				return
-			}
-			if early {
-				g.outlived.log(r.Context(), g.name)
-			}
-			g.serve(w, r, next)
-		})
-	}
-}
-
-// safe methods ask for no effect, so there is nothing to guard.
-func safe(method string) bool {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	return false
+	return func(next http.Handler) http.Handler { return guarded(next, g.name, &g.outlived, g.serve) }
 }
 
 // guard is what one call of Lock built.

@@ -52,17 +52,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 }
 
 func (g *onceGuard) wrap(next http.Handler) http.Handler {
-	early := answersEarly(next)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if safe(r.Method) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if early {
-			g.outlived.log(r.Context(), g.name)
-		}
-		g.serve(w, r, next)
-	})
+	return guarded(next, g.name, &g.outlived, g.serve)
 }
 
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {

@@ -29,8 +29,9 @@ func (h *outlivedHint) log(ctx context.Context, name string) {
 
 // asked looks at a use of a handler's context after its guard has returned. Not
 // each is a mistake: a goroutine may carry values on, and the transport of an
-// HTTP client may still dial. It is one if a handler looks for a value, or any
-// code for the lease, which is answer.
+// HTTP client may still dial, and an adapter of a router that has put the guard's
+// request in the place of its own leaves it to what is mounted outside. It is one
+// if a handler looks for a value, or any code for the lease, which is answer.
 func (h *outlivedHint) asked(ctx context.Context, name string, answer any) {
 	if h.logged.Load() {
 		return
@@ -40,17 +41,23 @@ func (h *outlivedHint) asked(ctx context.Context, name string, answer any) {
 	}
 }
 
-// insideHandler reports whether a ServeHTTP is under way on this goroutine.
+// insideHandler reports whether a ServeHTTP is under way on this goroutine, which
+// something else than a server has started: what a server calls has returned from
+// the guard, or serves another request.
 func insideHandler() bool {
 	var callers [256]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
+	inside := false
 	for {
 		frame, more := frames.Next()
-		if strings.HasSuffix(frame.Function, ".ServeHTTP") {
-			return true
+		switch {
+		case frame.Function == "net/http.serverHandler.ServeHTTP":
+			return false
+		case strings.HasSuffix(frame.Function, ".ServeHTTP"):
+			inside = true
 		}
 		if !more {
-			return false
+			return inside
 		}
 	}
 }

@@ -18,7 +18,7 @@ type Problem struct {
 	Type       string        // a URI that is stable per case and leads to its description; "": nothing to say beyond the status
 	Title      string        // a fixed sentence per type
 	RetryAfter time.Duration // 0: no Retry-After
-	Header     http.Header   // sent beside those, which come first; that of a [keyfunc.Error], or nil
+	Header     http.Header   // sent beside those, which come first, except for what frames the body; that of a [keyfunc.Error], or nil
 	Err        error         // why, for logs and errors.Is; never sent
 }
 
@@ -40,7 +40,11 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // writeHeader sets what every answer to p needs, whoever writes its body.
 func (p *Problem) writeHeader(h http.Header) {
 	for name, values := range p.Header {
-		h[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+		switch name = http.CanonicalHeaderKey(name); name {
+		case "Content-Length", "Transfer-Encoding": // of a body that is not written here
+		default:
+			h[name] = slices.Clone(values)
+		}
 	}
 	setOnce(h, "Cache-Control", "no-store")
 	if p.RetryAfter > 0 {

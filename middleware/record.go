@@ -70,17 +70,12 @@ func (a *answer) tombstone() []byte {
 }
 
 func appendHeader(b []byte, name string, values []string) []byte {
-	b = appendText(b, name)
+	b = appendSized(b, name)
 	b = binary.AppendUvarint(b, uint64(len(values)))
 	for _, v := range values {
-		b = appendText(b, v)
+		b = appendSized(b, v)
 	}
 	return b
-}
-
-func appendText(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
 }
 
 var errRecord = errors.New("middleware: the record of the answer cannot be read")

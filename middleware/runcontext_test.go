@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // TestStreamEndsWithItsClient: once it is on its way, nobody but the client
@@ -68,4 +70,29 @@ func TestContextOfHandler(t *testing.T) {
 		<-after.Done()
 		require.ErrorIs(t, after.Err(), context.Canceled)
 	})
+}
+
+// TestContextIsPrintedBesideItsUse: mocks print their arguments, a context among
+// them, while other goroutines of the handler wait for its end. Run with -race.
+func TestContextIsPrintedBesideItsUse(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lock.NewMemory())
+	for want, guard := range map[string]func(http.Handler) http.Handler{
+		"middleware.Idempotent.Context": once(l),
+		"middleware.Lock.Context":       latch.Lock(l, "user", byUser),
+	} {
+		h := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			asked := make(chan struct{})
+			go func() {
+				defer close(asked)
+				r.Context().Done()
+			}()
+			require.Equal(t, want, fmt.Sprint(r.Context()))
+			<-asked
+			derived, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			require.Equal(t, want+".WithCancel", fmt.Sprint(derived))
+		}))
+		require.Equal(t, 200, serve(h, keyed("k")).Code)
+	}
 }

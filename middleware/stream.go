@@ -3,7 +3,6 @@ package middleware
 import (
 	"bufio"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 )
@@ -28,7 +27,7 @@ func (a *answer) leave() error {
 	}
 	a.gone = true
 	a.out.WriteHeader(a.status)
-	maps.Copy(a.header, a.late)
+	a.trail()
 	if a.size() == 0 {
 		return nil
 	}
@@ -42,6 +41,9 @@ func (a *answer) leave() error {
 // does so before the body is there, which says whether it is one.
 func (a *answer) FlushError() error {
 	if !a.gone {
+		if a.err != nil { // it may be over
+			return a.err
+		}
 		if !flushes(a.out) {
 			return http.ErrNotSupported
 		}

@@ -385,3 +385,18 @@ func (u *unwrapping) Header() http.Header         { return u.w.Header() }
 func (u *unwrapping) WriteHeader(status int)      { u.w.WriteHeader(status) }
 func (u *unwrapping) Write(p []byte) (int, error) { return u.w.Write(p) }
 func (u *unwrapping) Unwrap() http.ResponseWriter { return u.w }
+
+// TestFlushBehindTheHandler: what goes on with a writer when its handler has
+// returned is a mistake, and gets an error for it whatever the answer was.
+func TestFlushBehindTheHandler(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 422} {
+		var left http.ResponseWriter
+		h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			left = w
+			w.WriteHeader(status)
+		}))
+		require.Equal(t, status, serve(h, keyed("k")).Code)
+		require.ErrorContains(t, http.NewResponseController(left).Flush(), "has returned")
+	}
+}

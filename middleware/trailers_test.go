@@ -75,6 +75,11 @@ func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {
 			h.Set("Trailer", "server-timing, X-Sum")
 			return func() { h.Set("X-Sum", "1") }
 		},
+		"taken away": func(h http.Header) func() {
+			h.Add("Trailer", "X-Sum")
+			h.Set("X-Sum", "0")
+			return func() { h.Del("X-Sum") }
+		},
 		"announced outside": func(h http.Header) func() {
 			return func() { h.Set("X-Outer", "1") }
 		},

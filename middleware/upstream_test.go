@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -299,6 +300,46 @@ func TestRefusedDoRunsAgain(t *testing.T) {
 			first := serve(h, keyed("k"))
 			require.Equal(t, 201, first.Code)
 			requireReplay(t, first, serve(h, keyed("k")))
+			e.require(t, 1)
+		})
+	}
+}
+
+// TestGatewayKeepsAnswersWithALength: httputil.ReverseProxy flushes those without,
+// and what was flushed is not kept. docs/problems.md has the cure.
+func TestGatewayKeepsAnswersWithALength(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 5000)
+	whole := func(answer *http.Response) error {
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			return err
+		}
+		answer.Body = io.NopCloser(bytes.NewReader(body))
+		answer.ContentLength = int64(len(body))
+		answer.Header.Set("Content-Length", strconv.Itoa(len(body)))
+		return nil
+	}
+	for name, tt := range map[string]struct {
+		modify func(*http.Response) error
+		again  int
+	}{
+		"in chunks": {nil, 409},
+		"whole":     {whole, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var e effects
+			upstream, err := url.Parse(startServer(t, e.then(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, long)
+			})).URL)
+			require.NoError(t, err)
+			proxy := httputil.NewSingleHostReverseProxy(upstream)
+			proxy.Transport = &http.Transport{DisableKeepAlives: true}
+			proxy.ModifyResponse = tt.modify
+			server := startServer(t, once(newLocker(t, lock.NewMemory()))(proxy))
+			require.Equal(t, long, string(over(t.Context(), t, server, keyed("k")).body))
+			require.Equal(t, tt.again, over(t.Context(), t, server, keyed("k")).status)
 			e.require(t, 1)
 		})
 	}

@@ -205,6 +205,20 @@ func TestInvalidStatusPanicsAtOnce(t *testing.T) {
 	requireReplay(t, serve(h, keyed("k")), serve(h, keyed("k")))
 }
 
+// TestNothingFollowsARefusedWrite: a Content-Length that is of another body must
+// not make a whole answer of pieces, which would be kept as one.
+func TestNothingFollowsARefusedWrite(t *testing.T) {
+	t.Parallel()
+	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "10")
+		for _, piece := range []string{`{"order":`, `"tea"`, `}`} {
+			_, _ = io.WriteString(w, piece)
+		}
+	}))
+	require.Equal(t, `{"order":`, serve(h, keyed("k")).Body.String(), "which the client sees to be cut off")
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
+}
+
 // TestMoreThanAnnounced: the writer says so, as net/http does.
 func TestMoreThanAnnounced(t *testing.T) {
 	t.Parallel()

@@ -49,9 +49,9 @@ func Limit(r *http.Request, limit int64) {
 // trailers are those of the client, complete once Bytes has returned. A nil
 // body and [http.NoBody] are empty.
 //
-// Of a body that was read before and not put back there are no bytes. If a form
-// was parsed out of it, that is no error, and [FormParsed] says so; else the
-// error matches [ErrConsumed].
+// Of a body that was read before and not put back there are no bytes, or the white
+// space at its end. If a form was parsed out of it, that is no error, and
+// [FormParsed] says so; else the error matches [ErrConsumed].
 //
 // Other errors match [ErrTooLarge], or are what reading the body failed with. In
 // both cases what was read is put back, so that who goes on reading r.Body sees
@@ -60,7 +60,7 @@ func Limit(r *http.Request, limit int64) {
 // of the same body.
 func Bytes(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
-		return nil, consumed(r)
+		return nil, consumed(r, nil)
 	}
 	b, ok := r.Body.(*body)
 	if ok && b.limit > 0 {
@@ -87,9 +87,10 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 		return nil, lost(r, nil)
 	case b.passed || int64(len(b.data)) > limit:
 		return nil, tooLarge(limit)
-	case b.whole && len(b.data) == 0:
-		return nil, consumed(r)
 	case b.whole:
+		if err := consumed(r, b.data); err != nil {
+			return nil, err
+		}
 		return b.data, nil
 	case errors.Is(b.err, http.ErrBodyReadAfterClose):
 		return nil, lost(r, b.err)
