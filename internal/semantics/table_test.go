@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
@@ -105,6 +106,7 @@ var routers = map[string]routes{"stdlib": stdlib, "chi": chiRouter}
 // most of their time, so they run beside each other.
 func TestTable(t *testing.T) {
 	t.Parallel()
+	client := redistest.Shared(t).Client(t)
 	for _, s := range table() {
 		for i := range s.rows {
 			r := &s.rows[i]
@@ -115,7 +117,7 @@ func TestTable(t *testing.T) {
 					if r.only != "" && r.only != name {
 						continue
 					}
-					for backend, store := range map[string]lock.Store{"memory": lock.NewMemory(), "Redis": redisStore(t)} {
+					for backend, store := range map[string]lock.Store{"memory": lock.NewMemory(), "Redis": redisStore(client)} {
 						wg.Go(func() {
 							if err := r.execute(r.guarded(), on, store); err != nil {
 								t.Errorf("%s, %s: %v", name, backend, err)
@@ -130,12 +132,8 @@ func TestTable(t *testing.T) {
 }
 
 // redisStore is on a real server that all rows share, under keys of its own.
-func redisStore(t *testing.T) lock.Store {
-	t.Helper()
-	store, err := redisstore.Open(t.Context(), redistest.Shared(t).URL(), redisstore.WithPrefix("test:"+uuid.NewString()+":"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	return store
+func redisStore(client *redis.Client) lock.Store {
+	return redisstore.New(client, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
 }
 
 // TestRowsAreWhole: names are unique within a section, and a row that answers
