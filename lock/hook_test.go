@@ -14,10 +14,12 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// onItsOwn runs call on a goroutine and reports whether it returned.
+// onItsOwn runs call on a goroutine, as net/http does, and reports whether it
+// returned.
 func onItsOwn(call func()) (returned bool) {
 	var own sync.WaitGroup
 	own.Go(func() {
+		defer func() { _ = recover() }()
 		call()
 		returned = true
 	})
