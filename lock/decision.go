@@ -17,6 +17,7 @@ type standing struct{ bits atomic.Uint32 }
 const (
 	standsGranted = 1 << iota
 	standsMet
+	standsRefused
 )
 
 func (s *standing) granted() bool { return s.bits.Load()&standsGranted != 0 }
@@ -27,6 +28,13 @@ func (s *standing) grant() (met bool) { return s.bits.Or(standsGranted)&standsMe
 
 // meet notes that somebody has met it, and reports whether it was granted before.
 func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
+
+// refuse notes that the store has said that another holder has the key. The claim
+// may go on after that, for as long as its caller waits.
+func (s *standing) refuse() { s.bits.Or(standsRefused) }
+func (s *standing) refused() bool {
+	return s.bits.Load()&(standsRefused|standsGranted) == standsRefused
+}
 
 // pending reports whether e's claim may still be granted or refused. The gate's
 // shard is locked.
@@ -71,10 +79,7 @@ func decisionOf(err error) *decision {
 func (d *decision) reason(e *Lease, patient bool) error {
 	switch {
 	case d.failure != nil:
-		if e.run == nil {
-			return nil
-		}
-		return d.failure
+		return d.failure // only runs wait for a run: no other key begins as those of records
 	case d.err != nil:
 		return d.err
 	}

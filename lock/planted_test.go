@@ -2,10 +2,13 @@ package lock_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
@@ -82,6 +85,12 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 		require.NoError(t, err)
 		s.next(settle, func(context.Context, func() error) error { s.forget(t, key); return errEOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrLost)
+
+		e, err = l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		time.Sleep(2 * lease)
+		s.next(settle, func(context.Context, func() error) error { s.forget(t, key); return errEOF })
+		require.ErrorIs(t, e.Settle(t.Context(), nil, lease), lock.ErrLost, "the receipt would still be there, however long the lease was held before")
 		granted(t, l)
 	})
 }
@@ -125,4 +134,134 @@ func TestASweepGoesOnAfterAnError(t *testing.T) {
 func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 	t.Parallel()
 	require.True(t, lock.GrantWhileLooking())
+}
+
+// A settle that is not answered yet frees nothing: another request under its key is
+// a mismatch, at once. After a release that is not answered the key is as good as
+// free.
+func TestAnotherRequestBehindAnUnansweredEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open()
+		s.every(hangRequest, settle, release)
+		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+		began := time.Now()
+		_, _, err = l.Once(t.Context(), key, print2, f.run("other"))
+		require.ErrorIs(t, err, lock.ErrMismatch)
+		require.Zero(t, time.Since(began))
+
+		_, _, err = l.Once(t.Context(), "another", print1, f.fail(errCard))
+		require.ErrorIs(t, err, errCard)
+		s.every(nil, release)
+		_, replayed, err := l.Once(t.Context(), "another", print2, f.run("other"))
+		require.NoError(t, err)
+		require.False(t, replayed)
+	})
+}
+
+// The failure of a run that has lost its lease may be that loss. It is not shared,
+// in the moment before the key is given up either.
+func TestAFailureAfterALossIsNotShared(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open(lock.WithWait(time.Minute))
+		go func() {
+			_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
+				time.Sleep(time.Second)
+				lock.Disbelieve(ctx)
+				return nil, errCard
+			})
+		}()
+		synctest.Wait()
+		receipt, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+		require.Equal(t, "answer", string(receipt))
+	})
+}
+
+// Those who wait for a key that another process holds are as bounded as those who
+// wait for one of this process, and hear the same when their time is over.
+func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		e, err := open().Acquire(t.Context(), key)
+		require.NoError(t, err)
+		l := open(lock.WithWait(10 * time.Second))
+		began := time.Now()
+		var atOnce atomic.Int32
+		for _, err := range meet(3*meeting, func(int) error {
+			_, err := l.Acquire(context.Background(), key)
+			if time.Since(began) < time.Second {
+				atOnce.Add(1)
+			}
+			return err
+		}) {
+			require.ErrorIs(t, err, lock.ErrHeld)
+		}
+		require.EqualValues(t, 3*meeting-64-1, atOnce.Load(), "64 wait behind the one that asks")
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// Who is left in the queue behind a claimer that leaves hears of the next one's grant
+// when that comes.
+func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.next(claim, hangRequest)
+		ctx, leave := context.WithTimeout(t.Context(), answersIn)
+		defer leave()
+		go func() { _, _ = l.Acquire(ctx, key) }()
+		synctest.Wait()
+		began := time.Now()
+		var refused atomic.Int32
+		for _, err := range meet(meeting, func(int) error {
+			e, err := l.Acquire(context.Background(), key)
+			assert.Equal(t, answersIn, time.Since(began))
+			if err == nil {
+				time.Sleep(time.Second)
+				err = e.Release(context.Background())
+			} else if assert.ErrorIs(t, err, lock.ErrHeld) {
+				refused.Add(1)
+				err = nil
+			}
+			return err
+		}) {
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, meeting-1, refused.Load())
+	})
+}
+
+// Who needs a key whose release is being asked for again, without an answer, has it
+// asked for once more after that, without the pause of a long outage.
+func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(time.Minute))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		var came time.Time
+		var mu sync.Mutex
+		asked, began := make(chan struct{}), time.Now()
+		s.every(func(_ context.Context, apply func() error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case time.Since(began) < 20*time.Second: // until the pause is five
+				return errEOF
+			case came.IsZero():
+				came = time.Now()
+				close(asked)
+				return errEOF
+			case time.Since(came) < budget:
+				return errEOF
+			}
+			return apply()
+		}, release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+		<-asked
+		time.Sleep(budget / 2)
+		granted(t, l.With(lock.WithBudget(2*budget)))
+	})
 }

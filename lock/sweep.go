@@ -74,7 +74,7 @@ func (s *sweep) attempt(closing bool) (done bool) {
 		found.Took = time.Since(s.began)
 		l.announce(s.ctx, found)
 	}
-	if last && !r.unanswered {
+	if last {
 		s.swept = time.Now()
 	}
 	return closing && !s.swept.IsZero()

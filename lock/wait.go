@@ -126,6 +126,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		var refused *RefusedError
 		errors.As(err, &refused)
 		e.abandonClaim()
+		e.standing.refuse()
 		if e.standing.met() {
 			l.core.gate.share(e, decisionOf(err)) // with those who do not wait
 		}

@@ -12,7 +12,8 @@ type waiter struct {
 
 // maxWaiters bounds the queue behind a holder. A waiter is a goroutine that
 // anybody can make. Those behind a claim that is still pending are not bounded:
-// their wait is, by the budget.
+// their wait is, by the budget. Its answer refuses those beyond the bound, also if
+// the holder is another process, and the claim goes on.
 const maxWaiters = 64
 
 // enqueue has e wait for what holder has.
@@ -40,7 +41,7 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 	sl := holder.slot
 	sl.queue = slices.Delete(sl.queue, i, i+1)
 	switch {
-	case holder.pending():
+	case holder.pending() && !holder.standing.refused():
 		return quitPending
 	case sl.ending == nil:
 		return quitHeld
@@ -57,7 +58,7 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 type quitted uint8
 
 const (
-	quitHeld    quitted = iota // somebody holds the key
+	quitHeld    quitted = iota // somebody holds the key, here or in another process
 	quitPending                // the claim of who asks for it is still unanswered
 	quitEnding                 // its holder only waits for the store's word
 	quitUsurped                // so did its holder, and it is the waiter's now
@@ -75,13 +76,13 @@ func (g *gate) desert(w *waiter) quitted {
 	return q
 }
 
-// waitsForClaim reports whether w waits for a claim that is still pending.
+// waitsForClaim reports whether w waits for a claim that was never answered.
 func (g *gate) waitsForClaim(w *waiter) bool {
 	s := w.lease.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder := s.holders.find(w.lease.key, w.lease.hash)
-	return holder.queued(w) >= 0 && holder.pending()
+	return holder.queued(w) >= 0 && holder.pending() && !holder.standing.refused()
 }
 
 // queued is the place of w in the queue behind e, -1 if it is not there.
@@ -114,7 +115,7 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 		answered = append(answered, w)
 		return true
 	})
-	if d.granted && len(e.slot.queue) > maxWaiters {
+	if len(e.slot.queue) > maxWaiters {
 		answered = append(answered, e.slot.queue[maxWaiters:]...)
 		clear(e.slot.queue[maxWaiters:])
 		e.slot.queue = e.slot.queue[:maxWaiters]
@@ -128,6 +129,9 @@ func (s *gateShard) hand(holder, next *Lease) {
 	next.slot, holder.slot = holder.slot, nil
 	next.slot.ending, next.slot.bypassed = nil, false
 	next.standing.meet() // those who are left in the queue
+	if holder.standing.refused() {
+		next.standing.refuse()
+	}
 	s.holders.remove(holder)
 	s.holders.add(next)
 }

@@ -128,6 +128,15 @@ func TestBodyFirstRefusals(t *testing.T) {
 	}
 }
 
+// TestBodyFirstOfABodyReadOutside: it is no slow body, and the key does not need it.
+func TestBodyFirstOfABodyReadOutside(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]func(*http.Request) error{"read": consume, "read and closed": consumeAndClose} {
+		h := outside(t, read, latch.Lock(newLocker(t, lock.NewMemory()), "user", byUser, latch.WithBodyFirst(100)), created)
+		require.Equal(t, 201, serve(h, keyed("")).Code, name)
+	}
+}
+
 // TestBodyFirstLimitsKeyFunctions that read the body before the guard does.
 func TestBodyFirstLimitsKeyFunctions(t *testing.T) {
 	t.Parallel()

@@ -168,6 +168,25 @@ func TestFormParsedOutsideWithLeftoverIsFingerprinted(t *testing.T) {
 	e.require(t, 2)
 }
 
+// TestFilesParsedOutsideHaveOneOrder, though a parsed form has none.
+func TestFilesParsedOutsideHaveOneOrder(t *testing.T) {
+	t.Parallel()
+	var body bytes.Buffer
+	w := multipart.NewWriter(&body)
+	for _, field := range []string{"a", "b", "c", "d"} {
+		part, err := w.CreateFormFile(field, field+".png")
+		require.NoError(t, err)
+		_, err = io.WriteString(part, field)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	h := outside(t, parseMultipart, latch.Dedupe(newLocker(t, lock.NewMemory()), byUser, time.Hour), created)
+	first := serve(h, typed(w.FormDataContentType(), body.String(), false))
+	for range 50 {
+		requireReplay(t, first, serve(h, typed(w.FormDataContentType(), body.String(), false)))
+	}
+}
+
 // TestFormParsedOutsideIsTheSameAtEveryLength: where parsing stops to read does
 // not count.
 func TestFormParsedOutsideIsTheSameAtEveryLength(t *testing.T) {

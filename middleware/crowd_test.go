@@ -171,6 +171,79 @@ func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 	})
 }
 
+// An answer that a guard has not kept is no answer of those that have waited for it
+// to a guard further out, which would keep it.
+func TestAWaitingCrowdsAnswerIsNotKeptFurtherOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory())
+		var n, e atomic.Int64
+		byCall := func(*http.Request) (string, error) { return strconv.FormatInt(n.Add(1), 10), nil }
+		inner := once(l.With(lock.WithWait(time.Minute)), latch.WithFinal(func(status int) bool { return status < 400 }))
+		h := latch.Idempotent(l, byUser, byCall)(inner(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			if e.Add(1) == 1 {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			created(w, r)
+		})))
+		for _, w := range crowdOf(h, 1+crowd) {
+			require.Equal(t, 404, w.Code)
+		}
+		n.Store(0) // the keys of the outer guard begin again
+		kept := 0
+		for range 1 + crowd {
+			if serve(h, keyed("k")).Code == 404 {
+				kept++
+			}
+		}
+		require.Equal(t, 1, kept, "that of the request that ran")
+	})
+}
+
+// slowWriter is a client that is not ready when its answer is.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	ready <-chan struct{}
+}
+
+func (w *slowWriter) WriteHeader(status int) {
+	<-w.ready
+	w.ResponseRecorder.WriteHeader(status)
+}
+
+// The answer of a failure that others send too is theirs: what it was written to
+// belongs to other answers as soon as the first one is sent.
+func TestASharedFailureIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, "failure of "+r.Header.Get("Idempotency-Key"))
+		}))
+		go serve(h, keyed("k"))
+		synctest.Wait()
+		ready := make(chan struct{})
+		waited := &slowWriter{httptest.NewRecorder(), ready}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			h.ServeHTTP(waited, keyed("k"))
+		}()
+		time.Sleep(2 * time.Second)
+		storm(64, func(i int) *httptest.ResponseRecorder { return serve(h, keyed(strconv.Itoa(i%10))) })
+		for i := range 10 {
+			serve(h, keyed(strconv.Itoa(i)))
+		}
+		close(ready)
+		<-served
+		require.Equal(t, "failure of k", waited.Body.String())
+	})
+}
+
 // The same over a real store, with duplicates that are known to wait.
 func TestAWaitingCrowdDoesNotRepeatAFailureOverRedis(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,14 @@ func ReadRecord(b []byte) (Record, error) {
 	return Record{r.status, r.tombstone, r.sized, r.body, h}, nil
 }
 
+// RoomIsPooled reports whether an answer's room of that size is kept for others.
+func RoomIsPooled(record, headers, sent int) bool {
+	var p roomPool
+	p.put(&room{record: make([]byte, 0, record), headers: make([]byte, 0, headers), sent: make([]field, 0, sent)})
+	r := p.get()
+	return cap(r.record) == record && cap(r.headers) == headers && cap(r.sent) == sent
+}
+
 // WriteRecord writes a record that is no tombstone.
 func WriteRecord(r Record) []byte {
 	var noted room

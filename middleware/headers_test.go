@@ -69,7 +69,11 @@ var innerHandlers = map[string]func(h http.Header){
 	"adds the same":   func(h http.Header) { h.Add("Vary", "Origin") },
 	"adds in front":   func(h http.Header) { h["Vary"] = append([]string{"Accept"}, h["Vary"]...) },
 	"appends to text": func(h http.Header) { h.Set("Vary", strings.Join(append(h.Values("Vary"), "Accept"), ", ")) },
-	"adds none":       func(http.Header) {},
+	"appends to text and adds": func(h http.Header) {
+		h.Set("Vary", strings.Join(append(h.Values("Vary"), "Accept"), ", "))
+		h.Add("Vary", "Accept-Language")
+	},
+	"adds none": func(http.Header) {},
 }
 
 // vary is what a client sees of the header, which is a list in no order.

@@ -40,6 +40,7 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 	behind := func(use func(ctx context.Context)) http.HandlerFunc {
 		return func(_ http.ResponseWriter, r *http.Request) { go slow(use)(nil, r) }
 	}
+	after := func() {}
 	none := func(context.Context) {}
 	value := func(ctx context.Context) { ctx.Value(traceKey{}) }
 	lease := func(ctx context.Context) { lock.FromContext(ctx) }
@@ -63,6 +64,12 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 			_, cancel := context.WithCancel(r.Context())
 			go func() { time.Sleep(time.Second); cancel() }()
 		}, false, false},
+		{"why it ended, asked by middleware outside", plain, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h.ServeHTTP(w, r)
+				after()
+			})
+		}, func(_ http.ResponseWriter, r *http.Request) { after = func() { _ = context.Cause(r.Context()) } }, false, false},
 	}
 	for _, tt := range tests {
 		for guard, logged := range map[string]bool{"user": tt.lock, "idempotent": tt.once} {

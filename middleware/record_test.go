@@ -108,3 +108,19 @@ func mustRead(t *testing.T, r latch.Record) latch.Record {
 	require.NoError(t, err)
 	return again
 }
+
+// TestLongAnswersAreNotPooled, whichever part of them is long.
+func TestLongAnswersAreNotPooled(t *testing.T) {
+	t.Parallel()
+	const long = 64<<10 + 1
+	require.False(t, latch.RoomIsPooled(long, 1, 1))
+	require.False(t, latch.RoomIsPooled(1, long, 1))
+	require.False(t, latch.RoomIsPooled(1, 1, 257))
+	pooled := 0
+	for range 100 { // a pool may forget
+		if latch.RoomIsPooled(long-1, long-1, 256) {
+			pooled++
+		}
+	}
+	require.Positive(t, pooled)
+}

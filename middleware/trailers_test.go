@@ -86,6 +86,10 @@ func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {
 		"not announced": func(h http.Header) func() {
 			return func() { h.Set(http.TrailerPrefix+"X-Sum", "1") }
 		},
+		"set again before the body": func(h http.Header) func() {
+			h.Set(http.TrailerPrefix+"X-Unannounced", "by the handler")
+			return func() {}
+		},
 		"set again": func(h http.Header) func() {
 			return func() { h.Set(http.TrailerPrefix+"X-Unannounced", "by the handler") }
 		},
@@ -110,5 +114,25 @@ func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {
 				e.require(t, 1)
 			}
 		})
+	}
+}
+
+// TestHeadersSetTooLateAreNotSent, though trailers that are set with them are.
+func TestHeadersSetTooLateAreNotSent(t *testing.T) {
+	t.Parallel()
+	for _, flush := range []bool{false, true} {
+		w := serve(once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			w.Header().Set("X-Late", "1")
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+			_, _ = io.WriteString(w, "ordered")
+			if flush {
+				_ = http.NewResponseController(w).Flush()
+			}
+		})), keyed("k"))
+		res := w.Result()
+		require.NoError(t, res.Body.Close())
+		require.NotContains(t, res.Header, "X-Late")
+		require.Equal(t, "1", res.Trailer.Get("X-Sum"))
 	}
 }

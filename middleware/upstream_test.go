@@ -246,6 +246,7 @@ func TestTryAgainIsNotKept(t *testing.T) {
 		opts   []latch.IdempotentOption
 		kept   bool
 	}{
+		{"400", 400, "1", false, nil, false},
 		{"409", 409, "1", false, nil, false},
 		{"413", 413, "120", false, nil, false},
 		{"a date", 404, "Fri, 31 Dec 1999 23:59:59 GMT", false, nil, false},

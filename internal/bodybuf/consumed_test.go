@@ -125,6 +125,17 @@ func TestRewind(t *testing.T) {
 	}
 	require.Equal(t, 1, src.closed)
 
+	// The limit of a guard is that of whoever reads it again.
+	r, _ = request(strings.NewReader("12345678"), 8)
+	bodybuf.Limit(r, 8)
+	_, err := bodybuf.Bytes(r, 1)
+	require.NoError(t, err)
+	_, err = io.CopyN(io.Discard, r.Body, 3)
+	require.NoError(t, err)
+	bodybuf.Rewind(r)
+	_, err = bodybuf.Bytes(r, 1)
+	require.NoError(t, err)
+
 	// One that was refused goes on in the client's.
 	for _, ended := range []error{nil, errors.New("gone")} {
 		body := io.Reader(strings.NewReader("12345678"))

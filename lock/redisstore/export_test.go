@@ -267,3 +267,11 @@ func (b *Berth) Write() {
 		_, _ = b.command.payload.MarshalBinary()
 	}
 }
+
+// Clock is what a store knows of a server's clock.
+type Clock struct{ clock }
+
+func NewClock(base time.Time) *Clock { return &Clock{clock{base: base}} }
+
+func (c *Clock) Heard(sent, received time.Time, now time.Duration) { c.heard(sent, received, now) }
+func (c *Clock) At(t time.Time) time.Duration                      { return time.Duration(c.at(t)) * time.Microsecond }

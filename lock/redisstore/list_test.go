@@ -152,14 +152,15 @@ func TestListGoesOnPastForeignValues(t *testing.T) {
 	s := open(t, srv.URL())
 	take(t, s, "mine", claim("a"))
 	srv.Do(t, "SET", "latch:lock:foreign", "hello")
-	srv.Do(t, "LPUSH", "latch:lock:list", "hello") // not a string, not listed
+	srv.Do(t, "SET", "latch:lock:long", strings.Repeat("hello", 10<<10)) // read in two steps
+	srv.Do(t, "LPUSH", "latch:lock:list", "hello")                       // not a string, not listed
 	srv.Do(t, "SET", "latch:lock:not%zzaname", "hello")
 	srv.Do(t, "SET", "latch:elsewhere", "hello")
 	keys := map[string]string{}
 	for e, err := range s.List(t.Context()) {
 		keys[e.Key] = class(err)
 	}
-	require.Equal(t, map[string]string{"mine": "", "foreign": "value"}, keys)
+	require.Equal(t, map[string]string{"mine": "", "foreign": "value", "long": "value"}, keys)
 }
 
 func TestListOfADeadServer(t *testing.T) {

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -350,5 +351,38 @@ func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
 		e, err = s.Get(ctx, key)
 		require.NoError(t, err)
 		require.Equal(t, lock.Free, e.State)
+	}
+}
+
+// What a connection fails with before a command is on it, is a failure of the
+// handshake, whatever it is called there.
+func TestFailedCredentialsAreAFailedHandshake(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{
+		Addr: redistest.Shared(t).Addr(),
+		CredentialsProviderContext: func(context.Context) (user, password string, err error) {
+			return "", "", errors.New("the vault is sealed")
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	for name, call := range operations {
+		err := call(timeout(t, patience), redisstore.New(client), keyFor(t))
+		requireNotApplied(t, err, "handshake")
+		require.ErrorContains(t, err, "the vault is sealed", name)
+	}
+}
+
+// A server that cannot write still knows who has a key.
+func TestClaimsOfTakenKeysAreAnsweredWithoutWrites(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis cannot persist to disk."} {
+		p := respproxy.Start(t, redistest.Shared(t).Addr())
+		s := open(t, p.URL())
+		key := keyFor(t) + text[:3]
+		take(t, s, key, claim("a"))
+		p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError(text))
+		e, err := s.Claim(timeout(t, patience), key, claim("b"))
+		require.NoError(t, err, text)
+		require.Equal(t, "a", e.Token)
 	}
 }
