@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/early"
 )
@@ -37,11 +38,12 @@ func (e *Lease) pending() bool {
 // decision is what became of a claim, or of a run, for which other callers of this
 // process have waited. Where the store would tell them the same, it is theirs too.
 type decision struct {
-	granted bool   // the claim was, or its work runs without the store; entry says whose it is
-	entry   Entry  // what refused the claim, or does refuse those who wait
-	print   []byte // the fingerprint of that, if it is known
-	err     error  // the claim had no answer, or none that is of the key
-	failure error  // the run has failed with this, and leaves no receipt
+	granted bool          // the claim was, or its work runs without the store; entry says whose it is
+	entry   Entry         // what refused the claim, or does refuse those who wait
+	print   []byte        // the fingerprint of that, if it is known
+	err     error         // the claim had no answer, or none that is of the key
+	budget  time.Duration // within which it had none
+	failure error         // the run has failed with this, and leaves no receipt
 }
 
 // grantOf is the decision for those who have met the claim of e, and refuses them.
@@ -53,16 +55,16 @@ func grantOf(e *Lease) *decision {
 	return d
 }
 
-// decisionOf is the decision of a claim that ended with err. It is nil if that says
-// nothing to others, as when the Locker was closed.
-func decisionOf(err error) *decision {
+// decisionOf is the decision of the claim of e, which ended with err. It is nil if
+// that says nothing to others, as when the Locker was closed.
+func decisionOf(e *Lease, err error) *decision {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:
 		return &decision{entry: refused.Entry, print: refused.Entry.Fingerprint}
 	case errors.Is(err, errors.ErrUnsupported), !errors.Is(err, ErrUnavailable):
 		return nil
 	default:
-		return &decision{err: err}
+		return &decision{err: err, budget: e.locker.cfg.budget}
 	}
 }
 
@@ -76,6 +78,9 @@ func (d *decision) reason(e *Lease, patient bool) error {
 		}
 		return d.failure
 	case d.err != nil:
+		if e.locker.cfg.budget > d.budget && !errors.Is(d.err, ErrDenied) {
+			return nil // it has time enough to ask for itself
+		}
 		return d.err
 	}
 	reason := e.reasonOf(d.entry.State, d.print)
@@ -116,7 +121,8 @@ func (d *decision) wake(waiters []*waiter) {
 			close(w.ready)
 		}
 	}()
-	d.entry.Receipt = bytes.Clone(d.entry.Receipt) // the caller whose claim found it may write to it
+	// The caller whose claim has found them may write to them.
+	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
 	if s, ok := errors.AsType[early.Sharer](d.failure); ok {
 		d.failure = s.Share()
 	}

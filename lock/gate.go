@@ -129,7 +129,7 @@ func (g *gate) leaveWith(e *Lease, err error) {
 	var answered []*waiter
 	if s.holders.has(e) {
 		if err != nil && e.slot != nil {
-			d = decisionOf(err)
+			d = decisionOf(e, err)
 			answered = s.answered(e, d)
 		}
 		s.pass(e)

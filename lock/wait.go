@@ -127,7 +127,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		errors.As(err, &refused)
 		e.abandonClaim()
 		if e.standing.met() {
-			l.core.gate.share(e, decisionOf(err)) // with those who do not wait
+			l.core.gate.share(e, decisionOf(e, err)) // with those who do not wait
 		}
 		if polls == 0 {
 			// Not before the first refusal: whoever need not wait does not pay for it.
