@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/early"
 )
@@ -17,7 +18,6 @@ type standing struct{ bits atomic.Uint32 }
 const (
 	standsGranted = 1 << iota
 	standsMet
-	standsRefused
 )
 
 func (s *standing) granted() bool { return s.bits.Load()&standsGranted != 0 }
@@ -29,13 +29,6 @@ func (s *standing) grant() (met bool) { return s.bits.Or(standsGranted)&standsMe
 // meet notes that somebody has met it, and reports whether it was granted before.
 func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
 
-// refuse notes that the store has said that another holder has the key. The claim
-// may go on after that, for as long as its caller waits.
-func (s *standing) refuse() { s.bits.Or(standsRefused) }
-func (s *standing) refused() bool {
-	return s.bits.Load()&(standsRefused|standsGranted) == standsRefused
-}
-
 // pending reports whether e's claim may still be granted or refused. The gate's
 // shard is locked.
 func (e *Lease) pending() bool {
@@ -45,11 +38,12 @@ func (e *Lease) pending() bool {
 // decision is what became of a claim, or of a run, for which other callers of this
 // process have waited. Where the store would tell them the same, it is theirs too.
 type decision struct {
-	granted bool   // the claim was, or its work runs without the store; entry says whose it is
-	entry   Entry  // what refused the claim, or does refuse those who wait
-	print   []byte // the fingerprint of that, if it is known
-	err     error  // the claim had no answer, or none that is of the key
-	failure error  // the run has failed with this, and leaves no receipt
+	granted bool          // the claim was, or its work runs without the store; entry says whose it is
+	entry   Entry         // what refused the claim, or does refuse those who wait
+	print   []byte        // the fingerprint of that, if it is known
+	err     error         // the claim had no answer, or none that is of the key
+	budget  time.Duration // within which it had none
+	failure error         // the run has failed with this, and leaves no receipt
 }
 
 // grantOf is the decision for those who have met the claim of e, and refuses them.
@@ -61,16 +55,16 @@ func grantOf(e *Lease) *decision {
 	return d
 }
 
-// decisionOf is the decision of a claim that ended with err. It is nil if that says
-// nothing to others, as when the Locker was closed.
-func decisionOf(err error) *decision {
+// decisionOf is the decision of the claim of e, which ended with err. It is nil if
+// that says nothing to others, as when the Locker was closed.
+func decisionOf(e *Lease, err error) *decision {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:
 		return &decision{entry: refused.Entry, print: refused.Entry.Fingerprint}
 	case errors.Is(err, errors.ErrUnsupported), !errors.Is(err, ErrUnavailable):
 		return nil
 	default:
-		return &decision{err: err}
+		return &decision{err: err, budget: e.locker.cfg.budget}
 	}
 }
 
@@ -81,6 +75,9 @@ func (d *decision) reason(e *Lease, patient bool) error {
 	case d.failure != nil:
 		return d.failure // only runs wait for a run: no other key begins as those of records
 	case d.err != nil:
+		if e.locker.cfg.budget > d.budget && !errors.Is(d.err, ErrDenied) {
+			return nil // it has time enough to ask for itself
+		}
 		return d.err
 	}
 	reason := e.reasonOf(d.entry.State, d.print)
@@ -121,7 +118,8 @@ func (d *decision) wake(waiters []*waiter) {
 			close(w.ready)
 		}
 	}()
-	d.entry.Receipt = bytes.Clone(d.entry.Receipt) // the caller whose claim found it may write to it
+	// The caller whose claim has found them may write to them.
+	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
 	if s, ok := errors.AsType[early.Sharer](d.failure); ok {
 		d.failure = s.Share()
 	}

@@ -32,6 +32,11 @@ type slot struct {
 	ending   func()    // set when the holder's work is over and only the store's word is missing: asks for it again
 	bypassed bool      // the holder's work runs though its claim was not granted
 	queue    []*waiter // in the order of arrival
+	finds    int       // how often the key was found to have a holder while there was a queue
+
+	// asked is not nil once another process was found to have the key: the lease
+	// claims it again from time to time, and at once if something is sent here.
+	asked chan struct{}
 }
 
 func (e *Lease) needSlot() *slot {
@@ -80,7 +85,11 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		return entrance{open: true}
 	}
 	if granted := holder.standing.meet(); !granted && holder.pending() {
-		return entrance{waiter: s.enqueue(e, holder, patient), pending: true, owner: holder.owner()}
+		w := s.enqueue(e, holder, patient)
+		if sl := holder.slot; !patient || len(sl.queue) > maxWaiters {
+			sl.ask()
+		}
+		return entrance{waiter: w, pending: true, owner: holder.owner()}
 	}
 	var sl slot
 	if holder.slot != nil {
@@ -129,7 +138,7 @@ func (g *gate) leaveWith(e *Lease, err error) {
 	var answered []*waiter
 	if s.holders.has(e) {
 		if err != nil && e.slot != nil {
-			d = decisionOf(err)
+			d = decisionOf(e, err)
 			answered = s.answered(e, d)
 		}
 		s.pass(e)

@@ -1,5 +1,7 @@
 package lock
 
+import "unsafe"
+
 // NewMemoryOfFewHashes returns a memory store in which the keys of a test have
 // four hashes, so that most share theirs with others.
 func NewMemoryOfFewHashes(opts ...MemoryOption) Store {
@@ -22,3 +24,6 @@ func ScopeCounts(s Store) (entries, bytes int64) {
 
 // Sweep removes all that is over from a memory store.
 func Sweep(s Store) { s.(*memory).sweep() }
+
+// RecordBytes is what the allocator gives to a record of a memory store.
+const RecordBytes = unsafe.Sizeof(memoryRecord{})

@@ -148,3 +148,10 @@ func TestMemoryKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
 		require.Equal(t, time.Hour, e.Left)
 	})
 }
+
+// The next size of the allocator is 128: a million records more than what an entry
+// counts.
+func TestRecordHasTheSizeThatItIsLaidOutFor(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, 112, lock.RecordBytes)
+}

@@ -35,7 +35,6 @@ type memoryRecord struct {
 	fence   int64
 	scope   uint32 // a hash; see scopeShares
 	reserve uint32 // room for the receipt, until it is there
-	attempt uint16
 
 	// The list of the wheel that the record is in: the next one, and whatever
 	// points at this one.
@@ -44,6 +43,7 @@ type memoryRecord struct {
 
 	same *memoryRecord // the next one whose key has the same hash
 
+	attempt  uint16
 	keyLen   uint16
 	tokenLen uint8
 	loose    bool

@@ -180,30 +180,6 @@ func TestAFailureAfterALossIsNotShared(t *testing.T) {
 	})
 }
 
-// Those who wait for a key that another process holds are as bounded as those who
-// wait for one of this process, and hear the same when their time is over.
-func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-		e, err := open().Acquire(t.Context(), key)
-		require.NoError(t, err)
-		l := open(lock.WithWait(10 * time.Second))
-		began := time.Now()
-		var atOnce atomic.Int32
-		for _, err := range meet(3*meeting, func(int) error {
-			_, err := l.Acquire(context.Background(), key)
-			if time.Since(began) < time.Second {
-				atOnce.Add(1)
-			}
-			return err
-		}) {
-			require.ErrorIs(t, err, lock.ErrHeld)
-		}
-		require.EqualValues(t, 3*meeting-64-1, atOnce.Load(), "64 wait behind the one that asks")
-		require.Equal(t, 10*time.Second, time.Since(began))
-		require.NoError(t, e.Release(t.Context()))
-	})
-}
-
 // Who is left in the queue behind a claimer that leaves hears of the next one's grant
 // when that comes.
 func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {

@@ -120,7 +120,8 @@ func (st *stressed) openLockers() {
 			opts = append(opts, lock.WithRerunAbandoned())
 		}
 		l := lock.New(st.network, opts...)
-		st.lockers = append(st.lockers, l, l.With(lock.WithMaxHold(lease+time.Second)))
+		st.lockers = append(st.lockers, l, l.With(lock.WithMaxHold(lease+time.Second)),
+			l.With(lock.WithWait(st.between(time.Millisecond, 3*time.Second)), lock.WithBudget(st.between(budget/5, budget))))
 	}
 }
 

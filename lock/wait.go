@@ -57,11 +57,12 @@ func (l *Locker) await(ctx context.Context, found entrance, began moment, held *
 		case <-w.ready:
 			return w.result()
 		case <-timer.C:
-			if now() < latest && c.gate.waitsForClaim(w) {
+			how := c.gate.quit(w, failopen.From(ctx) != nil, now() < latest)
+			if how == quitNot {
 				timer.Reset(latest.until())
 				continue
 			}
-			return l.stopWaiting(ctx, w, held)
+			return w.stopped(ctx, how, held)
 		case <-ctx.Done():
 			if c.gate.desert(w) == quitPending {
 				return false, gaveUp(ctx, errPending)
@@ -83,10 +84,9 @@ func (w *waiter) result() (entered bool, err error) {
 	return false, w.decided.end(w.lease)
 }
 
-// stopWaiting ends the wait of w, whose time is over.
-func (l *Locker) stopWaiting(ctx context.Context, w *waiter, held *RefusedError) (entered bool, err error) {
-	failOpen := failopen.From(ctx) != nil
-	switch l.core.gate.quit(w, failOpen) {
+// stopped is how w's wait has ended, whose time was over.
+func (w *waiter) stopped(ctx context.Context, how quitted, held *RefusedError) (entered bool, err error) {
+	switch how {
 	case quitGiven: // in the same instant: it would be wrong to say that somebody holds it
 		return true, nil
 	case quitDecided:
@@ -97,10 +97,10 @@ func (l *Locker) stopWaiting(ctx context.Context, w *waiter, held *RefusedError)
 	case quitEnding:
 		return false, errEnding
 	case quitPending:
-		if !failOpen { // else that other work may be about to run without the store
+		if failopen.From(ctx) == nil { // else that other work may be about to run without the store
 			return false, errPending
 		}
-	case quitHeld:
+	case quitHeld, quitNot:
 	}
 	return false, held
 }
@@ -126,10 +126,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		var refused *RefusedError
 		errors.As(err, &refused)
 		e.abandonClaim()
-		e.standing.refuse()
-		if e.standing.met() {
-			l.core.gate.share(e, decisionOf(err)) // with those who do not wait
-		}
+		asked := l.core.gate.rests(e, decisionOf(e, err))
 		if polls == 0 {
 			// Not before the first refusal: whoever need not wait does not pay for it.
 			var stop func()
@@ -138,7 +135,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		}
 		pause := min(pollPause(polls, refused.Entry.Left), remaining)
 		rested := time.Now()
-		end := l.rest(ctx, pause, wake, began.add(minPause), err)
+		end := l.rest(ctx, pause, wake, asked, began.add(minPause), err)
 		e.story.waits(rested)
 		if end != nil {
 			return end
@@ -160,26 +157,31 @@ func hintsOf(s Store) func(key string) (wake <-chan struct{}, stop func()) {
 	return func(string) (<-chan struct{}, func()) { return nil, func() {} }
 }
 
-// minPause is the least time between two claims of one waiter that hints have
-// led to. Hints are as many as whoever may send them likes, and the store is
-// asked no more than so often for them.
+// minPause is the least time between two claims of one waiter that hints, or other
+// callers, have led to. They are as many as whoever makes them likes, and the store
+// is asked no more than so often for them.
 const minPause = 5 * time.Millisecond
 
 // rest returns nil when it is time to claim again: after pause, or when there
-// is a hint that the key may be free, but not before earliest.
-func (l *Locker) rest(ctx context.Context, pause time.Duration, wake <-chan struct{}, earliest moment, refused error) error {
+// is a hint that the key may be free, or somebody asks, but not before earliest.
+func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest moment, refused error) error {
 	due := now().add(pause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
+	claim := func() {
+		wake, asked = nil, nil
+		if earliest < due {
+			timer.Reset(earliest.until())
+		}
+	}
 	for {
 		select {
 		case <-timer.C:
 			return nil
 		case <-wake:
-			wake = nil
-			if earliest < due {
-				timer.Reset(earliest.until())
-			}
+			claim()
+		case <-asked:
+			claim()
 		case <-ctx.Done():
 			return gaveUp(ctx, refused)
 		case <-l.core.closing:

@@ -5,28 +5,32 @@ import "slices"
 // waiter waits for a key that another lease of this process has, or asks for.
 type waiter struct {
 	lease   *Lease
-	patient bool          // it would wait for a holder too
+	patient bool          // it would wait for a holder too; locked with the gate's shard
+	finds   int           // of the slot when it met a claim on its way; -1 if it met a holder
 	ready   chan struct{} // closed when the key is the waiter's, or its decision is there
 	decided *decision     // nil if the key is the waiter's; written before ready is closed
 }
 
-// maxWaiters bounds the queue behind a holder. A waiter is a goroutine that
-// anybody can make. Those behind a claim that is still pending are not bounded:
-// their wait is, by the budget. Its answer refuses those beyond the bound, also if
-// the holder is another process, and the claim goes on.
+// maxWaiters bounds the queue behind a holder, here or in another process. A waiter
+// is a goroutine that anybody can make. Those behind a claim that is on its way are
+// not bounded: their wait is, by the budget.
 const maxWaiters = 64
 
 // enqueue has e wait for what holder has.
 func (*gateShard) enqueue(e, holder *Lease, patient bool) *waiter {
-	w := &waiter{lease: e, patient: patient, ready: make(chan struct{})}
 	behind := holder.needSlot()
+	w := &waiter{lease: e, patient: patient, ready: make(chan struct{}), finds: behind.finds}
+	if !holder.pending() || behind.asked != nil {
+		w.finds = -1
+	}
 	behind.queue = append(behind.queue, w)
 	return w
 }
 
 // quit ends the wait of w, and says in which way. usurp takes the key from a
-// holder whose work is over, though the store has not confirmed its end.
-func (g *gate) quit(w *waiter, usurp bool) quitted {
+// holder whose work is over, though the store has not confirmed its end. early says
+// that w can wait for an answer of the store, and only for holders no longer.
+func (g *gate) quit(w *waiter, usurp, early bool) quitted {
 	s := w.lease.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,9 +43,15 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 		return quitDecided
 	}
 	sl := holder.slot
+	pending := holder.pending() && w.finds == sl.finds
+	if early && (pending || holder.pending() && sl.asked != nil) {
+		w.patient = false
+		sl.ask()
+		return quitNot
+	}
 	sl.queue = slices.Delete(sl.queue, i, i+1)
 	switch {
-	case holder.pending() && !holder.standing.refused():
+	case pending:
 		return quitPending
 	case sl.ending == nil:
 		return quitHeld
@@ -58,8 +68,9 @@ func (g *gate) quit(w *waiter, usurp bool) quitted {
 type quitted uint8
 
 const (
-	quitHeld    quitted = iota // somebody holds the key, here or in another process
-	quitPending                // the claim of who asks for it is still unanswered
+	quitNot     quitted = iota // it waits on, for a claim that is on its way
+	quitHeld                   // somebody holds the key
+	quitPending                // the claim that it has met is still unanswered
 	quitEnding                 // its holder only waits for the store's word
 	quitUsurped                // so did its holder, and it is the waiter's now
 	quitGiven                  // it was the waiter's already
@@ -69,20 +80,19 @@ const (
 // desert ends the wait of w without interest in the key: if w was given it, it
 // goes on to the next.
 func (g *gate) desert(w *waiter) quitted {
-	q := g.quit(w, false)
+	q := g.quit(w, false, false)
 	if q == quitGiven {
 		g.leave(w.lease)
 	}
 	return q
 }
 
-// waitsForClaim reports whether w waits for a claim that was never answered.
-func (g *gate) waitsForClaim(w *waiter) bool {
-	s := w.lease.shard()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	holder := s.holders.find(w.lease.key, w.lease.hash)
-	return holder.queued(w) >= 0 && holder.pending() && !holder.standing.refused()
+// ask has the key claimed soon by the lease that waits for another process.
+func (sl *slot) ask() {
+	select {
+	case sl.asked <- struct{}{}:
+	default: // it is asked, or its claim is on its way
+	}
 }
 
 // queued is the place of w in the queue behind e, -1 if it is not there.
@@ -103,6 +113,20 @@ func (g *gate) share(e *Lease, d *decision) {
 	d.wake(answered)
 }
 
+// rests says that e is about to wait for another process, as d says, and shares
+// that with those behind it who do not. What is sent to asked says that others want
+// to know how it is by then.
+func (g *gate) rests(e *Lease, d *decision) (asked <-chan struct{}) {
+	s := e.shard()
+	s.mu.Lock()
+	answered := s.answered(e, d)
+	again := make(chan struct{}, 1)
+	e.needSlot().asked = again // with the answers: whoever comes later is not among these
+	s.mu.Unlock()
+	d.wake(answered)
+	return again
+}
+
 // answered takes those whom d answers from the queue behind e.
 func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 	if d == nil || e.slot == nil || !s.holders.has(e) {
@@ -115,6 +139,10 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 		answered = append(answered, w)
 		return true
 	})
+	if d.entry.State != Held {
+		return answered
+	}
+	e.slot.finds++
 	if len(e.slot.queue) > maxWaiters {
 		answered = append(answered, e.slot.queue[maxWaiters:]...)
 		clear(e.slot.queue[maxWaiters:])
@@ -127,11 +155,8 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 func (s *gateShard) hand(holder, next *Lease) {
 	s.clear(holder)
 	next.slot, holder.slot = holder.slot, nil
-	next.slot.ending, next.slot.bypassed = nil, false
+	next.slot.ending, next.slot.bypassed, next.slot.asked = nil, false, nil
 	next.standing.meet() // those who are left in the queue
-	if holder.standing.refused() {
-		next.standing.refuse()
-	}
 	s.holders.remove(holder)
 	s.holders.add(next)
 }

@@ -1,0 +1,169 @@
+package lock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// heldElsewhere has another process hold key for ever, for what follows.
+func heldElsewhere(t *testing.T, open func(...lock.Option) *lock.Locker) (free func()) {
+	t.Helper()
+	e, err := open().Acquire(t.Context(), key)
+	require.NoError(t, err)
+	return func() { require.NoError(t, e.Release(context.Background())) }
+}
+
+// The queue behind a caller that waits for another process is as bounded as that
+// behind a holder: its callers wait as long.
+func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		free := heldElsewhere(t, open)
+		l := open(lock.WithWait(10 * time.Second))
+		s.every(slow(answersIn), claim)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, together := range []bool{true, false} { // with the first claim, and while its caller waits
+			var mu sync.Mutex
+			refused := 0
+			for range 2 * meeting {
+				wg.Go(func() {
+					began := time.Now()
+					_, err := l.Acquire(ctx, key)
+					if ctx.Err() != nil {
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					refused++
+					assert.ErrorIs(t, err, lock.ErrHeld)
+					assert.LessOrEqual(t, time.Since(began), 2*answersIn)
+				})
+			}
+			time.Sleep(time.Second)
+			mu.Lock()
+			want := 2 * meeting
+			if together {
+				want = meeting - 1 // one asks, and 64 wait for it
+			}
+			require.Equal(t, want, refused)
+			mu.Unlock()
+		}
+		cancel()
+		wg.Wait()
+		free()
+	})
+}
+
+// Who does not wait learns what is under the key as fast as without one that
+// does.
+func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
+	for name, opts := range map[string][]lock.Option{"": nil, "short budget": {lock.WithBudget(50 * time.Millisecond)}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				free := heldElsewhere(t, open)
+				strict := open(opts...)
+				l := strict.With(lock.WithWait(time.Minute))
+				s.every(slow(answersIn), claim)
+				go func() {
+					_ = l.Do(context.Background(), key, func(context.Context) error { return nil })
+				}()
+				time.Sleep(5 * time.Second)
+				for range 20 {
+					for _, of := range []*lock.Locker{strict, strict.With(lock.WithWait(answersIn))} {
+						time.Sleep(70 * time.Millisecond)
+						began := time.Now()
+						_, err := of.Acquire(t.Context(), key)
+						require.ErrorIs(t, err, lock.ErrHeld)
+						require.LessOrEqual(t, time.Since(began), 3*answersIn)
+					}
+				}
+				free()
+			})
+		})
+	}
+}
+
+// A caller that has waited for nothing is refused by who holds the key, though one
+// before it still waits for that.
+func TestTheSecondThatWaitsForAnotherProcessIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+		free := heldElsewhere(t, open)
+		l := open(lock.WithWait(2 * time.Second))
+		for _, err := range meet(3, func(i int) error {
+			_, err := l.With(lock.WithWait(time.Duration(4-i)*time.Second)).Acquire(context.Background(), key)
+			return err
+		}) {
+			require.ErrorIs(t, err, lock.ErrHeld)
+		}
+		free()
+	})
+}
+
+// A wait for holders that is shorter than the claim which it meets is over when that
+// is granted.
+func TestAWaitThatIsOverDoesNotGoOnForAHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(answersIn / 2))
+		s.every(slow(answersIn), claim)
+		go func() {
+			_ = l.Do(context.Background(), key, func(context.Context) error { time.Sleep(time.Second); return nil })
+		}()
+		synctest.Wait()
+		began := time.Now()
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, answersIn, time.Since(began))
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// That a store has not served a caller within a short budget says nothing to one
+// that has a longer.
+func TestAShortBudgetEndsNoLongerOne(t *testing.T) {
+	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		hasty := l.With(lock.WithBudget(budget / 100))
+		s.every(func(ctx context.Context, apply func() error) error {
+			if sleep(ctx, budget/10); ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return apply()
+		}, claim)
+		hurried := make(chan error, 1)
+		go func() { _, err := hasty.Acquire(context.Background(), key); hurried <- err }()
+		synctest.Wait()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.ErrorIs(t, <-hurried, lock.ErrUnavailable)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// What a refusal shows is its caller's, who may write to it.
+func TestARefusalThatIsSharedIsEachCallersOwn(t *testing.T) {
+	t.Parallel()
+	s := newScripted()
+	l := lock.New(s, lock.WithLogger(quiet))
+	_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
+	require.NoError(t, err)
+	s.every(slow(answersIn), claim)
+	for _, err := range meet(meeting, func(int) error {
+		_, _, err := l.Once(context.Background(), key, print2, nil)
+		if refused, ok := err.(*lock.RefusedError); ok { //nolint:errorlint // it is to be one
+			copy(refused.Entry.Fingerprint, print2)
+			copy(refused.Entry.Receipt, "another")
+		}
+		return err
+	}) {
+		require.ErrorIs(t, err, lock.ErrMismatch)
+	}
+	require.NoError(t, l.Close(t.Context()))
+}
