@@ -1,0 +1,137 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/httplatch/httplatch/internal/early"
+)
+
+// run is one execution of a function under Once, in one allocation.
+type run struct {
+	lease Lease
+	label string // what the caller calls the key
+	scope string // whose work it is
+	print []byte // the fingerprint; in room, if it is not longer, as those of package middleware are not
+	room  [48]byte
+
+	// Written before the lease is granted.
+	replaces string // token of the abandoned entry to take over
+	attempt  int
+
+	mu        sync.Mutex
+	committed bool
+	freed     bool // ended without a receipt, so that the key is free for the next
+
+	early   sync.Mutex
+	settled bool  // before the function returned
+	end     error // of that
+}
+
+func newRun(ctx context.Context, l *Locker, hash uint64, key, record, scope string, fingerprint []byte) *run {
+	r := &run{lease: Lease{locker: l, key: record, parent: ctx, hash: hash}, label: key, scope: scope, attempt: 1}
+	r.lease.run = r
+	// The gate and the store's calls read it for longer than Once lasts.
+	r.print = append(r.room[:0], fingerprint...)
+	return r
+}
+
+type runKey struct{}
+
+func runOf(ctx context.Context) *run {
+	r, _ := ctx.Value(runKey{}).(*run)
+	return r
+}
+
+// fail ends a run that has no receipt because of err.
+func (r *run) fail(ctx context.Context, err error) error {
+	r.early.Lock()
+	settled := r.settled
+	r.early.Unlock()
+	r.mu.Lock()
+	r.freed = !r.committed && !settled // from here on, nothing can be committed
+	freed := r.freed
+	r.mu.Unlock()
+	switch {
+	case settled:
+		return nil
+	case !freed:
+		return r.lease.finish(ctx, end{settles: true, keep: r.lease.locker.cfg.keep})
+	default:
+		r.shareFailure(err)
+		return r.lease.giveBack(ctx)
+	}
+}
+
+// shareFailure ends the wait of those calls of this process that have waited for r:
+// its failure is the answer to all of them, or each would try again what has just
+// failed. If the caller's own context has ended, or the lease was lost, that may be
+// why, and says nothing to others.
+func (r *run) shareFailure(err error) {
+	e := &r.lease
+	if e.standing.met() && e.parent.Err() == nil && e.lostError() == nil {
+		e.locker.core.gate.share(e, &decision{failure: err})
+	}
+}
+
+// succeed leaves the receipt.
+func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
+	r.early.Lock()
+	settled, err := r.settled, r.end
+	r.early.Unlock()
+	if !settled {
+		err = r.lease.finish(ctx, end{settles: true, receipt: receipt, keep: r.lease.locker.cfg.keep})
+	}
+	if !errors.Is(err, ErrLost) {
+		// It is settled, or will be as soon as the store answers.
+		return receipt, false, nil
+	}
+	return r.winner(ctx, err)
+}
+
+func (r *run) wasFreed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.freed
+}
+
+// winner returns the receipt of who has taken over from a run that lost its
+// lease: there can be one answer only.
+func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
+	e := &r.lease
+	l := e.locker
+	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
+		return l.core.store.Get(ctx, e.key)
+	})
+	if answer.err == nil && answer.value.State == Settled && sameRequest(r.print, answer.value.Fingerprint) {
+		return answer.value.Receipt, true, nil
+	}
+	return nil, false, lost
+}
+
+// SettleEarly implements early.Settler.
+func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
+	if err := r.lease.lostError(); err != nil {
+		return err
+	}
+	r.early.Lock()
+	defer r.early.Unlock() // a second call waits for the outcome of the first
+	if r.wasFreed() {
+		return errReleased
+	}
+	if !r.settled {
+		r.settled = true
+		r.end = r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
+	}
+	return r.end
+}
+
+// Committed implements early.Settler.
+func (r *run) Committed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.committed
+}
+
+var _ early.Settler = (*run)(nil)
