@@ -42,7 +42,7 @@ func TestLateClaimsOverASlowNetwork(t *testing.T) {
 func TestASlowAnswerDoesNotBlurAClock(t *testing.T) {
 	t.Parallel()
 	base := time.Now()
-	after := func(d time.Duration) time.Time { return base.Add(d) }
+	after := base.Add
 	c := redisstore.NewClock(base)
 	c.Heard(base, after(2*time.Millisecond), 10*time.Second+time.Millisecond)
 	c.Heard(after(time.Second), after(3*time.Second), 12*time.Second)
