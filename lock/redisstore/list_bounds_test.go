@@ -165,3 +165,26 @@ func port(t *testing.T, addr string) string {
 	require.NoError(t, err)
 	return port
 }
+
+// A receipt that is read by itself, just before it is yielded, can be gone by then.
+func TestReceiptThatEndsWhileItIsListedIsNotYielded(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t).URL())
+	for _, key := range []string{"once:a", "once:b"} {
+		take(t, s, key, lock.Claim{Token: "a", Owner: "host", Lease: time.Minute, Linger: time.Minute})
+		ok, err := s.Settle(t.Context(), key, "a", make([]byte, 64<<10), time.Hour)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	others := map[string]string{"once:a": "once:b", "once:b": "once:a"}
+	listed := 0
+	for e, err := range s.List(timeout(t, 10*time.Second)) {
+		require.NoError(t, err)
+		require.Equal(t, lock.Settled, e.State)
+		listed++
+		ok, err := s.Forget(t.Context(), others[e.Key], "a")
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	require.Equal(t, 1, listed)
+}
