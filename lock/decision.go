@@ -11,7 +11,7 @@ import (
 )
 
 // standing is what can be known of a lease without a lock: whether its claim was
-// granted, and whether anybody waits for that. Both are in one word, so that of a
+// granted, and whether another call waits for that. Both are in one word, so that of a
 // grant and of who meets the claim at that moment one sees the other.
 type standing struct{ bits atomic.Uint32 }
 
@@ -23,10 +23,10 @@ const (
 func (s *standing) granted() bool { return s.bits.Load()&standsGranted != 0 }
 func (s *standing) met() bool     { return s.bits.Load()&standsMet != 0 }
 
-// grant notes the grant, and reports whether somebody has met the claim before.
+// grant notes the grant, and reports whether another call has met the claim before.
 func (s *standing) grant() (met bool) { return s.bits.Or(standsGranted)&standsMet != 0 }
 
-// meet notes that somebody has met it, and reports whether it was granted before.
+// meet notes that another call has met it, and reports whether it was granted before.
 func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
 
 // pending reports whether e's claim may still be granted or refused. The gate's

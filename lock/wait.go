@@ -87,7 +87,7 @@ func (w *waiter) result() (entered bool, err error) {
 // stopped is how w's wait has ended, whose time was over.
 func (w *waiter) stopped(ctx context.Context, how quitted, held *RefusedError) (entered bool, err error) {
 	switch how {
-	case quitGiven: // in the same instant: it would be wrong to say that somebody holds it
+	case quitGiven: // in the same instant: it would be wrong to report it as held
 		return true, nil
 	case quitDecided:
 		<-w.ready
@@ -163,7 +163,7 @@ func hintsOf(s Store) func(key string) (wake <-chan struct{}, stop func()) {
 const minPause = 5 * time.Millisecond
 
 // rest returns nil when it is time to claim again: after pause, or when there
-// is a hint that the key may be free, or somebody asks, but not before earliest.
+// is a hint that the key may be free, or another caller asks, but not before earliest.
 func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest moment, refused error) error {
 	due := now().add(pause)
 	timer := time.NewTimer(pause)

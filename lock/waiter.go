@@ -69,7 +69,7 @@ type quitted uint8
 
 const (
 	quitNot     quitted = iota // it waits on, for a claim that is on its way
-	quitHeld                   // somebody holds the key
+	quitHeld                   // another caller holds the key
 	quitPending                // the claim that it has met is still unanswered
 	quitEnding                 // its holder only waits for the store's word
 	quitUsurped                // so did its holder, and it is the waiter's now

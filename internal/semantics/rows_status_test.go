@@ -156,7 +156,7 @@ func endSection() section {
 	return section{"How the handler ends", `A panic goes through the guard unchanged, and nothing of a half answer leaves.`, []row{
 		aborts("panic", boom, "celeris#921: key blocked for 30 s; Stripe: 500, kept"),
 		aborts("`http.ErrAbortHandler`", func() { panic(http.ErrAbortHandler) }, "net/http: ends the connection"),
-		aborts("`runtime.Goexit`", goexit, "x/sync singleflight: an outcome of its own"),
+		aborts("`runtime.Goexit`", goexit, "x/sync singleflight: its own outcome"),
 		after("panic", boom, "actor-ts#984: claim deleted, effect twice"),
 		after("`runtime.Goexit`", goexit, "actor-ts#984"),
 		{name: "panic, recovered outside", guard: recovering, handler: func(c *run) {
