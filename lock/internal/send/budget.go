@@ -1,0 +1,76 @@
+package send
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// In thousandths of a token.
+const (
+	token     = 1000
+	perCall   = token / 5        // for each answered call
+	perMilli  = 10 * token / 1e3 // for each millisecond
+	reserve   = 100 * token      // up to which time alone fills it: ten seconds
+	mostSaved = 1000 * token
+)
+
+// Budget is the retry budget: a token bucket that pays for everything which is
+// sent besides the first send of a call, second sends and clean-up alike. An
+// answered call gives a fifth of a token, and a second gives ten. So a store that
+// answers less gets less to do in addition, and what is repeated while it answers
+// nothing cannot keep it from coming back.
+//
+// The sources of the figures are Finagle's retry budgets (20 % and 10 a second)
+// and gRPC's proposal A6.
+type Budget struct {
+	saved  atomic.Int64
+	filled atomic.Int64 // until which millisecond time has been paid for
+	began  time.Time
+}
+
+func (b *Budget) init(began time.Time) {
+	b.began = began
+	b.saved.Store(reserve)
+}
+
+// answered pays for an answered call.
+func (b *Budget) answered() {
+	if b.saved.Load() < mostSaved {
+		b.saved.Add(perCall)
+	}
+}
+
+// Take takes a token, and reports whether there was one.
+func (b *Budget) Take() bool {
+	b.fill()
+	for {
+		saved := b.saved.Load()
+		if saved < token {
+			return false
+		}
+		if b.saved.CompareAndSwap(saved, saved-token) {
+			return true
+		}
+	}
+}
+
+// Give gives back a token that was not needed.
+func (b *Budget) Give() { b.saved.Add(token) }
+
+// Tokens is how many there are.
+func (b *Budget) Tokens() int {
+	b.fill()
+	return int(b.saved.Load() / token)
+}
+
+// fill pays for the time that has passed.
+func (b *Budget) fill() {
+	at := time.Since(b.began).Milliseconds()
+	last := b.filled.Load()
+	if at <= last || !b.filled.CompareAndSwap(last, at) {
+		return
+	}
+	if room := reserve - b.saved.Load(); room > 0 {
+		b.saved.Add(min((at-last)*perMilli, room))
+	}
+}

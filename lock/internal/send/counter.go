@@ -1,0 +1,81 @@
+package send
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// Counter counts what has to end before a Close may return. Unlike a WaitGroup
+// it can be waited for with a context and while it still grows, and it can be
+// closed to newcomers. The zero Counter is ready for use.
+type Counter struct {
+	state   atomic.Int64 // the number, and counterClosed
+	waiting atomic.Bool  // zero is not nil
+
+	mu   sync.Mutex
+	zero chan struct{} // not nil during a Wait; closed when the number is 0
+}
+
+const counterClosed = 1 << 62
+
+// Enter counts one more, and reports false if the counter is closed.
+func (c *Counter) Enter() bool {
+	for {
+		s := c.state.Load()
+		if s&counterClosed != 0 {
+			return false
+		}
+		if c.state.CompareAndSwap(s, s+1) {
+			return true
+		}
+	}
+}
+
+// Leave counts one less, and ends the Waits if that was the last. A Wait notes
+// that it waits before it looks at the number, and Leave lowers the number before
+// it looks for the note, so one of the two sees the other.
+func (c *Counter) Leave() {
+	if c.state.Add(-1)&^counterClosed != 0 || !c.waiting.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.announce()
+}
+
+// announce ends all Waits if the number is 0. c.mu is held.
+func (c *Counter) announce() {
+	if c.zero != nil && c.Count() == 0 {
+		close(c.zero)
+		c.zero = nil
+		c.waiting.Store(false)
+	}
+}
+
+// Count is the number.
+func (c *Counter) Count() int { return int(c.state.Load() &^ counterClosed) }
+
+// Close makes every later Enter fail.
+func (c *Counter) Close() { c.state.Or(counterClosed) }
+
+// Closed reports whether Close was called.
+func (c *Counter) Closed() bool { return c.state.Load()&counterClosed != 0 }
+
+// Wait returns 0 when the number is, or the number when ctx ends.
+func (c *Counter) Wait(ctx context.Context) int {
+	c.mu.Lock()
+	if c.zero == nil {
+		c.zero = make(chan struct{})
+		c.waiting.Store(true)
+	}
+	zero := c.zero
+	c.announce()
+	c.mu.Unlock()
+	select {
+	case <-zero:
+		return 0
+	case <-ctx.Done():
+		return c.Count()
+	}
+}

@@ -1,0 +1,139 @@
+package send
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Outcome says what a send can have left in the store.
+type Outcome uint8
+
+const (
+	// Nothing: it was not applied, and will not be.
+	Nothing Outcome = iota
+	// Answered: it may have been applied, and will not be any more.
+	Answered
+	// Lost: it may have been applied, and may yet be.
+	Lost
+)
+
+// Flight is what the sends of one call have left in flight or in doubt. A call
+// has one as soon as one of its sends has no answer. It is safe for concurrent
+// use.
+type Flight struct {
+	calls *Counter
+
+	mu       sync.Mutex
+	departs  int // ever
+	out      int // in flight, with no caller that waits
+	lost     int
+	answered int // after their caller had gone
+	last     time.Time
+	landed   func()
+}
+
+// Doubt is what a Flight knows at one moment.
+type Doubt struct {
+	InFlight int       // sends whose end is not known yet
+	Lost     int       // sends that ended without an answer
+	Answered int       // sends that were answered when their caller had gone
+	Last     time.Time // when the latest of them ended
+}
+
+// InFlight returns the Flight of the call that ctx belongs to, nil if there is
+// none. It has to be asked for before the call returns.
+func InFlight(ctx context.Context) *Flight {
+	if t, ok := ctx.(*Try); ok {
+		return t.call.inFlight()
+	}
+	f, _ := ctx.Value(flightKey{}).(func() *Flight)
+	if f == nil {
+		return nil
+	}
+	return f()
+}
+
+type flightKey struct{}
+
+// Depart counts a send that its caller does not wait for any longer. It is called
+// before the call returns, and followed by one Arrive.
+func (f *Flight) Depart() {
+	if f == nil {
+		return
+	}
+	f.calls.Enter()
+	f.mu.Lock()
+	f.departs++
+	f.out++
+	f.mu.Unlock()
+}
+
+// Arrive says how a departed send has ended.
+func (f *Flight) Arrive(how Outcome) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.out--
+	f.end(how)
+	landed := f.landed
+	if f.out > 0 {
+		landed = nil
+	}
+	f.mu.Unlock()
+	f.calls.Leave()
+	if landed != nil {
+		landed()
+	}
+}
+
+// end counts a send that has ended. f.mu is held.
+func (f *Flight) end(how Outcome) {
+	f.last = time.Now()
+	switch how {
+	case Answered:
+		f.answered++
+	case Lost:
+		f.lost++
+	case Nothing:
+	}
+}
+
+func (f *Flight) lose() {
+	f.mu.Lock()
+	f.end(Lost)
+	f.mu.Unlock()
+}
+
+// departed is how many sends have ever departed.
+func (f *Flight) departed() int {
+	if f == nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.departs
+}
+
+// Doubt returns what is known now. A nil Flight leaves no doubt.
+func (f *Flight) Doubt() Doubt {
+	if f == nil {
+		return Doubt{}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Doubt{InFlight: f.out, Lost: f.lost, Answered: f.answered, Last: f.last}
+}
+
+// WhenLanded has do called when nothing is in flight any more, now or later. It
+// may be called more than once.
+func (f *Flight) WhenLanded(do func()) {
+	f.mu.Lock()
+	f.landed = do
+	none := f.out == 0
+	f.mu.Unlock()
+	if none {
+		do()
+	}
+}

@@ -1,0 +1,256 @@
+// Package send is the only place from which a call goes to a store.
+//
+// A call is sent, on the goroutine of its caller, until it is answered, until its
+// budget is over, or until the [Budget] for retries does not pay for another send.
+// There is one send at a time. That relies on two rules of lock.Store: a store
+// returns when the context of a call ends, and a call may be sent again for the
+// same token.
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Sender is what all calls to one store have in common.
+type Sender struct {
+	Retries Budget
+	Calls   Counter // sends that have not ended, those that nobody waits for included
+
+	judge    func(error) Verdict
+	panicked func(value any)
+}
+
+// Verdict says what an error of a store means for its call.
+type Verdict uint8
+
+const (
+	// Unknown: the send may have been applied.
+	Unknown Verdict = iota
+	// NotApplied: it was not, and another send may be.
+	NotApplied
+	// Final: it was not, and another send would end the same way.
+	Final
+)
+
+// New returns a Sender. judge says what an error of the store means; panicked is
+// called when the store has panicked, with the value.
+func New(judge func(error) Verdict, panicked func(value any)) *Sender {
+	s := &Sender{judge: judge, panicked: panicked}
+	s.Retries.init(time.Now())
+	return s
+}
+
+// Terms are what a call may take.
+type Terms struct {
+	Budget   time.Duration
+	Lasting  bool // it does not end with the caller's context
+	Once     bool // one send only
+	Cleaning bool // it is clean-up, and comes after the callers
+}
+
+// Request is one call to a store, to be sent as often as it takes.
+type Request[T any] interface {
+	Send(ctx context.Context) (T, error)
+}
+
+// maxSends bounds the sends of one call.
+const maxSends = 8
+
+// Call is one call to a store. It is used once, and lies inside what it is for,
+// so that it costs no allocation. Its fields are of the goroutine that calls Do.
+type Call struct {
+	sender   *Sender
+	parent   context.Context //nolint:containedctx // of a call, which ends with Do
+	terms    Terms
+	deadline time.Time
+
+	try        *Try // that is under way; nil between two
+	first      Try
+	sends      int
+	departed   int  // sends that had departed before the one that is under way
+	unanswered bool // a send got no answer: it may have been applied, or may yet be
+	cause      error
+	err        error
+
+	flight flightOnce
+}
+
+// Do makes the call r. An error is that of the last send that failed, or says
+// that there was no answer; Unanswered says whether the call may have been applied.
+func Do[T any, R Request[T]](ctx context.Context, s *Sender, c *Call, terms Terms, r R) (value T, err error) {
+	c.sender, c.parent, c.terms = s, ctx, terms
+	began := time.Now()
+	c.deadline = began.Add(terms.Budget)
+	if end, ok := ctx.Deadline(); ok && !terms.Lasting && end.Before(c.deadline) {
+		c.deadline = end
+	}
+	defer c.abandon()
+	for c.begin(began); ; c.begin(time.Now()) {
+		value, err = guarded[T](c, r)
+		if !c.returned(err) {
+			return value, c.err
+		}
+	}
+}
+
+// guarded is one send. A store runs code of others, such as the hooks of a client:
+// a panic in it is a failure of this send, of which nothing else is known.
+func guarded[T any, R Request[T]](c *Call, r R) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.sender.panicked(p)
+			err = &PanicError{p}
+		}
+	}()
+	return r.Send(c.try)
+}
+
+// Unanswered reports whether a send of the call got no answer, so that it may have
+// been applied, or may yet be. An answer to another send does not change that.
+func (c *Call) Unanswered() bool { return c.unanswered }
+
+// Flight returns what the call has left in flight, nil if that is nothing.
+func (c *Call) Flight() *Flight { return c.flight.load() }
+
+func (c *Call) begin(at time.Time) {
+	c.sends++
+	c.try = &c.first
+	if c.sends > 1 {
+		c.try = new(Try) // a store may still have the first
+	}
+	c.try.call, c.try.began = c, at
+	c.departed = c.flight.load().departed()
+	c.sender.Calls.Enter()
+}
+
+// abandon ends a send that will not return: a hook of the store has ended the
+// goroutine.
+func (c *Call) abandon() {
+	if c.try != nil {
+		c.ended(Unknown)
+	}
+}
+
+// ended counts the send that was under way as ended.
+func (c *Call) ended(v Verdict) {
+	c.try.end()
+	c.try = nil
+	if v == Unknown {
+		c.unanswered = true
+		if c.flight.load().departed() == c.departed {
+			c.inFlight().lose()
+		}
+	}
+	c.sender.Calls.Leave()
+}
+
+// returned takes in how a send ended, and reports whether there is to be another.
+func (c *Call) returned(err error) (more bool) {
+	s, t := c.sender, c.try
+	if err == nil {
+		t.end()
+		c.try = nil
+		s.Calls.Leave()
+		s.Retries.answered()
+		return false
+	}
+	v := s.judge(err)
+	c.ended(v)
+	given := t.givenUp() // a token was taken
+	c.cause = err
+	if v == Unknown && (given || t.late()) {
+		c.cause = nil // its time was over, whatever it says
+	}
+	if v != Final && c.mayRepeat() && (given || s.Retries.Take()) && (c.cause == nil || c.pause()) {
+		return true
+	}
+	c.err = c.reason(v == Final, err)
+	return false
+}
+
+// mayRepeat reports whether another send could be of use. One that falls together
+// with the deadline would be a command that no caller waits for.
+func (c *Call) mayRepeat() bool {
+	return !c.terms.Once && c.sends < maxSends && c.gone() == nil && time.Until(c.deadline) > c.terms.Budget/20
+}
+
+// gone says why the caller waits no longer, nil if it does. A context says so a
+// moment after its deadline.
+func (c *Call) gone() error {
+	if c.terms.Lasting {
+		return nil
+	}
+	if c.parent.Err() != nil {
+		return context.Cause(c.parent)
+	}
+	if end, ok := c.parent.Deadline(); ok && !time.Now().Before(end) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// pause waits after a send that failed: 5 ms, doubling, the upper half of it at
+// random so that callers which failed together do not come back together. It
+// reports false if the time or the caller's interest is over by then.
+func (c *Call) pause() bool {
+	d := 5 * time.Millisecond << (c.sends - 1)
+	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreading retries needs no secrecy
+	if d >= time.Until(c.deadline) {
+		c.sender.Retries.Give()
+		return false
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	gone := c.parent.Done()
+	if c.terms.Lasting {
+		gone = nil
+	}
+	select {
+	case <-timer.C:
+		return true
+	case <-gone:
+		c.sender.Retries.Give()
+		return false
+	}
+}
+
+// reason is why the call ends without an answer.
+func (c *Call) reason(final bool, err error) error {
+	gone := c.gone()
+	switch {
+	case final:
+		return err
+	case gone != nil:
+		return gone
+	case c.cause == nil:
+		return Silence(c.terms.Budget)
+	case c.sends == 1:
+		return c.cause
+	default:
+		return fmt.Errorf("not served in %d tries, the last failure: %w", c.sends, c.cause)
+	}
+}
+
+// Silence is a store that neither answered nor failed within a budget.
+type Silence time.Duration
+
+func (s Silence) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
+
+// Class is a short and stable name of it, to count by.
+func (Silence) Class() string { return "silence" }
+
+// PanicError is the error of a send in which the store panicked.
+type PanicError struct{ Value any }
+
+func (p *PanicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.Value) }
+
+// Class is a short and stable name of it, to count by.
+func (*PanicError) Class() string { return "panic" }
+
+// ErrGivenUp is the error of a store for a send that it gives up at the end of its
+// time, though it may be applied.
+var ErrGivenUp = errors.New("no answer in time")

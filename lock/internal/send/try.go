@@ -1,0 +1,175 @@
+package send
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Try is the context of one send.
+//
+// It does not end with the caller's context, of which it has the values: what was
+// written then has to be answered all the same, and the answer is better than
+// doubt. A store that waits for something else than the answer ends that wait
+// with GivenUp.
+//
+// It ends when the budget of the call is over, or when a third of that has passed
+// and the retry budget pays for another send. Most sends are answered long before,
+// so the end costs nothing until Done asks for it.
+type Try struct {
+	call  *Call
+	began time.Time
+	until time.Time // what Until said; zero: it was not asked
+
+	mu    sync.Mutex
+	again bool // it was given up for another send, which is paid for
+	over  error
+	done  chan struct{} // nil until it is asked for
+	timer *time.Timer
+}
+
+// Deadline is when the budget of the call is over.
+func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
+
+// Until is when a store gives the send up that cannot ask GiveUp while it waits:
+// after a third of the budget, if there is a token for another send.
+func (t *Try) Until() time.Time {
+	t.until = t.call.deadline
+	if t.call.sender.Retries.Tokens() > 0 {
+		t.until = t.turn()
+	}
+	return t.until
+}
+
+// late reports whether the send has returned because its time was over.
+func (t *Try) late() bool {
+	until := t.until
+	if until.IsZero() {
+		until = t.call.deadline
+	}
+	return !time.Now().Before(until)
+}
+
+// GiveUp reports whether the send is to be given up for another one, because it
+// was written that long ago and has no answer: after a third of the budget, if
+// there is a token. It takes the token.
+func (t *Try) GiveUp(written time.Duration) bool {
+	c := t.call
+	if c.terms.Once || c.sends == maxSends || written < c.terms.Budget/3 || time.Until(c.deadline) <= c.terms.Budget/20 {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over != nil || t.again || !c.sender.Retries.Take() {
+		return t.again
+	}
+	t.again = true
+	return true
+}
+
+// GivenUp is closed when the caller waits no longer. The deadline is another
+// matter. It is nil if the call goes on without its caller.
+func (t *Try) GivenUp() <-chan struct{} {
+	if t.call.terms.Lasting {
+		return nil
+	}
+	return t.call.parent.Done()
+}
+
+// Cleaning reports whether the send is clean-up, which comes after the callers.
+func (t *Try) Cleaning() bool { return t.call.terms.Cleaning }
+
+// Caller is the caller's context, for its values.
+func (t *Try) Caller() context.Context { return t.call.parent }
+
+// Done is closed at the end.
+func (t *Try) Done() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done == nil {
+		t.done = make(chan struct{})
+		if t.over != nil {
+			close(t.done)
+		} else {
+			t.timer = time.AfterFunc(time.Until(t.turn()), t.ring)
+		}
+	}
+	return t.done
+}
+
+// turn is when the send may be given up for another.
+func (t *Try) turn() time.Time {
+	c := t.call
+	if third := t.began.Add(c.terms.Budget / 3); !c.terms.Once && third.Before(c.deadline) {
+		return third
+	}
+	return c.deadline
+}
+
+// ring ends t if its time is over.
+func (t *Try) ring() {
+	if left := time.Until(t.call.deadline); left > 0 && !t.GiveUp(time.Since(t.began)) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.over == nil {
+			t.timer.Reset(left)
+		}
+		return
+	}
+	t.endWith(context.DeadlineExceeded)
+}
+
+// end ends t after the send has returned.
+func (t *Try) end() { t.endWith(context.Canceled) }
+
+func (t *Try) endWith(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over != nil {
+		return
+	}
+	t.over = err
+	if t.done != nil {
+		t.timer.Stop()
+		close(t.done)
+	}
+}
+
+// givenUp reports whether GiveUp has taken a token.
+func (t *Try) givenUp() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.again
+}
+
+// Err is not nil after the end.
+func (t *Try) Err() error {
+	if !time.Now().Before(t.call.deadline) {
+		t.endWith(context.DeadlineExceeded) // the timer may be late, or not there
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.over
+}
+
+// Value is that of the caller's context.
+func (t *Try) Value(key any) any {
+	if key == (flightKey{}) {
+		return t.call.inFlight
+	}
+	return t.call.parent.Value(key)
+}
+
+// flightOnce makes a Flight for the first that asks.
+type flightOnce struct{ at atomic.Pointer[Flight] }
+
+func (o *flightOnce) load() *Flight { return o.at.Load() }
+
+func (c *Call) inFlight() *Flight {
+	if f := c.flight.at.Load(); f != nil {
+		return f
+	}
+	c.flight.at.CompareAndSwap(nil, &Flight{calls: &c.sender.Calls})
+	return c.flight.at.Load()
+}
