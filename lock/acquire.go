@@ -14,12 +14,12 @@ import (
 var errReplay = errors.New("lock: a receipt was found")
 
 // acquire takes e's key or says why not. Every way out of it either makes e a
-// running lease, or has left nothing behind that the reaper does not know of.
+// running lease, or has left nothing behind that the cleaner does not know of.
 func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 	}
-	if !l.core.owners.enter() {
+	if !l.core.owners.Enter() {
 		return ErrClosed
 	}
 	returned := false
@@ -49,7 +49,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		err = l.contend(ctx, e, at, began.add(l.cfg.wait))
 	}
 	if err == nil {
-		if c.owners.closed() {
+		if c.owners.Closed() {
 			// Close may have looked for leases to end before this one was there.
 			_ = e.giveBack(ctx)
 			return ErrClosed
@@ -71,7 +71,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		l.bypass(ctx, e, hold, err)
 		return err
 	}
-	c.owners.leave()
+	c.owners.Leave()
 	return err
 }
 
@@ -86,7 +86,7 @@ func (*Locker) holdOf(ctx context.Context, err error) *failopen.Hold {
 
 // leave gives up e's key, whose claim ended with err.
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
-	e.abandonClaim()
+	e.leaveClaim()
 	if ctx.Err() != nil {
 		err = nil // the caller has left, and others may hear something else
 	}
@@ -122,14 +122,14 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err 
 	c := l.core
 	c.gate.bypass(e)
 	end := sync.OnceFunc(func() {
-		e.abandonClaim()
+		e.leaveClaim()
 		c.gate.leave(e)
 	})
 	timer := time.AfterFunc(l.cfg.lease, end)
 	hold.End = sync.OnceFunc(func() {
 		timer.Stop()
 		end()
-		c.owners.leave()
+		c.owners.Leave()
 	})
 	l.emit(ctx, e, EventBypassed, 0, err)
 	l.logBypassed(ctx, e, err)

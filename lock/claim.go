@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // maxRounds bounds the claims of one attempt at a key: one, one more after an
@@ -11,39 +13,28 @@ import (
 // entries that ended between two answers.
 const maxRounds = 4
 
-// errBacklog: the store has left so many calls unanswered that no more can be
-// kept track of.
-var errBacklog = fmt.Errorf("%w: too many claims are waiting for their clean-up", ErrUnavailable)
-
 // claim asks the store for e's key until it is granted or refused, from at on
 // and until deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error {
 	c := l.core
 	for range maxRounds {
-		if c.reaper.full() {
-			l.trouble(ctx, errBacklog)
-			return errBacklog
-		}
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
 		e.token, e.takeover = c.tokens.next(), e.run != nil && e.run.replaces != ""
-		e.unanswered = true // until it has returned: a hook of the store's may end this goroutine
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
-		var r reply[Entry]
-		l.sendClaim(ctx, e, deadline, &r)
-		e.unanswered = r.unanswered
-		if r.err != nil {
-			l.trouble(ctx, r.err)
-			return r.err
+		var entry Entry
+		if err := l.sendClaim(ctx, e, deadline, &entry); err != nil {
+			l.trouble(ctx, err)
+			return err
 		}
 
-		again, err := l.judge(ctx, e, &r.value, sent, deadline)
+		again, err := l.judge(ctx, e, &entry, sent, deadline)
 		if !again {
 			return err
 		}
-		e.abandonClaim()
+		e.leaveClaim()
 		if at = now(); at >= deadline {
 			break
 		}
@@ -51,31 +42,17 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
 }
 
-// sendClaim sends one claim of e. The reply is not its result: an Entry is long, and
-// to copy it from call to call was a twentieth of what a guard costs.
-func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, r *reply[Entry]) {
+// sendClaim sends one claim of e. The answer is not its result: an Entry is long, and
+// to copy it from call to call was a twentieth of what a guard in memory costs.
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry *Entry) (err error) {
 	c := l.core
-	if !c.prompt {
-		*r = l.sendClaimAway(ctx, e, deadline)
-		return
+	if c.prompt {
+		*entry, err = c.store.Claim(ctx, e.key, e.claim(l.cfg.lease))
+		return publicError(err, false)
 	}
-	r.value, r.err = c.store.Claim(ctx, e.key, e.claim(l.cfg.lease)) // see Lease.sendEnd
-	r.err = verdict(r.err, false)
-}
-
-func (l *Locker) sendClaimAway(ctx context.Context, e *Lease, deadline moment) reply[Entry] {
-	c := l.core
-	e.flight = &flight{minority: minority{core: c}}
-	x := outgoing{core: c, parent: ctx, budget: deadline.until(), most: maxSends, flight: e.flight}
-	defer x.abandon()
-	for try, more := x.next(); more; try, more = x.next() {
-		entry, err := c.store.Claim(try, e.key, e.claim(l.cfg.lease))
-		if x.back(try, err) {
-			return reply[Entry]{entry, x.err, x.unanswered}
-		}
-	}
-	claim := e.claim(l.cfg.lease)
-	return hedge(x, func(ctx context.Context) (Entry, error) { return c.store.Claim(ctx, e.key, claim) })
+	e.claiming = e.call()
+	*entry, err = ask[Entry](ctx, c, e.claiming, send.Terms{Budget: deadline.until()}, claimRequest{c.store, e.key, e.claim(l.cfg.lease)})
+	return err
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
@@ -91,12 +68,14 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
 		return true, nil
-	case entry.State != Settled && l.core.reaper.orphan(entry.Token):
-		// Our own claim, which nobody waited for any more, is in the way. Only
+	case entry.State != Settled && l.core.cleaner.dead(entry.Token):
+		// Our own claim, for which no caller waits any more, is in the way. Only
 		// this is removed on sight: it is known never to have been granted.
 		// That a token is not known to be alive proves nothing.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
+	case entry.State != Settled && e.reasonOf(Abandoned, entry.Fingerprint) == nil && l.core.cleaner.takeover(entry.Token):
+		return l.adopt(ctx, e, entry, deadline)
 	}
 	if reason := e.reasonOf(entry.State, entry.Fingerprint); reason != nil {
 		return false, &RefusedError{Reason: reason, Entry: *entry}
@@ -130,14 +109,14 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 	if took >= validity {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.
-		e.unanswered = true
+		e.orphaned = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
 	e.fence, e.fenced = fence, l.cfg.fenced
 	e.start(sent, took, validity)
 	kind := EventClaimed
 	switch {
-	case e.unanswered:
+	case e.claiming != nil && e.claiming.Unanswered():
 		kind = EventRecovered
 	case e.takeover:
 		kind = EventTakenOver
@@ -152,16 +131,35 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 
 // removeOrphan frees e's key from a dead claim of this locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
-	r := exchange(ctx, l.core, deadline.until(), nil, func(ctx context.Context) (bool, error) {
-		return l.core.store.Release(ctx, e.key, token)
-	})
-	if r.err != nil {
-		l.trouble(ctx, r.err)
-		return r.err
+	found, err := ask[bool](ctx, l.core, e.call(), send.Terms{Budget: deadline.until()}, releaseRequest{l.core.store, e.key, token})
+	if err != nil {
+		l.trouble(ctx, err)
+		return err
 	}
-	if r.value {
+	if found {
 		l.core.recent.note(EventReaped, e.label())
 		l.emit(ctx, e, EventReaped, 0, nil)
 	}
 	return nil
+}
+
+// adopt goes on with a takeover of this Locker whose claim got no answer, and was
+// applied: under its token, which is renewed for that, and with its number, since no
+// work has begun under it. If it is over by now, the key is claimed again.
+func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline moment) (again bool, err error) {
+	e.leaveClaim()
+	e.token, e.takeover, e.run.attempt = entry.Token, true, entry.Attempt
+	sent := now()
+	e.claiming = e.call()
+	ok, err := ask[bool](ctx, l.core, e.claiming, send.Terms{Budget: deadline.until()}, renewRequest{l.core.store, e.key, e.claim(l.cfg.lease)})
+	switch {
+	case err != nil:
+		l.trouble(ctx, err)
+		return false, err
+	case !ok:
+		e.run.replaces, e.run.attempt = "", 1
+		return true, nil
+	}
+	l.core.cleaner.adopted(entry.Token)
+	return false, l.granted(ctx, e, entry.Fence, sent)
 }

@@ -18,11 +18,11 @@ import (
 // end by themselves.
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
-	c.owners.close()
-	c.reaper.hurry()
+	c.owners.Close()
+	c.cleaner.hurry()
 	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
-	if c.owners.wait(ctx) > 0 {
+	if c.owners.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
 		for _, e := range c.gate.all() {
 			e.abort()
@@ -33,13 +33,13 @@ func (l *Locker) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.cfg.budget)
 		defer cancel()
 	}
-	c.reaper.drain()
-	working := c.owners.wait(ctx)
-	unfinished := c.reaper.wait(ctx)
-	calls := c.calls.wait(ctx)
-	c.reaper.stop()
+	c.cleaner.drain()
+	working := c.owners.Wait(ctx)
+	unfinished := c.cleaner.wait(ctx)
+	calls := c.sender.Calls.Wait(ctx)
+	c.cleaner.stop()
 	for _, e := range c.gate.all() {
-		e.abort() // what the reaper gave up may still be renewed
+		e.abort() // what the cleaner gave up may still be renewed
 	}
 	c.gate.stop()
 	if working+unfinished+calls == 0 {

@@ -81,9 +81,11 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	l := e.locker
 	if !l.core.prompt {
 		n.began = e.grantedAt.since()
-		n.receipt = slices.Clone(n.receipt) // see sendEndOnce
+		n.receipt = slices.Clone(n.receipt) // a send that has not returned in time still reads it
 	}
-	lasting := l.lasting(ctx)
+	if l.observed() {
+		ctx = context.WithoutCancel(ctx)
+	}
 	seenTo := false
 	defer func() {
 		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
@@ -91,44 +93,29 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 			e.finishLater(context.WithoutCancel(ctx))
 		}
 	}()
-	r, dropped := e.sendEnd(lasting)
-	if r.err == nil {
+	ok, dropped, err := e.sendEnd(ctx)
+	if err == nil {
 		seenTo = true
-		err := e.finished(lasting, r.value, lost)
+		err = e.finished(ctx, ok, lost)
 		if err == nil && dropped {
 			return errDropped
 		}
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
-	l.trouble(ctx, r.err)
+	l.trouble(ctx, err)
 	took := time.Duration(0)
 	if !l.core.prompt {
 		took = e.grantedAt.since() - n.began
 	}
-	l.emitFailed(ctx, e, n.call(), took, r.err)
+	l.emitFailed(ctx, e, n.call(), took, err)
 	seenTo = true
 	e.finishLater(ctx)
 	if lost != nil {
 		return lost
 	}
-	return r.err
+	return err
 }
-
-// lasting is ctx without its end, if that is worth an allocation: sends of an end
-// do not look for it, and a store in this process looks for nothing else.
-func (l *Locker) lasting(ctx context.Context) context.Context {
-	switch {
-	case l.observed():
-		return context.WithoutCancel(ctx)
-	case l.core.prompt:
-		return lasting
-	default:
-		return ctx
-	}
-}
-
-var lasting = context.Background() //nolint:forbidigo // it is to have no end
 
 // finished closes the books of a lease whose end was answered.
 func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
@@ -163,10 +150,10 @@ func (e *Lease) close(answered bool) {
 		// A send of the claim that nobody has heard of can land after the release,
 		// and would then hold the key for nobody. It must be known as dead before
 		// the next one gets the key.
-		e.forgetClaim()
+		e.leaveClaim()
 	}
 	e.locker.core.gate.leave(e)
-	e.locker.core.owners.leave()
+	e.locker.core.owners.Leave()
 }
 
 // desert ends a lease, or the claim of one, whose caller will never hear of it.
@@ -175,9 +162,9 @@ func (e *Lease) desert() {
 		_ = e.giveBack(e.parent)
 		return
 	}
-	e.abandonClaim()
+	e.leaveClaim()
 	e.locker.core.gate.leave(e)
-	e.locker.core.owners.leave()
+	e.locker.core.owners.Leave()
 }
 
 // giveBack ends a lease whose work has failed, or was not begun. One that was a
@@ -210,22 +197,15 @@ func (e *Lease) lostError() error {
 	return e.lost
 }
 
-// abandonClaim hands a claim with an unanswered send to the reaper. One that was
-// to take over is left to lapse: what it replaced is of unknown outcome, and to
-// remove it would be to forget that.
-func (e *Lease) abandonClaim() { e.leaveClaim(e.locker.core.reaper.add) }
-
-// forgetClaim is abandonClaim after the store has confirmed that it has nothing
-// of the claim.
-func (e *Lease) forgetClaim() { e.leaveClaim(e.locker.core.reaper.addWhenArrived) }
-
-func (e *Lease) leaveClaim(add func(*sweep)) {
-	switch {
-	case e.takeover:
-	case e.unanswered:
-		add(e.sweep())
-	default:
-		e.sweepMinority()
+// leaveClaim hands what a claim may have left, or may leave yet, to the cleaner. One
+// that was to take over is not removed, since what it replaced is of unknown outcome,
+// and to remove it would be to forget that: see Locker.adopt.
+func (e *Lease) leaveClaim() {
+	if e.claiming == nil && !e.orphaned {
+		return
 	}
-	e.unanswered = false
+	if o := e.orphan(); o.doubtful() {
+		e.locker.core.cleaner.add(o)
+	}
+	e.claiming, e.orphaned = nil, false
 }

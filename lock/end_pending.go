@@ -19,7 +19,7 @@ const maxPendingBytes = 64 << 20
 func (e *Lease) finishLater(ctx context.Context) {
 	c, first := e.locker.core, now()
 	t := &task{
-		attempt: func(closing bool) bool { return e.repeatEnd(ctx, first, closing) },
+		attempt: func(closing bool) (time.Duration, bool) { return 0, e.repeatEnd(ctx, first, closing) },
 		giveUp:  func() { e.close(false) },
 		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
@@ -29,8 +29,8 @@ func (e *Lease) finishLater(ctx context.Context) {
 		e.openAtTheEnd(true)
 		e.mu.Unlock()
 	}
-	c.gate.end(e, func() { c.reaper.kick(t) })
-	c.reaper.addTask(t)
+	c.gate.end(e, func() { c.cleaner.kick(t) })
+	c.cleaner.start(t)
 	if dropped > 0 {
 		e.locker.logBacklogFull(ctx, e, dropped)
 	}
@@ -40,15 +40,15 @@ func (e *Lease) finishLater(ctx context.Context) {
 // it need not be sent again. That a store is full is an answer: Close does not wait
 // for another one, and when the keep is over there is nothing to settle any more.
 func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done bool) {
-	r, _ := e.sendEnd(ctx)
-	settles, full := e.end.settles, errors.Is(r.err, ErrFull)
+	ok, _, err := e.sendEnd(ctx)
+	settles, full := e.end.settles, errors.Is(err, ErrFull)
 	switch {
-	case r.err == nil:
-		_ = e.finished(ctx, r.value, nil)
+	case err == nil:
+		_ = e.finished(ctx, ok, nil)
 		return true
 	case settles && full && closing:
 	case settles && full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
-		e.locker.core.reaper.add(e.sweep()) // before the gate opens: nobody may be refused by what is left
+		e.locker.core.cleaner.add(e.orphan()) // before the gate opens: what is left may refuse no caller
 	case e.worthRepeating():
 		return false
 	}
@@ -63,7 +63,7 @@ func (e *Lease) worthRepeating() bool {
 	e.mu.Unlock()
 	switch {
 	case !e.end.settles:
-		return now() < until // after that, the sweep sees to it
+		return now() < until // after that, it is an orphan
 	case renewed:
 		return true // it can be settled yet
 	case e.run != nil:
@@ -81,7 +81,7 @@ func (e *Lease) worthRepeating() bool {
 func (e *Lease) openAtTheEnd(released bool) {
 	e.opening = time.AfterFunc(e.validUntil.until(), func() {
 		if released {
-			e.locker.core.reaper.add(e.sweep())
+			e.locker.core.cleaner.add(e.orphan())
 		}
 		e.locker.core.gate.leave(e)
 	})
@@ -95,7 +95,7 @@ func (e *Lease) keepPending() (dropped int) {
 	size := len(n.receipt)
 	switch {
 	case size == 0:
-	case !add(&c.reaper.bytes, int64(size), maxPendingBytes):
+	case !add(&c.cleaner.bytes, int64(size), maxPendingBytes):
 		e.dropReceipt()
 		return size
 	default:
@@ -117,6 +117,6 @@ func (e *Lease) dropReceipt() {
 func (e *Lease) releasePending() {
 	if n := &e.end; n.pending {
 		n.pending = false
-		e.locker.core.reaper.bytes.Add(-int64(len(n.receipt)))
+		e.locker.core.cleaner.bytes.Add(-int64(len(n.receipt)))
 	}
 }

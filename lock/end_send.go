@@ -10,48 +10,31 @@ import (
 // ended. A receipt that the store has no room for is not worth another try, and must
 // not stay in memory for one. It is dropped: an empty receipt fits where the claim
 // did, and says that the work was done.
-func (e *Lease) sendEnd(ctx context.Context) (r reply[bool], dropped bool) {
-	r = e.sendEndOnce(ctx)
+func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
+	ok, err = e.sendEndOnce(ctx)
 	size := len(e.end.receipt)
-	if size == 0 || !errors.Is(r.err, ErrFull) {
-		return r, false
+	if size == 0 || !errors.Is(err, ErrFull) {
+		return ok, false, err
 	}
-	noRoom := r.err
+	noRoom := err
 	e.dropReceipt()
-	r = e.sendEndOnce(ctx)
+	ok, err = e.sendEndOnce(ctx)
 	e.locker.logNoRoom(ctx, e, size, noRoom)
-	return r, true
+	return ok, true, err
 }
 
 var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
 
-func (e *Lease) sendEndOnce(ctx context.Context) reply[bool] {
-	c, n := e.locker.core, &e.end
-	receipt := n.receipt // sends that are not waited for any more still read it
-	if c.prompt {
-		return direct(e.tellEnd(ctx, receipt)) // not as a value, which costs an allocation
-	}
-	x := outgoing{core: c, parent: ctx, deaf: true, budget: e.locker.cfg.budget, most: maxSends}
-	defer x.abandon()
-	for try, more := x.next(); more; try, more = x.next() {
-		ok, err := e.tellEnd(try, receipt)
-		if x.back(try, err) {
-			n.unanswered = n.unanswered || x.unanswered
-			return reply[bool]{ok, x.err, x.unanswered}
-		}
-	}
-	r := hedge(x, func(ctx context.Context) (bool, error) { return e.tellEnd(ctx, receipt) })
-	n.unanswered = n.unanswered || r.unanswered
-	return r
-}
-
-// tellEnd is one send of it.
-func (e *Lease) tellEnd(ctx context.Context, receipt []byte) (bool, error) {
-	store, n := e.locker.core.store, &e.end
+func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
+	l, n, call := e.locker, &e.end, e.call()
+	release := releaseRequest{l.core.store, e.key, e.token}
 	if n.settles {
-		return store.Settle(ctx, e.key, e.token, receipt, n.keep)
+		ok, err = ask[bool](ctx, l.core, call, l.lastingTerms(), settleRequest{release, n.receipt, n.keep})
+	} else {
+		ok, err = ask[bool](ctx, l.core, call, l.lastingTerms(), release)
 	}
-	return store.Release(ctx, e.key, e.token)
+	n.unanswered = n.unanswered || call.Unanswered()
+	return ok, err
 }
 
 // call is what it asks of the store.

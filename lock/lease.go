@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
@@ -19,16 +21,19 @@ type Lease struct {
 	run    *run            // of Once; nil for mutual exclusion
 
 	// Written before the lease is granted.
-	token      string
-	flight     *flight
-	fence      int64
-	story      *story // nil if nobody is told it
-	grantedAt  moment
-	mostHold   time.Duration // from then on
-	takeover   bool          // the last claim was to replace an abandoned entry
-	unanswered bool          // a send of the claim got no answer: it may land after the release
-	fenced     bool
-	standing   standing
+	token     string
+	claiming  *send.Call // the last claim; nil before it, and for a store that is prompt
+	fence     int64
+	story     *story // nil if nobody is told it
+	grantedAt moment
+	mostHold  time.Duration // from then on
+	takeover  bool          // the last claim was to replace an abandoned entry
+	orphaned  bool          // it was answered, and left an entry that is nobody's
+	fenced    bool
+	standing  standing
+
+	calls  *[2]send.Call // room for calls; see call
+	called int
 
 	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
 	end end                        // how the work ended; written when phase is
@@ -154,7 +159,7 @@ func (e *Lease) forsake(lost error) {
 		// A renewal that was applied and not answered keeps the entry for up to a
 		// lease more, and nobody may be refused by it. (That of a run must stay:
 		// it is what remembers that the outcome is not known.)
-		c.reaper.add(e.sweep())
+		c.cleaner.add(e.orphan())
 	}
 	c.gate.leave(e)
 	c.recent.note(EventLost, e.label())

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/carry"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Locker grants leases on keys over a [Store]. It is safe for concurrent use,
@@ -25,23 +25,18 @@ type Locker struct {
 
 // core is what a Locker and those derived from it by With share.
 type core struct {
-	given  Store         // as New has it: for what a store can do beyond the interface
-	store  Store         // what calls go to
-	prompt bool          // the store's calls do not block, and are made on the caller's goroutine
-	inTime bool          // they return when their time is over, whatever becomes of the command
-	maxLag time.Duration // how long after a call returned its command may still take effect
-	watch  func(key string) (wake <-chan struct{}, stop func())
-	drift  func(lease time.Duration) time.Duration
-	owner  string
-	tokens *minter
-	gate   *gate
-	reaper *reaper
-	budget atomic.Int64 // the longest of all Lockers that share this
-	owners tally        // leases and acquires whose owner has not come back yet
-	calls  tally        // store calls that have not returned
-	alarm  carry.Alarm  // of sends that callers make themselves
-
-	slowUntil atomic.Int64 // the moment until which the store counts as slow; 0: it never did
+	store   Store
+	prompt  bool // the store's calls never wait for anything
+	sender  *send.Sender
+	maxLag  time.Duration // how long after a call returned its command may still take effect
+	watch   func(key string) (wake <-chan struct{}, stop func())
+	drift   func(lease time.Duration) time.Duration
+	owner   string
+	tokens  *minter
+	gate    *gate
+	cleaner *cleaner
+	lease   atomic.Int64 // the longest of all Lockers that share this
+	owners  send.Counter // leases and acquires whose owner has not come back yet
 
 	outage outage
 	recent recent
@@ -74,19 +69,19 @@ func New(store Store, opts ...Option) *Locker {
 		maxLag = s.MaxLag()
 	}
 	c := &core{
-		given:   store,
+		store:   store,
 		prompt:  prompt,
-		inTime:  inTime(store),
 		maxLag:  maxLag,
 		watch:   hintsOf(store),
 		drift:   driftOver(store),
 		owner:   owner(),
 		tokens:  newMinter(prompt),
 		gate:    newGate(),
-		reaper:  newReaper(),
 		closing: make(chan struct{}),
 	}
-	c.store = shielded(store, &c.outage, cfg.logger)
+	c.sender = send.New(verdictOf, func(value any) { c.outage.logPanic(cfg.logger, value) })
+	c.cleaner = newCleaner(c)
+	c.sender.Dead = c.cleaner.dead
 	return c.locker(cfg)
 }
 
@@ -96,30 +91,22 @@ func isPrompt(store Store) bool {
 	return ok
 }
 
-// inTime reports whether store says that its calls return in time.
-func inTime(store Store) bool {
-	s, ok := store.(interface{ InTime() bool })
-	return ok && s.InTime()
-}
-
 // locker returns a Locker over c.
 func (c *core) locker(cfg config) *Locker {
-	for budget := int64(cfg.budget); ; {
-		longest := c.budget.Load()
-		if budget <= longest || c.budget.CompareAndSwap(longest, budget) {
+	for lease := int64(cfg.lease); ; {
+		longest := c.lease.Load()
+		if lease <= longest || c.lease.CompareAndSwap(longest, lease) {
 			return &Locker{core: c, cfg: cfg}
 		}
 	}
 }
-
-func (c *core) longestBudget() time.Duration { return time.Duration(c.budget.Load()) }
 
 // With returns a Locker with other settings over the same store, gate and
 // clean-up: keys exclude each other across both, and closing either closes
 // both. Options that are not given stay as they are; observers are added.
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts)
-	checkFencing(l.core.given, &cfg)
+	checkFencing(l.core.store, &cfg)
 	return l.core.locker(cfg)
 }
 
@@ -167,11 +154,21 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if refused := l.refused(ctx, hash, key, key, nil); refused != nil {
 		return nil, refused
 	}
-	e := &Lease{locker: l, key: key, parent: ctx, hash: hash}
+	e := l.newLease()
+	e.locker, e.key, e.parent, e.hash = l, key, ctx, hash
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}
 	return e, nil
+}
+
+func (l *Locker) newLease() *Lease {
+	if l.core.prompt {
+		return new(Lease)
+	}
+	away := new(awayLease)
+	away.Lease.calls = &away.calls
+	return &away.Lease
 }
 
 func validKey(key string) error {

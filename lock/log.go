@@ -80,8 +80,18 @@ func (l *Locker) logBacklogFull(ctx context.Context, e *Lease, size int) {
 	if due, silent := l.core.outage.due("backlog"); due {
 		l.log(ctx, levelWarn, "lock: receipts that wait for the store fill their room in memory; of further ones only that the work was done "+
 			"will be kept; others are not logged for a minute", e,
-			slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.reaper.bytes.Load()), slog.Int("repeated", silent),
+			slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.cleaner.bytes.Load()), slog.Int("repeated", silent),
 			attrDo("see to the store: it does not answer"))
+	}
+}
+
+// logDropped reports that there is more to clean up than is cleaned up.
+func (l *Locker) logDropped(ctx context.Context) {
+	if due, silent := l.core.outage.due("clean-up dropped"); due {
+		l.cfg.logger.LogAttrs(ctx, levelWarn, "lock: a clean-up was given up for a newer one; others are not logged for a minute",
+			slog.Int("backlog", int(l.core.cleaner.count.Load())), slog.Int("repeated", silent),
+			attrDo("see to the store, which answers too little: what such a claim has left, if anything, refuses other processes "+
+				"until its lease is over"))
 	}
 }
 

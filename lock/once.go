@@ -6,6 +6,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/scoped"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Once runs fn unless somebody has done so within [WithKeep], and returns the
@@ -123,16 +124,13 @@ func Commit(ctx context.Context) error {
 	if !l.cfg.rerun {
 		return nil // a record whose holder has vanished is never run again
 	}
-	claim := e.claim(l.cfg.keep)
-	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
-		return l.core.store.Renew(ctx, e.key, claim)
-	})
+	ok, err := ask[bool](ctx, l.core, new(send.Call), l.lastingTerms(), renewRequest{l.core.store, e.key, e.claim(l.cfg.keep)})
 	switch {
-	case answer.err != nil:
-		l.trouble(ctx, answer.err)
-		l.emitFailed(ctx, e, callRenew, l.cfg.budget, answer.err)
-		return answer.err
-	case !answer.value:
+	case err != nil:
+		l.trouble(ctx, err)
+		l.emitFailed(ctx, e, callRenew, l.cfg.budget, err)
+		return err
+	case !ok:
 		return e.lose(errTaken)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // ballot is one try of an election.
@@ -24,13 +26,17 @@ type ballot struct {
 // if a majority is ours.
 func (b *ballot) poll(ctx context.Context, nodes []int, patient bool, call func(context.Context, int) (Entry, error)) {
 	b.token.again()
-	b.flight.departRound()
-	r := ask(ctx, b.quorum, nodes, func() {
-		b.flight.arriveRound()
+	b.flight.Depart()
+	r := askNodes(ctx, b.quorum, nodes, func() {
+		if b.loose.Load() {
+			b.flight.Arrive(send.Lost)
+		} else {
+			b.flight.Arrive(send.Nothing)
+		}
 		b.token.leave()
 	}, call)
 	b.rounds = append(b.rounds, r)
-	b.votes.need, b.votes.token, b.votes.patient, b.votes.dead = b.need, b.claim.Token, patient, b.flight.dead
+	b.votes.need, b.votes.token, b.votes.patient, b.votes.dead = b.need, b.claim.Token, patient, b.flight.Dead
 	if b.claim.Replaces != "" {
 		b.votes.attempt = b.claim.Attempt
 	}

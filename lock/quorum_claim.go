@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Claim is part of [Store].
@@ -18,7 +21,7 @@ func (q *quorum) Claim(ctx context.Context, key string, c Claim) (Entry, error) 
 	c.Fingerprint = bytes.Clone(c.Fingerprint) // nodes read it for longer than this call lasts
 	t := q.enter(key, c.Token)
 	defer t.leave()
-	mine := &election{quorum: q, token: t, flight: flightOf(ctx), key: key, claim: c, done: make(chan struct{})}
+	mine := &election{quorum: q, token: t, flight: send.InFlight(ctx), key: key, claim: c, done: make(chan struct{})}
 	if other := t.elect(mine); other != mine {
 		return other.share(ctx)
 	}
@@ -34,7 +37,8 @@ func (q *quorum) Claim(ctx context.Context, key string, c Claim) (Entry, error) 
 type election struct {
 	*quorum
 	token  *candidate
-	flight *flight
+	flight *send.Flight
+	loose  atomic.Bool // a node may have the claim after it was ended, or get it yet
 	key    string
 	claim  Claim
 	doubt  bool // whether something of the tries so far may be left, or may come
@@ -89,7 +93,7 @@ func (n *election) run(ctx context.Context) (Entry, error) {
 			return b.entry, nil
 		}
 		entry, err := b.conclude(ctx)
-		if b.kind != split || n.flight.dead(entry.Token) || try == n.tries || !n.wait(ctx) {
+		if b.kind != split || n.flight.Dead(entry.Token) || try == n.tries || !n.wait(ctx) {
 			return entry, err
 		}
 	}
@@ -124,7 +128,7 @@ func (n *election) claimOn(ctx context.Context, node int, replaces string) (Entr
 	c.Replaces = replaces
 	e, err := n.nodes[node].Claim(ctx, n.key, c)
 	if err != nil && !errors.Is(err, ErrNotApplied) {
-		n.flight.loosen()
+		n.loose.Store(true)
 	}
 	return e, err
 }
@@ -133,7 +137,7 @@ func (n *election) claimOn(ctx context.Context, node int, replaces string) (Entr
 func (n *election) free(ctx context.Context, node int) (gone bool) {
 	gone = n.quorum.free(ctx, n.token, node)
 	if !gone {
-		n.flight.loosen()
+		n.loose.Store(true)
 	}
 	return gone
 }

@@ -11,7 +11,7 @@ func (q *quorum) Get(ctx context.Context, key string) (Entry, error) {
 	if err := q.fit(ctx); err != nil {
 		return Entry{}, err
 	}
-	r := ask(ctx, q, q.all, func() {}, func(ctx context.Context, node int) (Entry, error) { return q.nodes[node].Get(ctx, key) })
+	r := askNodes(ctx, q, q.all, func() {}, func(ctx context.Context, node int) (Entry, error) { return q.nodes[node].Get(ctx, key) })
 	defer r.done()
 	v := votes{need: q.need, patient: true}
 	was := v.rule(false)

@@ -107,7 +107,7 @@ type motion struct {
 // answered can be the one that matters, and the outcome is not known. The
 // candidate is left in the end.
 func (q *quorum) carry(ctx context.Context, t *candidate, m *motion) (ok bool, err error) {
-	r := ask(ctx, q, q.all, t.leave, m.send)
+	r := askNodes(ctx, q, q.all, t.leave, m.send)
 	defer r.done()
 	var others []answer[bool]
 	yes, no := 0, 0

@@ -85,7 +85,7 @@ func (q inspectedQuorum) Forget(ctx context.Context, key, token string) (ok bool
 	if err != nil {
 		return false, err
 	}
-	r := ask(ctx, q.quorum, q.all, func() {}, func(ctx context.Context, node int) (ok bool, err error) {
+	r := askNodes(ctx, q.quorum, q.all, func() {}, func(ctx context.Context, node int) (ok bool, err error) {
 		defer recovered(&err, &q.outage, slog.Default())
 		return q.inspectors[node].Forget(ctx, key, token)
 	})

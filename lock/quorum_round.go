@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // answer is what a node said to a call.
@@ -41,14 +43,12 @@ type round[T any] struct {
 	over    func()       // when running gets to 0
 }
 
-// ask starts a round. The caller must call decide and, in the end, done; over is
+// askNodes starts a round. The caller must call decide and, in the end, done; over is
 // called when nothing of the round runs any more.
-func ask[T any](ctx context.Context, q *quorum, nodes []int, over func(), call func(ctx context.Context, node int) (T, error)) *round[T] {
+func askNodes[T any](ctx context.Context, q *quorum, nodes []int, over func(), call func(ctx context.Context, node int) (T, error)) *round[T] {
 	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
-	count := countOf(ctx)
-	if count != nil {
-		count.enter()
-	}
+	flight := send.InFlight(ctx)
+	flight.Depart()
 	r := &round[T]{
 		answers: make(chan answer[T], len(nodes)),
 		asked:   nodes,
@@ -61,9 +61,7 @@ func ask[T any](ctx context.Context, q *quorum, nodes []int, over func(), call f
 		over: func() {
 			cancel()
 			over()
-			if count != nil {
-				count.leave()
-			}
+			flight.Arrive(send.Nothing) // of a claim, over says what it leaves
 		},
 	}
 	r.running.Store(int32(len(nodes)) + 1) //nolint:gosec // a handful
@@ -120,7 +118,7 @@ func (r *round[T]) silent(ctx context.Context) []answer[T] {
 	var all []answer[T]
 	for _, node := range r.asked {
 		if !r.heard[node] {
-			err := error(silence(r.timeout))
+			err := error(send.Silence(r.timeout))
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}

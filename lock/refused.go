@@ -36,7 +36,7 @@ func (l *Locker) refused(ctx context.Context, hash uint64, key, label string, fi
 // mayAnswer says that nothing comes before what is known of a key. An origin
 // does: it is asked for once per acquire, though only a claim has a use for it.
 func (l *Locker) mayAnswer(ctx context.Context) bool {
-	return l.cfg.origin == nil && ctx.Err() == nil && !l.core.owners.closed()
+	return l.cfg.origin == nil && ctx.Err() == nil && !l.core.owners.Closed()
 }
 
 // refused finds the lease because of which enter would refuse key to somebody

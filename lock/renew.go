@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // renewals is what a lease needs that is renewed at all.
@@ -69,17 +71,14 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	if lease < time.Millisecond {
 		return sent, nil
 	}
-	claim := e.claim(lease)
-	r := exchange(ctx, l.core, l.cfg.budget, nil, func(ctx context.Context) (bool, error) {
-		return l.core.store.Renew(ctx, e.key, claim)
-	})
+	ok, err := ask[bool](ctx, l.core, new(send.Call), send.Terms{Budget: l.cfg.budget}, renewRequest{l.core.store, e.key, e.claim(lease)})
 	switch {
-	case r.err != nil:
+	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
-			l.emitFailed(ctx, e, callRenew, sent.since(), r.err)
+			l.emitFailed(ctx, e, callRenew, sent.since(), err)
 		}
-		return sent, r.err
-	case !r.value:
+		return sent, err
+	case !ok:
 		return sent, e.notRenewed()
 	}
 	e.mu.Lock()

@@ -30,8 +30,14 @@ type run struct {
 }
 
 func newRun(ctx context.Context, l *Locker, hash uint64, key, record, scope string, fingerprint []byte) *run {
-	r := &run{lease: Lease{locker: l, key: record, parent: ctx, hash: hash}, label: key, scope: scope, attempt: 1}
-	r.lease.run = r
+	r := new(run)
+	if !l.core.prompt {
+		away := new(awayRun)
+		r, away.lease.calls = &away.run, &away.calls
+	}
+	r.label, r.scope, r.attempt = key, scope, 1
+	e := &r.lease
+	e.run, e.locker, e.key, e.parent, e.hash = r, l, record, ctx, hash
 	// The gate and the store's calls read it for longer than Once lasts.
 	r.print = append(r.room[:0], fingerprint...)
 	return r
@@ -101,11 +107,9 @@ func (r *run) wasFreed() bool {
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	answer := exchange(context.WithoutCancel(ctx), l.core, l.cfg.budget, nil, func(ctx context.Context) (Entry, error) {
-		return l.core.store.Get(ctx, e.key)
-	})
-	if answer.err == nil && answer.value.State == Settled && sameRequest(r.print, answer.value.Fingerprint) {
-		return answer.value.Receipt, true, nil
+	entry, err := ask[Entry](ctx, l.core, e.call(), l.lastingTerms(), getRequest{l.core.store, e.key})
+	if err == nil && entry.State == Settled && sameRequest(r.print, entry.Fingerprint) {
+		return entry.Receipt, true, nil
 	}
 	return nil, false, lost
 }

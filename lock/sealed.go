@@ -120,9 +120,6 @@ func (s *sealed) MaxLag() time.Duration {
 	return defaultMaxLag
 }
 
-// InTime is that of the store below.
-func (s *sealed) InTime() bool { return inTime(s.Store) }
-
 // Watch is that of the store below.
 func (s *sealed) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return hintsOf(s.Store)(key)

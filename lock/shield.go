@@ -2,31 +2,23 @@ package lock
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// shield makes a panic in a call of a store the failure of that call. A store runs
-// code of others, such as the hooks of a client, and most calls are on goroutines
-// of this package, where a panic would end the process. What the call had sent by
-// then is not known.
-//
-// runtime.Goexit passes: it ends only the goroutine, and the books are kept by
-// those who started that.
+// shield makes a panic in a call of a store the failure of that call, as package
+// send does for the calls of a Locker, on the goroutines of a quorum.
 type shield struct {
 	Store
 	outage *outage
 	logger *slog.Logger
 }
 
-// shielded returns store behind a shield, if it may run such code: what never
-// leaves this process does not.
+// shielded returns store behind a shield.
 func shielded(store Store, o *outage, logger *slog.Logger) Store {
-	if isPrompt(store) {
-		return store
-	}
 	return &shield{store, o, logger}
 }
 
@@ -58,23 +50,18 @@ func (s *shield) Get(ctx context.Context, key string) (e Entry, err error) {
 // recovered is deferred by a call of a store that returns *err.
 func recovered(err *error, o *outage, logger *slog.Logger) {
 	if value := recover(); value != nil {
-		p := &panicError{value}
-		*err = p
-		if due, silent := o.due("panic at"); due {
-			p.log(logger, silent)
-		}
+		*err = &send.PanicError{Value: value}
+		o.logPanic(logger, value)
 	}
 }
 
-// panicError is the error of a call that has panicked.
-type panicError struct{ value any }
-
-func (p *panicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.value) }
-func (*panicError) Class() string   { return "panic" }
-
-// log says where p was, to those who have to mend it.
-func (p *panicError) log(logger *slog.Logger, silent int) {
+// logPanic says where a store has panicked, once a minute. It is called from there.
+func (o *outage) logPanic(logger *slog.Logger, value any) {
+	due, silent := o.due("panic at")
+	if !due {
+		return
+	}
 	logger.LogAttrs(context.Background(), levelError, "lock: a call of the store panicked; others are not logged for a minute", //nolint:forbidigo // of any call
-		attrPanic(p.value), slog.String("stack", string(debug.Stack())), slog.Int("repeated", silent),
+		attrPanic(value), slog.String("stack", string(debug.Stack())), slog.Int("repeated", silent),
 		attrDo("see which hook, limiter or dialer of the store's client it was; calls that run into it count as not answered"))
 }

@@ -8,7 +8,7 @@ import (
 
 // Store returns the store that l works on, for an operator's tools: whether it
 // is an [Inspector], and what is in it. Claim through l, never past it.
-func (l *Locker) Store() Store { return l.core.given }
+func (l *Locker) Store() Store { return l.core.store }
 
 // Snapshot is what this process does at one moment, for an operator's tools:
 // what its store cannot tell, or does not. It says nothing of other processes.
@@ -50,7 +50,7 @@ func (l *Locker) Snapshot(limit int, match func(key string) bool) Snapshot {
 	}
 	return Snapshot{
 		Holds:      l.core.gate.holds(limit, match),
-		Cleanups:   l.core.reaper.list(limit, match),
+		Cleanups:   l.core.cleaner.list(limit, match),
 		Recoveries: l.core.recent.latest(limit, match),
 	}
 }
@@ -117,10 +117,10 @@ func (e *Lease) hold() Hold {
 }
 
 // list returns the first of what match accepts of the tasks.
-func (r *reaper) list(limit int, match func(key string) bool) []Cleanup {
-	r.mu.Lock()
-	tasks := slices.Collect(maps.Keys(r.all))
-	r.mu.Unlock()
+func (c *cleaner) list(limit int, match func(key string) bool) []Cleanup {
+	c.mu.Lock()
+	tasks := slices.Collect(maps.Keys(c.all))
+	c.mu.Unlock()
 	var all []Cleanup
 	for _, t := range tasks {
 		if match(t.of.Entry) {

@@ -9,6 +9,16 @@ type Stats struct {
 	// Above that a receipt is dropped, and an empty one settled in its place.
 	BacklogBytes int64
 
+	// Dropped is how many clean-ups were given up since the Locker was made, because
+	// there were 65,536 and a new one came. Their entries, if there are any, end with
+	// their leases.
+	Dropped int64
+
+	// Retries is what the retry budget has: how often the Locker may send a call again,
+	// or clean up, right now. An answered call adds a fifth, up to 1,000, and a second
+	// adds ten, up to 100. At 0 a call that fails is not tried again.
+	Retries int
+
 	// Of the store, if it is one of NewMemory, alone or below NewSealed: what it
 	// keeps, as WithLimits counts it. 0 for every other.
 	Entries int
@@ -19,8 +29,11 @@ type Stats struct {
 // [Locker.With]. It asks no server.
 func (l *Locker) Stats() Stats {
 	c := l.core
-	s := Stats{Active: c.owners.count(), Backlog: int(c.reaper.count.Load()), BacklogBytes: c.reaper.bytes.Load()}
-	if sized, ok := c.given.(sized); ok {
+	s := Stats{
+		Active: c.owners.Count(), Backlog: int(c.cleaner.count.Load()), BacklogBytes: c.cleaner.bytes.Load(),
+		Dropped: c.cleaner.dropped.Load(), Retries: c.sender.Retries.Tokens(),
+	}
+	if sized, ok := c.store.(sized); ok {
 		s.Entries, s.Bytes = sized.size()
 	}
 	return s

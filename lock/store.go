@@ -13,9 +13,11 @@ import (
 //
 // Rules for all methods:
 //
-//   - One call is one attempt. It returns soon after its context ends, and it
-//     never retries by itself: budget, retries and jitter are the Locker's.
-//     Until it returns, the Locker counts what it sent as still on its way.
+//   - One call is one attempt, and never retried by the store: budget, retries and
+//     jitter are the Locker's.
+//   - A call returns when its context ends, whatever becomes of the command. It is
+//     made on the goroutine of the Locker's caller, which waits for nothing else. A
+//     store that cannot keep this is passed through [EndWithContext].
 //   - err means that the backend failed, never "no". An error that matches
 //     [ErrNotApplied] says that the call certainly had no effect and will have
 //     none later; every other error means "unknown". One that matches
@@ -34,12 +36,6 @@ import (
 // peer's can, may have a method MaxLag() time.Duration that bounds how much
 // later; the Locker's clean-up goes on for that long. Without it the bound is
 // two minutes.
-//
-// A store whose calls return when the deadline of their context has passed,
-// whatever becomes of the command, may have a method InTime() bool that says so.
-// The Locker then makes the first send of a call on the goroutine of its caller,
-// with a third of the budget, and one for each call is saved. What does not
-// return in time then keeps the caller for as long.
 //
 // A store that hears when a key may have become free or settled may have a
 // method Watch(key string) (wake <-chan struct{}, stop func()). The Locker calls

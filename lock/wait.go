@@ -125,7 +125,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		}
 		var refused *RefusedError
 		errors.As(err, &refused)
-		e.abandonClaim()
+		e.leaveClaim()
 		asked := l.core.gate.rests(e, decisionOf(e, err))
 		if polls == 0 {
 			// Not before the first refusal: whoever need not wait does not pay for it.

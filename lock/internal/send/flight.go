@@ -22,7 +22,7 @@ const (
 // has one as soon as one of its sends has no answer. It is safe for concurrent
 // use.
 type Flight struct {
-	calls *Counter
+	sender *Sender
 
 	mu       sync.Mutex
 	departs  int // ever
@@ -62,7 +62,7 @@ func (f *Flight) Depart() {
 	if f == nil {
 		return
 	}
-	f.calls.Enter()
+	f.sender.Calls.Enter()
 	f.mu.Lock()
 	f.departs++
 	f.out++
@@ -82,7 +82,7 @@ func (f *Flight) Arrive(how Outcome) {
 		landed = nil
 	}
 	f.mu.Unlock()
-	f.calls.Leave()
+	f.sender.Calls.Leave()
 	if landed != nil {
 		landed()
 	}
@@ -115,6 +115,9 @@ func (f *Flight) departed() int {
 	defer f.mu.Unlock()
 	return f.departs
 }
+
+// Dead is that of the [Sender]. A nil Flight knows of no dead tokens.
+func (f *Flight) Dead(token string) bool { return f != nil && f.sender.Dead(token) }
 
 // Doubt returns what is known now. A nil Flight leaves no doubt.
 func (f *Flight) Doubt() Doubt {

@@ -20,6 +20,10 @@ type Sender struct {
 	Retries Budget
 	Calls   Counter // sends that have not ended, those that nobody waits for included
 
+	// Dead reports whether a token is of a claim that is known to be held by nobody:
+	// for a store that can choose which of the entries in the way it names.
+	Dead func(token string) bool
+
 	judge    func(error) Verdict
 	panicked func(value any)
 }

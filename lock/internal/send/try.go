@@ -170,6 +170,6 @@ func (c *Call) inFlight() *Flight {
 	if f := c.flight.at.Load(); f != nil {
 		return f
 	}
-	c.flight.at.CompareAndSwap(nil, &Flight{calls: &c.sender.Calls})
+	c.flight.at.CompareAndSwap(nil, &Flight{sender: c.sender})
 	return c.flight.at.Load()
 }

@@ -1,0 +1,124 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+// orphan is a claim whose entry, if there is one now or later, is held by no caller.
+//
+// One compare-and-delete that finds nothing proves nothing: the claim may be in a
+// socket buffer, in a proxy, or in the same batch of events that a stalled server
+// works off in an order of its own. So there are up to three. The first is sent when
+// no send of the claim is in flight any more. If only one of them had no answer, and
+// this finds the entry, or if all were answered, it is the last. The second follows a
+// second later: the answer to the first has shown that the server serves, so that it
+// has worked off what it had by then. The third follows when the bytes of a closed
+// connection can land no more.
+//
+// That improves on the lease, with which the entry would end by itself, and correct
+// is what the lease does. So all of it is paid from the retry budget, and given up
+// when there is too much of it.
+type orphan struct {
+	locker   *Locker
+	ctx      context.Context //nolint:containedctx // values for observers and loggers; never canceled
+	key      string
+	token    string
+	flight   *send.Flight
+	answered bool  // it was, and its entry is there
+	takeover bool  // it stands for work of unknown outcome, and is not removed
+	event    Event // for observers; nothing of the lease, which may be on its next claim by then
+	began    time.Time
+
+	waited  bool // something of it was in flight when it was added, and nothing else is in doubt
+	found   bool
+	settled bool // a removal was answered that was sent when no send was in flight
+}
+
+const (
+	// secondRemoval is how long after the first removal the second is sent.
+	secondRemoval = time.Second
+
+	// maxAwaited is for how long a send in flight keeps the first removal waiting.
+	maxAwaited = time.Second
+)
+
+func (e *Lease) orphan() *orphan {
+	o := &orphan{
+		locker:   e.locker,
+		ctx:      context.WithoutCancel(e.parent),
+		key:      e.key,
+		token:    e.token,
+		answered: e.orphaned,
+		takeover: e.takeover,
+		event:    e.event(EventReaped, 0, nil),
+		began:    time.Now(),
+	}
+	if e.claiming != nil {
+		o.flight = e.claiming.Flight()
+	}
+	return o
+}
+
+// doubtful reports whether the store may have an entry of it, now or later.
+func (o *orphan) doubtful() bool { return o.answered || o.flight.Doubt() != send.Doubt{} }
+
+// endures is when an entry of it can be in the store no longer, as far as is known.
+func (o *orphan) endures(longest time.Duration) time.Time {
+	last := o.began
+	switch doubt := o.flight.Doubt(); {
+	case doubt.InFlight > 0:
+		last = time.Now()
+	case doubt.Last.After(last):
+		last = doubt.Last
+	}
+	return last.Add(o.locker.core.maxLag + longest)
+}
+
+// remove sends one compare-and-delete, and says after how long the next one is to
+// follow. Close cannot wait for the network's longest delay, and what lands after the
+// process has ended is gone after a lease at the latest.
+func (o *orphan) remove(closing bool) (again time.Duration, done bool) {
+	l := o.locker
+	before, sent := o.flight.Doubt(), time.Now()
+	if o.waited && before.InFlight+before.Lost+before.Answered == 0 {
+		return 0, true // the store refused, in the end, what was still in flight
+	}
+	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
+	found, err := ask[bool](o.ctx, l.core, new(send.Call), terms, releaseRequest{l.core.store, o.key, o.token})
+	if err != nil {
+		l.trouble(o.ctx, err)
+		return 0, false
+	}
+	if found {
+		o.found = true
+		l.core.recent.note(EventReaped, o.event.Key)
+		event := o.event
+		event.Took = time.Since(o.began)
+		l.announce(o.ctx, event)
+	}
+	return o.next(before, sent, closing)
+}
+
+// next says what follows an answered removal.
+func (o *orphan) next(before send.Doubt, sent time.Time, closing bool) (again time.Duration, done bool) {
+	if before.InFlight > 0 {
+		return longPause, closing
+	}
+	possible := before.Lost + before.Answered
+	if o.answered {
+		possible++
+	}
+	lag := o.locker.core.maxLag - sent.Sub(before.Last)
+	switch {
+	case closing, before.Lost == 0, o.found && possible == 1, o.settled && lag <= 0:
+		return 0, true
+	case !o.settled:
+		o.settled = true
+		return secondRemoval, false
+	default:
+		return max(lag, secondRemoval), false
+	}
+}
