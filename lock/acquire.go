@@ -78,7 +78,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 // holdOf returns what ctx asks for if the store does not answer, nil if it asks for
 // nothing or err is another failure.
 func (*Locker) holdOf(ctx context.Context, err error) *failopen.Hold {
-	if !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported) || ctx.Err() != nil {
+	if !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported) || callerGone(ctx) {
 		return nil
 	}
 	return failopen.From(ctx)
@@ -87,7 +87,7 @@ func (*Locker) holdOf(ctx context.Context, err error) *failopen.Hold {
 // leave gives up e's key, whose claim ended with err.
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 	e.leaveClaim()
-	if ctx.Err() != nil {
+	if callerGone(ctx) {
 		err = nil // the caller has left, and others may hear something else
 	}
 	l.core.gate.leaveWith(e, err)
@@ -98,6 +98,13 @@ func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 // store, and the other one's will not.
 func (l *Locker) asksAgain(ctx context.Context, err error, began moment) bool {
 	return err != nil && l.holdOf(ctx, err) != nil && !errors.Is(err, errEnding) && began.since() < l.cfg.budget
+}
+
+// callerGone reports whether the caller waits no longer. A context says so a moment after
+// its deadline, at which calls end.
+func callerGone(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
 func eventOf(err error) EventKind {

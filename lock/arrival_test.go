@@ -8,21 +8,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/carry"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// leftClaim is a claim that a store does not wait for: it stalls.
+// leftClaim is a claim that a store does not wait for any longer.
 type leftClaim struct {
-	counter carry.Counter
-	apply   func() error
+	flight *send.Flight
+	apply  func() error
 }
 
-// leave is the fault: the call returns, and counts what it leaves behind.
+// leave is the fault: the call returns, and counts what it leaves in flight.
 func (c *leftClaim) leave(ctx context.Context, apply func() error) error {
-	c.counter, c.apply = carry.From(ctx), apply
-	c.counter.Depart()
-	return &carry.LeftError{Err: carry.ErrStalled}
+	c.flight, c.apply = send.InFlight(ctx), apply
+	c.flight.Depart()
+	return errEOF
 }
 
 const (
@@ -30,15 +30,15 @@ const (
 	soon    = 50 * time.Millisecond // until a late reply comes
 )
 
-// A claim that was left behind, while the next send of it was answered, is swept
-// for once when its reply has come. If that is lost, it may land for as long as
-// the network takes.
+// A claim that was left in flight, while the next send of it was answered, is removed
+// once when its reply has come, or if that is lost, when it is found. Else it may land
+// for as long as the network takes.
 func TestArrivalEndsTheSweep(t *testing.T) {
-	for name, certain := range map[string]bool{"answered": true, "lost": false} {
+	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
 			for when, land := range map[string]bool{"landed": true, "not landed": false} {
 				t.Run(when, func(t *testing.T) {
-					bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+					bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 						s.lag = longLag
 						var left leftClaim
 						l := open()
@@ -49,20 +49,21 @@ func TestArrivalEndsTheSweep(t *testing.T) {
 						if land {
 							require.NoError(t, left.apply())
 						}
-						left.counter.Arrive(certain)
+						left.flight.Arrive(outcome)
 						synctest.Wait()
 						require.Equal(t, 2, s.count(release))
 						require.Equal(t, lock.Free, s.state(t, key).State)
 						time.Sleep(longLag / 2)
-						require.Equal(t, certain, s.count(release) == 2, "one is enough only if nothing can land any more")
-						if !certain {
+						enough := outcome == send.Answered || land
+						require.Equal(t, enough, s.count(release) == 2, "one is enough only if nothing can land any more")
+						if !enough {
 							require.NoError(t, left.apply())
-							time.Sleep(5 * time.Second)
+							time.Sleep(longLag/2 + time.Second)
 							require.Equal(t, lock.Free, s.state(t, key).State)
 						}
 						began := time.Now()
 						require.NoError(t, l.Close(t.Context()))
-						if certain {
+						if enough {
 							require.Zero(t, time.Since(began), "there is nothing left to do")
 						}
 					})
@@ -74,9 +75,9 @@ func TestArrivalEndsTheSweep(t *testing.T) {
 
 // The same if nobody got the key, and if the reply comes only when Close waits.
 func TestArrivalEndsClose(t *testing.T) {
-	for name, certain := range map[string]bool{"answered": true, "lost": false} {
+	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				s.lag = longLag
 				var left leftClaim
 				l := open()
@@ -85,7 +86,7 @@ func TestArrivalEndsClose(t *testing.T) {
 				require.ErrorIs(t, err, lock.ErrUnknown)
 				time.AfterFunc(10*time.Second, func() {
 					_ = left.apply()
-					left.counter.Arrive(certain)
+					left.flight.Arrive(outcome)
 				})
 				began := time.Now()
 				require.NoError(t, l.Close(t.Context()))
@@ -100,22 +101,22 @@ func TestArrivalEndsClose(t *testing.T) {
 
 // A reply that does not come in time is no longer hoped for.
 func TestArrivalIsNotWaitedForLong(t *testing.T) {
-	bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		var left leftClaim
 		s.next(claim, left.leave)
 		require.NoError(t, open().Do(t.Context(), key, func(context.Context) error { return nil }))
 		time.Sleep(2 * time.Second)
 		require.NoError(t, left.apply()) // the server has it, and its reply is lost
-		time.Sleep(2 * time.Second)
+		time.Sleep(6 * time.Second)
 		require.Equal(t, lock.Free, s.state(t, key).State)
-		left.counter.Arrive(false)
+		left.flight.Arrive(send.Lost)
 	})
 }
 
 // Between the landing and the late reply, the token is known as dead: whoever
 // meets it in this process removes it. To others it looks like any other.
 func TestLandedBeforeItsArrival(t *testing.T) {
-	bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		s.lag = longLag
 		var left leftClaim
 		l, other := open(), open()
@@ -126,7 +127,7 @@ func TestLandedBeforeItsArrival(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrHeld)
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err, "it must not be locked out by itself")
-		left.counter.Arrive(true)
+		left.flight.Arrive(send.Answered)
 		synctest.Wait()
 		require.Equal(t, lock.Held, s.state(t, key).State, "the sweep is not for the next one's entry")
 		require.NoError(t, e.Context().Err())

@@ -26,7 +26,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // each call on a goroutine of its own, and with the first on the caller's.
 func bubble(t *testing.T, run func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
-	for name, as := range map[string]func(*scripted) lock.Store{"hedged": hedged, "in time": inTimed} {
+	for name, as := range map[string]func(*scripted) lock.Store{"apart": apart, "direct": direct} {
 		t.Run(name, func(t *testing.T) {
 			t.Helper()
 			bubbleOver(t, as, run)
@@ -269,7 +269,7 @@ func TestNotAppliedIsNotUnknown(t *testing.T) {
 // A sweep must outlive goroutines that still carry the claim, however long the
 // client library's own time-out is.
 func TestB1SweepOutlivesAStuckClient(t *testing.T) {
-	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.every(stuck(40*time.Second), claim)
 		_, err := l.Acquire(t.Context(), key)
@@ -358,9 +358,9 @@ func TestB6CloseDoesNotReleaseUnderWork(t *testing.T) {
 
 // attack C3 and C12: validity counts from before the first send of the token.
 func TestC12ValidityCountsFromTheFirstSend(t *testing.T) {
-	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.every(slow(budget-time.Millisecond), claim)
+		s.next(claim, hangRequest, slow(budget/2))
 		began := time.Now()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)

@@ -218,7 +218,7 @@ func (c *cleaner) stop() {
 	for _, t := range c.due {
 		c.forget(t)
 	}
-	c.due = nil
+	c.due, c.orphans = nil, orphans{}
 	c.mu.Unlock()
 	for _, t := range due {
 		t.forgotten()

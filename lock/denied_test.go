@@ -25,7 +25,7 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 		}, lock.Settled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				e, err := open(lock.WithLease(time.Minute)).Acquire(t.Context(), key)
 				require.NoError(t, err)
 				s.every(denied, tt.op)
@@ -48,7 +48,7 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 // A renewal that is denied comes again within the lease, at the pace of any other
 // that has failed.
 func TestDeniedRenewalComesAgain(t *testing.T) {
-	bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		e, err := open(lock.WithLease(30*time.Second)).Acquire(t.Context(), key)
 		require.NoError(t, err)
 		s.every(denied, renew)

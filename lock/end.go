@@ -207,5 +207,4 @@ func (e *Lease) leaveClaim() {
 	if o := e.orphan(); o.doubtful() {
 		e.locker.core.cleaner.add(o)
 	}
-	e.claiming, e.orphaned = nil, false
 }

@@ -74,12 +74,10 @@ func untilEnd[T any, R send.Request[T]](ctx context.Context, r R) (value T, err 
 	go func() {
 		a := reply{err: errNotReturned}
 		defer func() {
-			if p := recover(); p != nil {
-				a.err = &send.PanicError{Value: p}
-			}
 			replies <- a
 			over <- outcomeOf(a.err)
 		}()
+		defer send.Recover(&a.err)
 		a.value, a.err = r.Send(ctx)
 	}()
 	select {

@@ -35,7 +35,7 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 	after := func(_ context.Context, apply func() error) error { _ = apply(); runtime.Goexit(); return nil }
 	for when, f := range map[string]fault{"before": before, "after": after} {
 		t.Run(when+" a claim", func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				l := open()
 				s.next(claim, f)
 				require.False(t, onItsOwn(func() { _, _ = l.Acquire(t.Context(), key) }))
@@ -47,7 +47,7 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 			})
 		})
 		t.Run(when+" a release", func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l := open(lock.WithObserver(seen.observe))
 				s.next(release, f)
@@ -62,7 +62,7 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 			})
 		})
 		t.Run(when+" a settle", func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				l := open()
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 // goroutine it is.
 func TestHooksThatEndAGoroutineOfItsOwn(t *testing.T) {
 	exit := func(context.Context, func() error) error { runtime.Goexit(); return nil }
-	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.next(claim, exit)
 		s.next(release, exit)
@@ -97,7 +97,7 @@ func TestHooksThatEndAGoroutineOfItsOwn(t *testing.T) {
 // What runs in the background goes on after its goroutine was ended.
 func TestHooksThatEndTheBackground(t *testing.T) {
 	exit := func(context.Context, func() error) error { runtime.Goexit(); return nil }
-	for name, as := range map[string]func(*scripted) lock.Store{"hedged": hedged, "in time": inTimed} {
+	for name, as := range map[string]func(*scripted) lock.Store{"apart": apart, "direct": direct} {
 		t.Run(name, func(t *testing.T) {
 			bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				const keys = 100 // more than run at once

@@ -28,7 +28,7 @@ func TestAcquireWhoseContextEnds(t *testing.T) {
 		{name: "claim that is answered", fault: slow(third / 2), took: third / 2, granted: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				l := open(lock.WithWait(time.Minute))
 				if tt.held {
 					other, err := l.Acquire(t.Context(), key)

@@ -79,7 +79,10 @@ func New(store Store, opts ...Option) *Locker {
 		gate:    newGate(),
 		closing: make(chan struct{}),
 	}
-	c.sender = send.New(verdictOf, func(value any) { c.outage.logPanic(cfg.logger, value) })
+	c.sender = send.New(func(err error) send.Verdict {
+		c.outage.logPanic(cfg.logger, err)
+		return verdictOf(err)
+	})
 	c.cleaner = newCleaner(c)
 	c.sender.Dead = c.cleaner.dead
 	return c.locker(cfg)

@@ -11,12 +11,12 @@ import (
 //
 // One compare-and-delete that finds nothing proves nothing: the claim may be in a
 // socket buffer, in a proxy, or in the same batch of events that a stalled server
-// works off in an order of its own. So there are up to three. The first is sent when
+// works off in an order of its own. So there are up to four. The first is sent when
 // no send of the claim is in flight any more. If only one of them had no answer, and
 // this finds the entry, or if all were answered, it is the last. The second follows a
 // second later: the answer to the first has shown that the server serves, so that it
-// has worked off what it had by then. The third follows when the bytes of a closed
-// connection can land no more.
+// has worked off what it had by then. A third and a fourth, likewise, follow when the
+// bytes of a closed connection can land no more.
 //
 // That improves on the lease, with which the entry would end by itself, and correct
 // is what the lease does. So all of it is paid from the retry budget, and given up
@@ -32,10 +32,20 @@ type orphan struct {
 	event    Event // for observers; nothing of the lease, which may be on its next claim by then
 	began    time.Time
 
-	waited  bool // something of it was in flight when it was added, and nothing else is in doubt
-	found   bool
-	settled bool // a removal was answered that was sent when no send was in flight
+	waited bool // something of it was in flight when it was added, and nothing else is in doubt
+	early  bool // a removal was answered while something was in flight
+	found  bool
+	sure   certainty // of the last removal that was answered
 }
+
+// certainty is what had ended when a removal was sent.
+type certainty uint8
+
+const (
+	inFlight certainty = iota // not even the sends
+	returned                  // the sends
+	landed                    // and the time in which their bytes could arrive
+)
 
 const (
 	// secondRemoval is how long after the first removal the second is sent.
@@ -83,6 +93,9 @@ func (o *orphan) endures(longest time.Duration) time.Time {
 func (o *orphan) remove(closing bool) (again time.Duration, done bool) {
 	l := o.locker
 	before, sent := o.flight.Doubt(), time.Now()
+	if before.InFlight > 0 && o.early {
+		return longPause, false
+	}
 	if o.waited && before.InFlight+before.Lost+before.Answered == 0 {
 		return 0, true // the store refused, in the end, what was still in flight
 	}
@@ -105,20 +118,24 @@ func (o *orphan) remove(closing bool) (again time.Duration, done bool) {
 // next says what follows an answered removal.
 func (o *orphan) next(before send.Doubt, sent time.Time, closing bool) (again time.Duration, done bool) {
 	if before.InFlight > 0 {
-		return longPause, closing
+		o.early = true
+		return longPause, false
 	}
 	possible := before.Lost + before.Answered
 	if o.answered {
 		possible++
 	}
-	lag := o.locker.core.maxLag - sent.Sub(before.Last)
+	lag, last := o.locker.core.maxLag-sent.Sub(before.Last), o.sure
+	o.sure = returned
+	if lag <= 0 {
+		o.sure = landed
+	}
 	switch {
-	case closing, before.Lost == 0, o.found && possible == 1, o.settled && lag <= 0:
+	case closing, before.Lost == 0, o.found && possible == 1, last == landed:
 		return 0, true
-	case !o.settled:
-		o.settled = true
-		return secondRemoval, false
-	default:
+	case last == returned && o.sure == returned:
 		return max(lag, secondRemoval), false
+	default:
+		return secondRemoval, false
 	}
 }

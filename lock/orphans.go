@@ -22,7 +22,8 @@ type orphans struct {
 // known is one of them.
 type known struct {
 	token    string
-	until    time.Time // when it is looked at again, or forgotten
+	until    time.Time // when it is looked at again
+	forgotIn time.Time // when it is forgotten, if it was not removed
 	takeover bool
 	orphan   *orphan // nil when it was removed, or given up, or is a takeover
 	task     *task   // that removes it; nil like orphan
@@ -32,13 +33,17 @@ type known struct {
 func (c *cleaner) add(o *orphan) {
 	k := &known{token: o.token, takeover: o.takeover, orphan: o}
 	c.mu.Lock()
-	now := time.Now()
-	c.forgetOld(now)
 	if _, twice := c.orphans.byToken[o.token]; twice || c.stopped {
 		c.mu.Unlock()
 		return
 	}
+	now := time.Now()
+	c.forgetOld(now)
 	k.until = o.endures(c.longestLease())
+	k.forgotIn = k.until
+	if o.event.Once {
+		k.forgotIn = k.until.Add(o.locker.cfg.keep) // for so long it says that the outcome is unknown
+	}
 	c.orphans.push(k)
 	if o.takeover {
 		c.mu.Unlock()
@@ -105,6 +110,7 @@ func (c *cleaner) removed(k *known) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.orphans.done(k)
+	k.forgotIn = k.until
 }
 
 func (o *orphans) push(k *known) {
@@ -143,6 +149,10 @@ func (c *cleaner) forgetOld(now time.Time) {
 			k.until = now.Add(longPause)
 			o.queue = append(o.queue, k)
 		case now.Before(k.until) && !tooMany:
+			o.queue = append(o.queue, k)
+		case now.Before(k.forgotIn) && !tooMany:
+			c.giveUp(k)
+			k.until = now.Add(c.core.maxLag + c.longestLease())
 			o.queue = append(o.queue, k)
 		default:
 			c.giveUp(k)

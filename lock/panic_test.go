@@ -21,7 +21,7 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 		"before": func(context.Context, func() error) error { panic("a hook's") },
 		"after":  func(_ context.Context, apply func() error) error { _ = apply(); panic("a hook's") },
 	}
-	for store, as := range map[string]func(*scripted) lock.Store{"hedged": hedged, "in time": inTimed} {
+	for store, as := range map[string]func(*scripted) lock.Store{"apart": apart, "direct": direct} {
 		for when, f := range panics {
 			name := store + ", " + when + " "
 			t.Run(name+"every claim", func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 
 // The place of the panic is logged, and not for each of the calls that run into it.
 func TestPanicsOfAStoreAreLoggedOnce(t *testing.T) {
-	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		var log bytes.Buffer
 		l := open(lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		s.every(func(context.Context, func() error) error { panic("a hook's") }, claim)

@@ -275,7 +275,7 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				var f effect
 				_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
 				require.NoError(t, err)

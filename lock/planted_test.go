@@ -112,7 +112,7 @@ func TestASweepGoesOnAfterAnError(t *testing.T) {
 		var answered, failed atomic.Int32
 		s.every(func(_ context.Context, apply func() error) error {
 			switch {
-			case time.Since(givenUp) <= s.lag: // it may land yet, and that is known
+			case time.Since(givenUp) < s.lag: // it may land yet, and that is known
 			case answered.Add(1) == 1:
 			case failed.CompareAndSwap(0, 1):
 				if err := (*land.Load())(); err != nil {

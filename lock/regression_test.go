@@ -254,7 +254,7 @@ func TestRegressionFailOpenBehindAnEndingLease(t *testing.T) {
 
 // fail-open: a caller that left is no outage.
 func TestRegressionFailOpenForACallerThatLeft(t *testing.T) {
-	bubbleOver(t, hedged, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
 		s.every(slow(100*time.Millisecond), claim)

@@ -144,15 +144,11 @@ func sleep(ctx context.Context, d time.Duration) {
 
 func (s *scripted) MaxLag() time.Duration { return s.lag }
 
-// inTime is a scripted store that says that its calls return in time. Its faults
-// do, but for stuck, and for slow if the answer comes with the deadline.
-type inTime struct{ *scripted }
-
-func (inTime) InTime() bool { return true }
-
-// hedged is one that says no such thing, and inTimed one that does.
-func hedged(s *scripted) lock.Store  { return s }
-func inTimed(s *scripted) lock.Store { return inTime{s} }
+// direct is a scripted store as it is: its calls are made on the Locker's goroutines,
+// and return when their contexts end, except for stuck ones. Those of apart are made on
+// goroutines of their own, and are left behind at the end.
+func direct(s *scripted) lock.Store { return s }
+func apart(s *scripted) lock.Store { return lock.EndWithContext(s) }
 
 func (s *scripted) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	var answer atomic.Pointer[lock.Entry] // which can come after the call has returned

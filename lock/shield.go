@@ -2,8 +2,8 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -50,18 +50,22 @@ func (s *shield) Get(ctx context.Context, key string) (e Entry, err error) {
 // recovered is deferred by a call of a store that returns *err.
 func recovered(err *error, o *outage, logger *slog.Logger) {
 	if value := recover(); value != nil {
-		*err = &send.PanicError{Value: value}
-		o.logPanic(logger, value)
+		*err = send.Panic(value)
+		o.logPanic(logger, *err)
 	}
 }
 
-// logPanic says where a store has panicked, once a minute. It is called from there.
-func (o *outage) logPanic(logger *slog.Logger, value any) {
+// logPanic says once a minute where a store has panicked, if err is of that.
+func (o *outage) logPanic(logger *slog.Logger, err error) {
+	p, ok := errors.AsType[*send.PanicError](err)
+	if !ok {
+		return
+	}
 	due, silent := o.due("panic at")
 	if !due {
 		return
 	}
 	logger.LogAttrs(context.Background(), levelError, "lock: a call of the store panicked; others are not logged for a minute", //nolint:forbidigo // of any call
-		attrPanic(value), slog.String("stack", string(debug.Stack())), slog.Int("repeated", silent),
+		attrPanic(p.Value), slog.String("stack", string(p.Stack)), slog.Int("repeated", silent),
 		attrDo("see which hook, limiter or dialer of the store's client it was; calls that run into it count as not answered"))
 }

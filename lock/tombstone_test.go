@@ -127,7 +127,7 @@ func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			require.Equal(t, lock.Free, s.state(t, record).State)
 			time.Sleep(time.Minute)
-			require.Zero(t, l.Stats())
+			require.Zero(t, busy(l))
 		})
 	})
 	t.Run("for a while", func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
 			s.every(nil, settle)
 			time.Sleep(10 * time.Second)
 			require.Equal(t, lock.Settled, s.state(t, record).State)
-			require.Zero(t, l.Stats())
+			require.Zero(t, busy(l))
 		})
 	})
 	t.Run("until Close", func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 
 		s.every(nil, settle)
 		time.Sleep(10 * time.Second)
-		require.Zero(t, l.Stats())
+		require.Zero(t, busy(l))
 		kept := 0
 		for i := range sent {
 			receipt, replayed, err := l.Once(t.Context(), strconv.Itoa(i), print1, nil)
@@ -205,10 +205,10 @@ func TestPendingReceiptThatDoesNotFit(t *testing.T) {
 		s.every(loseRequest, settle)
 		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
 		require.NoError(t, err)
-		require.Equal(t, lock.Stats{Active: 1, Backlog: 1, BacklogBytes: int64(len(large))}, l.Stats())
+		require.Equal(t, lock.Stats{Active: 1, Backlog: 1, BacklogBytes: int64(len(large))}, busy(l))
 		s.every(nil, settle)
 		time.Sleep(10 * time.Second)
-		require.Zero(t, l.Stats())
+		require.Zero(t, busy(l))
 		e := s.state(t, record)
 		require.Equal(t, lock.Settled, e.State)
 		require.Empty(t, e.Receipt)
@@ -219,7 +219,7 @@ func TestPendingReceiptThatDoesNotFit(t *testing.T) {
 func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()
-		l := lock.New(hedged(s), lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
+		l := lock.New(apart(s), lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
 		s.every(hangRequest, settle)
 		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
 		require.NoError(t, err)
@@ -229,6 +229,6 @@ func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 		require.Error(t, l.Close(ctx))
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		require.Zero(t, l.Stats())
+		require.Zero(t, busy(l))
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 )
 
@@ -24,8 +25,7 @@ type Sender struct {
 	// for a store that can choose which of the entries in the way it names.
 	Dead func(token string) bool
 
-	judge    func(error) Verdict
-	panicked func(value any)
+	judge func(error) Verdict
 }
 
 // Verdict says what an error of a store means for its call.
@@ -40,10 +40,9 @@ const (
 	Final
 )
 
-// New returns a Sender. judge says what an error of the store means; panicked is
-// called when the store has panicked, with the value.
-func New(judge func(error) Verdict, panicked func(value any)) *Sender {
-	s := &Sender{judge: judge, panicked: panicked}
+// New returns a Sender. judge says what an error of the store means.
+func New(judge func(error) Verdict) *Sender {
+	s := &Sender{judge: judge}
 	s.Retries.init(time.Now())
 	return s
 }
@@ -101,17 +100,24 @@ func Do[T any, R Request[T]](ctx context.Context, s *Sender, c *Call, terms Term
 	}
 }
 
-// guarded is one send. A store runs code of others, such as the hooks of a client:
-// a panic in it is a failure of this send, of which nothing else is known.
+// guarded is one send, in which a panic is a failure.
 func guarded[T any, R Request[T]](c *Call, r R) (value T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.sender.panicked(p)
-			err = &PanicError{p}
-		}
-	}()
+	defer Recover(&err)
 	return r.Send(c.try)
 }
+
+// Recover is deferred by a send that returns *err. A store runs code of others, such
+// as the hooks of a client: a panic in it is a failure of this send, of which nothing
+// else is known, and not the end of the process.
+func Recover(err *error) {
+	if p := recover(); p != nil {
+		*err = Panic(p)
+	}
+}
+
+// Panic is the error of a send that panicked with value. It is called by what is
+// deferred.
+func Panic(value any) error { return &PanicError{Value: value, Stack: debug.Stack()} }
 
 // Unanswered reports whether a send of the call got no answer, so that it may have
 // been applied, or may yet be. An answer to another send does not change that.
@@ -248,7 +254,10 @@ func (s Silence) Error() string { return fmt.Sprintf("no answer within %v", time
 func (Silence) Class() string { return "silence" }
 
 // PanicError is the error of a send in which the store panicked.
-type PanicError struct{ Value any }
+type PanicError struct {
+	Value any
+	Stack []byte // of the goroutine, at the panic
+}
 
 func (p *PanicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.Value) }
 

@@ -36,7 +36,7 @@ func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline,
 // after a third of the budget, if there is a token for another send.
 func (t *Try) Until() time.Time {
 	t.until = t.call.deadline
-	if t.call.sender.Retries.Tokens() > 0 {
+	if t.call.sends == 1 && t.call.sender.Retries.Tokens() > 0 {
 		t.until = t.turn()
 	}
 	return t.until
@@ -53,10 +53,11 @@ func (t *Try) late() bool {
 
 // GiveUp reports whether the send is to be given up for another one, because it
 // was written that long ago and has no answer: after a third of the budget, if
-// there is a token. It takes the token.
+// there is a token, which it takes. The other one has the rest of the budget: where
+// answers take longer than a third, it is the last chance.
 func (t *Try) GiveUp(written time.Duration) bool {
 	c := t.call
-	if c.terms.Once || c.sends == maxSends || written < c.terms.Budget/3 || time.Until(c.deadline) <= c.terms.Budget/20 {
+	if c.terms.Once || c.sends > 1 || written < c.terms.Budget/3 || time.Until(c.deadline) <= c.terms.Budget/20 {
 		return false
 	}
 	t.mu.Lock()
@@ -109,7 +110,7 @@ func (t *Try) turn() time.Time {
 
 // ring ends t if its time is over.
 func (t *Try) ring() {
-	if left := time.Until(t.call.deadline); left > 0 && !t.GiveUp(time.Since(t.began)) {
+	if left := time.Until(t.call.deadline); left > 0 && t.call.gone() == nil && !t.GiveUp(time.Since(t.began)) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.over == nil {

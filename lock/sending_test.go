@@ -3,23 +3,17 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/carry"
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Faults of a store that returns in time.
+// Faults of a store that answers.
 var (
-	// stall is given up by a store that has seen others answered meanwhile.
-	stall fault = func(context.Context, func() error) error { return fmt.Errorf("shared: %w", carry.ErrStalled) }
-	// stallUnsent is one that was not even written.
-	stallUnsent fault = func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, carry.ErrStalled) }
 	full        fault = func(context.Context, func() error) error { return lock.ErrFull }
 	denied      fault = func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, lock.ErrDenied) }
 	unsupported fault = func(context.Context, func() error) error { return errors.ErrUnsupported }
@@ -39,19 +33,14 @@ func TestSendsOfAClaim(t *testing.T) {
 		{"slow", []fault{slow(third / 2)}, 1, third / 2, third / 2, false},
 		{"silent", []fault{hangRequest}, 2, third, third, true},
 		{"applied and silent", []fault{hangReply}, 2, third, third, true},
-		{"silent twice", []fault{hangRequest, hangRequest}, 3, 2 * third, 2 * third, true},
+		{"silent, then slow", []fault{hangRequest, slow(third)}, 2, 2 * third, 2 * third, true},
+		{"silent, then failed", []fault{hangRequest, loseRequest}, 3, third + time.Millisecond, third + 10*time.Millisecond, true},
 		{"failed", []fault{loseRequest}, 2, time.Millisecond, 5 * time.Millisecond, true},
 		{"applied and failed", []fault{loseReply}, 2, time.Millisecond, 5 * time.Millisecond, true},
 		{"refused", []fault{refuse}, 2, time.Millisecond, 5 * time.Millisecond, false},
-		{"stalled", []fault{stall}, 2, atOnce, atOnce, true},
-		{"stalled unsent", []fault{stallUnsent}, 2, atOnce, atOnce, false},
-		{"stalled twice", []fault{stall, stall}, 3, atOnce, atOnce, true},
-		{"stalled three times", []fault{stall, stall, stall}, 4, atOnce, atOnce, true},
-		{"stalled, then silent", []fault{stall, hangRequest}, 3, third, third, true},
-		{"stalled, then failed", []fault{stall, loseRequest}, 3, time.Millisecond, 10 * time.Millisecond, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l := open(lock.WithObserver(seen.observe))
 				s.next(claim, tt.faults...)
@@ -66,40 +55,83 @@ func TestSendsOfAClaim(t *testing.T) {
 				require.NoError(t, e.Release(t.Context()))
 				require.Equal(t, lock.Free, s.state(t, key).State)
 				synctest.Wait()
-				require.Equal(t, tt.recovered, s.count(release) > 1, "it is swept for if it may still land, and else not")
+				require.Equal(t, tt.recovered, s.count(release) > 1, "what may still land is removed, and nothing else")
 			})
 		})
 	}
 }
 
-// What a store is told of the sends, and that a caller goes on as with any other
-// silence if its sends stall and stall.
-func TestSendsThatStall(t *testing.T) {
-	bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		var stalls []int // of the tries before; -1: not a try
-		s.every(func(ctx context.Context, apply func() error) error {
-			before := -1
-			if try, ok := ctx.(*carry.Try); ok {
-				before = try.Stalls
-			}
-			stalls = append(stalls, before)
-			return stall(ctx, apply)
-		}, claim)
+// A call that got no answer is sent once more. That has the rest of the budget.
+func TestSilenceTwiceIsUnknown(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		s.every(hangRequest, claim)
 		began := time.Now()
-		_, err := l.Acquire(t.Context(), key)
+		_, err := open().Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
-		require.ErrorIs(t, err, carry.ErrStalled)
-		require.Equal(t, []int{0, 1, 2}, stalls[:3])
-		for _, before := range stalls[3:] {
-			require.Equal(t, -1, before)
+		require.Equal(t, budget, time.Since(began))
+		require.Equal(t, 2, s.count(claim))
+	})
+}
+
+// Without a token nothing is sent again: neither on silence, where the first send then
+// has the whole budget, nor after a failure. A second gives ten tokens, and five
+// answered calls one.
+func TestRetryBudget(t *testing.T) {
+	const brief = 3 * time.Millisecond // a token takes 100
+	spend := func(t *testing.T, l *lock.Locker, s *scripted) {
+		t.Helper()
+		s.every(refuse, claim)
+		for l.Stats().Retries > 0 {
+			require.Error(t, l.Do(t.Context(), "another", nil))
 		}
-		require.Equal(t, budget, time.Since(began), "and not in a tight loop")
-		require.LessOrEqual(t, len(stalls), 8)
-		s.every(stallUnsent, claim)
-		_, err = l.Acquire(t.Context(), key+"2")
-		require.ErrorIs(t, err, lock.ErrUnavailable)
-		require.NotErrorIs(t, err, lock.ErrUnknown, "none was sent")
+		s.every(nil, claim)
+	}
+	for _, tt := range []struct {
+		name  string
+		fault fault
+		err   error
+		took  time.Duration
+	}{
+		{"slow", slow(brief - time.Millisecond), nil, brief - time.Millisecond},
+		{"silent", hangRequest, lock.ErrUnknown, brief},
+		{"failed", loseRequest, lock.ErrUnknown, 0},
+		{"refused", refuse, lock.ErrUnavailable, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithBudget(brief))
+				spend(t, l, s)
+				s.every(tt.fault, claim)
+				before, began := s.count(claim), time.Now()
+				e, err := l.Acquire(t.Context(), key)
+				require.ErrorIs(t, err, tt.err)
+				require.Equal(t, tt.took, time.Since(began))
+				require.Equal(t, before+1, s.count(claim))
+				s.every(nil, claim)
+				if err == nil {
+					require.NoError(t, e.Release(t.Context()))
+				}
+			})
+		})
+	}
+	t.Run("filled", func(t *testing.T) {
+		bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			spend(t, l, s)
+			require.Zero(t, l.Stats().Retries)
+			time.Sleep(time.Second)
+			require.Equal(t, 10, l.Stats().Retries)
+			time.Sleep(time.Hour)
+			require.Equal(t, 100, l.Stats().Retries, "time alone saves no more")
+			for range 50 {
+				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+			}
+			require.Equal(t, 120, l.Stats().Retries, "a fifth of a hundred answered calls")
+			for range 5000 {
+				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+			}
+			require.Equal(t, 1000, l.Stats().Retries)
+		})
 	})
 }
 
@@ -114,21 +146,19 @@ func TestAnswersThatAreErrors(t *testing.T) {
 	}{
 		{"full", []fault{full}, lock.ErrFull, false},
 		{"denied", []fault{denied}, lock.ErrDenied, false},
-		{"stalled, then denied", []fault{stall, denied}, lock.ErrDenied, true},
+		{"lost, then denied", []fault{loseRequest, denied}, lock.ErrDenied, true},
+		{"refused, then full", []fault{refuse, full}, lock.ErrFull, false},
 		{"unsupported", []fault{unsupported}, errors.ErrUnsupported, false},
-		{"stalled, then full", []fault{stall, full}, lock.ErrFull, true},
-		{"stalled unsent, then full", []fault{stallUnsent, full}, lock.ErrFull, false},
-		{"stalled, then unsupported", []fault{stall, unsupported}, errors.ErrUnsupported, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				l := open()
 				s.next(claim, tt.faults...)
 				began := time.Now()
 				_, err := l.Acquire(t.Context(), key)
 				require.ErrorIs(t, err, tt.is)
 				require.Equal(t, tt.unknown, errors.Is(err, lock.ErrUnknown))
-				require.Zero(t, time.Since(began))
+				require.Less(t, time.Since(began), 10*time.Millisecond)
 				require.Equal(t, len(tt.faults), s.count(claim))
 				synctest.Wait()
 				require.Equal(t, tt.unknown, s.count(release) > 0, "it is swept for")
@@ -162,7 +192,7 @@ func TestCallerGoesDuringItsOwnSend(t *testing.T) {
 		}, context.DeadlineExceeded, after},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 				l := open()
 				ctx, cancel := tt.ctx(t.Context())
 				defer cancel()
@@ -197,18 +227,16 @@ func TestEndsForCallersThatHaveGone(t *testing.T) {
 		sends  int
 		took   time.Duration
 	}{
-		"answered":      {nil, 1, 0},
-		"stalled":       {[]fault{stall}, 2, 0},
-		"reply stalled": {[]fault{func(ctx context.Context, apply func() error) error { _ = apply(); return stall(ctx, nil) }}, 2, 0},
-		"silent":        {[]fault{hangRequest}, 2, budget / 3},
-		"reply hangs":   {[]fault{hangReply}, 2, budget / 3},
+		"answered":    {nil, 1, 0},
+		"silent":      {[]fault{hangRequest}, 2, budget / 3},
+		"reply hangs": {[]fault{hangReply}, 2, budget / 3},
 	} {
 		for end, do := range map[op]func(context.Context, *lock.Lease) error{
 			release: func(ctx context.Context, e *lock.Lease) error { return e.Release(ctx) },
 			settle:  func(ctx context.Context, e *lock.Lease) error { return e.Settle(ctx, []byte("receipt"), time.Hour) },
 		} {
 			t.Run(name+"/"+string(end), func(t *testing.T) {
-				bubbleOver(t, inTimed, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 					ctx, cancel := context.WithCancel(t.Context())
 					e, err := open().Acquire(ctx, key)
 					require.NoError(t, err)
