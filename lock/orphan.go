@@ -11,12 +11,14 @@ import (
 //
 // One compare-and-delete that finds nothing proves nothing: the claim may be in a
 // socket buffer, in a proxy, or in the same batch of events that a stalled server
-// works off in an order of its own. So there are up to four. The first is sent when
+// works off in an order of its own. So there are several. The first is sent when
 // no send of the claim is in flight any more. If only one of them had no answer, and
-// this finds the entry, or if all were answered, it is the last. The second follows a
-// second later: the answer to the first has shown that the server serves, so that it
-// has worked off what it had by then. A third and a fourth, likewise, follow when the
-// bytes of a closed connection can land no more.
+// this finds the entry, or if all were answered, it is the last, as it ordinarily is.
+// The second follows a second later: the answer to the first has shown that the server
+// serves, so that it has worked off what it had by then. Then the pauses double, so
+// that a claim which lands late refuses other processes for about as long as it was
+// late; and the last two, likewise, follow when the bytes of a closed connection can
+// land no more.
 //
 // That improves on the lease, with which the entry would end by itself, and correct
 // is what the lease does. So all of it is paid from the retry budget, and given up
@@ -35,7 +37,8 @@ type orphan struct {
 	waited bool // something of it was in flight when it was added, and nothing else is in doubt
 	early  bool // a removal was answered while something was in flight
 	found  bool
-	sure   certainty // of the last removal that was answered
+	sure   certainty     // of the last removal that was answered
+	pause  time.Duration // before it
 }
 
 // certainty is what had ended when a removal was sent.
@@ -48,8 +51,8 @@ const (
 )
 
 const (
-	// secondRemoval is how long after the first removal the second is sent.
-	secondRemoval = time.Second
+	// firstPause is how long after the first removal the second is sent.
+	firstPause = time.Second
 
 	// maxAwaited is for how long a send in flight keeps the first removal waiting.
 	maxAwaited = time.Second
@@ -130,12 +133,9 @@ func (o *orphan) next(before send.Doubt, sent time.Time, closing bool) (again ti
 	if lag <= 0 {
 		o.sure = landed
 	}
-	switch {
-	case closing, before.Lost == 0, o.found && possible == 1, last == landed:
+	if closing || before.Lost == 0 || o.found && possible == 1 || last == landed {
 		return 0, true
-	case last == returned && o.sure == returned:
-		return max(lag, secondRemoval), false
-	default:
-		return secondRemoval, false
 	}
+	o.pause = min(max(2*o.pause, firstPause), max(lag, firstPause))
+	return o.pause, false
 }

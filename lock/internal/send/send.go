@@ -132,7 +132,7 @@ func (c *Call) begin(at time.Time) {
 	if c.sends > 1 {
 		c.try = new(Try) // a store may still have the first
 	}
-	c.try.call, c.try.began = c, at
+	c.try.call, c.try.nth, c.try.began = c, c.sends, at
 	c.departed = c.flight.load().departed()
 	c.sender.Calls.Enter()
 }

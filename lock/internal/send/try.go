@@ -18,7 +18,8 @@ import (
 // and the retry budget pays for another send. Most sends are answered long before,
 // so the end costs nothing until Done asks for it.
 type Try struct {
-	call  *Call
+	call  *Call // of which only what is written once is read
+	nth   int   // send of the call, from 1
 	began time.Time
 	until time.Time // what Until said; zero: it was not asked
 
@@ -36,7 +37,7 @@ func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline,
 // after a third of the budget, if there is a token for another send.
 func (t *Try) Until() time.Time {
 	t.until = t.call.deadline
-	if t.call.sends == 1 && t.call.sender.Retries.Tokens() > 0 {
+	if t.nth == 1 && t.call.sender.Retries.Tokens() > 0 {
 		t.until = t.turn()
 	}
 	return t.until
@@ -57,7 +58,7 @@ func (t *Try) late() bool {
 // answers take longer than a third, it is the last chance.
 func (t *Try) GiveUp(written time.Duration) bool {
 	c := t.call
-	if c.terms.Once || c.sends > 1 || written < c.terms.Budget/3 || time.Until(c.deadline) <= c.terms.Budget/20 {
+	if c.terms.Once || t.nth > 1 || written < c.terms.Budget/3 || time.Until(c.deadline) <= c.terms.Budget/20 {
 		return false
 	}
 	t.mu.Lock()
