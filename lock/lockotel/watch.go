@@ -10,7 +10,7 @@ import (
 )
 
 // Watch reports the gauges of l, and of all Lockers made from it by With, until
-// stop is called: what is in flight, the backlog of the clean-up, and for the
+// stop is called: what is in flight, the backlog of the clean-up, the retry budget, and for the
 // embedded store its entries and bytes. Watch one Locker for each store: the
 // gauges have no attributes, so that those of a second one would take the place
 // of the first. It panics if l is nil.
@@ -24,6 +24,15 @@ func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 	backlog, err := t.meter.Int64ObservableGauge("lock.reaper.backlog", metric.WithUnit("{entry}"),
 		metric.WithDescription("Clean-ups, releases and settles that still lack the store's answer."))
 	handle(err)
+	waiting, err := t.meter.Int64ObservableGauge("lock.reaper.size", metric.WithUnit("By"),
+		metric.WithDescription("Bytes of the receipts that still lack the store's answer; 64 MiB at the most."))
+	handle(err)
+	dropped, err := t.meter.Int64ObservableCounter("lock.reaper.dropped", metric.WithUnit("{entry}"),
+		metric.WithDescription("Clean-ups that were given up for newer ones. Their entries end with their leases."))
+	handle(err)
+	retries, err := t.meter.Int64ObservableGauge("lock.retry.budget", metric.WithUnit("{token}"),
+		metric.WithDescription("How often a call may be sent again, or something be cleaned up, right now."))
+	handle(err)
 	entries, err := t.meter.Int64ObservableGauge("idempotency.store.entries", metric.WithUnit("{entry}"),
 		metric.WithDescription("Entries of the embedded store, locks included; 0 for any other."))
 	handle(err)
@@ -35,10 +44,13 @@ func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 		stats := l.Stats()
 		o.ObserveInt64(inflight, int64(stats.Active))
 		o.ObserveInt64(backlog, int64(stats.Backlog))
+		o.ObserveInt64(waiting, stats.BacklogBytes)
+		o.ObserveInt64(dropped, stats.Dropped)
+		o.ObserveInt64(retries, int64(stats.Retries))
 		o.ObserveInt64(entries, int64(stats.Entries))
 		o.ObserveInt64(size, stats.Bytes)
 		return nil
-	}, inflight, backlog, entries, size)
+	}, inflight, backlog, waiting, dropped, retries, entries, size)
 	if err != nil {
 		handle(err)
 		return func() {}
