@@ -24,6 +24,7 @@ const (
 // nothing to do.
 type cleaner struct {
 	core    *core
+	most    int          // maxOrphans
 	count   atomic.Int64 // of all, to be read without the lock
 	bytes   atomic.Int64 // of the receipts that wait to be settled; see maxPendingBytes
 	dropped atomic.Int64
@@ -54,7 +55,7 @@ type task struct {
 }
 
 func newCleaner(c *core) *cleaner {
-	cl := &cleaner{core: c, all: make(map[*task]struct{})}
+	cl := &cleaner{core: c, most: maxOrphans, all: make(map[*task]struct{})}
 	cl.timer = time.AfterFunc(time.Hour, cl.wake)
 	cl.timer.Stop()
 	return cl

@@ -5,13 +5,10 @@ import (
 	"time"
 )
 
-// maxKnown bounds the tokens that are known to be of orphans. The oldest is forgotten
-// for one more.
-const maxKnown = 2 * maxOrphans
-
 // orphans are the tokens that this process knows to be of orphans. A token is known
 // for longer than its entry is to be removed: for as long as an entry of it can be in
-// the store, so that the process is never refused by its own claim.
+// the store, so that the process is never refused by its own claim. At twice as many
+// as are removed, the oldest is forgotten for one more.
 type orphans struct {
 	byToken  map[string]*known
 	queue    []*known // in the order in which they came
@@ -82,7 +79,7 @@ func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	}
 	c.orphans.removing++
 	c.startAfter(k.task, wait)
-	if c.orphans.removing <= maxOrphans {
+	if c.orphans.removing <= c.most {
 		return false
 	}
 	for ; c.orphans.first < len(c.orphans.queue); c.orphans.first++ {
@@ -135,7 +132,7 @@ func (c *cleaner) forgetOld(now time.Time) {
 	o := &c.orphans
 	for len(o.queue) > 0 {
 		k := o.queue[0]
-		tooMany := len(o.queue) > maxKnown
+		tooMany := len(o.queue) > 2*c.most
 		if now.Before(k.until) && !tooMany {
 			return
 		}
