@@ -1,0 +1,183 @@
+package send_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const budget = 300 * time.Millisecond
+
+var (
+	errLost       = errors.New("lost")
+	errNotApplied = errors.New("not applied")
+	errFinal      = errors.New("final")
+)
+
+func newSender() *send.Sender {
+	return send.New(func(err error) send.Verdict {
+		switch {
+		case errors.Is(err, errNotApplied):
+			return send.NotApplied
+		case errors.Is(err, errFinal):
+			return send.Final
+		default:
+			return send.Unknown
+		}
+	})
+}
+
+// request is a call that does f.
+type request func(ctx context.Context) (string, error)
+
+func (r request) Send(ctx context.Context) (string, error) { return r(ctx) }
+
+// A send is a context that ends with the send, with the budget, or at a third of it if
+// there is another send or the caller has gone. It says so whether or not its end was
+// asked for before, and in the contexts made from it.
+func TestEndsOfATry(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		terms  send.Terms
+		leaves bool // the caller, at once
+		asks   bool // the store, for Done
+		ends   time.Duration
+	}{
+		{"a third", send.Terms{Budget: budget}, false, true, budget / 3},
+		{"the budget, since the store does not ask", send.Terms{Budget: budget}, false, false, budget},
+		{"the budget, of one send only", send.Terms{Budget: budget, Once: true}, false, true, budget},
+		{"a third, of a caller that has gone", send.Terms{Budget: budget}, true, true, budget / 3},
+		{"a third, of a call that goes on without its caller", send.Terms{Budget: budget, Lasting: true}, true, true, budget / 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				if tt.leaves {
+					leave()
+				}
+				s, began, sends := newSender(), time.Now(), 0
+				var tries []context.Context
+				_, err := send.Do[string](ctx, s, new(send.Call), tt.terms, request(func(ctx context.Context) (string, error) {
+					require.NoError(t, ctx.Err())
+					if sends++; sends > 1 {
+						return "", errFinal
+					}
+					child, cancel := context.WithCancel(ctx)
+					tries = append(tries, ctx, child)
+					t.Cleanup(cancel)
+					if tt.asks {
+						<-ctx.Done()
+					} else {
+						for ctx.Err() == nil {
+							time.Sleep(time.Millisecond)
+						}
+					}
+					require.Equal(t, tt.ends, time.Since(began))
+					require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+					return "", ctx.Err()
+				}))
+				require.Error(t, err)
+				synctest.Wait()
+				for _, ctx := range tries {
+					<-ctx.Done()
+					require.Error(t, ctx.Err())
+				}
+			})
+		})
+	}
+}
+
+// What is left in flight is counted until its end is reported, which may be at any
+// time, and says what is in doubt.
+func TestFlight(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		how  []send.Outcome
+		want send.Doubt
+	}{
+		{"nothing", []send.Outcome{send.Nothing}, send.Doubt{}},
+		{"answered", []send.Outcome{send.Answered}, send.Doubt{Answered: 1}},
+		{"lost", []send.Outcome{send.Lost}, send.Doubt{Lost: 1}},
+		{"all", []send.Outcome{send.Lost, send.Nothing, send.Answered, send.Lost}, send.Doubt{Lost: 2, Answered: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, c := newSender(), new(send.Call)
+			var flight *send.Flight
+			_, err := send.Do[string](t.Context(), s, c, send.Terms{Budget: budget, Once: true}, request(func(ctx context.Context) (string, error) {
+				derived, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
+				defer cancel()
+				flight = send.InFlight(derived)
+				require.Same(t, flight, send.InFlight(ctx))
+				for range tt.how {
+					flight.Depart()
+				}
+				return "", errLost
+			}))
+			require.ErrorIs(t, err, errLost)
+			require.True(t, c.Unanswered())
+			require.Same(t, flight, c.Flight())
+			require.Equal(t, len(tt.how), flight.Doubt().InFlight)
+			require.Equal(t, len(tt.how), s.Calls.Count())
+			landed := 0
+			flight.WhenLanded(func() { landed++ })
+			var all sync.WaitGroup
+			for _, how := range tt.how {
+				all.Go(func() { flight.Arrive(how) })
+			}
+			all.Wait()
+			require.Equal(t, 1, landed)
+			require.Zero(t, s.Calls.Count())
+			got := flight.Doubt()
+			got.Last = time.Time{}
+			require.Equal(t, tt.want, got)
+		})
+	}
+	require.Nil(t, send.InFlight(t.Context()))
+	(*send.Flight)(nil).Depart()
+	(*send.Flight)(nil).Arrive(send.Lost)
+	require.Zero(t, (*send.Flight)(nil).Doubt())
+}
+
+// A send that returned without an answer, and left nothing in flight, is lost.
+func TestDoubtOfACall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		errs []error
+		lost int
+	}{
+		{"answered", []error{nil}, 0},
+		{"not applied", []error{errNotApplied, nil}, 0},
+		{"final", []error{errFinal}, 0},
+		{"lost, then answered", []error{errLost, nil}, 1},
+		{"lost twice, then final", []error{errLost, errLost, errFinal}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c, errs := new(send.Call), tt.errs
+			_, err := send.Do[string](t.Context(), newSender(), c, send.Terms{Budget: time.Minute}, request(func(context.Context) (string, error) {
+				err := errs[0]
+				errs = errs[1:]
+				return "", err
+			}))
+			require.Equal(t, tt.errs[len(tt.errs)-1], err)
+			require.Equal(t, tt.lost > 0, c.Unanswered())
+			require.Equal(t, tt.lost, c.Flight().Doubt().Lost)
+		})
+	}
+}
