@@ -75,12 +75,13 @@ func TestEndsOfATry(t *testing.T) {
 					if sends++; sends > 1 {
 						return "", errFinal
 					}
-					child, cancel := context.WithCancel(ctx)
-					tries = append(tries, ctx, child)
-					t.Cleanup(cancel)
 					if tt.asks {
+						child, cancel := context.WithCancel(ctx)
+						t.Cleanup(cancel)
+						tries = append(tries, ctx, child)
 						<-ctx.Done()
 					} else {
+						tries = append(tries, ctx)
 						for ctx.Err() == nil {
 							time.Sleep(time.Millisecond)
 						}
