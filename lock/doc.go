@@ -26,8 +26,13 @@
 // unknown is never taken for either. Every call may be repeated for the same
 // token, so a repetition is the recovery: it finds out what became of the first
 // send, and takes the key if that had taken it. A claim that got no answer
-// within [WithBudget] is removed in the background, again and again until it
-// cannot land any more, and never stands in the way of the process that sent it.
+// within [WithBudget] is removed in the background, and never stands in the way of
+// the process that sent it.
+//
+// Certainty costs no more than the store can spare. A call is sent again, and
+// something is cleaned up, only if the retry budget pays for it: a fifth for each
+// answered call, and ten a second ([Stats] shows it). So a store that serves too
+// little is asked for less, and serves all again as soon as it can.
 //
 // # What is not
 //

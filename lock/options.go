@@ -74,7 +74,9 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithBudget sets how long one claim, and one settle or release, may wait for
-// the store, retries included: 500 ms unless set.
+// the store, retries included: 500 ms unless set. A call that got no answer within
+// a third of it is sent once more, if the retry budget pays for that; so a budget is
+// three times what a slow answer takes, or more.
 func WithBudget(d time.Duration) Option {
 	positive("WithBudget", d)
 	return option(func(c *config) { c.budget = d })
