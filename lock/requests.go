@@ -114,9 +114,13 @@ type awayRun struct {
 	calls [2]send.Call
 }
 
-// call returns the place for a call of the acquire, or of the end, of e.
+// call returns the place for a call of the acquire, or of the end, of e: nil if the
+// store needs none.
 func (e *Lease) call() *send.Call {
-	if e.calls == nil || e.called == len(e.calls) {
+	if e.locker.core.prompt {
+		return nil
+	}
+	if e.called == len(e.calls) {
 		return new(send.Call)
 	}
 	e.called++

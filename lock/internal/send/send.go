@@ -120,8 +120,9 @@ func Recover(err *error) {
 func Panic(value any) error { return &PanicError{Value: value, Stack: debug.Stack()} }
 
 // Unanswered reports whether a send of the call got no answer, so that it may have
-// been applied, or may yet be. An answer to another send does not change that.
-func (c *Call) Unanswered() bool { return c.unanswered }
+// been applied, or may yet be. An answer to another send does not change that. That of
+// a nil Call was not made here.
+func (c *Call) Unanswered() bool { return c != nil && c.unanswered }
 
 // Flight returns what the call has left in flight, nil if that is nothing.
 func (c *Call) Flight() *Flight { return c.flight.load() }
