@@ -29,8 +29,8 @@ type run struct {
 	end     error // of that
 }
 
-func newRun(ctx context.Context, l *Locker, hash uint64, key, record, scope string, fingerprint []byte) *run {
-	r := &run{lease: Lease{locker: l, key: record, parent: ctx, hash: hash}, label: key, scope: scope, attempt: 1}
+func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerprint []byte) *run {
+	r := &run{lease: Lease{locker: l, key: record, parent: ctx, hash: l.core.gate.hash(record)}, label: key, scope: scope, attempt: 1}
 	r.lease.run = r
 	// The gate and the store's calls read it for longer than Once lasts.
 	r.print = append(r.room[:0], fingerprint...)
