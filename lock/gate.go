@@ -3,8 +3,9 @@ package lock
 import (
 	"bytes"
 	"hash/maphash"
+	"maps"
+	"slices"
 	"sync"
-	"sync/atomic"
 )
 
 // gate knows which keys this process has pending or granted, so that a
@@ -20,8 +21,7 @@ const gateShards = 64
 
 type gateShard struct {
 	mu      sync.Mutex
-	holders holders               // of the keys that are pending or granted in this process
-	busy    atomic.Pointer[Lease] // the holder that somebody was refused for last; see refused.go
+	holders map[string]*Lease // of the keys that are pending or granted in this process
 	agenda  agenda
 }
 
@@ -50,7 +50,7 @@ func newGate() *gate {
 	g := &gate{seed: maphash.MakeSeed()}
 	for i := range g.shards {
 		s := &g.shards[i]
-		s.holders.init()
+		s.holders = make(map[string]*Lease)
 		s.agenda.init(s.renew)
 	}
 	return g
@@ -79,9 +79,9 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holder := s.holders.find(e.key, e.hash)
+	holder := s.holders[e.key]
 	if holder == nil {
-		s.holders.add(e)
+		s.holders[e.key] = e
 		return entrance{open: true}
 	}
 	if granted := holder.standing.meet(); !granted && holder.pending() {
@@ -100,9 +100,6 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
-		if sl.ending == nil {
-			s.busy.Store(holder)
-		}
 		return entrance{ending: sl.ending, owner: holder.owner()}
 	}
 	return entrance{waiter: s.enqueue(e, holder, patient), ending: sl.ending, owner: holder.owner()}
@@ -118,8 +115,7 @@ func (g *gate) end(e *Lease, kick func()) {
 	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holders.has(e) {
-		s.clear(e)
+	if s.holders[e.key] == e {
 		e.needSlot().ending = kick
 	}
 }
@@ -136,7 +132,7 @@ func (g *gate) leaveWith(e *Lease, err error) {
 	s.agenda.drop(e)
 	var d *decision
 	var answered []*waiter
-	if s.holders.has(e) {
+	if s.holders[e.key] == e {
 		if err != nil && e.slot != nil {
 			d = decisionOf(e, err)
 			answered = s.answered(e, d)
@@ -178,7 +174,7 @@ func (s *gateShard) schedule(e *Lease, due moment) {
 func (s *gateShard) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.start(s.holders.all())
+	s.agenda.start(maps.Values(s.holders))
 }
 
 // stop ends all renewals that have not begun.
@@ -197,9 +193,7 @@ func (g *gate) all() []*Lease {
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.mu.Lock()
-		for e := range s.holders.all() {
-			all = append(all, e)
-		}
+		all = slices.AppendSeq(all, maps.Values(s.holders))
 		s.mu.Unlock()
 	}
 	return all

@@ -39,8 +39,7 @@ type Lease struct {
 	end end                        // how the work ended; written when phase is
 
 	hash  uint64 // of its key, in the gate
-	next  *Lease // there; locked with the gate's shard, like the next three
-	slot  *slot  // while it has the key in this process
+	slot  *slot  // while it has the key in this process; locked with the gate's shard, like the next two
 	due   moment // when it is to be renewed; written before the lease is granted, too
 	place int32  // on the agenda, from 1; 0: it was never there
 

@@ -153,12 +153,8 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if strings.HasPrefix(key, keytext.RecordPrefix) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
-	hash := l.core.gate.hash(key)
-	if refused := l.refused(ctx, hash, key, key, nil); refused != nil {
-		return nil, refused
-	}
 	e := l.newLease()
-	e.locker, e.key, e.parent, e.hash = l, key, ctx, hash
+	e.locker, e.key, e.parent, e.hash = l, key, ctx, l.core.gate.hash(key)
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}

@@ -40,14 +40,10 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	}
 	ctx, scope := scoped.Split(ctx)
 	record := keytext.Record(key)
-	hash := l.core.gate.hash(record)
-	if refused := l.refused(ctx, hash, record, key, fingerprint); refused != nil {
-		return nil, false, refused
-	}
 	if receipt, ok := l.found(ctx, record, key, fingerprint); ok {
 		return receipt, true, nil
 	}
-	e := &newRun(ctx, l, hash, key, record, scope, fingerprint).lease
+	e := &newRun(ctx, l, key, record, scope, fingerprint).lease
 	if err := l.acquire(ctx, e); err != nil {
 		return instead(err)
 	}

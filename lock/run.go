@@ -29,7 +29,7 @@ type run struct {
 	end     error // of that
 }
 
-func newRun(ctx context.Context, l *Locker, hash uint64, key, record, scope string, fingerprint []byte) *run {
+func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerprint []byte) *run {
 	r := new(run)
 	if !l.core.prompt {
 		away := new(awayRun)
@@ -37,7 +37,7 @@ func newRun(ctx context.Context, l *Locker, hash uint64, key, record, scope stri
 	}
 	r.label, r.scope, r.attempt = key, scope, 1
 	e := &r.lease
-	e.run, e.locker, e.key, e.parent, e.hash = r, l, record, ctx, hash
+	e.run, e.locker, e.key, e.parent, e.hash = r, l, record, ctx, l.core.gate.hash(record)
 	// The gate and the store's calls read it for longer than Once lasts.
 	r.print = append(r.room[:0], fingerprint...)
 	return r

@@ -148,7 +148,7 @@ func (s *scripted) MaxLag() time.Duration { return s.lag }
 // and return when their contexts end, except for stuck ones. Those of apart are made on
 // goroutines of their own, and are left behind at the end.
 func direct(s *scripted) lock.Store { return s }
-func apart(s *scripted) lock.Store { return lock.EndWithContext(s) }
+func apart(s *scripted) lock.Store  { return lock.EndWithContext(s) }
 
 func (s *scripted) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	var answer atomic.Pointer[lock.Entry] // which can come after the call has returned

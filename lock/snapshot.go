@@ -84,8 +84,8 @@ func (s *gateShard) holds(all []Hold, match func(key string) bool) []Hold {
 		ending  bool
 	}
 	s.mu.Lock()
-	slots := make([]seen, 0, s.holders.count)
-	for e := range s.holders.all() {
+	slots := make([]seen, 0, len(s.holders))
+	for _, e := range s.holders {
 		found := seen{lease: e}
 		if e.slot != nil {
 			found.waiting, found.ending = len(e.slot.queue), e.slot.ending != nil

@@ -34,7 +34,7 @@ func (g *gate) quit(w *waiter, usurp, early bool) quitted {
 	s := w.lease.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	holder := s.holders.find(w.lease.key, w.lease.hash)
+	holder := s.holders[w.lease.key]
 	if holder == w.lease {
 		return quitGiven
 	}
@@ -129,7 +129,7 @@ func (g *gate) rests(e *Lease, d *decision) (asked <-chan struct{}) {
 
 // answered takes those whom d answers from the queue behind e.
 func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
-	if d == nil || e.slot == nil || !s.holders.has(e) {
+	if d == nil || e.slot == nil || s.holders[e.key] != e {
 		return nil
 	}
 	e.slot.queue = slices.DeleteFunc(e.slot.queue, func(w *waiter) bool {
@@ -153,19 +153,16 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 
 // hand makes next the holder of what holder had.
 func (s *gateShard) hand(holder, next *Lease) {
-	s.clear(holder)
 	next.slot, holder.slot = holder.slot, nil
 	next.slot.ending, next.slot.bypassed, next.slot.asked = nil, false, nil
 	next.standing.meet() // those who are left in the queue
-	s.holders.remove(holder)
-	s.holders.add(next)
+	s.holders[next.key] = next
 }
 
 // pass gives the key of e to the first of its queue.
 func (s *gateShard) pass(e *Lease) {
 	if e.slot == nil || len(e.slot.queue) == 0 {
-		s.clear(e)
-		s.holders.remove(e)
+		delete(s.holders, e.key)
 		return
 	}
 	next := e.slot.queue[0]

@@ -146,6 +146,7 @@ func TestPermissionsAreDocumented(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(doc), redisstore.MinimalACL+"\n")
 	require.Contains(t, string(doc), redisstore.ClusterACL)
+	require.Contains(t, string(doc), redisstore.LargeACL)
 }
 
 func TestCheckStopsAtWhatExplainsTheRest(t *testing.T) {

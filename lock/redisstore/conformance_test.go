@@ -109,15 +109,15 @@ func TestMinimalACL(t *testing.T) {
 		rules string
 		start func(t *testing.T) (srv *redistest.Server, url string)
 	}{
-		"single": {redisstore.MinimalACL, func(t *testing.T) (*redistest.Server, string) {
+		"single": {redisstore.MinimalACL + " " + redisstore.LargeACL, func(t *testing.T) (*redistest.Server, string) {
 			srv := redistest.Start(t)
 			return srv, "redis://u:p@" + srv.Addr()
 		}},
-		"database": {redisstore.MinimalACL + " +select", func(t *testing.T) (*redistest.Server, string) {
+		"database": {redisstore.MinimalACL + " " + redisstore.LargeACL + " +select", func(t *testing.T) (*redistest.Server, string) {
 			srv := redistest.Start(t)
 			return srv, "redis://u:p@" + srv.Addr() + "/7"
 		}},
-		"cluster": {redisstore.MinimalACL + " " + redisstore.ClusterACL, func(t *testing.T) (*redistest.Server, string) {
+		"cluster": {redisstore.MinimalACL + " " + redisstore.LargeACL + " " + redisstore.ClusterACL, func(t *testing.T) (*redistest.Server, string) {
 			cluster := redistest.StartCluster(t, 1, nil)
 			return cluster.Nodes[0], "redis-cluster://u:p@" + cluster.Addrs()[0]
 		}},

@@ -36,9 +36,11 @@ var cures = map[string]string{
 }
 
 // minimalACL is the least a Redis user needs, with clusterACL in a Cluster and
-// notifyACL for WithNotifications. The package documentation has them too.
+// notifyACL for WithNotifications. Large receipts cost the server less with
+// largeACL. The package documentation has them too.
 const (
 	minimalACL = "~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname"
 	clusterACL = "+cluster|slots +command"
+	largeACL   = "+multi +exec"
 	notifyACL  = "&latch:* +publish +subscribe +unsubscribe"
 )

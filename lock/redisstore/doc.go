@@ -94,6 +94,8 @@
 //     +client|maint_notifications, and do without. [WithNotifications] needs
 //     &latch:* +publish +subscribe +unsubscribe
 //     too: every release is published on the channel that has the entry's name.
+//     With +multi +exec a receipt of 64 KiB or more is no argument of a script: 1 MiB
+//     then holds up a server for 0.1 ms, and for 3.4 ms without.
 //   - before Redis 7 a claim is a script instead of a plain SET, by itself.
 //
 // # Names

@@ -11,6 +11,9 @@ const (
 	MinimalACL = minimalACL
 	ClusterACL = clusterACL
 	NotifyACL  = notifyACL
+	LargeACL   = largeACL
+
+	LargeReceipt = largeReceipt
 )
 
 var Dialer = dialer

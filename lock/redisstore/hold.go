@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -24,6 +25,11 @@ func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 	cmd, ok := s.change(ctx, key, token)
 	if !ok {
 		return false, nil
+	}
+	if len(receipt) >= largeReceipt {
+		if ok, err = s.settleLarge(ctx, cmd.name, token, receipt, keep); !errors.Is(err, errByScript) {
+			return ok, err
+		}
 	}
 	cmd.payload.data = append(cmd.space[:0], token...)
 	ok, err = changed(eval(s.to, settleScript, cmd, s.published(max(milliseconds(keep), 1), receipt)...))

@@ -284,7 +284,7 @@ func TestNotificationsWithTheLeastPermission(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	args := []any{"ACL", "SETUSER", "u", "on", ">p", "resetchannels"}
-	for rule := range strings.FieldsSeq(redisstore.MinimalACL + " " + redisstore.NotifyACL) {
+	for rule := range strings.FieldsSeq(redisstore.MinimalACL + " " + redisstore.LargeACL + " " + redisstore.NotifyACL) {
 		args = append(args, rule)
 	}
 	srv.Do(t, args...)

@@ -16,6 +16,7 @@ var (
 	claimScript  = loadScript("claim")
 	renewScript  = loadScript("renew")
 	settleScript = loadScript("settle")
+	roomScript   = loadScript("makeroom")
 	removeScript = loadScript("remove")
 	readScript   = loadScript("read")
 	glanceScript = loadScript("glance")
