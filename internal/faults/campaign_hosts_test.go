@@ -90,17 +90,17 @@ func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store)
 	c.direct = open(t, c.server.URL())
 	for n := range campaignHosts {
 		h := &host{c: c, n: n, proxy: respproxy.Start(t, c.server.Addr())}
-		connect := func() *redisstore.Store { return open(t, h.proxy.URL()) }
-		if n%2 == 1 { // as its users make it: with retries, and without context timeouts
-			client := redis.NewClient(&redis.Options{Addr: h.proxy.Addr()})
-			t.Cleanup(func() { _ = client.Close() })
-			connect = func() *redisstore.Store { return redisstore.New(client) }
+		url, options := h.proxy.URL(), &redis.Options{Addr: h.proxy.Addr()}
+		if n >= campaignHosts/2 {
+			url, options.PipelinePoolSize = sharing(url), fewConnections
 		}
 		var store lock.Store
-		if n < campaignHosts/2 {
-			store = connect()
+		if n%2 == 1 { // as its users make it: with retries, and without context timeouts
+			client := redis.NewClient(options)
+			t.Cleanup(func() { _ = client.Close() })
+			store = redisstore.New(client)
 		} else {
-			store = shared(connect)
+			store = open(t, url)
 		}
 		if planted != nil {
 			store = planted(store)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,7 +19,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
-	"github.com/httplatch/httplatch/internal/sharing"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -73,15 +73,15 @@ var setups = []setup{
 		t.Helper()
 		server := redistest.Start(t)
 		proxy := respproxy.Start(t, server.Addr())
-		client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+		client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PipelinePoolSize: fewConnections})
 		t.Cleanup(func() { _ = client.Close() })
-		return proxy, server, shared(func() *redisstore.Store { return redisstore.New(client) })
+		return proxy, server, redisstore.New(client)
 	}},
 	{"open that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
 		t.Helper()
 		server := redistest.Start(t)
 		proxy := respproxy.Start(t, server.Addr())
-		return proxy, server, shared(func() *redisstore.Store { return open(t, proxy.URL()) })
+		return proxy, server, open(t, sharing(proxy.URL()))
 	}},
 	{"cluster client", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
 		t.Helper()
@@ -98,7 +98,7 @@ var setups = []setup{
 	{"cluster open that shares round trips", func(t *testing.T) (*respproxy.Proxy, *redistest.Server, *redisstore.Store) {
 		t.Helper()
 		proxy, cluster := proxiedCluster(t)
-		return proxy, cluster.Nodes[0], shared(func() *redisstore.Store { return open(t, cluster.URL()) })
+		return proxy, cluster.Nodes[0], open(t, sharing(cluster.URL()))
 	}},
 }
 
@@ -116,11 +116,12 @@ var redis62 = setup{"open on Redis 6.2", func(t *testing.T) (*respproxy.Proxy, *
 	return proxy, server, store
 }}
 
-// shared is a store that shares round trips from the first command on.
-func shared(connect func() *redisstore.Store) (s *redisstore.Store) {
-	sharing.Always(func() { s = connect() })
-	return s
-}
+// A store shares round trips when more calls are in flight than it has connections
+// for.
+const fewConnections = 2
+
+// sharing is url with so few connections.
+func sharing(url string) string { return url + "?pipeline_pool_size=" + strconv.Itoa(fewConnections) }
 
 func proxiedCluster(t *testing.T) (*respproxy.Proxy, *redistest.Cluster) {
 	t.Helper()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
-	"github.com/httplatch/httplatch/internal/sharing"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -113,20 +112,17 @@ var opened atomic.Int64
 // patient are timeouts for a busy machine. Calls have deadlines of their own.
 const patient = "&dial_timeout=30s&read_timeout=30s&write_timeout=30s&pool_timeout=30s"
 
-// open returns a store that shares round trips from the first command on, every
+// open returns a store that shares round trips as soon as three calls meet, every
 // other time.
 func (f family) open(t *testing.T, addr string) store {
 	t.Helper()
 	var s *redisstore.Store
 	var err error
-	connect := func() {
-		s, err = redisstore.Open(t.Context(), "redis://"+addr+"?pool_size=40&min_idle_conns=4"+patient)
-	}
+	options := "?pool_size=40&min_idle_conns=4" + patient
 	if opened.Add(1)%2 == 0 {
-		sharing.Always(connect)
-	} else {
-		connect()
+		options += "&pipeline_pool_size=2"
 	}
+	s, err = redisstore.Open(t.Context(), "redis://"+addr+options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	if f.plant != nil {

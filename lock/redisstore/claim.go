@@ -50,9 +50,9 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 // claimPlain: SET with NX and GET answers nil if it has set the value, and else
 // the value that is there, which can be the one that this token has set before.
 func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Claim) (lock.Entry, error) {
-	cmd := newCommand(ctx, name)
-	cmd.payload.data = v.appendTo(cmd.space[:0])
-	answer, err := send(ctx, s.to, cmd.with("set", name, &cmd.payload, "nx", "get", "px", keepFor(c)))
+	cmd := newCommand(name)
+	cmd.load, cmd.yields = v.appendTo(cmd.space[:0]), true
+	answer, err := s.to.do(ctx, cmd.with("set", name, &cmd.load, "nx", "get", "px", keepFor(c)))
 	switch {
 	case err == nil && answer == nil:
 		return granted(c, 0), nil
@@ -107,9 +107,9 @@ type claimed struct {
 
 // claimScript claims in Lua. notAfter is "" for a claim without a fence.
 func (s *Store) claimScript(ctx context.Context, name string, v *value, c lock.Claim, notAfter string) (claimed, error) {
-	cmd := newCommand(ctx, name)
-	cmd.payload.data = v.appendHead(cmd.space[:0])
-	answer, err := eval(s.to, claimScript, cmd, v.appendTail(nil), keepFor(c), c.Replaces, notAfter)
+	cmd := newCommand(name)
+	cmd.load, cmd.yields = v.appendHead(cmd.space[:0]), true
+	answer, err := s.eval(ctx, claimScript, cmd, v.appendTail(nil), keepFor(c), c.Replaces, notAfter)
 	if err != nil {
 		return claimed{}, err
 	}

@@ -3,102 +3,129 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
-	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httplatch/httplatch/internal/carry"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// sender is the part of a client, or of the client of one node, that commands
-// go through.
-type sender interface {
-	Process(ctx context.Context, cmd redis.Cmder) error
-}
-
-// command is a Redis command that is sent at most once, not at all once its
-// caller has given up, and that knows whether it was.
+// command is one Redis command on an entry. It is sent at most once.
 type command struct {
 	redis.Cmd
-	ctx     context.Context //nolint:containedctx // the caller's, which decides whether it is written
-	name    string          // of the entry
-	payload payload
+	name   string // of the entry
+	load   load   // the argument that is made for the command
+	yields bool   // it begins something, or cleans up: it comes after what ends a lease
 
 	// So that most commands are one allocation.
 	args  [maxArgs]any
-	space [144]byte // for the payload: an entry without a receipt, with usual names
+	space [144]byte // for the load: an entry without a receipt, with usual names
 
-	// How it ended; the caller's.
-	answer any
-	sends  int
-	left   bool // in a round trip that goes on
-
-	piped bool // it is sent in a pipeline
-
-	// Of one that shares a round trip.
-	shared bool
-	stage  atomic.Int32
-	batch  *batch // the worker's
-	seat   *seat  // nil when the command is settled; locked with the batch
+	// The group's, under its lock.
+	state      state
+	caller     context.Context //nolint:containedctx // of a call, which waits for the command
+	try        *send.Try       // the context of the call, if it is one
+	flight     *send.Flight    // of a call that has left; nil: its end is not counted
+	arrived    time.Time
+	deadline   time.Time     // of the caller; zero: none
+	over       chan struct{} // has something once the caller need not wait any more
+	prev, next *command
+	batch      *batch
+	reply      any   // the first, read by the batch
+	replied    bool  // there was one
+	answer     any   // the outcome, for the caller
+	err        error // the same
 }
+
+// state is where a command is. It only grows.
+type state uint8
+
+const (
+	queued state = iota
+	sent         // and the caller waits
+	left         // and the caller does not
+	done
+)
 
 // maxArgs is how many arguments the longest command has, its own name included.
 const maxArgs = 9
 
-// newCommand returns a command on the entry called name that has still to be
-// given its payload and its arguments.
-func newCommand(ctx context.Context, name string) *command { return &command{ctx: ctx, name: name} }
+// load is an argument that is longer than most, and is not copied.
+type load []byte
 
-// with sets the arguments. The payload must be one of them, and neither the name
-// of the command nor the key, which go-redis wants to see as strings.
+// MarshalBinary returns the bytes.
+func (l *load) MarshalBinary() ([]byte, error) { return *l, nil }
+
+// String is for client hooks that print commands.
+func (l *load) String() string { return string(*l) }
+
+// newCommand returns a command on the entry called name that has still to be
+// given its load and its arguments.
+func newCommand(name string) *command { return &command{name: name} }
+
+// with sets the arguments. Neither the name of the command nor the key may be
+// the load: go-redis wants to see them as strings.
 func (c *command) with(args ...any) *command {
-	c.Cmd = *redis.NewCmd(c.ctx, append(c.args[:0], args...)...)
+	c.Cmd = *redis.NewCmd(context.Background(), append(c.args[:0], args...)...) //nolint:forbidigo // the batch has one
 	return c
 }
 
-// script makes c run a script, by its source or by its hash. The payload is the
-// script's first argument, or what the script is told by if it has none.
-func (c *command) script(verb string, told any, args ...any) *command {
-	if c.payload.data == nil {
-		c.payload.data = []byte(told.(string)) //nolint:errcheck,forcetypeassert // of type script
-		return c.with(verb, &c.payload, 1, c.name)
+// script makes c run a script, by its source or by its hash. The load is the
+// script's first argument, if there is one.
+func (c *command) script(verb string, which any, args ...any) *command {
+	own := append(c.args[:0], verb, which, 1, c.name)
+	if c.load != nil {
+		own = append(own, &c.load)
 	}
-	own := append(c.args[:0], verb, told, 1, c.name, &c.payload)
 	return c.with(append(own, args...)...)
 }
 
+// again is a command like c.
+func (c *command) again() *command {
+	d := &command{name: c.name, load: c.load, yields: c.yields}
+	args := slices.Clone(c.Cmd.Args())
+	if i := slices.Index(args, any(&c.load)); i >= 0 {
+		args[i] = &d.load
+	}
+	return d.with(args...)
+}
+
 // NoRetry makes go-redis return the first failure, of a pipeline too. Its own
-// retries would read the entry that their first send has made as somebody
-// else's.
+// retries would read the entry that their first send has made as another
+// holder's.
 func (c *command) NoRetry() bool { return true }
 
-var ping = []any{"ping"}
-
-// Args is what go-redis writes. It asks for it at the last moment, and unless
-// ContextTimeoutEnabled is set, dialing and the handshake before that can take
-// seconds longer than the context lasts. A claim that is written then is one
-// that nobody waits for.
-func (c *command) Args() []any {
-	if c.shared && !c.hand() || !c.shared && unwanted(c.ctx) != nil {
-		return ping
+// SetErr is called with the outcome of each reply as it is read, and with how
+// the round trip ended for those that got none. The first that is no error stands,
+// whatever a hook of the client does after it.
+//
+// The server's nil is an answer: go-redis would examine it as a failure, which
+// takes longer than all else.
+func (c *command) SetErr(err error) {
+	if c.replied && c.Err() == nil {
+		return
 	}
-	return c.Cmd.Args()
+	if err == redis.Nil { //nolint:errorlint // as it comes from the reader
+		err = nil
+	}
+	if c.replied = err == nil || isReply(err); c.replied {
+		c.reply = c.Val()
+	}
+	c.Cmd.SetErr(err)
 }
 
-// unwanted says why nobody waits for what is sent with ctx, nil if somebody does.
-func unwanted(ctx context.Context) error {
-	if try, ok := ctx.(*carry.Try); ok {
-		return try.Unwanted()
-	}
-	return ctx.Err()
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
 }
 
-// size is about how many bytes are written.
-func (c *command) size() int {
-	n := len(c.payload.data)
-	for _, arg := range c.Cmd.Args() {
+// large reports whether c is to go alone: others would wait for a receipt of a
+// megabyte. 16 kB take a server about as long as 32 ordinary commands.
+func (c *command) large() bool {
+	const most = 16 << 10
+	n := len(c.load)
+	for _, arg := range c.Args() {
 		switch arg := arg.(type) {
 		case string:
 			n += len(arg)
@@ -106,103 +133,25 @@ func (c *command) size() int {
 			n += len(arg)
 		}
 	}
-	return n
+	return n > most
 }
 
-// payload is an argument that go-redis encodes by a method call: that call is
-// the proof that the command was written, and its absence the proof that it
-// was not, whatever happened before.
-type payload struct {
-	data  []byte
-	sends atomic.Int32
+func (c *command) overdue(now time.Time) bool { return !c.deadline.IsZero() && !now.Before(c.deadline) }
+
+// finish ends c with its outcome, for its caller.
+func (c *command) finish(answer any, err error) {
+	c.state, c.answer, c.err = done, answer, err
+	c.over <- struct{}{}
 }
 
-var errGivenUp = errors.New("caller has given up")
-
-// MarshalBinary returns the bytes and counts.
-func (p *payload) MarshalBinary() ([]byte, error) {
-	if p.sends.Add(1) <= 0 {
-		return nil, errGivenUp
-	}
-	return p.data, nil
-}
-
-// String is for client hooks that print commands.
-func (p *payload) String() string { return string(p.data) }
-
-// close returns how often the command was written. From here on it will not
-// be, even if a hook of the client still has it.
-func (p *payload) close() int { return int(p.sends.Swap(math.MinInt32 / 2)) }
-
-// send sends c and blocks until go-redis is through with it, or, if it shares a
-// round trip, until ctx ends. The answer is nil if the server's was nil.
-func send(ctx context.Context, to sender, c *command) (any, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, notSent(err)
-	}
-	err := to.Process(ctx, c)
-	if c.left {
-		return nil, &carry.LeftError{Err: unknown("timeout", err)}
-	}
-	if !c.shared {
-		c.answer, c.sends = c.Val(), c.payload.close()
-	}
-	gone := error(nil)
-	if c.sends == 0 {
-		gone = unwanted(ctx)
-	}
-	switch {
-	case gone != nil && (err == nil || kind(err) == "NOPERM"): // of the PING
-		return nil, notSent(gone)
-	case c.sends == 0 && err != nil:
-		return nil, notSent(err)
-	case c.sends == 0:
-		return nil, notSent(errors.New("a hook of the client answered in place of the server"))
-	case err == nil:
-		return c.answer, nil
-	case err == redis.Nil, errors.Is(err, redis.Nil): //nolint:errorlint // the first is what it almost always is
-		return nil, nil //nolint:nilnil // the server's nil is an answer
-	}
-	switch to := to.(type) {
-	case *redis.ClusterClient:
-		return nil, failed(err, false)
-	case *lanes:
-		if !c.shared {
-			return nil, failed(err, false)
-		}
-		if code := replyCode(err); c.sends == 1 && (code == "MOVED" || code == "ASK") {
-			return send(ctx, to.cluster, c.again(ctx))
-		}
-	}
-	return nil, failed(err, c.sends > 1)
-}
-
-// again is a command like c, which was refused.
-func (c *command) again(ctx context.Context) *command {
-	d := newCommand(ctx, c.name)
-	d.payload.data = c.payload.data
-	args := slices.Clone(c.Cmd.Args())
-	args[slices.Index(args, any(&c.payload))] = &d.payload
-	return d.with(args...)
+// part parts c from its caller, which waits no longer, and learns from flight
+// what becomes of it.
+func (c *command) part(why error, flight *send.Flight) {
+	flight.Depart()
+	c.state, c.flight, c.err = left, flight, unknown("timeout", why)
 }
 
 var _ interface {
 	redis.Cmder
 	NoRetry() bool
 } = (*command)(nil)
-
-// query is a command that changes nothing.
-type query struct{ *redis.Cmd }
-
-// NoRetry makes go-redis return the first failure: a caller with a deadline is
-// better served by an error than by a repetition.
-func (query) NoRetry() bool { return true }
-
-// ask sends a query.
-func ask(ctx context.Context, client sender, args ...any) (any, error) {
-	q := query{redis.NewCmd(ctx, args...)}
-	if err := client.Process(ctx, q); err != nil {
-		return nil, notApplied(kind(err), err)
-	}
-	return q.Val(), nil
-}

@@ -77,13 +77,13 @@ func TestConformance(t *testing.T) {
 
 // alwaysShared makes s share round trips from the first command on.
 func alwaysShared(s *redisstore.Store) *redisstore.Store {
-	redisstore.ShareFrom(s, 1)
+	redisstore.Alone(s, 0)
 	return s
 }
 
 // neverShared makes s send every command over a connection of its own.
 func neverShared(s *redisstore.Store) *redisstore.Store {
-	redisstore.ShareFrom(s, redisstore.Never)
+	redisstore.Alone(s, redisstore.Many)
 	return s
 }
 

@@ -41,7 +41,7 @@ func (f *failure) Error() string {
 
 // Class is a short and stable name of what went wrong, to log and count by:
 // the code of an error reply that is known to be a refusal ("OOM", "NOPERM"),
-// else "command" (unknown to the server), "dial", "pool", "queue", "closed",
+// else "command" (unknown to the server), "dial", "pool", "queue", "overload", "closed",
 // "context", "handshake", "timeout", "connection", "reply", "answer", "late",
 // "value" or "argument".
 func (f *failure) Class() string { return f.class }
@@ -90,6 +90,8 @@ var denials = map[string]error{
 	"value":      lock.ErrDenied, // as WRONGTYPE
 	"argument":   lock.ErrDenied,
 	"closed":     lock.ErrDenied, // a client is not opened again
+	"queue":      lock.ErrDenied, // what is sent again only makes it longer
+	"overload":   lock.ErrDenied, // as "queue"
 }
 
 // classOf is the class of an error of this package, "" for any other.
@@ -151,8 +153,6 @@ func kind(err error) string {
 		return "reply"
 	case errors.Is(err, redis.ErrClosed):
 		return "closed"
-	case errors.Is(err, errQueueFull):
-		return "queue"
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return "pool"
 	case errors.As(err, &op) && op.Op == "dial":

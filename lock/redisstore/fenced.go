@@ -17,7 +17,11 @@ import (
 // claim is then sent as one that is late already: it is refused, unless there
 // is an entry to report, and the refusal tells the time.
 func (s *Store) claimFenced(ctx context.Context, name string, v *value, c lock.Claim) (lock.Entry, error) {
-	clock := s.clocks.of(s.node(ctx, name))
+	server, err := s.to.route(ctx, name)
+	if err != nil {
+		return lock.Entry{}, err
+	}
+	clock := &server.clock
 	deadline, guarded := ctx.Deadline()
 	// Twice: a refusal says what the clock is, which after a failover is that of
 	// another server.
@@ -37,29 +41,6 @@ func (s *Store) claimFenced(ctx context.Context, name string, v *value, c lock.C
 		}
 	}
 	return lock.Entry{}, notApplied("late", errLate)
-}
-
-// node tells apart the masters that a client sends commands to.
-func (s *Store) node(ctx context.Context, name string) string {
-	if s.cluster == nil {
-		return ""
-	}
-	master, err := s.cluster.MasterForKey(ctx, name)
-	if err != nil {
-		return "" // the command will fail by itself, with a better error
-	}
-	return master.Options().Addr
-}
-
-// clocks has the server clocks by node.
-type clocks struct{ byNode sync.Map }
-
-func (c *clocks) of(node string) *clock {
-	if known, ok := c.byNode.Load(node); ok {
-		return known.(*clock) //nolint:errcheck // nothing else is stored
-	}
-	stored, _ := c.byNode.LoadOrStore(node, &clock{base: time.Now()})
-	return stored.(*clock) //nolint:errcheck // nothing else is stored
 }
 
 // clock is what is known about a server's clock: it is ahead of the monotonic

@@ -12,17 +12,17 @@ import (
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
 // the entry's. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	cmd, ok := s.change(ctx, key, c.Token)
+	cmd, ok := s.change(key, c.Token)
 	if !ok {
 		return false, nil
 	}
-	cmd.payload.data = append(cmd.space[:0], c.Token...)
-	return changed(eval(s.to, renewScript, cmd, max(milliseconds(c.Lease), 1), milliseconds(c.Linger)))
+	cmd.load = append(cmd.space[:0], c.Token...)
+	return changed(s.eval(ctx, renewScript, cmd, max(milliseconds(c.Lease), 1), milliseconds(c.Linger)))
 }
 
 // Settle leaves a receipt for keep. It works when the server is out of memory.
 func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	cmd, ok := s.change(ctx, key, token)
+	cmd, ok := s.change(key, token)
 	if !ok {
 		return false, nil
 	}
@@ -31,43 +31,43 @@ func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 			return ok, err
 		}
 	}
-	cmd.payload.data = append(cmd.space[:0], token...)
-	ok, err = changed(eval(s.to, settleScript, cmd, s.published(max(milliseconds(keep), 1), receipt)...))
+	cmd.load = append(cmd.space[:0], token...)
+	ok, err = changed(s.eval(ctx, settleScript, cmd, s.published(max(milliseconds(keep), 1), receipt)...))
 	return ok, unlessFull(err)
 }
 
 // Release removes the entry of token unless it is a receipt. It works when the
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	cmd, ok := s.change(ctx, key, token)
+	cmd, ok := s.change(key, token)
 	if !ok {
 		return false, nil
 	}
-	cmd.payload.data = appendPrefix(cmd.space[:0], stateHeld, token)
+	cmd.load = appendPrefix(cmd.space[:0], stateHeld, token)
 	if s.notices == nil {
-		return changed(eval(s.to, removeScript, cmd))
+		return changed(s.eval(ctx, removeScript, cmd))
 	}
-	return changed(eval(s.to, removeScript, cmd, s.published("")...))
+	return changed(s.eval(ctx, removeScript, cmd, s.published("")...))
 }
 
 // Forget removes the entry of token, a receipt too.
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
-	cmd, ok := s.change(ctx, key, token)
+	cmd, ok := s.change(key, token)
 	if !ok {
 		return false, nil
 	}
-	cmd.payload.data = appendPrefix(cmd.space[:0], stateHeld, token)
-	return changed(eval(s.to, removeScript, cmd, s.published("receipt")...))
+	cmd.load = appendPrefix(cmd.space[:0], stateHeld, token)
+	return changed(s.eval(ctx, removeScript, cmd, s.published("receipt")...))
 }
 
 // change returns a command that will do something to the entry of token. ok is
 // false if no entry can bear it.
-func (s *Store) change(ctx context.Context, key, token string) (cmd *command, ok bool) {
+func (s *Store) change(key, token string) (cmd *command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false
 	}
 	name, _ := s.name(key)
-	return newCommand(ctx, name), true
+	return newCommand(name), true
 }
 
 // changed is what the answer of a script means that answers 1 or 0.

@@ -27,13 +27,7 @@ import (
 func BenchmarkSharedTrips(b *testing.B) {
 	const rounds, turn = 5, 300 * time.Millisecond
 	addr := redistest.Shared(b).Addr()
-	store := func(from int64) *redisstore.Store {
-		s := open(b, "redis://"+addr)
-		if from > 0 {
-			redisstore.ShareFrom(s, from)
-		}
-		return s
-	}
+	store := func() *redisstore.Store { return open(b, "redis://"+addr) }
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	b.Cleanup(func() { require.NoError(b, client.Close()) })
 	ways := []struct {
@@ -41,10 +35,10 @@ func BenchmarkSharedTrips(b *testing.B) {
 		cycle func(ctx context.Context, key string) error
 	}{
 		{"bare", bareCycle(client)},
-		{"direct", storeCycle(store(redisstore.Never))},
-		{"shared", storeCycle(store(1))},
-		{"default", storeCycle(store(0))},
-		{"locker", lockerCycle(lock.New(store(0)))},
+		{"direct", storeCycle(neverShared(store()))},
+		{"shared", storeCycle(alwaysShared(store()))},
+		{"default", storeCycle(store())},
+		{"locker", lockerCycle(lock.New(store()))},
 	}
 	for _, callers := range []int{1, 4, 8, 12, 16, 24, 32, 64, 256, 1024} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {

@@ -19,12 +19,11 @@ func BenchmarkSlowReplies(b *testing.B) {
 	const callers, turn, rounds, late = 256, 500 * time.Millisecond, 5, 100 * time.Millisecond
 	for _, way := range []struct {
 		name string
-		from int64
-	}{{"direct", redisstore.Never}, {"shared", 1}} {
+		of   func(*redisstore.Store) *redisstore.Store
+	}{{"direct", neverShared}, {"shared", alwaysShared}} {
 		b.Run(way.name, func(b *testing.B) {
 			p := respproxy.Start(b, redistest.Shared(b).Addr())
-			s := open(b, p.URL()+"?pool_size=256")
-			redisstore.ShareFrom(s, way.from)
+			s := way.of(open(b, p.URL()+"?pool_size=256"))
 			for b.Loop() {
 				spin(b, callers, turn, storeCycle(s)) // connections
 				var calm, slow []time.Duration

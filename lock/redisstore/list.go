@@ -48,7 +48,9 @@ func (s *Store) masters(ctx context.Context) ([]sender, error) {
 		err = s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 			mu.Lock()
 			defer mu.Unlock()
-			bind(master)
+			if !s.opened {
+				bind(master)
+			}
 			found = append(found, master)
 			return nil
 		})

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,23 +16,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/redistest"
-	"github.com/httplatch/httplatch/internal/sharing"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// All tests also hold for stores that always share round trips.
-var sharedFlag = flag.Bool("shared", false, "make all stores share round trips from the first command on")
-
 func TestMain(m *testing.M) {
-	flag.Parse()
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // New has advice for the clients with default options
 	logging.Disable()
-	run := func() { goleak.VerifyTestMain(redistest.Main(m)) }
-	if *sharedFlag {
-		sharing.Always(run)
-	}
-	run()
+	goleak.VerifyTestMain(redistest.Main(m))
 }
 
 // open returns a store on the server at url, as Open sets it up but for timeouts

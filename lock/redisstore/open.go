@@ -44,7 +44,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(client, opts)
+	s := newStore(client, true, opts)
 	s.maxLag = openLag
 	s.close = client.Close
 	if s.unchecked {
@@ -100,7 +100,7 @@ func tune(o *redis.Options) {
 	setDefault(&o.ReadTimeout, openTimeout)
 	setDefault(&o.WriteTimeout, openTimeout)
 	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxWorkers)
+	setDefault(&o.PipelinePoolSize, maxConnections)
 	setDefault(&o.ClientName, clientName)
 	// They stretch the read timeout to ten seconds while a server is maintained.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -116,7 +116,7 @@ func tuneCluster(o *redis.ClusterOptions) {
 	setDefault(&o.ReadTimeout, openTimeout)
 	setDefault(&o.WriteTimeout, openTimeout)
 	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxWorkers)
+	setDefault(&o.PipelinePoolSize, maxConnections)
 	setDefault(&o.ClientName, clientName)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
@@ -131,7 +131,7 @@ func tuneFailover(o *redis.FailoverOptions) {
 	setDefault(&o.ReadTimeout, openTimeout)
 	setDefault(&o.WriteTimeout, openTimeout)
 	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxWorkers)
+	setDefault(&o.PipelinePoolSize, maxConnections)
 	setDefault(&o.ClientName, clientName)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 }

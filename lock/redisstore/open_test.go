@@ -126,8 +126,8 @@ func TestOpenSizesThePoolOfPipelines(t *testing.T) {
 	t.Parallel()
 	for _, server := range []string{"redis://127.0.0.1:1", "redis-cluster://127.0.0.1:1", "redis-sentinel://127.0.0.1:1/name"} {
 		for query, want := range map[string]int{
-			"":                       redisstore.MaxWorkers,
-			"?pool_size=5":           redisstore.MaxWorkers,
+			"":                       redisstore.MaxConnections,
+			"?pool_size=5":           redisstore.MaxConnections,
 			"?pipeline_pool_size=5":  5,
 			"?pipeline_pool_size=99": 99,
 			"?pipeline_pool_size=-1": -1,

@@ -15,9 +15,7 @@ import (
 // of all its names, and the cursor of the next one, "0" at the end.
 func (s *Store) scan(ctx context.Context, master sender, cursor string, count int) (names []string, next string, err error) {
 	pattern := globEscaper.Replace(s.prefix) + "*"
-	answer, err := apart(ctx, func() (any, error) {
-		return ask(ctx, master, "scan", cursor, "match", pattern, "count", count, "type", "string")
-	})
+	answer, err := ask(ctx, master, "scan", cursor, "match", pattern, "count", count, "type", "string")
 	if err != nil {
 		return nil, "", err
 	}
@@ -119,7 +117,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 // whole reads again, and all of it, what was cut, or has moved to another node of
 // the Cluster. ok is false if there is nothing any more.
 func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
-	answer, err := apart(ctx, func() (any, error) { return eval(s.to, readScript, newCommand(ctx, of.name)) })
+	answer, err := s.eval(ctx, readScript, newCommand(of.name))
 	if err != nil || answer == nil {
 		return loaded{}, false, err
 	}

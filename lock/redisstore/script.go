@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"embed"
 
 	"github.com/redis/go-redis/v9"
@@ -37,19 +38,17 @@ func loadScript(name string) script {
 
 func (sc script) String() string { return sc.source.(string) } //nolint:errcheck,forcetypeassert // see there
 
-// eval runs sc on the entry of c, with c's payload, if it has one, and args. The
+// eval runs sc on the entry of c, with c's load, if it has one, and args. The
 // second send, after a server that does not know the script yet, is no
 // repetition: the first was refused.
 //
 // redis.Script.Run does the same, but its commands are repeated by the client
 // when an answer is lost.
-func eval(to sender, sc script, c *command, args ...any) (any, error) {
-	data := c.payload.data
-	answer, err := send(c.ctx, to, c.script("evalsha", sc.sha, args...))
+func (s *Store) eval(ctx context.Context, sc script, c *command, args ...any) (any, error) {
+	answer, err := s.to.do(ctx, c.script("evalsha", sc.sha, args...))
 	if err == nil || classOf(err) != "NOSCRIPT" {
 		return answer, err
 	}
-	again := newCommand(c.ctx, c.name)
-	again.payload.data = data
-	return send(c.ctx, to, again.script("eval", sc.source, args...))
+	again := &command{name: c.name, load: c.load, yields: c.yields}
+	return s.to.do(ctx, again.script("eval", sc.source, args...))
 }

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/httplatch/httplatch/internal/sharing"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -18,14 +16,14 @@ import (
 type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one
-	to      sender               // what calls go through
+	to      *nodes               // what else goes through
 	prefix  string
 	maxLag  time.Duration
 	close   func() error
-	clocks  clocks
 	notices *notices // nil without WithNotifications
 
 	unchecked bool // Open has asked the server nothing
+	opened    bool // Open has made the client
 
 	// scripted is set once the server has refused SET with NX and GET. Claims
 	// are scripts from then on, which every server understands.
@@ -72,12 +70,14 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(fmt.Sprintf("redisstore.New: client is a nil %T", client))
 	}
-	s := newStore(client, opts)
+	s := newStore(client, false, opts)
 	s.logOptions()
 	return s
 }
 
-func newStore(client redis.UniversalClient, opts []Option) *Store {
+// newStore returns a store over client. opened says that Open has made it, with no
+// code of others in it.
+func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
 	s := &Store{
 		client: client,
 		prefix: "latch:",
@@ -85,16 +85,7 @@ func newStore(client redis.UniversalClient, opts []Option) *Store {
 		close:  func() error { return nil },
 	}
 	s.cluster, _ = client.(*redis.ClusterClient)
-	from := cmp.Or(sharing.From(), shareFrom)
-	switch c := client.(type) {
-	case *redis.Client:
-		bind(c)
-		s.to = newLane(c, c, from, func(error) {})
-	case *redis.ClusterClient:
-		s.to = &lanes{cluster: c, from: from}
-	default:
-		s.to = client // of a kind that may have no pipelines of the usual kind
-	}
+	s.opened, s.to = opened, newNodes(client, opened)
 	for _, o := range opts {
 		o.apply(s)
 	}
@@ -108,13 +99,11 @@ func (s *Store) Close() error {
 	if s.notices != nil {
 		s.notices.close()
 	}
-	err := s.close() // which ends what workers wait for
-	if shared, ok := s.to.(interface{ close(ctx context.Context) }); ok {
-		// Not longer than for a server that does not answer.
-		ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close has none
-		defer cancel()
-		shared.close(ctx)
-	}
+	err := s.close() // which ends what round trips wait for
+	// Not longer than for a server that does not answer.
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close has none
+	defer cancel()
+	s.to.close(ctx)
 	return err
 }
 
@@ -124,18 +113,6 @@ func (s *Store) Close() error {
 // limits that on Linux, a quarter of a minute.
 func (s *Store) MaxLag() time.Duration { return s.maxLag }
 
-// InTime reports whether calls return when the deadline of their context has
-// passed, whatever becomes of the command. A [lock.Locker] then makes most calls
-// without a goroutine for each.
-func (s *Store) InTime() bool {
-	switch c := s.client.(type) {
-	case *redis.Client:
-		return true
-	case *redis.ClusterClient:
-		// It asks for the nodes before its first command, and that is not led
-		// past its options.
-		return c.Options().ContextTimeoutEnabled
-	default:
-		return false // it may do what it likes
-	}
-}
+// InTime reports that calls return when their context has ended, whatever becomes
+// of the command.
+func (*Store) InTime() bool { return true }

@@ -1,0 +1,82 @@
+// Package admission estimates how long a call would wait in a queue before a
+// store, so that a call which cannot be served in its time is refused when it
+// arrives: certainly not applied, and long before its caller's time is over.
+// It knows nothing of the store.
+package admission
+
+import "time"
+
+const (
+	// memory is after how much measured time older measurements count half.
+	memory = 500 * time.Millisecond
+
+	// enough is how much time has to be measured before the rate is believed. The
+	// first answers of a burst come late, because connections are dialled for them.
+	enough = 50 * time.Millisecond
+
+	// silence is the longest time between two answers that is measured. What is
+	// longer says that the store does not serve at all, not how fast it does, and
+	// must not refuse calls once it serves again.
+	silence = 100 * time.Millisecond
+
+	// stale is after how long without a queue a rate says nothing of the store as
+	// it is now.
+	stale = 2 * time.Second
+)
+
+// Gauge measures how many claims a second leave a queue, while there is one: an
+// idle store, or one that serves all at once, says nothing about how fast it
+// could be. Claims are counted and not commands, because what ends a lease
+// overtakes the claims that wait, one for one.
+//
+// The rate is a ratio of means. A mean of ratios would be too low: most short
+// times see no answer at all.
+//
+// It is for one goroutine at a time.
+type Gauge struct {
+	served  float64       // claims
+	busy    time.Duration // while others waited
+	waiting bool
+	since   time.Time // up to when busy was measured
+}
+
+// Waiting says whether claims wait from now on.
+func (g *Gauge) Waiting(now time.Time, waiting bool) {
+	if waiting == g.waiting {
+		return
+	}
+	switch {
+	case g.waiting:
+		g.measure(now)
+	case now.Sub(g.since) > stale:
+		g.served, g.busy = 0, 0
+	}
+	g.waiting, g.since = waiting, now
+}
+
+// Served says that n claims were answered.
+func (g *Gauge) Served(now time.Time, n int) {
+	if !g.waiting {
+		return
+	}
+	g.measure(now)
+	g.served += float64(n)
+}
+
+func (g *Gauge) measure(now time.Time) {
+	g.busy += min(now.Sub(g.since), silence)
+	g.since = now
+	if g.busy > 2*memory {
+		g.busy /= 2
+		g.served /= 2
+	}
+}
+
+// Wait is how long a claim would wait behind ahead others: 0 if none wait, or if
+// too little was measured to say.
+func (g *Gauge) Wait(ahead int) time.Duration {
+	if ahead == 0 || g.busy < enough || g.served < 1 {
+		return 0
+	}
+	return time.Duration(float64(ahead) / g.served * float64(g.busy))
+}

@@ -1,0 +1,82 @@
+package admission_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock/internal/admission"
+)
+
+// at is a time so many milliseconds after the begin of the test.
+func at(ms float64) time.Time {
+	return time.Unix(0, 0).Add(time.Duration(ms * float64(time.Millisecond)))
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	for name, tt := range map[string]struct {
+		measure func(g *admission.Gauge)
+		rate    float64 // claims a millisecond; 0: no claim is refused
+	}{
+		"nothing measured": {func(*admission.Gauge) {}, 0},
+		"one a millisecond": {func(g *admission.Gauge) {
+			g.Waiting(at(0), true)
+			for i := 1; i <= 400; i++ {
+				g.Served(at(float64(i)), 1)
+			}
+		}, 1},
+		"in batches": {func(g *admission.Gauge) {
+			g.Waiting(at(0), true)
+			for i := 1; i <= 40; i++ {
+				g.Served(at(float64(10*i)), 10)
+			}
+		}, 1},
+		"too short to tell": {func(g *admission.Gauge) {
+			g.Waiting(at(0), true)
+			g.Served(at(40), 1)
+		}, 0},
+		"idle time between bursts is not service": {func(g *admission.Gauge) {
+			for burst := range 10 {
+				began := float64(1000 * burst)
+				g.Waiting(at(began), true)
+				for i := 1; i <= 40; i++ {
+					g.Served(at(began+float64(i)), 1)
+				}
+				g.Waiting(at(began+40), false)
+				g.Served(at(began+500), 1)
+			}
+		}, 1},
+		"an outage is no rate": {func(g *admission.Gauge) {
+			g.Waiting(at(0), true)
+			for i := 1; i <= 900; i++ {
+				g.Served(at(float64(i)), 1)
+			}
+			g.Served(at(60_000), 1)
+		}, 0.9},
+		"it becomes slower": {func(g *admission.Gauge) {
+			g.Waiting(at(0), true)
+			for i := 1; i <= 500; i++ {
+				g.Served(at(float64(i)), 10)
+			}
+			for i := 1; i <= 500; i++ {
+				g.Served(at(500+float64(10*i)), 1)
+			}
+		}, 0.1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var g admission.Gauge
+			tt.measure(&g)
+			require.Zero(t, g.Wait(0), "none wait")
+			if tt.rate == 0 {
+				require.Zero(t, g.Wait(n))
+				return
+			}
+			want := float64(n) / tt.rate
+			require.InEpsilon(t, want, float64(g.Wait(n))/float64(time.Millisecond), 0.15)
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// execute sends a pipeline.
+func execute(ctx context.Context, client *redis.Client, cmds []redis.Cmder) error {
+	pipe := client.Pipeline()
+	_ = pipe.BatchProcess(ctx, cmds...)
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// bind makes the store's commands end with their contexts. go-redis obeys contexts
+// while it writes and reads only if ContextTimeoutEnabled is set and the timeouts
+// are not negative; without it each call that got no answer keeps its connection
+// for as long as ReadTimeout says: a server that is silent for two seconds would
+// cost the client its pool, and its users a while after the server is well again.
+//
+// The options of a client cannot be changed. So its hook chain, the last link of
+// which this adds, hands the store's commands, and no others, to a clone over the
+// same pools that has the option. Hooks that were added before still see them. One
+// such link serves all stores: there may be many over one client, and its own
+// commands pass through every link.
+func bind(c *redis.Client) {
+	at := weak.Make(c)
+	first, known := bound.LoadOrStore(at, new(sync.Once))
+	if !known {
+		runtime.AddCleanup(c, func(at weak.Pointer[redis.Client]) { bound.Delete(at) }, at)
+	}
+	first.(*sync.Once).Do(func() { c.AddHook(detour{obeying(c)}) }) //nolint:errcheck,forcetypeassert // nothing else is stored
+}
+
+// bound has a *sync.Once for each client that stores were made over, and which
+// is still there.
+var bound sync.Map // by weak.Pointer[redis.Client]
+
+// obeying returns a client over the pools of c that obeys contexts, and has none of
+// its hooks.
+func obeying(c *redis.Client) *redis.Client {
+	o := c.Options()
+	clone := c.WithTimeout(max(o.ReadTimeout, 0))
+	own := clone.Options() // the clone's own, and nothing has used it yet
+	own.WriteTimeout = max(o.WriteTimeout, 0)
+	own.ContextTimeoutEnabled = true
+	if o.Limiter != nil {
+		own.Limiter = limiter{o.Limiter}
+	}
+	if provide := o.CredentialsProviderContext; provide != nil {
+		own.CredentialsProviderContext = func(ctx context.Context) (user, password string, err error) {
+			user, password, err = provide(ctx)
+			return user, password, early(err)
+		}
+	}
+	if connected := o.OnConnect; connected != nil {
+		own.OnConnect = func(ctx context.Context, c *redis.Conn) error { return early(connected(ctx, c)) }
+	}
+	return clone
+}
+
+// detour is a hook that takes the store's commands out of a client's chain.
+type detour struct{ clone *redis.Client }
+
+// DialHook changes nothing.
+func (detour) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook leads the store's pipelines past next.
+func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		switch c := cmds[0].(type) {
+		case *command:
+			return c.batch.transmit(func() error { return execute(ctx, d.clone, cmds) })
+		case query:
+			err := execute(ctx, d.clone, cmds)
+			if isReply(err) && c.Err() != nil {
+				return nil // to one of them; a cluster client would take it for that of all
+			}
+			return err
+		default:
+			return next(ctx, cmds)
+		}
+	}
+}
+
+// ProcessHook leads the store's queries past next.
+func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch cmd.(type) {
+		case *command, query:
+			return d.clone.Process(ctx, cmd)
+		default:
+			return next(ctx, cmd)
+		}
+	}
+}
+
+// earlyError is an error of code that a client runs before it writes a command.
+type earlyError struct{ error }
+
+func (e earlyError) Unwrap() error { return e.error }
+
+func early(err error) error {
+	if err == nil {
+		return nil
+	}
+	return earlyError{err}
+}
+
+// limiter is a client's, whose refusals are early.
+type limiter struct{ redis.Limiter }
+
+// Allow is that of the client's limiter.
+func (l limiter) Allow() error { return early(l.Limiter.Allow()) }
+
+// neverWritten reports whether err, which the client itself has returned for the
+// only send of a command, comes from before that was written. A failure of the
+// handshake cannot be told from a later one, except for a refusal.
+func neverWritten(err error) bool {
+	if _, is := errors.AsType[earlyError](err); is || errors.Is(err, errTimeOver) {
+		return true
+	}
+	switch kind(err) {
+	case "dial", "pool", "closed":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,30 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// query is a command that changes nothing.
+type query struct{ *redis.Cmd }
+
+// NoRetry makes go-redis return the first failure: a caller with a deadline is
+// better served by an error than by a repetition.
+func (query) NoRetry() bool { return true }
+
+// sender is the part of a client that a query needs.
+type sender interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// ask sends a query. It returns when ctx has ended, whatever the client does.
+func ask(ctx context.Context, client sender, args ...any) (any, error) {
+	return apart(ctx, func() (any, error) {
+		q := query{redis.NewCmd(ctx, args...)}
+		if err := client.Process(ctx, q); err != nil {
+			return nil, notApplied(kind(err), err)
+		}
+		return q.Val(), nil
+	})
+}

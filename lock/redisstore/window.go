@@ -1,0 +1,103 @@
+package redisstore
+
+import "time"
+
+const (
+	// steady is how many batches are out at once while round trips are short: one
+	// is executed while others are written and read.
+	steady = 4
+
+	// maxBatch is how many commands share a round trip, and so a fate.
+	maxBatch = 32
+
+	// grouping is how many commands must wait for one more short round trip to be
+	// worth its system calls.
+	grouping = 8
+
+	// short is a round trip that is mostly work, of the server's and our own.
+	short = time.Millisecond
+
+	// maxUsual is how long a batch may take under load: a twenty-fifth of the
+	// default budget. The rest of a caller's time is for the queue, from which its
+	// command can be taken back.
+	maxUsual = 20 * time.Millisecond
+
+	// epoch is for how long the shortest round trip is remembered, twice.
+	epoch = 5 * time.Second
+)
+
+// window is how many commands may have left the queue, in batches of at most
+// share. It follows the time from leaving the queue to the answer. While that is
+// what the network takes, more round trips at once serve more, and the window
+// grows, if it was what limited. When it is a multiple of that, the server is the
+// limit: more commands on the wire would only wait there, where they cannot be
+// taken back.
+type window struct {
+	share  int // commands a batch
+	size   int // commands
+	most   int
+	usual  time.Duration // of a round trip, followed in steps
+	least  time.Duration // of the round trips of this epoch and the one before
+	fresh  time.Duration // of this epoch
+	epoch  time.Time     // its begin
+	shrunk time.Time
+}
+
+func newWindow(share, batches int) window {
+	begin := min(steady, batches)
+	if share == 1 {
+		begin = batches // there is nothing to gather
+	}
+	return window{share: share, size: begin * share, most: batches * share}
+}
+
+// batch is how many commands a batch may have.
+func (w *window) batch() int { return min(w.size, w.share) }
+
+// room reports whether one more batch may leave beside those that run, for so
+// many commands that wait.
+func (w *window) room(running, waiting int) bool {
+	switch {
+	case running == 0:
+		return true
+	case running >= max(w.size/w.share, 1):
+		return false
+	default:
+		return waiting >= min(grouping, w.share) || w.least > short
+	}
+}
+
+// stall is how long a round trip takes that waits for something others do not
+// wait for.
+func (w *window) stall() time.Duration { return max(8*w.usual, 2*tick) }
+
+// learn takes in a batch that was answered.
+func (w *window) learn(b *batch, now time.Time) {
+	took := now.Sub(b.began)
+	if now.Sub(w.epoch) > epoch {
+		w.least, w.fresh, w.epoch = w.fresh, 0, now
+	}
+	if w.fresh == 0 || took < w.fresh {
+		w.fresh = took
+	}
+	if w.least == 0 || took < w.least {
+		w.least = took
+	}
+	// In steps, so that the few that stall, for however long, hardly change it.
+	step := w.usual/16 + 10*time.Microsecond
+	if took < w.usual {
+		step = -min(step, w.usual-took)
+	}
+	w.usual += step
+	switch {
+	case w.usual > max(4*w.least, maxUsual):
+		if b.began.After(w.shrunk) { // it left after the last time that this was so
+			w.size, w.shrunk = max(w.size*3/4, 1), now
+		}
+	case !b.limited:
+	case w.size < min(steady*w.share, w.most):
+		w.size++
+	case w.least > short && w.usual < 2*w.least:
+		w.size = min(w.size+max(w.share/4, 1), w.most)
+	}
+}
