@@ -49,9 +49,10 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set := suite.Settings{Log: os.Stderr}
 	flags.IntVar(&set.Rounds, "rounds", 9, "rounds of every comparison")
-	flags.DurationVar(&set.Window, "window", time.Second/2, "how long one measurement lasts")
+	flags.DurationVar(&set.Window, "window", 400*time.Millisecond, "how long one measurement lasts")
 	flags.IntVar(&set.Pool, "pool", 10*runtime.GOMAXPROCS(0), "Redis connections of each contender but go-zero, which has the default")
 	flags.Float64Var(&set.Rate, "rate", 4000, "requests a second of the open loop")
+	flags.IntVar(&set.Many, "many", suite.Many, "callers of the part "+suite.Crowd)
 	flags.Uint64Var(&set.Seed, "seed", uint64(time.Now().UnixNano()), "of the order of contenders and of arrivals")
 	parts := flags.String("parts", "", "only these, separated by commas: "+strings.Join(suite.PartNames(), ", "))
 	keys := flags.String("keys", "1000,100000,1000000", "live keys of the part "+suite.Growth)
@@ -78,8 +79,8 @@ func run(ctx context.Context, args []string) error {
 		}
 		set.Keys = append(set.Keys, n)
 	}
-	if set.Rounds < 1 || set.Window <= 0 || set.Pool < 1 || set.Rate <= 0 {
-		return errors.New("bench: -rounds, -window, -pool and -rate must be positive")
+	if set.Rounds < 1 || set.Window <= 0 || set.Pool < 1 || set.Rate <= 0 || set.Many < 1 {
+		return errors.New("bench: -rounds, -window, -pool, -rate and -many must be positive")
 	}
 	return measure(ctx, set, out)
 }
