@@ -21,7 +21,8 @@ the first five rounds. How each contender is set up is in its file in [internal/
 sets nothing.
 
 CPU is for each cycle or request: the client's is that of the process that asks, which over HTTP has clients, desk and guard; the
-server's is that of redis-server. A contender that is ahead of this library stands in its row like any other.
+server's is that of redis-server. Rows for repenguin22/idemlease need a checkout of it, since not every module proxy has that module:
+` + "`make bench IDEMLEASE=its directory`" + `. A contender that is ahead of this library stands in its row like any other.
 `
 
 // Markdown writes the table, and then every figure.
