@@ -30,7 +30,7 @@ import (
 )
 
 // files are where a run is written.
-type files struct{ results, figures string }
+type files struct{ results, figures, keep string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -59,6 +59,7 @@ func run(ctx context.Context, args []string) error {
 	var out files
 	flags.StringVar(&out.results, "results", "RESULTS.md", "where the table is written, and all medians")
 	flags.StringVar(&out.figures, "figures", "../.artifacts/bench.json", "where the figures of all rounds are written, for -plot")
+	flags.StringVar(&out.keep, "keep", "", "one more file for the figures, which are written there of some -parts too")
 	plot := flags.Bool("plot", false, "draw what the last run measured, beside its figures, and measure nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -103,10 +104,16 @@ func measure(ctx context.Context, set suite.Settings, out files) error {
 	if err := r.Print(os.Stdout); err != nil {
 		return err
 	}
+	figures := func(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
+	if out.keep != "" {
+		if err := write(out.keep, figures); err != nil {
+			return err
+		}
+	}
 	if len(set.Parts) > 0 {
 		return nil
 	}
-	if err := write(out.figures, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) }); err != nil {
+	if err := write(out.figures, figures); err != nil {
 		return err
 	}
 	return write(out.results, r.Markdown)

@@ -15,8 +15,8 @@ const preface = `# Results
 Made by ` + "`make bench`" + `; not edited by hand. All contenders of a comparison run in every round, one after the other in random
 order, so that whatever else the machine does meanwhile happens to all. A ratio is the median over the rounds of one contender's
 figure over the other's in the same round, and its spread the least and the most of them. Up to 8 callers run twice a round,
-since their figures depend most on how fast the machine wakes a waiting caller; latency, crowd, contended, stalls and http run in
-the first five rounds. How each contender is set up is in its file in [internal/peer](internal/peer) and
+since their figures depend most on how fast the machine wakes a waiting caller; all parts except cycles and in-process have
+five rounds at most. How each contender is set up is in its file in [internal/peer](internal/peer) and
 [internal/web](internal/web): "httplatch" has the client and the patience of its peers, "httplatch, defaults" what a user has who
 sets nothing.
 

@@ -70,16 +70,21 @@ func cycleRows(s *stats.Samples) []row {
 // failureRows list the contenders that gave up on cycles in any round.
 func failureRows(s *stats.Samples) []row {
 	var all []row
-	for _, kase := range s.Cases(suite.Cycles, suite.Failed) {
-		for _, p := range peer.All() {
-			r := alone("lock cycles given up, "+kase, suite.Cycles, kase, suite.Failed, p.Name)
-			if stats.Over(s.Of(r.subject)).Max > 0 {
-				all = append(all, r)
+	for _, of := range []struct{ part, where string }{{suite.Cycles, ""}, {suite.Latency, far}} {
+		for _, kase := range s.Cases(of.part, suite.Failed) {
+			for _, p := range peer.All() {
+				r := alone("lock cycles given up, "+of.where+kase, of.part, kase, suite.Failed, p.Name)
+				if stats.Over(s.Of(r.subject)).Max > 0 {
+					all = append(all, r)
+				}
 			}
 		}
 	}
 	return all
 }
+
+// far is what titles say of the part latency.
+var far = fmt.Sprintf("%d ms of round trip, ", suite.RoundTrip.Milliseconds())
 
 // latencyRows compare cycles over a long line. The budget, which is over an older
 // version of this library, is for a run of both.
@@ -92,7 +97,7 @@ func latencyRows() []row {
 				continue
 			}
 			r := versus(suite.Latency, kase, suite.Rate, peer.Defaults, p.Name)
-			r.kase = fmt.Sprintf("lock cycles, %d ms of round trip, %s", suite.RoundTrip.Milliseconds(), kase)
+			r.kase = "lock cycles, " + far + kase
 			all = append(all, r)
 		}
 	}
@@ -126,7 +131,7 @@ func crowdRows() []row {
 	}
 	add("calls, "+many, many, suite.NotServed, budget{})
 	add("calls, "+suite.ColdBurst(suite.Many), suite.ColdBurst(suite.Many), suite.NotServed, atMost(1))
-	add("memory, "+suite.Waiting(suite.Many), suite.Waiting(suite.Many), suite.WaitBytes, atMost(12<<10))
+	add("memory, "+suite.Waiting(suite.Waiters(suite.Many)), suite.Waiting(suite.Waiters(suite.Many)), suite.WaitBytes, atMost(12<<10))
 	return all
 }
 

@@ -2,7 +2,6 @@ package suite
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -85,53 +84,59 @@ func (b *bench) coldBurst(ctx context.Context, srv *server, who string, l peer.L
 }
 
 // silence is how long the server does not answer while memory is looked at: less
-// than the default budget of a call.
+// than the default budget of a call. As many callers as wait have to come, and the
+// garbage collector to run, within that time, on a busy machine too.
 const silence = 400 * time.Millisecond
 
+// Waiters are how many callers wait then, of so many.
+func Waiters(many int) int { return max(1, many/4) }
+
 // waiting looks at the heap, at stacks and at goroutines while all callers wait
-// for their first answer. A caller's own goroutine is a part of what it takes.
+// for their answer. A caller's own goroutine is a part of what it takes.
 func (b *bench) waiting(ctx context.Context, srv *server, who string, l peer.Locker) error {
 	if err := srv.flush(ctx); err != nil {
 		return err
 	}
+	n := Waiters(b.Many)
+	runtime.GC()
 	before := live()
 	if err := srv.pause(ctx, silence); err != nil {
 		return err
 	}
 	var began, ended atomic.Int64
-	op, all := cycles(l, b.Many), make(chan error, 1)
+	op, all := cycles(l, n), make(chan error, 1)
 	go func() {
-		_, err := load.Once(ctx, b.Many, func(ctx context.Context, caller, n int) error {
+		_, err := load.Once(ctx, n, func(ctx context.Context, caller, n int) error {
 			began.Add(1)
 			defer ended.Add(1)
 			return op(ctx, caller, n)
 		})
 		all <- err
 	}()
-	tick := time.NewTicker(time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for began.Load() < int64(b.Many) {
+	for began.Load() < int64(n) {
 		select {
 		case <-tick.C:
-		case err := <-all:
-			return errors.Join(err, ctx.Err())
+		case <-ctx.Done():
+			return <-all
 		}
 	}
+	<-tick.C // for the last of them to get to where it waits
 	during := live()
-	if left := float64(b.Many) - float64(ended.Load()); left > float64(b.Many)/2 {
-		b.add(Waiting(b.Many), who, WaitBytes, (during.bytes-before.bytes)/left)
-		b.add(Waiting(b.Many), who, WaitRoutes, (during.goroutines-before.goroutines)/left)
+	if left := n - int(ended.Load()); left > n/2 {
+		b.add(Waiting(n), who, WaitBytes, (during.bytes-before.bytes)/float64(left))
+		b.add(Waiting(n), who, WaitRoutes, (during.goroutines-before.goroutines)/float64(left))
 	} else {
-		b.log("%s: only %.0f of %d callers wait while the server does not answer", who, left, b.Many)
+		b.log("%s: only %d of %d callers wait while the server does not answer", who, left, n)
 	}
 	return <-all
 }
 
-// use of memory by what is reachable, and by stacks.
+// memory is what is reachable, and stacks.
 type memory struct{ bytes, goroutines float64 }
 
 func live() memory {
-	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

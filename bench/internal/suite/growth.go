@@ -66,7 +66,7 @@ func measureGrowth(ctx context.Context, b *bench) (err error) {
 			grown = append(grown, g)
 		}
 	}
-	return b.rounds(ctx, len(grown), func(i int) error {
+	return b.fewRounds(ctx, len(grown), func(i int) error {
 		g := grown[i]
 		rate, err := g.measure()
 		if err != nil {

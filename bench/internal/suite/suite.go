@@ -141,7 +141,7 @@ func (b *bench) rounds(ctx context.Context, n int, run func(i int) error) error 
 }
 
 // fewRounds are rounds of a part whose contenders take long, or differ by much:
-// the first five.
+// five at most.
 func (b *bench) fewRounds(ctx context.Context, n int, run func(i int) error) error {
 	some := *b
 	some.Rounds = min(b.Rounds, 5)
