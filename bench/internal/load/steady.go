@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Steady lets callers do op for warm and then for d. What counts is what ends
+// Steady runs op in every caller for warm and then for d. What counts is what ends
 // after warm: with many callers the first of them to be served would otherwise
 // pass for all, since the others have only begun. mark is called as d begins and
 // as it ends.
@@ -56,7 +56,7 @@ func Steady(ctx context.Context, callers int, warm, d time.Duration, op Op, mark
 	return r, err
 }
 
-// Once lets every caller do op a single time, all at once. Failures are figures
+// Once runs op a single time in every caller, all at once. Failures are figures
 // here, however many there are.
 func Once(ctx context.Context, callers int, op Op) (Result, error) {
 	began := time.Now()

@@ -36,7 +36,7 @@ func openLatch(_ context.Context, t Target) (Locker, error) {
 	return l, nil
 }
 
-// openDefaults is what a user has who sets nothing: a client that redisstore
+// openDefaults is this library without any settings: a client that redisstore
 // makes, and the default budget.
 func openDefaults(ctx context.Context, t Target) (Locker, error) {
 	store, err := redisstore.Open(ctx, fmt.Sprintf("redis://%s?pool_size=%d", t.Addr, t.Pool))

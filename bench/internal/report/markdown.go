@@ -17,8 +17,8 @@ order, so that whatever else the machine does meanwhile happens to all. A ratio 
 figure over the other's in the same round, and its spread the least and the most of them. Up to 8 callers run twice a round,
 since their figures depend most on how fast the machine wakes a waiting caller; all parts except cycles and in-process have
 five rounds at most. How each contender is set up is in its file in [internal/peer](internal/peer) and
-[internal/web](internal/web): "httplatch" has the client and the patience of its peers, "httplatch, defaults" what a user has who
-sets nothing.
+[internal/web](internal/web): "httplatch" has the client and the patience of its peers, "httplatch, defaults" has no
+settings at all.
 
 CPU is for each cycle or request: the client's is that of the process that asks, which over HTTP has clients, desk and guard; the
 server's is that of redis-server. Rows for repenguin22/idemlease need a checkout of it, since not every module proxy has that module:

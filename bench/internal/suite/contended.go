@@ -48,7 +48,7 @@ func measureContended(ctx context.Context, b *bench) error {
 	})
 }
 
-// refusedLocally lets callers of the holder's process ask.
+// refusedLocally measures callers of the holder's process.
 func (b *bench) refusedLocally(ctx context.Context, srv *server, p peer.Peer, sent commands, l peer.Locker) error {
 	op := refusals(l)
 	if _, err := load.Closed(ctx, contenders, b.Window/5, op); err != nil {
@@ -78,7 +78,7 @@ func refusals(l peer.Locker) load.Op {
 	}
 }
 
-// refusedAmong lets other processes ask, all at once. What they cost counts from
+// refusedAmong measures callers of other processes, all at once. Their cost counts from
 // when they are ready, so that it is of the times that are not measured too.
 func (b *bench) refusedAmong(ctx context.Context, srv *server, p peer.Peer, sent commands, _ peer.Locker) (err error) {
 	crew, err := hire(ctx, processes, job{
@@ -101,7 +101,7 @@ func (b *bench) refusedAmong(ctx context.Context, srv *server, p peer.Peer, sent
 		return err
 	}
 	rate, times := 0.0, 0
-	before.client, after.client = 0, 0 // it is the workers' that counts
+	before.client, after.client, after.mallocs = 0, 0, 0 // it is the workers' that count
 	for _, r := range reports {
 		rate += r.Rate
 		times += r.Times

@@ -18,7 +18,8 @@ const Latency = "latency"
 // RoundTrip is how long an answer takes at least.
 const RoundTrip = 5 * time.Millisecond
 
-// PingCase is what one PING takes there: Through is who.
+// PingCase and Through name the figure that shows what the proxy does: how long one
+// PING takes through it.
 const (
 	PingCase = "a PING"
 	Through  = "the delay proxy"

@@ -27,7 +27,8 @@ func (s *server) flush(ctx context.Context) error {
 	return s.client.FlushAll(ctx).Err()
 }
 
-// pause lets the server answer nobody for d. Connections stay, and commands wait.
+// pause holds back every answer of the server for d. Connections stay, and commands
+// wait.
 func (s *server) pause(ctx context.Context, d time.Duration) error {
 	return s.client.Do(ctx, "CLIENT", "PAUSE", d.Milliseconds(), "ALL").Err()
 }

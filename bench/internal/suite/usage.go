@@ -122,8 +122,8 @@ func (b *bench) steady(
 	return r, nil
 }
 
-// addCosts notes what n times have cost. Where nothing was done, it is nothing
-// that could be told for each.
+// addCosts notes what n times have cost, for each. Where nothing was done, there is
+// no such figure.
 func (b *bench) addCosts(kase, who string, sent commands, before, after usage, n int) {
 	if n == 0 {
 		return
@@ -141,5 +141,7 @@ func (b *bench) addCosts(kase, who string, sent commands, before, after usage, n
 	}
 	each(CommandCPU, spent)
 	each(Trips, calls)
-	each(Allocs, float64(after.mallocs-before.mallocs))
+	if after.mallocs > 0 { // it was this process
+		each(Allocs, float64(after.mallocs-before.mallocs))
+	}
 }
