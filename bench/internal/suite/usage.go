@@ -24,13 +24,20 @@ type usage struct {
 	mallocs  uint64
 }
 
-// usage looks at the server and at this process, in which the contenders run.
+// usage looks at this process, in which the contenders run, and then at the server:
+// under many callers its answer takes a while.
 func (s *server) usage(ctx context.Context) (usage, error) {
+	client, err := processCPU()
+	if err != nil {
+		return usage{}, err
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
 	info, err := s.client.InfoMap(ctx, "cpu", "commandstats").Result()
 	if err != nil {
 		return usage{}, err
 	}
-	u := usage{commands: map[string]float64{}, calls: map[string]float64{}}
+	u := usage{client: client, mallocs: m.Mallocs, commands: map[string]float64{}, calls: map[string]float64{}}
 	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(info["CPU"][name], 64)
 		if err != nil {
@@ -51,11 +58,7 @@ func (s *server) usage(ctx context.Context) (usage, error) {
 			}
 		}
 	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	u.mallocs = m.Mallocs
-	u.client, err = processCPU()
-	return u, err
+	return u, nil
 }
 
 // processCPU is what this process has spent, in microseconds.
