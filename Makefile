@@ -7,6 +7,7 @@ TESTFLAGS ?=
 BENCH ?=
 BENCHROUNDS ?= 9
 BENCHFLAGS ?=
+IDEMLEASE ?=
 FUZZTIME ?= 60s
 FAULTS ?= 10000
 SEED ?=
@@ -89,14 +90,14 @@ fmt: ## Format the code
 	scripts/golangci-lint fmt
 
 .PHONY: bench
-bench: ## Measure beside the peers, in 10 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part)
+bench: ## Measure beside the peers, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part, IDEMLEASE=its checkout)
 	@scripts/deps.sh redis-server
 	cd bench && GOWORK=off go test ./... # a peer that is wired wrongly is no comparison
-	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/bench.json -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
+	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . -figures $(TEST_ARTIFACTS)/bench.json -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
 
 .PHONY: bench-plot
 bench-plot: ## Draw what make bench measured: .artifacts/*.svg
-	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/bench.json -plot
+	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . -figures $(TEST_ARTIFACTS)/bench.json -plot
 
 .PHONY: microbench
 microbench: ## Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)

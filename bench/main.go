@@ -30,7 +30,7 @@ import (
 )
 
 // files are where a run is written.
-type files struct{ results, figures string }
+type files struct{ results, figures, keep string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -49,15 +49,17 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set := suite.Settings{Log: os.Stderr}
 	flags.IntVar(&set.Rounds, "rounds", 9, "rounds of every comparison")
-	flags.DurationVar(&set.Window, "window", time.Second/2, "how long one measurement lasts")
+	flags.DurationVar(&set.Window, "window", 400*time.Millisecond, "how long one measurement lasts")
 	flags.IntVar(&set.Pool, "pool", 10*runtime.GOMAXPROCS(0), "Redis connections of each contender but go-zero, which has the default")
 	flags.Float64Var(&set.Rate, "rate", 4000, "requests a second of the open loop")
+	flags.IntVar(&set.Many, "many", suite.Many, "callers of the part "+suite.Crowd)
 	flags.Uint64Var(&set.Seed, "seed", uint64(time.Now().UnixNano()), "of the order of contenders and of arrivals")
 	parts := flags.String("parts", "", "only these, separated by commas: "+strings.Join(suite.PartNames(), ", "))
 	keys := flags.String("keys", "1000,100000,1000000", "live keys of the part "+suite.Growth)
 	var out files
 	flags.StringVar(&out.results, "results", "RESULTS.md", "where the table is written, and all medians")
 	flags.StringVar(&out.figures, "figures", "../.artifacts/bench.json", "where the figures of all rounds are written, for -plot")
+	flags.StringVar(&out.keep, "keep", "", "one more file for the figures, which are written there of some -parts too")
 	plot := flags.Bool("plot", false, "draw what the last run measured, beside its figures, and measure nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -78,8 +80,8 @@ func run(ctx context.Context, args []string) error {
 		}
 		set.Keys = append(set.Keys, n)
 	}
-	if set.Rounds < 1 || set.Window <= 0 || set.Pool < 1 || set.Rate <= 0 {
-		return errors.New("bench: -rounds, -window, -pool and -rate must be positive")
+	if set.Rounds < 1 || set.Window <= 0 || set.Pool < 1 || set.Rate <= 0 || set.Many < 1 {
+		return errors.New("bench: -rounds, -window, -pool, -rate and -many must be positive")
 	}
 	return measure(ctx, set, out)
 }
@@ -102,10 +104,16 @@ func measure(ctx context.Context, set suite.Settings, out files) error {
 	if err := r.Print(os.Stdout); err != nil {
 		return err
 	}
+	figures := func(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
+	if out.keep != "" {
+		if err := write(out.keep, figures); err != nil {
+			return err
+		}
+	}
 	if len(set.Parts) > 0 {
 		return nil
 	}
-	if err := write(out.figures, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) }); err != nil {
+	if err := write(out.figures, figures); err != nil {
 		return err
 	}
 	return write(out.results, r.Markdown)

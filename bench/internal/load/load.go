@@ -58,6 +58,11 @@ func (f *failures) add(err error) {
 // Rate is how many were done in a second.
 func (r Result) Rate() float64 { return float64(r.Done) / r.Elapsed.Seconds() }
 
+// NotServed is the part of all times that failed, in percent.
+func (r Result) NotServed() float64 {
+	return 100 * float64(r.Failed) / max(1, float64(r.Failed+len(r.Took)))
+}
+
 // Closed lets callers do op for d, each at least once. Those times that end later are not done, but
 // what they took counts: they may be the longest. It is an error if many fail.
 func Closed(ctx context.Context, callers int, d time.Duration, op Op) (Result, error) {

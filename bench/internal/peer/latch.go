@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,14 +14,17 @@ import (
 
 // latch is this library, over the same client as the others.
 type latch struct {
-	client *redis.Client
+	client *redis.Client // nil if it is the store's
 	store  *redisstore.Store
 	locker *lock.Locker
 }
 
+// NewMemory returns an embedded store for so many keys.
+func NewMemory(keys int) lock.Store { return lock.NewMemory(lock.WithLimits(keys, 64<<30)) }
+
 // NewLocker returns the Locker that is compared. A command may take a second,
 // like those of the others, before it is sent again: that is after a third of
-// the budget, the default of which is 500 ms.
+// the budget, the default of which is 500 ms, see openDefaults.
 func NewLocker(store lock.Store) *lock.Locker {
 	return lock.New(store, lock.WithLease(Lease), lock.WithBudget(3*time.Second))
 }
@@ -30,6 +34,16 @@ func openLatch(_ context.Context, t Target) (Locker, error) {
 	l.store = redisstore.New(l.client)
 	l.locker = NewLocker(l.store)
 	return l, nil
+}
+
+// openDefaults is this library without any settings: a client that redisstore
+// makes, and the default budget.
+func openDefaults(ctx context.Context, t Target) (Locker, error) {
+	store, err := redisstore.Open(ctx, fmt.Sprintf("redis://%s?pool_size=%d", t.Addr, t.Pool))
+	if err != nil {
+		return nil, err
+	}
+	return &latch{store: store, locker: lock.New(store, lock.WithLease(Lease))}, nil
 }
 
 func (l *latch) Acquire(ctx context.Context, key string) (Held, error) {
@@ -47,5 +61,9 @@ func (l *latch) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_ = l.locker.Close(ctx) // it may still be cleaning up after calls that had no answer: not the bench's business
-	return errors.Join(l.store.Close(), l.client.Close())
+	err := l.store.Close()
+	if l.client != nil {
+		err = errors.Join(err, l.client.Close())
+	}
+	return err
 }

@@ -13,8 +13,19 @@ import (
 // Lease is what every lock is taken for. Go-zero adds half a second.
 const Lease = 30 * time.Second
 
-// Ours is the name of the library that this repository is about.
-const Ours = "httplatch"
+// Names of contenders. Ours is the library that this repository is about, and
+// has all that its peers have: their client, and three seconds for a call, since
+// theirs have a second for each command. Defaults is the same library as it is
+// without any settings.
+const (
+	Ours          = "httplatch"
+	Defaults      = "httplatch, defaults"
+	Redislock     = "bsm/redislock"
+	AutoPipelined = "bsm/redislock, AutoPipeline"
+	Redsync       = "go-redsync/redsync"
+	Rueidislock   = "redis/rueidislock"
+	GoZero        = "zeromicro/go-zero"
+)
 
 // ErrRefused is what [Locker.Acquire] returns if somebody else has the key.
 var ErrRefused = errors.New("peer: the key is held")
@@ -48,10 +59,12 @@ type Held interface {
 func All() []Peer {
 	return []Peer{
 		{Ours, openLatch},
-		{"bsm/redislock", openRedislock},
-		{"go-redsync/redsync", openRedsync},
-		{"redis/rueidislock", openRueidislock},
-		{"zeromicro/go-zero", openGoZero},
+		{Defaults, openDefaults},
+		{Redislock, openRedislock},
+		{AutoPipelined, openAutoPipelined},
+		{Redsync, openRedsync},
+		{Rueidislock, openRueidislock},
+		{GoZero, openGoZero},
 		{Bare, openBare},
 	}
 }

@@ -31,3 +31,15 @@ func (b *bsm) Acquire(ctx context.Context, key string) (Held, error) {
 }
 
 func (b *bsm) Close(context.Context) error { return b.client.Close() }
+
+// openAutoPipelined is the same over the pipeline that go-redis v9.23 makes by
+// itself of what its callers send at once, with its defaults. It calls that
+// interface experimental.
+func openAutoPipelined(_ context.Context, t Target) (Locker, error) {
+	client := NewClient(t)
+	pipeline, err := client.AutoPipeline()
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &bsm{client: client, locks: redislock.New(pipeline)}, nil // the client's Close is the pipeline's too
+}

@@ -29,7 +29,7 @@ func (b budget) verdict(value, ratio stats.Spread) string {
 	case b.holds == nil:
 		return ""
 	case b.holds(value, ratio):
-		return "holds"
+		return "held"
 	}
-	return "MISSED"
+	return "missed"
 }

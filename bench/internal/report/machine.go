@@ -29,6 +29,7 @@ var compared = []string{
 	"github.com/redis/rueidis",
 	"github.com/zeromicro/go-zero",
 	"github.com/gofiber/fiber/v3",
+	"github.com/repenguin22/idemlease",
 }
 
 // ThisMachine asks. What it cannot find out is "unknown".

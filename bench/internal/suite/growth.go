@@ -66,7 +66,7 @@ func measureGrowth(ctx context.Context, b *bench) (err error) {
 			grown = append(grown, g)
 		}
 	}
-	return b.rounds(ctx, len(grown), func(i int) error {
+	return b.fewRounds(ctx, len(grown), func(i int) error {
 		g := grown[i]
 		rate, err := g.measure()
 		if err != nil {
@@ -100,9 +100,9 @@ func (b *bench) growMemory(ctx context.Context, n int) (grownStore, error) {
 }
 
 // memoryWorker is the other end of growMemory.
-func memoryWorker(ctx context.Context, b *bench, j job) (worker, error) {
+func memoryWorker(ctx context.Context, j job) (worker, error) {
 	before := heap()
-	s := lock.NewMemory(lock.WithLimits(2*j.Keys+100_000, 16<<30))
+	s := peer.NewMemory(2*j.Keys + 100_000)
 	length, err := fill(ctx, s, 1, j.Keys)
 	if err != nil {
 		return worker{}, err
@@ -117,10 +117,12 @@ func memoryWorker(ctx context.Context, b *bench, j job) (worker, error) {
 		return lease.Release(ctx)
 	}
 	return worker{
-		bytes: bytes,
-		measure: func(ctx context.Context) (load.Result, error) {
+		ready: report{Bytes: bytes},
+		measure: func(ctx context.Context) (report, error) {
 			runtime.GC()
-			return b.closed(ctx, growthCallers, cycle)
+			b := &bench{Settings: Settings{Window: j.Window}}
+			r, err := b.closed(ctx, growthCallers, cycle)
+			return report{Rate: r.Rate()}, err
 		},
 		close: func() error { return l.Close(context.WithoutCancel(ctx)) },
 	}, nil
@@ -155,9 +157,12 @@ func (b *bench) growRedis(ctx context.Context, n int) (grownStore, error) {
 	ours, _ := peer.Named(peer.Ours)
 	return grownStore{RedisStore, n, func() (rate float64, err error) {
 		err = b.use(ctx, ours, srv.addr, func(l peer.Locker) error {
-			key := keys(growthCallers)
-			r, err := b.closed(ctx, growthCallers, func(ctx context.Context, caller, n int) error {
-				return peer.Cycle(ctx, l, key(caller, n))
+			op := cycles(l, growthCallers)
+			if _, err := load.Closed(ctx, growthCallers, b.Window/5, op); err != nil {
+				return err
+			}
+			r, err := b.charged(ctx, srv, KeysCase(n), RedisStore, nil, func() (load.Result, error) {
+				return load.Closed(ctx, growthCallers, b.Window, op)
 			})
 			rate = r.Rate()
 			return err

@@ -50,7 +50,7 @@ func orders() []order {
 
 func measureHTTP(ctx context.Context, b *bench) error {
 	srv, all := b.server(), orders()
-	return b.rounds(ctx, 1, func(int) error {
+	return b.fewRounds(ctx, 1, func(int) error {
 		due := load.Arrivals(b.Rate, b.Window, b.random.Uint64()) // the same for all in a round
 		err := b.shuffled(ctx, len(all), func(i int) error {
 			return b.measureOrder(ctx, srv, all[i], ClosedLoop, closedConns, func(op load.Op) (load.Result, error) {
@@ -81,7 +81,7 @@ func (b *bench) measureOrder(ctx context.Context, srv *server, o order, kase str
 		if _, err := load.Closed(ctx, conns, b.Window/5, op(0)); err != nil {
 			return err
 		}
-		r, err := run(op(1))
+		r, err := b.charged(ctx, srv, kase, o.who, nil, func() (load.Result, error) { return run(op(1)) })
 		if err != nil {
 			return err
 		}

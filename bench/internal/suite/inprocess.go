@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/httplatch/httplatch/bench/internal/peer"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -28,6 +29,8 @@ const (
 	GuardLock   = "Lock"
 	GuardFirst  = "Idempotent, first"
 	GuardReplay = "Idempotent, replay"
+	PeerFirst   = "repenguin22/idemlease, first"
+	PeerReplay  = "repenguin22/idemlease, replay"
 )
 
 const placed, made = `{"sku":"x","quantity":1}`, `{"id":"1","sku":"x","quantity":1}`
@@ -49,17 +52,22 @@ func guards() []guarded {
 	})
 	byUser := keyfunc.Header("X-User-ID")
 	locks := func() func(http.Handler) http.Handler {
-		return latch.Lock(lock.New(lock.NewMemory()), "user", byUser)
+		return latch.Lock(lock.New(peer.NewMemory(100_000)), "user", byUser)
 	}
 	once := func() func(http.Handler) http.Handler {
-		return latch.Idempotent(lock.New(lock.NewMemory(lock.WithLimits(100_000_000, 64<<30))), byUser, keyfunc.IdempotencyKey)
+		return latch.Idempotent(lock.New(peer.NewMemory(100_000_000)), byUser, keyfunc.IdempotencyKey)
 	}
 	same := func(int) string { return "k" }
-	return []guarded{
+	others := func(n int) string { return "k" + strconv.Itoa(n) }
+	all := []guarded{
 		{GuardLock, empty, locks, same},
-		{GuardFirst, answers, once, func(n int) string { return "k" + strconv.Itoa(n) }},
+		{GuardFirst, answers, once, others},
 		{GuardReplay, answers, once, same},
 	}
+	if guard := idemlease(); guard != nil {
+		all = append(all, guarded{PeerFirst, answers, guard, others}, guarded{PeerReplay, answers, guard, same})
+	}
+	return all
 }
 
 func measureInProcess(ctx context.Context, b *bench) error {
@@ -97,12 +105,12 @@ func serveAgain(b *testing.B, h http.Handler, key func(n int) string) {
 	r.ContentLength = int64(len(placed))
 	r.Header.Set("X-User-ID", "42")
 	body := &rewound{}
-	r.Body = body
 	w := &discard{header: make(http.Header)}
 	keys := []string{""}
 	r.Header["Idempotency-Key"] = keys
 	send := func(n int) {
 		body.Reset(placed)
+		r.Body = body // a guard may have put its own copy there
 		clear(w.header)
 		keys[0] = key(n)
 		h.ServeHTTP(w, r)

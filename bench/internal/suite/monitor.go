@@ -11,7 +11,7 @@ import (
 // monitor counts the commands that reach a server over the network while f
 // runs, by name. INFO commandstats would count those too that scripts call, as
 // if each were a round trip.
-func (s *server) monitor(ctx context.Context, f func() error) (sent map[string]int, err error) {
+func (s *server) monitor(ctx context.Context, f func() error) (sent commands, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", s.addr)
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *server) monitor(ctx context.Context, f func() error) (sent map[string]i
 		return nil, fmt.Errorf("MONITOR: %q, %w", ok, err)
 	}
 	type outcome struct {
-		sent map[string]int
+		sent commands
 		err  error
 	}
 	counted := make(chan outcome, 1)
@@ -54,8 +54,8 @@ var handshake = map[string]bool{"hello": true, "client": true, "auth": true, "se
 //	+1339518083.107412 [0 127.0.0.1:60866] "set" "user=42" "..."
 //
 // until the command that ends the count.
-func count(in *bufio.Reader) (map[string]int, error) {
-	sent := map[string]int{}
+func count(in *bufio.Reader) (commands, error) {
+	sent := commands{}
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
@@ -78,7 +78,7 @@ func count(in *bufio.Reader) (map[string]int, error) {
 	}
 }
 
-func total(sent map[string]int) (n int) {
+func total(sent commands) (n int) {
 	for _, times := range sent {
 		n += times
 	}

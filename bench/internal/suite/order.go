@@ -18,7 +18,7 @@ func contendersInOrder() []string {
 	for _, o := range orders() {
 		whos = append(whos, o.who)
 	}
-	return append(whos, GuardLock, GuardFirst, GuardReplay, MemoryStore, RedisStore)
+	return append(whos, GuardLock, GuardFirst, GuardReplay, PeerFirst, PeerReplay, MemoryStore, RedisStore)
 }
 
 // inOrder compares by contender, and then by the number that cases begin with.

@@ -3,52 +3,74 @@ package suite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/peer"
-	"github.com/httplatch/httplatch/internal/respproxy"
 )
 
 // Stalls is the part in which one reply in a thousand comes 100 ms late: what
-// that does to the others. The cycles that it is done to are not counted, in
-// neither case, and both cases run through the same proxy.
+// that does to the others. The cycles that it is done to are not counted, and all
+// cases run through a proxy.
 const Stalls = "stalls"
 
 // Cases of Stalls.
 const (
-	Undisturbed = "256 callers"
-	Disturbed   = "256 callers, one reply in 1,000 late"
+	Undisturbed  = "256 callers"
+	Disturbed    = "256 callers, one reply in 1,000 late"
+	FewDisturbed = "64 callers, one reply in 1,000 late"
 )
+
+// stallCases are how many callers there are in each case, and how late the
+// replies to some of them.
+var stallCases = []struct {
+	name    string
+	callers int
+	late    time.Duration
+}{
+	{Undisturbed, 256, 0},
+	{Disturbed, 256, stallTime},
+	{FewDisturbed, 64, stallTime},
+}
 
 const (
-	stallCallers = 256
-	stalledOne   = 1000 // one cycle in so many, and so one reply in so many
-	stallTime    = 100 * time.Millisecond
-	stalledKey   = "stalled"
+	stalledOne = 1000 // one cycle in so many, and so one reply in so many
+	stallTime  = 100 * time.Millisecond
+	stalledKey = "stalled"
 )
 
-func measureStalls(ctx context.Context, b *bench) error {
+func measureStalls(ctx context.Context, b *bench) (err error) {
 	srv, peers := b.server(), peer.All()
-	proxy := respproxy.Start(b.host, srv.addr)
-	cases := []string{Undisturbed, Disturbed}
-	return b.rounds(ctx, len(peers)*len(cases), func(i int) error {
-		p, kase := peers[i/2], cases[i%2]
+	proxies := make([]*crew, len(stallCases))
+	for i, c := range stallCases {
+		if proxies[i], err = hire(ctx, 1, job{Kind: jobStalls, Addr: srv.addr, Delay: c.late}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, proxies[i].dismiss()) }()
+	}
+	return b.fewRounds(ctx, len(peers)*len(stallCases), func(i int) error {
+		p, c, proxy := peers[i/len(stallCases)], stallCases[i%len(stallCases)], proxies[i%len(stallCases)]
 		if err := srv.flush(ctx); err != nil {
 			return err
 		}
-		if kase == Disturbed {
-			proxy.On(respproxy.Match{Key: stalledKey, Func: firstTime()}, respproxy.DelayReply(stallTime))
-			defer proxy.Clear()
+		if _, err := proxy.run(); err != nil {
+			return err
 		}
-		return b.use(ctx, p, proxy.Addr(), func(l peer.Locker) error {
-			r, err := b.closed(ctx, stallCallers, othersThanStalled(l))
+		return b.use(ctx, p, proxy.members[0].ready.Addr, func(l peer.Locker) error {
+			op := othersThanStalled(l, c.callers)
+			if _, err := load.Closed(ctx, c.callers, b.Window/5, op); err != nil {
+				return err
+			}
+			r, err := b.charged(ctx, srv, c.name, p.Name, nil, func() (load.Result, error) {
+				return load.Closed(ctx, c.callers, b.Window, op)
+			})
 			if err != nil {
 				return err
 			}
-			b.addTimes(kase, p.Name, r)
+			b.addTimes(c.name, p.Name, r)
 			return nil
 		})
 	})
@@ -66,8 +88,8 @@ func firstTime() func(args [][]byte) bool {
 
 // othersThanStalled are cycles of which one in a thousand is on a key of which
 // the proxy delays the replies.
-func othersThanStalled(l peer.Locker) load.Op {
-	key := keys(stallCallers)
+func othersThanStalled(l peer.Locker, callers int) load.Op {
+	key := keys(callers)
 	return func(ctx context.Context, caller, n int) error {
 		// Not all callers at once, and each soon.
 		if (n+caller*37)%stalledOne != stalledOne-1 {

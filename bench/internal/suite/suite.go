@@ -29,12 +29,16 @@ const (
 	P999       = "p99.9, µs"
 	TailRatio  = "p99 / p50"
 	Failed     = "failed"
+	NotServed  = "not served, %"
 	CPU        = "server CPU, µs"    // used_cpu_user + used_cpu_sys
+	ClientCPU  = "client CPU, µs"    // getrusage of the process that asks
 	CommandCPU = "commands' CPU, µs" // usec of commandstats
 	Trips      = "round trips"       // commands that came over the network
 	Beside     = "bytes a key beside it"
 	Nanos      = "ns"
 	Allocs     = "allocations"
+	WaitBytes  = "bytes a waiting caller"
+	WaitRoutes = "goroutines a waiting caller"
 )
 
 // Settings are what a run can be told.
@@ -44,6 +48,7 @@ type Settings struct {
 	Pool   int           // Redis connections of each contender
 	Rate   float64       // requests a second of the open loop
 	Keys   []int         // the sizes of the part growth
+	Many   int           // callers of the part crowd
 	Seed   uint64        // of the order of contenders, and of arrivals
 	Parts  []string      // names of those to run; none: all
 	Log    io.Writer     // says what is being measured
@@ -61,6 +66,8 @@ func parts() []part {
 		{RoundTrips, measureTrips},
 		{Cycles, measureCycles},
 		{Contended, measureContended},
+		{Latency, measureLatency},
+		{Crowd, measureCrowd},
 		{Stalls, measureStalls},
 		{HTTP, measureHTTP},
 		{Growth, measureGrowth},
@@ -133,6 +140,14 @@ func (b *bench) rounds(ctx context.Context, n int, run func(i int) error) error 
 	return nil
 }
 
+// fewRounds are rounds of a part whose contenders take long, or differ by much:
+// five at most.
+func (b *bench) fewRounds(ctx context.Context, n int, run func(i int) error) error {
+	some := *b
+	some.Rounds = min(b.Rounds, 5)
+	return some.rounds(ctx, n, run)
+}
+
 // shuffled runs every one of n contenders once, in random order. What one has
 // left to the garbage collector is not charged to the next.
 func (b *bench) shuffled(ctx context.Context, n int, run func(i int) error) error {
@@ -156,12 +171,21 @@ func (b *bench) closed(ctx context.Context, callers int, op load.Op) (load.Resul
 	return load.Closed(ctx, callers, b.Window, op)
 }
 
+// sorted are times in ascending order.
+func sorted(took []time.Duration) []time.Duration {
+	slices.Sort(took)
+	return took
+}
+
 // addTimes notes how often and how long.
 func (b *bench) addTimes(kase, who string, r load.Result) {
-	slices.Sort(r.Took)
-	p50, p99 := stats.Percentile(r.Took, 50), stats.Percentile(r.Took, 99)
 	b.add(kase, who, Rate, r.Rate())
 	b.add(kase, who, Failed, float64(r.Failed))
+	if len(r.Took) == 0 {
+		return
+	}
+	slices.Sort(r.Took)
+	p50, p99 := stats.Percentile(r.Took, 50), stats.Percentile(r.Took, 99)
 	b.add(kase, who, P50, micros(p50))
 	b.add(kase, who, P99, micros(p99))
 	b.add(kase, who, P999, micros(stats.Percentile(r.Took, 99.9)))

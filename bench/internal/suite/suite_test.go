@@ -33,7 +33,7 @@ func settings(t *testing.T, parts ...string) suite.Settings {
 	t.Helper()
 	redistest.Shared(t) // skips where there is no server
 	return suite.Settings{
-		Rounds: 1, Window: 20 * time.Millisecond, Pool: 20, Rate: 500, Keys: []int{10, 1000},
+		Rounds: 1, Window: 20 * time.Millisecond, Pool: 20, Rate: 500, Keys: []int{10, 1000}, Many: 500,
 		Parts: parts, Log: t.Output(),
 	}
 }
@@ -62,10 +62,12 @@ func TestEveryPart(t *testing.T) {
 		mayBeNothing bool
 	}{
 		suite.InProcess:  {metric: suite.Nanos, cases: 1, whos: 3},
-		suite.RoundTrips: {metric: suite.Trips, cases: 4, whos: 6 + 3, mayBeNothing: true},
-		suite.Cycles:     {metric: suite.P50, cases: len(suite.Callers), whos: 6},
-		suite.Contended:  {metric: suite.Rate, cases: 2, whos: 6, mayBeNothing: true},
-		suite.Stalls:     {metric: suite.P999, cases: 2, whos: 6},
+		suite.RoundTrips: {metric: suite.Trips, cases: 4, whos: 8 + 3, mayBeNothing: true},
+		suite.Cycles:     {metric: suite.ClientCPU, cases: len(suite.Callers), whos: 8},
+		suite.Contended:  {metric: suite.Rate, cases: 2, whos: 8, mayBeNothing: true},
+		suite.Latency:    {metric: suite.Rate, cases: len(suite.FarCallers), whos: 8, mayBeNothing: true},
+		suite.Crowd:      {metric: suite.Rate, cases: 3, whos: 8, mayBeNothing: true},
+		suite.Stalls:     {metric: suite.P999, cases: 3, whos: 8},
 		suite.HTTP:       {metric: suite.P50, cases: 2, whos: 10 + 4},
 		suite.Growth:     {metric: suite.Beside, cases: 2, whos: 2},
 	} {
@@ -105,7 +107,7 @@ func TestRoundTripsAreCountedAtTheServer(t *testing.T) {
 
 func TestRunRefusesAPartThatThereIsNot(t *testing.T) {
 	_, err := suite.Run(t.Context(), suite.Settings{Parts: []string{"cycle"}})
-	require.EqualError(t, err, `bench: no part "cycle"; there are in-process, trips, cycles, contended, stalls, http, growth`)
+	require.EqualError(t, err, `bench: no part "cycle"; there are in-process, trips, cycles, contended, latency, crowd, stalls, http, growth`)
 }
 
 func TestACancelledRunEnds(t *testing.T) {

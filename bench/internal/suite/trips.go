@@ -56,7 +56,7 @@ func measureTrips(ctx context.Context, b *bench) error {
 }
 
 // addTrips notes them, and which commands they were.
-func (b *bench) addTrips(kase, who string, sent map[string]int) {
+func (b *bench) addTrips(kase, who string, sent commands) {
 	b.log("%s, %s: %v", who, kase, sent)
 	b.add(kase, who, Trips, float64(total(sent))/counted)
 }

@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/httplatch/httplatch/bench/internal/load"
-	"github.com/httplatch/httplatch/bench/internal/peer"
 )
 
 // A worker is one more process of this program. It is told a job, gets ready,
@@ -19,6 +16,8 @@ import (
 const (
 	jobRefusals = "refusals" // of one key that another process holds
 	jobMemory   = "memory"   // cycles over an embedded store with so many live keys
+	jobDelay    = "delay"    // a proxy before Addr that delays each direction by Delay
+	jobStalls   = "stalls"   // a proxy before Addr that delays some replies by Delay
 )
 
 type job struct {
@@ -29,6 +28,7 @@ type job struct {
 	Keys    int
 	Callers int
 	Window  time.Duration
+	Delay   time.Duration
 }
 
 // report is what a worker answers, first when it is ready, then to each
@@ -36,7 +36,10 @@ type job struct {
 type report struct {
 	Error string `json:",omitempty"`
 	Rate  float64
-	Bytes float64 `json:",omitempty"` // a key; told when ready
+	Times int     `json:",omitempty"` // with those that are not measured
+	CPU   float64 `json:",omitempty"` // of all Times, in microseconds
+	Bytes float64 `json:",omitempty"` // a key; known when ready
+	Addr  string  `json:",omitempty"` // of a proxy; known when ready
 }
 
 // Work is a worker's life: it ends with in.
@@ -50,7 +53,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return answers.Encode(report{Error: err.Error()})
 	}
-	if err := answers.Encode(report{Bytes: w.bytes}); err != nil {
+	if err := answers.Encode(w.ready); err != nil {
 		return err
 	}
 	for {
@@ -60,11 +63,9 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		} else if err != nil {
 			return err
 		}
-		answer := report{}
-		if r, err := w.measure(ctx); err != nil {
-			answer.Error = err.Error()
-		} else {
-			answer.Rate = r.Rate()
+		answer, err := w.measure(ctx)
+		if err != nil {
+			answer = report{Error: err.Error()}
 		}
 		if err := answers.Encode(answer); err != nil {
 			return err
@@ -73,29 +74,21 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 type worker struct {
-	bytes   float64
-	measure func(ctx context.Context) (load.Result, error)
+	ready   report
+	measure func(ctx context.Context) (report, error)
 	close   func() error
 }
 
 func newWorker(ctx context.Context, j job) (worker, error) {
-	b := &bench{Settings: Settings{Window: j.Window}}
 	switch j.Kind {
 	case jobMemory:
-		return memoryWorker(ctx, b, j)
+		return memoryWorker(ctx, j)
 	case jobRefusals:
-		p, ok := peer.Named(j.Peer)
-		if !ok {
-			return worker{}, fmt.Errorf("no peer %q", j.Peer)
-		}
-		l, err := p.Open(ctx, peer.Target{Addr: j.Addr, Pool: j.Pool})
-		if err != nil {
-			return worker{}, err
-		}
-		return worker{
-			measure: func(ctx context.Context) (load.Result, error) { return b.closed(ctx, j.Callers, refusals(l)) },
-			close:   func() error { return l.Close(context.WithoutCancel(ctx)) },
-		}, nil
+		return refusalsWorker(ctx, j)
+	case jobDelay:
+		return delayWorker(ctx, j)
+	case jobStalls:
+		return stallsWorker(j)
 	}
 	return worker{}, fmt.Errorf("no kind of job %q", j.Kind)
 }

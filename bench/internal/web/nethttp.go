@@ -34,7 +34,7 @@ func openBare(ctx context.Context, _ peer.Target, work func()) (*Service, error)
 // the answers of a run.
 func inMemory(g guard) func(context.Context, peer.Target, func()) (*Service, error) {
 	return func(ctx context.Context, _ peer.Target, work func()) (*Service, error) {
-		l := peer.NewLocker(lock.NewMemory(lock.WithLimits(100_000_000, 64<<30)))
+		l := peer.NewLocker(peer.NewMemory(100_000_000))
 		return serve(ctx, g(l)(handler(work)), l.Close)
 	}
 }
