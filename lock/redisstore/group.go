@@ -151,15 +151,19 @@ func (g *group) dispatch(now time.Time) {
 
 // late reports whether c would not be answered in its time if it left the queue
 // then. Round trips differ, and most in the state in which there is a queue: what
-// has to wait is sure of twice what they usually take.
+// has to wait is sure of twice what they usually take. What still has half of its
+// time is never late: something has to find out how long an answer takes now.
 func (g *group) late(c *command, then time.Time) bool {
+	if c.deadline.IsZero() {
+		return false
+	}
 	usual := g.window.usual
-	return !c.deadline.IsZero() && then.Add(usual+min(usual, then.Sub(c.arrived))).After(c.deadline)
+	needed := usual + min(usual, then.Sub(c.arrived))
+	return then.Add(min(needed, c.deadline.Sub(c.arrived)/2)).After(c.deadline)
 }
 
 // next returns the batch that is to be sent now, nil if there is none. What is too
-// late for an answer is not sent, unless nothing is out: something has to find out
-// how long an answer takes now.
+// late for an answer is not sent.
 func (g *group) next(now time.Time) *batch {
 	waiting := g.ends.len + g.claims.len
 	if waiting == 0 || g.out >= g.alone && !g.window.room(g.running(now), waiting) {
@@ -178,7 +182,7 @@ func (g *group) next(now time.Time) *batch {
 		switch {
 		case c.overdue(now):
 			c.finish(nil, notSent(context.DeadlineExceeded))
-		case c.yields && len(g.batches) > 0 && g.late(c, now):
+		case c.yields && g.late(c, now):
 			c.finish(nil, notApplied("overload", errOverload))
 		default:
 			if b.add(c); c.large() {
