@@ -36,7 +36,7 @@ type window struct {
 	share  int // commands a batch
 	size   int // commands
 	most   int
-	usual  time.Duration // of a round trip, followed in steps
+	usual  time.Duration // of a round trip
 	least  time.Duration // of the round trips of this epoch and the one before
 	fresh  time.Duration // of this epoch
 	epoch  time.Time     // its begin
@@ -83,12 +83,9 @@ func (w *window) learn(b *batch, now time.Time) {
 	if w.least == 0 || took < w.least {
 		w.least = took
 	}
-	// In steps, so that the few that stall, for however long, hardly change it.
-	step := w.usual/16 + 10*time.Microsecond
-	if took < w.usual {
-		step = -min(step, w.usual-took)
-	}
-	w.usual += step
+	// One that stalls, for however long, counts as eight times what is usual: it
+	// hardly changes that, and a server that slows down is known after a few.
+	w.usual += (min(took, 8*w.usual+time.Millisecond) - w.usual) / 8
 	switch {
 	case w.usual > max(4*w.least, maxUsual):
 		if b.began.After(w.shrunk) { // it left after the last time that this was so
