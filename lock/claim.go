@@ -50,8 +50,13 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry
 		*entry, err = c.store.Claim(ctx, e.key, e.claim(l.cfg.lease))
 		return publicError(err, false)
 	}
-	e.claiming = e.call()
-	*entry, err = ask[Entry](ctx, c, e.claiming, send.Terms{Budget: deadline.until()}, claimRequest{c.store, e.key, e.claim(l.cfg.lease)})
+	r := &e.away.claim
+	if e.claiming = &e.away.claiming; r.key != "" {
+		r, e.claiming = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
+	}
+	r.store, r.key, r.claim = c.store, e.key, e.claim(l.cfg.lease)
+	err = c.ask(ctx, e.claiming, send.Terms{Budget: deadline.until()}, r)
+	*entry = r.entry
 	return err
 }
 
@@ -131,12 +136,12 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 
 // removeOrphan frees e's key from a dead claim of this locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
-	found, err := ask[bool](ctx, l.core, e.call(), send.Terms{Budget: deadline.until()}, releaseRequest{l.core.store, e.key, token})
-	if err != nil {
+	release := &endRequest{store: l.core.store, key: e.key, token: token}
+	if err := l.core.ask(ctx, new(send.Call), send.Terms{Budget: deadline.until()}, release); err != nil {
 		l.trouble(ctx, err)
 		return err
 	}
-	if found {
+	if release.ok {
 		l.core.recent.note(EventReaped, e.label())
 		l.emit(ctx, e, EventReaped, 0, nil)
 	}
@@ -150,13 +155,14 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline mom
 	e.leaveClaim()
 	e.token, e.takeover, e.run.attempt = entry.Token, true, entry.Attempt
 	sent := now()
-	e.claiming = e.call()
-	ok, err := ask[bool](ctx, l.core, e.claiming, send.Terms{Budget: deadline.until()}, renewRequest{l.core.store, e.key, e.claim(l.cfg.lease)})
+	e.claiming = new(send.Call)
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(l.cfg.lease)}
+	err = l.core.ask(ctx, e.claiming, send.Terms{Budget: deadline.until()}, renew)
 	switch {
 	case err != nil:
 		l.trouble(ctx, err)
 		return false, err
-	case !ok:
+	case !renew.ok:
 		e.run.replaces, e.run.attempt = "", 1
 		return true, nil
 	}

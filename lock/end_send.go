@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // sendEnd asks the store once more, within a budget, and whether or not ctx has
@@ -26,15 +28,20 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
 
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
-	l, n, call := e.locker, &e.end, e.call()
-	release := releaseRequest{l.core.store, e.key, e.token}
-	if n.settles {
-		ok, err = ask[bool](ctx, l.core, call, l.lastingTerms(), settleRequest{release, n.receipt, n.keep})
-	} else {
-		ok, err = ask[bool](ctx, l.core, call, l.lastingTerms(), release)
+	l, n := e.locker, &e.end
+	if l.core.prompt {
+		r := endRequest{store: l.core.store, key: e.key, token: e.token, receipt: n.receipt, keep: n.keep}
+		err = r.Send(lasting)
+		return r.ok, publicError(err, false)
 	}
+	r, call := &e.away.end, &e.away.ended
+	if r.key != "" {
+		r, call = new(endRequest), new(send.Call)
+	}
+	r.store, r.key, r.token, r.receipt, r.keep = l.core.store, e.key, e.token, n.receipt, n.keep
+	err = l.core.ask(ctx, call, l.lastingTerms(), r)
 	n.unanswered = n.unanswered || call.Unanswered()
-	return ok, err
+	return r.ok, err
 }
 
 // call is what it asks of the store.

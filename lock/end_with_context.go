@@ -34,71 +34,73 @@ type endsWithContext struct{ store Store }
 
 // Claim is part of [Store].
 func (s endsWithContext) Claim(ctx context.Context, key string, c Claim) (Entry, error) {
-	return untilEnd[Entry](ctx, claimRequest{s.store, key, c})
+	r := &claimRequest{store: s.store, key: key, claim: c}
+	if err := untilEnd(ctx, r); err != nil {
+		return Entry{}, err
+	}
+	return r.entry, nil
 }
 
 // Renew is part of [Store].
 func (s endsWithContext) Renew(ctx context.Context, key string, c Claim) (ok bool, err error) {
-	return untilEnd[bool](ctx, renewRequest{s.store, key, c})
+	r := &renewRequest{store: s.store, key: key, claim: c}
+	err = untilEnd(ctx, r)
+	return err == nil && r.ok, err
 }
 
 // Settle is part of [Store].
 func (s endsWithContext) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	return untilEnd[bool](ctx, settleRequest{releaseRequest{s.store, key, token}, receipt, keep})
+	r := &endRequest{store: s.store, key: key, token: token, receipt: receipt, keep: keep}
+	err = untilEnd(ctx, r)
+	return err == nil && r.ok, err
 }
 
 // Release is part of [Store].
 func (s endsWithContext) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	return untilEnd[bool](ctx, releaseRequest{s.store, key, token})
+	return s.Settle(ctx, key, token, nil, 0)
 }
 
 // Get is part of [Store].
 func (s endsWithContext) Get(ctx context.Context, key string) (Entry, error) {
-	return untilEnd[Entry](ctx, getRequest{s.store, key})
+	r := &getRequest{store: s.store, key: key}
+	if err := untilEnd(ctx, r); err != nil {
+		return Entry{}, err
+	}
+	return r.entry, nil
 }
 
 // MaxLag is that of the store.
 func (s endsWithContext) MaxLag() time.Duration { return lagOf(s.store) }
 
-// untilEnd makes a call on a goroutine of its own, and returns when ctx ends.
-func untilEnd[T any, R send.Request[T]](ctx context.Context, r R) (value T, err error) {
+// untilEnd makes a call on a goroutine of its own, and returns when ctx ends. The
+// answer is in r if there is no error, and not to be looked at otherwise.
+func untilEnd(ctx context.Context, r send.Request) error {
 	if ctx.Err() != nil {
-		return value, fmt.Errorf("%w: %w", ErrNotApplied, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", ErrNotApplied, context.Cause(ctx))
 	}
-	type reply struct {
-		value T
-		err   error
-	}
-	replies := make(chan reply, 1)
-	over := make(chan send.Outcome, 1)
+	over := make(chan error, 1)
 	go func() {
-		a := reply{err: errNotReturned}
-		defer func() {
-			replies <- a
-			over <- outcomeOf(a.err)
-		}()
-		defer send.Recover(&a.err)
-		a.value, a.err = r.Send(ctx)
+		err := errNotReturned
+		defer func() { over <- err }()
+		defer send.Recover(&err)
+		err = r.Send(ctx)
 	}()
 	select {
-	case a := <-replies:
-		return a.value, a.err
+	case err := <-over:
+		return err
 	case <-ctx.Done():
 	}
 	flight := send.InFlight(ctx)
 	flight.Depart()
-	go func() { flight.Arrive(<-over) }()
-	return value, context.Cause(ctx)
-}
-
-// outcomeOf is what a call has left that ended with err after its caller had gone.
-func outcomeOf(err error) send.Outcome {
-	switch {
-	case err == nil:
-		return send.Answered
-	case errors.Is(err, ErrNotApplied):
-		return send.Nothing
-	default:
-		return send.Lost
-	}
+	go func() {
+		switch err := <-over; {
+		case err == nil:
+			flight.Arrive(send.Answered)
+		case errors.Is(err, ErrNotApplied):
+			flight.Arrive(send.Nothing)
+		default:
+			flight.Arrive(send.Lost)
+		}
+	}()
+	return context.Cause(ctx)
 }

@@ -32,8 +32,7 @@ type Lease struct {
 	fenced    bool
 	standing  standing
 
-	calls  *[2]send.Call // room for calls; see call
-	called int
+	away *away // nil for a store that is prompt
 
 	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
 	end end                        // how the work ended; written when phase is

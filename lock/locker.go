@@ -166,7 +166,7 @@ func (l *Locker) newLease() *Lease {
 		return new(Lease)
 	}
 	away := new(awayLease)
-	away.Lease.calls = &away.calls
+	away.Lease.away = &away.away
 	return &away.Lease
 }
 

@@ -120,13 +120,14 @@ func Commit(ctx context.Context) error {
 	if !l.cfg.rerun {
 		return nil // a record whose holder has vanished is never run again
 	}
-	ok, err := ask[bool](ctx, l.core, new(send.Call), l.lastingTerms(), renewRequest{l.core.store, e.key, e.claim(l.cfg.keep)})
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(l.cfg.keep)}
+	err := l.core.ask(ctx, new(send.Call), l.lastingTerms(), renew)
 	switch {
 	case err != nil:
 		l.trouble(ctx, err)
 		l.emitFailed(ctx, e, callRenew, l.cfg.budget, err)
 		return err
-	case !ok:
+	case !renew.ok:
 		return e.lose(errTaken)
 	}
 	return nil

@@ -103,12 +103,12 @@ func (o *orphan) remove(closing bool) (again time.Duration, done bool) {
 		return 0, true // the store refused, in the end, what was still in flight
 	}
 	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
-	found, err := ask[bool](o.ctx, l.core, new(send.Call), terms, releaseRequest{l.core.store, o.key, o.token})
-	if err != nil {
+	release := &endRequest{store: l.core.store, key: o.key, token: o.token}
+	if err := l.core.ask(o.ctx, new(send.Call), terms, release); err != nil {
 		l.trouble(o.ctx, err)
 		return 0, false
 	}
-	if found {
+	if release.ok {
 		o.found = true
 		l.core.recent.note(EventReaped, o.event.Key)
 		event := o.event

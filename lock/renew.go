@@ -71,14 +71,15 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	if lease < time.Millisecond {
 		return sent, nil
 	}
-	ok, err := ask[bool](ctx, l.core, new(send.Call), send.Terms{Budget: l.cfg.budget}, renewRequest{l.core.store, e.key, e.claim(lease)})
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(lease)}
+	err = l.core.ask(ctx, new(send.Call), send.Terms{Budget: l.cfg.budget}, renew)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
 			l.emitFailed(ctx, e, callRenew, sent.since(), err)
 		}
 		return sent, err
-	case !ok:
+	case !renew.ok:
 		return sent, e.notRenewed()
 	}
 	e.mu.Lock()

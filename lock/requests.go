@@ -9,61 +9,90 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// The calls to a store, as package send makes them. They are values, since a store
-// that has not returned in time may still read them.
+// The calls to a store, as package send makes them, with their answers.
 type (
 	claimRequest struct {
 		store Store
 		key   string
 		claim Claim
+		entry Entry
 	}
-	renewRequest  claimRequest
-	settleRequest struct {
-		releaseRequest
-		receipt []byte
-		keep    time.Duration
-	}
-	releaseRequest struct {
+	renewRequest struct {
 		store Store
 		key   string
-		token string
+		claim Claim
+		ok    bool
+	}
+	// endRequest is a release, or with keep, a settle.
+	endRequest struct {
+		store   Store
+		key     string
+		token   string
+		receipt []byte
+		keep    time.Duration
+		ok      bool
 	}
 	getRequest struct {
 		store Store
 		key   string
+		entry Entry
 	}
 )
 
-func (r claimRequest) Send(ctx context.Context) (Entry, error) {
-	return r.store.Claim(ctx, r.key, r.claim)
+func (r *claimRequest) Send(ctx context.Context) (err error) {
+	r.entry, err = r.store.Claim(ctx, r.key, r.claim)
+	return err
 }
 
-func (r renewRequest) Send(ctx context.Context) (bool, error) {
-	return r.store.Renew(ctx, r.key, r.claim)
+func (r *renewRequest) Send(ctx context.Context) (err error) {
+	r.ok, err = r.store.Renew(ctx, r.key, r.claim)
+	return err
 }
 
-func (r settleRequest) Send(ctx context.Context) (bool, error) {
-	return r.store.Settle(ctx, r.key, r.token, r.receipt, r.keep)
-}
-
-func (r releaseRequest) Send(ctx context.Context) (bool, error) {
-	return r.store.Release(ctx, r.key, r.token)
-}
-
-func (r getRequest) Send(ctx context.Context) (Entry, error) { return r.store.Get(ctx, r.key) }
-
-// ask makes one call to the store of c, in the place that call is. The error is the
-// one that callers see.
-func ask[T any, R send.Request[T]](ctx context.Context, c *core, call *send.Call, terms send.Terms, r R) (T, error) {
-	if c.prompt {
-		if terms.Lasting {
-			ctx = lasting
-		}
-		value, err := r.Send(ctx)
-		return value, publicError(err, false)
+func (r *endRequest) Send(ctx context.Context) (err error) {
+	if r.keep > 0 {
+		r.ok, err = r.store.Settle(ctx, r.key, r.token, r.receipt, r.keep)
+	} else {
+		r.ok, err = r.store.Release(ctx, r.key, r.token)
 	}
-	value, err := send.Do[T](ctx, c.sender, call, terms, r)
-	return value, publicError(err, call.Unanswered())
+	return err
+}
+
+func (r *getRequest) Send(ctx context.Context) (err error) {
+	r.entry, err = r.store.Get(ctx, r.key)
+	return err
+}
+
+// awayLease is a lease of a store that has to be waited for, with what nearly every
+// lease needs for that: so that its claim and its end cost no allocations, and little
+// of the caller's stack, of which there are thousands when many wait.
+type awayLease struct {
+	Lease
+	away
+}
+
+// awayRun is awayLease for Once.
+type awayRun struct {
+	run
+	away
+}
+
+type away struct {
+	claim           claimRequest
+	end             endRequest
+	claiming, ended send.Call
+}
+
+// ask makes the call r to the store. The error is the one that callers see.
+func (c *core) ask(ctx context.Context, call *send.Call, terms send.Terms, r send.Request) error {
+	if !c.prompt {
+		err := send.Do(ctx, c.sender, call, terms, r)
+		return publicError(err, call.Unanswered())
+	}
+	if terms.Lasting {
+		ctx = lasting
+	}
+	return publicError(r.Send(ctx), false)
 }
 
 // lasting is what a store in this process gets for a call that does not end with its
@@ -99,30 +128,4 @@ func verdictOf(err error) send.Verdict {
 	default:
 		return send.Unknown
 	}
-}
-
-// awayLease is a lease of a store that has to be waited for, with room for the two
-// calls that nearly every lease makes: its claim and its end.
-type awayLease struct {
-	Lease
-	calls [2]send.Call
-}
-
-// awayRun is awayLease for Once.
-type awayRun struct {
-	run
-	calls [2]send.Call
-}
-
-// call returns the place for a call of the acquire, or of the end, of e: nil if the
-// store needs none.
-func (e *Lease) call() *send.Call {
-	if e.locker.core.prompt {
-		return nil
-	}
-	if e.called == len(e.calls) {
-		return new(send.Call)
-	}
-	e.called++
-	return &e.calls[e.called-1]
 }

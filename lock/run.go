@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // run is one execution of a function under Once, in one allocation.
@@ -33,7 +34,7 @@ func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerpri
 	r := new(run)
 	if !l.core.prompt {
 		away := new(awayRun)
-		r, away.lease.calls = &away.run, &away.calls
+		r, away.lease.away = &away.run, &away.away
 	}
 	r.label, r.scope, r.attempt = key, scope, 1
 	e := &r.lease
@@ -107,9 +108,10 @@ func (r *run) wasFreed() bool {
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	entry, err := ask[Entry](ctx, l.core, e.call(), l.lastingTerms(), getRequest{l.core.store, e.key})
-	if err == nil && entry.State == Settled && sameRequest(r.print, entry.Fingerprint) {
-		return entry.Receipt, true, nil
+	get := &getRequest{store: l.core.store, key: e.key}
+	err := l.core.ask(ctx, new(send.Call), l.lastingTerms(), get)
+	if err == nil && get.entry.State == Settled && sameRequest(r.print, get.entry.Fingerprint) {
+		return get.entry.Receipt, true, nil
 	}
 	return nil, false, lost
 }

@@ -55,9 +55,9 @@ type Terms struct {
 	Cleaning bool // it is clean-up, and comes after the callers
 }
 
-// Request is one call to a store, to be sent as often as it takes.
-type Request[T any] interface {
-	Send(ctx context.Context) (T, error)
+// Request is one call to a store, to be sent as often as it takes. It keeps the answer.
+type Request interface {
+	Send(ctx context.Context) error
 }
 
 // maxSends bounds the sends of one call.
@@ -84,7 +84,7 @@ type Call struct {
 
 // Do makes the call r. An error is that of the last send that failed, or says
 // that there was no answer; Unanswered says whether the call may have been applied.
-func Do[T any, R Request[T]](ctx context.Context, s *Sender, c *Call, terms Terms, r R) (value T, err error) {
+func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 	c.sender, c.parent, c.terms = s, ctx, terms
 	began := time.Now()
 	c.deadline = began.Add(terms.Budget)
@@ -93,17 +93,16 @@ func Do[T any, R Request[T]](ctx context.Context, s *Sender, c *Call, terms Term
 	}
 	defer c.abandon()
 	for c.begin(began); ; c.begin(time.Now()) {
-		value, err = guarded[T](c, r)
-		if !c.returned(err) {
-			return value, c.err
+		if !c.returned(guarded(c.try, r)) {
+			return c.err
 		}
 	}
 }
 
 // guarded is one send, in which a panic is a failure.
-func guarded[T any, R Request[T]](c *Call, r R) (value T, err error) {
+func guarded(t *Try, r Request) (err error) {
 	defer Recover(&err)
-	return r.Send(c.try)
+	return r.Send(t)
 }
 
 // Recover is deferred by a send that returns *err. A store runs code of others, such

@@ -38,9 +38,9 @@ func newSender() *send.Sender {
 }
 
 // request is a call that does f.
-type request func(ctx context.Context) (string, error)
+type request func(ctx context.Context) error
 
-func (r request) Send(ctx context.Context) (string, error) { return r(ctx) }
+func (r request) Send(ctx context.Context) error { return r(ctx) }
 
 // A send is a context that ends with the send, with the budget, or at a third of it if
 // there is another send or the caller has gone. It says so whether or not its end was
@@ -70,10 +70,10 @@ func TestEndsOfATry(t *testing.T) {
 				}
 				s, began, sends := newSender(), time.Now(), 0
 				var tries []context.Context
-				_, err := send.Do[string](ctx, s, new(send.Call), tt.terms, request(func(ctx context.Context) (string, error) {
+				err := send.Do(ctx, s, new(send.Call), tt.terms, request(func(ctx context.Context) error {
 					require.NoError(t, ctx.Err())
 					if sends++; sends > 1 {
-						return "", errFinal
+						return errFinal
 					}
 					if tt.asks {
 						child, cancel := context.WithCancel(ctx)
@@ -88,7 +88,7 @@ func TestEndsOfATry(t *testing.T) {
 					}
 					require.Equal(t, tt.ends, time.Since(began))
 					require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
-					return "", ctx.Err()
+					return ctx.Err()
 				}))
 				require.Error(t, err)
 				synctest.Wait()
@@ -119,7 +119,7 @@ func TestFlight(t *testing.T) {
 			t.Parallel()
 			s, c := newSender(), new(send.Call)
 			var flight *send.Flight
-			_, err := send.Do[string](t.Context(), s, c, send.Terms{Budget: budget, Once: true}, request(func(ctx context.Context) (string, error) {
+			err := send.Do(t.Context(), s, c, send.Terms{Budget: budget, Once: true}, request(func(ctx context.Context) error {
 				derived, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
 				defer cancel()
 				flight = send.InFlight(derived)
@@ -127,7 +127,7 @@ func TestFlight(t *testing.T) {
 				for range tt.how {
 					flight.Depart()
 				}
-				return "", errLost
+				return errLost
 			}))
 			require.ErrorIs(t, err, errLost)
 			require.True(t, c.Unanswered())
@@ -171,10 +171,10 @@ func TestDoubtOfACall(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c, errs := new(send.Call), tt.errs
-			_, err := send.Do[string](t.Context(), newSender(), c, send.Terms{Budget: time.Minute}, request(func(context.Context) (string, error) {
+			err := send.Do(t.Context(), newSender(), c, send.Terms{Budget: time.Minute}, request(func(context.Context) error {
 				err := errs[0]
 				errs = errs[1:]
-				return "", err
+				return err
 			}))
 			require.Equal(t, tt.errs[len(tt.errs)-1], err)
 			require.Equal(t, tt.lost > 0, c.Unanswered())
