@@ -171,9 +171,11 @@ func (c *Call) returned(err error) (more bool) {
 	v := s.judge(err)
 	c.ended(v)
 	given := t.givenUp() // a token was taken
-	c.cause = err
-	if v == Unknown && (given || t.late()) {
+	switch late := given || t.late(); {
+	case late && v == Unknown:
 		c.cause = nil // its time was over, whatever it says
+	case !late || c.cause == nil:
+		c.cause = err // else what failed before says more
 	}
 	if v != Final && c.mayRepeat() && (given || s.Retries.Take()) && (c.cause == nil || c.pause()) {
 		return true
