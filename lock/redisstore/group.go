@@ -123,7 +123,7 @@ func (g *group) enqueue(c *command) (own *batch, err error) {
 		return nil, notSent(context.DeadlineExceeded)
 	case waiting == maxQueued:
 		return nil, notApplied("queue", errQueueFull)
-	case c.yields && g.claims.len > 0 && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
+	case c.yields && g.claims.len > 0 && g.late(c, now, now.Add(g.gauge.Wait(g.claims.len))):
 		return nil, notApplied("overload", errOverload)
 	case waiting == 0 && g.direct && g.out < g.alone && c.try != nil:
 		own = newBatch(now)
@@ -152,14 +152,13 @@ func (g *group) dispatch(now time.Time) {
 // late reports whether c would not be answered in its time if it left the queue
 // then. Round trips differ, and most in the state in which there is a queue: what
 // has to wait is sure of twice what they usually take.
-func (g *group) late(c *command, then time.Time) bool {
+func (g *group) late(c *command, now, then time.Time) bool {
 	usual := g.window.usual
-	return !c.deadline.IsZero() && then.Add(usual+min(usual, then.Sub(c.arrived))).After(c.deadline)
+	return g.window.known(now) && !c.deadline.IsZero() && then.Add(usual+min(usual, then.Sub(c.arrived))).After(c.deadline)
 }
 
 // next returns the batch that is to be sent now, nil if there is none. What is too
-// late for an answer is not sent, unless nothing is out: something has to find out
-// how long an answer takes now.
+// late for an answer is not sent.
 func (g *group) next(now time.Time) *batch {
 	waiting := g.ends.len + g.claims.len
 	if waiting == 0 || g.out >= g.alone && !g.window.room(g.running(now), waiting) {
@@ -178,7 +177,7 @@ func (g *group) next(now time.Time) *batch {
 		switch {
 		case c.overdue(now):
 			c.finish(nil, notSent(context.DeadlineExceeded))
-		case c.yields && len(g.batches) > 0 && g.late(c, now):
+		case c.yields && g.late(c, now, now):
 			c.finish(nil, notApplied("overload", errOverload))
 		default:
 			if b.add(c); c.large() {

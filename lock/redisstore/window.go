@@ -41,7 +41,12 @@ type window struct {
 	fresh  time.Duration // of this epoch
 	epoch  time.Time     // its begin
 	shrunk time.Time
+	last   time.Time // when a batch was answered
 }
+
+// known reports whether anything was answered lately. What is not sent because it
+// would take too long says nothing of how long it would take by now.
+func (w *window) known(now time.Time) bool { return now.Sub(w.last) < time.Second }
 
 func newWindow(share, batches int) window {
 	begin := min(steady, batches)
@@ -84,11 +89,16 @@ func (w *window) learn(b *batch, now time.Time) {
 		w.least = took
 	}
 	// In steps, so that the few that stall, for however long, hardly change it.
-	step := w.usual/16 + 10*time.Microsecond
-	if took < w.usual {
-		step = -min(step, w.usual-took)
+	step := w.usual/8 + 10*time.Microsecond
+	switch {
+	case !w.known(now):
+		w.usual = took
+	case took < w.usual:
+		w.usual -= min(step, w.usual-took)
+	default:
+		w.usual += min(step, took-w.usual)
 	}
-	w.usual += step
+	w.last = now
 	switch {
 	case w.usual > max(4*w.least, maxUsual):
 		if b.began.After(w.shrunk) { // it left after the last time that this was so
