@@ -35,9 +35,8 @@ type batch struct {
 	cause error                 // how the last of them ended
 }
 
-func newBatch(now time.Time) *batch {
-	b := &batch{began: now, done: make(chan struct{})}
-	b.members = b.room[:0]
+func (b *batch) begin(now time.Time) *batch {
+	b.began, b.done, b.members = now, make(chan struct{}), b.room[:0]
 	return b
 }
 

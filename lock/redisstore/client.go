@@ -10,11 +10,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// execute sends a pipeline.
-func execute(ctx context.Context, client *redis.Client, cmds []redis.Cmder) error {
-	pipe := client.Pipeline()
+// pipeliner sends pipelines. To make one is five allocations.
+type pipeliner struct {
+	client *redis.Client
+	made   sync.Pool
+}
+
+func (p *pipeliner) send(ctx context.Context, cmds []redis.Cmder) error {
+	pipe, ok := p.made.Get().(redis.Pipeliner)
+	if !ok {
+		pipe = p.client.Pipeline()
+	}
 	_ = pipe.BatchProcess(ctx, cmds...)
-	_, err := pipe.Exec(ctx)
+	_, err := pipe.Exec(ctx) // a panic keeps pipe from being used again
+	p.made.Put(pipe)
 	return err
 }
 
@@ -35,7 +44,7 @@ func bind(c *redis.Client) {
 	if !known {
 		runtime.AddCleanup(c, func(at weak.Pointer[redis.Client]) { bound.Delete(at) }, at)
 	}
-	first.(*sync.Once).Do(func() { c.AddHook(detour{obeying(c)}) }) //nolint:errcheck,forcetypeassert // nothing else is stored
+	first.(*sync.Once).Do(func() { c.AddHook(detour{clone: &pipeliner{client: obeying(c)}}) }) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
 // bound has a *sync.Once for each client that stores were made over, and which
@@ -66,7 +75,7 @@ func obeying(c *redis.Client) *redis.Client {
 }
 
 // detour is a hook that takes the store's commands out of a client's chain.
-type detour struct{ clone *redis.Client }
+type detour struct{ clone *pipeliner }
 
 // DialHook changes nothing.
 func (detour) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -76,9 +85,9 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		switch c := cmds[0].(type) {
 		case *command:
-			return c.batch.transmit(func() error { return execute(ctx, d.clone, cmds) })
+			return c.batch.transmit(func() error { return d.clone.send(ctx, cmds) })
 		case query:
-			err := execute(ctx, d.clone, cmds)
+			err := d.clone.send(ctx, cmds)
 			if isReply(err) && c.Err() != nil {
 				return nil // to one of them; a cluster client would take it for that of all
 			}
@@ -94,7 +103,7 @@ func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		switch cmd.(type) {
 		case *command, query:
-			return d.clone.Process(ctx, cmd)
+			return d.clone.client.Process(ctx, cmd)
 		default:
 			return next(ctx, cmd)
 		}

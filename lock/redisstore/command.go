@@ -32,6 +32,7 @@ type command struct {
 	over       chan struct{} // has something once the caller need not wait any more
 	prev, next *command
 	batch      *batch
+	alone      batch // of a command that its caller sends
 	reply      any   // the first, read by the batch
 	replied    bool  // there was one
 	answer     any   // the outcome, for the caller

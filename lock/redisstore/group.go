@@ -126,7 +126,7 @@ func (g *group) enqueue(c *command) (own *batch, err error) {
 	case c.yields && g.claims.len > 0 && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
 		return nil, notApplied("overload", errOverload)
 	case waiting == 0 && g.direct && g.out < g.alone && c.try != nil:
-		own = newBatch(now)
+		own = c.alone.begin(now)
 		own.add(c)
 		own.direct, own.until = true, c.try.Until()
 		g.depart(own)
@@ -169,7 +169,7 @@ func (g *group) next(now time.Time) *batch {
 	if waiting == 0 || g.out >= g.alone && !g.window.room(g.running(now), waiting) {
 		return nil
 	}
-	b := newBatch(now)
+	b := new(batch).begin(now)
 	for most := g.window.batch(); len(b.members) < most; {
 		c := g.ends.first
 		if c == nil {
@@ -269,11 +269,17 @@ func (g *group) round(b *batch) (next *batch) {
 	return nil
 }
 
+// landing is how a command has ended whose caller has left.
+type landing struct {
+	flight *send.Flight
+	how    send.Outcome
+}
+
 // answered finishes the members of b, which was over with failure.
 func (g *group) answered(b *batch, failure error) (next *batch) {
 	b.end(context.Canceled)
 	sends := b.close()
-	var landed []func()
+	var landed []landing
 	g.mu.Lock()
 	now := time.Now()
 	served, claims := 0, 0
@@ -289,7 +295,7 @@ func (g *group) answered(b *batch, failure error) (next *batch) {
 		if c.state == sent {
 			c.finish(answer, err)
 		} else if flight := c.flight; flight != nil {
-			landed = append(landed, func() { flight.Arrive(ending(err, replied)) })
+			landed = append(landed, landing{flight, ending(err, replied)})
 		}
 	}
 	g.gauge.Served(now, claims)
@@ -308,8 +314,8 @@ func (g *group) answered(b *batch, failure error) (next *batch) {
 	}
 	next = g.next(now)
 	g.mu.Unlock()
-	for _, tell := range landed {
-		tell()
+	for _, l := range landed {
+		l.flight.Arrive(l.how)
 	}
 	return next
 }

@@ -127,14 +127,16 @@ func (n *nodes) close(ctx context.Context) {
 // pipelined sends a batch as one pipeline of client. opened says that Open has made
 // the client: it obeys contexts, and has no hooks.
 func pipelined(client *redis.Client, opened bool, failed func(error)) func(b *batch) error {
-	way := func(b *batch) error { return execute(b, client, b.members) }
-	if opened {
-		way = func(b *batch) error { return b.transmit(func() error { return execute(b, client, b.members) }) }
-	} else {
+	p := &pipeliner{client: client}
+	if !opened {
 		bind(client)
 	}
-	return func(b *batch) error {
-		err := way(b)
+	return func(b *batch) (err error) {
+		if opened {
+			err = b.transmit(func() error { return p.send(b, b.members) })
+		} else {
+			err = p.send(b, b.members)
+		}
 		if err != nil {
 			failed(err)
 		}
