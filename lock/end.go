@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Release frees the key. It does so even if ctx has ended, and takes at most
@@ -201,10 +203,7 @@ func (e *Lease) lostError() error {
 // that was to take over is not removed, since what it replaced is of unknown outcome,
 // and to remove it would be to forget that: see Locker.adopt.
 func (e *Lease) leaveClaim() {
-	if e.claiming == nil && !e.orphaned {
-		return
-	}
-	if o := e.orphan(); o.doubtful() {
-		e.locker.core.cleaner.add(o)
+	if e.orphaned || e.claiming.Flight().Doubt() != (send.Doubt{}) {
+		e.locker.core.cleaner.add(e.orphan())
 	}
 }

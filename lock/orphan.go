@@ -59,24 +59,18 @@ const (
 )
 
 func (e *Lease) orphan() *orphan {
-	o := &orphan{
+	return &orphan{
 		locker:   e.locker,
 		ctx:      context.WithoutCancel(e.parent),
 		key:      e.key,
 		token:    e.token,
+		flight:   e.claiming.Flight(),
 		answered: e.orphaned,
 		takeover: e.takeover,
 		event:    e.event(EventReaped, 0, nil),
 		began:    time.Now(),
 	}
-	if e.claiming != nil {
-		o.flight = e.claiming.Flight()
-	}
-	return o
 }
-
-// doubtful reports whether the store may have an entry of it, now or later.
-func (o *orphan) doubtful() bool { return o.answered || o.flight.Doubt() != send.Doubt{} }
 
 // endures is when an entry of it can be in the store no longer, as far as is known.
 func (o *orphan) endures(longest time.Duration) time.Time {

@@ -12,7 +12,7 @@ const (
 
 	// grouping is how many commands must wait for one more short round trip to be
 	// worth its system calls.
-	grouping = 8
+	grouping = 16
 
 	// short is a round trip that is mostly work, of the server's and our own.
 	short = time.Millisecond

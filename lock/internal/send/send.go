@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -79,7 +80,7 @@ type Call struct {
 	cause      error
 	err        error
 
-	flight flightOnce
+	flight atomic.Pointer[Flight]
 }
 
 // Do makes the call r. An error is that of the last send that failed, or says
@@ -124,7 +125,12 @@ func Panic(value any) error { return &PanicError{Value: value, Stack: debug.Stac
 func (c *Call) Unanswered() bool { return c != nil && c.unanswered }
 
 // Flight returns what the call has left in flight, nil if that is nothing.
-func (c *Call) Flight() *Flight { return c.flight.load() }
+func (c *Call) Flight() *Flight {
+	if c == nil {
+		return nil
+	}
+	return c.flight.Load()
+}
 
 func (c *Call) begin(at time.Time) {
 	c.sends++
@@ -133,7 +139,7 @@ func (c *Call) begin(at time.Time) {
 		c.try = new(Try) // a store may still have the first
 	}
 	c.try.call, c.try.nth, c.try.began = c, c.sends, at
-	c.departed = c.flight.load().departed()
+	c.departed = c.flight.Load().departed()
 	c.sender.Calls.Enter()
 }
 
@@ -151,7 +157,7 @@ func (c *Call) ended(v Verdict) {
 	c.try = nil
 	if v == Unknown {
 		c.unanswered = true
-		if c.flight.load().departed() == c.departed {
+		if c.flight.Load().departed() == c.departed {
 			c.inFlight().lose()
 		}
 	}

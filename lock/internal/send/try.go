@@ -3,7 +3,6 @@ package send
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -163,15 +162,11 @@ func (t *Try) Value(key any) any {
 	return t.call.parent.Value(key)
 }
 
-// flightOnce makes a Flight for the first that asks.
-type flightOnce struct{ at atomic.Pointer[Flight] }
-
-func (o *flightOnce) load() *Flight { return o.at.Load() }
-
+// inFlight returns the Flight of c, which it makes for the first that asks.
 func (c *Call) inFlight() *Flight {
-	if f := c.flight.at.Load(); f != nil {
+	if f := c.flight.Load(); f != nil {
 		return f
 	}
-	c.flight.at.CompareAndSwap(nil, &Flight{sender: c.sender})
-	return c.flight.at.Load()
+	c.flight.CompareAndSwap(nil, &Flight{sender: c.sender})
+	return c.flight.Load()
 }
