@@ -65,9 +65,9 @@ var slowOps = map[slowOp]slowStart{
 		t.Helper()
 		own := w.newLocker(c)
 		e := w.lease(t, own, key)
+		released := make(chan struct{})
+		c.close = append(c.close, func(context.Context) { <-released })
 		return func() error {
-			released := make(chan struct{})
-			c.close = append(c.close, func(context.Context) { <-released })
 			go func() {
 				defer close(released)
 				_ = e.Release(context.Background())

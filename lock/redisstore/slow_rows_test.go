@@ -18,7 +18,7 @@ type slowRow struct {
 
 	reconnects bool // the connections that there are end when it begins
 	cold       bool // the client has sent nothing before
-	receipt    int  // bytes of what a single caller settles
+	receipt    int  // bytes of what a single caller settles: more than fits between client and server
 }
 
 // silence is a server that answers nothing any more.
@@ -32,8 +32,8 @@ func slowRows() map[string]slowRow {
 		"silence, default options":       {begin: silence},
 		"silence, ReadTimeout -1":        {begin: silence, set: func(o *redis.Options, _ func()) { o.ReadTimeout = -1 }},
 		"silence, ReadTimeout -2":        {begin: silence, set: func(o *redis.Options, _ func()) { o.ReadTimeout = -2 }},
-		"silence, WriteTimeout -1":       {begin: silence, receipt: 32 << 20, set: func(o *redis.Options, _ func()) { o.WriteTimeout = -1 }},
-		"silence, WriteTimeout -2":       {begin: silence, receipt: 32 << 20, set: func(o *redis.Options, _ func()) { o.WriteTimeout = -2 }},
+		"silence, WriteTimeout -1":       {begin: silence, receipt: 16 << 20, set: func(o *redis.Options, _ func()) { o.WriteTimeout = -1 }},
+		"silence, WriteTimeout -2":       {begin: silence, receipt: 16 << 20, set: func(o *redis.Options, _ func()) { o.WriteTimeout = -2 }},
 		"silence, both -1":               {begin: silence, set: func(o *redis.Options, _ func()) { o.ReadTimeout, o.WriteTimeout = -1, -1 }},
 		"silence, both -2":               {begin: silence, set: func(o *redis.Options, _ func()) { o.ReadTimeout, o.WriteTimeout = -2, -2 }},
 		"silence, ContextTimeoutEnabled": {begin: silence, set: func(o *redis.Options, _ func()) { o.ReadTimeout, o.ContextTimeoutEnabled = -1, true }},
