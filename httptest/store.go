@@ -22,6 +22,10 @@ import (
 // subtests wait for leases to end in real time. A busy machine makes them
 // slower, not wrong: no rule depends on a call that returns within a lease.
 //
+// TestStore interrupts calls, and cannot make them slow. A store over a network
+// shows more of what becomes of interrupted ones over a slow line: run TestStore
+// once more through a proxy that delays replies by a few milliseconds.
+//
 //nolint:tparallel // whether it runs beside other tests is its caller's to say
 func TestStore(t *testing.T, lease time.Duration, open func(t *testing.T) lock.Store) {
 	t.Helper()
@@ -55,6 +59,7 @@ func rules() []rule {
 		raceRules(),
 		fenceRules(),
 		contextRules(),
+		interruptRules(),
 		inspectRules(),
 		pageRules(),
 	)

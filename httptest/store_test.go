@@ -47,6 +47,7 @@ func watch(t *testing.T, rule string, open func() lock.Store) *recorder {
 			latchtest.Run(r, rule, time.Second, open())
 		}()
 		<-done
+		time.Sleep(time.Minute) // the time that calls take that a rule did not wait for
 	})
 	return r
 }
@@ -154,39 +155,53 @@ func TestRulesPassOnASlowStore(t *testing.T) {
 }
 
 // slow is a store whose calls take longer than a lease, before and after their
-// effect.
+// effect, unless their contexts end.
 type slow struct{ lock.Store }
 
-func (slow) stall() { time.Sleep(1300 * time.Millisecond) }
+func stall(ctx context.Context) error { return underway(ctx, 1300*time.Millisecond) }
+
+// underway takes d, or less if ctx ends.
+func underway(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// slowly makes a call that a slow store has made up its mind about before the end
+// of its context.
+func slowly[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (was T, err error) {
+	if err := stall(ctx); err != nil {
+		return was, fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
+	}
+	if was, err = call(ctx); err == nil {
+		err = stall(ctx)
+	}
+	return was, err
+}
 
 func (s slow) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	s.stall()
-	defer s.stall()
-	return s.Store.Claim(ctx, key, c)
+	return slowly(ctx, func(ctx context.Context) (lock.Entry, error) { return s.Store.Claim(ctx, key, c) })
 }
 
 func (s slow) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
-	s.stall()
-	defer s.stall()
-	return s.Store.Renew(ctx, key, c)
+	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Renew(ctx, key, c) })
 }
 
 func (s slow) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	s.stall()
-	defer s.stall()
-	return s.Store.Settle(ctx, key, token, receipt, keep)
+	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Settle(ctx, key, token, receipt, keep) })
 }
 
 func (s slow) Release(ctx context.Context, key, token string) (bool, error) {
-	s.stall()
-	defer s.stall()
-	return s.Store.Release(ctx, key, token)
+	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Release(ctx, key, token) })
 }
 
 func (s slow) Get(ctx context.Context, key string) (lock.Entry, error) {
-	s.stall()
-	defer s.stall()
-	return s.Store.Get(ctx, key)
+	return slowly(ctx, func(ctx context.Context) (lock.Entry, error) { return s.Store.Get(ctx, key) })
 }
 
 const failForReal = "LATCHTEST_FAIL_FOR_REAL"

@@ -3,6 +3,7 @@ package faults_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -82,4 +83,62 @@ type recordless struct{ lock.Store }
 
 func (s recordless) Settle(ctx context.Context, key, token string, _ []byte, _ time.Duration) (bool, error) {
 	return s.Release(ctx, key, token)
+}
+
+// hasty says of claims that their callers gave up that they were not applied, as
+// if they had still been in a queue. They had left it.
+type hasty struct{ lock.Store }
+
+// InTime is true of what it wraps: the error is there when the budget is over.
+func (hasty) InTime() bool { return true }
+
+func (s hasty) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	const almost = 20 * time.Millisecond
+	e, err := s.Store.Claim(ctx, key, c)
+	if deadline, ok := ctx.Deadline(); err != nil && (ctx.Err() != nil || ok && time.Until(deadline) < almost) {
+		return lock.Entry{}, fmt.Errorf("%w: it was given up in the queue", lock.ErrNotApplied)
+	}
+	return e, err
+}
+
+// sweeper cleans up after a claim that had failed by freeing its key, whoever holds
+// it by then.
+type sweeper struct {
+	lock.Store
+	failed sync.Map // tokens
+}
+
+func (s *sweeper) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	e, err := s.Store.Claim(ctx, key, c)
+	if err != nil && !errors.Is(err, lock.ErrNotApplied) {
+		s.failed.Store(c.Token, true)
+	}
+	return e, err
+}
+
+func (s *sweeper) Release(ctx context.Context, key, token string) (bool, error) {
+	ok, err := s.Store.Release(ctx, key, token)
+	if _, failed := s.failed.Load(token); !failed || ok || err != nil {
+		return ok, err
+	}
+	return ownerless{s.Store}.Release(ctx, key, token)
+}
+
+// reviver renews a lease that has lapsed, or that a takeover was lost under, also
+// where another process has taken the key since.
+type reviver struct{ lock.Store }
+
+func (s reviver) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	ok, err := s.Store.Renew(ctx, key, c)
+	if ok {
+		return true, nil
+	}
+	// As a script would: at once, or late.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), campaignLease/3)
+	defer cancel()
+	if freed, failed := ownerless(s).Release(ctx, key, c.Token); !freed || failed != nil {
+		return ok, err
+	}
+	e, err := s.Claim(ctx, key, c)
+	return e.State == lock.Held && e.Token == c.Token, err
 }

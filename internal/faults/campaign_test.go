@@ -61,10 +61,13 @@ func TestCampaignCatches(t *testing.T) {
 		{"lost reply read as a refusal", []string{noSelfConflict, noOrphan}, func(s lock.Store) lock.Store { return naiveClaim{s} }},
 		{"orphans are not removed", []string{noSelfConflict, noOrphan}, func(s lock.Store) lock.Store { return &forgetful{Store: s} }},
 		{"renewal always says yes", []string{oneHolder, ownRelease}, func(s lock.Store) lock.Store { return yesman{s} }},
+		{"not applied, though it had left the queue", []string{noSelfConflict, noOrphan}, func(s lock.Store) lock.Store { return hasty{s} }},
+		{"clean-up frees a living lease", []string{oneHolder, ownRelease}, func(s lock.Store) lock.Store { return &sweeper{Store: s} }},
+		{"renewal revives what another has taken", []string{oneHolder, ownRelease}, func(s lock.Store) lock.Store { return reviver{s} }},
 		{"no record is kept", []string{once, sameAnswer}, func(s lock.Store) lock.Store { return recordless{s} }},
 	} {
 		t.Run(twin.name, func(t *testing.T) {
-			c := newCampaign(t, 1, twin.planted)
+			c := newCampaign(t, max(*campaignSeed, 1), twin.planted)
 			c.untilViolated = twin.breaks
 			c.run(*campaignFaults)
 			if c.caught() {

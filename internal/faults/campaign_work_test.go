@@ -190,7 +190,9 @@ func (h *host) once(ctx context.Context, plan *rand.Rand, l *lock.Locker, key st
 	var ran, worked time.Time
 	asked, late := time.Now(), b.timers.sum()
 	receipt, replayed, err := l.Once(ctx, key, nil, func(ctx context.Context) ([]byte, error) {
-		ran = time.Now()
+		at := b.enter(ctx, key)
+		defer b.leave(at)
+		ran = at.since
 		t := time.NewTimer(work)
 		defer t.Stop()
 		select {

@@ -5,18 +5,24 @@
 // it out must break it, which shows that the part is needed and that the model
 // could tell.
 //
-//   - orphan.pml: a claim whose acquire did not end in a grant never keeps the
-//     key. A time-out that is read as "not taken" does that, and so does one
-//     compare-and-delete that overtakes the claim. Enough is a sweep by two
-//     answered deletes, the first sent after the claim can no longer land, the
-//     second after the answer to the first. So is one delete, if the server
-//     refuses late claims and it is sent after the time from which it does.
+//   - orphan.pml: a claim that ended without a grant does not keep the key. An entry
+//     that it leaves ends one lease after its landing, even if its clean-up is
+//     dropped, since no claim begins a lease anew. Clean-up ends it sooner: by a
+//     delete that found the entry if no more than one send can have made one (not
+//     answered, or granted too late), by one that was sent after the answers to all
+//     sends, or by one that was sent when nothing could land any more. Each had to be
+//     answered. A server that was stalled may still take that last delete before the
+//     claim, unless it refuses late claims. No delete touches a receipt.
 //   - fence.pml: a holder that was paused beyond its lease does not undo the
 //     work of the next one. Only a fence at the resource sees to that. To look
 //     at the lease before the write does not.
-//   - sight.pml: to delete an entry of the own process that is in the way never
-//     deletes a living lease, if only dead claims are deleted, or if the clients
-//     of the process claim one after the other. The library does both.
+//   - sight.pml: a process is not refused by its own dead claims, and does not delete
+//     its own living ones, if it deletes on sight what it knows to be dead, knows it
+//     from the end of the acquire on, and does not forget it with its clean-up.
+//   - takeover.pml: a takeover whose answer was lost is renewed by the next call of its
+//     process, and goes on as that attempt. To wait for its lease counts an attempt that
+//     was none, to delete it makes the next run take itself for the first, and to go on
+//     without the renewal makes two holders.
 //
 // # What they do not show
 //
@@ -29,13 +35,13 @@
 //
 // There is no time in them. A lease may end at any moment, which includes all
 // that clocks can do; but that the longest delay of the network is known, and
-// has passed, is assumed where a sweep relies on it, and that not_after has
-// passed on the server when the client believes so, where that one does. How
-// long a clean-up takes, and whether it ever ends on a network that loses
-// everything, is not asked.
+// has passed, is assumed where clean-up relies on it, and that not_after has
+// passed on the server when the client believes so, where that one does. A delete
+// that got no answer is sent again; that clean-up gives up after the last one is a
+// clean-up that was dropped.
 //
-// There are two clients, one key, one server, which keeps what it has been told,
-// and one or two sends of a claim. Renewals, receipts, takeovers, failovers and
-// quorums are not part of them, nor is a process that dies: what it leaves ends
-// with its lease.
+// There are two clients, one key, one server, which keeps what it has
+// acknowledged, and one or two sends of a claim. Renewals except for those of lost
+// takeovers, failovers and quorums are not part of them, nor is a process that dies:
+// what it leaves ends with its lease.
 package model

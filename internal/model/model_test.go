@@ -1,6 +1,8 @@
 package model_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,44 +23,82 @@ func TestModel(t *testing.T) {
 		breaks  string // the variable of the property that must not hold
 		reaches string // the process that must have come to its end in some execution
 	}{
-		"orphan/a time-out is read as not taken": {
+		"orphan/a time-out is read as not taken, or its clean-up is dropped": {
 			model:   "orphan.pml",
-			defines: []string{"SENDS=1", "GUARDED=0", "REAP=NOT"},
+			defines: orphan("orphan", "NOT", "SENDS=1", "LEASE=1"),
 			breaks:  "orphan",
 		},
-		"orphan/one delete right after the time-out": {
+		"orphan/clean-up is dropped, and the entry ends with its lease": {
 			model:   "orphan.pml",
-			defines: []string{"SENDS=1", "GUARDED=0", "REAP=ANY"},
+			defines: orphan("outlived", "NOT", "SENDS=2", "STALLS=1", "LEASE=2"),
+			reaches: "rest",
+		},
+		"orphan/a claim that comes again begins its lease anew": {
+			model:   "orphan.pml",
+			defines: orphan("outlived", "NOT", "SENDS=2", "STALLS=1", "LEASE=2", "LONGER=1"),
+			breaks:  "outlived",
+		},
+		"orphan/one delete": {
+			model:   "orphan.pml",
+			defines: orphan("orphan", "ONCE", "SENDS=1", "LEASE=1"),
 			breaks:  "orphan",
 		},
-		// A server that was stalled may take the delete before the claim.
-		"orphan/one delete after the landing": {
+		// Two sends make two entries, one after the other.
+		"orphan/a delete that found the entry": {
 			model:   "orphan.pml",
-			defines: []string{"SENDS=1", "GUARDED=0", "REAP=LANDED"},
+			defines: orphan("orphan", "FOUND", "SENDS=2", "LEASE=1"),
 			breaks:  "orphan",
 		},
-		// It may have answered the first delete before the claim landed, and have
-		// been stalled after that.
-		"orphan/two deletes, the first before the landing": {
+		// What it found is that of a send whose grant was read too late, and the one that
+		// was not answered is still to come.
+		"orphan/a delete that found the entry, one send without an answer": {
 			model:   "orphan.pml",
-			defines: []string{"SENDS=1", "GUARDED=0", "REAP=ANSWERED"},
+			defines: orphan("orphan", "UNANSWERED", "SENDS=2", "LEASE=1"),
 			breaks:  "orphan",
 		},
-		"orphan/two deletes after the landing": {
+		// The answer came from after the delete.
+		"orphan/a delete before the last answer": {
 			model:   "orphan.pml",
-			defines: []string{"SENDS=2", "GUARDED=0", "REAP=TWICE"},
+			defines: orphan("orphan", "AFTERWARDS", "SENDS=1", "LEASE=1"),
+			breaks:  "orphan",
+		},
+		"orphan/a delete without an answer": {
+			model:   "orphan.pml",
+			defines: orphan("orphan", "UNHEARD", "SENDS=1", "LEASE=1"),
+			breaks:  "orphan",
+		},
+		"orphan/deletes by the rules": {
+			model:   "orphan.pml",
+			defines: orphan("ANY", "RULES", "SENDS=2", "LEASE=1", "SETTLES=1"),
+			reaches: "rest",
+		},
+		// A server that was stalled may take the last delete before the claim. What is left
+		// then ends with its lease.
+		"orphan/deletes by the rules, a stalled server": {
+			model:   "orphan.pml",
+			defines: orphan("orphan", "RULES", "SENDS=1", "LEASE=1", "STALLS=1"),
+			breaks:  "orphan",
+		},
+		"orphan/deletes by the rules, a stalled server, one lease": {
+			model:   "orphan.pml",
+			defines: orphan("outlived", "RULES", "SENDS=1", "LEASE=2", "STALLS=1"),
+			reaches: "rest",
+		},
+		"orphan/guarded, a stalled server": {
+			model:   "orphan.pml",
+			defines: orphan("orphan", "RULES", "SENDS=1", "LEASE=1", "STALLS=1", "GUARDED=1"),
 			reaches: "rest",
 		},
 		// A caller may go away, or be done, long before its claim is late.
-		"orphan/guarded, one delete at once": {
+		"orphan/guarded, one delete": {
 			model:   "orphan.pml",
-			defines: []string{"SENDS=1", "GUARDED=1", "REAP=ANY"},
+			defines: orphan("orphan", "ONCE", "SENDS=1", "LEASE=1", "STALLS=1", "GUARDED=1"),
 			breaks:  "orphan",
 		},
-		"orphan/guarded, one delete after not_after": {
+		"orphan/deletes compare the token alone": {
 			model:   "orphan.pml",
-			defines: []string{"SENDS=2", "GUARDED=1", "REAP=LATE"},
-			reaches: "rest",
+			defines: orphan("changed", "RULES", "SENDS=2", "LEASE=1", "SETTLES=2"),
+			breaks:  "changed",
 		},
 
 		"fence/writes without a fence": {
@@ -89,23 +129,54 @@ func TestModel(t *testing.T) {
 
 		"sight/deletes what is not known to live": {
 			model:   "sight.pml",
-			defines: []string{"DELETES=UNKNOWN", "GATE=0"},
+			defines: []string{"PROPERTY=evicted", "DELETES=UNKNOWN", "KNOWS=FOREVER", "GATE=0"},
 			breaks:  "evicted",
 		},
 		"sight/deletes what is not known to live, one client at a time": {
 			model:   "sight.pml",
-			defines: []string{"DELETES=UNKNOWN", "GATE=1"},
+			defines: []string{"PROPERTY=evicted", "DELETES=UNKNOWN", "KNOWS=FOREVER", "GATE=1"},
 			reaches: "removal",
 		},
 		"sight/deletes what is known to be dead": {
 			model:   "sight.pml",
-			defines: []string{"DELETES=DEAD", "GATE=0"},
+			defines: []string{"PROPERTY=ANY", "DELETES=DEAD", "KNOWS=FOREVER", "GATE=0"},
 			reaches: "removal",
 		},
 		"sight/deletes what is known to be dead, one client at a time": {
 			model:   "sight.pml",
-			defines: []string{"DELETES=DEAD", "GATE=1"},
+			defines: []string{"PROPERTY=ANY", "DELETES=DEAD", "KNOWS=FOREVER", "GATE=1"},
 			reaches: "removal",
+		},
+		"sight/knows too late what is dead": {
+			model:   "sight.pml",
+			defines: []string{"PROPERTY=locked", "DELETES=DEAD", "KNOWS=LATER", "GATE=1"},
+			breaks:  "locked",
+		},
+		"sight/forgets what is dead with its clean-up": {
+			model:   "sight.pml",
+			defines: []string{"PROPERTY=locked", "DELETES=DEAD", "KNOWS=SWEPT", "GATE=1"},
+			breaks:  "locked",
+		},
+
+		"takeover/a lost one is waited for": {
+			model:   "takeover.pml",
+			defines: []string{"PROPERTY=grown", "LOST=WAITS"},
+			breaks:  "grown",
+		},
+		"takeover/a lost one is deleted": {
+			model:   "takeover.pml",
+			defines: []string{"PROPERTY=forgotten", "LOST=DELETES"},
+			breaks:  "forgotten",
+		},
+		"takeover/a lost one is trusted": {
+			model:   "takeover.pml",
+			defines: []string{"PROPERTY=overlapped", "LOST=TRUSTS"},
+			breaks:  "overlapped",
+		},
+		"takeover/a lost one is renewed": {
+			model:   "takeover.pml",
+			defines: []string{"PROPERTY=ANY", "LOST=RENEWS"},
+			reaches: "adoption",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,4 +197,15 @@ func TestModel(t *testing.T) {
 			t.Logf("%d states, all of them", s.states)
 		})
 	}
+}
+
+// orphan is a variant of orphan.pml. Switches that are not given are 0.
+func orphan(property, reap string, switches ...string) []string {
+	defines := []string{"PROPERTY=" + property, "REAP=" + reap}
+	for _, name := range []string{"STALLS", "GUARDED", "LONGER", "SETTLES"} {
+		if !slices.ContainsFunc(switches, func(s string) bool { return strings.HasPrefix(s, name+"=") }) {
+			defines = append(defines, name+"=0")
+		}
+	}
+	return append(defines, switches...)
 }

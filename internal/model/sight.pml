@@ -11,18 +11,31 @@
  * waiting at any time. No lease ends here, so that only a delete can take the
  * key from its holder.
  *
- * The property: no lease loses its entry before its holder releases it (evicted).
+ * Properties:
+ *
+ *   evicted   a lease loses its entry before its holder releases it
+ *   locked    an acquire is refused by the entry of a claim of its own process that
+ *             has ended without an answer
  *
  * Switches, all of them required:
  *
+ *   PROPERTY one of these, or ANY
  *   DELETES  the tokens whose entry is deleted on sight. UNKNOWN: those of the
  *            process that none of its clients is known to hold the key with.
  *            DEAD: those of acquires that are known to have ended unanswered
+ *   KNOWS    for how long the process knows a token as dead. FOREVER: from the end of
+ *            its acquire on. LATER: from some time after that on. SWEPT: until its
+ *            clean-up is over, which does not see to it that nothing lands any more,
+ *            or was dropped
  *   GATE     1: only one client of the process at a time claims or holds the key
  */
 
 #define UNKNOWN 1
 #define DEAD 2
+
+#define FOREVER 1
+#define LATER 2
+#define SWEPT 3
 
 #define FREE 0
 #define TOKENS 4 /* 1 and 3 are client 1's, 2 and 4 are client 2's */
@@ -35,11 +48,13 @@ bool deleted[2];          /* and the answer to it */
 byte trying[2];           /* the token that a client claims or holds the key with */
 byte answer[2];           /* to its claim: the token that is under the key */
 bool robbed[2];           /* its entry was deleted on sight */
-bool evicted, cleared;
+bool evicted, locked, cleared;
+#define ANY (evicted || locked)
 
 /* What all clients of the process see. */
 bool holds[2];
 bool dead[TOKENS + 1];
+bool ended[TOKENS + 1];   /* without an answer: it is to be known as dead */
 byte gate;                /* the client that may claim or hold the key */
 
 #define ON_SIGHT(token) ( \
@@ -96,7 +111,7 @@ active [2] proctype client() {
 				next() };
 				if
 				:: ON_SIGHT(blocker) -> compare_and_delete(blocker, ok)
-				:: else
+				:: atomic { !ON_SIGHT(blocker) -> locked = locked || ended[blocker] }
 				fi;
 				blocker = 0;
 				if
@@ -104,7 +119,8 @@ active [2] proctype client() {
 				:: else -> break
 				fi
 			:: atomic { printf("client %d gives up\n", _pid + 1);
-				dead[token] = true;
+				ended[token] = true;
+				dead[token] = KNOWS != LATER;
 				next();
 				break }
 			fi
@@ -153,10 +169,12 @@ end:	do
 	od
 }
 
-/* Cleans up after dead tokens, and forgets those of which nothing is left. */
+/* Cleans up after dead tokens. */
 #define SWEEP(t) \
 	:: d_step { dead[t] && entry == t -> entry = FREE } \
-	:: d_step { dead[t] && entry != t && !travels[t] -> dead[t] = false }
+	:: d_step { KNOWS == LATER && ended[t] && !dead[t] -> dead[t] = true } \
+	:: d_step { KNOWS == SWEPT && dead[t] && entry != t -> dead[t] = false; \
+		printf("token %d is forgotten\n", t) }
 
 active proctype reaper() {
 end:	do
@@ -167,8 +185,8 @@ end:	do
 	od
 }
 
-active proctype eviction() {
-end:	evicted -> assert(!evicted)
+active proctype watch() {
+end:	PROPERTY -> assert(!PROPERTY)
 }
 
 /* Comes to its end if an acquire has claimed again in some execution. */

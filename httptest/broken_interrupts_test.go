@@ -1,0 +1,111 @@
+package latchtest_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// interrupts reports whether ctx ends within d.
+func interrupts(ctx context.Context, d time.Duration) bool { return underway(ctx, d) != nil }
+
+// brokenInterrupts are stores whose calls take a second, and which get it wrong
+// when their contexts end meanwhile.
+func brokenInterrupts() []brokenStore {
+	const takes = time.Second
+	notApplied := func(err error) error { return fmt.Errorf("%w: %w", lock.ErrNotApplied, err) }
+	return []brokenStore{
+		{"returns_when_context_ends", "sleeps through the end of its context", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				time.Sleep(5 * takes)
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+		{"returns_when_context_ends", "obeys deadlines, and no cancellation", func(b *broken) {
+			b.release = func(ctx context.Context, key, token string) (bool, error) {
+				uncancelled := context.WithoutCancel(ctx)
+				if deadline, ok := ctx.Deadline(); ok {
+					var cancel context.CancelFunc
+					uncancelled, cancel = context.WithDeadline(uncancelled, deadline)
+					defer cancel()
+				}
+				if err := underway(uncancelled, 5*takes); err != nil {
+					return false, notApplied(err)
+				}
+				return b.complete.Release(ctx, key, token)
+			}
+		}},
+		{"returns_when_context_ends", "obeys cancellation, and no deadline", func(b *broken) {
+			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+				err := underway(ctx, 5*takes)
+				if _, ok := ctx.Deadline(); ok {
+					time.Sleep(5 * takes)
+				}
+				if err != nil {
+					return false, notApplied(err)
+				}
+				return b.complete.Settle(ctx, key, token, receipt, keep)
+			}
+		}},
+		{"returns_when_context_ends", "looks at its context when it reads an answer", func(b *broken) {
+			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
+				time.Sleep(2 * takes)
+				return b.complete.Get(ctx, key)
+			}
+		}},
+		{"interrupted_outcome_is_true", "whatever was cancelled was not applied", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				e, err := b.complete.Claim(ctx, key, c)
+				if late := underway(ctx, takes); err == nil && late != nil {
+					return lock.Entry{}, notApplied(late)
+				}
+				return e, err
+			}
+		}},
+		{"interrupted_outcome_is_true", "not applied, but on its way", func(b *broken) {
+			b.release = func(ctx context.Context, key, token string) (bool, error) {
+				if err := underway(ctx, takes); err != nil {
+					go func() {
+						time.Sleep(takes / 2)
+						_, _ = b.complete.Release(context.WithoutCancel(ctx), key, token)
+					}()
+					return false, notApplied(err)
+				}
+				return b.complete.Release(ctx, key, token)
+			}
+		}},
+		{"interrupted_outcome_is_true", "success is what it had begun", func(b *broken) {
+			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+				if interrupts(ctx, takes) {
+					return true, nil
+				}
+				return b.complete.Settle(ctx, key, token, receipt, keep)
+			}
+		}},
+		{"interrupted_outcome_is_true", "no answer is a no", func(b *broken) {
+			b.renew = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				if interrupts(ctx, takes) {
+					return false, nil
+				}
+				return b.complete.Renew(ctx, key, c)
+			}
+		}},
+		{"interrupted_outcome_is_true", "half of a takeover", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if c.Replaces == "" {
+					return b.complete.Claim(ctx, key, c)
+				}
+				if _, err := b.complete.Forget(ctx, key, c.Replaces); err != nil {
+					return lock.Entry{}, err
+				}
+				if err := underway(ctx, takes); err != nil {
+					return lock.Entry{}, err
+				}
+				c.Replaces = ""
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
+	}
+}

@@ -1,0 +1,25 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Where replies take their time, calls are interrupted while the server has their
+// commands.
+func TestConformanceOverASlowLine(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Start(t).Addr())
+	p.On(respproxy.Match{}, respproxy.DelayReply(2*time.Millisecond))
+	for name, s := range map[string]lock.Store{"New": overClient(t, p.Addr(), nil), "Open": open(t, p.URL())} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
+		})
+	}
+}
