@@ -193,7 +193,12 @@ func (c *Call) returned(err error) (more bool) {
 // mayRepeat reports whether another send could be of use. One that falls together
 // with the deadline would be a command that no caller waits for.
 func (c *Call) mayRepeat() bool {
-	return !c.terms.Once && c.sends < maxSends && c.gone() == nil && time.Until(c.deadline) > c.terms.Budget/20
+	return !c.terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
+}
+
+// worthwhile reports whether there is time for another send after so long a wait.
+func (c *Call) worthwhile(wait time.Duration) bool {
+	return time.Until(c.deadline)-wait > c.terms.Budget/20
 }
 
 // gone says why the caller waits no longer, nil if it does. A context says so a
@@ -217,7 +222,7 @@ func (c *Call) gone() error {
 func (c *Call) pause() bool {
 	d := 5 * time.Millisecond << (c.sends - 1)
 	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreading retries needs no secrecy
-	if d >= time.Until(c.deadline) {
+	if !c.worthwhile(d) {
 		c.sender.Retries.Give()
 		return false
 	}
