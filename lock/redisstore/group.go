@@ -49,6 +49,7 @@ type group struct {
 	alone  int                  // commands
 	direct bool                 // send returns in time, so a caller may wait in it
 	clock  clock                // the server's
+	overs  sync.Pool            // of channels that callers wait on
 
 	mu      sync.Mutex
 	ends    queue // what does not yield
@@ -70,9 +71,6 @@ func newGroup(share, most int, direct bool, send func(b *batch) error) *group {
 	return g
 }
 
-// overs has the channels that callers wait on, to be used again.
-var overs = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
-
 // do sends c and waits until it is answered, or ctx ends. The answer is nil if
 // the server's was.
 func (g *group) do(ctx context.Context, c *command) (any, error) {
@@ -88,8 +86,11 @@ func (g *group) do(ctx context.Context, c *command) (any, error) {
 	default:
 	}
 	c.deadline, _ = ctx.Deadline()
-	over := overs.Get().(chan struct{}) //nolint:errcheck // nothing else is in there
-	defer overs.Put(over)               //nolint:staticcheck // a channel is a pointer
+	over, ok := g.overs.Get().(chan struct{})
+	if !ok {
+		over = make(chan struct{}, 1)
+	}
+	defer g.overs.Put(over) //nolint:staticcheck // a channel is a pointer
 	c.over = over
 	own, err := g.enqueue(c)
 	if err != nil {
@@ -180,12 +181,12 @@ func (g *group) next(now time.Time) *batch {
 		case c.yields && g.late(c, now, now):
 			c.finish(nil, notApplied("overload", errOverload))
 		default:
+			b.limited = b.limited || c.arrived.Before(now)
 			if b.add(c); c.large() {
 				most = 0
 			}
 		}
 	}
-	b.limited = g.ends.len+g.claims.len > 0
 	g.gauge.Waiting(now, g.claims.len > 0)
 	if len(b.members) == 0 {
 		return nil
