@@ -19,6 +19,9 @@ const (
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
 
+	// maxHanging bounds the goroutines of batches that hang, in a hook for one.
+	maxHanging = 256
+
 	// tick is how often a group with work looks for callers whose time is over,
 	// and for round trips that stall. It is by how much they can be late.
 	tick = 5 * time.Millisecond
@@ -201,18 +204,26 @@ func (g *group) depart(b *batch) {
 	g.startTicking()
 }
 
-// running is how many batches are out that the next one has to wait for. One
-// that batches have overtaken which left after it, and that takes many times as
-// long as usual, waits for a connection that stalls.
+// running is how many batches are out that the next one has to wait for. One whose
+// time is over has no caller any more, whatever it hangs in. One that batches have
+// overtaken which left after it, and that takes many times as long as usual, waits
+// for a connection that stalls, and for that there have to be others.
 func (g *group) running(now time.Time) int {
-	n := len(g.batches)
-	if n >= g.most {
-		return n
+	if len(g.batches) >= maxHanging {
+		return len(g.batches)
 	}
+	n, stalled := 0, 0
 	for _, b := range g.batches {
-		if b.overtaken && now.Sub(b.began) > g.window.stall() {
-			n--
+		switch {
+		case b.Err() != nil:
+		case b.overtaken && now.Sub(b.began) > g.window.stall():
+			stalled++
+		default:
+			n++
 		}
+	}
+	if n+stalled >= g.most {
+		return g.most
 	}
 	return n
 }
