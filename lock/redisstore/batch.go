@@ -25,7 +25,7 @@ type batch struct {
 	until     time.Time
 	endless   bool // a caller has no deadline
 	direct    bool // it is sent by its only caller
-	limited   bool // more waited for the window
+	limited   bool // a member has waited for the window
 	overtaken bool // by one that left later
 
 	done  chan struct{}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -136,4 +137,109 @@ func count(s *Store, of func(g *group) int) (n int) {
 		g.mu.Unlock()
 	}
 	return n
+}
+
+// Gather keeps what is queued in the queue until it is let go, as few batches as
+// can be then.
+func Gather(s *Store) (letGo func()) {
+	g := s.to.only
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.alone
+	g.alone = 0
+	busy := new(batch).begin(time.Now())
+	busy.endless = true
+	for range g.most {
+		g.batches = append(g.batches, busy)
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.alone = before
+		g.batches = slices.DeleteFunc(g.batches, func(b *batch) bool { return b == busy })
+		if b := g.next(time.Now()); b != nil {
+			go g.work(b)
+		}
+	}
+}
+
+// FillQueue makes the queue of a store look full.
+func FillQueue(s *Store) (empty func()) {
+	g := s.to.only
+	letGo := Gather(s)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ends.len += maxQueued
+	return func() {
+		g.mu.Lock()
+		g.ends.len -= maxQueued
+		g.mu.Unlock()
+		letGo()
+	}
+}
+
+// Queue is that of a group, with commands that have a deadline and nothing else.
+type Queue struct{ queue queue }
+
+// Command is one of a Queue.
+type Command = command
+
+func (q *Queue) Push(deadline time.Time) *Command {
+	c := &command{deadline: deadline}
+	q.queue.push(c)
+	return c
+}
+func (q *Queue) Remove(c *Command)                { q.queue.remove(c) }
+func (q *Queue) Expired(now time.Time) []*Command { return q.queue.expired(now) }
+func (q *Queue) Len() int                         { return q.queue.len }
+func (q *Queue) Soonest() time.Time               { return q.queue.soonest }
+
+// All is what is queued, seen from the first and from the last.
+func (q *Queue) All() (forth, back []*Command) {
+	for c := q.queue.first; c != nil; c = c.next {
+		forth = append(forth, c)
+	}
+	for c := q.queue.last; c != nil; c = c.prev {
+		back = append(back, c)
+	}
+	return forth, back
+}
+
+// Group is a group before a server that a test plays. The server returns, for a
+// batch of names, once it is over; reply is nil for those that got none.
+type Group struct{ g *group }
+
+// Serve is a server: it calls reply for each name that it answers, and returns why
+// it answers no more.
+type Serve func(ctx context.Context, names []string, reply func(name string)) error
+
+func NewGroup(share, batches int, direct bool, serve Serve) *Group {
+	return &Group{newGroup(share, batches, direct, func(b *batch) error {
+		return b.transmit(func() error {
+			var names []string
+			byName := make(map[string]*command)
+			for _, m := range b.members {
+				c := m.(*command) //nolint:forcetypeassert // nothing else is added
+				names, byName[c.name] = append(names, c.name), c
+			}
+			return serve(b, names, func(name string) { byName[name].SetErr(nil) })
+		})
+	})}
+}
+
+// Do makes a call. yields is that of a claim.
+func (g *Group) Do(ctx context.Context, name string, yields bool) error {
+	c := newCommand(name).with("command", name)
+	c.yields = yields
+	_, err := g.g.do(ctx, c)
+	return err
+}
+
+func (g *Group) Out() int    { return g.count(func(g *group) int { return g.out }) }
+func (g *Group) Queued() int { return g.count(func(g *group) int { return g.ends.len + g.claims.len }) }
+
+func (g *Group) count(of func(*group) int) int {
+	g.g.mu.Lock()
+	defer g.g.mu.Unlock()
+	return of(g.g)
 }

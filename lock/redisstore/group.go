@@ -19,6 +19,9 @@ const (
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
 
+	// maxHanging bounds the goroutines of batches that hang, in a hook for one.
+	maxHanging = 256
+
 	// tick is how often a group with work looks for callers whose time is over,
 	// and for round trips that stall. It is by how much they can be late.
 	tick = 5 * time.Millisecond
@@ -49,6 +52,7 @@ type group struct {
 	alone  int                  // commands
 	direct bool                 // send returns in time, so a caller may wait in it
 	clock  clock                // the server's
+	overs  sync.Pool            // of channels that callers wait on
 
 	mu      sync.Mutex
 	ends    queue // what does not yield
@@ -70,9 +74,6 @@ func newGroup(share, most int, direct bool, send func(b *batch) error) *group {
 	return g
 }
 
-// overs has the channels that callers wait on, to be used again.
-var overs = sync.Pool{New: func() any { return make(chan struct{}, 1) }}
-
 // do sends c and waits until it is answered, or ctx ends. The answer is nil if
 // the server's was.
 func (g *group) do(ctx context.Context, c *command) (any, error) {
@@ -88,8 +89,11 @@ func (g *group) do(ctx context.Context, c *command) (any, error) {
 	default:
 	}
 	c.deadline, _ = ctx.Deadline()
-	over := overs.Get().(chan struct{}) //nolint:errcheck // nothing else is in there
-	defer overs.Put(over)               //nolint:staticcheck // a channel is a pointer
+	over, ok := g.overs.Get().(chan struct{})
+	if !ok {
+		over = make(chan struct{}, 1)
+	}
+	defer g.overs.Put(over) //nolint:staticcheck // a channel is a pointer
 	c.over = over
 	own, err := g.enqueue(c)
 	if err != nil {
@@ -185,12 +189,12 @@ func (g *group) next(now time.Time) *batch {
 		case c.yields && g.late(c, now):
 			c.finish(nil, notApplied("overload", errOverload))
 		default:
+			b.limited = b.limited || c.arrived.Before(now)
 			if b.add(c); c.large() {
 				most = 0
 			}
 		}
 	}
-	b.limited = g.ends.len+g.claims.len > 0
 	g.gauge.Waiting(now, g.claims.len > 0)
 	if len(b.members) == 0 {
 		return nil
@@ -205,18 +209,26 @@ func (g *group) depart(b *batch) {
 	g.startTicking()
 }
 
-// running is how many batches are out that the next one has to wait for. One
-// that batches have overtaken which left after it, and that takes many times as
-// long as usual, waits for a connection that stalls.
+// running is how many batches are out that the next one has to wait for. One whose
+// time is over has no caller any more, whatever it hangs in. One that batches have
+// overtaken which left after it, and that takes many times as long as usual, waits
+// for a connection that stalls, and for that there have to be others.
 func (g *group) running(now time.Time) int {
-	n := len(g.batches)
-	if n >= g.most {
-		return n
+	if len(g.batches) >= maxHanging {
+		return len(g.batches)
 	}
+	n, stalled := 0, 0
 	for _, b := range g.batches {
-		if b.overtaken && now.Sub(b.began) > g.window.stall() {
-			n--
+		switch {
+		case b.Err() != nil:
+		case b.overtaken && now.Sub(b.began) > g.window.stall():
+			stalled++
+		default:
+			n++
 		}
+	}
+	if n+stalled >= g.most {
+		return g.most
 	}
 	return n
 }

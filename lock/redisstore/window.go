@@ -95,6 +95,6 @@ func (w *window) learn(b *batch, now time.Time) {
 	case w.size < min(steady*w.share, w.most):
 		w.size++
 	case w.least > short && w.usual < 2*w.least:
-		w.size = min(w.size+max(w.share/4, 1), w.most)
+		w.size = min(w.size+w.share, w.most)
 	}
 }

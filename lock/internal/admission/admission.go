@@ -19,9 +19,9 @@ const (
 	// must not refuse calls once it serves again.
 	silence = 100 * time.Millisecond
 
-	// stale is after how long without a queue a rate says nothing of the store as
-	// it is now.
-	stale = 2 * time.Second
+	// stale is after how long without a queue a rate is forgotten: it is that of a
+	// store which had more to do than it could, and this one keeps up.
+	stale = 100 * time.Millisecond
 )
 
 // Gauge measures how many claims a second leave a queue, while there is one: an

@@ -48,7 +48,24 @@ func TestWait(t *testing.T) {
 				g.Waiting(at(began+40), false)
 				g.Served(at(began+500), 1)
 			}
+		}, 0},
+		"nor is a short time without a queue": {func(g *admission.Gauge) {
+			for burst := range 10 {
+				began := float64(100 * burst)
+				g.Waiting(at(began), true)
+				for i := 1; i <= 40; i++ {
+					g.Served(at(began+float64(i)), 1)
+				}
+				g.Waiting(at(began+40), false)
+				g.Served(at(began+90), 1)
+			}
 		}, 1},
+		"a store that keeps up": {func(g *admission.Gauge) {
+			g.Waiting(at(0), true)
+			g.Served(at(400), 1)
+			g.Waiting(at(400), false)
+			g.Waiting(at(501), true)
+		}, 0},
 		"an outage is no rate": {func(g *admission.Gauge) {
 			g.Waiting(at(0), true)
 			for i := 1; i <= 900; i++ {

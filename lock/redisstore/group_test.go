@@ -1,0 +1,518 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// errSilent is how a server ends that has not answered.
+var errSilent = errors.New("no answer")
+
+// verdicts are those of a Locker.
+func verdicts(err error) send.Verdict {
+	switch {
+	case errors.Is(err, lock.ErrDenied):
+		return send.Final
+	case errors.Is(err, lock.ErrNotApplied):
+		return send.NotApplied
+	}
+	return send.Unknown
+}
+
+func newSender() *send.Sender { return send.New(verdicts, func(any) {}) }
+
+// request is one command of a group.
+type request struct {
+	g      *redisstore.Group
+	name   string
+	yields bool
+}
+
+func (r request) Send(ctx context.Context) (struct{}, error) {
+	return struct{}{}, r.g.Do(ctx, r.name, r.yields)
+}
+
+// call sends a command as a Locker does.
+func call(ctx context.Context, s *send.Sender, g *redisstore.Group, name string, budget time.Duration) (*send.Call, error) {
+	c := new(send.Call)
+	_, err := send.Do[struct{}](ctx, s, c, send.Terms{Budget: budget}, request{g, name, true})
+	return c, err
+}
+
+// answerAll is a server that answers each batch after d.
+func answerAll(d time.Duration) redisstore.Serve {
+	return func(_ context.Context, names []string, reply func(string)) error {
+		time.Sleep(d)
+		for _, n := range names {
+			reply(n)
+		}
+		return nil
+	}
+}
+
+// silentUntil is a server that answers nothing before it is released, and then all.
+func silentUntil(release <-chan struct{}) redisstore.Serve {
+	return func(_ context.Context, names []string, reply func(string)) error {
+		<-release
+		for _, n := range names {
+			reply(n)
+		}
+		return nil
+	}
+}
+
+// What has not left the queue when its caller leaves was not applied, and is not
+// sent any more; what has left it is unknown.
+func TestTheQueueIsCertain(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"canceled": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(50*time.Millisecond, cancel)
+			return ctx, cancel
+		},
+		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 50*time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var sent []string
+				release := make(chan struct{})
+				g := redisstore.NewGroup(1, 1, false, func(ctx context.Context, names []string, reply func(string)) error {
+					mu.Lock()
+					sent = append(sent, names...)
+					mu.Unlock()
+					return silentUntil(release)(ctx, names, reply)
+				})
+				ctx, cancel := end(t.Context())
+				defer cancel()
+				var all sync.WaitGroup
+				all.Go(func() { requireUnknown(t, g.Do(ctx, "out", true), "timeout") })
+				synctest.Wait()
+				for i, yields := range []bool{true, false} {
+					all.Go(func() { requireNotApplied(t, g.Do(ctx, "queued"+strconv.Itoa(i), yields), "context") })
+				}
+				all.Wait()
+				require.Zero(t, g.Queued())
+				close(release)
+				synctest.Wait()
+				require.Equal(t, []string{"out"}, sent)
+				require.Zero(t, g.Out())
+			})
+		})
+	}
+}
+
+// A call that returns while its command is out has it counted until that has
+// ended, and learns how.
+func TestWhatIsLeftIsCounted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		serve redisstore.Serve
+		want  send.Doubt
+	}{
+		"answered": {func(_ context.Context, names []string, reply func(string)) error {
+			time.Sleep(time.Minute)
+			reply(names[0])
+			return nil
+		}, send.Doubt{Answered: 1}},
+		"lost": {func(context.Context, []string, func(string)) error {
+			time.Sleep(time.Minute)
+			return errSilent
+		}, send.Doubt{Lost: 1}},
+		"not written": {func(ctx context.Context, _ []string, _ func(string)) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		}, send.Doubt{}},
+		"panic": {func(context.Context, []string, func(string)) error {
+			time.Sleep(time.Minute)
+			panic("a hook's")
+		}, send.Doubt{Lost: 1}},
+		"exit": {func(context.Context, []string, func(string)) error {
+			time.Sleep(time.Minute)
+			runtime.Goexit()
+			return nil
+		}, send.Doubt{Lost: 1}},
+	} {
+		for how, leaves := range map[string]bool{"canceled": true, "in time": false} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s, g := newSender(), redisstore.NewGroup(32, 4, false, tt.serve)
+					for s.Retries.Take() { //nolint:revive // there is no second send
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					if leaves {
+						time.AfterFunc(10*time.Millisecond, cancel)
+					}
+					began := time.Now()
+					c, err := call(ctx, s, g, "k", 50*time.Millisecond)
+					require.Error(t, err)
+					require.True(t, c.Unanswered())
+					require.LessOrEqual(t, time.Since(began), 60*time.Millisecond)
+					require.Equal(t, 1, c.Flight().Doubt().InFlight)
+					require.Equal(t, 1, s.Calls.Count())
+					time.Sleep(2 * time.Minute)
+					d := c.Flight().Doubt()
+					d.Last = time.Time{}
+					require.Equal(t, tt.want, d)
+					require.Zero(t, s.Calls.Count())
+				})
+			})
+		}
+	}
+}
+
+// After a third of its budget, counted from when its command left the queue, a call
+// is sent again over another connection, if there is a token.
+func TestSecondSendIsPaidFor(t *testing.T) {
+	t.Parallel()
+	const budget = 90 * time.Millisecond // time alone gives a token in 100 ms
+	for name, paid := range map[string]bool{"paid": true, "not paid": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var batches atomic.Int32
+				release := make(chan struct{})
+				g := redisstore.NewGroup(32, 4, false, func(ctx context.Context, names []string, reply func(string)) error {
+					if batches.Add(1) == 1 {
+						<-release
+					}
+					return answerAll(time.Millisecond)(ctx, names, reply)
+				})
+				s := newSender()
+				for !paid && s.Retries.Take() { //nolint:revive // all of them
+				}
+				before, began := s.Retries.Tokens(), time.Now()
+				c, err := call(t.Context(), s, g, "k", budget)
+				took := time.Since(began)
+				require.True(t, c.Unanswered())
+				require.Equal(t, 1, c.Flight().Doubt().InFlight)
+				if paid {
+					require.NoError(t, err)
+					require.InDelta(t, budget/3, took, float64(10*time.Millisecond))
+					require.Equal(t, before-1, s.Retries.Tokens())
+				} else {
+					require.Error(t, err)
+					require.InDelta(t, budget, took, float64(10*time.Millisecond))
+				}
+				close(release)
+				time.Sleep(time.Second)
+				require.Zero(t, c.Flight().Doubt().InFlight)
+			})
+		})
+	}
+}
+
+// What ends a lease leaves the queue before what claims one.
+func TestEndsGoBeforeClaims(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var order []string
+		release := make(chan struct{})
+		g := redisstore.NewGroup(1, 1, false, func(ctx context.Context, names []string, reply func(string)) error {
+			order = append(order, names...)
+			return silentUntil(release)(ctx, names, reply)
+		})
+		var all sync.WaitGroup
+		for _, name := range []string{"first", "claim1", "claim2", "end1", "end2"} {
+			all.Go(func() { assert.NoError(t, g.Do(t.Context(), name, strings.HasPrefix(name, "claim"))) })
+			synctest.Wait()
+		}
+		close(release)
+		all.Wait()
+		require.Equal(t, []string{"first", "end1", "end2", "claim1", "claim2"}, order)
+	})
+}
+
+// slowServer executes one command after the other, whatever the connection.
+type slowServer struct {
+	mu   sync.Mutex
+	next time.Time
+	per  time.Duration
+	n    atomic.Int64
+}
+
+func (s *slowServer) serve(_ context.Context, names []string, reply func(string)) error {
+	for _, name := range names {
+		s.mu.Lock()
+		if now := time.Now(); s.next.Before(now) {
+			s.next = now
+		}
+		s.next = s.next.Add(s.per)
+		at := s.next
+		s.mu.Unlock()
+		time.Sleep(time.Until(at))
+		s.n.Add(1)
+		reply(name)
+	}
+	return nil
+}
+
+// patientContext hides the deadline of a call from the group.
+type patientContext struct{ context.Context }
+
+func (patientContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// A server that is slower than its callers serves as many as it can, all of them
+// in time, and the others are refused at once. Without refusals it works for
+// callers that have gone.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	const (
+		budget  = 500 * time.Millisecond
+		per     = time.Millisecond
+		seconds = 5
+	)
+	for name, hide := range map[string]bool{"admission": false, "no admission": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := &slowServer{per: per}
+				g := redisstore.NewGroup(32, 32, false, server.serve)
+				var served, refused, unknown atomic.Int64
+				var mu sync.Mutex
+				var took []time.Duration
+				var all sync.WaitGroup
+				arrive := func() {
+					ctx, cancel := context.WithTimeout(t.Context(), budget)
+					defer cancel()
+					if hide {
+						ctx = patientContext{ctx}
+					}
+					began := time.Now()
+					switch err := g.Do(ctx, fmt.Sprint(rand.Int64()), true); {
+					case err == nil:
+						served.Add(1)
+					case errors.Is(err, lock.ErrNotApplied):
+						refused.Add(1)
+						mu.Lock()
+						took = append(took, time.Since(began))
+						mu.Unlock()
+					default:
+						unknown.Add(1)
+					}
+				}
+				const load = 2
+				for range seconds * int(time.Second/per) * load {
+					all.Go(arrive)
+					time.Sleep(per / load)
+				}
+				all.Wait()
+				time.Sleep(time.Second) // what was left is answered
+				capacity := float64(seconds) * float64(time.Second/per)
+				goodput, lost := float64(served.Load())/capacity, float64(unknown.Load())/capacity
+				if hide {
+					require.Less(t, goodput, 0.9, "the twin")
+					return
+				}
+				require.Greater(t, goodput, 0.9)
+				require.Less(t, lost, 0.01)
+				slices.Sort(took)
+				require.Less(t, took[len(took)/2], 5*time.Millisecond)
+			})
+		})
+	}
+}
+
+// A server that keeps up refuses no call: idle, under a steady load of 0.8 of what
+// it can do, and in bursts.
+func TestHealthyServerRefusesNoCall(t *testing.T) {
+	t.Parallel()
+	const per = 20 * time.Microsecond
+	for name, load := range map[string]func(call func()){
+		"idle": func(call func()) {
+			for range 100 {
+				go call()
+				time.Sleep(3 * time.Second)
+			}
+		},
+		"steady": func(call func()) {
+			for range 50_000 {
+				go call()
+				time.Sleep(per * 10 / 8)
+			}
+		},
+		"bursts": func(call func()) {
+			for range 20 {
+				for range 1000 {
+					go call()
+				}
+				time.Sleep(300 * time.Millisecond)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := &slowServer{per: per}
+				g := redisstore.NewGroup(32, 32, false, server.serve)
+				load(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+					defer cancel()
+					assert.NoError(t, g.Do(ctx, fmt.Sprint(rand.Int64()), true))
+				})
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// What was measured while a server was slow is no reason to refuse calls when it
+// is not: every caller is served within a second.
+func TestServedAgainAfterOverload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		server := &slowServer{per: 20 * time.Microsecond}
+		stuck := &slowServer{per: 30 * time.Millisecond}
+		g := redisstore.NewGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
+			if slow.Load() {
+				return stuck.serve(ctx, names, reply)
+			}
+			return server.serve(ctx, names, reply)
+		})
+		var refused atomic.Int64
+		arrive := func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+			defer cancel()
+			if g.Do(ctx, fmt.Sprint(rand.Int64()), true) != nil {
+				refused.Add(1)
+			}
+		}
+		slow.Store(true)
+		for range 3000 {
+			go arrive()
+			time.Sleep(2 * time.Millisecond)
+		}
+		require.NotZero(t, refused.Load())
+		slow.Store(false)
+		for range 1000 {
+			go arrive()
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		refused.Store(0)
+		for range 20 {
+			for range 50 {
+				go arrive()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		require.Zero(t, refused.Load())
+		require.Zero(t, g.Out())
+	})
+}
+
+// A batch that waits for a connection that stalls does not keep the others.
+func TestStallsAreOfOneBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		g := redisstore.NewGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
+			d := 200 * time.Microsecond
+			if n.Add(1)%30 == 0 {
+				d = 100 * time.Millisecond
+			}
+			return answerAll(d)(ctx, names, reply)
+		})
+		var all sync.WaitGroup
+		var late, calls atomic.Int64
+		for i := range 256 {
+			all.Go(func() {
+				for range 200 {
+					began := time.Now()
+					assert.NoError(t, g.Do(t.Context(), strconv.Itoa(i), true))
+					calls.Add(1)
+					if took := time.Since(began); took > 20*time.Millisecond {
+						late.Add(1)
+						assert.Less(t, took, 130*time.Millisecond)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Less(t, float64(late.Load())/float64(calls.Load()), 0.06, "the members of one batch in thirty, and some")
+	})
+}
+
+// A caller that sends its own command comes back when it is to.
+func TestDirectCallsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := redisstore.NewGroup(32, 4, true, func(ctx context.Context, _ []string, _ func(string)) error {
+			<-ctx.Done() // as a pool does
+			return ctx.Err()
+		})
+		began := time.Now()
+		c, err := call(t.Context(), newSender(), g, "k", 300*time.Millisecond)
+		require.Error(t, err)
+		require.False(t, c.Unanswered(), "it was never written")
+		require.InDelta(t, 300, time.Since(began).Milliseconds(), 20)
+		began = time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		require.Error(t, g.Do(ctx, "k", true), "of another than a Locker")
+		require.InDelta(t, 50, time.Since(began).Milliseconds(), 10)
+		synctest.Wait()
+	})
+}
+
+// Callers that leave, the group that gives commands up and batches that end may
+// come in any order: each departure has one arrival, after it.
+func TestEachDepartureArrivesOnce(t *testing.T) {
+	t.Parallel()
+	const callers, rounds, longest = 64, 50, 8 * time.Millisecond
+	g := redisstore.NewGroup(8, 4, false, func(_ context.Context, names []string, reply func(string)) error {
+		time.Sleep(rand.N(longest / 2))
+		if rand.IntN(4) == 0 {
+			return errSilent
+		}
+		for _, n := range names {
+			reply(n)
+		}
+		return nil
+	})
+	s := newSender()
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for range rounds {
+				ctx, cancel := context.WithCancel(t.Context())
+				leaves := time.AfterFunc(rand.N(longest), cancel)
+				_, _ = call(ctx, s, g, strconv.Itoa(i), rand.N(longest)+time.Millisecond)
+				leaves.Stop()
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	require.Eventually(t, func() bool { return g.Out() == 0 && s.Calls.Count() == 0 }, patience, time.Millisecond)
+	time.Sleep(longest)
+	require.Zero(t, s.Calls.Count(), "and none arrives twice")
+	require.Zero(t, g.Queued())
+}

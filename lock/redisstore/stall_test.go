@@ -1,0 +1,155 @@
+package redisstore_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// What go-redis' own autopipeliner does with it.
+func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	p := respproxy.Start(t, srv.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr(), ReadTimeout: 3 * time.Second, MaxRetries: -1})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	pipeliner, err := client.AsyncAutoPipelineWithOptions(&redis.AutoPipelineOptions{MaxConcurrentBatches: 1})
+	require.NoError(t, err)
+	require.NoError(t, pipeliner.Ping(t.Context()).Err())
+	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Drop(respproxy.Hang)) // one connection dies, silently
+	stalls := pipeliner.SetNX(t.Context(), keyFor(t)+"&stalls", "tok", time.Minute)
+	require.Eventually(t, func() bool { return p.Commands("set") == 0 && pipeliner.Len() == 0 }, patience, time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	abandoned := pipeliner.SetNX(ctx, keyFor(t), "tok", time.Minute)
+	cancel()
+	require.Empty(t, srv.Keys(t, keyFor(t)))
+	require.Error(t, stalls.Err())
+	_ = abandoned.Err()
+	require.Len(t, srv.Keys(t, keyFor(t)), 1, "seconds after its caller has gone")
+}
+
+// A batch that stalls costs its members one try and others nothing, however many
+// there are.
+func TestStalledBatch(t *testing.T) {
+	t.Parallel()
+	for name, start := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			to, p := start(t)
+			s := to(patience)
+			for range redisstore.MaxConnections {
+				take(t, s, keyFor(t), claim("tok")) // so that there are connections
+			}
+			dead := p.On(respproxy.Match{Name: "set", Key: nameOf(t) + "&dies"}, respproxy.Drop(respproxy.Hang))
+			alwaysShared(s)
+			stalled := make(chan error, 1)
+			ctx, cancel := context.WithCancel(timeout(t, time.Minute))
+			defer cancel()
+			go func() {
+				_, err := s.Claim(ctx, keyFor(t)+"&dies", claim("tok"))
+				stalled <- err
+			}()
+			dead.Wait(t, 1)
+			var others sync.WaitGroup
+			for i := range 100 {
+				others.Go(func() {
+					for range 5 {
+						_, err := s.Claim(timeout(t, 20*time.Second), member(t, i), claim("tok"))
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			others.Wait()
+			require.Empty(t, stalled, "it is still waited for")
+			cancel()
+			requireUnknown(t, <-stalled, "timeout")
+			require.Equal(t, 1, dead.Hits())
+			p.Down() // which ends what is on its way
+		})
+	}
+}
+
+// One dead connection and a hundred lockers: all get their lease, those that met
+// it by a second try.
+func TestDeadConnectionUnderLockers(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	p := respproxy.Start(t, srv.Addr())
+	s := alwaysShared(open(t, p.URL()))
+	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(5*time.Second))
+	dead := p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Drop(respproxy.Hang))
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			e, err := l.Acquire(t.Context(), member(t, i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := e.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	dead.Wait(t, 1)
+	require.NoError(t, l.Close(timeout(t, 20*time.Second)))
+	require.Empty(t, srv.Keys(t))
+}
+
+// A node of a cluster that does not answer is not waited for by those that call
+// another.
+func TestStalledNodeOfACluster(t *testing.T) {
+	t.Parallel()
+	var proxies []*respproxy.Proxy
+	cluster := redistest.StartCluster(t, 2, func(_ int, addr string) int {
+		proxies = append(proxies, respproxy.Start(t, addr))
+		return proxies[len(proxies)-1].Port()
+	})
+	s := alwaysShared(redisstore.New(cluster.Client(t)))
+	nodes := make([][]string, 2) // keys by node
+	for i := range 40 {
+		key := member(t, i)
+		take(t, s, key, claim("tok"))
+		name, _ := redisstore.Name("latch:", key)
+		n := 0
+		if cluster.Owner(t, name) == cluster.Nodes[1] {
+			n = 1
+		}
+		nodes[n] = append(nodes[n], key)
+	}
+	proxies[0].Freeze()
+	var frozen, others sync.WaitGroup
+	for _, key := range nodes[0] {
+		frozen.Go(func() {
+			_, err := s.Claim(timeout(t, time.Second), key, claim("tok"))
+			if err == nil {
+				t.Error("answered by a node that is frozen")
+			}
+		})
+	}
+	for _, key := range nodes[1] {
+		others.Go(func() {
+			for range 5 {
+				if _, err := s.Claim(timeout(t, 20*time.Second), key, claim("tok")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	others.Wait()
+	frozen.Wait()
+	proxies[0].Thaw()
+}
