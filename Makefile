@@ -7,6 +7,8 @@ TESTFLAGS ?=
 BENCH ?=
 BENCHROUNDS ?= 9
 BENCHFLAGS ?=
+OVERLOADROUNDS ?= 3
+BEFORE ?=
 FUZZTIME ?= 60s
 FAULTS ?= 10000
 SEED ?=
@@ -92,11 +94,19 @@ fmt: ## Format the code
 bench: ## Measure beside the peers, in 10 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part)
 	@scripts/deps.sh redis-server
 	cd bench && GOWORK=off go test ./... # a peer that is wired wrongly is no comparison
-	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/bench.json -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
+	cd bench && GOWORK=off go run . $(if $(BENCH),,-figures $(TEST_ARTIFACTS)/bench.json) -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
+
+.PHONY: bench-overload
+bench-overload: ## Measure overload and outages, 30 minutes a round (OVERLOADROUNDS=3, BENCHFLAGS='-only "^5 C"'): .artifacts/overload.json
+	@scripts/deps.sh redis-server
+	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -rounds $(OVERLOADROUNDS) -parts overload,outage $(BENCHFLAGS)
+	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -table
 
 .PHONY: bench-plot
-bench-plot: ## Draw what make bench measured: .artifacts/*.svg
-	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/bench.json -plot
+bench-plot: ## Draw what make bench and make bench-overload measured: .artifacts/*.svg (BEFORE=figures of another version)
+	@for figures in $(TEST_ARTIFACTS)/bench.json $(TEST_ARTIFACTS)/overload.json; do \
+		if [ -e "$$figures" ]; then (cd bench && GOWORK=off go run . -figures "$$figures" -before '$(BEFORE)' -plot) || exit 1; fi; \
+	done
 
 .PHONY: microbench
 microbench: ## Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)
