@@ -34,6 +34,7 @@ func surgeFlags(flags *flag.FlagSet, set *suite.Settings) {
 		}
 		return nil
 	})
+	flags.Float64Var(&set.Quiet, "quiet", 0, "overload, outage: wait until everything else uses less than so many cores, and play a scenario again, four times at most, if it did not stay so; 0: do not look")
 	flags.Func("only", "overload, outage: only scenarios whose name matches, such as '^5 C, Open'", func(text string) (err error) {
 		set.Only, err = regexp.Compile(text)
 		return err

@@ -78,8 +78,8 @@ func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 // arrivals, and a stall under a load that it could bear, which is the trigger of a
 // collapse that outlives it.
 var overloads = map[string]overload.Load{
-	"600 callers":    {Callers: 600, For: 3 * time.Second, Then: 3 * time.Second},
-	"5 C":            {PerSecond: 5 * roomCommands / 2, For: 3 * time.Second, Then: 3 * time.Second},
+	"600 callers":    {Callers: 600, For: 3 * time.Second, Then: 2 * time.Second},
+	"5 C":            {PerSecond: 5 * roomCommands / 2, For: 3 * time.Second, Then: 2 * time.Second},
 	"0.8 C, a stall": {PerSecond: 0.8 * roomCommands / 2, For: 4 * time.Second, Stall: 400 * time.Millisecond},
 }
 

@@ -64,3 +64,11 @@ func watchTimers(late *histogram) (over func()) {
 		<-stopped
 	}
 }
+
+// Busy is how many cores all processes together use, over d.
+func Busy(d time.Duration) float64 {
+	before := machineCPU()
+	began := time.Now()
+	time.Sleep(d)
+	return (machineCPU() - before).Seconds() / time.Since(began).Seconds()
+}

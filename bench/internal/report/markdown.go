@@ -50,8 +50,11 @@ var metrics = []string{
 	suite.LateTimers, suite.ClientCPU, suite.OthersCPU, suite.Backlog, suite.Goroutines, suite.Heap,
 }
 
-// details writes the medians of a part, one line for a contender in a case.
-func (r *Run) details(b *strings.Builder, part string) {
+// details writes the medians of a part.
+func (r *Run) details(b *strings.Builder, part string) { r.medians(b, part, metrics) }
+
+// medians writes those of some metrics, one line for a contender in a case.
+func (r *Run) medians(b *strings.Builder, part string, metrics []string) {
 	var columns, cases, whos []string
 	for _, m := range metrics {
 		if found := r.Samples.Cases(part, m); len(found) > 0 {

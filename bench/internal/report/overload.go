@@ -57,12 +57,27 @@ func valueAtLeast(value float64) budget {
 	return budget{fmt.Sprintf(">= %g", value), func(v, _ stats.Spread) bool { return v.Median >= value }}
 }
 
-// PrintDetails writes every figure of the parts that are not in RESULTS.md, as
-// Markdown.
+// The columns of docs/reliability.md.
+var (
+	documentedOverload = []string{
+		suite.Goodput, suite.Commands, suite.UnknownShare, suite.Refused50, suite.Served99, suite.Backlog, suite.Goroutines, suite.Heap,
+		suite.AfterFirst, suite.AfterSecond, suite.AfterThird, suite.AfterLast,
+	}
+	documentedOutage = []string{
+		suite.Healthy, suite.FirstGrant, suite.LastRefusal, suite.WrongRefusals, suite.ForCleanUp, suite.BacklogGone,
+		suite.RateBefore, suite.RateAfterFirst, suite.RateAfter2, suite.RateAfter3,
+	}
+)
+
+// PrintDetails writes, as Markdown, every figure of the parts that are not in
+// RESULTS.md, and then those that docs/reliability.md has.
 func (r *Run) PrintDetails(w io.Writer) error {
 	var b strings.Builder
 	r.details(&b, suite.Overload)
 	r.details(&b, suite.Outage)
+	b.WriteString("\n# For docs/reliability.md\n")
+	r.medians(&b, suite.Overload, documentedOverload)
+	r.medians(&b, suite.Outage, documentedOutage)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -67,7 +67,7 @@ func measureOutage(ctx context.Context, b *bench) error {
 		if !b.chosen(c.name + ", " + c.constructor) {
 			return nil
 		}
-		o, err := scenario{Constructor: c.constructor, Outage: &c.outage}.run(ctx)
+		o, err := b.play(ctx, scenario{Constructor: c.constructor, Outage: &c.outage})
 		if err != nil {
 			return fmt.Errorf("%s, %s: %w", c.name, c.constructor, err)
 		}

@@ -94,7 +94,7 @@ func measureOverload(ctx context.Context, b *bench) error {
 		if !b.chosen(c.name + ", " + c.constructor) {
 			return nil
 		}
-		o, err := scenario{Constructor: c.constructor, Room: room, Load: &c.load}.run(ctx)
+		o, err := b.play(ctx, scenario{Constructor: c.constructor, Room: room, Load: &c.load})
 		if err != nil {
 			return fmt.Errorf("%s, %s: %w", c.name, c.constructor, err)
 		}

@@ -54,6 +54,42 @@ type outcome struct {
 	Recovery *overload.Recovery `json:",omitempty"`
 }
 
+// play runs a scenario, again if the machine did not stay as quiet as it has to
+// be. What was played last counts.
+func (b *bench) play(ctx context.Context, s scenario) (o outcome, err error) {
+	const attempts = 5
+	for attempt := range attempts {
+		b.waitForQuiet(ctx)
+		o, err = s.run(ctx)
+		if err != nil || b.Quiet == 0 || o.others() <= b.Quiet {
+			return o, err
+		}
+		if attempt < attempts-1 {
+			b.log("others used %.1f cores: once more", o.others())
+		}
+	}
+	return o, nil
+}
+
+func (b *bench) waitForQuiet(ctx context.Context) {
+	const most = 10 * time.Minute
+	for began := time.Now(); b.Quiet > 0 && time.Since(began) < most && ctx.Err() == nil; {
+		if overload.Busy(time.Second) < b.Quiet {
+			return
+		}
+	}
+}
+
+// others is what the rest of the machine used, give or take what a server needs
+// that is used in full.
+func (o outcome) others() float64 {
+	const server = 0.7
+	if o.Load != nil {
+		return o.Load.CPU.Others
+	}
+	return o.Recovery.CPU.Others - server
+}
+
 // run lets another process do it.
 func (s scenario) run(ctx context.Context) (outcome, error) {
 	self, err := os.Executable()

@@ -52,6 +52,7 @@ type Settings struct {
 	Load, Then time.Duration   // of the part overload: how long more is asked for than the server can do, and how long it is watched then
 	Outages    []time.Duration // of the part outage: how long the server is gone
 	Recovery   time.Duration   // how long it is watched then, at most
+	Quiet      float64         // of both: cores that others may use meanwhile; 0: it does not matter
 	Only       *regexp.Regexp  // of both: scenarios whose name matches; nil: all
 }
 
