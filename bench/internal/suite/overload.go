@@ -24,7 +24,7 @@ func OverTime(kase string) string { return Overload + " over time, " + kase }
 // Metrics of Overload.
 const (
 	Bare         = "bare commands"          // cycles a second: the room
-	Goodput      = "goodput"                // part of Bare
+	Goodput      = "goodput, of C"          // part of Bare
 	Commands     = "commands a cycle"       // sent by the client; infinite where nothing was done: of one cycle
 	UnknownShare = "unknown, %"             // of all calls
 	Refused50    = "p50 of a refusal, ms"   //
@@ -38,6 +38,7 @@ const (
 	LateTimers   = "timers late, p99, ms"   // of this process
 	ClientCPU    = "client CPU, cores"      // the proxy's among it
 	OthersCPU    = "CPU of others, cores"   // of everything else on the machine, the server among it
+	Loaded       = "load, s"                // for so long, and then 5 callers
 	AfterFirst   = "5 callers, 1st second"  // cycles
 	AfterSecond  = "5 callers, 2nd second"
 	AfterThird   = "5 callers, 3rd second"
@@ -47,8 +48,8 @@ const (
 // Before names a contender of an earlier version.
 func Before(who string) string { return who + ", before" }
 
-// room is what the proxy lets through: commands a second, two for a cycle.
-const room = 1500
+// Room is how many cycles a second the proxy lets through, of two commands each.
+const Room = 750
 
 // Offered are the multiples of the room of the open loop, and the callers of the
 // closed one.
@@ -74,7 +75,7 @@ func (b *bench) overloadCases() []overloadCase {
 		for _, multiple := range Offered {
 			all = append(all, overloadCase{
 				OpenCase(multiple), constructor,
-				overload.Load{PerSecond: multiple * room / 2, For: b.Load, Then: b.Then},
+				overload.Load{PerSecond: multiple * Room, For: b.Load, Then: b.Then},
 			})
 		}
 		for _, callers := range ClosedCrowds {
@@ -94,7 +95,7 @@ func measureOverload(ctx context.Context, b *bench) error {
 		if !b.chosen(c.name + ", " + c.constructor) {
 			return nil
 		}
-		o, err := b.play(ctx, scenario{Constructor: c.constructor, Room: room, Load: &c.load})
+		o, err := b.play(ctx, scenario{Constructor: c.constructor, Room: 2 * Room, Load: &c.load})
 		if err != nil {
 			return fmt.Errorf("%s, %s: %w", c.name, c.constructor, err)
 		}
@@ -108,6 +109,7 @@ func (b *bench) addOverload(c overloadCase, o outcome) {
 	total := overload.Total(o.Load.Seconds)
 	rate := float64(total.Done) / c.load.For.Seconds()
 	calls := float64(max(total.Done+total.Failed.All(), 1))
+	add(Loaded, c.load.For.Seconds())
 	add(Bare, o.Room)
 	add(Rate, rate)
 	add(Goodput, rate/o.Room)
