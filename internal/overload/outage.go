@@ -3,6 +3,7 @@ package overload
 import (
 	"context"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,30 +65,30 @@ func (o Outage) Run(ctx context.Context, l *lock.Locker, p *Proxy) (Recovery, er
 	if err := o.End(ctx); err != nil {
 		return r, err
 	}
-	answered := make(chan time.Duration, 1)
 	probing, cancel := context.WithTimeout(ctx, o.After)
 	defer cancel()
-	go func() {
-		answered <- o.answer(probing, *w.ended.Load())
-		w.answered.Store(new(time.Now()))
-	}()
-	emptied := make(chan time.Duration, 1)
-	go func() { emptied <- empty(probing, l, *w.ended.Load()) }()
+	var probes sync.WaitGroup
+	var emptied atomic.Bool
+	probes.Go(func() {
+		r.Answer = o.answer(probing, *w.ended.Load())
+		if r.Answer != Never {
+			w.answered.Store(new(time.Now()))
+		}
+	})
+	probes.Go(func() {
+		r.Empty = empty(probing, l, *w.ended.Load())
+		emptied.Store(true)
+	})
 	watched.start()
 	used := readUsage()
 	var timers histogram
 	over := watchTimers(&timers)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	r.Empty = Never
 	for time.Since(*w.ended.Load()) < o.After {
 		<-tick.C
 		r.Seconds = append(r.Seconds, watched.next())
-		select {
-		case r.Empty = <-emptied:
-		default:
-		}
-		if r.Empty != Never && w.granted.Load() != 0 && len(r.Seconds) > 3 && w.quiet(calm) {
+		if emptied.Load() && w.granted.Load() != 0 && len(r.Seconds) > 3 && w.quiet(calm) {
 			break
 		}
 	}
@@ -95,10 +96,7 @@ func (o Outage) Run(ctx context.Context, l *lock.Locker, p *Proxy) (Recovery, er
 	r.Timers = timers.times()
 	r.CPU = readUsage().since(used)
 	cancel()
-	r.Answer = <-answered
-	if r.Empty == Never {
-		r.Empty = <-emptied
-	}
+	probes.Wait()
 	r.Grant, r.LastRefusal, r.Since = w.outcome()
 	after := Total(r.Seconds)
 	r.Peak.Backlog = max(r.Peak.Backlog, after.Backlog)

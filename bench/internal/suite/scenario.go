@@ -90,8 +90,10 @@ func (o outcome) others() float64 {
 	return o.Recovery.CPU.Others - server
 }
 
-// run lets another process do it.
+// run lets another process do it, and ends one that does not come to an end.
 func (s scenario) run(ctx context.Context) (outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.most())
+	defer cancel()
 	self, err := os.Executable()
 	if err != nil {
 		return outcome{}, err
@@ -114,6 +116,18 @@ func (s scenario) run(ctx context.Context) (outcome, error) {
 		return outcome{}, fmt.Errorf("scenario: %s", o.Error)
 	}
 	return o, nil
+}
+
+// most is far more than a scenario takes.
+func (s scenario) most() time.Duration {
+	most := 2 * time.Minute
+	if s.Load != nil {
+		most += s.Load.For + s.Load.Then
+	}
+	if s.Outage != nil {
+		most += s.Outage.Before + s.Outage.For + s.Outage.After
+	}
+	return most
 }
 
 // PlayScenario reads what is to be done, does it, and writes what came of it.
