@@ -14,7 +14,8 @@ import (
 // thousand of them at once.
 func TestHealthyServerRefusesNoCaller(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
-		l := crowded(t, narrow(t, roomCommands).Addr(), overloadTwin{})
+		l, end := crowded(t, narrow(t, roomCommands).Addr(), overloadTwin{})
+		defer end()
 		for range 20 {
 			require.Zero(t, overload.Burst(t.Context(), l, 1).Failed.All())
 			time.Sleep(10 * time.Millisecond)
@@ -24,13 +25,16 @@ func TestHealthyServerRefusesNoCaller(t *testing.T) {
 		load := overload.Load{PerSecond: 0.8 * roomCommands / 2, For: 2 * time.Second}
 		require.Empty(t, unhurried(t, func() ([]string, time.Duration) {
 			proxy := narrow(t, roomCommands)
-			o := load.Run(t.Context(), crowded(t, proxy.Addr(), overloadTwin{}), proxy)
+			l, end := crowded(t, proxy.Addr(), overloadTwin{})
+			defer end()
+			o := load.Run(t.Context(), l, proxy)
 			return refused("steady", overload.Total(o.Seconds).Failed, 0), o.Timers.P99
 		}))
 	})
 	t.Run("bursts of 1,000", func(t *testing.T) {
 		require.Empty(t, unhurried(t, func() (wrong []string, late time.Duration) {
-			l := crowded(t, narrow(t, 0).Addr(), overloadTwin{})
+			l, end := crowded(t, narrow(t, 0).Addr(), overloadTwin{})
+			defer end()
 			for burst := range 4 {
 				allowed := int64(0)
 				if burst == 0 {

@@ -32,8 +32,8 @@ func narrow(t *testing.T, perSecond int) *overload.Proxy {
 }
 
 // crowded makes a Locker with the default budget. Its clean-ups are not waited
-// for: the server goes, and what it keeps.
-func crowded(t *testing.T, addr string, twin overloadTwin) *lock.Locker {
+// for at its end: the server goes, and what it keeps.
+func crowded(t *testing.T, addr string, twin overloadTwin) (l *lock.Locker, end func()) {
 	t.Helper()
 	opened, err := redisstore.Open(t.Context(), "redis://"+addr)
 	require.NoError(t, err)
@@ -41,17 +41,16 @@ func crowded(t *testing.T, addr string, twin overloadTwin) *lock.Locker {
 	if twin.store != nil {
 		store = twin.store(opened)
 	}
-	l := lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
+	l = lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
 	if twin.locker != nil {
 		twin.locker(l)
 	}
-	t.Cleanup(func() {
+	return l, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 100*time.Millisecond)
 		defer cancel()
 		_ = l.Close(ctx) // may leave something
 		require.NoError(t, opened.Close())
-	})
-	return l
+	}
 }
 
 // overloadTwin leaves out what holds the load off the server.
@@ -88,6 +87,9 @@ var overloads = map[string]overload.Load{
 // a collapse.
 func wrongUnder(load overload.Load, room float64, o overload.Outcome) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if room < roomCommands/4 {
+		say("the server itself did only %.0f cycles a second", room)
+	}
 	total := overload.Total(o.Seconds)
 	enough := 0.6 * room
 	last := o.Seconds[len(o.Seconds)-1]
@@ -122,7 +124,9 @@ func underLoad(t *testing.T, load overload.Load, twin overloadTwin) (wrong []str
 	proxy := narrow(t, roomCommands)
 	room, err := overload.Room(t.Context(), proxy.Addr(), 500*time.Millisecond)
 	require.NoError(t, err)
-	o := load.Run(t.Context(), crowded(t, proxy.Addr(), twin), proxy)
+	l, end := crowded(t, proxy.Addr(), twin)
+	defer end()
+	o := load.Run(t.Context(), l, proxy)
 	total := overload.Total(o.Seconds)
 	t.Logf("room %.0f; %d cycles and %d commands in %v; %v failed; then %d; timers late by %v",
 		room, total.Done, total.Commands, load.For, total.Failed, overload.Done(o.After), o.Timers.P99)
