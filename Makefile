@@ -40,7 +40,7 @@ ATONCE = $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: ## Vet and test all modules with the race detector; installs redis-server, spin and chromium where it may
