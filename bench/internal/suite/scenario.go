@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/zeromicro/go-zero/core/logx"
 
 	"github.com/httplatch/httplatch/bench/internal/host"
 	"github.com/httplatch/httplatch/internal/overload"
@@ -137,6 +138,7 @@ func PlayScenario(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("bench: a scenario: %w", err)
 	}
 	redis.SetLogger(silent{})
+	logx.Disable() // of go-zero, which tells once a minute, where the outcome goes, how the process is
 	var o outcome
 	err := host.Run(func(h *host.Host) (err error) {
 		o, err = s.play(ctx, h)
