@@ -8,6 +8,8 @@ BENCH ?=
 BENCHROUNDS ?= 9
 BENCHFLAGS ?=
 IDEMLEASE ?=
+OVERLOADROUNDS ?= 3
+BEFORE ?=
 FUZZTIME ?= 60s
 FAULTS ?= 10000
 SEED ?=
@@ -39,7 +41,7 @@ ATONCE = $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
 test: ## Vet and test all modules with the race detector; installs redis-server, spin and chromium where it may
@@ -93,11 +95,19 @@ fmt: ## Format the code
 bench: ## Measure beside the peers, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part, IDEMLEASE=its checkout)
 	@scripts/deps.sh redis-server
 	cd bench && GOWORK=off go test ./... # a peer that is wired wrongly is no comparison
-	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . -figures $(TEST_ARTIFACTS)/bench.json -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
+	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . $(if $(BENCH),,-figures $(TEST_ARTIFACTS)/bench.json) -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
+
+.PHONY: bench-overload
+bench-overload: ## Measure overload and outages, 30 minutes a round (OVERLOADROUNDS=3, BENCHFLAGS='-only "^5 C"'): .artifacts/overload.json
+	@scripts/deps.sh redis-server
+	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -rounds $(OVERLOADROUNDS) -parts overload,outage $(BENCHFLAGS)
+	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -table
 
 .PHONY: bench-plot
-bench-plot: ## Draw what make bench measured: .artifacts/*.svg
-	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . -figures $(TEST_ARTIFACTS)/bench.json -plot
+bench-plot: ## Draw what make bench and make bench-overload measured: .artifacts/*.svg (BEFORE=figures of another version)
+	@for figures in $(TEST_ARTIFACTS)/bench.json $(TEST_ARTIFACTS)/overload.json; do \
+		if [ -e "$$figures" ]; then (cd bench && GOWORK=off go run . -figures "$$figures" -before '$(BEFORE)' -plot) || exit 1; fi; \
+	done
 
 .PHONY: microbench
 microbench: ## Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)

@@ -24,13 +24,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/bench/internal/chart"
 	"github.com/httplatch/httplatch/bench/internal/report"
 	"github.com/httplatch/httplatch/bench/internal/suite"
 )
 
 // files are where a run is written.
-type files struct{ results, figures, keep string }
+type files struct{ results, figures, before string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -46,6 +45,10 @@ func run(ctx context.Context, args []string) error {
 	if slices.Equal(args, []string{suite.WorkerArg}) {
 		return suite.Work(ctx, os.Stdin, os.Stdout)
 	}
+	if slices.Equal(args, []string{suite.ScenarioArg}) {
+		slog.SetDefault(slog.New(slog.DiscardHandler))
+		return suite.PlayScenario(ctx, os.Stdin, os.Stdout)
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set := suite.Settings{Log: os.Stderr}
 	flags.IntVar(&set.Rounds, "rounds", 9, "rounds of every comparison")
@@ -56,22 +59,29 @@ func run(ctx context.Context, args []string) error {
 	flags.Uint64Var(&set.Seed, "seed", uint64(time.Now().UnixNano()), "of the order of contenders and of arrivals")
 	parts := flags.String("parts", "", "only these, separated by commas: "+strings.Join(suite.PartNames(), ", "))
 	keys := flags.String("keys", "1000,100000,1000000", "live keys of the part "+suite.Growth)
+	surgeFlags(flags, &set)
 	var out files
 	flags.StringVar(&out.results, "results", "RESULTS.md", "where the table is written, and all medians")
-	flags.StringVar(&out.figures, "figures", "../.artifacts/bench.json", "where the figures of all rounds are written, for -plot")
-	flags.StringVar(&out.keep, "keep", "", "one more file for the figures, which are written there of some -parts too")
+	flags.StringVar(&out.figures, "figures", "../.artifacts/bench.json", "where the figures of all rounds are written, for -plot and -table; those of -parts only if it is given")
+	flags.StringVar(&out.before, "before", "", "figures of another version, which -plot and -table show beside those of -figures; both may be lists, separated by commas, of one run each")
 	plot := flags.Bool("plot", false, "draw what the last run measured, beside its figures, and measure nothing")
+	table := flags.Bool("table", false, "print the table of what was measured, and measure nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("bench: %q: there are flags only", flags.Args())
 	}
-	if *plot {
-		return draw(out.figures)
+	if *plot || *table {
+		return show(out, *plot)
 	}
 	if *parts != "" {
 		set.Parts = strings.Split(*parts, ",")
+		explicit := false
+		flags.Visit(func(f *flag.Flag) { explicit = explicit || f.Name == "figures" })
+		if !explicit {
+			out.figures = ""
+		}
 	}
 	for text := range strings.SplitSeq(*keys, ",") {
 		n, err := strconv.Atoi(text)
@@ -104,17 +114,13 @@ func measure(ctx context.Context, set suite.Settings, out files) error {
 	if err := r.Print(os.Stdout); err != nil {
 		return err
 	}
-	figures := func(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
-	if out.keep != "" {
-		if err := write(out.keep, figures); err != nil {
+	if out.figures != "" {
+		if err := write(out.figures, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) }); err != nil {
 			return err
 		}
 	}
 	if len(set.Parts) > 0 {
 		return nil
-	}
-	if err := write(out.figures, figures); err != nil {
-		return err
 	}
 	return write(out.results, r.Markdown)
 }
@@ -128,21 +134,4 @@ func write(file string, content func(io.Writer) error) error {
 		return err
 	}
 	return cmp.Or(content(f), f.Close())
-}
-
-// draw makes pictures of the last run.
-func draw(figures string) error {
-	text, err := os.ReadFile(figures) //nolint:gosec // the developer's choice
-	if err != nil {
-		return fmt.Errorf("bench: nothing to draw yet, run make bench: %w", err)
-	}
-	var r report.Run
-	if err := json.Unmarshal(text, &r); err != nil {
-		return fmt.Errorf("bench: %s: %w", figures, err)
-	}
-	pictures, err := chart.Draw(r.Samples, filepath.Dir(figures))
-	for _, file := range pictures {
-		_, _ = fmt.Fprintln(os.Stdout, file)
-	}
-	return err
 }

@@ -37,7 +37,7 @@ func verdicts(err error) send.Verdict {
 	return send.Unknown
 }
 
-func newSender() *send.Sender { return send.New(verdicts, func(any) {}) }
+func newSender() *send.Sender { return send.New(verdicts) }
 
 // request is one command of a group.
 type request struct {
@@ -46,15 +46,12 @@ type request struct {
 	yields bool
 }
 
-func (r request) Send(ctx context.Context) (struct{}, error) {
-	return struct{}{}, r.g.Do(ctx, r.name, r.yields)
-}
+func (r request) Send(ctx context.Context) error { return r.g.Do(ctx, r.name, r.yields) }
 
 // call sends a command as a Locker does.
 func call(ctx context.Context, s *send.Sender, g *redisstore.Group, name string, budget time.Duration) (*send.Call, error) {
 	c := new(send.Call)
-	_, err := send.Do[struct{}](ctx, s, c, send.Terms{Budget: budget}, request{g, name, true})
-	return c, err
+	return c, send.Do(ctx, s, c, send.Terms{Budget: budget}, request{g, name, true})
 }
 
 // answerAll is a server that answers each batch after d.

@@ -28,7 +28,7 @@ type chart struct {
 }
 
 func charts() []chart {
-	return []chart{
+	return append([]chart{
 		{"cycles.svg", func(s *stats.Samples) (*plot.Plot, error) {
 			return lines(s, suite.Cycles, suite.Rate, "Lock cycles on one Redis", "callers")
 		}},
@@ -47,7 +47,7 @@ func charts() []chart {
 		{"contended.svg", func(s *stats.Samples) (*plot.Plot, error) {
 			return bars(s, suite.Contended, suite.FourProcesses, suite.Rate, "Duplicates refused, "+suite.FourProcesses)
 		}},
-	}
+	}, overloadCharts()...)
 }
 
 // Draw writes a picture into directory for everything that was measured, and
@@ -98,34 +98,40 @@ func lines(s *stats.Samples, part, metric, title, x string) (*plot.Plot, error) 
 	p.X.Label.Text, p.Y.Label.Text = x, metric
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(powers), plot.TickerFunc(powers)
+	some, err := addLines(p, s, part, metric)
+	if err != nil || !some {
+		return nil, err
+	}
+	p.X.Max *= 1.5 // room for its label
+	p.Y.Max *= 4   // and for the legend
+	return p, nil
+}
+
+// addLines adds those of every contender, and a legend, if there are any.
+func addLines(p *plot.Plot, s *stats.Samples, part, metric string) (some bool, err error) {
 	p.Legend.Top = true
 	p.Legend.Left = true
 	p.Add(plotter.NewGrid())
-	whos := s.Whos(part, metric)
-	for i, who := range whos {
+	for i, who := range s.Whos(part, metric) {
 		points, err := pointsOf(s, part, metric, who)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		line, dots, err := plotter.NewLinePoints(points)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		spread, err := plotter.NewYErrorBars(points)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		line.Color, dots.Color, spread.Color = plotutil.Color(i), plotutil.Color(i), plotutil.Color(i)
 		line.Width, dots.Shape = vg.Points(1.5), plotutil.Shape(i)
 		p.Add(line, dots, spread)
 		p.Legend.Add(who, line, dots)
+		some = true
 	}
-	if len(whos) == 0 {
-		return nil, nil //nolint:nilnil // nothing to draw
-	}
-	p.X.Max *= 1.5 // room for its label
-	p.Y.Max *= 4   // and for the legend
-	return p, nil
+	return some, nil
 }
 
 // powers of ten, in full.

@@ -39,3 +39,24 @@ func TestCasesWithoutANumberAreAnError(t *testing.T) {
 	_, err := chart.Draw(s, t.TempDir())
 	require.ErrorContains(t, err, `cycles.svg: case "many callers"`)
 }
+
+func TestDrawsOverloadBesideAnEarlierVersion(t *testing.T) {
+	s := &stats.Samples{}
+	for _, who := range []string{"Open", suite.Before("Open")} {
+		for _, multiple := range suite.Offered {
+			s.Add(stats.Name{Part: suite.Overload, Case: suite.OpenCase(multiple), Who: who, Metric: suite.Goodput}, 0.9)
+		}
+		for _, second := range []string{"1 s", "2 s"} {
+			s.Add(stats.Name{Part: suite.OverTime(suite.ClosedCase(600)), Case: second, Who: who, Metric: suite.Rate}, 700)
+		}
+	}
+	directory := t.TempDir()
+	files, err := chart.Draw(s, directory)
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(directory, "overload.svg"), filepath.Join(directory, "overload-time-600.svg")}, files)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "Open, before")
+	}
+}

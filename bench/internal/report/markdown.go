@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/stats"
 	"github.com/httplatch/httplatch/bench/internal/suite"
+	"github.com/httplatch/httplatch/internal/overload"
 )
 
 const preface = `# Results
@@ -42,10 +43,24 @@ func (r *Run) Markdown(w io.Writer) error {
 var metrics = []string{
 	suite.Rate, suite.P50, suite.P99, suite.P999, suite.TailRatio, suite.Failed, suite.NotServed, suite.ClientCPU, suite.CPU,
 	suite.CommandCPU, suite.Trips, suite.Nanos, suite.Allocs, suite.Beside, suite.WaitBytes, suite.WaitRoutes,
+
+	suite.Bare, suite.Goodput, suite.Commands, suite.UnknownShare,
+	suite.PerSecond(overload.Unknown), suite.PerSecond(overload.Denied), suite.PerSecond(overload.CleanUp),
+	suite.PerSecond(overload.Unavailable), suite.PerSecond(overload.Held), suite.PerSecond(overload.Other),
+	suite.Served50, suite.Served99, suite.Refused50, suite.Refused99,
+	suite.AfterFirst, suite.AfterSecond, suite.AfterThird, suite.AfterLast, suite.LateStart,
+
+	suite.Healthy, suite.FirstGrant, suite.GrantDelay, suite.LastRefusal, suite.WrongRefusals, suite.ForCleanUp,
+	suite.BacklogGone, suite.NotInTime, suite.RateBefore, suite.RateAfterFirst, suite.RateAfter2, suite.RateAfter3,
+
+	suite.LateTimers, suite.OwnCPU, suite.OthersCPU, suite.Backlog, suite.Goroutines, suite.Heap,
 }
 
-// details writes the medians of a part, one line for a contender in a case.
-func (r *Run) details(b *strings.Builder, part string) {
+// details writes the medians of a part.
+func (r *Run) details(b *strings.Builder, part string) { r.medians(b, part, metrics) }
+
+// medians writes those of some metrics, one line for a contender in a case.
+func (r *Run) medians(b *strings.Builder, part string, metrics []string) {
 	var columns, cases, whos []string
 	for _, m := range metrics {
 		if found := r.Samples.Cases(part, m); len(found) > 0 {

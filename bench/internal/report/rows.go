@@ -28,7 +28,8 @@ func rows(s *stats.Samples) []row {
 	all = append(all, tripRows()...)
 	all = append(all, inProcessRows()...)
 	all = append(all, httpRows(s)...)
-	return append(all, growthRows(s)...)
+	all = append(all, growthRows(s)...)
+	return append(all, overloadRows(s)...)
 }
 
 // cycleRows compare cycles with each peer's, by callers.

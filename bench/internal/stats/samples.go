@@ -32,6 +32,18 @@ func (s *Samples) Add(name Name, value float64) {
 	s.values[name] = append(s.values[name], value)
 }
 
+// AddAll adds the rounds of others. Their contenders are called what rename makes
+// of their names.
+func (s *Samples) AddAll(others *Samples, rename func(who string) string) {
+	for _, name := range others.order {
+		renamed := name
+		renamed.Who = rename(name.Who)
+		for _, value := range others.values[name] {
+			s.Add(renamed, value)
+		}
+	}
+}
+
 // Arrange puts the names in the order of compare, which Cases, Whos and the file
 // of the samples then have. Those that are equal keep theirs.
 func (s *Samples) Arrange(compare func(a, b Name) int) { slices.SortStableFunc(s.order, compare) }

@@ -83,10 +83,10 @@ func (b *bench) coldBurst(ctx context.Context, srv *server, who string, l peer.L
 	return nil
 }
 
-// silence is how long the server does not answer while memory is looked at: less
+// stillness is how long the server does not answer while memory is looked at: less
 // than the default budget of a call. As many callers as wait have to come, and the
 // garbage collector to run, within that time, on a busy machine too.
-const silence = 400 * time.Millisecond
+const stillness = 400 * time.Millisecond
 
 // Waiters are how many callers wait then, of so many.
 func Waiters(many int) int { return max(1, many/4) }
@@ -100,7 +100,7 @@ func (b *bench) waiting(ctx context.Context, srv *server, who string, l peer.Loc
 	n := Waiters(b.Many)
 	runtime.GC()
 	before := live()
-	if err := srv.pause(ctx, silence); err != nil {
+	if err := srv.pause(ctx, stillness); err != nil {
 		return err
 	}
 	var began, ended atomic.Int64

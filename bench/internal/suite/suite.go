@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -50,27 +51,36 @@ type Settings struct {
 	Keys   []int         // the sizes of the part growth
 	Many   int           // callers of the part crowd
 	Seed   uint64        // of the order of contenders, and of arrivals
-	Parts  []string      // names of those to run; none: all
+	Parts  []string      // names of those to run; none: all but the long ones
 	Log    io.Writer     // says what is being measured
+
+	Load, Then time.Duration   // of the part overload: how long more is asked for than the server can do, and how long it is watched then
+	Outages    []time.Duration // of the part outage: how long the server is gone
+	Recovery   time.Duration   // how long it is watched then, at most
+	Quiet      float64         // of both: cores that others may use meanwhile; 0: it does not matter
+	Only       *regexp.Regexp  // of both: scenarios whose name matches; nil: all
 }
 
 // A Part is some of the measurements.
 type part struct {
 	name string
 	run  func(ctx context.Context, b *bench) error
+	long bool // takes longer than all others: it is run by name only
 }
 
 func parts() []part {
 	return []part{
-		{InProcess, measureInProcess},
-		{RoundTrips, measureTrips},
-		{Cycles, measureCycles},
-		{Contended, measureContended},
-		{Latency, measureLatency},
-		{Crowd, measureCrowd},
-		{Stalls, measureStalls},
-		{HTTP, measureHTTP},
-		{Growth, measureGrowth},
+		{name: InProcess, run: measureInProcess},
+		{name: RoundTrips, run: measureTrips},
+		{name: Cycles, run: measureCycles},
+		{name: Contended, run: measureContended},
+		{name: Latency, run: measureLatency},
+		{name: Crowd, run: measureCrowd},
+		{name: Stalls, run: measureStalls},
+		{name: HTTP, run: measureHTTP},
+		{name: Growth, run: measureGrowth},
+		{name: Overload, run: measureOverload, long: true},
+		{name: Outage, run: measureOutage, long: true},
 	}
 }
 
@@ -92,7 +102,7 @@ func Run(ctx context.Context, set Settings) (*stats.Samples, error) {
 	}
 	b := &bench{Settings: set, random: rand.New(rand.NewPCG(set.Seed, 1)), samples: &stats.Samples{}} //nolint:gosec // not a secret
 	for _, p := range parts() {
-		if len(set.Parts) > 0 && !slices.Contains(set.Parts, p.name) {
+		if len(set.Parts) == 0 && p.long || len(set.Parts) > 0 && !slices.Contains(set.Parts, p.name) {
 			continue
 		}
 		b.part = p.name
@@ -123,6 +133,9 @@ type bench struct {
 func (b *bench) log(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.Log, "%-10s "+format+"\n", append([]any{b.part}, args...)...)
 }
+
+// chosen reports whether a scenario is to be run.
+func (b *bench) chosen(name string) bool { return b.Only == nil || b.Only.MatchString(name) }
 
 // add notes a figure of the part.
 func (b *bench) add(kase, who, metric string, value float64) {

@@ -18,10 +18,17 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 )
 
-// TestMain is a worker of the suite too, which starts this program again.
+// TestMain is a worker of the suite too, and plays its scenarios: it starts this
+// program again.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == suite.WorkerArg {
 		if err := suite.Work(context.Background(), os.Stdin, os.Stdout); err != nil {
+			panic(err)
+		}
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == suite.ScenarioArg {
+		if err := suite.PlayScenario(context.Background(), os.Stdin, os.Stdout); err != nil {
 			panic(err)
 		}
 		return
@@ -107,7 +114,7 @@ func TestRoundTripsAreCountedAtTheServer(t *testing.T) {
 
 func TestRunRefusesAPartThatThereIsNot(t *testing.T) {
 	_, err := suite.Run(t.Context(), suite.Settings{Parts: []string{"cycle"}})
-	require.EqualError(t, err, `bench: no part "cycle"; there are in-process, trips, cycles, contended, latency, crowd, stalls, http, growth`)
+	require.EqualError(t, err, `bench: no part "cycle"; there are in-process, trips, cycles, contended, latency, crowd, stalls, http, growth, overload, outage`)
 }
 
 func TestACancelledRunEnds(t *testing.T) {

@@ -1,0 +1,91 @@
+package overload
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// returns is how many refused callers of a closed loop come again in a second,
+// all together: each waits for 20 ms on average, and for longer where callers
+// are more than 600. More would measure how fast this process can refuse.
+const returns = 30_000
+
+// Pause is how long each of so many callers waits on average after a refusal.
+func Pause(callers int) time.Duration {
+	return max(20*time.Millisecond, time.Duration(callers)*time.Second/returns)
+}
+
+// crowd makes callers do cycles: acquire a key that is theirs alone, release it.
+type crowd struct {
+	locker *lock.Locker
+	counts *counts
+	over   atomic.Bool
+	all    sync.WaitGroup
+
+	acquired func(began, ended time.Time, err error) // may be nil
+}
+
+// cycle does one. due is when it should have begun.
+func (c *crowd) cycle(ctx context.Context, key string, due time.Time) error {
+	lease, err := c.locker.Acquire(ctx, key)
+	now := time.Now()
+	c.counts.acquired(now.Sub(due), err)
+	if c.acquired != nil {
+		c.acquired(due, now, err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := lease.Release(ctx); err != nil {
+		c.counts.fail(err)
+		return err
+	}
+	c.counts.done.Add(1)
+	return nil
+}
+
+// closed starts callers that do one cycle after another until the end.
+func (c *crowd) closed(ctx context.Context, name string, callers int) {
+	pause := Pause(callers)
+	for i := range callers {
+		key := lock.Key(name, fmt.Sprint(i))
+		c.all.Go(func() {
+			for !c.over.Load() {
+				if c.cycle(ctx, key, time.Now()) != nil {
+					time.Sleep(pause/2 + rand.N(pause)) //nolint:gosec // not a secret
+				}
+			}
+		})
+	}
+}
+
+// open starts a caller for each arrival, so many a second on average and as
+// independent of each other as people are, whatever became of those before.
+// How late they were started says whether this process was what limited them.
+func (c *crowd) open(ctx context.Context, perSecond float64, late *histogram) {
+	c.all.Go(func() {
+		due := time.Now()
+		for n := 0; !c.over.Load(); n++ {
+			due = due.Add(time.Duration(rand.ExpFloat64() / perSecond * float64(time.Second))) //nolint:gosec // not a secret
+			// Timers are late by up to a millisecond: those that are due are started together.
+			if wait := time.Until(due); wait > 0 {
+				time.Sleep(wait)
+			}
+			late.add(time.Since(due))
+			at, key := due, lock.Key("arrival", fmt.Sprint(n))
+			c.all.Go(func() { _ = c.cycle(ctx, key, at) })
+		}
+	})
+}
+
+// end lets all callers finish what they do, and returns when they have.
+func (c *crowd) end() {
+	c.over.Store(true)
+	c.all.Wait()
+}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package overload
+
+import (
+	"syscall"
+	"time"
+)
+
+// processCPU is what this process has used.
+func processCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,15 @@
+package overload
+
+import "time"
+
+// Percentiles are those of some times.
+func Percentiles(times ...time.Duration) Times {
+	var h histogram
+	for _, d := range times {
+		h.add(d)
+	}
+	return h.times()
+}
+
+// Counted is what a histogram makes of a time.
+func Counted(d time.Duration) time.Duration { return begins(step(d)) }

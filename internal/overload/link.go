@@ -1,0 +1,92 @@
+package overload
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// link is a client's connection and its twin to the server.
+type link struct {
+	proxy          *Proxy
+	client, server net.Conn
+	dead           atomic.Bool // something was swallowed
+}
+
+// run serves the connection until both sides are gone.
+func (l *link) run() {
+	var both sync.WaitGroup
+	both.Go(func() {
+		if l.proxy.pace == nil {
+			l.copy(l.server, l.client)
+		} else {
+			l.forward()
+		}
+		// Not Close: the server does what it has read, although the client is gone.
+		if half, ok := l.server.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+	})
+	both.Go(func() {
+		l.copy(l.client, l.server)
+		_ = l.client.Close()
+	})
+	both.Wait()
+	_ = l.server.Close()
+}
+
+// forward brings commands to the server, each in its turn.
+func (l *link) forward() {
+	in := bufio.NewReaderSize(l.client, 16<<10)
+	var command []byte
+	for {
+		var err error
+		if command, err = appendCommand(command[:0], in); err != nil {
+			return
+		}
+		l.proxy.pace.wait()
+		l.proxy.commands.Add(1)
+		if l.mute() {
+			_, _ = io.Copy(io.Discard, l.client)
+			return
+		}
+		if _, err := l.server.Write(command); err != nil {
+			return
+		}
+	}
+}
+
+// copy brings everything from one side to the other.
+func (l *link) copy(to, from net.Conn) {
+	piece := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(piece)
+		if n > 0 && !l.mute() {
+			if _, err := to.Write(piece[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// mute reports whether what has arrived is to be swallowed.
+func (l *link) mute() bool {
+	if l.proxy.silent.Load() {
+		l.dead.Store(true)
+	}
+	return l.dead.Load()
+}
+
+// reset ends the connection, for the client with a reset.
+func (l *link) reset() {
+	if conn, ok := l.client.(*net.TCPConn); ok {
+		_ = conn.SetLinger(0)
+	}
+	_ = l.client.Close()
+	_ = l.server.Close()
+}

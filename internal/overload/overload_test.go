@@ -1,0 +1,166 @@
+package overload_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func proxied(t *testing.T, perSecond int) *overload.Proxy {
+	t.Helper()
+	port, err := redistest.FreePort()
+	require.NoError(t, err)
+	p, err := overload.StartProxy(t.Context(), fmt.Sprintf("127.0.0.1:%d", port), redistest.Start(t).Addr(), perSecond)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+func client(t *testing.T, p *overload.Proxy) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1, ReadTimeout: 300 * time.Millisecond})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
+}
+
+// A server with room for so many commands a second does no more, however many
+// connections ask.
+func TestRoomIsWhatTheProxyLetsThrough(t *testing.T) {
+	p := proxied(t, 600)
+	room, err := overload.Room(t.Context(), p.Addr(), time.Second)
+	require.NoError(t, err)
+	require.LessOrEqual(t, room, 1.2*300)
+	require.Greater(t, room, 30.0, "a machine that is busy is slower still")
+	require.Greater(t, p.Commands(), int64(2*30))
+}
+
+func TestCommandsPassAsTheyAre(t *testing.T) {
+	c := client(t, proxied(t, 10_000))
+	for _, value := range []string{"", "a\r\nb", string(make([]byte, 100_000))} {
+		require.NoError(t, c.Set(t.Context(), "key", value, 0).Err())
+		require.Equal(t, value, c.Get(t.Context(), "key").Val())
+	}
+	_, err := c.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+		for range 100 {
+			pipe.Incr(t.Context(), "n")
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, "100", c.Get(t.Context(), "n").Val())
+}
+
+// What a client has sent is done although it has gone, as by a server that has it
+// in its buffers.
+func TestTheServerDoesWhatItsClientHasGivenUp(t *testing.T) {
+	p := proxied(t, 100)
+	conn, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	for range 10 {
+		_, err = conn.Write([]byte("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n"))
+		require.NoError(t, err)
+	}
+	require.NoError(t, conn.Close())
+	c := client(t, p)
+	require.Eventually(t, func() bool { return c.Get(t.Context(), "n").Val() == "10" }, 10*time.Second, 20*time.Millisecond)
+}
+
+func TestSilenceKillsTheConnectionsThatSpoke(t *testing.T) {
+	p := proxied(t, 0)
+	idle, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	defer idle.Close()
+	c := client(t, p)
+	require.NoError(t, c.Ping(t.Context()).Err())
+
+	p.Silence()
+	spoke, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	defer spoke.Close()
+	_, err = spoke.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+	require.NoError(t, err)
+	var timeout net.Error
+	require.ErrorAs(t, c.Ping(t.Context()).Err(), &timeout)
+
+	p.Speak()
+	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, 10*time.Second, time.Millisecond)
+	_, err = idle.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+	require.NoError(t, err)
+	line, err := bufio.NewReader(idle).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "+PONG\r\n", line)
+	require.NoError(t, spoke.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err = spoke.Read(make([]byte, 1))
+	require.ErrorAs(t, err, &timeout, "what was swallowed never comes")
+}
+
+func TestRefusedUntilAdmitted(t *testing.T) {
+	p := proxied(t, 0)
+	c := client(t, p)
+	require.NoError(t, c.Ping(t.Context()).Err())
+	require.NoError(t, p.Refuse())
+	require.Error(t, c.Ping(t.Context()).Err())
+	_, err := net.Dial("tcp", p.Addr())
+	require.ErrorContains(t, err, "refused")
+	require.NoError(t, p.Admit(t.Context()))
+	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, 10*time.Second, time.Millisecond)
+}
+
+// locker has nothing of its own to show: the figures have.
+func locker(t *testing.T, p *overload.Proxy) *lock.Locker {
+	t.Helper()
+	store, err := redisstore.Open(t.Context(), "redis://"+p.Addr())
+	require.NoError(t, err)
+	l := lock.New(store)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+		require.NoError(t, store.Close())
+	})
+	return l
+}
+
+func TestLoadCountsWhatIsDone(t *testing.T) {
+	p := proxied(t, 2000)
+	before := p.Commands()
+	o := overload.Load{PerSecond: 100, For: 2 * time.Second, Then: time.Second}.Run(t.Context(), locker(t, p), p)
+	require.Len(t, o.Seconds, 2)
+	require.Len(t, o.After, 1)
+	total := overload.Total(o.Seconds)
+	require.InDelta(t, 200, total.Done+total.Failed.All(), 80)
+	require.LessOrEqual(t, 2*total.Done, p.Commands()-before)
+	require.Positive(t, o.Served.P50)
+	require.GreaterOrEqual(t, o.Served.P99, o.Served.P50)
+	require.Positive(t, total.Goroutines)
+	require.Positive(t, total.Heap)
+}
+
+func TestOutageIsTimedFromItsEnd(t *testing.T) {
+	p := proxied(t, 0)
+	r, err := overload.Outage{
+		Callers: 10, Before: time.Second, For: time.Second, After: 3 * time.Second, Addr: p.Addr(),
+		Begin: func(context.Context) error { return p.Refuse() },
+		End:   p.Admit,
+	}.Run(t.Context(), locker(t, p), p)
+	require.NoError(t, err)
+	require.Positive(t, r.Before)
+	require.Positive(t, r.During.All())
+	require.Less(t, r.Answer, overload.Never)
+	require.Less(t, r.Grant, overload.Never)
+	require.NotEmpty(t, r.Seconds)
+}

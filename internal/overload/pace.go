@@ -1,0 +1,43 @@
+package overload
+
+import (
+	"sync"
+	"time"
+)
+
+// catchUp is how much of what was not used, or was waited for too long by a
+// timer that was late, may be used at once. Without it the rate would be lower
+// than the one asked for, since all timers are late.
+const catchUp = 20 * time.Millisecond
+
+// pace gives each command a time of its own.
+type pace struct {
+	each time.Duration // of one command
+
+	mu   sync.Mutex
+	next time.Time
+}
+
+func newPace(perSecond int) *pace { return &pace{each: time.Second / time.Duration(perSecond)} }
+
+// wait returns when it is the turn of the command that has asked.
+func (p *pace) wait() {
+	p.mu.Lock()
+	if earliest := time.Now().Add(-catchUp); p.next.Before(earliest) {
+		p.next = earliest
+	}
+	p.next = p.next.Add(p.each)
+	turn := p.next
+	p.mu.Unlock()
+	time.Sleep(time.Until(turn))
+}
+
+// stall lets nothing through for d.
+func (p *pace) stall(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); p.next.Before(now) {
+		p.next = now
+	}
+	p.next = p.next.Add(d)
+}

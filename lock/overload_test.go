@@ -1,0 +1,177 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// roomCommands a second are what the server of these tests has room for, two of
+// which are a cycle. What it really does is measured in the same run.
+const roomCommands = 1500
+
+// narrow starts a server that has room for so many commands a second, or for any
+// number if that is 0.
+func narrow(t *testing.T, perSecond int) *overload.Proxy {
+	t.Helper()
+	port, err := redistest.FreePort()
+	require.NoError(t, err)
+	p, err := overload.StartProxy(t.Context(), fmt.Sprintf("127.0.0.1:%d", port), redistest.Start(t).Addr(), perSecond)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+// crowded makes a Locker with the default budget. Its clean-ups are not waited
+// for at its end: the server goes, and what it keeps.
+func crowded(t *testing.T, addr string, twin overloadTwin) (l *lock.Locker, end func()) {
+	t.Helper()
+	opened, err := redisstore.Open(t.Context(), "redis://"+addr)
+	require.NoError(t, err)
+	var store lock.Store = opened
+	if twin.store != nil {
+		store = twin.store(opened)
+	}
+	l = lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
+	if twin.locker != nil {
+		twin.locker(l)
+	}
+	return l, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 100*time.Millisecond)
+		defer cancel()
+		_ = l.Close(ctx) // may leave something
+		require.NoError(t, opened.Close())
+	}
+}
+
+// overloadTwin leaves out what holds the load off the server.
+type overloadTwin struct {
+	store  func(*redisstore.Store) lock.Store
+	locker func(*lock.Locker)
+}
+
+// endless passes claims on without the time that they have, so that the store
+// cannot know which of them would be too late.
+type endless struct{ *redisstore.Store }
+
+func (s endless) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	return s.Store.Claim(noDeadline{ctx}, key, c)
+}
+
+type noDeadline struct {
+	context.Context //nolint:containedctx // it is one
+}
+
+func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// overloads are what a server has too little room for: more callers, more
+// arrivals, and a stall under a load that it could bear, which is the trigger of a
+// collapse that outlives it.
+var overloads = map[string]overload.Load{
+	"600 callers":    {Callers: 600, For: 3 * time.Second, Then: 2 * time.Second},
+	"5 C":            {PerSecond: 5 * roomCommands / 2, For: 3 * time.Second, Then: 2 * time.Second},
+	"0.8 C, a stall": {PerSecond: 0.8 * roomCommands / 2, For: 4 * time.Second, Stall: 400 * time.Millisecond},
+}
+
+// wrongUnder is what is wrong with what a load has come to. The bounds are far
+// from what is usual, since other tests run on the machine, and farther still from
+// a collapse.
+func wrongUnder(load overload.Load, room float64, o overload.Outcome) (wrong []string) {
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if room < roomCommands/4 {
+		say("the server itself did only %.0f cycles a second", room)
+	}
+	total := overload.Total(o.Seconds)
+	enough := 0.6 * room
+	last := o.Seconds[len(o.Seconds)-1]
+	if offered := load.PerSecond; offered > 0 {
+		enough = min(enough, 0.8*offered)
+	}
+	if rate := float64(total.Done) / load.For.Seconds(); load.Stall == 0 && rate < enough {
+		say("%.0f cycles a second, of a room of %.0f", rate, room)
+	}
+	if float64(last.Done) < enough {
+		say("%d cycles in the last second, of a room of %.0f", last.Done, room)
+	}
+	if each := float64(total.Commands) / float64(max(total.Done, 1)); each > 3 {
+		say("%.2f commands a cycle", each)
+	}
+	for _, kind := range []overload.Kind{overload.CleanUp, overload.Held, overload.Other} {
+		if n := total.Failed[kind]; n > 0 {
+			say("%d %s", n, kind)
+		}
+	}
+	if len(o.After) > 1 {
+		if done := o.After[1].Done; float64(done) < 0.6*room {
+			say("%d cycles in the second second after the load, of a room of %.0f", done, room)
+		}
+	}
+	return wrong
+}
+
+// underLoad puts a load on a Locker of its own, and returns what is wrong.
+func underLoad(t *testing.T, load overload.Load, twin overloadTwin) (wrong []string, late time.Duration) {
+	t.Helper()
+	proxy := narrow(t, roomCommands)
+	room, err := overload.Room(t.Context(), proxy.Addr(), 500*time.Millisecond)
+	require.NoError(t, err)
+	l, end := crowded(t, proxy.Addr(), twin)
+	defer end()
+	o := load.Run(t.Context(), l, proxy)
+	total := overload.Total(o.Seconds)
+	t.Logf("room %.0f; %d cycles and %d commands in %v; %v failed; then %d; timers late by %v",
+		room, total.Done, total.Commands, load.For, total.Failed, overload.Done(o.After), o.Timers.P99)
+	return wrongUnder(load, room, o), o.Timers.P99
+}
+
+// unhurried returns what is wrong in a run in which the machine had time for it: one
+// that stands still makes callers late that the library serves in time. It does
+// not do so every time.
+func unhurried(t *testing.T, run func() (wrong []string, late time.Duration)) []string {
+	t.Helper()
+	const muchTooLate = 20 * time.Millisecond
+	wrong, late := run()
+	for again := 0; len(wrong) > 0 && late > muchTooLate && again < 2; again++ {
+		t.Logf("once more, since timers were late by %v: %v", late, wrong)
+		wrong, late = run()
+	}
+	return wrong
+}
+
+func TestOverload(t *testing.T) {
+	for name, load := range overloads {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Empty(t, unhurried(t, func() ([]string, time.Duration) { return underLoad(t, load, overloadTwin{}) }))
+		})
+	}
+}
+
+// What holds the load off the server is what keeps it from collapsing.
+func TestOverloadCatches(t *testing.T) {
+	for name, tt := range map[string]struct {
+		load string
+		twin overloadTwin
+	}{
+		"no admission": {"600 callers", overloadTwin{
+			store: func(s *redisstore.Store) lock.Store { return endless{s} },
+		}},
+		"no retry budget": {"0.8 C, a stall", overloadTwin{locker: lock.WithoutRetryBudget}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wrong, _ := underLoad(t, overloads[tt.load], tt.twin)
+			require.NotEmpty(t, wrong)
+			t.Log(wrong)
+		})
+	}
+}
