@@ -25,7 +25,7 @@ const (
 type cleaner struct {
 	core    *core
 	most    int          // maxOrphans
-	count   atomic.Int64 // of all, to be read without the lock
+	count   atomic.Int64 // of those that were not answered yet, to be read without the lock
 	bytes   atomic.Int64 // of the receipts that wait to be settled; see maxPendingBytes
 	dropped atomic.Int64
 
@@ -52,6 +52,7 @@ type task struct {
 	pause   time.Duration
 	index   int  // in the heap; -1 while it runs
 	again   bool // it was asked for while it ran
+	settled bool // it was answered, and is only repeated to be sure
 }
 
 func newCleaner(c *core) *cleaner {
@@ -138,6 +139,10 @@ func (c *cleaner) ran(t *task, again time.Duration, done bool) {
 	if done || stopped {
 		c.forget(t)
 	} else {
+		if again > 0 && !t.settled {
+			t.settled = true
+			c.count.Add(-1)
+		}
 		t.postpone(again, c.hurried)
 		heap.Push(&c.due, t)
 	}
@@ -206,7 +211,9 @@ func (c *cleaner) wait(ctx context.Context) int {
 	case <-empty:
 		return 0
 	case <-ctx.Done():
-		return int(c.count.Load())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.all)
 	}
 }
 
@@ -235,7 +242,9 @@ func (t *task) forgotten() {
 // forget removes t, which is not in the heap. c.mu is held.
 func (c *cleaner) forget(t *task) {
 	delete(c.all, t)
-	c.count.Add(-1)
+	if !t.settled {
+		c.count.Add(-1)
+	}
 	if len(c.all) == 0 && c.empty != nil {
 		close(c.empty)
 		c.empty = nil

@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/overload"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -162,16 +166,58 @@ func TestOverloadCatches(t *testing.T) {
 		load string
 		twin overloadTwin
 	}{
-		"no admission": {"600 callers", overloadTwin{
+		"no admission": {"5 C", overloadTwin{
 			store: func(s *redisstore.Store) lock.Store { return endless{s} },
 		}},
-		"no retry budget": {"0.8 C, a stall", overloadTwin{locker: lock.WithoutRetryBudget}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			wrong, _ := underLoad(t, overloads[tt.load], tt.twin)
 			require.NotEmpty(t, wrong)
 			t.Log(wrong)
+		})
+	}
+}
+
+// A server that refuses everything for a while, as when it loads its data, is sent a
+// fifth more than it is asked, and what was saved for such a case.
+func TestRetriesAreAFifthOfCalls(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		spoil func(*lock.Locker)
+		holds bool
+	}{
+		"retry budget":    {func(*lock.Locker) {}, true},
+		"no retry budget": {lock.WithoutRetryBudget, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const callers, loading = 64, 2 * time.Second
+			p := respproxy.Start(t, redistest.Start(t).Addr())
+			store, err := redisstore.Open(t.Context(), "redis://"+p.Addr())
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = store.Close() })
+			l := lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
+			tt.spoil(l)
+			saved := min(l.Stats().Retries, 1000)
+			rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("LOADING Redis is loading the dataset in memory"))
+			var calls atomic.Int64
+			var all sync.WaitGroup
+			for i, began := 0, time.Now(); i < callers; i++ {
+				all.Go(func() {
+					for time.Since(began) < loading {
+						calls.Add(1)
+						_, err := l.Acquire(t.Context(), lock.Key("loading", fmt.Sprint(i)))
+						assert.ErrorIs(t, err, lock.ErrUnavailable)
+						time.Sleep(20 * time.Millisecond)
+					}
+				})
+			}
+			all.Wait()
+			retries := rule.Hits() - int(calls.Load())
+			most := saved + 10*int(2*loading/time.Second) // none of the calls was answered
+			t.Logf("%d calls, %d retries; %d at the most", calls.Load(), retries, most)
+			require.Equal(t, tt.holds, retries <= most)
 		})
 	}
 }

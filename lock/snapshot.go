@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -118,16 +117,15 @@ func (e *Lease) hold() Hold {
 
 // list returns the first of what match accepts of the tasks.
 func (c *cleaner) list(limit int, match func(key string) bool) []Cleanup {
-	c.mu.Lock()
-	tasks := slices.Collect(maps.Keys(c.all))
-	c.mu.Unlock()
 	var all []Cleanup
-	for _, t := range tasks {
-		if match(t.of.Entry) {
-			c := t.of
-			c.Since = t.born
-			all = append(all, c)
+	c.mu.Lock()
+	for t := range c.all {
+		if !t.settled {
+			all = append(all, t.of)
+			all[len(all)-1].Since = t.born
 		}
 	}
+	c.mu.Unlock()
+	all = slices.DeleteFunc(all, func(c Cleanup) bool { return !match(c.Entry) })
 	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
 }

@@ -74,7 +74,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 			held = append(held, lease)
 			time.Sleep(time.Millisecond)
 		}
-		store.every(hangRequest, claim)
+		store.every(hangRequest, claim, release)
 		var claims sync.WaitGroup
 		for i := range many {
 			claims.Go(func() { _, _ = l.Acquire(t.Context(), lock.Key("lost", fmt.Sprint(i))) })
@@ -97,7 +97,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 		for i, c := range cleanups {
 			require.Equal(t, lock.Key("lost", fmt.Sprint(i)), c.Key)
 		}
-		store.every(nil, claim)
+		store.every(nil, claim, release)
 		for _, lease := range held {
 			require.NoError(t, lease.Release(t.Context()))
 		}
