@@ -18,15 +18,14 @@ import (
 // so that none cuts off the others; its deadline is the latest of theirs. Of a
 // single caller it has the values.
 type batch struct {
-	members   []redis.Cmder
-	room      [1]redis.Cmder // of most
-	values    context.Context
-	began     time.Time
-	until     time.Time
-	endless   bool // a caller has no deadline
-	direct    bool // it is sent by its only caller
-	limited   bool // a member has waited for the window
-	overtaken bool // by one that left later
+	members []redis.Cmder
+	room    [1]redis.Cmder  // of most
+	values  context.Context //nolint:containedctx // b is one itself
+	began   time.Time
+	until   time.Time
+	endless bool // a caller has no deadline
+	direct  bool // it is sent by its only caller
+	limited bool // a member has waited for the window
 
 	done  chan struct{}
 	why   atomic.Pointer[error] // that it is done; set before

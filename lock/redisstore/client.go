@@ -89,7 +89,7 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		case query:
 			err := d.clone.send(ctx, cmds)
 			if isReply(err) && c.Err() != nil {
-				return nil // to one of them; a cluster client would take it for that of all
+				return nil //nolint:nilerr // to one of them; a cluster client would take it for that of all
 			}
 			return err
 		default:

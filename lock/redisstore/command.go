@@ -85,7 +85,7 @@ func (c *command) script(verb string, which any, args ...any) *command {
 // again is a command like c.
 func (c *command) again() *command {
 	d := &command{name: c.name, load: c.load, yields: c.yields}
-	args := slices.Clone(c.Cmd.Args())
+	args := slices.Clone(c.Args())
 	if i := slices.Index(args, any(&c.load)); i >= 0 {
 		args[i] = &d.load
 	}

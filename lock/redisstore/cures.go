@@ -24,7 +24,7 @@ var cures = map[string]string{
 	"dial":       "is the server up, and is the address right",
 	"pool":       "all connections are in use; raise PoolSize, or find what holds them",
 	"queue":      "more calls are waiting than the server answers; it is too slow, or does not answer at all",
-	"overload":   "the server is slower than its callers; this ends when it is not, without a further claim being sent for it",
+	"overload":   "claims come faster than the server serves them; fewer callers or a faster server end it",
 	"closed":     "the client was closed before the store's users were through",
 	"context":    "the caller's time was over before the command was sent",
 	"handshake":  "the connection failed before the command was sent",

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -87,14 +86,7 @@ func Alone(s *Store, n int) {
 // Many is more commands than there are.
 const Many = 1 << 30
 
-func groups(s *Store) []*group {
-	if s.to.only != nil {
-		return []*group{s.to.only}
-	}
-	s.to.mu.RLock()
-	defer s.to.mu.RUnlock()
-	return slices.Collect(maps.Values(s.to.byMaster))
-}
+func groups(s *Store) []*group { return s.to.all() }
 
 // Clock is what a store knows of a server's clock.
 type Clock struct{ clock }
@@ -243,3 +235,9 @@ func (g *Group) count(of func(*group) int) int {
 	defer g.g.mu.Unlock()
 	return of(g.g)
 }
+
+// MostBatches is how many batches of a store are out at once, at most, and MaxBatch
+// how many commands each has.
+func MostBatches(s *Store) int { return s.to.only.most }
+
+const MaxBatch = maxBatch

@@ -63,11 +63,10 @@ type group struct {
 	gauge   admission.Gauge
 	ticking bool
 	ticker  *time.Timer
-	idle    chan struct{} // not nil while close waits; closed when no batch is out
 }
 
-func newGroup(share, most int, direct bool, send func(b *batch) error) *group {
-	g := &group{send: send, most: most, alone: min(alone, most), direct: direct, window: newWindow(share, most)}
+func newGroup(share, most int, direct bool, way func(b *batch) error) *group {
+	g := &group{send: way, most: most, alone: min(alone, most), direct: direct, window: newWindow(share, most)}
 	g.clock.base = time.Now()
 	g.ticker = time.AfterFunc(time.Hour, g.tick)
 	g.ticker.Stop()
@@ -93,7 +92,7 @@ func (g *group) do(ctx context.Context, c *command) (any, error) {
 	if !ok {
 		over = make(chan struct{}, 1)
 	}
-	defer g.overs.Put(over) //nolint:staticcheck // a channel is a pointer
+	defer g.overs.Put(over)
 	c.over = over
 	own, err := g.enqueue(c)
 	if err != nil {
@@ -129,7 +128,7 @@ func (g *group) enqueue(c *command) (own *batch, err error) {
 		return nil, notApplied("queue", errQueueFull)
 	case c.yields && g.claims.len > 0 && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
 		return nil, notApplied("overload", errOverload)
-	case waiting == 0 && g.direct && g.out < g.alone && c.try != nil:
+	case waiting == 0 && g.direct && g.few() && c.try != nil:
 		own = c.alone.begin(now)
 		own.add(c)
 		own.direct, own.until = true, c.try.Until()
@@ -143,7 +142,7 @@ func (g *group) enqueue(c *command) (own *batch, err error) {
 	}
 	g.dispatch(now)
 	g.startTicking()
-	return nil, nil
+	return nil, nil //nolint:nilnil // the caller is to send none
 }
 
 // dispatch sends what is queued, as far as the window allows.
@@ -166,11 +165,14 @@ func (g *group) late(c *command, then time.Time) bool {
 	return then.Add(min(needed, c.deadline.Sub(c.arrived)/2)).After(c.deadline)
 }
 
+// few reports whether so few commands are out that the next one goes its own way.
+func (g *group) few() bool { return g.out < min(g.alone, g.window.size) }
+
 // next returns the batch that is to be sent now, nil if there is none. What is too
 // late for an answer is not sent.
 func (g *group) next(now time.Time) *batch {
 	waiting := g.ends.len + g.claims.len
-	if waiting == 0 || g.out >= g.alone && !g.window.room(g.running(now), waiting) {
+	if waiting == 0 || !g.few() && !g.window.room(g.running(now), waiting) {
 		return nil
 	}
 	b := new(batch).begin(now)
@@ -210,9 +212,8 @@ func (g *group) depart(b *batch) {
 }
 
 // running is how many batches are out that the next one has to wait for. One whose
-// time is over has no caller any more, whatever it hangs in. One that batches have
-// overtaken which left after it, and that takes many times as long as usual, waits
-// for a connection that stalls, and for that there have to be others.
+// time is over has no caller any more, whatever it hangs in. One that stalls has
+// taken a connection, and no more than that.
 func (g *group) running(now time.Time) int {
 	if len(g.batches) >= maxHanging {
 		return len(g.batches)
@@ -221,7 +222,7 @@ func (g *group) running(now time.Time) int {
 	for _, b := range g.batches {
 		switch {
 		case b.Err() != nil:
-		case b.overtaken && now.Sub(b.began) > g.window.stall():
+		case g.window.stalls(b, now):
 			stalled++
 		default:
 			n++
@@ -313,17 +314,10 @@ func (g *group) answered(b *batch, failure error) (next *batch) {
 	g.gauge.Served(now, claims)
 	if served > 0 {
 		g.window.learn(b, now)
-		for _, other := range g.batches {
-			other.overtaken = other.overtaken || other.began.Before(b.began)
-		}
 	}
 	g.out -= len(b.members)
 	i := slices.Index(g.batches, b)
 	g.batches = slices.Delete(g.batches, i, i+1)
-	if len(g.batches) == 0 && g.idle != nil {
-		close(g.idle)
-		g.idle = nil
-	}
 	next = g.next(now)
 	g.mu.Unlock()
 	for _, l := range landed {
@@ -359,19 +353,8 @@ func (g *group) startTicking() {
 	}
 }
 
-// close waits for what is out until ctx ends.
-func (g *group) close(ctx context.Context) {
+func (g *group) busy() bool {
 	g.mu.Lock()
-	if len(g.batches) > 0 && g.idle == nil {
-		g.idle = make(chan struct{})
-	}
-	idle := g.idle
-	g.mu.Unlock()
-	if idle == nil {
-		return
-	}
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
+	defer g.mu.Unlock()
+	return len(g.batches) > 0
 }

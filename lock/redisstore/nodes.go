@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -111,17 +112,26 @@ func (n *nodes) failed(err error) {
 	}
 }
 
-// close waits for what is out until ctx ends.
+// close waits until nothing is out, or ctx ends.
 func (n *nodes) close(ctx context.Context) {
-	all := []*group{n.only}
-	if n.only == nil {
-		n.mu.RLock()
-		all = append(slices.Collect(maps.Values(n.byMaster)), n.redirected)
-		n.mu.RUnlock()
+	look := time.NewTicker(tick)
+	defer look.Stop()
+	for slices.ContainsFunc(n.all(), (*group).busy) {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
 	}
-	for _, g := range all {
-		g.close(ctx)
+}
+
+func (n *nodes) all() []*group {
+	if n.only != nil {
+		return []*group{n.only}
 	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return append(slices.Collect(maps.Values(n.byMaster)), n.redirected)
 }
 
 // pipelined sends a batch as one pipeline of client. opened says that Open has made

@@ -2,8 +2,12 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,4 +156,84 @@ func TestStalledNodeOfACluster(t *testing.T) {
 	others.Wait()
 	frozen.Wait()
 	proxies[0].Thaw()
+}
+
+// All callers of a server that does not answer come back, however many they are.
+func TestBudgetsOfASilentServer(t *testing.T) {
+	t.Parallel()
+	const callers, budget = 300, 300 * time.Millisecond
+	for name, way := range map[string]func(*redisstore.Store) *redisstore.Store{"shared": alwaysShared, "alone": neverShared} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			p := respproxy.Start(t, srv.Addr())
+			s := way(open(t, p.URL()))
+			l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
+			require.Eventually(t, func() bool { // there are connections and scripts
+				return l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }) == nil
+			}, patience, time.Millisecond)
+			p.Freeze()
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					began := time.Now()
+					_, err := l.Acquire(t.Context(), member(t, i))
+					if took := time.Since(began); !errors.Is(err, lock.ErrUnavailable) || took > budget+10*time.Second {
+						t.Error(took, err)
+					}
+				})
+			}
+			all.Wait()
+			p.Thaw()
+			require.NoError(t, l.Close(timeout(t, 30*time.Second)))
+			require.Empty(t, srv.Keys(t))
+		})
+	}
+}
+
+// A server that does not answer gets no more connections for that than a store may
+// have, however many callers there are.
+func TestConnectionsToASilentServer(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	var made atomic.Int32
+	s := overClient(t, p.Addr(), func(o *redis.Options) {
+		o.ReadTimeout, o.PipelinePoolSize = 20*time.Second, 7
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			made.Add(1)
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+	})
+	take(t, s, keyFor(t), claim("tok"))
+	p.Freeze()
+	var certain atomic.Int32
+	var calls sync.WaitGroup
+	for i := range 500 {
+		calls.Go(func() {
+			_, err := s.Claim(timeout(t, 300*time.Millisecond), member(t, i), claim("tok"))
+			if errors.Is(err, lock.ErrNotApplied) {
+				certain.Add(1)
+			}
+		})
+	}
+	calls.Wait()
+	require.LessOrEqual(t, made.Load(), int32(7))
+	require.GreaterOrEqual(t, int(certain.Load()), 500-7*redisstore.MaxBatch, "the others were not sent")
+	p.Thaw()
+}
+
+func TestBatchesHaveConnections(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ pipelines, all, most int }{
+		{0, 0, redis.DefaultPipelinePoolSize},
+		{0, 3, redis.DefaultPipelinePoolSize},
+		{1, 100, 1},
+		{redisstore.MaxConnections + 1, 3, redisstore.MaxConnections},
+		{-1, 7, 7},
+		{-2, redisstore.MaxConnections + 1, redisstore.MaxConnections},
+		{-1, 0, min(10*runtime.GOMAXPROCS(0), redisstore.MaxConnections)}, // go-redis' default
+	} {
+		s := overClient(t, "127.0.0.1:1", func(o *redis.Options) { o.PipelinePoolSize, o.PoolSize = tt.pipelines, tt.all })
+		require.Equal(t, tt.most, redisstore.MostBatches(s), "%+v", tt)
+	}
 }

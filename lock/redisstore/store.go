@@ -48,9 +48,14 @@ var (
 // The client's options are left as they are. The first New over a client adds one
 // hook to it, or to each node of a Cluster, which makes the commands of all stores
 // over it end with their contexts if ContextTimeoutEnabled is not set; hooks that
-// are added later do not see these. Other options that Open would set differently
-// cost a [lock.Locker] no correctness, but keep goroutines and connections of calls
-// that outlast their budget for longer; New logs them, once, to [slog.Default].
+// are added later do not see these, nor do those of a Cluster client itself: add
+// them to its nodes ([redis.ClusterClient.OnNewNode]). A hook sees the commands as
+// pipelines. Other options that Open would set differently cost a [lock.Locker] no
+// correctness, but keep goroutines and connections of calls that outlast their
+// budget for longer; New logs them, once, to [slog.Default].
+//
+// Over the client of an Open, a caller sends a command itself while few others are
+// in flight; over that of a New, which can have anything in it, a goroutine does.
 //
 // New panics on a nil client, on a *redis.Ring and on a *redis.AutoPipeliner. A
 // Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a

@@ -22,8 +22,9 @@ const (
 	// command can be taken back.
 	maxUsual = 20 * time.Millisecond
 
-	// epoch is for how long the shortest round trip is remembered, twice.
-	epoch = 5 * time.Second
+	// memory is in about what time the shortest round trip is forgotten: the
+	// network can have become slower.
+	memory = 10 * time.Second
 )
 
 // window is how many commands may have left the queue, in batches of at most
@@ -37,10 +38,10 @@ type window struct {
 	size   int // commands
 	most   int
 	usual  time.Duration // of a round trip
-	least  time.Duration // of the round trips of this epoch and the one before
-	fresh  time.Duration // of this epoch
-	epoch  time.Time     // its begin
+	least  time.Duration // of the latest round trips
 	shrunk time.Time
+	last   time.Time // when a batch was answered
+	newest time.Time // when the latest of them had left
 }
 
 func newWindow(share, batches int) window {
@@ -67,25 +68,26 @@ func (w *window) room(running, waiting int) bool {
 	}
 }
 
-// stall is how long a round trip takes that waits for something others do not
-// wait for.
-func (w *window) stall() time.Duration { return max(8*w.usual, 2*tick) }
+// stalls reports whether b waits for a connection that stalls: batches that left
+// after it were answered, and it takes many times as long as usual.
+func (w *window) stalls(b *batch, now time.Time) bool {
+	return b.began.Before(w.newest) && now.Sub(b.began) > max(8*w.usual, 2*tick)
+}
 
 // learn takes in a batch that was answered.
 func (w *window) learn(b *batch, now time.Time) {
 	took := now.Sub(b.began)
-	if now.Sub(w.epoch) > epoch {
-		w.least, w.fresh, w.epoch = w.fresh, 0, now
-	}
-	if w.fresh == 0 || took < w.fresh {
-		w.fresh = took
-	}
-	if w.least == 0 || took < w.least {
+	forgotten := min(float64(now.Sub(w.last))/float64(memory), 1)
+	if w.least += time.Duration(float64(w.least) * forgotten); w.least == 0 || took < w.least {
 		w.least = took
 	}
 	// One that stalls, for however long, counts as eight times what is usual: it
 	// hardly changes that, and a server that slows down is known after a few.
 	w.usual += (min(took, 8*w.usual+time.Millisecond) - w.usual) / 8
+	w.last = now
+	if b.began.After(w.newest) {
+		w.newest = b.began
+	}
 	switch {
 	case w.usual > max(4*w.least, maxUsual):
 		if b.began.After(w.shrunk) { // it left after the last time that this was so
