@@ -118,7 +118,7 @@ func (r *round[T]) silent(ctx context.Context) []answer[T] {
 	var all []answer[T]
 	for _, node := range r.asked {
 		if !r.heard[node] {
-			err := error(send.Silence(r.timeout))
+			err := error(send.SilenceError(r.timeout))
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}

@@ -10,11 +10,11 @@ import (
 type Outcome uint8
 
 const (
-	// Nothing: it was not applied, and will not be.
+	// Nothing says that it was not applied, and will not be.
 	Nothing Outcome = iota
-	// Answered: it may have been applied, and will not be any more.
+	// Answered says that it may have been applied, and will not be any more.
 	Answered
-	// Lost: it may have been applied, and may yet be.
+	// Lost says that it may have been applied, and may yet be.
 	Lost
 )
 

@@ -33,11 +33,11 @@ type Sender struct {
 type Verdict uint8
 
 const (
-	// Unknown: the send may have been applied.
+	// Unknown says that the send may have been applied.
 	Unknown Verdict = iota
-	// NotApplied: it was not, and another send may be.
+	// NotApplied says that it was not, and that another send may be.
 	NotApplied
-	// Final: it was not, and another send would end the same way.
+	// Final says that it was not, and that another send would end the same way.
 	Final
 )
 
@@ -250,7 +250,7 @@ func (c *Call) reason(final bool, err error) error {
 	case gone != nil:
 		return gone
 	case c.cause == nil:
-		return Silence(c.terms.Budget)
+		return SilenceError(c.terms.Budget)
 	case c.sends == 1:
 		return c.cause
 	default:
@@ -258,13 +258,13 @@ func (c *Call) reason(final bool, err error) error {
 	}
 }
 
-// Silence is a store that neither answered nor failed within a budget.
-type Silence time.Duration
+// SilenceError is a store that neither answered nor failed within a budget.
+type SilenceError time.Duration
 
-func (s Silence) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
+func (s SilenceError) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
 
 // Class is a short and stable name of it, to count by.
-func (Silence) Class() string { return "silence" }
+func (SilenceError) Class() string { return "silence" }
 
 // PanicError is the error of a send in which the store panicked.
 type PanicError struct {
