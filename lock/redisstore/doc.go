@@ -34,39 +34,42 @@
 //
 // # Round trips
 //
-// From 12 commands in flight to one server on, callers share round trips: their
-// commands wait in a queue, and a few workers send what is there as one pipeline,
-// over a connection of the client's. Below that each goes its own way, as what is
-// larger than 16 KiB always does. Nothing else changes:
+// Up to 12 commands in flight to one server, each goes its own way, as what is larger
+// than 16 KiB always does. Above that callers share round trips: their commands wait
+// in a queue, and what is queued is sent as one pipeline of at most 32 when an earlier
+// one was answered. Nothing else changes:
 //
-//   - Every call returns when its own context ends, and nobody's context ends
-//     another's command. What was given up before it was written is never written,
-//     and reported as [lock.ErrNotApplied].
+//   - Every call returns when its own context ends, and no caller's context ends
+//     another's command. What has not left the queue is never written, and reported as
+//     [lock.ErrNotApplied].
 //   - An error reply is that of one command. A connection that dies or stalls costs
-//     the members of one batch that have no answer yet one try: they are unknown,
-//     and a Locker sends them again, at once if it is clear that the connection
-//     stalls and not the server. (It is after 6 ms, if that is four times what is
-//     usual, and four batches that began later were answered.) The others go on
-//     over other connections: a batch that takes longer than 2 ms has another
-//     worker in its place.
-//   - 4 batches are on their way at once, and up to 32 if some stall, each over a
-//     connection of the client's pipeline pool. [Open] makes that as large; on a
+//     the members of one batch one try: they are unknown, and a Locker sends them
+//     again. The others go on over other connections.
+//   - 4 batches are in flight at once, and up to 32 where the round trip is long, each
+//     over a connection of the client's pipeline pool. [Open] makes that as large; on a
 //     client of your own, set PipelinePoolSize to 32, its default being 10.
 //   - A batch has one node of a Cluster. A command whose slot has moved goes again
 //     by itself.
 //   - A batch is never repeated, whatever MaxRetries says.
 //   - Hooks of the client see a pipeline, with a context of its own; in a Cluster
 //     those of the node (OnNewNode) do, and those of the cluster client do not.
-//   - Workers end when the queue is empty, and Close waits for them.
 //
-// A call that returned may still be in a batch that is under way. A Locker is
-// told, and sweeps for a claim until nothing carries it.
+// # Overload
 //
-// Commands that share nothing go through the pipeline pool, too, each by itself.
-// Of those, a Locker makes the first send of a call on the goroutine of its
-// caller, and so do hooks of the client run there: one that does not return in
-// time keeps its caller. A caller that gives up while such a send is on its way
-// returns with the answer, or after a third of the budget.
+// A server that is asked for more than it can do is given no more than it can answer
+// in a small part of a budget; the rest waits in the queue. While there is one, the
+// store measures how many claims a second the server grants. A claim that would not be
+// served in its time by that rate is refused when it comes, as not applied: an error
+// that matches [lock.ErrDenied], after microseconds and not after a budget. Renewals,
+// settles and releases go before claims and are not refused; clean-up goes with the
+// claims. An idle server, a steady one and a burst are refused nothing.
+//
+// A call that returned may have left its command in flight. A Locker is notified when
+// that has ended, and knows from it what it has to clean up.
+//
+// Commands over a client that [Open] has made are sent on the goroutine of their caller
+// while few are in flight. A client that is given to [New] may have hooks, a Limiter or
+// a credentials provider that take their time, so its commands never are.
 //
 // A panic in what a user has hung into the client (a hook, a Limiter, a Dialer,
 // OnConnect, a credentials provider) makes the outcome of the calls that run into
