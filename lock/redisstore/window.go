@@ -4,7 +4,8 @@ import "time"
 
 const (
 	// steady is how many batches are out at once while round trips are short: one
-	// is executed while others are written and read.
+	// is executed while others are written and read. At 256 callers three did 12 %
+	// less, and eight as much with batches of 20 commands in place of 30.
 	steady = 4
 
 	// maxBatch is how many commands share a round trip, and so a fate.
