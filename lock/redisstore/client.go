@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"weak"
 
 	"github.com/redis/go-redis/v9"
@@ -38,18 +40,47 @@ func (p *pipeliner) send(ctx context.Context, cmds []redis.Cmder) error {
 // same pools that has the option. Hooks that were added before still see them. One
 // such link serves all stores: there may be many over one client, and its own
 // commands pass through every link.
-func bind(c *redis.Client) {
+func bind(c *redis.Client) *link {
 	at := weak.Make(c)
-	first, known := bound.LoadOrStore(at, new(sync.Once))
+	stored, known := bound.LoadOrStore(at, new(link))
 	if !known {
 		runtime.AddCleanup(c, func(at weak.Pointer[redis.Client]) { bound.Delete(at) }, at)
 	}
-	first.(*sync.Once).Do(func() { c.AddHook(detour{clone: &pipeliner{client: obeying(c)}}) }) //nolint:errcheck,forcetypeassert // nothing else is stored
+	l := stored.(*link) //nolint:errcheck,forcetypeassert // nothing else is stored
+	l.made.Do(func() {
+		l.clone.client = obeying(c)
+		c.AddHook(l)
+	})
+	return l
 }
 
-// bound has a *sync.Once for each client that stores were made over, and which
-// is still there.
+// bound has a *link for each client that stores were made over, and which is still
+// there.
 var bound sync.Map // by weak.Pointer[redis.Client]
+
+// link is the last hook of a client. It takes the store's commands out of the chain.
+type link struct {
+	made   sync.Once
+	clone  pipeliner
+	looked sync.Once
+	bare   atomic.Bool // the client runs no code of its user for a command
+}
+
+// look finds out whether l is bare, from within a command: if no hook comes before
+// it, go-redis itself has called. Hooks that come later do not see the command.
+func (l *link) look() {
+	var stack [16]uintptr
+	frames := runtime.CallersFrames(stack[:runtime.Callers(1, stack[:])])
+	at, more := frames.Next()
+	for more && (strings.HasPrefix(at.Function, "sync.") || strings.Contains(at.Function, "redisstore.(*link).")) {
+		at, more = frames.Next()
+	}
+	o := l.clone.client.Options()
+	l.bare.Store(strings.HasPrefix(at.Function, goRedis) && o.Limiter == nil && o.OnConnect == nil &&
+		o.CredentialsProvider == nil && o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil)
+}
+
+const goRedis = "github.com/redis/go-redis/v9."
 
 // obeying returns a client over the pools of c that obeys contexts, and has none of
 // its hooks.
@@ -74,20 +105,18 @@ func obeying(c *redis.Client) *redis.Client {
 	return clone
 }
 
-// detour is a hook that takes the store's commands out of a client's chain.
-type detour struct{ clone *pipeliner }
-
 // DialHook changes nothing.
-func (detour) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*link) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessPipelineHook leads the store's pipelines past next.
-func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		switch c := cmds[0].(type) {
 		case *command:
-			return c.batch.transmit(func() error { return d.clone.send(ctx, cmds) })
+			l.looked.Do(l.look)
+			return c.batch.transmit(func() error { return l.clone.send(ctx, cmds) })
 		case query:
-			err := d.clone.send(ctx, cmds)
+			err := l.clone.send(ctx, cmds)
 			if isReply(err) && c.Err() != nil {
 				return nil //nolint:nilerr // to one of them; a cluster client would take it for that of all
 			}
@@ -99,11 +128,11 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // ProcessHook leads the store's queries past next.
-func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		switch cmd.(type) {
 		case *command, query:
-			return d.clone.client.Process(ctx, cmd)
+			return l.clone.client.Process(ctx, cmd)
 		default:
 			return next(ctx, cmd)
 		}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -206,7 +207,9 @@ type Group struct{ g *group }
 type Serve func(ctx context.Context, names []string, reply func(name string)) error
 
 func NewGroup(share, batches int, direct bool, serve Serve) *Group {
-	return &Group{newGroup(share, batches, direct, func(b *batch) error {
+	may := new(atomic.Bool)
+	may.Store(direct)
+	return &Group{newGroup(share, batches, may, func(b *batch) error {
 		return b.transmit(func() error {
 			var names []string
 			byName := make(map[string]*command)
@@ -241,3 +244,6 @@ func (g *Group) count(of func(*group) int) int {
 func MostBatches(s *Store) int { return s.to.only.most }
 
 const MaxBatch = maxBatch
+
+// Bare reports whether client is known to run no code of its user for a command.
+func Bare(client *redis.Client) bool { return bind(client).bare.Load() }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/admission"
@@ -50,7 +51,7 @@ type group struct {
 	send   func(b *batch) error // blocks until the round trip is over
 	most   int                  // batches, as many as there are connections
 	alone  int                  // commands
-	direct bool                 // send returns in time, so a caller may wait in it
+	direct *atomic.Bool         // send returns in time, so a caller may wait in it
 	clock  clock                // the server's
 	overs  sync.Pool            // of channels that callers wait on
 
@@ -65,7 +66,7 @@ type group struct {
 	ticker  *time.Timer
 }
 
-func newGroup(share, most int, direct bool, way func(b *batch) error) *group {
+func newGroup(share, most int, direct *atomic.Bool, way func(b *batch) error) *group {
 	g := &group{send: way, most: most, alone: min(alone, most), direct: direct, window: newWindow(share, most)}
 	g.clock.base = time.Now()
 	g.ticker = time.AfterFunc(time.Hour, g.tick)
@@ -128,7 +129,7 @@ func (g *group) enqueue(c *command) (own *batch, err error) {
 		return nil, notApplied("queue", errQueueFull)
 	case c.yields && g.claims.len > 0 && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
 		return nil, notApplied("overload", errOverload)
-	case waiting == 0 && g.direct && g.few() && c.try != nil:
+	case waiting == 0 && g.direct.Load() && g.few() && c.try != nil:
 		own = c.alone.begin(now)
 		own.add(c)
 		own.direct, own.until = true, c.try.Until()

@@ -23,7 +23,7 @@ type nodes struct {
 	only *group // nil: a Cluster
 
 	cluster    *redis.ClusterClient
-	direct     bool
+	opened     bool
 	alone      int
 	routed     atomic.Bool // the client knows the masters
 	redirected *group      // by the cluster client's own knowledge
@@ -34,19 +34,16 @@ type nodes struct {
 // maxNodes bounds what is kept of masters, some of which may have gone.
 const maxNodes = 1024
 
-// newNodes returns the ways to the servers of client. direct says that nothing in
-// it can make a call last longer than its context.
-func newNodes(client redis.UniversalClient, direct bool) *nodes {
+// newNodes returns the ways to the servers of client. opened says that Open has made
+// it.
+func newNodes(client redis.UniversalClient, opened bool) *nodes {
 	switch c := client.(type) {
 	case *redis.Client:
-		return &nodes{only: newGroup(maxBatch, connections(c), direct, pipelined(c, direct, func(error) {}))}
+		return &nodes{only: pipelined(c, opened, func(error) {})}
 	case *redis.ClusterClient:
-		return &nodes{
-			cluster: c, direct: direct, alone: alone, byMaster: make(map[*redis.Client]*group),
-			redirected: newGroup(1, maxConnections, false, oneByOne(c)),
-		}
+		return &nodes{cluster: c, opened: opened, alone: alone, byMaster: make(map[*redis.Client]*group), redirected: oneByOne(c)}
 	default: // a wrapper, which may have no pipelines of the usual kind
-		return &nodes{only: newGroup(1, maxConnections, false, oneByOne(client))}
+		return &nodes{only: oneByOne(client)}
 	}
 }
 
@@ -97,7 +94,7 @@ func (n *nodes) find(ctx context.Context, name string) (*group, error) {
 	if len(n.byMaster) >= maxNodes {
 		clear(n.byMaster) // a call that is under way keeps its group
 	}
-	g = newGroup(maxBatch, connections(master), n.direct, pipelined(master, n.direct, n.failed))
+	g = pipelined(master, n.opened, n.failed)
 	g.alone = min(g.alone, n.alone)
 	n.byMaster[master] = g
 	return g, nil
@@ -134,14 +131,14 @@ func (n *nodes) all() []*group {
 	return append(slices.Collect(maps.Values(n.byMaster)), n.redirected)
 }
 
-// pipelined sends a batch as one pipeline of client. opened says that Open has made
-// the client: it obeys contexts, and has no hooks.
-func pipelined(client *redis.Client, opened bool, failed func(error)) func(b *batch) error {
-	p := &pipeliner{client: client}
-	if !opened {
-		bind(client)
+// pipelined returns a group whose batches are pipelines of client. One that Open has
+// made obeys contexts, and has no hooks.
+func pipelined(client *redis.Client, opened bool, failed func(error)) *group {
+	p, direct := &pipeliner{client: client}, new(atomic.Bool)
+	if direct.Store(opened); !opened {
+		direct = &bind(client).bare
 	}
-	return func(b *batch) (err error) {
+	return newGroup(maxBatch, connections(client), direct, func(b *batch) (err error) {
 		if opened {
 			err = b.transmit(func() error { return p.send(b, b.members) })
 		} else {
@@ -151,15 +148,15 @@ func pipelined(client *redis.Client, opened bool, failed func(error)) func(b *ba
 			failed(err)
 		}
 		return err
-	}
+	})
 }
 
-// oneByOne sends the only command of a batch through a client of which no more is
-// known.
-func oneByOne(client redis.UniversalClient) func(b *batch) error {
-	return func(b *batch) error {
+// oneByOne returns a group that sends each command by itself, through a client of
+// which no more is known.
+func oneByOne(client redis.UniversalClient) *group {
+	return newGroup(1, maxConnections, new(atomic.Bool), func(b *batch) error {
 		return b.transmit(func() error { return client.Process(b, b.members[0]) })
-	}
+	})
 }
 
 // maxConnections bounds the batches that are out at once; so does the client's
