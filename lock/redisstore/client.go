@@ -98,12 +98,18 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// ProcessHook leads the store's queries past next.
+// ProcessHook leads the store's commands past next.
 func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		switch cmd.(type) {
-		case *command, query:
-			return d.clone.client.Process(ctx, cmd)
+		switch c := cmd.(type) {
+		case *command:
+			if c.batch.outer {
+				return d.clone.client.Process(ctx, c)
+			}
+			// A hook has taken a pipeline apart.
+			return c.batch.transmit(func() error { return d.clone.client.Process(ctx, c) })
+		case query:
+			return d.clone.client.Process(ctx, c)
 		default:
 			return next(ctx, cmd)
 		}

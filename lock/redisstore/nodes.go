@@ -148,6 +148,7 @@ func pipelined(client *redis.Client, opened bool, failed func(error)) func(b *ba
 // known.
 func oneByOne(client redis.UniversalClient) func(b *batch) error {
 	return func(b *batch) error {
+		b.outer = true
 		return b.transmit(func() error { return client.Process(b, b.members[0]) })
 	}
 }
