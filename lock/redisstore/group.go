@@ -324,11 +324,11 @@ func (g *group) answered(b *batch, failure error) (next *batch) {
 	g.out -= len(b.members)
 	i := slices.Index(g.batches, b)
 	g.batches = slices.Delete(g.batches, i, i+1)
+	next = g.next(now)
 	if len(g.batches) == 0 && g.idle != nil {
 		close(g.idle)
 		g.idle = nil
 	}
-	next = g.next(now)
 	g.mu.Unlock()
 	for _, l := range landed {
 		l.flight.Arrive(l.how)

@@ -537,3 +537,23 @@ func TestExitOfAHookLeavesTheQueue(t *testing.T) {
 		require.Zero(t, g.Out())
 	})
 }
+
+// Close waits for what was queued too: it would be sent after it had returned.
+func TestCloseWaitsForTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := redisstore.NewGroup(1, 1, false, answerAll(10*time.Millisecond))
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() { assert.NoError(t, g.Do(t.Context(), strconv.Itoa(i), true)) })
+		}
+		synctest.Wait()
+		require.Equal(t, 2, g.Queued())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		g.Close(ctx)
+		require.Zero(t, g.Queued())
+		require.Zero(t, g.Out())
+		all.Wait()
+	})
+}
