@@ -26,12 +26,13 @@ type batch struct {
 	endless bool // a caller has no deadline
 	direct  bool // it is sent by its only caller
 	limited bool // a member has waited for the window
+	outer   bool // transmit is around the client, not in it
 
 	done  chan struct{}
 	why   atomic.Pointer[error] // that it is done; set before
 	sends atomic.Int32          // how often the client has sent it; negative when it is over
 	ended atomic.Int32          // how many of those have returned
-	cause error                 // how the last of them ended
+	cause error                 // how the first of them ended
 }
 
 func (b *batch) begin(now time.Time) *batch {
@@ -88,10 +89,14 @@ func (b *batch) Value(key any) any {
 // over. Hooks of the client may answer in place of the server, send the batch
 // again, or go on with it after they have returned.
 func (b *batch) transmit(next func() error) error {
-	if b.sends.Add(1) <= 0 {
+	nth := b.sends.Add(1)
+	if nth <= 0 {
 		return errOver
 	}
 	defer b.ended.Add(1)
+	if nth > 1 {
+		return next()
+	}
 	b.cause = errUnsettled
 	b.cause = next()
 	return b.cause
@@ -144,14 +149,14 @@ func (b *batch) outcome(c *command, sends int32, failure error) (answer any, err
 	case c.replied && own() == nil:
 		return c.reply, nil, true
 	case c.replied:
-		return nil, failed(own(), sends > 1), true
+		return nil, failed(own(), sends > 1 || c.lost), true
 	case own() != nil:
 		failure = own()
 	}
 	switch {
 	case sends == 0:
 		return nil, notSent(failure), false
-	case sends == 1 && neverWritten(b.cause):
+	case sends == 1 && !c.lost && neverWritten(b.cause):
 		return nil, notSent(b.cause), false
 	case failure == nil:
 		return nil, unknown("answer", errSkipped), false

@@ -127,12 +127,18 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// ProcessHook leads the store's queries past next.
+// ProcessHook leads the store's commands past next.
 func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		switch cmd.(type) {
-		case *command, query:
-			return l.clone.client.Process(ctx, cmd)
+		switch c := cmd.(type) {
+		case *command:
+			if c.batch.outer {
+				return l.clone.client.Process(ctx, c)
+			}
+			// A hook has taken a pipeline apart.
+			return c.batch.transmit(func() error { return l.clone.client.Process(ctx, c) })
+		case query:
+			return l.clone.client.Process(ctx, c)
 		default:
 			return next(ctx, cmd)
 		}

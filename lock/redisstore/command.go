@@ -35,6 +35,7 @@ type command struct {
 	alone      batch // of a command that its caller sends
 	reply      any   // the first, read by the batch
 	replied    bool  // there was one
+	lost       bool  // it may have been written, and got none
 	answer     any   // the outcome, for the caller
 	err        error // the same
 }
@@ -112,6 +113,8 @@ func (c *command) SetErr(err error) {
 	}
 	if c.replied = err == nil || isReply(err); c.replied {
 		c.reply = c.Val()
+	} else if !neverWritten(err) {
+		c.lost = true
 	}
 	c.Cmd.SetErr(err)
 }

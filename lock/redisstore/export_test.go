@@ -230,6 +230,9 @@ func (g *Group) Do(ctx context.Context, name string, yields bool) error {
 	return err
 }
 
+// Close waits for what is out, until ctx ends.
+func (g *Group) Close(ctx context.Context) { (&nodes{only: g.g}).close(ctx) }
+
 func (g *Group) Out() int    { return g.count(func(g *group) int { return g.out }) }
 func (g *Group) Queued() int { return g.count(func(g *group) int { return g.ends.len + g.claims.len }) }
 

@@ -272,14 +272,18 @@ func (g *group) work(b *batch) {
 // round sends b and finishes its members. It returns the batch that is to be sent
 // next, nil if there is none.
 func (g *group) round(b *batch) (next *batch) {
-	err := errUnsettled
+	err, returned := errUnsettled, false
 	defer func() { // also if a hook of the client panics, or ends the goroutine
 		if p := recover(); p != nil {
 			err = hookPanic(p)
 		}
-		next = g.answered(b, err)
+		if next = g.answered(b, err); next != nil && !returned {
+			go g.work(next) // this goroutine may be at its end
+			next = nil
+		}
 	}()
 	err = g.send(b)
+	returned = true
 	return nil
 }
 

@@ -520,3 +520,47 @@ func TestEachDepartureArrivesOnce(t *testing.T) {
 	require.Zero(t, s.Calls.Count(), "and none arrives twice")
 	require.Zero(t, g.Queued())
 }
+
+// A hook that ends its goroutine takes no batch with it that was to be sent next.
+func TestExitOfAHookLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		batches := 0
+		g := redisstore.NewGroup(1, 1, false, func(ctx context.Context, names []string, reply func(string)) error {
+			time.Sleep(10 * time.Millisecond)
+			if batches++; batches == 1 {
+				runtime.Goexit()
+			}
+			return answerAll(0)(ctx, names, reply)
+		})
+		var all sync.WaitGroup
+		all.Go(func() { requireUnknown(t, g.Do(t.Context(), "first", true), "answer") })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		all.Go(func() { assert.NoError(t, g.Do(ctx, "second", true)) })
+		all.Wait()
+		synctest.Wait()
+		require.Zero(t, g.Out())
+	})
+}
+
+// Close waits for what was queued too: it would be sent after it had returned.
+func TestCloseWaitsForTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := redisstore.NewGroup(1, 1, false, answerAll(10*time.Millisecond))
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() { assert.NoError(t, g.Do(t.Context(), strconv.Itoa(i), true)) })
+		}
+		synctest.Wait()
+		require.Equal(t, 2, g.Queued())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		g.Close(ctx)
+		require.Zero(t, g.Queued())
+		require.Zero(t, g.Out())
+		all.Wait()
+	})
+}

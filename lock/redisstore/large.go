@@ -67,7 +67,9 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 			if server, err = s.cluster.MasterForKey(ctx, name); err != nil {
 				return nil, notApplied(kind(err), err)
 			}
-			bind(server)
+			if !s.opened { // it obeys contexts already
+				bind(server)
+			}
 		} else if !ok {
 			return nil, errByScript
 		}

@@ -292,3 +292,51 @@ func TestLargeReceiptIsPublished(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lock.Settled, e.State)
 }
+
+// A large receipt leaves the client of Open as it was: what its nodes refuse is
+// certain afterwards, too.
+func TestLargeReceiptLeavesTheClientOfOpen(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 1, nil)
+	s := open(t, cluster.URL())
+	take(t, s, keyFor(t), whole("a"))
+	require.True(t, settled(t, s, "a"))
+	cluster.Nodes[0].Do(t, "CONFIG", "SET", "maxmemory", "1")
+	_, err := s.Claim(timeout(t, patience), keyFor(t)+"2", claim("b"))
+	requireNotApplied(t, err, "OOM")
+}
+
+// A user who may begin a transaction and not end it leaves none open on a connection.
+func TestLargeReceiptLeavesNoTransactionOpen(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for name, rules := range map[string][]any{
+		"no EXEC": {"-exec"}, "no EXEC, no DISCARD": {"-exec", "-discard"}, "no GET": {"-get"}, "no EVAL": {"-eval"}, "no MULTI": {"-multi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			user := strings.NewReplacer(" ", "", ",", "").Replace(name)
+			srv.Do(t, append([]any{"ACL", "SETUSER", user, "on", ">p", "~*", "&*", "+@all"}, rules...)...)
+			client := redis.NewClient(&redis.Options{Addr: srv.Addr(), Username: user, Password: "p", PoolSize: 1, PipelinePoolSize: 1})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			s := redisstore.New(client)
+			if rules[0] == "-get" || rules[0] == "-eval" {
+				take(t, overClient(t, srv.Addr(), nil), keyFor(t), claim("a"))
+				_, _ = s.Settle(timeout(t, patience), keyFor(t), "a", large, time.Hour)
+			} else {
+				take(t, s, keyFor(t), claim("a"))
+				require.True(t, settled(t, s, "a"))
+			}
+			require.NoError(t, client.Ping(t.Context()).Err())
+			for range 3 {
+				pong := client.Ping(t.Context())
+				require.NoError(t, pong.Err())
+				require.Equal(t, "PONG", pong.Val())
+				pipe := client.Pipeline()
+				pong = pipe.Ping(t.Context())
+				_, err := pipe.Exec(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, "PONG", pong.Val())
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -278,4 +280,126 @@ func (*repeatingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 		}
 		return next(ctx, cmds)
 	}
+}
+
+// A hook that takes a pipeline apart has sent its commands all the same.
+func TestSplittingHook(t *testing.T) {
+	t.Parallel()
+	for name, apply := range map[string]bool{"answered": true, "refused": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Shared(t)
+			p := respproxy.Start(t, srv.Addr())
+			client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
+			client.AddHook(&splittingHook{client: client})
+			s := redisstore.New(client)
+			if !apply {
+				p.On(respproxy.Match{Name: "set", Key: memberName(t, 1)}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
+			}
+			all := gathered(t, s, 3, unbounded(t), nil)()
+			for i, o := range all {
+				if i == 1 && !apply {
+					require.Error(t, o.err)
+					continue
+				}
+				require.NoError(t, o.err)
+				require.Equal(t, lock.Held, o.entry.State)
+				require.Len(t, srv.Keys(t, memberName(t, i)), 1)
+			}
+		})
+	}
+	t.Run("lost", func(t *testing.T) {
+		t.Parallel()
+		p := respproxy.Start(t, redistest.Shared(t).Addr())
+		client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		client.AddHook(&splittingHook{client: client})
+		p.On(respproxy.Match{Name: "set"}, respproxy.Swallow(respproxy.Close))
+		_, err := redisstore.New(client).Claim(timeout(t, patience), keyFor(t), claim("a"))
+		requireUnknown(t, err, "connection")
+	})
+}
+
+// splittingHook sends each command of a pipeline by itself.
+type splittingHook struct {
+	lateHook
+
+	client *redis.Client
+}
+
+func (*splittingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *splittingHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) (first error) {
+		for _, cmd := range cmds {
+			if err := h.client.Process(ctx, cmd); first == nil {
+				first = err
+			}
+		}
+		return first
+	}
+}
+
+// What a hook repeats was sent, be the repetition a script that the server, another
+// one by then, does not know.
+func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	p := respproxy.Start(t, srv.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	s := neverShared(redisstore.New(client))
+	take(t, s, keyFor(t), claim("a"))
+	ok, err := s.Settle(timeout(t, patience), keyFor(t), "other", nil, time.Hour) // so that there is the script
+	require.NoError(t, err)
+	require.False(t, ok)
+	again := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { require.NoError(t, again.Close()) })
+	again.AddHook(new(lostHook))
+	p.On(respproxy.Match{Name: "evalsha", Count: 1}, respproxy.Swallow(respproxy.Close))
+	p.On(respproxy.Match{Name: "evalsha"}, respproxy.ReplyError("NOSCRIPT No matching script. Please use EVAL."))
+	p.On(respproxy.Match{Name: "eval"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
+	_, err = neverShared(redisstore.New(again)).Settle(timeout(t, patience), keyFor(t), "a", nil, time.Hour)
+	requireUnknown(t, err, "NOSCRIPT")
+	p.Clear()
+	e, err := s.Get(timeout(t, patience), keyFor(t))
+	require.NoError(t, err)
+	require.Equal(t, lock.Settled, e.State)
+}
+
+// lostHook repeats what got no answer.
+type lostHook struct{ lateHook }
+
+func (*lostHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if reply := redis.Error(nil); err == nil || errors.As(err, &reply) {
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// A wrapper that repeats leaves the same doubt as a hook that does.
+func TestRepeatingWrapper(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	p := respproxy.Start(t, srv.Addr())
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
+	p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
+	_, err := redisstore.New(repeatingWrapper{client}).Claim(timeout(t, patience), keyFor(t), claim("a"))
+	requireUnknown(t, err, "READONLY")
+	require.Len(t, srv.Keys(t, nameOf(t)), 1)
+}
+
+type repeatingWrapper struct{ redis.UniversalClient }
+
+func (w repeatingWrapper) Process(ctx context.Context, cmd redis.Cmder) error {
+	if err := w.UniversalClient.Process(ctx, cmd); err == nil {
+		return nil
+	}
+	return w.UniversalClient.Process(ctx, cmd)
 }

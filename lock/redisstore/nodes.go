@@ -155,6 +155,7 @@ func pipelined(client *redis.Client, opened bool, failed func(error)) *group {
 // which no more is known.
 func oneByOne(client redis.UniversalClient) *group {
 	return newGroup(1, maxConnections, new(atomic.Bool), func(b *batch) error {
+		b.outer = true
 		return b.transmit(func() error { return client.Process(b, b.members[0]) })
 	})
 }

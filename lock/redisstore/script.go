@@ -3,8 +3,11 @@ package redisstore
 import (
 	"context"
 	"embed"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock"
 )
 
 // The scripts have no "#!lua" line: a script with one declares up front that it
@@ -50,5 +53,9 @@ func (s *Store) eval(ctx context.Context, sc script, c *command, args ...any) (a
 		return answer, err
 	}
 	again := &command{name: c.name, load: c.load, yields: c.yields}
-	return s.to.do(ctx, again.script("eval", sc.source, args...))
+	answer, said := s.to.do(ctx, again.script("eval", sc.source, args...))
+	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
+		return nil, err // a hook has sent it twice, and this says nothing of the first
+	}
+	return answer, said
 }

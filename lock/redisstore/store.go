@@ -117,7 +117,3 @@ func (s *Store) Close() error {
 // the network does not take them: two minutes or so, and after [Open], which
 // limits that on Linux, a quarter of a minute.
 func (s *Store) MaxLag() time.Duration { return s.maxLag }
-
-// InTime reports that calls return when their context has ended, whatever becomes
-// of the command.
-func (*Store) InTime() bool { return true }
