@@ -53,6 +53,7 @@ type task struct {
 	index   int  // in the heap; -1 while it runs
 	again   bool // it was asked for while it ran
 	settled bool // it was answered, and is only repeated to be sure
+	unsent  bool // its last attempt has sent nothing
 }
 
 func newCleaner(c *core) *cleaner {
@@ -131,8 +132,8 @@ func (c *cleaner) run(t *task, closing bool) {
 // ran takes in how an attempt of t has ended.
 func (c *cleaner) ran(t *task, again time.Duration, done bool) {
 	c.mu.Lock()
-	if (done || again > 0) && c.core.sender.Calls.Count() < c.running {
-		c.core.sender.Retries.Give() // the store has answered, and no caller wants anything of it
+	if t.unsent || (done || again > 0) && c.core.sender.Calls.Count() < c.running {
+		c.core.sender.Retries.Give() // nothing was sent, or the store has answered, and no caller wants anything of it
 	}
 	c.running--
 	stopped := c.stopped

@@ -57,7 +57,7 @@ func (c *cleaner) add(o *orphan) {
 	if dropped {
 		o.locker.logDropped(o.ctx)
 	}
-	if wait > 0 {
+	if wait > 0 && t != nil { // else it was the oldest itself: those before it are running
 		o.flight.WhenLanded(func() { c.kick(t) })
 	}
 	c.wake()
@@ -67,16 +67,16 @@ func (c *cleaner) add(o *orphan) {
 // it. c.mu is held.
 func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	o := k.orphan
-	k.task = &task{
-		attempt: func(closing bool) (time.Duration, bool) {
-			again, done := o.remove(closing)
-			if done {
-				c.removed(k)
-			}
-			return again, done
-		},
-		of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: EventReaped},
+	t := &task{of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: EventReaped}}
+	t.attempt = func(closing bool) (time.Duration, bool) {
+		again, done := o.remove(closing)
+		t.unsent = o.unsent
+		if done {
+			c.removed(k)
+		}
+		return again, done
 	}
+	k.task = t
 	c.orphans.removing++
 	c.startAfter(k.task, wait)
 	if c.orphans.removing <= c.most {
@@ -147,8 +147,7 @@ func (c *cleaner) forgetOld(now time.Time) {
 			o.queue = append(o.queue, k)
 		case now.Before(k.until) && !tooMany:
 			o.queue = append(o.queue, k)
-		case now.Before(k.forgotIn) && !tooMany:
-			c.giveUp(k)
+		case now.Before(k.forgotIn) && !tooMany: // its removal goes on: other processes are refused for as long
 			k.until = now.Add(c.core.maxLag + c.longestLease())
 			o.queue = append(o.queue, k)
 		default:
