@@ -101,3 +101,48 @@ func TestRegressionTheNewestRemovalIsGivenUp(t *testing.T) {
 	})
 }
 
+// once, at the next process: a settle without an answer waited in line behind all that
+// there was to clean up, after an outage for as long as the retry budget took to pay for
+// tens of thousands of removals.
+func TestRegressionEndsComeBeforeCleanUp(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l, other := open(lock.WithKeep(keep), lock.WithMaxHold(time.Hour)), open(lock.WithKeep(keep))
+		s.every(hangRequest, claim, release)
+		var all sync.WaitGroup
+		for i := range 5000 {
+			all.Go(func() { _, _ = l.Acquire(t.Context(), fmt.Sprint(key, i)) })
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		s.every(nil, claim)
+		s.every(hangRequest, settle)
+		_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
+		require.NoError(t, err)
+		s.every(nil, settle, release)
+		s.every(slow(90*time.Millisecond), claim)
+		stop := make(chan struct{})
+		for i := range 4 {
+			all.Go(func() { // callers, all the time
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_ = l.Do(t.Context(), fmt.Sprint("other", i), func(context.Context) error { return nil })
+					}
+				}
+			})
+		}
+		began := time.Now()
+		for s.state(t, record).State != lock.Settled && time.Since(began) < 10*time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Less(t, time.Since(began), 5*time.Second)
+		close(stop)
+		all.Wait()
+		_, replayed, err := other.Once(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		require.True(t, replayed)
+		s.forget(t, record)
+	})
+}
