@@ -30,17 +30,16 @@ type known struct {
 func (c *cleaner) add(o *orphan) {
 	k := &known{token: o.token, takeover: o.takeover, orphan: o}
 	c.mu.Lock()
-	if _, twice := c.orphans.byToken[o.token]; twice || c.stopped {
+	if known := c.orphans.byToken[o.token]; known != nil || c.stopped {
+		if known != nil && known.takeover { // what was to go on with it may have renewed it
+			known.orphan = o
+			c.remember(known)
+		}
 		c.mu.Unlock()
 		return
 	}
-	now := time.Now()
-	c.forgetOld(now)
-	k.until = o.endures(c.longestLease())
-	k.forgotIn = k.until
-	if o.event.Once {
-		k.forgotIn = k.until.Add(o.locker.cfg.keep) // for so long it says that the outcome is unknown
-	}
+	c.forgetOld(time.Now())
+	c.remember(k)
 	c.orphans.push(k)
 	if o.takeover {
 		c.mu.Unlock()
@@ -61,6 +60,15 @@ func (c *cleaner) add(o *orphan) {
 		o.flight.WhenLanded(func() { c.kick(t) })
 	}
 	c.wake()
+}
+
+// remember has k known for as long as an entry of it can be in the store. c.mu is held.
+func (c *cleaner) remember(k *known) {
+	k.until = k.orphan.endures(c.longestLease())
+	k.forgotIn = k.until
+	if o := k.orphan; o.event.Once {
+		k.forgotIn = k.until.Add(o.locker.cfg.keep) // for so long it says that the outcome is unknown
+	}
 }
 
 // removeLater starts the removal of k, and reports whether the oldest was given up for
