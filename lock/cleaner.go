@@ -3,6 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -248,7 +249,7 @@ func (c *cleaner) stop() {
 	c.mu.Lock()
 	c.stopped = true
 	c.timer.Stop()
-	due := append(c.due, c.ends...)
+	due := slices.Concat(c.due, c.ends)
 	for _, t := range due {
 		c.forget(t)
 	}

@@ -39,7 +39,7 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 				s.next(renew, f...)
 				done := make(chan error, 1)
 				go func() {
-					err := error(context.Canceled)
+					err := context.Canceled
 					defer func() { done <- err }()
 					_, _, err = l.With(lock.WithLease(2*lease), lock.WithBudget(budget/2)).Once(context.Background(), key, print1, f1.run("b"))
 				}()
