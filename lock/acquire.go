@@ -133,11 +133,11 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err 
 		c.gate.leave(e)
 	})
 	timer := time.AfterFunc(l.cfg.lease, end)
-	hold.End = sync.OnceFunc(func() {
+	l.emit(ctx, e, EventBypassed, 0, err)
+	l.logBypassed(ctx, e, err)
+	hold.End = sync.OnceFunc(func() { // after those, which can end this goroutine: then acquire sees to it
 		timer.Stop()
 		end()
 		c.owners.Leave()
 	})
-	l.emit(ctx, e, EventBypassed, 0, err)
-	l.logBypassed(ctx, e, err)
 }

@@ -3,6 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,8 @@ type cleaner struct {
 	dropped atomic.Int64
 
 	mu      sync.Mutex
-	due     taskHeap
+	due     taskHeap // clean-up
+	ends    taskHeap // releases and settles, which come before it
 	all     map[*task]struct{}
 	orphans orphans
 	running int
@@ -50,9 +52,11 @@ type task struct {
 	born    time.Time
 	next    time.Time
 	pause   time.Duration
-	index   int  // in the heap; -1 while it runs
+	index   int  // in its heap; -1 while it runs
+	ends    bool // it is a release or a settle
 	again   bool // it was asked for while it ran
 	settled bool // it was answered, and is only repeated to be sure
+	unsent  bool // its last attempt has sent nothing
 }
 
 func newCleaner(c *core) *cleaner {
@@ -84,8 +88,28 @@ func (c *cleaner) startAfter(t *task, wait time.Duration) (started bool) {
 	t.next = t.born.Add(wait)
 	c.all[t] = struct{}{}
 	c.count.Add(1)
-	heap.Push(&c.due, t)
+	heap.Push(c.heapOf(t), t)
 	return true
+}
+
+func (c *cleaner) heapOf(t *task) *taskHeap {
+	if t.ends {
+		return &c.ends
+	}
+	return &c.due
+}
+
+// first is the heap of what is to run next: an end that is due, or else what is due
+// first. c.mu is held.
+func (c *cleaner) first(now time.Time) *taskHeap {
+	switch {
+	case len(c.ends) == 0:
+		return &c.due
+	case len(c.due) == 0 || !c.ends[0].next.After(now) || c.ends[0].next.Before(c.due[0].next):
+		return &c.ends
+	default:
+		return &c.due
+	}
 }
 
 // kick runs t now, or once more if it is running.
@@ -95,7 +119,7 @@ func (c *cleaner) kick(t *task) {
 		t.again = true
 	} else if _, known := c.all[t]; known {
 		t.next = time.Time{} // before all that is merely due
-		heap.Fix(&c.due, t.index)
+		heap.Fix(c.heapOf(t), t.index)
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -106,8 +130,9 @@ func (c *cleaner) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	for len(c.due) > 0 && c.running < maxRunning {
-		t := c.due[0]
+	for len(c.due)+len(c.ends) > 0 && c.running < maxRunning {
+		due := c.first(now)
+		t := (*due)[0]
 		if wait := t.next.Sub(now); wait > 0 {
 			c.timer.Reset(wait)
 			return
@@ -116,7 +141,7 @@ func (c *cleaner) wake() {
 			c.timer.Reset(tokenPause)
 			return
 		}
-		heap.Pop(&c.due)
+		heap.Pop(due)
 		c.running++
 		go c.run(t, c.closing)
 	}
@@ -131,8 +156,8 @@ func (c *cleaner) run(t *task, closing bool) {
 // ran takes in how an attempt of t has ended.
 func (c *cleaner) ran(t *task, again time.Duration, done bool) {
 	c.mu.Lock()
-	if (done || again > 0) && c.core.sender.Calls.Count() < c.running {
-		c.core.sender.Retries.Give() // the store has answered, and no caller wants anything of it
+	if t.unsent || (done || again > 0) && c.core.sender.Calls.Count() < c.running {
+		c.core.sender.Retries.Give() // nothing was sent, or the store has answered, and no caller wants anything of it
 	}
 	c.running--
 	stopped := c.stopped
@@ -144,7 +169,7 @@ func (c *cleaner) ran(t *task, again time.Duration, done bool) {
 			c.count.Add(-1)
 		}
 		t.postpone(again, c.hurried)
-		heap.Push(&c.due, t)
+		heap.Push(c.heapOf(t), t)
 	}
 	c.mu.Unlock()
 	if stopped && !done {
@@ -179,10 +204,12 @@ func (c *cleaner) hurry() {
 	c.mu.Lock()
 	c.hurried = true
 	now := time.Now()
-	for _, t := range c.due {
-		t.next, t.pause = now, 0
+	for _, h := range []*taskHeap{&c.due, &c.ends} {
+		for _, t := range *h {
+			t.next, t.pause = now, 0
+		}
+		heap.Init(h)
 	}
-	heap.Init(&c.due)
 	c.mu.Unlock()
 	c.wake()
 }
@@ -222,11 +249,11 @@ func (c *cleaner) stop() {
 	c.mu.Lock()
 	c.stopped = true
 	c.timer.Stop()
-	due := c.due
-	for _, t := range c.due {
+	due := slices.Concat(c.due, c.ends)
+	for _, t := range due {
 		c.forget(t)
 	}
-	c.due, c.orphans = nil, orphans{}
+	c.due, c.ends, c.orphans = nil, nil, orphans{}
 	c.mu.Unlock()
 	for _, t := range due {
 		t.forgotten()

@@ -21,6 +21,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 	t := &task{
 		attempt: func(closing bool) (time.Duration, bool) { return 0, e.repeatEnd(ctx, first, closing) },
 		giveUp:  func() { e.close(false) },
+		ends:    true,
 		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
 	dropped := e.keepPending()

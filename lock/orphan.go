@@ -36,6 +36,7 @@ type orphan struct {
 
 	waited bool // something of it was in flight when it was added, and nothing else is in doubt
 	early  bool // a removal was answered while something was in flight
+	unsent bool // the last removal was not sent
 	found  bool
 	sure   certainty     // of the last removal that was answered
 	pause  time.Duration // before it
@@ -90,12 +91,14 @@ func (o *orphan) endures(longest time.Duration) time.Time {
 func (o *orphan) remove(closing bool) (again time.Duration, done bool) {
 	l := o.locker
 	before, sent := o.flight.Doubt(), time.Now()
+	o.unsent = true
 	if before.InFlight > 0 && o.early {
 		return longPause, false
 	}
 	if o.waited && before.InFlight+before.Lost+before.Answered == 0 {
 		return 0, true // the store refused, in the end, what was still in flight
 	}
+	o.unsent = false
 	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
 	release := &endRequest{store: l.core.store, key: o.key, token: o.token}
 	if err := l.core.ask(o.ctx, new(send.Call), terms, release); err != nil {

@@ -30,17 +30,16 @@ type known struct {
 func (c *cleaner) add(o *orphan) {
 	k := &known{token: o.token, takeover: o.takeover, orphan: o}
 	c.mu.Lock()
-	if _, twice := c.orphans.byToken[o.token]; twice || c.stopped {
+	if known := c.orphans.byToken[o.token]; known != nil || c.stopped {
+		if known != nil && known.takeover { // what was to go on with it may have renewed it
+			known.orphan = o
+			c.remember(known)
+		}
 		c.mu.Unlock()
 		return
 	}
-	now := time.Now()
-	c.forgetOld(now)
-	k.until = o.endures(c.longestLease())
-	k.forgotIn = k.until
-	if o.event.Once {
-		k.forgotIn = k.until.Add(o.locker.cfg.keep) // for so long it says that the outcome is unknown
-	}
+	c.forgetOld(time.Now())
+	c.remember(k)
 	c.orphans.push(k)
 	if o.takeover {
 		c.mu.Unlock()
@@ -57,26 +56,35 @@ func (c *cleaner) add(o *orphan) {
 	if dropped {
 		o.locker.logDropped(o.ctx)
 	}
-	if wait > 0 {
+	if wait > 0 && t != nil { // else it was the oldest itself: those before it are running
 		o.flight.WhenLanded(func() { c.kick(t) })
 	}
 	c.wake()
+}
+
+// remember has k known for as long as an entry of it can be in the store. c.mu is held.
+func (c *cleaner) remember(k *known) {
+	k.until = k.orphan.endures(c.longestLease())
+	k.forgotIn = k.until
+	if o := k.orphan; o.event.Once {
+		k.forgotIn = k.until.Add(o.locker.cfg.keep) // for so long it says that the outcome is unknown
+	}
 }
 
 // removeLater starts the removal of k, and reports whether the oldest was given up for
 // it. c.mu is held.
 func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	o := k.orphan
-	k.task = &task{
-		attempt: func(closing bool) (time.Duration, bool) {
-			again, done := o.remove(closing)
-			if done {
-				c.removed(k)
-			}
-			return again, done
-		},
-		of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: EventReaped},
+	t := &task{of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: EventReaped}}
+	t.attempt = func(closing bool) (time.Duration, bool) {
+		again, done := o.remove(closing)
+		t.unsent = o.unsent
+		if done {
+			c.removed(k)
+		}
+		return again, done
 	}
+	k.task = t
 	c.orphans.removing++
 	c.startAfter(k.task, wait)
 	if c.orphans.removing <= c.most {
@@ -147,8 +155,7 @@ func (c *cleaner) forgetOld(now time.Time) {
 			o.queue = append(o.queue, k)
 		case now.Before(k.until) && !tooMany:
 			o.queue = append(o.queue, k)
-		case now.Before(k.forgotIn) && !tooMany:
-			c.giveUp(k)
+		case now.Before(k.forgotIn) && !tooMany: // its removal goes on: other processes are refused for as long
 			k.until = now.Add(c.core.maxLag + c.longestLease())
 			o.queue = append(o.queue, k)
 		default:

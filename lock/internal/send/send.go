@@ -172,6 +172,9 @@ func (c *Call) returned(err error) (more bool) {
 		c.try = nil
 		s.Calls.Leave()
 		s.Retries.answered()
+		if t.givenUp() {
+			s.Retries.Give() // it was answered in the moment in which it was given up
+		}
 		return false
 	}
 	v := s.judge(err)
@@ -183,8 +186,13 @@ func (c *Call) returned(err error) (more bool) {
 	case !late || c.cause == nil:
 		c.cause = err // else what failed before says more
 	}
-	if v != Final && c.mayRepeat() && (given || s.Retries.Take()) && (c.cause == nil || c.pause()) {
-		return true
+	switch repeats := v != Final && c.mayRepeat(); {
+	case repeats && (given || s.Retries.Take()):
+		if c.cause == nil || c.pause() {
+			return true
+		}
+	case given:
+		s.Retries.Give()
 	}
 	c.err = c.reason(v == Final, err)
 	return false

@@ -182,3 +182,67 @@ func TestDoubtOfACall(t *testing.T) {
 		})
 	}
 }
+
+// A token that was taken to give a send up is given back if there is no other one:
+// since it was answered after all, or can be of no use.
+func TestRegressionTokenOfASendThatIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"answered": nil, "final": errFinal, "its caller has gone": errLost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSender()
+				for s.Retries.Tokens() > 10 {
+					require.True(t, s.Retries.Take())
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				before := s.Retries.Tokens()
+				sends := 0
+				_ = send.Do(ctx, s, new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
+					sends++
+					require.True(t, ctx.(*send.Try).GiveUp(budget/3))
+					leave()
+					return err
+				}))
+				require.Equal(t, 1, sends)
+				require.Equal(t, before, s.Retries.Tokens())
+			})
+		})
+	}
+}
+
+// A store that is left behind may ask for the end of its turn after the call.
+func TestRegressionUntilIsAskedForAfterTheCall(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	err := send.Do(t.Context(), newSender(), new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
+		go func() {
+			defer close(asked)
+			_ = ctx.(*send.Try).Until()
+		}()
+		return errFinal
+	}))
+	require.ErrorIs(t, err, errFinal)
+	<-asked
+}
+
+// A caller that leaves after a third of the budget, in which there was no token for
+// another send, is let go within another third.
+func TestRegressionCallerThatLeavesWithoutTokens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const brief = 3 * time.Millisecond // a token takes 100
+		s := newSender()
+		for s.Retries.Take() {
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		began := time.Now()
+		time.AfterFunc(brief/2, leave)
+		err := send.Do(ctx, s, new(send.Call), send.Terms{Budget: brief}, request(func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, brief/3*2, time.Since(began))
+	})
+}

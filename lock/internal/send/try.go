@@ -35,16 +35,21 @@ func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline,
 // Until is when a store gives the send up that cannot ask GiveUp while it waits:
 // after a third of the budget, if there is a token for another send.
 func (t *Try) Until() time.Time {
-	t.until = t.call.deadline
+	until := t.call.deadline
 	if t.nth == 1 && t.call.sender.Retries.Tokens() > 0 {
-		t.until = t.turn()
+		until = t.turn()
 	}
-	return t.until
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.until = until
+	return until
 }
 
 // late reports whether the send has returned because its time was over.
 func (t *Try) late() bool {
-	until := t.until
+	t.mu.Lock()
+	until := t.until // which a store that was left behind may ask for yet
+	t.mu.Unlock()
 	if until.IsZero() {
 		until = t.call.deadline
 	}
@@ -114,7 +119,7 @@ func (t *Try) ring() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.over == nil {
-			t.timer.Reset(left)
+			t.timer.Reset(min(left, max(t.call.terms.Budget/3, time.Millisecond))) // to look again for a token, or whether the caller has left
 		}
 		return
 	}
