@@ -89,9 +89,6 @@ func (s recordless) Settle(ctx context.Context, key, token string, _ []byte, _ t
 // if they had still been in a queue. They had left it.
 type hasty struct{ lock.Store }
 
-// InTime is true of what it wraps: the error is there when the budget is over.
-func (hasty) InTime() bool { return true }
-
 func (s hasty) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	const almost = 20 * time.Millisecond
 	e, err := s.Store.Claim(ctx, key, c)

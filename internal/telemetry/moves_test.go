@@ -149,7 +149,7 @@ var situations = []situation{
 		require.NoError(t, l.Do(t.Context(), "user=42", do))
 	}, []string{"lock_recoveries_total{kind=reclaimed,policy=user}", "lock_acquisitions_total{outcome=acquired,policy=user}"}},
 	{"unknown, and cleaned up", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, 8))
+		l := te.locker(t, latchtest.LoseReply(latchtest.LoseRequest(lock.NewMemory(), latchtest.Release, 1), latchtest.Claim, 8))
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", do), lock.ErrUnknown)
 		require.InDelta(t, 1, te.scrape(t)["lock_reaper_backlog"], 0)
 		time.Sleep(time.Minute)

@@ -17,9 +17,6 @@ import (
 // client's, on the goroutine of its caller, with the caller's context.
 type naiveStore struct{ client redis.UniversalClient }
 
-// InTime says what the author of such a store believes.
-func (naiveStore) InTime() bool { return true }
-
 func (s naiveStore) do(ctx context.Context, args ...any) (*redis.Cmd, error) {
 	cmd := redis.NewCmd(ctx, args...)
 	err := s.client.Process(ctx, cmd)
