@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -188,7 +189,7 @@ func TestConsoleExplains(t *testing.T) {
 func TestConsoleShowsCleanupsAndRecoveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := lock.NewMemory()
-		store := &stubStore{Store: memory}
+		store := &stubStore{Store: latchtest.LoseRequest(memory, latchtest.Release, 1)} // the first removal
 		store.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			_, _ = memory.Claim(ctx, key, c)
 			<-ctx.Done()
