@@ -40,7 +40,7 @@ var cures = map[string]string{
 // notifyACL for WithNotifications. Large receipts cost the server less with
 // largeACL. The package documentation has them too.
 const (
-	minimalACL = "~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +multi +exec +client|setname"
+	minimalACL = "~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname"
 	clusterACL = "+cluster|slots +command"
 	largeACL   = "+multi +exec"
 	notifyACL  = "&latch:* +publish +subscribe +unsubscribe"

@@ -90,15 +90,15 @@
 //   - maxmemory-policy must be noeviction, or maxmemory 0. The volatile-*
 //     policies pick locks first, because all of them expire.
 //   - the user needs, with the prefix of [WithPrefix],
-//     ~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +multi +exec +client|setname
+//     ~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname
 //     and in a Cluster +cluster|slots +command, for a database other than 0
 //     +select. Clients that identify themselves to the server, as go-redis does
 //     unless told otherwise, also try +client|setinfo and
 //     +client|maint_notifications, and do without. [WithNotifications] needs
 //     &latch:* +publish +subscribe +unsubscribe
 //     too: every release is published on the channel that has the entry's name.
-//     Without +multi +exec a receipt of 64 KiB or more is an argument of a script: 1
-//     MiB then holds up a server for 3.4 ms, in place of 0.1 ms.
+//     With +multi +exec a receipt of 64 KiB or more is no argument of a script: 1 MiB
+//     then holds up a server for 0.1 ms, and for 3.4 ms without.
 //   - before Redis 7 a claim is a script instead of a plain SET, by itself.
 //
 // # Names
