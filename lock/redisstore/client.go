@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,8 +118,8 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 			return c.batch.transmit(func() error { return l.clone.send(ctx, cmds) })
 		case query:
 			err := l.clone.send(ctx, cmds)
-			if isReply(err) && c.Err() != nil {
-				return nil //nolint:nilerr // to one of them; a cluster client would take it for that of all
+			if isReply(err) && slices.ContainsFunc(cmds, failedOne) {
+				return nil // a cluster client would take the error of one for that of all
 			}
 			return err
 		default:
@@ -126,6 +127,8 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		}
 	}
 }
+
+func failedOne(cmd redis.Cmder) bool { return cmd.Err() != nil }
 
 // ProcessHook leads the store's commands past next.
 func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
