@@ -144,19 +144,6 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 	}
 }
 
-// watcher is the optional part of a [Store] that has hints for those who wait.
-type watcher interface {
-	Watch(key string) (wake <-chan struct{}, stop func())
-}
-
-// hintsOf returns the Watch of s, or one that never has a hint.
-func hintsOf(s Store) func(key string) (wake <-chan struct{}, stop func()) {
-	if s, ok := s.(watcher); ok {
-		return s.Watch
-	}
-	return func(string) (<-chan struct{}, func()) { return nil, func() {} }
-}
-
 // minPause is the least time between two claims of one waiter that hints, or other
 // callers, have led to. They are as many as whoever makes them likes, and the store
 // is asked no more than so often for them.
