@@ -19,9 +19,9 @@ const maxPendingBytes = 64 << 20
 func (e *Lease) finishLater(ctx context.Context) {
 	c, first := e.locker.core, now()
 	t := &task{
-		attempt: func(closing bool) (time.Duration, bool) { return 0, e.repeatEnd(ctx, first, closing) },
+		in:      &c.cleaner.ends,
+		attempt: func(closing bool) progress { return progress{done: e.repeatEnd(ctx, first, closing)} },
 		giveUp:  func() { e.close(false) },
-		ends:    true,
 		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
 	dropped := e.keepPending()

@@ -80,7 +80,7 @@ func New(store Store, opts ...Option) *Locker {
 		return verdictOf(err)
 	})
 	c.cleaner = newCleaner(c)
-	c.sender.Dead = c.cleaner.dead
+	c.sender.Dead = func(token string) bool { return c.cleaner.fateOf(token) == dead }
 	return c.locker(cfg)
 }
 
