@@ -141,8 +141,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 // removeOrphan frees e's key from a dead claim of this locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
 	release := &endRequest{store: l.core.store, key: e.key, token: token}
-	if err := l.core.ask(ctx, new(send.Call), send.Terms{Budget: deadline.until()}, release); err != nil {
-		l.trouble(ctx, err)
+	if err := l.ask(ctx, send.Terms{Budget: deadline.until()}, release); err != nil {
 		return err
 	}
 	if release.ok {

@@ -42,13 +42,14 @@ func (e *Lease) finishLater(ctx context.Context) {
 // for another one, and when the keep is over there is nothing to settle any more.
 func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done bool) {
 	ok, _, err := e.sendEnd(ctx)
-	settles, full := e.end.settles, errors.Is(err, ErrFull)
+	settles := e.end.settles
+	full := settles && errors.Is(err, ErrFull)
 	switch {
 	case err == nil:
 		_ = e.finished(ctx, ok, nil)
 		return true
-	case settles && full && closing:
-	case settles && full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
+	case full && closing: // the claim stays: when its lease is over, it says that the outcome is unknown
+	case full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
 		e.locker.core.cleaner.add(e.orphan()) // before the gate opens: what is left may refuse no caller
 	case e.worthRepeating():
 		return false

@@ -64,7 +64,6 @@ func (g *gate) shard(hash uint64) *gateShard { return &g.shards[hash%gateShards]
 // entrance is what enter found.
 type entrance struct {
 	open     bool    // the key is the lease's now
-	pending  bool    // another lease asks for it
 	mismatch bool    // somebody else has it, for a different request
 	waiter   *waiter // nil if there is no waiting
 	ending   func()  // not nil if the holder is done: asks the store to confirm that now
@@ -89,7 +88,7 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		if sl := holder.slot; !patient || len(sl.queue) > maxWaiters {
 			sl.ask()
 		}
-		return entrance{waiter: w, pending: true, owner: holder.owner()}
+		return entrance{waiter: w, owner: holder.owner()}
 	}
 	var sl slot
 	if holder.slot != nil {

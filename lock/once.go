@@ -6,7 +6,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/scoped"
-	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Once runs fn unless somebody has done so within [WithKeep], and returns the
@@ -121,10 +120,9 @@ func Commit(ctx context.Context) error {
 		return nil // a record whose holder has vanished is never run again
 	}
 	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(l.cfg.keep)}
-	err := l.core.ask(ctx, new(send.Call), l.lastingTerms(), renew)
+	err := l.ask(ctx, l.lastingTerms(), renew)
 	switch {
 	case err != nil:
-		l.trouble(ctx, err)
 		l.emitFailed(ctx, e, callRenew, l.cfg.budget, err)
 		return err
 	case !renew.ok:

@@ -37,18 +37,9 @@ type orphan struct {
 	waited bool // something of it was in flight when it was added, and nothing else is in doubt
 	early  bool // a removal was answered while something was in flight
 	found  bool
-	sure   certainty     // of the last removal that was answered
+	landed bool          // the last removal that was answered was sent when nothing could land any more
 	pause  time.Duration // before it
 }
-
-// certainty is what had ended when a removal was sent.
-type certainty uint8
-
-const (
-	inFlight certainty = iota // not even the sends
-	returned                  // the sends
-	landed                    // and the time in which their bytes could arrive
-)
 
 const (
 	// firstPause is how long after the first removal the second is sent.
@@ -97,8 +88,7 @@ func (o *orphan) remove(closing bool) progress {
 	}
 	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
 	release := &endRequest{store: l.core.store, key: o.key, token: o.token}
-	if err := l.core.ask(o.ctx, new(send.Call), terms, release); err != nil {
-		l.trouble(o.ctx, err)
+	if l.ask(o.ctx, terms, release) != nil {
 		return progress{}
 	}
 	if release.ok {
@@ -121,12 +111,9 @@ func (o *orphan) next(before send.Doubt, sent time.Time, closing bool) progress 
 	if o.answered {
 		possible++
 	}
-	lag, last := o.locker.core.maxLag-sent.Sub(before.Last), o.sure
-	o.sure = returned
-	if lag <= 0 {
-		o.sure = landed
-	}
-	if closing || before.Lost == 0 || o.found && possible == 1 || last == landed {
+	lag, last := o.locker.core.maxLag-sent.Sub(before.Last), o.landed
+	o.landed = lag <= 0
+	if closing || before.Lost == 0 || o.found && possible == 1 || last {
 		return progress{done: true}
 	}
 	o.pause = min(max(2*o.pause, firstPause), max(lag, firstPause))
