@@ -14,8 +14,8 @@ import (
 const maxPendingBytes = 64 << 20
 
 // finishLater repeats the end until it is answered or the entry cannot be there any
-// more. The key stays shut in this process meanwhile, but asks again for
-// whoever wants it.
+// more. Meanwhile other callers of this process do not get the key; each that wants it
+// has the store asked again.
 func (e *Lease) finishLater(ctx context.Context) {
 	c, first := e.locker.core, now()
 	t := &task{
@@ -48,7 +48,7 @@ func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done
 	case err == nil:
 		_ = e.finished(ctx, ok, nil)
 		return true
-	case full && closing: // the claim stays: when its lease is over, it says that the outcome is unknown
+	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
 	case full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
 		e.locker.core.cleaner.add(e.orphan()) // before the gate opens: what is left may refuse no caller
 	case e.worthRepeating():
@@ -79,7 +79,7 @@ func (e *Lease) worthRepeating() bool {
 
 // openAtTheEnd opens the gate when the validity of an ended lease is over,
 // whether or not the store has answered by then. What is left of one that was
-// to be released is nobody's, and swept. e.mu is held.
+// to be released has no holder, and is removed. e.mu is held.
 func (e *Lease) openAtTheEnd(released bool) {
 	e.opening = time.AfterFunc(e.validUntil.until(), func() {
 		if released {

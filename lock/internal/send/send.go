@@ -18,9 +18,9 @@ import (
 // Sender is what all calls to one store have in common.
 type Sender struct {
 	Retries Budget
-	Calls   Counter // sends that have not ended, those that nobody waits for included
+	Calls   Counter // sends that have not ended, those whose callers have left included
 
-	// Dead reports whether a token is of a claim that is known to be held by nobody:
+	// Dead reports whether a token is of a claim that is known to have no holder:
 	// for a store that can choose which of the entries in the way it names.
 	Dead func(token string) bool
 
