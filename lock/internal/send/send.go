@@ -138,7 +138,7 @@ func (c *Call) abandon() {
 
 // ended counts the send that was under way as ended, as v says.
 func (c *Call) ended(v Verdict) {
-	c.try.end()
+	c.try.endWith(context.Canceled)
 	c.try = nil
 	if v == Unknown {
 		c.unanswered = true
@@ -156,8 +156,8 @@ func (c *Call) returned(err error) (more bool) {
 		v = c.sender.judge(err)
 	}
 	c.ended(v)
-	paid := t.givenUp() // for another send
-	switch late := paid || t.late(); {
+	paid, until := t.spent()
+	switch late := paid || err != nil && !time.Now().Before(until); {
 	case err == nil:
 		tokens.answered()
 	case late && v == Unknown:
