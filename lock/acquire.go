@@ -124,7 +124,7 @@ func eventOf(err error) EventKind {
 // applied, so it counts as granted while the work runs: removing it would let
 // another process in beside it, and duplicates in this process are refused by
 // the gate even now. Both end with the lease that would have been, so that
-// hung work locks nobody out.
+// hung work keeps no other caller out.
 func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err error) {
 	c := l.core
 	c.gate.bypass(e)

@@ -17,7 +17,7 @@ import (
 // has it anyway, and is looked through before the first of those leases is due
 // that were granted since the last time: most of them have gone by then.
 type agenda struct {
-	leases leaseHeap
+	leases dueHeap[*Lease]
 	wake   func() // calls start
 	timer  *time.Timer
 	set    moment       // when the timer fires; never if it does not
@@ -122,27 +122,12 @@ const offAgenda = -1
 // isNew reports whether e was granted and never written down.
 func (e *Lease) isNew() bool { return e.standing.granted() && e.place == 0 }
 
-// leaseHeap orders leases by when their renewal is due.
-type leaseHeap []*Lease
+// dueBefore and moved are for dueHeap.
+func (e *Lease) dueBefore(other *Lease) bool { return e.due < other.due }
 
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = h[j].place, h[i].place
-}
-
-func (h *leaseHeap) Push(x any) {
-	e := x.(*Lease) //nolint:errcheck // only leases are pushed
-	*h = append(*h, e)
-	e.place = int32(len(*h)) //nolint:gosec // not so many leases fit in any memory
-}
-
-func (h *leaseHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	e.place = offAgenda
-	return e
+func (e *Lease) moved(to int) {
+	e.place = int32(to + 1) //nolint:gosec // not so many leases fit in any memory
+	if to == nowhere {
+		e.place = offAgenda
+	}
 }

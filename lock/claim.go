@@ -69,17 +69,21 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 		e.run.replaces, e.run.attempt = "", 1 // whatever was seen before has changed
 	}
 	e.story.finds(entry.Owner)
+	own := notKnown
+	if entry.State != Settled {
+		own = l.core.cleaner.fateOf(entry.Token)
+	}
 	switch {
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
 		return true, nil
-	case entry.State != Settled && l.core.cleaner.dead(entry.Token):
+	case own == dead:
 		// Our own claim, for which no caller waits any more, is in the way. Only
 		// this is removed on sight: it is known never to have been granted.
 		// That a token is not known to be alive proves nothing.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
-	case entry.State != Settled && e.reasonOf(Abandoned, entry.Fingerprint) == nil && l.core.cleaner.takeover(entry.Token):
+	case own == lostTakeover && e.reasonOf(Abandoned, entry.Fingerprint) == nil:
 		return l.adopt(ctx, e, entry, deadline)
 	}
 	if reason := e.reasonOf(entry.State, entry.Fingerprint); reason != nil {
@@ -137,8 +141,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 // removeOrphan frees e's key from a dead claim of this locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
 	release := &endRequest{store: l.core.store, key: e.key, token: token}
-	if err := l.core.ask(ctx, new(send.Call), send.Terms{Budget: deadline.until()}, release); err != nil {
-		l.trouble(ctx, err)
+	if err := l.ask(ctx, send.Terms{Budget: deadline.until()}, release); err != nil {
 		return err
 	}
 	if release.ok {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,32 @@ func TestCleanUpIsPaidFromTheRetryBudget(t *testing.T) {
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		time.Sleep(10 * time.Second)
 		require.Zero(t, l.Stats().Backlog, "when the store answers, and no caller wants anything of it, all is done at once")
+	})
+}
+
+// no-collapse: clean-up that a Close hurries takes no tokens, and gives none.
+func TestHurriedCleanUpMakesNoTokens(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		const lost = 200
+		l := open()
+		working, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.every(hangRequest, claim, release)
+		var all sync.WaitGroup
+		for i := range lost {
+			all.Go(func() { _, _ = l.Acquire(t.Context(), fmt.Sprint(key, i)) })
+		}
+		all.Wait()
+		s.every(slow(time.Millisecond), release)
+		before, sent, began := l.Stats().Retries, s.count(release), time.Now()
+		all.Go(func() { _ = l.Close(context.Background()) }) // it waits for the work
+		time.Sleep(time.Second)
+		removals := s.count(release) - sent
+		require.GreaterOrEqual(t, removals, lost)
+		require.LessOrEqual(t, removals, 3*lost, "what was answered is not in a hurry")
+		require.LessOrEqual(t, l.Stats().Retries, before+removals/5+int(time.Since(began).Seconds()*10)+1, "answers and time")
+		require.NoError(t, working.Release(t.Context()))
+		all.Wait()
 	})
 }
 
@@ -201,6 +228,35 @@ func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 		require.True(t, replayed)
 		require.Equal(t, "theirs", string(receipt))
 		require.Zero(t, f.runs.Load())
+		s.forget(t, record)
+	})
+}
+
+// once, at the next process: removals that hang take no room from a settle that lacks
+// its answer.
+func TestEndsDoNotWaitForRemovalsThatHang(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.every(hangRequest, claim, release)
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() { _, _ = l.Acquire(t.Context(), fmt.Sprint(key, i)) })
+		}
+		all.Wait()
+		time.Sleep(budget / 2) // as many removals as may are under way, and hang for another half
+		s.every(nil, claim)
+		var back atomic.Bool
+		s.every(func(ctx context.Context, apply func() error) error {
+			if back.Load() {
+				return apply()
+			}
+			return refuse(ctx, apply)
+		}, settle)
+		_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
+		require.NoError(t, err)
+		back.Store(true)
+		time.Sleep(budget / 10)
+		require.Equal(t, lock.Settled, s.state(t, record).State)
 		s.forget(t, record)
 	})
 }

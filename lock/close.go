@@ -19,7 +19,7 @@ import (
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.Close()
-	c.cleaner.hurry()
+	c.cleaner.advance(hurried)
 	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
 	if c.owners.Wait(ctx) > 0 {
@@ -33,9 +33,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.cfg.budget)
 		defer cancel()
 	}
-	c.cleaner.drain()
+	c.cleaner.advance(draining)
 	working := c.owners.Wait(ctx)
-	unfinished := c.cleaner.wait(ctx)
+	unfinished := c.cleaner.tasks.Wait(ctx)
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.stop()
 	for _, e := range c.gate.all() {

@@ -123,7 +123,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 	done := e.confirmed(ok)
 	if e.run != nil && e.end.settles && done {
-		lost = nil // it was late, and nobody had taken over
+		lost = nil // it was late, and there was no takeover
 	}
 	if lost == nil && !done {
 		lost = e.lose(errTaken)
@@ -149,16 +149,16 @@ func (e *Lease) close(answered bool) {
 	e.cancel(nil)
 	e.releasePending()
 	if answered {
-		// A send of the claim that nobody has heard of can land after the release,
-		// and would then hold the key for nobody. It must be known as dead before
-		// the next one gets the key.
+		// A send of the claim that got no answer can land after the release, and its
+		// entry has no holder. It must be known as dead before the next one gets the
+		// key.
 		e.leaveClaim()
 	}
 	e.locker.core.gate.leave(e)
 	e.locker.core.owners.Leave()
 }
 
-// desert ends a lease, or the claim of one, whose caller will never hear of it.
+// desert ends a lease, or the claim of one, whose caller does not return from its call.
 func (e *Lease) desert() {
 	if e.standing.granted() {
 		_ = e.giveBack(e.parent)
@@ -180,7 +180,7 @@ func (e *Lease) giveBack(ctx context.Context) error {
 	return e.Release(ctx)
 }
 
-// lapse ends the lease without a word to the store.
+// lapse ends the lease, and asks nothing of the store.
 func (e *Lease) lapse() {
 	e.mu.Lock()
 	if e.phase != holding {

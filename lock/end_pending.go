@@ -14,14 +14,14 @@ import (
 const maxPendingBytes = 64 << 20
 
 // finishLater repeats the end until it is answered or the entry cannot be there any
-// more. The key stays shut in this process meanwhile, but asks again for
-// whoever wants it.
+// more. Meanwhile other callers of this process do not get the key; each that wants it
+// has the store asked again.
 func (e *Lease) finishLater(ctx context.Context) {
 	c, first := e.locker.core, now()
 	t := &task{
-		attempt: func(closing bool) (time.Duration, bool) { return 0, e.repeatEnd(ctx, first, closing) },
+		in:      &c.cleaner.ends,
+		attempt: func(closing bool) progress { return progress{done: e.repeatEnd(ctx, first, closing)} },
 		giveUp:  func() { e.close(false) },
-		ends:    true,
 		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
 	}
 	dropped := e.keepPending()
@@ -42,13 +42,14 @@ func (e *Lease) finishLater(ctx context.Context) {
 // for another one, and when the keep is over there is nothing to settle any more.
 func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done bool) {
 	ok, _, err := e.sendEnd(ctx)
-	settles, full := e.end.settles, errors.Is(err, ErrFull)
+	settles := e.end.settles
+	full := settles && errors.Is(err, ErrFull)
 	switch {
 	case err == nil:
 		_ = e.finished(ctx, ok, nil)
 		return true
-	case settles && full && closing:
-	case settles && full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
+	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
+	case full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
 		e.locker.core.cleaner.add(e.orphan()) // before the gate opens: what is left may refuse no caller
 	case e.worthRepeating():
 		return false
@@ -78,7 +79,7 @@ func (e *Lease) worthRepeating() bool {
 
 // openAtTheEnd opens the gate when the validity of an ended lease is over,
 // whether or not the store has answered by then. What is left of one that was
-// to be released is nobody's, and swept. e.mu is held.
+// to be released has no holder, and is removed. e.mu is held.
 func (e *Lease) openAtTheEnd(released bool) {
 	e.opening = time.AfterFunc(e.validUntil.until(), func() {
 		if released {

@@ -39,8 +39,8 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 		r, call = new(endRequest), new(send.Call)
 	}
 	r.store, r.key, r.token, r.receipt, r.keep = l.core.store, e.key, e.token, n.receipt, n.keep
+	defer func() { r.receipt = nil }() // it may be dropped, and not stay in memory here
 	err = l.core.ask(ctx, call, l.lastingTerms(), r)
-	r.receipt = nil // it may be dropped, and not stay in memory here
 	n.unanswered = n.unanswered || call.Unanswered()
 	return r.ok, err
 }

@@ -11,7 +11,7 @@ import (
 // gate knows which keys this process has pending or granted, so that a
 // duplicate in the same process costs no round trip, and so that of two claims
 // of one process for one key never both are on their way: a locker that had
-// both could not tell, from the answers alone, its living claim from a dead one.
+// both could not know, from the answers alone, its living claim from a dead one.
 type gate struct {
 	seed   maphash.Seed
 	shards [gateShards]gateShard
@@ -64,15 +64,14 @@ func (g *gate) shard(hash uint64) *gateShard { return &g.shards[hash%gateShards]
 // entrance is what enter found.
 type entrance struct {
 	open     bool    // the key is the lease's now
-	pending  bool    // another lease asks for it
-	mismatch bool    // somebody else has it, for a different request
+	mismatch bool    // another lease has it, for a different request
 	waiter   *waiter // nil if there is no waiting
 	ending   func()  // not nil if the holder is done: asks the store to confirm that now
 	owner    string  // the holder's, if that is another
 }
 
-// enter takes e's key for e. If another lease has it, e is queued behind it, if
-// patient says so, or if nobody may hold the key: because that lease's claim is
+// enter takes e's key for e. If another lease has it, e is queued behind it if patient
+// says so, or if it is not certain that the key is held: because that lease's claim is
 // pending, or because it is done, and to refuse e would lock the process out by its
 // own unanswered call.
 func (*gate) enter(e *Lease, patient bool) entrance {
@@ -89,7 +88,7 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		if sl := holder.slot; !patient || len(sl.queue) > maxWaiters {
 			sl.ask()
 		}
-		return entrance{waiter: w, pending: true, owner: holder.owner()}
+		return entrance{waiter: w, owner: holder.owner()}
 	}
 	var sl slot
 	if holder.slot != nil {
@@ -105,7 +104,7 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 	return entrance{waiter: s.enqueue(e, holder, patient), ending: sl.ending, owner: holder.owner()}
 }
 
-// sameRequest compares fingerprints. Work that has none is not told apart.
+// sameRequest compares fingerprints. One that is empty equals all.
 func sameRequest(a, b []byte) bool {
 	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
 }

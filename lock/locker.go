@@ -64,14 +64,10 @@ func New(store Store, opts ...Option) *Locker {
 	}.with(opts)
 	checkFencing(store, &cfg)
 	prompt := isPrompt(store)
-	maxLag := defaultMaxLag
-	if s, ok := store.(interface{ MaxLag() time.Duration }); ok {
-		maxLag = s.MaxLag()
-	}
 	c := &core{
 		store:   store,
 		prompt:  prompt,
-		maxLag:  maxLag,
+		maxLag:  lagOf(store),
 		watch:   hintsOf(store),
 		drift:   driftOver(store),
 		owner:   owner(),
@@ -84,14 +80,8 @@ func New(store Store, opts ...Option) *Locker {
 		return verdictOf(err)
 	})
 	c.cleaner = newCleaner(c)
-	c.sender.Dead = c.cleaner.dead
+	c.sender.Dead = func(token string) bool { return c.cleaner.fateOf(token) == dead }
 	return c.locker(cfg)
-}
-
-// isPrompt reports whether the calls of store never wait for anything.
-func isPrompt(store Store) bool {
-	_, ok := store.(interface{ prompt() })
-	return ok
 }
 
 // locker returns a Locker over c.

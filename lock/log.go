@@ -91,7 +91,7 @@ func (l *Locker) logDropped(ctx context.Context) {
 		l.cfg.logger.LogAttrs(ctx, levelWarn, "lock: a clean-up was given up for a newer one; others are not logged for a minute",
 			slog.Int("backlog", int(l.core.cleaner.count.Load())), slog.Int("repeated", silent),
 			attrDo("see to the store, which answers too little: what such a claim has left, if anything, refuses other processes "+
-				"until its lease is over"))
+				"until its lease is over, and after that, if it was of Once, says that the outcome is not known"))
 	}
 }
 

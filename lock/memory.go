@@ -66,9 +66,15 @@ func (*memory) MaxLag() time.Duration { return 0 }
 
 func (m *memory) now() int64 { return int64(time.Since(m.base)) }
 
-func (m *memory) shard(key string) (s *memoryShard, hash uint64) {
-	hash = m.hash(key)
-	return &m.shards[hash%memoryShards], hash
+// lock locks the shard of key and returns the chain that key is in, and the time as it
+// is under the lock, so that it never goes back for a shard.
+func (m *memory) lock(key string) (s *memoryShard, at memoryChain, now int64) {
+	hash := m.hash(key)
+	s = &m.shards[hash%memoryShards]
+	s.mu.Lock()
+	now = m.now()
+	s.expire(now, visitsPerCall)
+	return s, s.chain(hash), now
 }
 
 // scope is the hash of a scope, 0 of none.
@@ -101,12 +107,8 @@ func (m *memory) Claim(ctx context.Context, key string, c Claim) (Entry, error) 
 // shard's lock it returns a copy of the record, so that what may be long in it
 // is copied outside the lock.
 func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
-	s, hash := m.shard(key)
-	s.mu.Lock()
+	s, at, now := m.lock(key)
 	defer s.mu.Unlock()
-	now := m.now() // under the lock, so that it never goes back for a shard
-	s.expire(now, visitsPerCall)
-	at := s.chain(hash)
 	old := s.live(&at, key, now)
 	if old != nil && (old.state(now) != Abandoned || c.Replaces != old.token()) {
 		return *old, now, nil
@@ -137,12 +139,8 @@ func (m *memory) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 	if err := checkClaim(ctx, key, &c); err != nil {
 		return false, err
 	}
-	s, hash := m.shard(key)
-	s.mu.Lock()
+	s, at, now := m.lock(key)
 	defer s.mu.Unlock()
-	now := m.now()
-	s.expire(now, visitsPerCall)
-	at := s.chain(hash)
 	r := s.owned(&at, key, c.Token, now)
 	if r == nil || r.settled {
 		return false, nil
@@ -161,12 +159,8 @@ func (m *memory) remove(ctx context.Context, key, token string, receipts bool) (
 	if err := checkCall(ctx, key, token); err != nil {
 		return false, err
 	}
-	s, hash := m.shard(key)
-	s.mu.Lock()
+	s, at, now := m.lock(key)
 	defer s.mu.Unlock()
-	now := m.now()
-	s.expire(now, visitsPerCall)
-	at := s.chain(hash)
 	r := s.owned(&at, key, token, now)
 	if r == nil || r.settled && !receipts {
 		return false, nil
@@ -185,12 +179,8 @@ func (m *memory) Get(ctx context.Context, key string) (Entry, error) {
 }
 
 func (m *memory) get(key string) (memoryRecord, int64) {
-	s, hash := m.shard(key)
-	s.mu.Lock()
+	s, at, now := m.lock(key)
 	defer s.mu.Unlock()
-	now := m.now()
-	s.expire(now, visitsPerCall)
-	at := s.chain(hash)
 	if r := s.live(&at, key, now); r != nil {
 		return *r, now
 	}

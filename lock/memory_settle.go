@@ -38,11 +38,8 @@ func (m *memory) settle(key, token string, receipt []byte, keep time.Duration) (
 // reserve takes room for a receipt of so many bytes under key, if it is token's to
 // settle.
 func (m *memory) reserve(key, token string, size int, keep time.Duration) error {
-	s, hash := m.shard(key)
-	s.mu.Lock()
+	s, at, now := m.lock(key)
 	defer s.mu.Unlock()
-	now := m.now()
-	at := s.chain(hash)
 	r := s.owned(&at, key, token, now)
 	if r == nil || r.settled {
 		return nil
@@ -57,12 +54,8 @@ func (m *memory) reserve(key, token string, size int, keep time.Duration) error 
 
 // leave makes receipt the outcome of key.
 func (m *memory) leave(key, token, receipt string, keep time.Duration) (ok bool, err error) {
-	s, hash := m.shard(key)
-	s.mu.Lock()
+	s, at, now := m.lock(key)
 	defer s.mu.Unlock()
-	now := m.now()
-	s.expire(now, visitsPerCall)
-	at := s.chain(hash)
 	r := s.owned(&at, key, token, now)
 	switch {
 	case r == nil:

@@ -6,12 +6,11 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/scoped"
-	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Once runs fn unless somebody has done so within [WithKeep], and returns the
-// receipt of who did. replayed says that fn was not run by this call. Receipts
-// are kept as they are, so everybody gets equal bytes.
+// Once runs fn unless another call has done so within [WithKeep], and returns the
+// receipt of that call. replayed says that fn was not run by this one. Receipts
+// are kept as they are, so all callers get equal bytes.
 //
 // fingerprint says what the work is: a call with the same key and another
 // fingerprint is refused with [ErrMismatch], while the first runs and after it.
@@ -28,7 +27,7 @@ import (
 // says so.
 //
 // The other errors are those of [Locker.Acquire]. One that matches [ErrLost]
-// says that fn was run, but lost its lease to somebody who has left no receipt
+// says that fn was run, but lost its lease to another call, which has left no receipt
 // yet. A receipt that the store does not take is returned all the same, and
 // settled in the background; one that it has no room for is returned to this caller
 // only, and an empty receipt to those that follow.
@@ -92,9 +91,9 @@ func Attempt(ctx context.Context) int {
 // Commit says that the effect has happened: from here on, an error, a panic or
 // a crash of the function that [Locker.Once] runs does not free the key any
 // more. Callers that wait for the answer go on waiting. After a crash, others
-// are refused with [ErrAbandoned], or with WithRerunAbandoned, where nothing
-// tells a holder that works from one that has vanished, with [ErrHeld], until
-// WithKeep is over.
+// are refused with [ErrAbandoned], or with WithRerunAbandoned, where a holder that
+// works and one that has vanished look the same, with [ErrHeld], until WithKeep is
+// over.
 //
 // An error that matches [ErrLost] says that the lease was over already. One
 // that matches [ErrUnavailable] is possible with [WithRerunAbandoned] only: the
@@ -121,10 +120,9 @@ func Commit(ctx context.Context) error {
 		return nil // a record whose holder has vanished is never run again
 	}
 	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(l.cfg.keep)}
-	err := l.core.ask(ctx, new(send.Call), l.lastingTerms(), renew)
+	err := l.ask(ctx, l.lastingTerms(), renew)
 	switch {
 	case err != nil:
-		l.trouble(ctx, err)
 		l.emitFailed(ctx, e, callRenew, l.cfg.budget, err)
 		return err
 	case !renew.ok:

@@ -36,20 +36,10 @@ type orphan struct {
 
 	waited bool // something of it was in flight when it was added, and nothing else is in doubt
 	early  bool // a removal was answered while something was in flight
-	unsent bool // the last removal was not sent
 	found  bool
-	sure   certainty     // of the last removal that was answered
+	landed bool          // the last removal that was answered was sent when nothing could land any more
 	pause  time.Duration // before it
 }
-
-// certainty is what had ended when a removal was sent.
-type certainty uint8
-
-const (
-	inFlight certainty = iota // not even the sends
-	returned                  // the sends
-	landed                    // and the time in which their bytes could arrive
-)
 
 const (
 	// firstPause is how long after the first removal the second is sent.
@@ -85,25 +75,21 @@ func (o *orphan) endures(longest time.Duration) time.Time {
 	return last.Add(o.locker.core.maxLag + longest)
 }
 
-// remove sends one compare-and-delete, and says after how long the next one is to
-// follow. Close cannot wait for the network's longest delay, and what lands after the
+// remove sends one compare-and-delete, and says what is to follow. Close cannot wait for the network's longest delay, and what lands after the
 // process has ended is gone after a lease at the latest.
-func (o *orphan) remove(closing bool) (again time.Duration, done bool) {
+func (o *orphan) remove(closing bool) progress {
 	l := o.locker
 	before, sent := o.flight.Doubt(), time.Now()
-	o.unsent = true
-	if before.InFlight > 0 && o.early {
-		return longPause, false
+	switch {
+	case before.InFlight > 0 && o.early:
+		return progress{unsent: true, again: longPause}
+	case o.waited && before.InFlight+before.Lost+before.Answered == 0:
+		return progress{unsent: true, done: true} // the store refused, in the end, what was still in flight
 	}
-	if o.waited && before.InFlight+before.Lost+before.Answered == 0 {
-		return 0, true // the store refused, in the end, what was still in flight
-	}
-	o.unsent = false
 	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
 	release := &endRequest{store: l.core.store, key: o.key, token: o.token}
-	if err := l.core.ask(o.ctx, new(send.Call), terms, release); err != nil {
-		l.trouble(o.ctx, err)
-		return 0, false
+	if l.ask(o.ctx, terms, release) != nil {
+		return progress{}
 	}
 	if release.ok {
 		o.found = true
@@ -116,23 +102,20 @@ func (o *orphan) remove(closing bool) (again time.Duration, done bool) {
 }
 
 // next says what follows an answered removal.
-func (o *orphan) next(before send.Doubt, sent time.Time, closing bool) (again time.Duration, done bool) {
+func (o *orphan) next(before send.Doubt, sent time.Time, closing bool) progress {
 	if before.InFlight > 0 {
 		o.early = true
-		return longPause, false
+		return progress{again: longPause}
 	}
 	possible := before.Lost + before.Answered
 	if o.answered {
 		possible++
 	}
-	lag, last := o.locker.core.maxLag-sent.Sub(before.Last), o.sure
-	o.sure = returned
-	if lag <= 0 {
-		o.sure = landed
-	}
-	if closing || before.Lost == 0 || o.found && possible == 1 || last == landed {
-		return 0, true
+	lag, last := o.locker.core.maxLag-sent.Sub(before.Last), o.landed
+	o.landed = lag <= 0
+	if closing || before.Lost == 0 || o.found && possible == 1 || last {
+		return progress{done: true}
 	}
 	o.pause = min(max(2*o.pause, firstPause), max(lag, firstPause))
-	return o.pause, false
+	return progress{again: o.pause}
 }

@@ -19,47 +19,63 @@ type orphans struct {
 // known is one of them.
 type known struct {
 	token    string
+	fate     fate
 	until    time.Time // when it is looked at again
 	forgotIn time.Time // when it is forgotten, if it was not removed
-	takeover bool
-	orphan   *orphan // nil when it was removed, or given up, or is a takeover
-	task     *task   // that removes it; nil like orphan
+	orphan   *orphan   // nil when it was removed, or given up
+	task     *task     // that removes it; nil like orphan, and for a takeover
 }
+
+// fate is what this process knows of the claim that a token is of.
+type fate uint8
+
+const (
+	notKnown     fate = iota
+	dead              // its entry may be removed
+	lostTakeover      // it got no answer, and is to be gone on with: see Locker.adopt
+)
 
 // add has o removed, unless it is known already.
 func (c *cleaner) add(o *orphan) {
-	k := &known{token: o.token, takeover: o.takeover, orphan: o}
-	c.mu.Lock()
-	if known := c.orphans.byToken[o.token]; known != nil || c.stopped {
-		if known != nil && known.takeover { // what was to go on with it may have renewed it
-			known.orphan = o
-			c.remember(known)
-		}
-		c.mu.Unlock()
-		return
-	}
-	c.forgetOld(time.Now())
-	c.remember(k)
-	c.orphans.push(k)
-	if o.takeover {
-		c.mu.Unlock()
-		return
-	}
 	wait, doubt := time.Duration(0), o.flight.Doubt()
 	if doubt.InFlight > 0 {
 		wait = maxAwaited
 		o.waited = doubt.Lost+doubt.Answered == 0 && !o.answered
 	}
-	dropped := c.removeLater(k, wait)
-	t := k.task
+	var t *task
+	dropped := false
+	c.mu.Lock()
+	switch k := c.orphans.byToken[o.token]; {
+	case c.stage == stopped:
+	case k == nil:
+		t, dropped = c.learn(o, wait)
+	case k.fate == lostTakeover: // what was to go on with it may have renewed it
+		k.orphan = o
+		c.remember(k)
+	}
 	c.mu.Unlock()
 	if dropped {
 		o.locker.logDropped(o.ctx)
 	}
-	if wait > 0 && t != nil { // else it was the oldest itself: those before it are running
+	if t != nil && wait > 0 {
 		o.flight.WhenLanded(func() { c.kick(t) })
 	}
 	c.wake()
+}
+
+// learn has o known, and removed if it may be. t is nil if it is not: it can be the one
+// that was given up itself, if those before it are running. c.mu is held.
+func (c *cleaner) learn(o *orphan, wait time.Duration) (t *task, dropped bool) {
+	c.forgetOld(time.Now())
+	k := &known{token: o.token, fate: dead, orphan: o}
+	c.remember(k)
+	c.orphans.push(k)
+	if o.takeover {
+		k.fate = lostTakeover
+		return nil, false
+	}
+	dropped = c.removeLater(k, wait)
+	return k.task, dropped
 }
 
 // remember has k known for as long as an entry of it can be in the store. c.mu is held.
@@ -75,18 +91,19 @@ func (c *cleaner) remember(k *known) {
 // it. c.mu is held.
 func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	o := k.orphan
-	t := &task{of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: EventReaped}}
-	t.attempt = func(closing bool) (time.Duration, bool) {
-		again, done := o.remove(closing)
-		t.unsent = o.unsent
-		if done {
-			c.removed(k)
-		}
-		return again, done
+	k.task = &task{
+		in: &c.removals,
+		of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: EventReaped},
+		attempt: func(closing bool) progress {
+			p := o.remove(closing)
+			if p.done {
+				c.removed(k)
+			}
+			return p
+		},
 	}
-	k.task = t
 	c.orphans.removing++
-	c.startAfter(k.task, wait)
+	c.enqueue(k.task, wait)
 	if c.orphans.removing <= c.most {
 		return false
 	}
@@ -102,14 +119,17 @@ func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 // giveUp gives up the removal of k, and reports whether there was one that does not
 // run just now. c.mu is held.
 func (c *cleaner) giveUp(k *known) bool {
-	if k.task == nil || k.task.index < 0 {
+	if k.task == nil || k.runs() {
 		return false
 	}
-	heap.Remove(&c.due, k.task.index)
+	heap.Remove(&c.removals, k.task.index)
 	c.forget(k.task)
 	c.orphans.done(k)
 	return true
 }
+
+// runs reports whether its removal talks to the store just now.
+func (k *known) runs() bool { return k.task != nil && k.task.index == nowhere }
 
 func (c *cleaner) removed(k *known) {
 	c.mu.Lock()
@@ -139,24 +159,17 @@ func (o *orphans) done(k *known) {
 func (c *cleaner) forgetOld(now time.Time) {
 	o := &c.orphans
 	for len(o.queue) > 0 {
-		k := o.queue[0]
-		tooMany := len(o.queue) > 2*c.most
+		k, tooMany := o.queue[0], len(o.queue) > 2*c.most
 		if now.Before(k.until) && !tooMany {
 			return
 		}
-		if k.orphan != nil && !tooMany {
-			k.until = k.orphan.endures(c.longestLease())
-		}
 		o.queue[0] = nil
 		o.queue, o.first = o.queue[1:], max(o.first-1, 0)
-		switch running := k.task != nil && k.task.index < 0; {
-		case running:
+		switch {
+		case k.runs():
 			k.until = now.Add(longPause)
 			o.queue = append(o.queue, k)
-		case now.Before(k.until) && !tooMany:
-			o.queue = append(o.queue, k)
-		case now.Before(k.forgotIn) && !tooMany: // its removal goes on: other processes are refused for as long
-			k.until = now.Add(c.core.maxLag + c.longestLease())
+		case !tooMany && c.prolong(k, now):
 			o.queue = append(o.queue, k)
 		default:
 			c.giveUp(k)
@@ -167,22 +180,25 @@ func (c *cleaner) forgetOld(now time.Time) {
 	}
 }
 
-// dead reports whether token is of an orphan that may be removed.
-func (c *cleaner) dead(token string) bool {
-	k := c.find(token)
-	return k != nil && !k.takeover
+// prolong has k looked at again later, and reports false if it is to be forgotten.
+func (c *cleaner) prolong(k *known, now time.Time) bool {
+	if k.orphan != nil {
+		k.until = k.orphan.endures(c.longestLease())
+	}
+	if !now.Before(k.until) && now.Before(k.forgotIn) { // its removal goes on: other processes are refused for as long
+		k.until = now.Add(c.core.maxLag + c.longestLease())
+	}
+	return now.Before(k.until)
 }
 
-// takeover reports whether token is of a takeover that got no answer.
-func (c *cleaner) takeover(token string) bool {
-	k := c.find(token)
-	return k != nil && k.takeover
-}
-
-func (c *cleaner) find(token string) *known {
+// fateOf returns what is known of token.
+func (c *cleaner) fateOf(token string) fate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.orphans.byToken[token]
+	if k := c.orphans.byToken[token]; k != nil {
+		return k.fate
+	}
+	return notKnown
 }
 
 // adopted forgets a takeover that has a holder now.

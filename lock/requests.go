@@ -32,12 +32,12 @@ type (
 		keep    time.Duration
 		ok      bool
 	}
-	getRequest struct {
-		store Store
-		key   string
-		entry Entry
-	}
 )
+
+// sendFunc is a call that keeps its answer elsewhere.
+type sendFunc func(ctx context.Context) error
+
+func (f sendFunc) Send(ctx context.Context) error { return f(ctx) }
 
 func (r *claimRequest) Send(ctx context.Context) (err error) {
 	r.entry, err = r.store.Claim(ctx, r.key, r.claim)
@@ -55,11 +55,6 @@ func (r *endRequest) Send(ctx context.Context) (err error) {
 	} else {
 		r.ok, err = r.store.Release(ctx, r.key, r.token)
 	}
-	return err
-}
-
-func (r *getRequest) Send(ctx context.Context) (err error) {
-	r.entry, err = r.store.Get(ctx, r.key)
 	return err
 }
 
@@ -93,6 +88,16 @@ func (c *core) ask(ctx context.Context, call *send.Call, terms send.Terms, r sen
 		ctx = lasting
 	}
 	return publicError(r.Send(ctx), false)
+}
+
+// ask makes the call r, of which nothing needs to be known after its answer, and logs
+// that it had none.
+func (l *Locker) ask(ctx context.Context, terms send.Terms, r send.Request) error {
+	err := l.core.ask(ctx, new(send.Call), terms, r)
+	if err != nil {
+		l.trouble(ctx, err)
+	}
+	return err
 }
 
 // lasting is what a store in this process gets for a call that does not end with its

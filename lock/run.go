@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/early"
-	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // run is one execution of a function under Once, in one allocation.
@@ -53,9 +52,7 @@ func runOf(ctx context.Context) *run {
 
 // fail ends a run that has no receipt because of err.
 func (r *run) fail(ctx context.Context, err error) error {
-	r.early.Lock()
-	settled := r.settled
-	r.early.Unlock()
+	settled, _ := r.settledEarly()
 	r.mu.Lock()
 	r.freed = !r.committed && !settled // from here on, nothing can be committed
 	freed := r.freed
@@ -64,7 +61,7 @@ func (r *run) fail(ctx context.Context, err error) error {
 	case settled:
 		return nil
 	case !freed:
-		return r.lease.finish(ctx, end{settles: true, keep: r.lease.locker.cfg.keep})
+		return r.settle(ctx, nil)
 	default:
 		r.shareFailure(err)
 		return r.lease.giveBack(ctx)
@@ -84,11 +81,9 @@ func (r *run) shareFailure(err error) {
 
 // succeed leaves the receipt.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
-	r.early.Lock()
-	settled, err := r.settled, r.end
-	r.early.Unlock()
+	settled, err := r.settledEarly()
 	if !settled {
-		err = r.lease.finish(ctx, end{settles: true, receipt: receipt, keep: r.lease.locker.cfg.keep})
+		err = r.settle(ctx, receipt)
 	}
 	if !errors.Is(err, ErrLost) {
 		// It is settled, or will be as soon as the store answers.
@@ -108,10 +103,13 @@ func (r *run) wasFreed() bool {
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	get := &getRequest{store: l.core.store, key: e.key}
-	err := l.core.ask(ctx, new(send.Call), l.lastingTerms(), get)
-	if err == nil && get.entry.State == Settled && sameRequest(r.print, get.entry.Fingerprint) {
-		return get.entry.Receipt, true, nil
+	var entry Entry
+	err := l.ask(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
+		entry, err = l.core.store.Get(ctx, e.key)
+		return err
+	}))
+	if err == nil && entry.State == Settled && sameRequest(r.print, entry.Fingerprint) {
+		return entry.Receipt, true, nil
 	}
 	return nil, false, lost
 }
@@ -128,9 +126,19 @@ func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
 	}
 	if !r.settled {
 		r.settled = true
-		r.end = r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
+		r.end = r.settle(ctx, receipt)
 	}
 	return r.end
+}
+
+func (r *run) settledEarly() (settled bool, end error) {
+	r.early.Lock()
+	defer r.early.Unlock()
+	return r.settled, r.end
+}
+
+func (r *run) settle(ctx context.Context, receipt []byte) error {
+	return r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 }
 
 // Committed implements early.Settler.

@@ -3,8 +3,6 @@ package lock
 import (
 	"context"
 	"crypto/cipher"
-	"errors"
-	"fmt"
 	"iter"
 	"time"
 )
@@ -70,10 +68,10 @@ func NewSealed(store Store, current cipher.AEAD, previous ...cipher.AEAD) Store 
 		return s
 	}
 	inspected := sealedInspector{s, inspector}
-	if _, prompt := store.(interface{ prompt() }); !prompt {
-		return inspected
+	if isPrompt(store) {
+		return sealedPrompt{inspected}
 	}
-	return sealedPrompt{inspected}
+	return inspected
 }
 
 // sealed is a Store that seals what goes into another, and opens what comes
@@ -113,12 +111,7 @@ func (s *sealed) opened(key string, e Entry, err error) (Entry, error) {
 }
 
 // MaxLag is that of the store below.
-func (s *sealed) MaxLag() time.Duration {
-	if below, ok := s.Store.(interface{ MaxLag() time.Duration }); ok {
-		return below.MaxLag()
-	}
-	return defaultMaxLag
-}
+func (s *sealed) MaxLag() time.Duration { return lagOf(s.Store) }
 
 // Watch is that of the store below.
 func (s *sealed) Watch(key string) (wake <-chan struct{}, stop func()) {
@@ -148,11 +141,7 @@ func (s sealedInspector) List(ctx context.Context) iter.Seq2[Entry, error] {
 
 // Page is the optional part of [Inspector], if the store below has it.
 func (s sealedInspector) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error) {
-	below, ok := s.inspector.(pager)
-	if !ok {
-		return nil, "", fmt.Errorf("lock: the sealed store lists no pages: %w", errors.ErrUnsupported)
-	}
-	return below.Page(ctx, cursor, limit, match)
+	return pageOf(ctx, s.inspector, cursor, limit, match)
 }
 
 // Forget is part of [Inspector].

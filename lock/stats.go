@@ -11,7 +11,8 @@ type Stats struct {
 
 	// Dropped is how many clean-ups were given up since the Locker was made, because
 	// there were 65,536 and a new one came. Their entries, if there are any, end with
-	// their leases.
+	// their leases; those of [Locker.Once] say for WithKeep after that that the outcome is
+	// not known, and refuse other processes with [ErrAbandoned].
 	Dropped int64
 
 	// Retries is what the retry budget has: how often the Locker may send a call again,
@@ -37,11 +38,6 @@ func (l *Locker) Stats() Stats {
 		s.Entries, s.Bytes = sized.size()
 	}
 	return s
-}
-
-// sized is a store in this process, which knows what it keeps.
-type sized interface {
-	size() (entries int, bytes int64)
 }
 
 func (m *memory) size() (entries int, bytes int64) {

@@ -2,8 +2,10 @@ package lock_test
 
 import (
 	"context"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,6 +196,29 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 			}
 		}
 		require.Equal(t, bound>>20, kept)
+	})
+}
+
+// The same if a hook of the store ends the goroutine of a settle: what is dropped must
+// not stay in the call that did not return.
+func TestReceiptsOfSettlesThatDidNotReturnAreBounded(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		const sent, bound = 100, 64 << 20
+		l := open(lock.WithKeep(keep))
+		before := heap()
+		s.every(func(context.Context, func() error) error { runtime.Goexit(); return nil }, settle)
+		for i := range sent {
+			var once sync.WaitGroup
+			once.Go(func() {
+				_, _, _ = l.Once(t.Context(), strconv.Itoa(i), print1, func(context.Context) ([]byte, error) { return make([]byte, 1<<20), nil })
+			})
+			once.Wait()
+		}
+		require.Equal(t, int64(bound), l.Stats().BacklogBytes)
+		require.Less(t, heap()-before, int64(bound+8<<20))
+		s.every(nil, settle)
+		time.Sleep(10 * time.Second)
+		require.Zero(t, busy(l))
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // caller waits. One whose claim is pending, and one whose holder is done and lacks
 // only the store's word, is waited for in any case.
 //
-// entered can be true beside an error: the key is e's then, but the store has
+// entered can be true together with an error: the key is e's then, but the store has
 // not freed it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
 	held := &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: found.owner}}
@@ -128,7 +128,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		e.leaveClaim()
 		asked := l.core.gate.rests(e, decisionOf(e, err))
 		if polls == 0 {
-			// Not before the first refusal: whoever need not wait does not pay for it.
+			// Not before the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
 			wake, stop = l.core.watch(e.key)
 			defer stop()
@@ -144,22 +144,9 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 	}
 }
 
-// watcher is the optional part of a [Store] that has hints for those who wait.
-type watcher interface {
-	Watch(key string) (wake <-chan struct{}, stop func())
-}
-
-// hintsOf returns the Watch of s, or one that never has a hint.
-func hintsOf(s Store) func(key string) (wake <-chan struct{}, stop func()) {
-	if s, ok := s.(watcher); ok {
-		return s.Watch
-	}
-	return func(string) (<-chan struct{}, func()) { return nil, func() {} }
-}
-
 // minPause is the least time between two claims of one waiter that hints, or other
-// callers, have led to. They are as many as whoever makes them likes, and the store
-// is asked no more than so often for them.
+// callers, have led to. There is no bound to those, so there is one to how often the
+// store is asked for them.
 const minPause = 5 * time.Millisecond
 
 // rest returns nil when it is time to claim again: after pause, or when there
@@ -190,7 +177,7 @@ func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-ch
 	}
 }
 
-// pollPause grows from about 10 ms to half a second, all of it by chance, so
+// pollPause grows from about 10 ms to half a second, all of it random, so
 // that the processes which wait for one key do not ask together. It is never
 // longer than the lease that is in the way.
 func pollPause(polls int, hint time.Duration) time.Duration {

@@ -121,7 +121,7 @@ func (g *gate) rests(e *Lease, d *decision) (asked <-chan struct{}) {
 	s.mu.Lock()
 	answered := s.answered(e, d)
 	again := make(chan struct{}, 1)
-	e.needSlot().asked = again // with the answers: whoever comes later is not among these
+	e.needSlot().asked = again // under the same lock as the answers: later callers are not among these
 	s.mu.Unlock()
 	d.wake(answered)
 	return again

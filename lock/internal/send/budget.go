@@ -34,11 +34,7 @@ func (b *Budget) init(began time.Time) {
 }
 
 // answered pays for an answered call.
-func (b *Budget) answered() {
-	if b.saved.Load() < mostSaved {
-		b.saved.Add(perCall)
-	}
-}
+func (b *Budget) answered() { b.add(perCall) }
 
 // Take takes a token, and reports whether there was one.
 func (b *Budget) Take() bool {
@@ -54,8 +50,14 @@ func (b *Budget) Take() bool {
 	}
 }
 
-// Give gives back a token that was not needed.
-func (b *Budget) Give() { b.saved.Add(token) }
+// Give gives back a token that was not needed, if there is room for it.
+func (b *Budget) Give() { b.add(token) }
+
+func (b *Budget) add(tokens int64) {
+	if room := mostSaved - b.saved.Load(); room > 0 {
+		b.saved.Add(min(tokens, room))
+	}
+}
 
 // Tokens is how many there are.
 func (b *Budget) Tokens() int {

@@ -2,7 +2,6 @@ package send
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 )
 
@@ -10,11 +9,8 @@ import (
 // it can be waited for with a context and while it still grows, and it can be
 // closed to newcomers. The zero Counter is ready for use.
 type Counter struct {
-	state   atomic.Int64 // the number, and counterClosed
-	waiting atomic.Bool  // zero is not nil
-
-	mu   sync.Mutex
-	zero chan struct{} // not nil during a Wait; closed when the number is 0
+	state atomic.Int64                  // the number, and counterClosed
+	zero  atomic.Pointer[chan struct{}] // not nil during a Wait; closed when the number is 0
 }
 
 const counterClosed = 1 << 62
@@ -32,24 +28,19 @@ func (c *Counter) Enter() bool {
 	}
 }
 
-// Leave counts one less, and ends the Waits if that was the last. A Wait notes
-// that it waits before it looks at the number, and Leave lowers the number before
-// it looks for the note, so one of the two sees the other.
+// Leave counts one less, and ends the Waits if that was the last. A Wait leaves its
+// channel before it looks at the number, and Leave lowers the number before it looks
+// for the channel, so one of the two sees the other.
 func (c *Counter) Leave() {
-	if c.state.Add(-1)&^counterClosed != 0 || !c.waiting.Load() {
-		return
+	if c.state.Add(-1)&^counterClosed == 0 {
+		c.announce()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.announce()
 }
 
-// announce ends all Waits if the number is 0. c.mu is held.
+// announce ends all Waits if the number is 0.
 func (c *Counter) announce() {
-	if c.zero != nil && c.Count() == 0 {
-		close(c.zero)
-		c.zero = nil
-		c.waiting.Store(false)
+	if zero := c.zero.Load(); zero != nil && c.Count() == 0 && c.zero.CompareAndSwap(zero, nil) {
+		close(*zero)
 	}
 }
 
@@ -64,16 +55,15 @@ func (c *Counter) Closed() bool { return c.state.Load()&counterClosed != 0 }
 
 // Wait returns 0 when the number is, or the number when ctx ends.
 func (c *Counter) Wait(ctx context.Context) int {
-	c.mu.Lock()
-	if c.zero == nil {
-		c.zero = make(chan struct{})
-		c.waiting.Store(true)
+	zero := c.zero.Load()
+	for zero == nil {
+		made := make(chan struct{})
+		c.zero.CompareAndSwap(nil, &made)
+		zero = c.zero.Load() // of the first Wait; nil if that is over by now
 	}
-	zero := c.zero
 	c.announce()
-	c.mu.Unlock()
 	select {
-	case <-zero:
+	case <-*zero:
 		return 0
 	case <-ctx.Done():
 		return c.Count()

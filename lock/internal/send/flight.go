@@ -24,18 +24,15 @@ const (
 type Flight struct {
 	sender *Sender
 
-	mu       sync.Mutex
-	departs  int // ever
-	out      int // in flight, with no caller that waits
-	lost     int
-	answered int // after their caller had gone
-	last     time.Time
-	landed   func()
+	mu      sync.Mutex
+	departs int // ever
+	doubt   Doubt
+	landed  func()
 }
 
 // Doubt is what a Flight knows at one moment.
 type Doubt struct {
-	InFlight int       // sends whose end is not known yet
+	InFlight int       // sends whose end is not known yet, with no caller that waits
 	Lost     int       // sends that ended without an answer
 	Answered int       // sends that were answered when their caller had gone
 	Last     time.Time // when the latest of them ended
@@ -65,7 +62,7 @@ func (f *Flight) Depart() {
 	f.sender.Calls.Enter()
 	f.mu.Lock()
 	f.departs++
-	f.out++
+	f.doubt.InFlight++
 	f.mu.Unlock()
 }
 
@@ -75,10 +72,10 @@ func (f *Flight) Arrive(how Outcome) {
 		return
 	}
 	f.mu.Lock()
-	f.out--
+	f.doubt.InFlight--
 	f.end(how)
 	landed := f.landed
-	if f.out > 0 {
+	if f.doubt.InFlight > 0 {
 		landed = nil
 	}
 	f.mu.Unlock()
@@ -90,12 +87,12 @@ func (f *Flight) Arrive(how Outcome) {
 
 // end counts a send that has ended. f.mu is held.
 func (f *Flight) end(how Outcome) {
-	f.last = time.Now()
+	f.doubt.Last = time.Now()
 	switch how {
 	case Answered:
-		f.answered++
+		f.doubt.Answered++
 	case Lost:
-		f.lost++
+		f.doubt.Lost++
 	case Nothing:
 	}
 }
@@ -126,7 +123,7 @@ func (f *Flight) Doubt() Doubt {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return Doubt{InFlight: f.out, Lost: f.lost, Answered: f.answered, Last: f.last}
+	return f.doubt
 }
 
 // WhenLanded has do called when nothing is in flight any more, now or later. It
@@ -134,7 +131,7 @@ func (f *Flight) Doubt() Doubt {
 func (f *Flight) WhenLanded(do func()) {
 	f.mu.Lock()
 	f.landed = do
-	none := f.out == 0
+	none := f.doubt.InFlight == 0
 	f.mu.Unlock()
 	if none {
 		do()

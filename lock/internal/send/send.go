@@ -9,10 +9,8 @@ package send
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -20,9 +18,9 @@ import (
 // Sender is what all calls to one store have in common.
 type Sender struct {
 	Retries Budget
-	Calls   Counter // sends that have not ended, those that nobody waits for included
+	Calls   Counter // sends that have not ended, those whose callers have left included
 
-	// Dead reports whether a token is of a claim that is known to be held by nobody:
+	// Dead reports whether a token is of a claim that is known to have no holder:
 	// for a store that can choose which of the entries in the way it names.
 	Dead func(token string) bool
 
@@ -106,19 +104,6 @@ func guarded(t *Try, r Request) (err error) {
 	return r.Send(t)
 }
 
-// Recover is deferred by a send that returns *err. A store runs code of others, such
-// as the hooks of a client: a panic in it is a failure of this send, of which nothing
-// else is known, and not the end of the process.
-func Recover(err *error) {
-	if p := recover(); p != nil {
-		*err = Panic(p)
-	}
-}
-
-// Panic is the error of a send that panicked with value. It is called by what is
-// deferred.
-func Panic(value any) error { return &PanicError{Value: value, Stack: debug.Stack()} }
-
 // Unanswered reports whether a send of the call got no answer, so that it may have
 // been applied, or may yet be. An answer to another send does not change that. That of
 // a nil Call was not made here.
@@ -151,9 +136,9 @@ func (c *Call) abandon() {
 	}
 }
 
-// ended counts the send that was under way as ended.
+// ended counts the send that was under way as ended, as v says.
 func (c *Call) ended(v Verdict) {
-	c.try.end()
+	c.try.endWith(context.Canceled)
 	c.try = nil
 	if v == Unknown {
 		c.unanswered = true
@@ -166,35 +151,32 @@ func (c *Call) ended(v Verdict) {
 
 // returned takes in how a send ended, and reports whether there is to be another.
 func (c *Call) returned(err error) (more bool) {
-	s, t := c.sender, c.try
-	if err == nil {
-		t.end()
-		c.try = nil
-		s.Calls.Leave()
-		s.Retries.answered()
-		if t.givenUp() {
-			s.Retries.Give() // it was answered in the moment in which it was given up
-		}
-		return false
+	t, tokens, v := c.try, &c.sender.Retries, Final // as an answer is
+	if err != nil {
+		v = c.sender.judge(err)
 	}
-	v := s.judge(err)
 	c.ended(v)
-	given := t.givenUp() // a token was taken
-	switch late := given || t.late(); {
+	paid, until := t.spent()
+	switch late := paid || err != nil && !time.Now().Before(until); {
+	case err == nil:
+		tokens.answered()
 	case late && v == Unknown:
 		c.cause = nil // its time was over, whatever it says
 	case !late || c.cause == nil:
 		c.cause = err // else what failed before says more
 	}
-	switch repeats := v != Final && c.mayRepeat(); {
-	case repeats && (given || s.Retries.Take()):
+	if v != Final && c.mayRepeat() && (paid || tokens.Take()) {
 		if c.cause == nil || c.pause() {
 			return true
 		}
-	case given:
-		s.Retries.Give()
+		paid = true
 	}
-	c.err = c.reason(v == Final, err)
+	if paid {
+		tokens.Give()
+	}
+	if c.err = err; v != Final {
+		c.err = c.reason()
+	}
 	return false
 }
 
@@ -231,30 +213,22 @@ func (c *Call) pause() bool {
 	d := 5 * time.Millisecond << (c.sends - 1)
 	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreading retries needs no secrecy
 	if !c.worthwhile(d) {
-		c.sender.Retries.Give()
 		return false
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	gone := c.parent.Done()
-	if c.terms.Lasting {
-		gone = nil
-	}
 	select {
 	case <-timer.C:
 		return true
-	case <-gone:
-		c.sender.Retries.Give()
+	case <-c.first.GivenUp():
 		return false
 	}
 }
 
 // reason is why the call ends without an answer.
-func (c *Call) reason(final bool, err error) error {
+func (c *Call) reason() error {
 	gone := c.gone()
 	switch {
-	case final:
-		return err
 	case gone != nil:
 		return gone
 	case c.cause == nil:
@@ -265,26 +239,3 @@ func (c *Call) reason(final bool, err error) error {
 		return fmt.Errorf("not served in %d tries, the last failure: %w", c.sends, c.cause)
 	}
 }
-
-// SilenceError is a store that neither answered nor failed within a budget.
-type SilenceError time.Duration
-
-func (s SilenceError) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
-
-// Class is a short and stable name of it, to count by.
-func (SilenceError) Class() string { return "silence" }
-
-// PanicError is the error of a send in which the store panicked.
-type PanicError struct {
-	Value any
-	Stack []byte // of the goroutine, at the panic
-}
-
-func (p *PanicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.Value) }
-
-// Class is a short and stable name of it, to count by.
-func (*PanicError) Class() string { return "panic" }
-
-// ErrGivenUp is the error of a store for a send that it gives up at the end of its
-// time, though it may be applied.
-var ErrGivenUp = errors.New("no answer in time")

@@ -211,6 +211,17 @@ func TestRegressionTokenOfASendThatIsNotRepeated(t *testing.T) {
 	}
 }
 
+// no-collapse: what is given back, to a bucket that answers have filled meanwhile, does
+// not make it larger than it may be.
+func TestTokensThatAreGivenBackDoNotOverfill(t *testing.T) {
+	t.Parallel()
+	s := newSender()
+	for range 2000 {
+		s.Retries.Give()
+	}
+	require.Equal(t, 1000, s.Retries.Tokens())
+}
+
 // A store that is left behind may ask for the end of its turn after the call.
 func TestRegressionUntilIsAskedForAfterTheCall(t *testing.T) {
 	t.Parallel()

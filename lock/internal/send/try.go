@@ -45,15 +45,14 @@ func (t *Try) Until() time.Time {
 	return until
 }
 
-// late reports whether the send has returned because its time was over.
-func (t *Try) late() bool {
+// spent reports whether GiveUp has taken a token, and until when the send had time.
+func (t *Try) spent() (paid bool, until time.Time) {
 	t.mu.Lock()
-	until := t.until // which a store that was left behind may ask for yet
-	t.mu.Unlock()
-	if until.IsZero() {
-		until = t.call.deadline
+	defer t.mu.Unlock()
+	if t.until.IsZero() {
+		return t.again, t.call.deadline
 	}
-	return !time.Now().Before(until)
+	return t.again, t.until
 }
 
 // GiveUp reports whether the send is to be given up for another one, because it
@@ -126,9 +125,6 @@ func (t *Try) ring() {
 	t.endWith(context.DeadlineExceeded)
 }
 
-// end ends t after the send has returned.
-func (t *Try) end() { t.endWith(context.Canceled) }
-
 func (t *Try) endWith(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,13 +136,6 @@ func (t *Try) endWith(err error) {
 		t.timer.Stop()
 		close(t.done)
 	}
-}
-
-// givenUp reports whether GiveUp has taken a token.
-func (t *Try) givenUp() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.again
 }
 
 // Err is not nil after the end.

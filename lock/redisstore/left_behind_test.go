@@ -1,0 +1,146 @@
+package redisstore_test
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// impatient follows a claim for no longer than its caller waits for one send.
+type impatient struct {
+	*redisstore.Store
+
+	third time.Duration
+}
+
+func (s impatient) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.third)
+	defer cancel()
+	return s.Store.Claim(ctx, key, c)
+}
+
+// A call that takes longer than its caller waits for one send, but less than the
+// budget, costs no connection: what it has left behind is followed until it is
+// answered.
+func TestSlowCallsKeepTheirConnections(t *testing.T) {
+	t.Parallel()
+	const budget, rounds = 6 * time.Second, 4
+	const late = budget/3 + 100*time.Millisecond
+	for name, way := range map[string]func(*redisstore.Store) lock.Store{
+		"followed":     func(s *redisstore.Store) lock.Store { return s },
+		"not followed": func(s *redisstore.Store) lock.Store { return impatient{s, budget / 3} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := respproxy.Start(t, redistest.Shared(t).Addr())
+			connections := p.On(respproxy.Match{Name: "hello"}, respproxy.Action{})
+			s := alwaysShared(open(t, p.URL()+"?read_timeout=20s"))
+			l := lock.New(way(s), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
+			round := func() {
+				slow := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.DelayReply(late))
+				require.NoError(t, l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }))
+				slow.WaitLanded(t)
+				require.Eventually(t, func() bool { return l.Stats().Backlog == 0 && redisstore.Out(s) == 0 }, patience, time.Millisecond)
+			}
+			round() // there is a connection for the late one now, and another
+			before := connections.Hits()
+			for range rounds {
+				round()
+			}
+			if made := connections.Hits() - before; name == "followed" {
+				require.Less(t, made, rounds/2)
+			} else {
+				require.GreaterOrEqual(t, made, rounds/2, "nearly one in each, as some were left of the first round")
+			}
+			require.NoError(t, l.Close(timeout(t, patience)), "nothing is left behind")
+			require.Empty(t, redistest.Shared(t).Keys(t, nameOf(t)))
+		})
+	}
+}
+
+// A claim whose first send is on its way while the second one is granted, used and
+// released lands late. Its entry is removed.
+func TestLateSendOfAReleasedLease(t *testing.T) {
+	t.Parallel()
+	for name, way := range map[string]func(*redisstore.Store) *redisstore.Store{"shared": alwaysShared, "alone": neverShared} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			p := respproxy.Start(t, srv.Addr())
+			var reaped atomic.Int32
+			l := lock.New(way(open(t, p.URL())), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(300*time.Millisecond),
+				lock.WithLease(10*time.Minute), lock.WithObserver(func(_ context.Context, e lock.Event) {
+					if e.Kind == lock.EventReaped {
+						reaped.Add(1)
+					}
+				}))
+			held := p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Hold())
+			require.Eventually(t, func() bool { // as soon as the machine lets the second send through in time
+				e, err := l.Acquire(t.Context(), keyFor(t))
+				return err == nil && e.Release(t.Context()) == nil
+			}, patience, time.Millisecond)
+			require.Equal(t, 1, held.Deliver(t))
+			held.WaitLanded(t)
+			require.Eventually(t, func() bool { return reaped.Load() > 0 }, patience, 5*time.Millisecond, "an orphan")
+			require.Empty(t, srv.Keys(t, nameOf(t)))
+			require.NoError(t, l.Close(timeout(t, patience)))
+			require.Empty(t, srv.Keys(t))
+		})
+	}
+}
+
+// hasty says that nothing lands after its call.
+type hasty struct{ *redisstore.Store }
+
+func (hasty) MaxLag() time.Duration { return 0 }
+
+// A caller that leaves while its claim is in a batch leaves it behind. If that batch
+// ends without an answer, the claim may land at any time within MaxLag, and is removed
+// until then: one look at what is there when the batch has ended is not enough.
+func TestClaimThatWasLeftBehindLandsLate(t *testing.T) {
+	t.Parallel()
+	const readTimeout, budget = 300 * time.Millisecond, 2 * time.Second
+	for name, way := range map[string]func(*redisstore.Store) lock.Store{
+		"removed":            func(s *redisstore.Store) lock.Store { return s },
+		"not for its MaxLag": func(s *redisstore.Store) lock.Store { return hasty{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			p := respproxy.Start(t, srv.Addr())
+			s := alwaysShared(open(t, p.URL()+"?read_timeout="+readTimeout.String()))
+			l := lock.New(way(s), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget), lock.WithLease(10*time.Minute))
+			t.Cleanup(func() { require.NoError(t, l.Close(timeout(t, patience))) })
+
+			held := p.On(respproxy.Match{Name: "set", Key: nameOf(t)}, respproxy.Hold())
+			ctx, leave := context.WithCancel(t.Context())
+			go func() {
+				held.Wait(t, 1)
+				leave()
+			}()
+			_, err := l.Acquire(ctx, keyFor(t))
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			removals := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Action{})
+			removals.Wait(t, 2) // the batch has ended, and there were two looks
+			removals.WaitLanded(t)
+			require.Empty(t, srv.Keys(t))
+			require.Equal(t, 1, held.Deliver(t))
+			held.WaitLanded(t)
+			if name == "removed" {
+				require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, patience, 20*time.Millisecond, "long before its lease ends")
+				return
+			}
+			<-timeout(t, 4*time.Second).Done() // in which there would be one more
+			require.Len(t, srv.Keys(t), 1)
+		})
+	}
+}

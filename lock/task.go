@@ -1,0 +1,66 @@
+package lock
+
+import "time"
+
+// task is one thing that the cleaner repeats until it is done.
+type task struct {
+	in      *taskQueue
+	attempt func(closing bool) progress
+	giveUp  func()  // called if the task is forgotten before it is done; may be nil
+	of      Cleanup // what an operator is shown of it, except for its Since, which is born
+
+	born    time.Time
+	next    time.Time
+	pause   time.Duration
+	index   int  // in its queue; nowhere while it runs
+	paid    bool // it runs, and has taken a token for that
+	kicked  bool // it was asked for while it ran
+	settled bool // it was answered, and is only repeated to be sure
+}
+
+// taskQueue is the tasks of one kind, those that run not included.
+type taskQueue struct {
+	dueHeap[*task]
+
+	running int
+}
+
+// progress is how far an attempt has brought a task. The zero progress is a call that
+// had no answer.
+type progress struct {
+	done   bool
+	unsent bool          // nothing was asked of the store
+	again  time.Duration // when the next attempt is to follow; 0: after a pause that grows
+}
+
+const longPause = 5 * time.Second
+
+func (t *task) dueBefore(other *task) bool { return t.next.Before(other.next) }
+func (t *task) moved(to int)               { t.index = to }
+
+// postpone sets when t is next due. The pause grows from 10 ms to a second, which is
+// what a landing command may cost another process, and after a quarter of a minute is
+// five.
+func (t *task) postpone(again time.Duration, at stage) {
+	t.pause = min(max(2*t.pause, 10*time.Millisecond), time.Second)
+	if time.Since(t.born) > 15*time.Second {
+		t.pause = longPause
+	}
+	wait := t.pause
+	if again > 0 {
+		wait, t.pause = again, 0
+	}
+	if at == draining || at == hurried && again == 0 { // what is only repeated to be sure can wait as the holders do
+		wait = min(wait, 50*time.Millisecond)
+	}
+	if t.kicked {
+		t.kicked, wait = false, 0
+	}
+	t.next = time.Now().Add(wait)
+}
+
+func (t *task) forgotten() {
+	if t.giveUp != nil {
+		t.giveUp()
+	}
+}
