@@ -65,12 +65,6 @@ func (b *batch) Err() error {
 	return nil
 }
 
-func (b *batch) expire(now time.Time) {
-	if !now.Before(b.until) {
-		b.end()
-	}
-}
-
 func (b *batch) end() {
 	if b.over.CompareAndSwap(false, true) {
 		close(b.done)

@@ -153,8 +153,3 @@ func (c *command) part(why error, flight *send.Flight) {
 	flight.Depart()
 	c.state, c.flight, c.err = left, flight, unknown("timeout", why)
 }
-
-var _ interface {
-	redis.Cmder
-	NoRetry() bool
-} = (*command)(nil)

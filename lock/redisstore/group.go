@@ -91,6 +91,7 @@ func (q *queue) first() *command {
 	return nil
 }
 
+// newGroup returns a group whose batches have at most share commands.
 func newGroup(share, most int, outer bool, direct *atomic.Bool, way func(b *batch) error) *group {
 	g := &group{send: way, outer: outer, most: most, alone: min(alone, most), direct: direct, window: newWindow(share, most)}
 	g.overs.New = func() any { return make(chan struct{}, 1) }
@@ -299,7 +300,6 @@ func (g *group) round(b *batch) (next *batch) {
 
 // answered finishes the members of b, which was over with failure.
 func (g *group) answered(b *batch, failure error) (next *batch) {
-	b.end()
 	sends := b.close()
 	g.mu.Lock()
 	now := time.Now()
@@ -345,7 +345,10 @@ func (g *group) tick() {
 	defer g.mu.Unlock()
 	now := time.Now()
 	for _, b := range g.batches {
-		if b.expire(now); b.direct {
+		if !now.Before(b.until) {
+			b.end()
+		}
+		if b.direct {
 			continue // its caller waits for the client, which obeys that end
 		}
 		for _, m := range b.members {

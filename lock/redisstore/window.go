@@ -89,12 +89,12 @@ func (w *window) learn(b *batch, now time.Time) {
 			return // it left before the last time that this was so
 		}
 		if w.shrunk = now; w.size == 1 {
-			w.least *= 2 // what takes long with nothing else on the wire is the network
+			w.least = w.usual // what takes long with nothing else on the wire is the network
 		}
 		w.size = max(w.size*3/4, 1)
 	case !b.limited:
 	case w.size < w.begin:
-		w.size++
+		w.size += 1 + w.size/8
 	case w.least > short && w.usual < 2*w.least:
 		w.size = min(w.size+w.share, w.most)
 	}
