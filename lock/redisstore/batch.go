@@ -9,30 +9,27 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // batch is what has one round trip, and its context. No caller's end is its end,
 // so that none cuts off the others; its deadline is the latest of theirs. Of a
 // single caller it has the values.
 type batch struct {
+	context.Context //nolint:containedctx // for its values
+
 	members []redis.Cmder
-	room    [1]redis.Cmder  // of most
-	values  context.Context //nolint:containedctx // b is one itself
+	room    [1]redis.Cmder // of most
 	began   time.Time
 	until   time.Time
-	endless bool // a caller has no deadline
 	direct  bool // it is sent by its only caller
 	limited bool // a member has waited for the window
 	outer   bool // transmit is around the client, not in it
 
 	done  chan struct{}
-	why   atomic.Pointer[error] // that it is done; set before
-	sends atomic.Int32          // how often the client has sent it; negative when it is over
-	ended atomic.Int32          // how many of those have returned
-	cause error                 // how the first of them ended
+	over  atomic.Bool
+	sends atomic.Int32 // how often the client has sent it; negative when it is over
+	ended atomic.Int32 // how many of those have returned
+	cause error        // how the first of them ended
 }
 
 func (b *batch) begin(now time.Time) *batch {
@@ -42,52 +39,41 @@ func (b *batch) begin(now time.Time) *batch {
 
 func (b *batch) add(c *command) {
 	b.members, c.batch, c.state = append(b.members, c), b, sent
-	if b.values = nil; len(b.members) == 1 {
-		b.values = c.caller
+	if b.Context = c.caller; len(b.members) > 1 {
+		b.Context = context.Background() //nolint:forbidigo // it has no values
 	}
-	if c.deadline.IsZero() {
-		b.endless = true
-	} else if c.deadline.After(b.until) {
+	if c.deadline.After(b.until) {
 		b.until = c.deadline
 	}
 }
+
+// Deadline is one that the client obeys while it writes and reads.
+func (b *batch) Deadline() (time.Time, bool) { return b.until, true }
+
+// Done is closed at the deadline, and when the round trip is over.
+func (b *batch) Done() <-chan struct{} { return b.done }
 
 // errTimeOver is how the client ends a batch that it has not begun to write. What
 // it has begun to write ends with an error of the connection.
 var errTimeOver = fmt.Errorf("the connection was not ready in time: %w", context.DeadlineExceeded)
 
-// end ends b as a context.
-func (b *batch) end(why error) {
-	if b.why.CompareAndSwap(nil, &why) {
-		close(b.done)
-	}
-}
-
-// Deadline is one that the client obeys while it writes and reads.
-func (b *batch) Deadline() (time.Time, bool) { return b.until, !b.endless }
-
-// Done is closed at the deadline.
-func (b *batch) Done() <-chan struct{} { return b.done }
-
 // Err is not nil when Done is closed.
 func (b *batch) Err() error {
-	if why := b.why.Load(); why != nil {
-		return *why
+	if b.over.Load() {
+		return errTimeOver
 	}
 	return nil
 }
 
-// Value is for hooks.
-func (b *batch) Value(key any) any {
-	if b.values == nil {
-		return nil
+func (b *batch) end() {
+	if b.over.CompareAndSwap(false, true) {
+		close(b.done)
 	}
-	return b.values.Value(key)
 }
 
 // transmit is the innermost way to the server: next sends the batch, unless it is
 // over. Hooks of the client may answer in place of the server, send the batch
-// again, or go on with it after they have returned.
+// again or in parts, or go on with it after they have returned.
 func (b *batch) transmit(next func() error) error {
 	nth := b.sends.Add(1)
 	if nth <= 0 {
@@ -108,71 +94,39 @@ var (
 	errRunning = errors.New("a hook of the client did not wait for the server")
 )
 
+// running is how often a batch was sent that a hook does not wait for.
+const running = -1
+
 // close ends b for those that still have it, and returns how often it was sent.
 func (b *batch) close() (sends int32) {
-	sends = b.sends.Swap(math.MinInt32 / 2)
-	if b.ended.Load() != sends {
+	b.end()
+	if sends = b.sends.Swap(math.MinInt32 / 2); b.ended.Load() != sends {
 		return running
 	}
 	return sends
 }
 
-// running is how often a batch was sent that a hook does not wait for.
-const running = -1
-
-// expire ends the wait of callers whose time is over, and of those that rather
-// send again.
-func (b *batch) expire(now time.Time) {
-	if !b.endless && !now.Before(b.until) {
-		b.end(errTimeOver)
-	}
-	if b.direct {
-		return // its caller waits for the client, which obeys that end
-	}
-	for _, m := range b.members {
-		c := m.(*command) //nolint:errcheck,forcetypeassert // nothing else is added
-		if c.state == sent && c.try != nil && (c.overdue(now) || c.try.GiveUp(now.Sub(b.began))) {
-			c.part(send.ErrGivenUp, send.InFlight(c.try))
-			c.over <- struct{}{}
-		}
-	}
-}
-
 // outcome is what became of c, if b was sent so many times and was over with
 // failure. replied says that the server has answered c.
 func (b *batch) outcome(c *command, sends int32, failure error) (answer any, err error, replied bool) {
-	switch own := c.Err; {
-	case sends == running: // its outcome is still to be written down
+	if sends == running { // its outcome is still to be written down
 		return nil, unknown("answer", errRunning), false
-	case sends == 0 && (c.replied || own() == nil && failure == nil):
-		return nil, notSent(errSkipped), false
-	case c.replied && own() == nil:
+	}
+	own := c.Err()
+	switch replied = c.replied && sends > 0; {
+	case replied && own == nil:
 		return c.reply, nil, true
-	case c.replied:
-		return nil, failed(own(), sends > 1 || c.lost), true
-	case own() != nil:
-		failure = own()
+	case own != nil:
+		failure = own
+	case failure == nil:
+		failure = errSkipped
 	}
 	switch {
 	case sends == 0:
 		return nil, notSent(failure), false
-	case sends == 1 && !c.lost && neverWritten(b.cause):
+	case sends == 1 && !c.lost && !replied && neverWritten(b.cause):
 		return nil, notSent(b.cause), false
-	case failure == nil:
-		return nil, unknown("answer", errSkipped), false
 	default:
-		return nil, failed(failure, sends > 1), false
-	}
-}
-
-// ending is what an outcome says to those that count what is in flight.
-func ending(err error, replied bool) send.Outcome {
-	switch {
-	case errors.Is(err, lock.ErrNotApplied):
-		return send.Nothing
-	case replied:
-		return send.Answered
-	default:
-		return send.Lost
+		return nil, failed(failure, sends > 1 || c.lost), replied
 	}
 }

@@ -91,18 +91,6 @@ func obeying(c *redis.Client) *redis.Client {
 	own := clone.Options() // the clone's own, and nothing has used it yet
 	own.WriteTimeout = max(o.WriteTimeout, 0)
 	own.ContextTimeoutEnabled = true
-	if o.Limiter != nil {
-		own.Limiter = limiter{o.Limiter}
-	}
-	if provide := o.CredentialsProviderContext; provide != nil {
-		own.CredentialsProviderContext = func(ctx context.Context) (user, password string, err error) {
-			user, password, err = provide(ctx)
-			return user, password, early(err)
-		}
-	}
-	if connected := o.OnConnect; connected != nil {
-		own.OnConnect = func(ctx context.Context, c *redis.Conn) error { return early(connected(ctx, c)) }
-	}
 	return clone
 }
 
@@ -148,34 +136,10 @@ func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// earlyError is an error of code that a client runs before it writes a command.
-type earlyError struct{ error }
-
-func (e earlyError) Unwrap() error { return e.error }
-
-func early(err error) error {
-	if err == nil {
-		return nil
-	}
-	return earlyError{err}
-}
-
-// limiter is a client's, whose refusals are early.
-type limiter struct{ redis.Limiter }
-
-// Allow is that of the client's limiter.
-func (l limiter) Allow() error { return early(l.Limiter.Allow()) }
-
 // neverWritten reports whether err, which the client itself has returned for the
 // only send of a command, comes from before that was written. A failure of the
-// handshake cannot be told from a later one, except for a refusal.
+// handshake, or of code of the client's user, cannot be told from a later one.
 func neverWritten(err error) bool {
-	if _, is := errors.AsType[earlyError](err); is || errors.Is(err, errTimeOver) {
-		return true
-	}
-	switch kind(err) {
-	case "dial", "pool", "closed":
-		return true
-	}
-	return false
+	class := kind(err)
+	return class == "dial" || class == "pool" || class == "closed" || errors.Is(err, errTimeOver)
 }

@@ -23,21 +23,22 @@ type command struct {
 	space [144]byte // for the load: an entry without a receipt, with usual names
 
 	// The group's, under its lock.
-	state      state
-	caller     context.Context //nolint:containedctx // of a call, which waits for the command
-	try        *send.Try       // the context of the call, if it is one
-	flight     *send.Flight    // of a call that has left; nil: its end is not counted
-	arrived    time.Time
-	deadline   time.Time     // of the caller; zero: none
-	over       chan struct{} // has something once the caller need not wait any more
-	prev, next *command
-	batch      *batch
-	alone      batch // of a command that its caller sends
-	reply      any   // the first, read by the batch
-	replied    bool  // there was one
-	lost       bool  // it may have been written, and got none
-	answer     any   // the outcome, for the caller
-	err        error // the same
+	state    state
+	queue    *queue          // of the group, that it has to wait in
+	caller   context.Context //nolint:containedctx // of a call, which waits for the command
+	try      *send.Try       // the context of the call, if it is one
+	flight   *send.Flight    // of a call that has left; nil: its end is not counted
+	how      send.Outcome    // what flight learns
+	arrived  time.Time
+	deadline time.Time     // of the caller
+	over     chan struct{} // has something once the caller need not wait any more
+	batch    *batch
+	alone    batch // of a command that its caller sends
+	reply    any   // the first, read by the batch
+	replied  bool  // there was one
+	lost     bool  // it may have been written, and got none
+	answer   any   // the outcome, for the caller
+	err      error // the same
 }
 
 // state is where a command is. It only grows.
@@ -140,8 +141,6 @@ func (c *command) large() bool {
 	return n > most
 }
 
-func (c *command) overdue(now time.Time) bool { return !c.deadline.IsZero() && !now.Before(c.deadline) }
-
 // finish ends c with its outcome, for its caller.
 func (c *command) finish(answer any, err error) {
 	c.state, c.answer, c.err = done, answer, err
@@ -154,8 +153,3 @@ func (c *command) part(why error, flight *send.Flight) {
 	flight.Depart()
 	c.state, c.flight, c.err = left, flight, unknown("timeout", why)
 }
-
-var _ interface {
-	redis.Cmder
-	NoRetry() bool
-} = (*command)(nil)

@@ -141,7 +141,7 @@ func Gather(s *Store) (letGo func()) {
 	before := g.alone
 	g.alone = 0
 	busy := new(batch).begin(time.Now())
-	busy.endless = true
+	busy.until = busy.began.Add(endless)
 	for range g.most {
 		g.batches = append(g.batches, busy)
 	}
@@ -171,33 +171,6 @@ func FillQueue(s *Store) (empty func()) {
 	}
 }
 
-// Queue is that of a group, with commands that have a deadline and nothing else.
-type Queue struct{ queue queue }
-
-// Command is one of a Queue.
-type Command = command
-
-func (q *Queue) Push(deadline time.Time) *Command {
-	c := &command{deadline: deadline}
-	q.queue.push(c)
-	return c
-}
-func (q *Queue) Remove(c *Command)                { q.queue.remove(c) }
-func (q *Queue) Expired(now time.Time) []*Command { return q.queue.expired(now) }
-func (q *Queue) Len() int                         { return q.queue.len }
-func (q *Queue) Soonest() time.Time               { return q.queue.soonest }
-
-// All is what is queued, seen from the first and from the last.
-func (q *Queue) All() (forth, back []*Command) {
-	for c := q.queue.first; c != nil; c = c.next {
-		forth = append(forth, c)
-	}
-	for c := q.queue.last; c != nil; c = c.prev {
-		back = append(back, c)
-	}
-	return forth, back
-}
-
 // Group is a group before a server that a test plays. The server returns, for a
 // batch of names, once it is over; reply is nil for those that got none.
 type Group struct{ g *group }
@@ -209,16 +182,14 @@ type Serve func(ctx context.Context, names []string, reply func(name string)) er
 func NewGroup(share, batches int, direct bool, serve Serve) *Group {
 	may := new(atomic.Bool)
 	may.Store(direct)
-	return &Group{newGroup(share, batches, may, func(b *batch) error {
-		return b.transmit(func() error {
-			var names []string
-			byName := make(map[string]*command)
-			for _, m := range b.members {
-				c := m.(*command) //nolint:forcetypeassert // nothing else is added
-				names, byName[c.name] = append(names, c.name), c
-			}
-			return serve(b, names, func(name string) { byName[name].SetErr(nil) })
-		})
+	return &Group{newGroup(share, batches, true, may, func(b *batch) error {
+		var names []string
+		byName := make(map[string]*command)
+		for _, m := range b.members {
+			c := m.(*command) //nolint:forcetypeassert // nothing else is added
+			names, byName[c.name] = append(names, c.name), c
+		}
+		return serve(b, names, func(name string) { byName[name].SetErr(nil) })
 	})}
 }
 

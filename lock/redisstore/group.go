@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/admission"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -20,12 +21,16 @@ const (
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
 
-	// maxHanging bounds the goroutines of batches that hang, in a hook for one.
-	maxHanging = 256
-
 	// tick is how often a group with work looks for callers whose time is over,
 	// and for round trips that stall. It is by how much they can be late.
 	tick = 5 * time.Millisecond
+
+	// perQueued is how much later they can be for each that waits: 10,000 are not
+	// looked through every tick.
+	perQueued = 2 * time.Microsecond
+
+	// endless is the time of a caller without a deadline.
+	endless = time.Hour
 )
 
 var (
@@ -49,6 +54,7 @@ var (
 // served wait behind those that have not.
 type group struct {
 	send   func(b *batch) error // blocks until the round trip is over
+	outer  bool                 // send does not call transmit
 	most   int                  // batches, as many as there are connections
 	alone  int                  // commands
 	direct *atomic.Bool         // send returns in time, so a caller may wait in it
@@ -63,14 +69,33 @@ type group struct {
 	window  window
 	gauge   admission.Gauge
 	ticking bool
-	ticker  *time.Timer
+	looked  time.Time // through the queues
 }
 
-func newGroup(share, most int, direct *atomic.Bool, way func(b *batch) error) *group {
-	g := &group{send: way, most: most, alone: min(alone, most), direct: direct, window: newWindow(share, most)}
+// queue has commands in the order in which they came. One that has left out of its
+// turn is there until the next look through it.
+type queue struct {
+	all  []*command
+	head int // of all
+	len  int // that wait
+}
+
+func (q *queue) first() *command {
+	for ; q.head < len(q.all); q.head++ {
+		if q.all[q.head].state == queued {
+			return q.all[q.head]
+		}
+	}
+	clear(q.all)
+	q.all, q.head = q.all[:0], 0
+	return nil
+}
+
+// newGroup returns a group whose batches have at most share commands.
+func newGroup(share, most int, outer bool, direct *atomic.Bool, way func(b *batch) error) *group {
+	g := &group{send: way, outer: outer, most: most, alone: min(alone, most), direct: direct, window: newWindow(share, most)}
+	g.overs.New = func() any { return make(chan struct{}, 1) }
 	g.clock.base = time.Now()
-	g.ticker = time.AfterFunc(time.Hour, g.tick)
-	g.ticker.Stop()
 	return g
 }
 
@@ -78,37 +103,33 @@ func newGroup(share, most int, direct *atomic.Bool, way func(b *batch) error) *g
 // the server's was.
 func (g *group) do(ctx context.Context, c *command) (any, error) {
 	gone := ctx.Done
-	c.caller = ctx
+	c.caller, c.queue = ctx, &g.ends
 	if c.try, _ = ctx.(*send.Try); c.try != nil {
 		c.caller, c.yields = c.try.Caller(), c.yields || c.try.Cleaning()
 		gone = c.try.GivenUp // the group sees to the deadline
+	}
+	if c.yields {
+		c.queue = &g.claims
 	}
 	select {
 	case <-gone():
 		return nil, notSent(c.caller.Err())
 	default:
 	}
-	c.deadline, _ = ctx.Deadline()
-	over, ok := g.overs.Get().(chan struct{})
-	if !ok {
-		over = make(chan struct{}, 1)
-	}
-	defer g.overs.Put(over)
-	c.over = over
-	own, err := g.enqueue(c)
+	c.over = g.overs.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
+	defer g.overs.Put(c.over)
+	own, err := g.enqueue(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if own != nil {
-		if next := g.round(own); next != nil {
-			go g.work(next)
-		}
+	if next := g.round(own); next != nil {
+		go g.work(next)
 	}
 	select {
-	case <-over:
+	case <-c.over:
 	case <-gone():
-		if !g.leave(c, send.InFlight(ctx)) {
-			<-over // it was answered meanwhile
+		if !g.leave(c, c.caller.Err(), send.InFlight(ctx)) {
+			<-c.over // it was answered meanwhile
 		}
 	}
 	return c.answer, c.err
@@ -116,40 +137,45 @@ func (g *group) do(ctx context.Context, c *command) (any, error) {
 
 // enqueue queues c, or says why it is refused. A batch that it returns is for the
 // caller to send.
-func (g *group) enqueue(c *command) (own *batch, err error) {
+func (g *group) enqueue(ctx context.Context, c *command) (own *batch, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	waiting := g.ends.len + g.claims.len
+	var bounded bool
+	if c.deadline, bounded = ctx.Deadline(); !bounded {
+		c.deadline = now.Add(endless)
+	}
 	c.arrived = now
+	waiting := g.ends.len + g.claims.len
 	switch {
-	case c.overdue(now):
+	case !now.Before(c.deadline):
 		return nil, notSent(context.DeadlineExceeded)
 	case waiting == maxQueued:
 		return nil, notApplied("queue", errQueueFull)
-	case c.yields && g.claims.len > 0 && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
+	case c.yields && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
 		return nil, notApplied("overload", errOverload)
-	case waiting == 0 && g.direct.Load() && g.few() && c.try != nil:
+	case waiting == 0 && c.try != nil && g.direct.Load() && g.few():
 		own = c.alone.begin(now)
 		own.add(c)
 		own.direct, own.until = true, c.try.Until()
 		g.depart(own)
-		return own, nil
-	case c.yields:
-		g.claims.push(c)
-		g.gauge.Waiting(now, true)
 	default:
-		g.ends.push(c)
+		c.queue.all = append(c.queue.all, c)
+		c.queue.len++
+		g.gauge.Waiting(now, g.claims.len > 0)
 	}
 	g.dispatch(now)
-	g.startTicking()
-	return nil, nil //nolint:nilnil // the caller is to send none
+	return own, nil
 }
 
 // dispatch sends what is queued, as far as the window allows.
 func (g *group) dispatch(now time.Time) {
 	for b := g.next(now); b != nil; b = g.next(now) {
 		go g.work(b)
+	}
+	if !g.ticking && len(g.batches)+g.ends.len+g.claims.len > 0 {
+		g.ticking = true
+		time.AfterFunc(tick, g.tick)
 	}
 }
 
@@ -158,11 +184,7 @@ func (g *group) dispatch(now time.Time) {
 // has to wait is sure of twice what they usually take. What still has half of its
 // time is never late: something has to find out how long an answer takes now.
 func (g *group) late(c *command, then time.Time) bool {
-	if c.deadline.IsZero() {
-		return false
-	}
-	usual := g.window.usual
-	needed := usual + min(usual, then.Sub(c.arrived))
+	needed := g.window.usual + min(g.window.usual, then.Sub(c.arrived))
 	return then.Add(min(needed, c.deadline.Sub(c.arrived)/2)).After(c.deadline)
 }
 
@@ -178,22 +200,23 @@ func (g *group) next(now time.Time) *batch {
 	}
 	b := new(batch).begin(now)
 	for most := g.window.batch(); len(b.members) < most; {
-		c := g.ends.first
+		c := g.ends.first()
 		if c == nil {
-			c = g.claims.first
+			c = g.claims.first()
 		}
-		if c == nil || len(b.members) > 0 && c.large() {
+		large := c != nil && c.large()
+		if c == nil || large && len(b.members) > 0 {
 			break
 		}
-		g.take(c)
+		c.queue.len--
 		switch {
-		case c.overdue(now):
+		case !now.Before(c.deadline):
 			c.finish(nil, notSent(context.DeadlineExceeded))
 		case c.yields && g.late(c, now):
 			c.finish(nil, notApplied("overload", errOverload))
 		default:
 			b.limited = b.limited || c.arrived.Before(now)
-			if b.add(c); c.large() {
+			if b.add(c); large {
 				most = 0
 			}
 		}
@@ -209,53 +232,34 @@ func (g *group) next(now time.Time) *batch {
 func (g *group) depart(b *batch) {
 	g.out += len(b.members)
 	g.batches = append(g.batches, b)
-	g.startTicking()
 }
 
-// running is how many batches are out that the next one has to wait for. One whose
-// time is over has no caller any more, whatever it hangs in. One that stalls has
-// taken a connection, and no more than that.
-func (g *group) running(now time.Time) int {
-	if len(g.batches) >= maxHanging {
-		return len(g.batches)
+// running is how many batches are out that the next one has to wait for. One that
+// stalls has taken a connection, and no more than that.
+func (g *group) running(now time.Time) (n int) {
+	if len(g.batches) >= g.most {
+		return g.most
 	}
-	n, stalled := 0, 0
 	for _, b := range g.batches {
-		switch {
-		case b.Err() != nil:
-		case g.window.stalls(b, now):
-			stalled++
-		default:
+		if !g.window.stalls(b, now) {
 			n++
 		}
-	}
-	if n+stalled >= g.most {
-		return g.most
 	}
 	return n
 }
 
-// take takes c out of the queue.
-func (g *group) take(c *command) {
-	if c.yields {
-		g.claims.remove(c)
-	} else {
-		g.ends.remove(c)
-	}
-}
-
-// leave is for a caller that waits no longer. It reports false if its command is
-// done.
-func (g *group) leave(c *command, flight *send.Flight) bool {
+// leave is for a caller that waits no longer, and for one that is to wait no
+// longer. flight learns what becomes of c. It reports false if c is done.
+func (g *group) leave(c *command, why error, flight *send.Flight) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch c.state {
 	case queued:
-		g.take(c)
+		c.queue.len--
 		g.gauge.Waiting(time.Now(), g.claims.len > 0)
-		c.state, c.err = done, notSent(c.caller.Err())
+		c.state, c.err = done, notSent(why)
 	case sent:
-		c.part(c.caller.Err(), flight)
+		c.part(why, flight)
 	case left, done:
 		return false
 	}
@@ -269,9 +273,12 @@ func (g *group) work(b *batch) {
 	}
 }
 
-// round sends b and finishes its members. It returns the batch that is to be sent
-// next, nil if there is none.
+// round sends b, if there is one, and finishes its members. It returns the batch
+// that is to be sent next, nil if there is none.
 func (g *group) round(b *batch) (next *batch) {
+	if b == nil {
+		return nil
+	}
 	err, returned := errUnsettled, false
 	defer func() { // also if a hook of the client panics, or ends the goroutine
 		if p := recover(); p != nil {
@@ -282,38 +289,36 @@ func (g *group) round(b *batch) (next *batch) {
 			next = nil
 		}
 	}()
-	err = g.send(b)
+	if b.outer = g.outer; b.outer {
+		err = b.transmit(func() error { return g.send(b) })
+	} else {
+		err = g.send(b)
+	}
 	returned = true
 	return nil
 }
 
-// landing is how a command has ended whose caller has left.
-type landing struct {
-	flight *send.Flight
-	how    send.Outcome
-}
-
 // answered finishes the members of b, which was over with failure.
 func (g *group) answered(b *batch, failure error) (next *batch) {
-	b.end(context.Canceled)
 	sends := b.close()
-	var landed []landing
 	g.mu.Lock()
 	now := time.Now()
 	served, claims := 0, 0
 	for _, m := range b.members {
 		c := m.(*command) //nolint:errcheck,forcetypeassert // nothing else is added
 		answer, err, replied := b.outcome(c, sends, failure)
-		if replied {
+		if c.how = send.Lost; replied {
+			c.how = send.Answered
 			served++
 			if c.yields {
 				claims++
 			}
 		}
+		if errors.Is(err, lock.ErrNotApplied) {
+			c.how = send.Nothing
+		}
 		if c.state == sent {
 			c.finish(answer, err)
-		} else if flight := c.flight; flight != nil {
-			landed = append(landed, landing{flight, ending(err, replied)})
 		}
 	}
 	g.gauge.Served(now, claims)
@@ -325,37 +330,50 @@ func (g *group) answered(b *batch, failure error) (next *batch) {
 	g.batches = slices.Delete(g.batches, i, i+1)
 	next = g.next(now)
 	g.mu.Unlock()
-	for _, l := range landed {
-		l.flight.Arrive(l.how)
+	for _, m := range b.members {
+		if c := m.(*command); c.state == left { //nolint:errcheck,forcetypeassert // as above
+			c.flight.Arrive(c.how)
+		}
 	}
 	return next
 }
 
-// tick ends the wait of callers whose time is over, and sends what may be sent
-// because something stalls.
+// tick ends the wait of callers whose time is over, or that rather send again, and
+// sends what may be sent because something stalls.
 func (g *group) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
 	for _, b := range g.batches {
-		b.expire(now)
-	}
-	for _, q := range []*queue{&g.ends, &g.claims} {
-		for _, c := range q.expired(now) {
-			c.finish(nil, notSent(context.DeadlineExceeded))
+		if !now.Before(b.until) {
+			b.end()
+		}
+		if b.direct {
+			continue // its caller waits for the client, which obeys that end
+		}
+		for _, m := range b.members {
+			c := m.(*command) //nolint:errcheck,forcetypeassert // nothing else is added
+			if c.state == sent && c.try != nil && (!now.Before(c.deadline) || c.try.GiveUp(now.Sub(b.began))) {
+				c.part(send.ErrGivenUp, send.InFlight(c.try))
+				c.over <- struct{}{}
+			}
 		}
 	}
-	g.gauge.Waiting(now, g.claims.len > 0)
-	g.dispatch(now)
-	g.ticking = false
-	g.startTicking()
-}
-
-func (g *group) startTicking() {
-	if !g.ticking && len(g.batches)+g.ends.len+g.claims.len > 0 {
-		g.ticking = true
-		g.ticker.Reset(tick)
+	if now.Sub(g.looked) >= time.Duration(g.ends.len+g.claims.len)*perQueued {
+		g.looked = now
+		for _, q := range []*queue{&g.ends, &g.claims} {
+			q.head, q.all = 0, slices.DeleteFunc(q.all, func(c *command) bool {
+				if c.state == queued && !now.Before(c.deadline) {
+					q.len--
+					c.finish(nil, notSent(context.DeadlineExceeded))
+				}
+				return c.state != queued
+			})
+		}
+		g.gauge.Waiting(now, g.claims.len > 0)
 	}
+	g.ticking = false
+	g.dispatch(now)
 }
 
 func (g *group) busy() bool {

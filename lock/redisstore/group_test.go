@@ -564,3 +564,67 @@ func TestCloseWaitsForTheQueue(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// The way to a server can become five hundred times as long, and no slower server is
+// behind that: many are in flight again within seconds.
+func TestLongerWayIsNoSlowerServer(t *testing.T) {
+	t.Parallel()
+	for name, share := range map[string]int{"shared": 32, "one by one": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var trip, served atomic.Int64
+				trip.Store(int64(100 * time.Microsecond))
+				g := redisstore.NewGroup(share, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
+					return answerAll(time.Duration(trip.Load()))(ctx, names, reply)
+				})
+				var stop atomic.Bool
+				var all sync.WaitGroup
+				for i := range 256 {
+					all.Go(func() {
+						for !stop.Load() {
+							if g.Do(context.Background(), strconv.Itoa(i), true) == nil {
+								served.Add(1)
+							}
+						}
+					})
+				}
+				time.Sleep(time.Second)
+				trip.Store(int64(50 * time.Millisecond))
+				time.Sleep(5 * time.Second)
+				before := served.Load()
+				time.Sleep(time.Second)
+				n := served.Load() - before
+				stop.Store(true)
+				all.Wait()
+				require.Greater(t, n, int64(min(32*share, 100)*20*9/10))
+			})
+		})
+	}
+}
+
+// Each caller's time ends when it ends, whoever has come before it and however many
+// wait.
+func TestDeadlinesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s, g := newSender(), redisstore.NewGroup(32, 1, false, silentUntil(release))
+		spend(s)
+		var all sync.WaitGroup
+		for i := range 5000 {
+			all.Go(func() {
+				d := time.Duration(1+rand.IntN(1000)) * time.Millisecond
+				began := time.Now()
+				_, err := call(context.Background(), s, g, strconv.Itoa(i), d)
+				assert.Error(t, err)
+				assert.InDelta(t, d.Milliseconds(), time.Since(began).Milliseconds(), 20)
+			})
+		}
+		all.Wait()
+		require.Zero(t, g.Queued())
+		close(release)
+		synctest.Wait()
+		require.Zero(t, g.Out())
+	})
+}

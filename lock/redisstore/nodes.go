@@ -27,7 +27,7 @@ type nodes struct {
 	alone      int
 	routed     atomic.Bool // the client knows the masters
 	redirected *group      // by the cluster client's own knowledge
-	mu         sync.RWMutex
+	mu         sync.Mutex
 	byMaster   map[*redis.Client]*group
 }
 
@@ -39,7 +39,7 @@ const maxNodes = 1024
 func newNodes(client redis.UniversalClient, opened bool) *nodes {
 	switch c := client.(type) {
 	case *redis.Client:
-		return &nodes{only: pipelined(c, opened, func(error) {})}
+		return &nodes{only: new(nodes).pipelined(c, opened)}
 	case *redis.ClusterClient:
 		return &nodes{cluster: c, opened: opened, alone: alone, byMaster: make(map[*redis.Client]*group), redirected: oneByOne(c)}
 	default: // a wrapper, which may have no pipelines of the usual kind
@@ -80,33 +80,18 @@ func (n *nodes) find(ctx context.Context, name string) (*group, error) {
 	if err != nil {
 		return nil, notSent(err)
 	}
-	n.mu.RLock()
-	g := n.byMaster[master]
-	n.mu.RUnlock()
-	if g != nil {
-		return g, nil
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if g = n.byMaster[master]; g != nil {
-		return g, nil
+	g := n.byMaster[master]
+	if g == nil {
+		if len(n.byMaster) >= maxNodes {
+			clear(n.byMaster) // a call that is under way keeps its group
+		}
+		g = n.pipelined(master, n.opened)
+		g.alone = min(g.alone, n.alone)
+		n.byMaster[master] = g
 	}
-	if len(n.byMaster) >= maxNodes {
-		clear(n.byMaster) // a call that is under way keeps its group
-	}
-	g = pipelined(master, n.opened, n.failed)
-	g.alone = min(g.alone, n.alone)
-	n.byMaster[master] = g
 	return g, nil
-}
-
-// failed makes the cluster client look which node has which slot if err says
-// that one may have failed: a slot may have another master by now. Commands that
-// must not be repeated do not make it look.
-func (n *nodes) failed(err error) {
-	if _, broken := errors.AsType[net.Error](err); broken || errors.Is(err, errTimeOver) {
-		n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
-	}
 }
 
 // close waits until nothing is out, or ctx ends.
@@ -126,26 +111,24 @@ func (n *nodes) all() []*group {
 	if n.only != nil {
 		return []*group{n.only}
 	}
-	n.mu.RLock()
-	defer n.mu.RUnlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return append(slices.Collect(maps.Values(n.byMaster)), n.redirected)
 }
 
 // pipelined returns a group whose batches are pipelines of client. One that Open has
 // made obeys contexts, and has no hooks.
-func pipelined(client *redis.Client, opened bool, failed func(error)) *group {
+func (n *nodes) pipelined(client *redis.Client, opened bool) *group {
 	p, direct := &pipeliner{client: client}, new(atomic.Bool)
 	if direct.Store(opened); !opened {
 		direct = &bind(client).bare
 	}
-	return newGroup(maxBatch, connections(client), direct, func(b *batch) (err error) {
-		if opened {
-			err = b.transmit(func() error { return p.send(b, b.members) })
-		} else {
-			err = p.send(b, b.members)
-		}
-		if err != nil {
-			failed(err)
+	return newGroup(maxBatch, connections(client), opened, direct, func(b *batch) error {
+		err := p.send(b, b.members)
+		if _, broken := errors.AsType[net.Error](err); n.cluster != nil && (broken || errors.Is(err, errTimeOver)) {
+			// A slot may have another master by now. Commands that must not be repeated
+			// do not make the client look.
+			n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
 		}
 		return err
 	})
@@ -154,10 +137,7 @@ func pipelined(client *redis.Client, opened bool, failed func(error)) *group {
 // oneByOne returns a group that sends each command by itself, through a client of
 // which no more is known.
 func oneByOne(client redis.UniversalClient) *group {
-	return newGroup(1, maxConnections, new(atomic.Bool), func(b *batch) error {
-		b.outer = true
-		return b.transmit(func() error { return client.Process(b, b.members[0]) })
-	})
+	return newGroup(1, maxConnections, true, new(atomic.Bool), func(b *batch) error { return client.Process(b, b.members[0]) })
 }
 
 // maxConnections bounds the batches that are out at once; so does the client's

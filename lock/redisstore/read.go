@@ -15,7 +15,7 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 // read is a script because a plain GET may be answered by a replica or from the
 // client's cache, and because value and time left have to be of one moment.
 func (s *Store) read(ctx context.Context, name string) (lock.Entry, error) {
-	answer, err := s.eval(ctx, readScript, newCommand(name))
+	answer, err := s.eval(ctx, readScript, &command{name: name, yields: true})
 	if err != nil || answer == nil {
 		return lock.Entry{}, err
 	}

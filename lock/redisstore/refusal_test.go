@@ -354,9 +354,9 @@ func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
 	}
 }
 
-// What a connection fails with before a command is on it, is a failure of the
-// handshake, whatever it is called there.
-func TestFailedCredentialsAreAFailedHandshake(t *testing.T) {
+// A failure of code of the client's user is not taken for one of before the command,
+// which it cannot be told from.
+func TestFailedCredentialsAreUnknown(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{
 		Addr: redistest.Shared(t).Addr(),
@@ -367,7 +367,7 @@ func TestFailedCredentialsAreAFailedHandshake(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	for name, call := range operations {
 		err := call(timeout(t, patience), redisstore.New(client), keyFor(t))
-		requireNotApplied(t, err, "handshake")
+		requireUnknown(t, err, "answer")
 		require.ErrorContains(t, err, "the vault is sealed", name)
 	}
 }

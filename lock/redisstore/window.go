@@ -37,6 +37,7 @@ const (
 type window struct {
 	share  int // commands a batch
 	size   int // commands
+	begin  int // size, at first
 	most   int
 	usual  time.Duration // of a round trip
 	least  time.Duration // of the latest round trips
@@ -46,11 +47,11 @@ type window struct {
 }
 
 func newWindow(share, batches int) window {
-	begin := min(steady, batches)
+	begin := min(steady, batches) * share
 	if share == 1 {
 		begin = batches // there is nothing to gather
 	}
-	return window{share: share, size: begin * share, most: batches * share}
+	return window{share: share, size: begin, begin: begin, most: batches * share}
 }
 
 // batch is how many commands a batch may have.
@@ -59,14 +60,7 @@ func (w *window) batch() int { return min(w.size, w.share) }
 // room reports whether one more batch may leave beside those that run, for so
 // many commands that wait.
 func (w *window) room(running, waiting int) bool {
-	switch {
-	case running == 0:
-		return true
-	case running >= max(w.size/w.share, 1):
-		return false
-	default:
-		return waiting >= min(grouping, w.share) || w.least > short
-	}
+	return running == 0 || running < w.size/w.share && (waiting >= min(grouping, w.share) || w.least > short)
 }
 
 // stalls reports whether b waits for a connection that stalls: batches that left
@@ -84,19 +78,23 @@ func (w *window) learn(b *batch, now time.Time) {
 	}
 	// One that stalls, for however long, counts as eight times what is usual: it
 	// hardly changes that, and a server that slows down is known after a few.
-	w.usual += (min(took, 8*w.usual+time.Millisecond) - w.usual) / 8
+	w.usual += (min(took, 8*w.usual+short) - w.usual) / 8
 	w.last = now
 	if b.began.After(w.newest) {
 		w.newest = b.began
 	}
 	switch {
 	case w.usual > max(4*w.least, maxUsual):
-		if b.began.After(w.shrunk) { // it left after the last time that this was so
-			w.size, w.shrunk = max(w.size*3/4, 1), now
+		if !b.began.After(w.shrunk) {
+			return // it left before the last time that this was so
 		}
+		if w.shrunk = now; w.size == 1 {
+			w.least = w.usual // what takes long with nothing else on the wire is the network
+		}
+		w.size = max(w.size*3/4, 1)
 	case !b.limited:
-	case w.size < min(steady*w.share, w.most):
-		w.size++
+	case w.size < w.begin:
+		w.size += 1 + w.size/8
 	case w.least > short && w.usual < 2*w.least:
 		w.size = min(w.size+w.share, w.most)
 	}

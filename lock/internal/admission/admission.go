@@ -12,7 +12,7 @@ const (
 
 	// enough is how much time has to be measured before the rate is believed. The
 	// first answers of a burst come late, because connections are dialled for them.
-	enough = 50 * time.Millisecond
+	enough = 200 * time.Millisecond
 
 	// silence is the longest time between two answers that is measured. What is
 	// longer says that the store does not serve at all, not how fast it does, and
@@ -58,6 +58,9 @@ func (g *Gauge) Waiting(now time.Time, waiting bool) {
 func (g *Gauge) Served(now time.Time, n int) {
 	if !g.waiting {
 		return
+	}
+	if g.served == 0 {
+		g.since = now // until the first answer, connections are dialled
 	}
 	g.measure(now)
 	g.served += float64(n)
