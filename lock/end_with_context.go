@@ -22,15 +22,18 @@ func EndWithContext(store Store) Store {
 	}
 	bounded := endsWithContext{store}
 	if inspector, ok := store.(Inspector); ok {
-		return struct {
-			endsWithContext
-			Inspector
-		}{bounded, inspector}
+		return inspectedEndsWithContext{bounded, inspector}
 	}
 	return bounded
 }
 
 type endsWithContext struct{ store Store }
+
+// inspectedEndsWithContext is endsWithContext over an [Inspector].
+type inspectedEndsWithContext struct {
+	endsWithContext
+	Inspector
+}
 
 // Claim is part of [Store].
 func (s endsWithContext) Claim(ctx context.Context, key string, c Claim) (Entry, error) {
@@ -71,6 +74,9 @@ func (s endsWithContext) Get(ctx context.Context, key string) (Entry, error) {
 
 // MaxLag is that of the store.
 func (s endsWithContext) MaxLag() time.Duration { return lagOf(s.store) }
+
+// LocksOnly is that of the store.
+func (s endsWithContext) LocksOnly() error { return locksOnly(s.store) }
 
 // untilEnd makes a call on a goroutine of its own, and returns when ctx ends. The
 // answer is in r if there is no error, and not to be looked at otherwise.
