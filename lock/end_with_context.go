@@ -15,25 +15,26 @@ import (
 // and the Locker counts what it may still do. It panics if store is nil.
 //
 // Of what store can do beyond the interface, MaxLag and [Inspector] remain; the calls
-// of the latter are made as they are.
+// of the latter are made as they are. A store of [NewQuorum] is returned as it is: its
+// calls do end.
 func EndWithContext(store Store) Store {
 	if store == nil {
 		panic("lock: EndWithContext: nil Store")
 	}
+	if quorumIn(store) != nil {
+		return store // its calls end
+	}
 	bounded := endsWithContext{store}
 	if inspector, ok := store.(Inspector); ok {
-		return inspectedEndsWithContext{bounded, inspector}
+		return struct {
+			endsWithContext
+			Inspector
+		}{bounded, inspector}
 	}
 	return bounded
 }
 
 type endsWithContext struct{ store Store }
-
-// inspectedEndsWithContext is endsWithContext over an [Inspector].
-type inspectedEndsWithContext struct {
-	endsWithContext
-	Inspector
-}
 
 // Claim is part of [Store].
 func (s endsWithContext) Claim(ctx context.Context, key string, c Claim) (Entry, error) {

@@ -138,10 +138,6 @@ func quorumIn(store Store) *quorum {
 		return s
 	case inspectedQuorum:
 		return s.quorum
-	case endsWithContext:
-		return quorumIn(s.store)
-	case inspectedEndsWithContext:
-		return quorumIn(s.store)
 	}
 	return nil
 }
