@@ -172,8 +172,8 @@ func driftOver(store Store) func(lease time.Duration) time.Duration {
 // checkFencing panics if fences are asked for where there are none.
 func checkFencing(store Store, cfg *config) {
 	if cfg.fenced && quorumIn(store) != nil {
-		panic("lock: WithFencing over a quorum: the nodes' clocks and counters differ, so no number grows with every grant: " +
-			"fence over one Redis, or let a constraint of the database refuse late writes")
+		panic("lock: WithFencing over a quorum: the nodes' clocks and counters differ, so no number grows with every grant; " +
+			"fence over a single store, or let a constraint of the database refuse late writes")
 	}
 }
 

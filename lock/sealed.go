@@ -66,7 +66,7 @@ func NewSealed(store Store, current cipher.AEAD, previous ...cipher.AEAD) Store 
 		panic("lock: NewSealed: nil Store")
 	}
 	if err := locksOnly(store); err != nil {
-		panic(fmt.Sprintf("lock: NewSealed: there is nothing to seal: %v", err))
+		panic("lock: NewSealed: there is nothing to seal: " + err.Error())
 	}
 	s := &sealed{Store: store, seals: newSeals(current, previous)}
 	inspector, inspects := store.(Inspector)
