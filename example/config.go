@@ -46,7 +46,7 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 	flags := flag.NewFlagSet("example", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&cfg.addr, "addr", ":8080", "`address` to listen on; port 0 takes a free one")
-	flags.Func("redis", "`URL` of a Redis that other processes share, or one of each of three or more independent masters that make a quorum; "+
+	flags.Func("redis", "`URL` of a Redis that other processes share, or one of each of three or more independent masters that make a quorum, which keeps locks and no answers; "+
 		"the embedded store if there is none", func(s string) error {
 		cfg.redis = append(cfg.redis, s)
 		return nil
@@ -115,7 +115,7 @@ func (c config) check() error {
 		return fmt.Errorf("-redis was given %d times: a quorum needs an odd number of independent masters, three or more", len(c.redis))
 	case twice(c.redis) >= 0:
 		return fmt.Errorf("-redis number %d was given before: a quorum needs masters that fail one by one", twice(c.redis)+1)
-	case len(c.redis) > 1 && c.fencing:
+	case c.quorum() && c.fencing:
 		return errors.New("-fencing needs a single -redis: several masters have no number that grows with every lease")
 	case !slices.Contains([]string{"chi", "stdlib"}, c.router):
 		return fmt.Errorf("-router %q: use chi or stdlib", c.router)
@@ -133,6 +133,9 @@ func (c config) check() error {
 	return nil
 }
 
+// quorum reports whether the desk runs over several independent masters.
+func (c config) quorum() bool { return len(c.redis) > 1 }
+
 // twice returns the index of the first value that was there before, or -1.
 func twice(values []string) int {
 	for i, v := range values {
@@ -147,6 +150,9 @@ func (c *config) setAbandoned(policy string) error {
 	switch policy {
 	case "refuse", "rerun":
 		c.rerun = policy == "rerun"
+		if c.rerun && c.quorum() {
+			return errors.New("-abandoned rerun needs a single -redis: several masters keep locks, and nothing of an idempotent submission")
+		}
 		if c.rerun && c.policies != "" {
 			return errors.New(`-abandoned rerun beside -policies: write "rerun_abandoned" into the file`)
 		}

@@ -34,6 +34,10 @@ func TestUsage(t *testing.T) {
 			name: "fences of a quorum", args: []string{"-fencing"}, env: map[string]string{"LATCH_REDIS": "redis://a redis://b redis://c"},
 			want: "-fencing needs a single -redis",
 		},
+		{
+			name: "taking over on a quorum", args: []string{"-abandoned", "rerun"}, env: map[string]string{"LATCH_REDIS": "redis://a redis://b redis://c"},
+			want: "-abandoned rerun needs a single -redis",
+		},
 		{name: "abandoned", args: []string{"-abandoned", "maybe"}, want: "use refuse or rerun"},
 		{name: "negative work", args: []string{"-work", "-1s"}, want: "-work -1s"},
 		{name: "long work", args: []string{"-work", "31s"}, want: "-work 31s"},

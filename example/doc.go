@@ -45,6 +45,13 @@
 //
 // What the page tries out has guards of its own, which no file changes.
 //
+// # Several masters
+//
+// With three or more -redis of independent masters, orders are locked in a majority
+// of them. Such a quorum keeps no answers: a request with an Idempotency-Key, and a
+// payment, is refused with 501. One -redis serves both; it may be a Cluster, or
+// behind Sentinel.
+//
 // # What it leaves out
 //
 // Orders live in the memory of the process that took them, without a bound: two

@@ -31,6 +31,14 @@ func newGuards(cfg config, l *lock.Locker) (guards, error) {
 }
 
 func guardsOfFlags(cfg config, l *lock.Locker) guards {
+	if cfg.quorum() {
+		return guards{
+			orderOnce: withoutReceipts,
+			orderLock: latch.Lock(l, "user", userID, cfg.perUser()...),
+			payOnce:   onlyWithReceipts,
+			payLock:   latch.Lock(l, "order", orderID),
+		}
+	}
 	receipts := l
 	if cfg.rerun {
 		receipts = receipts.With(lock.WithRerunAbandoned())
@@ -42,6 +50,29 @@ func guardsOfFlags(cfg config, l *lock.Locker) guards {
 		payOnce:   latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed)),
 		payLock:   latch.Lock(l, "order", orderID),
 	}
+}
+
+// withoutReceipts takes the place of a guard that needs receipts, over a quorum. It
+// lets through what asks for none.
+func withoutReceipts(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header.Values("Idempotency-Key")) > 0 {
+			refuse(w, errNoReceipts)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// onlyWithReceipts takes the place of one without which nothing is to be done.
+func onlyWithReceipts(http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, errNoReceipts) })
+}
+
+var errNoReceipts = &refusal{
+	http.StatusNotImplemented,
+	"This desk keeps no answers: it runs over several independent -redis, which are for locks. " +
+		"Start it with one -redis, which may be a Cluster or behind Sentinel.",
 }
 
 // perUser is how the lock of a user's orders differs from any.

@@ -181,3 +181,23 @@ func TestQuorumWithoutSomeNodes(t *testing.T) {
 	servers[1].Restart(t)
 	require.Equal(t, http.StatusCreated, d.served("43").status)
 }
+
+// TestQuorumKeepsNoAnswers: what asks for a replay is refused before anything is
+// done, with what to do; a cool-down is kept.
+func TestQuorumKeepsNoAnswers(t *testing.T) {
+	t.Parallel()
+	b := startQuorum(t, 3)
+	d := startProcess(t, append(b.args, "-budget", "10s", "-cooldown", "1h")...)
+	got := d.order("42", "Idempotency-Key", "k")
+	requireProblem(t, http.StatusNotImplemented, got)
+	require.Contains(t, got.body, "Start it with one -redis")
+	require.Empty(t, d.orders("42"))
+
+	require.Equal(t, http.StatusCreated, d.order("42").status)
+	requireProblem(t, http.StatusTooManyRequests, d.order("42"))
+	requireProblem(t, http.StatusNotImplemented, d.pay(d.orders("42")[0].ID))
+
+	requireProblem(t, http.StatusNotImplemented, d.tryForm(nil, "guard", "idempotent", "user", "43"))
+	requireProblem(t, http.StatusNotImplemented, d.tryForm(nil, "guard", "both", "user", "43"))
+	require.Less(t, d.tryForm(nil, "guard", "lock", "user", "43").status, 400)
+}

@@ -44,8 +44,11 @@ var (
 func (d *desk) tryOrder() http.Handler {
 	// A repeat waits for the first one's answer, since who sends a form without
 	// JavaScript twice sees the second answer only.
-	receipts := d.tries.With(lock.WithWait(maxWork + 5*time.Second))
-	once := latch.Idempotent(receipts, formUser, formOnce, latch.WithFinal(placed))
+	once := onlyWithReceipts
+	if !d.cfg.quorum() {
+		receipts := d.tries.With(lock.WithWait(maxWork + 5*time.Second))
+		once = latch.Idempotent(receipts, formUser, formOnce, latch.WithFinal(placed))
+	}
 	onePerUser := latch.Lock(d.tries, "user", formUser, d.cfg.perUser()...)
 	order := http.HandlerFunc(d.createFromForm)
 	guards := map[string]http.Handler{

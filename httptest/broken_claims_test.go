@@ -17,7 +17,7 @@ type brokenStore struct {
 
 func brokenStores() []brokenStore {
 	return slices.Concat(brokenClaims(), brokenTakeovers(), brokenRenewals(), brokenSettles(),
-		brokenReleases(), brokenBytes(), brokenRaces(), brokenFences(), brokenContexts(), brokenInterrupts(), brokenInspectors(), brokenPages())
+		brokenReleases(), brokenBytes(), brokenRaces(), brokenFences(), brokenContexts(), brokenInterrupts(), brokenInspectors(), brokenPages(), brokenLocksOnly())
 }
 
 func brokenClaims() []brokenStore {

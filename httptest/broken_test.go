@@ -32,7 +32,12 @@ type broken struct {
 	list    func(ctx context.Context) iter.Seq2[lock.Entry, error]
 	forget  func(ctx context.Context, key, token string) (bool, error)
 	page    func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
+
+	locksOnly error
 }
+
+// LocksOnly is what the store says of itself.
+func (b *broken) LocksOnly() error { return b.locksOnly }
 
 func newBroken(breakIt func(b *broken)) lock.Store {
 	memory, ok := lock.NewMemory().(complete)

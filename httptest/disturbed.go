@@ -46,6 +46,17 @@ func lagOf(s lock.Store) time.Duration {
 // MaxLag bounds how long after it returned a call may take effect.
 func (d *disturbed) MaxLag() time.Duration { return d.lag }
 
+// LocksOnly is that of the store within.
+func (d *disturbed) LocksOnly() error { return locksOnly(d.Store) }
+
+// locksOnly returns why s keeps no receipts, nil if it does.
+func locksOnly(s lock.Store) error {
+	if s, ok := s.(interface{ LocksOnly() error }); ok {
+		return s.LocksOnly()
+	}
+	return nil
+}
+
 // meets reports whether a call meets the fault. One whose context has ended is
 // never sent, so there is nothing to lose.
 func (d *disturbed) meets(ctx context.Context, op Op, key string) bool {

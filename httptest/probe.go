@@ -49,12 +49,53 @@ func (p *probe) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.Context(), callTimeout)
 }
 
+// locksOnly reports whether the store says of itself that it keeps no receipts, and
+// nothing of a holder whose lease has ended.
+func (p *probe) locksOnly() bool { return locksOnly(p.store) != nil }
+
+// needsReceipts skips what is left of the rule over a store for locks only.
+func (p *probe) needsReceipts() {
+	p.Helper()
+	if err := locksOnly(p.store); err != nil {
+		p.Skipf("the store is for locks only: %v", err)
+	}
+}
+
+// asked is c as the store can be asked for it.
+func (p *probe) asked(c lock.Claim) lock.Claim {
+	p.Helper()
+	if c.Replaces != "" {
+		p.needsReceipts()
+	}
+	if p.locksOnly() {
+		c.Linger = 0
+	}
+	return c
+}
+
+// receipt is b if the store keeps receipts, and else that of a cool-down.
+func (p *probe) receipt(b []byte) []byte {
+	if p.locksOnly() {
+		return nil
+	}
+	return b
+}
+
+// brief is a short lease of which what follows needs no more than the linger. Where
+// there is none, it is long enough for that.
+func (p *probe) brief() time.Duration {
+	if p.locksOnly() {
+		return p.long / 4
+	}
+	return p.short
+}
+
 // try claims key and returns what is there afterwards.
 func (p *probe) try(key string, c lock.Claim) lock.Entry {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
-	e, err := p.store.Claim(ctx, key, c)
+	e, err := p.store.Claim(ctx, key, p.asked(c))
 	if err != nil {
 		p.failf("Claim: %v", err)
 	}
@@ -72,6 +113,9 @@ func (p *probe) claim(key string, c lock.Claim) lock.Entry {
 // lapse claims key and waits until the lease is over.
 func (p *probe) lapse(key string, c lock.Claim) {
 	p.Helper()
+	if c.Linger > 0 {
+		p.needsReceipts()
+	}
 	p.claim(key, c)
 	p.wait(key, lock.Held)
 }
@@ -91,7 +135,7 @@ func (p *probe) renew(what string, want bool, key string, c lock.Claim) {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
-	ok, err := p.store.Renew(ctx, key, c)
+	ok, err := p.store.Renew(ctx, key, p.asked(c))
 	p.wantOK("Renew "+what, want, ok, err)
 }
 
@@ -99,7 +143,7 @@ func (p *probe) settle(what string, want bool, key, token string, receipt []byte
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
-	ok, err := p.store.Settle(ctx, key, token, receipt, keep)
+	ok, err := p.store.Settle(ctx, key, token, p.receipt(receipt), keep)
 	p.wantOK("Settle "+what, want, ok, err)
 }
 
@@ -132,6 +176,9 @@ func (p *probe) wantFree(when, key string) {
 // wantClaim checks that e has the state and came from c.
 func (p *probe) wantClaim(what string, e lock.Entry, state lock.State, c lock.Claim) {
 	p.Helper()
+	if state == lock.Abandoned {
+		p.needsReceipts()
+	}
 	if e.State != state || e.Token != c.Token || e.Attempt != c.Attempt || e.Owner != c.Owner || !bytes.Equal(e.Fingerprint, c.Fingerprint) {
 		p.failf("%s = %s, want %s", what, show(e), show(lock.Entry{
 			State: state, Token: c.Token, Attempt: c.Attempt, Owner: c.Owner, Fingerprint: c.Fingerprint,
@@ -143,6 +190,7 @@ func (p *probe) wantClaim(what string, e lock.Entry, state lock.State, c lock.Cl
 func (p *probe) wantReceipt(what string, e lock.Entry, c lock.Claim, receipt []byte) {
 	p.Helper()
 	p.wantClaim(what, e, lock.Settled, c)
+	receipt = p.receipt(receipt)
 	if !bytes.Equal(e.Receipt, receipt) {
 		p.failf("%s has the receipt %s, want %s", what, quote(e.Receipt), quote(receipt))
 	}

@@ -135,6 +135,7 @@ func slicesCopied(p *probe) {
 }
 
 func receiptsBinary(p *probe) {
+	p.needsReceipts()
 	all := make([]byte, 256)
 	for i := range all {
 		all[i] = byte(i)

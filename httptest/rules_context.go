@@ -30,7 +30,13 @@ func doneContextNotApplied(p *probe) {
 	want("Claim", err)
 	p.wantFree("after it", key)
 
-	p.lapse(key, a)
+	state := lock.Abandoned
+	if p.locksOnly() {
+		a.Lease, state = p.long, lock.Held
+		p.claim(key, a)
+	} else {
+		p.lapse(key, a)
+	}
 	b := p.claimOf("b", p.long, 0)
 	b.Replaces = "a"
 	_, err = p.store.Claim(done, key, b)
@@ -45,5 +51,5 @@ func doneContextNotApplied(p *probe) {
 	if err == nil {
 		p.failf("Get with a context that has ended returns no error")
 	}
-	p.wantClaim("Get after them", p.get(key), lock.Abandoned, a)
+	p.wantClaim("Get after them", p.get(key), state, a)
 }

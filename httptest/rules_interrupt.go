@@ -3,6 +3,7 @@ package latchtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,7 +116,7 @@ func (p *probe) newStorm() *storm {
 		if c.before == lock.Abandoned {
 			lease = p.short
 		}
-		prepared.Go(func() { _, c.err = p.store.Claim(ctx, c.key, p.claimOf(c.holder, lease, p.long)) })
+		prepared.Go(func() { _, c.err = p.store.Claim(ctx, c.key, p.asked(p.claimOf(c.holder, lease, p.long))) })
 	}
 	prepared.Wait()
 	for _, c := range s.calls {
@@ -131,9 +132,9 @@ func (p *probe) newStorm() *storm {
 
 // interruptible is one call of each kind.
 func (p *probe) interruptible() []*interrupted {
-	store, b := p.store, p.claimOf("b", p.long, p.long)
+	store, b := p.store, p.asked(p.claimOf("b", p.long, p.long))
 	granted := func(e lock.Entry, err error) (bool, error) { return e.State == lock.Held && e.Token == "b", err }
-	return []*interrupted{
+	all := []*interrupted{
 		{name: "Claim", before: lock.Free, applied: lock.Held, token: "b", call: func(ctx context.Context, key string) (bool, error) {
 			return granted(store.Claim(ctx, key, b))
 		}},
@@ -146,7 +147,7 @@ func (p *probe) interruptible() []*interrupted {
 			return store.Renew(ctx, key, p.claimOf("a", p.long, p.long))
 		}},
 		{name: "Settle", before: lock.Held, holder: "a", applied: lock.Settled, token: "a", call: func(ctx context.Context, key string) (bool, error) {
-			return store.Settle(ctx, key, "a", []byte("receipt"), p.long)
+			return store.Settle(ctx, key, "a", p.receipt([]byte("receipt")), p.long)
 		}},
 		{name: "Release", before: lock.Held, holder: "a", applied: lock.Free, call: func(ctx context.Context, key string) (bool, error) {
 			return store.Release(ctx, key, "a")
@@ -156,6 +157,10 @@ func (p *probe) interruptible() []*interrupted {
 			return e.State == lock.Held && e.Token == "a", err
 		}},
 	}
+	if p.locksOnly() {
+		all = slices.DeleteFunc(all, func(c *interrupted) bool { return c.before == lock.Abandoned })
+	}
+	return all
 }
 
 // onReturn has f run when so many calls have returned.

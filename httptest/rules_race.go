@@ -48,6 +48,9 @@ func takeoverRaceOneWinner(p *probe) {
 // race lets many tokens claim key at once.
 func (p *probe) race(key, replaces string) {
 	p.Helper()
+	if replaces != "" {
+		p.needsReceipts()
+	}
 	ctx, cancel := p.within()
 	defer cancel()
 	entries, errs := make([]lock.Entry, racers), make([]error, racers)

@@ -43,7 +43,7 @@ func renewRules() []rule {
 }
 
 func renewExtends(p *probe) {
-	key, c := p.key(), p.claimOf("a", p.short, p.long)
+	key, c := p.key(), p.claimOf("a", p.brief(), p.long)
 	p.claim(key, c)
 	c.Lease = p.long
 	p.renew("by the holder", true, key, c)
@@ -61,6 +61,7 @@ func renewNeverShortens(p *probe) {
 	p.pass()
 	p.wantClaim("Get after the shorter lease", p.get(key), lock.Held, c)
 
+	p.needsReceipts()
 	key, c = p.key(), p.claimOf("a", p.short, p.long)
 	p.claim(key, c)
 	p.renew("without the linger", true, key, p.claimOf("a", p.short, 0))
@@ -68,6 +69,7 @@ func renewNeverShortens(p *probe) {
 }
 
 func renewLengthensLinger(p *probe) {
+	p.needsReceipts()
 	// The lease must not end before the renewal, as the entry would with it, but
 	// has to end to show the linger. What was too slow is done again, slower.
 	for range 6 {

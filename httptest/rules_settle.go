@@ -37,7 +37,7 @@ func settleRules() []rule {
 }
 
 func settleKeepsReceipt(p *probe) {
-	key, c := p.key(), p.claimOf("a", p.short, p.long)
+	key, c := p.key(), p.claimOf("a", p.brief(), p.long)
 	c.Attempt = 3
 	p.claim(key, c)
 	p.settle("by the holder", true, key, "a", []byte("done"), 2*p.long)

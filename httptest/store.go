@@ -58,6 +58,7 @@ func rules() []rule {
 		byteRules(),
 		raceRules(),
 		fenceRules(),
+		locksOnlyRules(),
 		contextRules(),
 		interruptRules(),
 		inspectRules(),

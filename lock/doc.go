@@ -46,7 +46,7 @@
 //
 // [NewMemory] serves one process. Package redisstore serves many, over Redis or
 // Valkey, on one node, in a Cluster, or behind Sentinel. [NewQuorum] makes one
-// store of three or more independent ones, and works on while a minority of them
-// is down. [NewSealed] encrypts the receipts in any of these. A store of your own
+// store for locks and cool-downs of three or more independent ones, and works on while
+// a minority of them is down. [NewSealed] encrypts the receipts in any of these. A store of your own
 // implements [Store].
 package lock

@@ -66,6 +66,9 @@ func (s endsWithContext) Get(ctx context.Context, key string) (Entry, error) {
 // MaxLag is that of the store.
 func (s endsWithContext) MaxLag() time.Duration { return lagOf(s.store) }
 
+// LocksOnly is that of the store.
+func (s endsWithContext) LocksOnly() error { return locksOnly(s.store) }
+
 // Watch is that of the store.
 func (s endsWithContext) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return hintsOf(s.store)(key)

@@ -30,11 +30,15 @@ import (
 // says that fn was run, but lost its lease to another call, which has left no receipt
 // yet. A receipt that the store does not take is returned all the same, and
 // settled in the background; one that it has no room for is returned to this caller
-// only, and an empty receipt to those that follow.
+// only, and an empty receipt to those that follow. Over a store that keeps no
+// receipts ([NewQuorum]) the error matches errors.ErrUnsupported, and fn is not run.
 func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {
 	if err := validKey(key); err != nil {
+		return nil, false, err
+	}
+	if err := locksOnly(l.core.store); err != nil {
 		return nil, false, err
 	}
 	ctx, scope := scoped.Split(ctx)

@@ -1,10 +1,8 @@
 package lock
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"time"
@@ -25,69 +23,63 @@ import (
 //
 // Each store has to be a server of its own, which fails by itself: a master
 // without the others' replicas, not a part of a Cluster with them. Every process
-// has to be given the same ones, in the same order. The store has a method
+// has to be given the same ones. The store has a method
 // Check(ctx context.Context) error, which says whether a majority answers and
 // passes its own check, and finds two that are one server, or one that is a
 // Cluster. Close what the stores are over yourself, after the Locker.
 //
 // NewQuorum panics if there are fewer than three stores or an even number, if
-// one is nil or given twice, and if one is a quorum, or sealed: seal the
-// quorum, not its nodes.
+// one is nil or given twice, and if one is a quorum, or sealed.
 //
 // # What it does
 //
-// All nodes are asked at once, each for at most [WithNodeTimeout], and the
-// majority's answer is the answer: a slow minority delays no grant. A claim that
-// gets no majority is taken back on every node, also where its success is only
-// heard of later. If it was because several claims have shared the nodes among
-// them, it is tried again ([WithRetry]).
+// It keeps locks and cool-downs. All nodes are asked at once, each for at most
+// [WithNodeTimeout], and the majority's answer is the answer: a slow minority
+// delays no grant. A claim that gets no majority is taken back on every node, also
+// where its success is reported only later. If it was because several claims have
+// shared the nodes among them, the Locker claims again after a random pause, as long
+// as its budget lasts.
 //
-// A release is told three times to a node that does not answer. If it goes on
-// not answering, what it has ends with the lease.
+// A release and a cool-down are sent three times to a node that does not answer. If
+// it goes on not answering, what it has ends with the lease.
 //
 // A renewal that a majority confirms brings the entry back to nodes that have
 // lost it; without the majority nothing is ever created again.
 //
-// A receipt that is known to a single node is found by every claim that hears of
-// it, and written to the nodes that lack it, for as long as it has left. It is
-// told when a majority has it, and never before: so the first receipt that
-// anybody is told of is everybody's. One of a holder that had lost its lease is
-// not told while a later attempt may leave another; if that has, it is the later
-// one that counts.
-//
-// A claim that takes over an abandoned entry waits for all nodes, because a
-// single one may have the receipt, and starts with one node, so that of several
-// such claims the first one there has the others too. If it meets a receipt, it
-// makes way for that. What a failed one has taken, is not given back unless a
-// majority has something newer: it lapses, so that nobody forgets that there was
-// an attempt.
-//
 // # What it does not
+//
+// There are no receipts. Which of several answers counts would have to be agreed on
+// by the nodes, which do not know each other. [Locker.Once] returns an error that
+// matches errors.ErrUnsupported, and middleware.Idempotent and middleware.Dedupe
+// panic: use one Redis for them, with replicas behind Sentinel or in a Cluster. One
+// program can have a Locker over that and another one over a quorum.
+//
+// There are no fences: of several nodes with clocks of their own no number can
+// be had that grows with every grant. [New] panics if asked for them.
 //
 // The promise of a lease rests on a majority of nodes keeping what they have
 // confirmed for as long as the lease lasts, and on their clocks running equally
 // fast, within [WithDriftFactor]. A node that restarts empty has broken the
 // first; two of three that do so within a lease make two holders. Let nodes save
-// every write, or stay away for a lease after a crash.
-//
-// There are no fences: of several nodes with clocks of their own no number can
-// be had that grows with every grant. [New] panics if asked for them.
+// every write, or stay away for a lease after a crash. A cool-down is not renewed,
+// so a node that has lost one does not get it back.
 func NewQuorum(stores []Store, opts ...QuorumOption) Store {
 	checkNodes(stores)
-	cfg := quorumConfig{timeout: 50 * time.Millisecond, factor: 0.01, tries: 3, delay: 200 * time.Millisecond}
+	q := &quorum{
+		quorumConfig: quorumConfig{timeout: 50 * time.Millisecond, factor: 0.01},
+		given:        slices.Clone(stores),
+		need:         len(stores)/2 + 1,
+		tokens:       tokens{all: make(map[tokenID]*calls)},
+	}
 	for _, o := range opts {
 		if o == nil {
 			panic("lock: NewQuorum: nil QuorumOption")
 		}
-		o.applyQuorum(&cfg)
+		o.applyQuorum(&q.quorumConfig)
 	}
-	q := &quorum{quorumConfig: cfg, given: slices.Clone(stores), need: len(stores)/2 + 1}
-	q.candidates.now = make(map[candidacy]*candidate)
 	inspectors := make([]Inspector, 0, len(stores))
 	for i, s := range stores {
 		q.all = append(q.all, i)
-		q.nodes = append(q.nodes, shielded(s, &q.outage, slog.Default()))
-		q.lags = append(q.lags, lagOf(s))
 		if inspector, ok := s.(Inspector); ok {
 			inspectors = append(inspectors, inspector)
 		}
@@ -101,13 +93,11 @@ func NewQuorum(stores []Store, opts ...QuorumOption) Store {
 // quorum is a Store over an odd number of others, its nodes.
 type quorum struct {
 	quorumConfig
-	given      []Store // as New has them: for what a store can do beyond the interface
-	nodes      []Store // what calls go to
-	outage     outage
-	all        []int // their indices
-	lags       []time.Duration
-	need       int // votes for a majority
-	candidates candidates
+	given  []Store // the nodes
+	all    []int   // their indices
+	need   int     // votes for a majority
+	outage outage
+	tokens tokens
 }
 
 var (
@@ -130,9 +120,7 @@ func checkNodes(stores []Store) {
 		}
 		switch s.(type) {
 		case *sealed, sealedInspector, sealedPrompt:
-			// A receipt that a node cannot open would count as no answer of that
-			// node, and the work would run again.
-			panic(fmt.Sprintf("lock: NewQuorum: stores[%d] is sealed; seal the quorum instead: NewSealed(NewQuorum(stores), aead)", i))
+			panic(fmt.Sprintf("lock: NewQuorum: stores[%d] is sealed; a quorum keeps no receipts, so there is nothing to seal: give it the store itself", i))
 		}
 		for j := range i {
 			if v.Comparable() && stores[j] == s {
@@ -143,17 +131,13 @@ func checkNodes(stores []Store) {
 	}
 }
 
-// quorumIn returns the quorum that store is or seals, nil if there is none.
+// quorumIn returns the quorum that store is, nil if it is none.
 func quorumIn(store Store) *quorum {
 	switch s := store.(type) {
 	case *quorum:
 		return s
 	case inspectedQuorum:
 		return s.quorum
-	case *sealed:
-		return quorumIn(s.Store)
-	case sealedInspector:
-		return quorumIn(s.Store)
 	}
 	return nil
 }
@@ -170,8 +154,8 @@ func lagOf(s Store) time.Duration {
 // outlast the one on the quorum.
 func (q *quorum) MaxLag() time.Duration {
 	longest := time.Duration(0)
-	for _, lag := range q.lags {
-		longest = max(longest, lag)
+	for _, node := range q.given {
+		longest = max(longest, lagOf(node))
 	}
 	return longest + sendsToNode*(q.timeout+maxNodePause)
 }
@@ -193,12 +177,29 @@ func checkFencing(store Store, cfg *config) {
 	}
 }
 
-var errQuorumFence = fmt.Errorf("%w: a quorum has no fences: %w", ErrNotApplied, errors.ErrUnsupported)
+// LocksOnly is the optional method of a [Store] that keeps no receipts.
+func (*quorum) LocksOnly() error { return errQuorumReceipt }
 
-// fit returns the error of a call that is not made at all.
-func (*quorum) fit(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", ErrNotApplied, context.Cause(ctx))
+// locksOnly returns why store keeps no receipts, nil if it does.
+func locksOnly(store Store) error {
+	if s, ok := store.(interface{ LocksOnly() error }); ok {
+		return s.LocksOnly()
 	}
 	return nil
+}
+
+// unsupportedError says what a quorum cannot do, and what can.
+type unsupportedError string
+
+const (
+	errQuorumFence   unsupportedError = "lock: a quorum has no fences: fence over one Redis, or let a constraint of the database refuse late writes"
+	errQuorumReceipt unsupportedError = "lock: a quorum keeps locks and cool-downs, and no receipts: " +
+		"for Once, Idempotent and Dedupe use one Redis, with replicas behind Sentinel or in a Cluster"
+)
+
+func (e unsupportedError) Error() string { return string(e) }
+
+// Is says that the call was not made, and would not be the next time.
+func (unsupportedError) Is(target error) bool {
+	return target == ErrNotApplied || target == errors.ErrUnsupported
 }

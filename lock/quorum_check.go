@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
@@ -19,19 +18,19 @@ import (
 func (q *quorum) Check(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results := make(chan answer[[]string], len(q.nodes))
-	for i, node := range q.given {
+	results := make(chan answer[[]string], len(q.given))
+	for _, i := range q.all {
 		go func() {
-			servers, err := q.checkNode(ctx, node)
+			servers, err := guardedNode(ctx, q, i, checkNode)
 			results <- answer[[]string]{i, servers, err}
 		}()
 	}
-	servers := make([][]string, len(q.nodes))
+	servers := make([][]string, len(q.given))
 	failed := q.shortage("check")
 	patience := time.NewTimer(checkPatience * q.timeout)
 	patience.Stop()
 	defer patience.Stop()
-	for well := 0; well+len(failed.failed) < len(q.nodes); {
+	for well := 0; well+len(failed.failed) < len(q.given); {
 		select {
 		case r := <-results:
 			servers[r.node] = r.value
@@ -49,7 +48,7 @@ func (q *quorum) Check(ctx context.Context) error {
 	if err := independent(servers); err != nil {
 		return err
 	}
-	if len(failed.failed) > len(q.nodes)-q.need {
+	if len(failed.failed) > len(q.given)-q.need {
 		failed.why = fmt.Sprintf("%d of %d nodes are well, %d have to be", failed.of-len(failed.failed), failed.of, failed.need)
 		return failed
 	}
@@ -60,8 +59,7 @@ func (q *quorum) Check(ctx context.Context) error {
 // majority is well.
 const checkPatience = 10
 
-func (q *quorum) checkNode(ctx context.Context, node Store) (servers []string, err error) {
-	defer recovered(&err, &q.outage, slog.Default())
+func checkNode(ctx context.Context, node Store) (servers []string, err error) {
 	if c, ok := node.(interface {
 		Check(ctx context.Context) error
 	}); ok {

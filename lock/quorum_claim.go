@@ -4,145 +4,199 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Claim is part of [Store].
+// Claim is part of [Store]. It is one try: where several claims have shared the nodes
+// among them, so that none has a majority, the error says that nothing was applied,
+// and the Locker claims again after a random pause.
 func (q *quorum) Claim(ctx context.Context, key string, c Claim) (Entry, error) {
-	if err := q.fit(ctx); err != nil {
-		return Entry{}, err
-	}
-	if c.Fenced {
+	switch {
+	case ctx.Err() != nil:
+		return Entry{}, notMade(ctx)
+	case c.Fenced:
 		return Entry{}, errQuorumFence
+	case c.Linger > 0 || c.Replaces != "":
+		return Entry{}, errQuorumReceipt
 	}
 	c.Fingerprint = bytes.Clone(c.Fingerprint) // nodes read it for longer than this call lasts
 	t := q.enter(key, c.Token)
 	defer t.leave()
-	mine := &election{quorum: q, token: t, flight: send.InFlight(ctx), key: key, claim: c, done: make(chan struct{})}
-	if other := t.elect(mine); other != mine {
-		return other.share(ctx)
+	select { // two at once for one token would take back each other's votes
+	case t.claiming <- struct{}{}:
+		defer func() { <-t.claiming }()
+	case <-ctx.Done():
+		return Entry{}, notMade(ctx)
 	}
-	e, err := mine.run(ctx)
-	if t.elected() {
-		mine.outcome = outcome{copied(e), err}
+	v := &vote{quorum: q, tally: tally{need: q.need}, token: t, claim: c, flight: send.InFlight(ctx), nodes: t.begin()}
+	if len(v.nodes) < q.need {
+		return Entry{}, v.failure(ctx, true)
 	}
-	close(mine.done)
-	return e, err
+	return v.run(ctx)
 }
 
-// election is one claim on the quorum.
-type election struct {
-	*quorum
-	token  *candidate
+// vote is one claim on the quorum.
+type vote struct {
+	tally
+
+	quorum *quorum
+	token  *calls
+	claim  Claim
 	flight *send.Flight
 	loose  atomic.Bool // a node may have the claim after it was ended, or get it yet
-	key    string
-	claim  Claim
-	doubt  bool // whether something of the tries so far may be left, or may come
-
-	done    chan struct{} // closed when the outcome is there
-	outcome outcome       // if somebody shares it
-	shared  bool          // under the lock of the candidates
+	nodes  []int       // that are asked
+	silent []answer[Entry]
+	round  *round[Entry]
+	why    string
 }
 
-type outcome struct {
-	entry Entry
-	err   error
-}
-
-// share waits for an election that an earlier call has begun for the same token.
-func (n *election) share(ctx context.Context) (Entry, error) {
-	select {
-	case <-n.done:
-		return copied(n.outcome.entry), n.outcome.err
-	case <-ctx.Done():
-		return Entry{}, context.Cause(ctx)
+func (v *vote) run(ctx context.Context) (Entry, error) {
+	v.token.again()
+	v.round = askNodes(ctx, v.quorum, v.nodes, v.landed, v.claimOn)
+	defer v.round.done()
+	e, decided := v.collect(ctx)
+	granted := decided && v.ours(&e)
+	switch {
+	case granted && v.token.wanted():
+		// Whether enough of the lease is left is for the Locker to say: it knows of
+		// the sends before this one. If the token is released from here on, the
+		// release cleans up, and so do answers that come late.
+		v.decide(ctx)
+		return e, nil
+	case granted:
+		v.why = "released while it was in flight"
+	case decided:
+		v.takeBack(ctx, false)
+		return e, nil
 	}
+	certain := v.takeBack(ctx, true)
+	if !granted && v.answered() && (len(v.silent) == 0 || ctx.Err() == nil) {
+		if dead := v.removable(); dead != "" {
+			return v.of(dead), nil
+		}
+		v.why = "the nodes are shared among several claims, none of which has a majority"
+	}
+	return Entry{}, v.failure(ctx, certain)
 }
 
-// copied returns e with slices of its own.
-func copied(e Entry) Entry {
-	e.Fingerprint, e.Receipt = bytes.Clone(e.Fingerprint), bytes.Clone(e.Receipt)
-	return e
-}
-
-// run claims until there is a decision.
-func (n *election) run(ctx context.Context) (Entry, error) {
-	for try := 1; ; try++ {
-		nodes, ok := n.token.stand(ctx, n.quorum)
-		b := &ballot{election: n, nodes: nodes, began: time.Now()}
-		switch {
-		case !ok:
-			return Entry{}, errReleasedMeanwhile
-		case len(nodes) < n.need:
-			return Entry{}, b.failure(ctx)
-		case n.claim.Replaces == "":
-			b.poll(ctx, nodes, false, n.nodeClaim)
-		default:
-			b.takeOver(ctx)
+// collect takes answers until a majority agrees. decided is false if none does.
+func (v *vote) collect(ctx context.Context) (e Entry, decided bool) {
+	for {
+		a, ok := v.round.next(ctx)
+		if !ok {
+			return Entry{}, false
 		}
-		if b.kind == won && n.token.wanted() {
-			// Whether enough of the lease is left is for the Locker to say: it knows of
-			// the sends before this one. If the token is released from here on, the
-			// release cleans up, and so do those that come late.
-			b.decide(ctx)
-			b.done()
-			return b.entry, nil
-		}
-		entry, err := b.conclude(ctx)
-		if b.kind != split || n.flight.Dead(entry.Token) || try == n.tries || !n.wait(ctx) {
-			return entry, err
+		v.answers = append(v.answers, a)
+		if e, ok := v.majority(); ok {
+			return e, true
 		}
 	}
 }
 
-var errReleasedMeanwhile = errors.New("lock: quorum: the claim was released while it was on its way")
-
-// wait pauses before the next try, unless the caller's time is over by then.
-// Claims that have met would meet again if it were not for chance.
-func (n *election) wait(ctx context.Context) bool {
-	d := n.retryDelay()
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d+n.timeout {
-		return false
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// nodeClaim claims on one node.
-func (n *election) nodeClaim(ctx context.Context, node int) (Entry, error) {
-	return n.claimOn(ctx, node, n.claim.Replaces)
-}
-
-func (n *election) claimOn(ctx context.Context, node int, replaces string) (Entry, error) {
-	c := n.claim
-	c.Replaces = replaces
-	e, err := n.nodes[node].Claim(ctx, n.key, c)
+// claimOn claims on one node.
+func (v *vote) claimOn(ctx context.Context, node Store) (Entry, error) {
+	e, err := node.Claim(ctx, v.token.key, v.claim)
 	if err != nil && !errors.Is(err, ErrNotApplied) {
-		n.loose.Store(true)
+		v.loose.Store(true)
 	}
 	return e, err
+}
+
+// landed says what the claim has left when nothing of it is in flight any more.
+func (v *vote) landed() send.Outcome {
+	v.token.leave()
+	if v.loose.Load() {
+		return send.Lost
+	}
+	return send.Nothing
+}
+
+func (v *vote) ours(e *Entry) bool { return e.State == Held && e.Token == v.claim.Token }
+
+// holds reports whether the claim has the node, or may have.
+func (v *vote) holds(a *answer[Entry]) bool { return a.unknown() || a.err == nil && v.ours(&a.value) }
+
+// removable returns the token of an own dead claim that has some of the nodes: its
+// Locker removes it, if it is returned as what is in the way.
+func (v *vote) removable() (token string) {
+	for i := range v.answers {
+		a := &v.answers[i]
+		if a.err == nil && a.value.State == Held && v.flight.Dead(a.value.Token) {
+			return a.value.Token
+		}
+	}
+	return ""
+}
+
+// decide ends the collecting. What comes later is removed if it is not wanted.
+func (v *vote) decide(ctx context.Context) {
+	v.answers = append(v.answers, v.round.decide(func(a answer[Entry]) {
+		if v.holds(&a) && v.token.bar(a.node) {
+			v.free(ctx, a.node)
+		}
+	})...)
+	v.silent = v.round.silent(ctx)
+}
+
+// takeBack removes what the claim has taken, and reports whether it is certain
+// that nothing is left or can come. A claim that may be sent again waits for the
+// nodes that have said yes: only when they have confirmed their releases can they
+// be asked for their votes again. Others may have the claim too, and are not
+// waited for.
+func (v *vote) takeBack(ctx context.Context, again bool) (certain bool) {
+	v.token.giveUp() // before the decision: what comes after that looks there, and sees to itself
+	v.decide(ctx)
+	certain = len(v.silent) == 0
+	var given []<-chan bool
+	for _, a := range v.answers {
+		if !v.holds(&a) || !v.token.bar(a.node) {
+			continue
+		}
+		gone := make(chan bool, 1)
+		v.round.also(func() { gone <- v.free(ctx, a.node) })
+		if again && a.err == nil {
+			given = append(given, gone)
+		} else {
+			certain = false
+		}
+	}
+	for _, gone := range given {
+		select {
+		case ok := <-gone:
+			certain = certain && ok
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return certain
 }
 
 // free removes what the claim may have on a node, which has been barred.
-func (n *election) free(ctx context.Context, node int) (gone bool) {
-	gone = n.quorum.free(ctx, n.token, node)
+func (v *vote) free(ctx context.Context, node int) (gone bool) {
+	gone = v.quorum.free(ctx, v.token, node)
 	if !gone {
-		n.loose.Store(true)
+		v.loose.Store(true)
 	}
 	return gone
 }
 
-// holds reports whether the claim has the node, or may have.
-func (n *election) holds(a answer[Entry]) bool {
-	return a.unknown() || a.err == nil && a.value.State == Held && a.value.Token == n.claim.Token
+// failure is the error of a claim that has no majority.
+func (v *vote) failure(ctx context.Context, certain bool) error {
+	f := v.quorum.shortage("claim")
+	f.certain, f.why = certain, v.why
+	if ctx.Err() != nil {
+		f.cause = context.Cause(ctx)
+	}
+	for _, a := range slices.Concat(v.answers, v.silent) {
+		f.add(a.node, a.err)
+	}
+	for _, node := range v.quorum.all {
+		if !slices.Contains(v.nodes, node) {
+			f.add(node, errBarred)
+		}
+	}
+	return f
 }

@@ -8,40 +8,26 @@ import (
 )
 
 // quorumError says why a call has not got a majority. The errors of the nodes
-// are told, and not wrapped: what one of them is certain of is not certain.
+// are in its text, and not wrapped: what one of them is certain of is not certain.
 type quorumError struct {
 	call     string
 	need, of int
 	certain  bool   // that the call has had no effect, and will have none
 	why      string // other than what nodes failed
 	cause    error  // why the caller left
-	failed   []nodeError
-}
-
-type nodeError struct {
-	node int
-	err  error
+	failed   []answer[struct{}]
 }
 
 // shortage is the error of a call that too few nodes have answered.
 func (q *quorum) shortage(call string) *quorumError {
-	return &quorumError{call: call, need: q.need, of: len(q.nodes)}
+	return &quorumError{call: call, need: q.need, of: len(q.given)}
 }
 
-// addBarred adds the nodes that were not asked.
-func (e *quorumError) addBarred(asked []int) {
-	for node := range e.of {
-		if !slices.Contains(asked, node) {
-			e.add(node, errBarred)
-		}
-	}
-}
-
-var errBarred = fmt.Errorf("%w: an earlier release of the token is still on its way there", ErrNotApplied)
+var errBarred = fmt.Errorf("%w: an earlier release of the token is still in flight there", ErrNotApplied)
 
 func (e *quorumError) add(node int, err error) {
 	if err != nil {
-		e.failed = append(e.failed, nodeError{node, err})
+		e.failed = append(e.failed, answer[struct{}]{node: node, err: err})
 	}
 }
 
@@ -57,7 +43,7 @@ func (e *quorumError) Error() string {
 	if e.cause != nil {
 		fmt.Fprintf(&b, ": %v", e.cause)
 	}
-	slices.SortFunc(e.failed, func(a, b nodeError) int { return a.node - b.node })
+	slices.SortFunc(e.failed, func(a, b answer[struct{}]) int { return a.node - b.node })
 	for _, f := range e.failed {
 		fmt.Fprintf(&b, "; stores[%d]: %v", f.node, f.err)
 	}

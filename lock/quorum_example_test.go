@@ -12,10 +12,7 @@ import (
 // redisstore.Open returns for the URLs of three masters.
 func ExampleNewQuorum() {
 	stores := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
-	quorum := lock.NewQuorum(stores,
-		lock.WithNodeTimeout(200*time.Millisecond),
-		lock.WithRetry(5, 100*time.Millisecond),
-	)
+	quorum := lock.NewQuorum(stores, lock.WithNodeTimeout(200*time.Millisecond))
 	locker := lock.New(quorum)
 	ctx := context.Background()
 	err := locker.Do(ctx, lock.Key("user", "42"), func(context.Context) error {

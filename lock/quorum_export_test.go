@@ -1,11 +1,11 @@
 package lock
 
-// Candidates returns how many tokens a quorum remembers.
-func Candidates(q Store) int {
-	all := &quorumIn(q).candidates
+// TokensInFlight returns how many tokens a quorum remembers.
+func TokensInFlight(q Store) int {
+	all := &quorumIn(q).tokens
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return len(all.now)
+	return len(all.all)
 }
 
 // WithoutMajority returns a quorum that is content with one vote less than a

@@ -157,7 +157,7 @@ func (f fleet) quorum(opts ...lock.QuorumOption) lock.Store {
 func (f fleet) locker(t *testing.T, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	return lockerOver(t, f.quorum(), append([]lock.Option{
-		lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(keep), lock.WithMaxHold(time.Minute),
+		lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(time.Minute),
 	}, opts...)...)
 }
 

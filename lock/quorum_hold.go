@@ -5,124 +5,117 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Renew is part of [Store]. A majority that confirms brings the entry back to the
-// nodes that have answered no: nobody else can have the key while it does.
+// nodes that have answered no: no other token can have the key while it does.
 // Without one in this same round, nothing is created.
 func (q *quorum) Renew(ctx context.Context, key string, c Claim) (ok bool, err error) {
-	if err := q.fit(ctx); err != nil {
-		return false, err
+	switch {
+	case ctx.Err() != nil:
+		return false, notMade(ctx)
+	case c.Linger > 0:
+		return false, errQuorumReceipt
 	}
 	c.Fingerprint = bytes.Clone(c.Fingerprint)
 	t := q.enter(key, c.Token)
-	// A renewal is a vote too. From a node that may take it back, only a no counts,
-	// and nothing is brought back there.
-	may := t.mayVote()
 	m := motion{
 		call: "renew",
-		send: func(ctx context.Context, node int) (bool, error) {
-			ok, err := q.nodes[node].Renew(ctx, key, c)
-			if ok && !may[node] {
-				return false, errBarred
-			}
-			return ok, err
-		},
-		rest: func(a answer[bool]) {
-			if a.err == nil && may[a.node] && q.seize(ctx, t, a.node, c, true) {
-				q.overtake(ctx, t, a.node)
-			}
-		},
-	}
-	return q.carry(ctx, t, &m)
-}
-
-// Settle is part of [Store]. A majority that has the receipt brings it to the
-// others too. Without one, it stays with those that have it.
-func (q *quorum) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	if err := q.fit(ctx); err != nil {
-		return false, err
-	}
-	receipt = bytes.Clone(receipt)
-	m := motion{
-		call: "settle",
-		send: func(ctx context.Context, node int) (bool, error) {
-			return q.nodes[node].Settle(ctx, key, token, receipt, keep)
-		},
-	}
-	t := q.enter(key, token)
-	f := newFind(Entry{Token: token}, 0)
-	m.won = func() {
-		f.node, f.sure = m.witness, true // what else a receipt bears, only a node that has it can tell
-		t.settle(f)
+		send: func(ctx context.Context, node Store) (bool, error) { return node.Renew(ctx, key, c) },
+		// A renewal is a vote too: a node that may take it back has none, and gets
+		// nothing.
+		reliable: t.reliable(),
 	}
 	m.rest = func(a answer[bool]) {
-		if a.err != nil && q.insist(ctx, a.node, m.send) {
-			return
+		if a.err == nil && m.reliable[a.node] {
+			q.reseed(ctx, t, a.node, c)
 		}
-		f.turn <- struct{}{}
-		defer func() { <-f.turn }()
-		q.restore(ctx, key, a.node, f)
 	}
 	return q.carry(ctx, t, &m)
 }
 
-// Release is part of [Store]. A node that does not answer is told again, and
-// then left to the end of the lease.
-func (q *quorum) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	if err := q.fit(ctx); err != nil {
-		return false, err
+// reseed brings an entry back to a node that has lost it. What another token holds
+// there is left alone.
+func (q *quorum) reseed(ctx context.Context, t *calls, node int, c Claim) {
+	if !t.wanted() {
+		return
+	}
+	e, err := askNode(ctx, q, node, func(ctx context.Context, node Store) (Entry, error) { return node.Claim(ctx, t.key, c) })
+	a := answer[Entry]{node, e, err}
+	if (a.unknown() || err == nil && e.State == Held && e.Token == c.Token) && t.bar(node) {
+		q.free(ctx, t, node)
+	}
+}
+
+// Settle is part of [Store], for cool-downs only. A node that does not answer is
+// asked again.
+func (q *quorum) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, notMade(ctx)
+	case len(receipt) > 0:
+		return false, errQuorumReceipt
 	}
 	t := q.enter(key, token)
-	t.release() // before the first send, see candidates
+	t.giveUp() // what a claim still leaves on a node is no part of the cool-down
+	m := motion{
+		call: "settle",
+		send: func(ctx context.Context, node Store) (bool, error) { return node.Settle(ctx, key, token, nil, keep) },
+	}
+	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
+	return q.carry(ctx, t, &m)
+}
+
+// Release is part of [Store]. A node that does not answer is asked again, and then
+// left to the end of the lease.
+func (q *quorum) Release(ctx context.Context, key, token string) (ok bool, err error) {
+	if ctx.Err() != nil {
+		return false, notMade(ctx)
+	}
+	t := q.enter(key, token)
+	t.release() // before the first send, see tokens
 	m := motion{
 		call:    "release",
 		patient: true,
-		send:    func(ctx context.Context, node int) (bool, error) { return q.nodes[node].Release(ctx, key, token) },
+		send:    func(ctx context.Context, node Store) (bool, error) { return node.Release(ctx, key, token) },
+		last:    func(node int) { t.unbar(node, 0) },
 	}
-	m.rest = func(a answer[bool]) {
-		if a.err != nil {
-			q.insist(ctx, a.node, m.send)
-		}
-	}
-	m.last = func(node int) { t.unbar(node, 0) }
+	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
 	return q.carry(ctx, t, &m)
 }
 
 // motion is a call that nodes answer with yes or no.
 type motion struct {
-	call    string
-	patient bool // a majority against it is no reason not to hear the others
-	send    func(ctx context.Context, node int) (bool, error)
-	won     func()             // called when a majority has said yes; may be nil
-	rest    func(answer[bool]) // deals with a node that has not said yes, after that
-	last    func(node int)     // called when nothing is on its way to a node any more; may be nil
-	witness int                // a node that has said yes; written before won is called
+	call     string
+	patient  bool // a majority against it is no reason not to hear the others
+	send     func(ctx context.Context, node Store) (bool, error)
+	reliable []bool             // the nodes whose yes counts; nil: all
+	rest     func(answer[bool]) // deals with a node that has not said yes, after a majority has
+	last     func(node int)     // called when nothing is in flight to a node any more; may be nil
 }
 
 // carry sends m to all nodes. It is carried with a majority of yes, and lost when
 // the others cannot be a majority any more. In between, a node that has not
-// answered can be the one that matters, and the outcome is not known. The
-// candidate is left in the end.
-func (q *quorum) carry(ctx context.Context, t *candidate, m *motion) (ok bool, err error) {
-	r := askNodes(ctx, q, q.all, t.leave, m.send)
+// answered can be the one that matters, and the outcome is not known. t is left in
+// the end.
+func (q *quorum) carry(ctx context.Context, t *calls, m *motion) (ok bool, err error) {
+	r := askNodes(ctx, q, q.all, func() send.Outcome { t.leave(); return send.Nothing }, m.send)
 	defer r.done()
-	var others []answer[bool]
+	var all []answer[bool]
 	yes, no := 0, 0
 	book := func(a answer[bool]) {
-		switch {
+		switch m.judge(&a); {
 		case a.err == nil && a.value:
-			if yes++; yes == 1 {
-				m.witness = a.node
-			}
-			m.over(a.node)
-			return
+			yes++
 		case a.err == nil:
 			no++
 		}
-		others = append(others, a)
+		all = append(all, a)
 	}
 	for yes < q.need && (m.patient || no < q.need) {
 		a, ok := r.next(ctx)
@@ -132,18 +125,14 @@ func (q *quorum) carry(ctx context.Context, t *candidate, m *motion) (ok bool, e
 		book(a)
 	}
 	carried := yes >= q.need
-	if carried && m.won != nil {
-		m.won()
-	}
-	last := r.decide(func(a answer[bool]) { m.finish(a, carried) })
-	for _, a := range last {
+	for _, a := range r.decide(func(a answer[bool]) { m.judge(&a); m.finish(a, carried) }) {
 		book(a)
 	}
-	for _, a := range others {
-		if carried {
+	for _, a := range all {
+		if carried && (a.err != nil || !a.value) {
 			r.also(func() { m.finish(a, true) })
 		} else {
-			m.finish(a, false)
+			m.finish(a, carried)
 		}
 	}
 	if carried || no >= q.need {
@@ -151,12 +140,18 @@ func (q *quorum) carry(ctx context.Context, t *candidate, m *motion) (ok bool, e
 	}
 	f := q.shortage(m.call)
 	f.certain, f.cause = yes == 0, context.Cause(ctx)
-	f.why = fmt.Sprintf("%d of %d nodes said yes, and %d no; %d have to agree", yes, len(q.nodes), no, q.need)
-	for _, a := range slices.Concat(others, r.silent(ctx)) {
+	f.why = fmt.Sprintf("%d of %d nodes said yes, and %d no; %d have to agree", yes, len(q.given), no, q.need)
+	for _, a := range slices.Concat(all, r.silent(ctx)) {
 		f.add(a.node, a.err)
 		f.certain = f.certain && !a.unknown()
 	}
 	return false, f
+}
+
+func (m *motion) judge(a *answer[bool]) {
+	if a.err == nil && a.value && m.reliable != nil && !m.reliable[a.node] {
+		a.value, a.err = false, errBarred
+	}
 }
 
 // finish deals with the answer of a node after the decision.
@@ -164,53 +159,38 @@ func (m *motion) finish(a answer[bool], carried bool) {
 	if carried && (a.err != nil || !a.value) {
 		m.rest(a)
 	}
-	m.over(a.node)
-}
-
-func (m *motion) over(node int) {
 	if m.last != nil {
-		m.last(node)
+		m.last(a.node)
 	}
 }
 
-// sendsToNode is how often a node that does not answer is told of the end of a
-// lease. After that it is left to the lease itself. A Locker that closes waits for
-// it, so the pauses in between are short.
+// sendsToNode is how often a node that does not answer is sent the end of a lease.
+// After that it is left to the lease itself. A Locker that closes waits for it, so
+// the pauses in between are short, and random so that callers which failed together
+// do not come back together.
 const (
 	sendsToNode  = 3
 	maxNodePause = 200 * time.Millisecond
 )
 
-// insist sends to a node that has not answered, until it does or enough is done,
-// and reports whether it said yes.
-func (q *quorum) insist(ctx context.Context, node int, send func(context.Context, int) (bool, error)) (yes bool) {
-	for range sendsToNode - 1 {
-		timer := time.NewTimer(min(q.retryDelay(), maxNodePause))
+// insist sends to a node that has not answered, until it does or enough is done.
+func (q *quorum) insist(ctx context.Context, a answer[bool], call func(context.Context, Store) (bool, error)) {
+	for n := 1; a.err != nil && n < sendsToNode; n++ {
+		timer := time.NewTimer(maxNodePause/2 + rand.N(maxNodePause/2)) //nolint:gosec // spreading retries needs no secrecy
 		<-timer.C
-		within, cancel := q.within(ctx)
-		yes, err := send(within, node)
-		cancel()
-		if err == nil {
-			return yes
-		}
+		_, a.err = askNode(ctx, q, a.node, call)
 	}
-	return false
 }
 
 // free removes what token may have on a node, which has been barred for that,
 // and reports whether the node has confirmed it.
-func (q *quorum) free(ctx context.Context, t *candidate, node int) (gone bool) {
+func (q *quorum) free(ctx context.Context, t *calls, node int) (gone bool) {
 	doubt := time.Duration(0)
-	for range sendsToNode {
-		within, cancel := q.within(ctx)
-		_, err := q.nodes[node].Release(within, t.key, t.token)
-		cancel()
-		if err == nil {
-			gone = true
-			break
-		}
-		if !errors.Is(err, ErrNotApplied) {
-			doubt = q.lags[node] // an unanswered send can land for that long
+	for n := 0; n < sendsToNode && !gone; n++ {
+		_, err := askNode(ctx, q, node, func(ctx context.Context, node Store) (bool, error) { return node.Release(ctx, t.key, t.token) })
+		gone = err == nil
+		if !gone && !errors.Is(err, ErrNotApplied) {
+			doubt = lagOf(q.given[node]) // an unanswered send can land for that long
 		}
 	}
 	t.unbar(node, doubt)

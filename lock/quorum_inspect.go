@@ -2,10 +2,8 @@ package lock
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"iter"
-	"log/slog"
 )
 
 // inspectedQuorum is a quorum over stores that are all an [Inspector].
@@ -28,7 +26,7 @@ func (q inspectedQuorum) List(ctx context.Context) iter.Seq2[Entry, error] {
 			}
 			failed.add(node, err)
 		}
-		if len(failed.failed) > len(q.nodes)-q.need {
+		if len(failed.failed) > len(q.given)-q.need {
 			yield(Entry{}, failed)
 		}
 	}
@@ -78,16 +76,11 @@ func (l *quorumList) first(key string) bool {
 	return !known
 }
 
-// Forget is part of [Inspector]. A receipt is only forgotten if it is on all
-// nodes: a single one that kept it would bring it back.
+// Forget is part of [Inspector]. What a minority still has of it gives no one the
+// key and keeps no one from it.
 func (q inspectedQuorum) Forget(ctx context.Context, key, token string) (ok bool, err error) {
-	was, err := q.Get(ctx, key)
-	if err != nil {
-		return false, err
-	}
-	r := askNodes(ctx, q.quorum, q.all, func() {}, func(ctx context.Context, node int) (ok bool, err error) {
-		defer recovered(&err, &q.outage, slog.Default())
-		return q.inspectors[node].Forget(ctx, key, token)
+	r := askNodes(ctx, q.quorum, q.all, nothingLeft, func(ctx context.Context, node Store) (bool, error) {
+		return node.(Inspector).Forget(ctx, key, token) //nolint:errcheck // all nodes are
 	})
 	defer r.done()
 	f := q.shortage("forget")
@@ -103,13 +96,8 @@ func (q inspectedQuorum) Forget(ctx context.Context, key, token string) (ok bool
 		f.add(a.node, a.err)
 	}
 	r.decide(func(answer[bool]) {})
-	switch n := len(f.failed); {
-	case n == 0:
-		return ok, nil
-	case was.State == Settled && was.Token == token:
-		f.why = fmt.Sprintf("%d of %d nodes have forgotten the receipt; repeat it when the others are back, or they will bring it back", f.of-n, f.of)
-	case n < q.need:
-		return ok, nil
+	if len(f.failed) >= q.need {
+		return false, f
 	}
-	return false, f
+	return ok, nil
 }

@@ -89,9 +89,9 @@ func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
 	}{
 		"default": {nil, nil, lease - lease/100 - 2*time.Millisecond},
 		"wide":    {[]lock.QuorumOption{lock.WithDriftFactor(0.2)}, nil, lease - lease/5 - 2*time.Millisecond},
-		"sealed": {
+		"ends with its context": {
 			[]lock.QuorumOption{lock.WithDriftFactor(0.2)},
-			func(s lock.Store) lock.Store { return lock.NewSealed(s, plain{}) },
+			lock.EndWithContext,
 			lease - lease/5 - 2*time.Millisecond,
 		},
 	} {
@@ -135,12 +135,12 @@ func TestQuorumForgetsReleasedTokens(t *testing.T) {
 		for range 1000 {
 			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		}
-		require.Positive(t, lock.Candidates(q))
+		require.Positive(t, lock.TokensInFlight(q))
 		time.Sleep(2 * time.Second)
-		require.LessOrEqual(t, lock.Candidates(q), 256, "those that are swept for")
+		require.LessOrEqual(t, lock.TokensInFlight(q), 256, "those that are swept for")
 		f.heal()
 		time.Sleep(time.Minute)
-		require.Zero(t, lock.Candidates(q))
+		require.Zero(t, lock.TokensInFlight(q))
 	})
 }
 
@@ -238,14 +238,6 @@ func TestQuorumReleaseHearsTheMinority(t *testing.T) {
 	})
 }
 
-// plain seals nothing. The bubble's clock is no place for real encryption.
-type plain struct{}
-
-func (plain) NonceSize() int                              { return 0 }
-func (plain) Overhead() int                               { return 0 }
-func (plain) Seal(dst, _, text, _ []byte) []byte          { return append(dst, text...) }
-func (plain) Open(dst, _, text, _ []byte) ([]byte, error) { return append(dst, text...), nil }
-
 // A Locker that closes has its majority's word, and waits for what it left behind.
 func TestQuorumCloseLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -254,8 +246,9 @@ func TestQuorumCloseLeavesNothing(t *testing.T) {
 		f[4].be(hangReply)
 		l := f.locker(t)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-		_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return []byte("done"), nil })
+		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
+		require.NoError(t, e.Settle(t.Context(), nil, keep))
 		f.heal()
 		require.NoError(t, l.Close(t.Context()))
 		// The bubble ends here, and it is an error if a goroutine does not.

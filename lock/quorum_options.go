@@ -2,7 +2,6 @@ package lock
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -16,8 +15,6 @@ func (o quorumOption) applyQuorum(cfg *quorumConfig) { o(cfg) }
 type quorumConfig struct {
 	timeout time.Duration // of a call on one node
 	factor  float64
-	tries   int
-	delay   time.Duration
 }
 
 // WithNodeTimeout sets how long a node may take for one call: 50 ms unless set.
@@ -37,24 +34,6 @@ func WithDriftFactor(f float64) QuorumOption {
 		panic(fmt.Sprintf("lock: WithDriftFactor(%v): the factor must be more than 0, and at most 0.5: what is left of a lease has to be of use", f))
 	}
 	return quorumOption(func(cfg *quorumConfig) { cfg.factor = f })
-}
-
-// WithRetry sets how often a claim is tried that found the nodes shared among
-// several claims, none of which has a majority: 3 times in all, 200 ms apart
-// unless set. The upper half of the delay is by chance, and it is not waited for
-// if the caller's time is over by then. It panics if tries is less than 1 or
-// delay not positive.
-func WithRetry(tries int, delay time.Duration) QuorumOption {
-	if tries < 1 {
-		panic(fmt.Sprintf("lock: WithRetry(%d, %v): there is at least one try", tries, delay))
-	}
-	positive("WithRetry", delay)
-	return quorumOption(func(cfg *quorumConfig) { cfg.tries, cfg.delay = tries, delay })
-}
-
-// retryDelay is the delay, its upper half by chance.
-func (cfg *quorumConfig) retryDelay() time.Duration {
-	return cfg.delay/2 + rand.N(cfg.delay/2+1) //nolint:gosec // spreading retries needs no secrecy
 }
 
 // drift is what redis.io's description of Redlock takes off a lease, with the

@@ -32,7 +32,7 @@ func (q inspectedQuorum) Page(ctx context.Context, cursor string, limit int, mat
 	case err != nil:
 		// What a majority has is on the others.
 		at.failed |= 1 << at.node
-		if n := bits.OnesCount64(at.failed); n > len(q.nodes)-q.need {
+		if n := bits.OnesCount64(at.failed); n > len(q.given)-q.need {
 			f := q.shortage("page")
 			f.add(at.node, err)
 			f.why = fmt.Sprintf("%d of %d nodes did not list what they have", n, f.of)
@@ -55,7 +55,7 @@ func (q inspectedQuorum) Page(ctx context.Context, cursor string, limit int, mat
 		now.Key, now.Receipt = e.Key, nil
 		page = append(page, now)
 	}
-	return page, at.after(inner, len(q.nodes)), nil
+	return page, at.after(inner, len(q.given)), nil
 }
 
 // listedBefore reports whether an earlier node has key, and so has listed it.
@@ -65,7 +65,7 @@ func (q inspectedQuorum) listedBefore(ctx context.Context, at quorumPlace, key s
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, q.timeout)
-		e, err := q.nodes[earlier].Get(ctx, key)
+		e, err := guardedNode(ctx, q.quorum, earlier, func(ctx context.Context, node Store) (Entry, error) { return node.Get(ctx, key) })
 		cancel()
 		if err == nil && e.State != Free {
 			return true
@@ -83,7 +83,7 @@ type pager interface {
 // been read, and which nodes before it have failed to list theirs.
 type quorumPlace struct {
 	node   int
-	failed uint64 // a bit each; nobody has more nodes
+	failed uint64 // a bit each; no quorum has more nodes
 	inner  string
 }
 
@@ -93,7 +93,7 @@ func (q inspectedQuorum) place(cursor string) (at quorumPlace, err error) {
 	}
 	_, err = fmt.Sscanf(cursor, "%d.%d:", &at.node, &at.failed)
 	inner, found := strings.CutPrefix(cursor, at.prefix())
-	if err != nil || !found || at.node < 0 || at.node >= len(q.nodes) {
+	if err != nil || !found || at.node < 0 || at.node >= len(q.given) {
 		return quorumPlace{}, errCursor
 	}
 	at.inner = inner

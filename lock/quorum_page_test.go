@@ -37,9 +37,11 @@ func TestQuorumPages(t *testing.T) {
 			put(fmt.Sprint("majority=", i), 1, 2)
 			put(fmt.Sprint("minority=", i), i%3)
 		}
-		put("receipt", 2)
-		_, err := nodes[2].server().Settle(t.Context(), "receipt", "a", []byte("done"), time.Hour)
-		require.NoError(t, err)
+		put("cool-down", 1, 2)
+		for _, i := range []int{1, 2} {
+			_, err := nodes[i].server().Settle(t.Context(), "cool-down", "a", nil, time.Hour)
+			require.NoError(t, err)
+		}
 
 		for _, down := range []int{-1, 0, 1, 2} {
 			if down >= 0 {

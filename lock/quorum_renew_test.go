@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,33 +105,6 @@ func TestQuorumRenew(t *testing.T) {
 						require.Equal(t, []any{c.Attempt, c.Fingerprint, c.Owner}, []any{e.Attempt, e.Fingerprint, e.Owner}, "created as it was")
 					}
 				}
-			})
-		})
-	}
-}
-
-// What a minority remembers of somebody who has vanished gives way to whom the
-// majority knows, when that one renews and when it settles.
-func TestQuorumMajorityOutweighsAnAbandonedEntry(t *testing.T) {
-	for name, end := range map[string]func(q lock.Store) (bool, error){
-		"renew": func(q lock.Store) (bool, error) {
-			return q.Renew(context.Background(), key, lock.Claim{Token: "ours", Lease: longLease})
-		},
-		"settle": func(q lock.Store) (bool, error) {
-			return q.Settle(context.Background(), key, "ours", nil, longLease)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(3)
-				f.put(t, takeover("vanished", "", 1), 1)
-				time.Sleep(2 * time.Second)
-				f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 2)
-				ok, err := end(f.quorum())
-				require.NoError(t, err)
-				require.True(t, ok)
-				time.Sleep(time.Second)
-				require.Equal(t, 3, strings.Count(f.states(t), ":ours"), f.states(t))
 			})
 		})
 	}

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +19,7 @@ type answer[T any] struct {
 	err   error
 }
 
-// unknown reports whether the call may have had an effect that nobody told of.
+// unknown reports whether the call may have had an effect that is not reported.
 func (a *answer[T]) unknown() bool { return a.err != nil && !errors.Is(a.err, ErrNotApplied) }
 
 // round is one call to several nodes at once. Until it is decided, answers are
@@ -25,13 +27,13 @@ func (a *answer[T]) unknown() bool { return a.err != nil && !errors.Is(a.err, Er
 // goroutine of the node. Every answer goes exactly one of these ways.
 //
 // The nodes' calls end with the node timeout. Until the decision they end with
-// the caller's context too, so that nothing is sent that nobody waits for; after
+// the caller's context too, so that nothing is sent that no caller waits for; after
 // it they do not, since an acquire that has its majority must not break off what
 // the other nodes are doing.
 type round[T any] struct {
 	answers  chan answer[T] // room for all
 	asked    []int
-	heard    map[int]bool // by the collector
+	heard    []int // by the collector
 	patience *time.Timer
 	untie    func() bool // from the caller's context
 	timeout  time.Duration
@@ -43,16 +45,18 @@ type round[T any] struct {
 	over    func()       // when running gets to 0
 }
 
+// nothingLeft is the end of a round that leaves nothing to clean up.
+func nothingLeft() send.Outcome { return send.Nothing }
+
 // askNodes starts a round. The caller must call decide and, in the end, done; over is
-// called when nothing of the round runs any more.
-func askNodes[T any](ctx context.Context, q *quorum, nodes []int, over func(), call func(ctx context.Context, node int) (T, error)) *round[T] {
+// called when nothing of the round runs any more, and says what it has left.
+func askNodes[T any](ctx context.Context, q *quorum, nodes []int, over func() send.Outcome, call func(ctx context.Context, node Store) (T, error)) *round[T] {
 	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 	flight := send.InFlight(ctx)
 	flight.Depart()
 	r := &round[T]{
 		answers: make(chan answer[T], len(nodes)),
 		asked:   nodes,
-		heard:   make(map[int]bool, len(nodes)),
 		// A node's call ends soon after its timeout, often with word on whether it
 		// was sent. One that does not even do that is not waited for.
 		patience: time.NewTimer(q.timeout * 3 / 2),
@@ -60,15 +64,14 @@ func askNodes[T any](ctx context.Context, q *quorum, nodes []int, over func(), c
 		timeout:  q.timeout,
 		over: func() {
 			cancel()
-			over()
-			flight.Arrive(send.Nothing) // of a claim, over says what it leaves
+			flight.Arrive(over())
 		},
 	}
 	r.running.Store(int32(len(nodes)) + 1) //nolint:gosec // a handful
 	for _, node := range nodes {
 		go func() {
 			defer r.done()
-			value, err := call(common, node)
+			value, err := guardedNode(common, q, node, call)
 			if err == nil && common.Err() != nil {
 				err = errTardy // which way a node that is at the limit counts must not be a matter of scheduling
 			}
@@ -79,6 +82,20 @@ func askNodes[T any](ctx context.Context, q *quorum, nodes []int, over func(), c
 }
 
 var errTardy = errors.New("answered too late")
+
+// guardedNode makes a call on a node, in which a panic is a failure.
+func guardedNode[T any](ctx context.Context, q *quorum, node int, call func(context.Context, Store) (T, error)) (value T, err error) {
+	defer recovered(&err, &q.outage, slog.Default())
+	return call(ctx, q.given[node])
+}
+
+// askNode makes one more call on a node. The caller may have gone; what has to be
+// done for its token has not.
+func askNode[T any](ctx context.Context, q *quorum, node int, call func(context.Context, Store) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
+	defer cancel()
+	return guardedNode(ctx, q, node, call)
+}
 
 func (r *round[T]) deliver(a answer[T]) {
 	r.mu.Lock()
@@ -109,15 +126,14 @@ func (r *round[T]) next(ctx context.Context) (a answer[T], ok bool) {
 			return a, false
 		}
 	}
-	r.heard[a.node] = true
+	r.heard = append(r.heard, a.node)
 	return a, true
 }
 
 // silent returns an answer for each node that has not been heard of.
-func (r *round[T]) silent(ctx context.Context) []answer[T] {
-	var all []answer[T]
+func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 	for _, node := range r.asked {
-		if !r.heard[node] {
+		if !slices.Contains(r.heard, node) {
 			err := error(send.SilenceError(r.timeout))
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
@@ -139,7 +155,7 @@ func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
 	for {
 		select {
 		case a := <-r.answers:
-			r.heard[a.node] = true
+			r.heard = append(r.heard, a.node)
 			last = append(last, a)
 		default:
 			return last
@@ -160,10 +176,4 @@ func (r *round[T]) done() {
 	if r.running.Add(-1) == 0 {
 		r.over()
 	}
-}
-
-// within gives one more call on a node its time. The caller may have gone; what
-// has to be done for its token has not.
-func (q *quorum) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 }

@@ -37,10 +37,9 @@ func quorumStress(t *testing.T, seed uint64, open func([]lock.Store, ...lock.Quo
 		}
 		st := &stressed{
 			plan:    plan,
-			rerun:   plan.IntN(3) == 0,
 			holders: make(map[string]context.Context),
 			effects: make(map[string]int),
-			answers: make(map[string]map[string]bool),
+			locks:   true,
 		}
 		for range 2 + plan.IntN(3) {
 			opts := []lock.Option{
@@ -50,10 +49,7 @@ func quorumStress(t *testing.T, seed uint64, open func([]lock.Store, ...lock.Quo
 			if plan.IntN(2) == 0 {
 				opts = append(opts, lock.WithWait(st.between(time.Millisecond, 3*time.Second)))
 			}
-			if st.rerun {
-				opts = append(opts, lock.WithRerunAbandoned())
-			}
-			process := open(nodes, lock.WithRetry(3, 60*time.Millisecond))
+			process := open(nodes)
 			st.network = newNetwork(process, seed)
 			st.network.calm() // the faults are behind the quorum
 			st.lockers = append(st.lockers, lock.New(process, opts...))

@@ -5,6 +5,7 @@ import (
 	"crypto/cipher"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -16,12 +17,37 @@ import (
 )
 
 // memories returns n stores of which a real machine's scheduler decides when
-// they answer, and options with which that decides nothing else.
-func memories(n int) (nodes []lock.Store, patient []lock.QuorumOption) {
+// they answer.
+func memories(n int) (nodes []lock.Store) {
 	for range n {
 		nodes = append(nodes, lock.NewMemory())
 	}
-	return nodes, []lock.QuorumOption{lock.WithNodeTimeout(20 * time.Second), lock.WithRetry(1000, 50*time.Millisecond)}
+	return nodes
+}
+
+// claimAgain claims until several claims do not share the nodes among them, as a
+// Locker does.
+func claimAgain(ctx context.Context, s lock.Store, key string, c lock.Claim) (e lock.Entry, err error) {
+	for {
+		e, err = s.Claim(ctx, key, c)
+		if !errors.Is(err, lock.ErrNotApplied) || errors.Is(err, errors.ErrUnsupported) || ctx.Err() != nil {
+			return e, err
+		}
+		sleep(ctx, time.Millisecond+rand.N(50*time.Millisecond))
+	}
+}
+
+type persistent struct{ quorum }
+
+type quorum interface {
+	lock.Store
+	lock.Inspector
+	pager
+	LocksOnly() error
+}
+
+func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	return claimAgain(ctx, p.quorum, key, c)
 }
 
 func TestQuorumConformance(t *testing.T) {
@@ -30,16 +56,7 @@ func TestQuorumConformance(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			latchtest.TestStore(t, 30*time.Millisecond, func(*testing.T) lock.Store {
-				nodes, patient := memories(n)
-				return lock.NewQuorum(nodes, patient...)
-			})
-		})
-		t.Run(fmt.Sprint(n, " sealed"), func(t *testing.T) {
-			t.Parallel()
-			latchtest.TestStore(t, 30*time.Millisecond, func(t *testing.T) lock.Store {
-				t.Helper()
-				nodes, patient := memories(n)
-				return lock.NewSealed(lock.NewQuorum(nodes, patient...), gcm(t, 1))
+				return persistent{lock.NewQuorum(memories(n), lock.WithNodeTimeout(20*time.Second)).(quorum)} //nolint:forcetypeassert // it is
 			})
 		})
 	}
@@ -61,9 +78,8 @@ func TestQuorumRefusesNodes(t *testing.T) {
 		"nil type":  {[]lock.Store{memory(), memory(), (*scripted)(nil)}, "stores[2] is nil"},
 		"same":      {[]lock.Store{memory(), twice, twice}, "stores[1] and stores[2] are the same"},
 		"quorum":    {[]lock.Store{memory(), threeNodes(), memory()}, "stores[1] is a quorum"},
-		"sealed":    {[]lock.Store{memory(), memory(), lock.NewSealed(memory(), gcm(t, 1))}, "NewSealed(NewQuorum("},
-		"sealed in": {[]lock.Store{memory(), lock.NewSealed(newScripted(), gcm(t, 1)), memory()}, "seal the quorum"},
-		"both":      {[]lock.Store{lock.NewSealed(threeNodes(), gcm(t, 1)), memory(), memory()}, "is a quorum"},
+		"sealed":    {[]lock.Store{memory(), memory(), lock.NewSealed(memory(), gcm(t, 1))}, "nothing to seal"},
+		"sealed in": {[]lock.Store{memory(), lock.NewSealed(newScripted(), gcm(t, 1)), memory()}, "nothing to seal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,15 +122,12 @@ func TestQuorumRefusesOptions(t *testing.T) {
 		"negative drift":        {func() lock.QuorumOption { return lock.WithDriftFactor(-0.1) }, "more than 0"},
 		"drift of all":          {func() lock.QuorumOption { return lock.WithDriftFactor(1) }, "at most 0.5"},
 		"no number":             {func() lock.QuorumOption { return lock.WithDriftFactor(nan()) }, "NaN"},
-		"no tries":              {func() lock.QuorumOption { return lock.WithRetry(0, time.Second) }, "at least one try"},
-		"no delay":              {func() lock.QuorumOption { return lock.WithRetry(3, 0) }, "WithRetry(0s)"},
 		"nil":                   {func() lock.QuorumOption { return nil }, "nil QuorumOption"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			requirePanics(t, tt.says, func() {
-				nodes, _ := memories(3)
-				lock.NewQuorum(nodes, tt.option())
+				lock.NewQuorum(memories(3), tt.option())
 			})
 		})
 	}
@@ -127,9 +140,9 @@ func nan() float64 { zero := 0.0; return zero / zero }
 func TestQuorumHasNoFences(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]lock.Store{
-		"bare":   threeNodes(),
-		"sealed": lock.NewSealed(threeNodes(), gcm(t, 1)),
-		"opaque": lock.NewQuorum([]lock.Store{newScripted(), newScripted(), newScripted()}),
+		"bare":    threeNodes(),
+		"bounded": lock.EndWithContext(threeNodes()),
+		"opaque":  lock.NewQuorum([]lock.Store{newScripted(), newScripted(), newScripted()}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,6 +153,33 @@ func TestQuorumHasNoFences(t *testing.T) {
 			require.ErrorIs(t, err, lock.ErrNotApplied)
 		})
 	}
+}
+
+// There are no receipts either, and nothing is run or written to find that out.
+func TestQuorumHasNoReceipts(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]lock.Store{
+		"bare":    threeNodes(),
+		"bounded": lock.EndWithContext(threeNodes()),
+		"hidden":  struct{ lock.Store }{threeNodes()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := lockerOver(t, store)
+			_, replayed, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
+				t.Error("run")
+				return nil, nil
+			})
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+			require.NotErrorIs(t, err, lock.ErrUnknown)
+			require.ErrorContains(t, err, "use one Redis")
+			require.False(t, replayed)
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
+		})
+	}
+	requirePanics(t, "nothing to seal", func() { lock.NewSealed(threeNodes(), gcm(t, 1)) })
 }
 
 func TestQuorumIsAnInspectorIfItsNodesAre(t *testing.T) {

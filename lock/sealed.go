@@ -26,8 +26,9 @@ import (
 // AES-GCM. Empty receipts and cool-downs are sealed too, or one of them could
 // take the place of an answer.
 //
-// NewSealed panics if store or an AEAD is nil, and if current has nonces of
-// less than 12 bytes: random ones would repeat.
+// NewSealed panics if store or an AEAD is nil, if store keeps no receipts (see
+// [NewQuorum]), and if current has nonces of less than 12 bytes: random ones would
+// repeat.
 //
 // # What is bound, and what is not
 //
@@ -61,6 +62,9 @@ import (
 func NewSealed(store Store, current cipher.AEAD, previous ...cipher.AEAD) Store {
 	if store == nil {
 		panic("lock: NewSealed: nil Store")
+	}
+	if err := locksOnly(store); err != nil {
+		panic("lock: NewSealed: there is nothing to seal: " + err.Error())
 	}
 	s := &sealed{Store: store, seals: newSeals(current, previous)}
 	inspector, inspects := store.(Inspector)

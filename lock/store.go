@@ -45,6 +45,12 @@ import (
 // taken together, for the Locker claims a little sooner for one, never more
 // often than every few milliseconds, and polls all the same. What ended just
 // before Watch was called is told by a value at the beginning.
+//
+// A store for locks and cool-downs alone has a method LocksOnly() error, which
+// returns an error that matches [ErrNotApplied] and errors.ErrUnsupported and says
+// what to use for receipts. It returns that error from a Settle with a receipt that
+// is not empty, and from every call with Linger or Replaces. [Locker.Once] returns
+// it without a call, and middleware.Idempotent and Dedupe panic with it.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns what is there
 	// afterwards. The claim was granted exactly if the returned entry is [Held]

@@ -88,6 +88,7 @@ type stressed struct {
 	network *network
 	lockers []*lock.Locker
 	rerun   bool
+	locks   bool // the store has no more
 
 	mu      sync.Mutex
 	holders map[string]context.Context // of the valid lease on each key
@@ -136,7 +137,7 @@ func (st *stressed) job(i int) func() {
 	if st.plan.IntN(3) == 0 {
 		patience = st.between(time.Millisecond, time.Second)
 	}
-	once := st.plan.IntN(3) == 0
+	once := st.plan.IntN(3) == 0 && !st.locks
 	return func() {
 		time.Sleep(start)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -67,6 +67,20 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
+// TestCooldownOverAQuorum: a quorum keeps cool-downs, though no receipts.
+func TestCooldownOverAQuorum(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
+		guard := latch.Lock(newLocker(t, lock.NewQuorum(nodes)), "user", byUser, latch.WithCooldown(3*time.Second))
+		require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code)
+		requireProblem(t, wantProblem{status: 429, kind: "cooling-down", retryAfter: "3"}, serve(guard(mustNotRun(t)), post("42")))
+		time.Sleep(3 * time.Second)
+		require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code)
+		time.Sleep(4 * time.Second)
+	})
+}
+
 // TestCooldownSurvivesRequest: a client that left still has its cool-down.
 func TestCooldownSurvivesRequest(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,8 @@ import (
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
 // type [Option]: [With], [WithFailOpen] and [WithErrorHandler].
 //
-// It panics on a nil Locker, a nil function and a nil option.
+// It panics on a nil Locker, a nil function and a nil option, and if the Locker's
+// store keeps no receipts, as a [lock.NewQuorum].
 func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware.Idempotent: nil key function")
@@ -62,8 +63,8 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // Unlike there, two equal submissions that are both meant are one: keep the
 // window as short as a double click.
 //
-// It panics on a nil Locker, a nil function, a window that is not positive, and
-// a nil option.
+// It panics on a nil Locker, a nil function, a window that is not positive, a nil
+// option, and a store that keeps no receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	if window <= 0 {
 		panic(fmt.Sprintf("middleware.Dedupe: a window of %v: it must be positive", window))

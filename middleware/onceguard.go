@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
@@ -32,6 +33,9 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		panic("middleware." + constructor + ": nil *lock.Locker")
 	case scope == nil:
 		panic("middleware." + constructor + ": nil scope; where all callers are one, say keyfunc.Global")
+	}
+	if s, ok := l.Store().(interface{ LocksOnly() error }); ok && s.LocksOnly() != nil {
+		panic(fmt.Sprintf("middleware.%s: %v", constructor, s.LocksOnly()))
 	}
 	g := &onceGuard{
 		locker: l.With(lock.WithDetached()),

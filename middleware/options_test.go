@@ -16,6 +16,8 @@ import (
 func TestMisusePanics(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lock.NewMemory())
+	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
+	locks := newLocker(t, lock.NewQuorum(nodes))
 	tests := []struct {
 		name string
 		f    func()
@@ -34,6 +36,8 @@ func TestMisusePanics(t *testing.T) {
 		{"Dedupe, nil scope", func() { latch.Dedupe(l, nil, time.Second) }, "middleware.Dedupe: nil scope"},
 		{"Dedupe, no window", func() { latch.Dedupe(l, byUser, 0) }, "middleware.Dedupe: a window of 0s"},
 		{"Dedupe, nil option", func() { latch.Dedupe(l, byUser, time.Second, nil) }, "middleware.Dedupe: nil option"},
+		{"Idempotent over a quorum", func() { latch.Idempotent(locks, byUser, byUser) }, "middleware.Idempotent: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis"},
+		{"Dedupe over a quorum", func() { latch.Dedupe(locks.With(), byUser, time.Second) }, "middleware.Dedupe: lock: a quorum"},
 		{"nil final", func() { latch.WithFinal(nil) }, "middleware.WithFinal: nil function"},
 		{"nil fingerprint", func() { latch.WithFingerprint(nil) }, "middleware.WithFingerprint: nil key function"},
 		{"no request limit", func() { latch.WithBodyLimits(0, 1) }, "middleware.WithBodyLimits(0, 1)"},

@@ -192,6 +192,16 @@ line 3, column 3: guard "one-per-user" is not mounted: remove it, or mount it on
 	}
 }
 
+// Over a store that keeps no receipts, a file is refused that asks for some.
+func TestPoliciesOverAQuorum(t *testing.T) {
+	t.Parallel()
+	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
+	l := newLocker(t, lock.NewQuorum(nodes))
+	_, err := latch.LoadPolicies(strings.NewReader(mounted), l, offered)
+	require.ErrorContains(t, err, `kind: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
+	require.ErrorContains(t, err, `window: lock: a quorum keeps`)
+}
+
 // TestMissingGuardRefuses is for programs that do not call Check.
 func TestMissingGuardRefuses(t *testing.T) {
 	t.Parallel()

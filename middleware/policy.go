@@ -61,7 +61,7 @@ func (b *builder) wrong(field, format string, args ...any) {
 }
 
 // build returns the guard, or nil if it reported something.
-func (b *builder) build() func(http.Handler) http.Handler {
+func (b *builder) build() (guard func(http.Handler) http.Handler) {
 	before := len(b.findings)
 	if b.policy.name == "" {
 		b.report(b.policy.at, `a guard without a name: give it one, like "submit-order"`)
@@ -79,10 +79,11 @@ func (b *builder) build() func(http.Handler) http.Handler {
 	case b.kind == kindLock:
 		return Lock(b.locker, b.name, b.key, b.lockOptions...)
 	case b.kind == kindIdempotent:
-		return Idempotent(b.locker, b.scope, b.key, b.onceOptions...)
+		b.try("kind", func() { guard = Idempotent(b.locker, b.scope, b.key, b.onceOptions...) })
 	default:
-		return Dedupe(b.locker, b.scope, b.window, b.onceOptions...)
+		b.try("kind", func() { guard = Dedupe(b.locker, b.scope, b.window, b.onceOptions...) })
 	}
+	return guard
 }
 
 // try runs f, and reports what it panics about as a mistake in the value of the
