@@ -20,6 +20,10 @@ type (
 	serverNamer interface {
 		Servers(ctx context.Context) (ids []string, err error)
 	}
+	// pager is an [Inspector] that lists in steps.
+	pager interface {
+		Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error)
+	}
 	// sized is in this process, and knows what it keeps.
 	sized interface {
 		size() (entries int, bytes int64)

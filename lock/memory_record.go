@@ -41,8 +41,6 @@ type memoryRecord struct {
 	next *memoryRecord
 	link **memoryRecord
 
-	same *memoryRecord // the next one whose key has the same hash
-
 	attempt  uint16
 	keyLen   uint16
 	tokenLen uint8

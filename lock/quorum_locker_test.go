@@ -254,3 +254,22 @@ func TestQuorumCloseLeavesNothing(t *testing.T) {
 		// The bubble ends here, and it is an error if a goroutine does not.
 	})
 }
+
+// A caller that waits on a quorum gets the key when it is released.
+func TestQuorumWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(5)
+		f.be("uudlu")
+		holder, waiter := f.locker(t), f.locker(t, lock.WithWait(10*time.Second))
+		e, err := holder.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		released := time.Now().Add(5 * time.Second)
+		time.AfterFunc(5*time.Second, func() { _ = e.Release(context.Background()) })
+		require.NoError(t, waiter.Do(t.Context(), key, func(context.Context) error {
+			require.Less(t, time.Since(released), time.Second)
+			return nil
+		}))
+		f.heal()
+		time.Sleep(10 * time.Second)
+	})
+}

@@ -42,7 +42,6 @@ type persistent struct{ quorum }
 type quorum interface {
 	lock.Store
 	lock.Inspector
-	pager
 	LocksOnly() error
 }
 

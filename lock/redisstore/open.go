@@ -95,15 +95,9 @@ func tune(o *redis.Options) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true // CLIENT SETINFO would be one more permission; the name tells who it is
 	o.DialerRetries = 1
-	setDefault(&o.MaxRetries, -1)
-	setDefault(&o.DialTimeout, openTimeout)
-	setDefault(&o.ReadTimeout, openTimeout)
-	setDefault(&o.WriteTimeout, openTimeout)
-	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxConnections)
-	setDefault(&o.ClientName, clientName)
-	// They stretch the read timeout to ten seconds while a server is maintained.
+	// It stretches the read timeout to ten seconds while a server is maintained.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 }
 
@@ -111,14 +105,8 @@ func tuneCluster(o *redis.ClusterOptions) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	setDefault(&o.DialerRetries, 1)
-	setDefault(&o.MaxRetries, -1)
-	setDefault(&o.DialTimeout, openTimeout)
-	setDefault(&o.ReadTimeout, openTimeout)
-	setDefault(&o.WriteTimeout, openTimeout)
-	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxConnections)
-	setDefault(&o.ClientName, clientName)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 }
 
@@ -126,14 +114,18 @@ func tuneFailover(o *redis.FailoverOptions) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	setDefault(&o.DialerRetries, 1)
-	setDefault(&o.MaxRetries, -1)
-	setDefault(&o.DialTimeout, openTimeout)
-	setDefault(&o.ReadTimeout, openTimeout)
-	setDefault(&o.WriteTimeout, openTimeout)
-	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxConnections)
-	setDefault(&o.ClientName, clientName)
+	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
+}
+
+// setDefaults sets what a URL can set too, where it has not.
+func setDefaults(retries, pool *int, name *string, timeouts ...*time.Duration) {
+	setDefault(retries, -1)
+	setDefault(pool, maxConnections)
+	setDefault(name, clientName)
+	for _, t := range timeouts {
+		setDefault(t, openTimeout)
+	}
 }
 
 func setDefault[T comparable](field *T, value T) {
