@@ -23,11 +23,6 @@ const (
 	// command can be taken back.
 	maxUsual = 20 * time.Millisecond
 
-	// patience is for how long no batch may have been answered quickly before that is
-	// the server's doing. One that has too much to do lets all of them wait; a reply that
-	// is late for another reason holds up those of its batch, and no others.
-	patience = 300 * time.Millisecond
-
 	// memory is in about what time the shortest round trip is forgotten: the
 	// network can have become slower.
 	memory = 10 * time.Second
@@ -46,7 +41,6 @@ type window struct {
 	most   int
 	usual  time.Duration // of a round trip
 	least  time.Duration // of the latest round trips
-	quick  time.Time     // when a batch was last answered as soon as it can be, or nearly
 	shrunk time.Time
 	last   time.Time // when a batch was answered
 	newest time.Time // when the latest of them had left
@@ -89,12 +83,8 @@ func (w *window) learn(b *batch, now time.Time) {
 	if b.began.After(w.newest) {
 		w.newest = b.began
 	}
-	slow := max(4*w.least, maxUsual)
-	if took <= slow || w.quick.IsZero() {
-		w.quick = now
-	}
 	switch {
-	case w.usual > slow && now.Sub(w.quick) > patience:
+	case w.usual > max(4*w.least, maxUsual):
 		if !b.began.After(w.shrunk) {
 			return // it left before the last time that this was so
 		}

@@ -14,9 +14,6 @@ const (
 	// first answers of a burst come late, because connections are dialled for them.
 	enough = 200 * time.Millisecond
 
-	// enoughAnswers is how many answers that takes: of two, either can be late.
-	enoughAnswers = 8
-
 	// silence is the longest time between two answers that is measured. What is
 	// longer says that the store does not serve at all, not how fast it does, and
 	// must not refuse calls once it serves again.
@@ -37,8 +34,7 @@ const (
 //
 // It is for one goroutine at a time.
 type Gauge struct {
-	served  float64 // claims
-	answers float64
+	served  float64       // claims
 	busy    time.Duration // while others waited
 	waiting bool
 	since   time.Time // up to when busy was measured
@@ -53,7 +49,7 @@ func (g *Gauge) Waiting(now time.Time, waiting bool) {
 	case g.waiting:
 		g.measure(now)
 	case now.Sub(g.since) > stale:
-		g.served, g.answers, g.busy = 0, 0, 0
+		g.served, g.busy = 0, 0
 	}
 	g.waiting, g.since = waiting, now
 }
@@ -68,7 +64,6 @@ func (g *Gauge) Served(now time.Time, n int) {
 	}
 	g.measure(now)
 	g.served += float64(n)
-	g.answers++
 }
 
 func (g *Gauge) measure(now time.Time) {
@@ -77,14 +72,13 @@ func (g *Gauge) measure(now time.Time) {
 	if g.busy > 2*memory {
 		g.busy /= 2
 		g.served /= 2
-		g.answers /= 2
 	}
 }
 
 // Wait is how long a claim would wait behind ahead others: 0 if none wait, or if
 // too little was measured to say.
 func (g *Gauge) Wait(ahead int) time.Duration {
-	if ahead == 0 || g.busy < enough || g.answers < enoughAnswers || g.served < 1 {
+	if ahead == 0 || g.busy < enough || g.served < 1 {
 		return 0
 	}
 	return time.Duration(float64(ahead) / g.served * float64(g.busy))
