@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"container/heap"
 	"iter"
 	"math"
 	"sync/atomic"
@@ -47,7 +46,7 @@ func (a *agenda) lookBefore(due moment) {
 // add writes down that e is to be renewed when it is due.
 func (a *agenda) add(e *Lease, due moment) {
 	e.due = due
-	heap.Push(&a.leases, e)
+	a.leases.add(e)
 	a.arm()
 }
 
@@ -61,7 +60,7 @@ func (a *agenda) keep(e *Lease) {
 // drop takes e off if it is there.
 func (a *agenda) drop(e *Lease) {
 	if e.place > 0 {
-		heap.Remove(&a.leases, int(e.place-1))
+		a.leases.remove(int(e.place - 1))
 	}
 }
 
@@ -74,14 +73,12 @@ func (a *agenda) start(all iter.Seq[*Lease]) {
 		a.look.Store(never) // first: see sees
 		for e := range all {
 			if e.isNew() {
-				heap.Push(&a.leases, e)
+				a.leases.add(e)
 			}
 		}
 	}
 	for len(a.leases) > 0 && at >= a.leases[0].due {
-		e := a.leases[0]
-		heap.Pop(&a.leases)
-		go e.renew()
+		go a.leases.remove(0).renew()
 	}
 	a.arm()
 }
@@ -106,7 +103,7 @@ func (a *agenda) arm() {
 // stop forgets all.
 func (a *agenda) stop() {
 	for len(a.leases) > 0 {
-		heap.Pop(&a.leases)
+		a.leases.remove(0)
 	}
 	a.look.Store(never)
 	if a.timer != nil {

@@ -32,8 +32,8 @@ type (
 
 // isPrompt reports whether the calls of store never wait for anything.
 func isPrompt(store Store) bool {
-	_, ok := store.(interface{ prompt() })
-	return ok
+	s, ok := store.(interface{ prompt() bool })
+	return ok && s.prompt()
 }
 
 // hintsOf returns the Watch of s, or one that never has a hint.

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"container/heap"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,7 +79,7 @@ func (c *cleaner) enqueue(t *task, wait time.Duration) (started bool) {
 	c.all[t] = struct{}{}
 	c.tasks.Enter()
 	c.count.Add(1)
-	heap.Push(t.in, t)
+	t.in.add(t)
 	return true
 }
 
@@ -91,7 +90,7 @@ func (c *cleaner) kick(t *task) {
 		t.kicked = true
 	} else if _, known := c.all[t]; known {
 		t.next = time.Time{} // before all that is merely due
-		heap.Fix(t.in, t.index)
+		t.in.fix(t.index)
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -103,7 +102,7 @@ func (c *cleaner) wake() {
 	defer c.mu.Unlock()
 	first := time.Duration(never)
 	for _, q := range c.queues() {
-		for q.Len() > 0 && q.running < maxRunning {
+		for len(q.dueHeap) > 0 && q.running < maxRunning {
 			t := q.dueHeap[0]
 			if wait := time.Until(t.next); wait > 0 {
 				first = min(first, wait)
@@ -113,7 +112,7 @@ func (c *cleaner) wake() {
 				c.timer.Reset(tokenPause)
 				return
 			}
-			heap.Pop(q)
+			q.remove(0)
 			q.running++
 			go c.run(t, c.stage == draining)
 		}
@@ -149,7 +148,7 @@ func (c *cleaner) ran(t *task, p progress) {
 			c.count.Add(-1)
 		}
 		t.postpone(p.again, c.stage)
-		heap.Push(t.in, t)
+		t.in.add(t)
 	}
 	c.mu.Unlock()
 	if over && !p.done {
@@ -164,10 +163,9 @@ func (c *cleaner) advance(to stage) {
 	c.stage = max(c.stage, to)
 	now := time.Now()
 	for _, q := range c.queues() {
-		for _, t := range q.dueHeap {
+		for _, t := range q.dueHeap { // which any order of them is
 			t.next, t.pause = now, 0
 		}
-		heap.Init(q)
 	}
 	c.mu.Unlock()
 	c.wake()

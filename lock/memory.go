@@ -57,7 +57,7 @@ func NewMemory(opts ...MemoryOption) Store {
 
 // prompt marks a store whose calls never wait for anything. A Locker makes
 // them on its caller's goroutine, without a timer: there is nothing to bound.
-func (*memory) prompt() {}
+func (*memory) prompt() bool { return true }
 
 // MaxLag returns 0: no call has an effect after it returned.
 func (*memory) MaxLag() time.Duration { return 0 }
@@ -70,7 +70,7 @@ func (m *memory) lock(key string) (s *memoryShard, now int64) {
 	s = &m.shards[maphash.String(m.seed, key)%memoryShards]
 	s.mu.Lock()
 	now = m.now()
-	s.expire(now, visitsPerCall)
+	s.expire(now, overPerCall)
 	return s, now
 }
 
@@ -140,7 +140,7 @@ func (m *memory) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 	if r == nil || r.settled {
 		return false, nil
 	}
-	r.prolong(later(now, c.Lease), int64(c.Linger))
+	s.end(r, r.prolong(later(now, c.Lease), int64(c.Linger)))
 	return true, nil
 }
 

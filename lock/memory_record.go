@@ -21,7 +21,7 @@ const (
 )
 
 // memoryRecord is one entry. A store of a million of them is meant to stay
-// small, so it is laid out for 112 bytes and two allocations, beside the owner.
+// small, so it is laid out for 96 bytes and two allocations, beside the owner.
 //
 // A lock is there for a moment, and costs no allocation: until it is settled its
 // record is loose, of the texts that it was claimed with. One with a fingerprint
@@ -35,11 +35,7 @@ type memoryRecord struct {
 	fence   int64
 	scope   uint32 // a hash; see scopeShares
 	reserve uint32 // room for the receipt, until it is there
-
-	// The list of the wheel that the record is in: the next one, and whatever
-	// points at this one.
-	next *memoryRecord
-	link **memoryRecord
+	place   int32  // in the heap of its shard
 
 	attempt  uint16
 	keyLen   uint16
@@ -142,17 +138,21 @@ func (r *memoryRecord) entry(now int64) Entry {
 	return e
 }
 
-// prolong makes lease and linger end no earlier than given. The record stays
-// where it is in the wheel, which will find it too early and move it then. One
-// whose receipt did not fit ends when that was to end, however often it is tried.
-func (r *memoryRecord) prolong(lease, linger int64) {
+// prolong makes lease and linger end no earlier than given, and returns when r is to
+// be over. One whose receipt did not fit ends when that was to end, however often it
+// is tried.
+func (r *memoryRecord) prolong(lease, linger int64) (over int64) {
 	if r.refused {
-		return
+		return r.over
 	}
 	linger = max(linger, r.over-r.lease)
 	r.lease = max(r.lease, lease)
-	r.over = later(r.lease, time.Duration(linger))
+	return later(r.lease, time.Duration(linger))
 }
+
+// dueBefore and moved are for dueHeap.
+func (r *memoryRecord) dueBefore(other *memoryRecord) bool { return r.over < other.over }
+func (r *memoryRecord) moved(to int)                       { r.place = int32(to) } //nolint:gosec // a shard has not so many
 
 // claimCost is the room that the record of c takes.
 func claimCost(key string, c *Claim) int64 {

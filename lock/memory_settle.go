@@ -67,7 +67,7 @@ func (m *memory) leave(key, token, receipt string, keep time.Duration) (ok bool,
 		return false, s.refuse(r, now, keep, err)
 	}
 	r.settle(receipt)
-	s.records[r.key()] = r // which may have a new text
+	s.records[r.key()] = r // and the key, which may be of a new text
 	s.end(r, later(now, keep))
 	return true, nil
 }

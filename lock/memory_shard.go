@@ -3,12 +3,13 @@ package lock
 import (
 	"maps"
 	"math"
+	"slices"
 	"sync"
 )
 
-// visitsPerCall bounds what a call does about records that are over. It is
-// more than a record is visited in its life, so that calls keep up.
-const visitsPerCall = 32
+// overPerCall is how many records that are over a call removes at the most. It is
+// more than one, so that calls keep up.
+const overPerCall = 32
 
 // smallMap is how large a map may stay, whatever is left in it.
 const smallMap = 64
@@ -18,18 +19,17 @@ type memoryShard struct {
 	mu      sync.Mutex
 	store   *memory
 	records map[string]*memoryRecord // by key
-	peak    int                      // the most records that the map has held
-	wheel   memoryWheel
+	due     dueHeap[*memoryRecord]   // the same
+	peak    int                      // the most records that it has held
 }
 
 func (s *memoryShard) init(m *memory) {
 	s.store = m
 	s.records = make(map[string]*memoryRecord)
-	s.wheel.init()
 }
 
 // live returns the record of key, nil if there is none. A record that is over
-// is removed as it is met, whether or not the wheel has come to it.
+// is removed as it is met, whether or not it is its turn.
 func (s *memoryShard) live(key string, now int64) *memoryRecord {
 	r := s.records[key]
 	if r != nil && now >= r.over {
@@ -51,54 +51,42 @@ func (s *memoryShard) owned(key, token string, now int64) *memoryRecord {
 // taken.
 func (s *memoryShard) put(key string, c *Claim, scope uint32, now int64, old *memoryRecord) *memoryRecord {
 	if old != nil {
-		s.wheel.remove(old)
-		delete(s.records, key) // or the map would keep the text of old for its key
+		s.due.remove(int(old.place))
 	}
 	r := new(memoryRecord)
 	r.fill(key, c, scope, now)
-	s.records[r.key()] = r
-	s.peak = max(s.peak, len(s.records))
-	s.wheel.add(r)
+	s.records[r.key()] = r // and the key, which is not to keep the text of old
+	s.due.add(r)
+	s.peak = max(s.peak, len(s.due))
 	return r
 }
 
 // end makes r be over at the given time, be it earlier or later than it was.
 func (s *memoryShard) end(r *memoryRecord, over int64) {
-	earlier := over < r.over
 	r.over = over
-	if earlier {
-		s.wheel.remove(r)
-		s.wheel.add(r)
-	}
+	s.due.fix(int(r.place))
 }
 
 // drop removes r and gives its room back.
 func (s *memoryShard) drop(r *memoryRecord) {
-	s.wheel.remove(r)
+	s.due.remove(int(r.place))
 	delete(s.records, r.key())
 	s.store.room.give(r.scope, 1, r.cost())
-	// A Go map keeps the size it once had. Moving a quarter of what it held,
-	// after three quarters have gone, costs each that went a third of a move.
-	if n := len(s.records); s.peak > smallMap && n <= s.peak/4 {
+	// A Go map keeps the size it once had, and so does a slice. Moving a quarter of
+	// what they held, after three quarters have gone, costs each that went a third of
+	// a move.
+	if n := len(s.due); s.peak > smallMap && n <= s.peak/4 {
 		smaller := make(map[string]*memoryRecord, n)
 		maps.Copy(smaller, s.records)
-		s.records, s.peak = smaller, n
+		s.records, s.due, s.peak = smaller, slices.Clone(s.due), n
 	}
 }
 
-// expire removes records that are over, looking at a bounded number of them.
-// What it does not come to is over all the same.
-func (s *memoryShard) expire(now int64, visits int) {
-	for ; visits > 0; visits-- {
-		r := s.wheel.pop(now)
-		switch {
-		case r == nil:
-			return
-		case now < r.over: // prolonged since, or due in a part of the slot it was in
-			s.wheel.add(r)
-		default:
-			s.drop(r)
-		}
+// expire removes records that are over, most of them at most. What it does not come
+// to is over all the same.
+func (s *memoryShard) expire(now int64, most int) {
+	for ; most > 0 && len(s.due) > 0 && now >= s.due[0].over; most-- {
+		s.drop(s.due[0])
 	}
 }
 

@@ -16,10 +16,10 @@ type inspectedQuorum struct {
 // lists, so a minority of them may fail.
 func (q inspectedQuorum) List(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		l := quorumList{inspectedQuorum: q, yield: yield, seen: make(map[string]struct{})}
+		seen := make(map[string]struct{})
 		failed := q.shortage("list")
 		for node, inspector := range q.inspectors {
-			err, ok := l.node(ctx, inspector)
+			err, ok := q.listNode(ctx, inspector, seen, yield)
 			if !ok {
 				return
 			}
@@ -31,30 +31,23 @@ func (q inspectedQuorum) List(ctx context.Context) iter.Seq2[Entry, error] {
 	}
 }
 
-// quorumList is one run of List.
-type quorumList struct {
-	inspectedQuorum
-	yield func(Entry, error) bool
-	seen  map[string]struct{}
-}
-
-// node lists what is on one node and was not seen before. err is why the list
+// listNode lists what is on one node and was not seen before. err is why the list
 // ended early; ok is false if the caller has enough.
-func (l *quorumList) node(ctx context.Context, inspector Inspector) (err error, ok bool) {
+func (q inspectedQuorum) listNode(ctx context.Context, inspector Inspector, seen map[string]struct{}, yield func(Entry, error) bool) (err error, ok bool) {
 	for e, err := range inspector.List(ctx) {
 		if err != nil && e.Key == "" {
 			return err, true
 		}
-		if _, known := l.seen[e.Key]; known {
+		if _, known := seen[e.Key]; known {
 			continue
 		}
-		l.seen[e.Key] = struct{}{}
+		seen[e.Key] = struct{}{}
 		if err == nil { // else it is of this entry only
 			key := e.Key
-			e, err = l.Get(ctx, key)
+			e, err = q.Get(ctx, key)
 			e.Key = key
 		}
-		if (err != nil || e.State != Free) && !l.yield(e, err) {
+		if (err != nil || e.State != Free) && !yield(e, err) {
 			return nil, false
 		}
 	}

@@ -67,15 +67,10 @@ func NewSealed(store Store, current cipher.AEAD, previous ...cipher.AEAD) Store 
 		panic("lock: NewSealed: there is nothing to seal: " + err.Error())
 	}
 	s := &sealed{Store: store, seals: newSeals(current, previous)}
-	inspector, inspects := store.(Inspector)
-	if !inspects {
-		return s
+	if inspector, ok := store.(Inspector); ok {
+		return sealedInspector{s, inspector}
 	}
-	inspected := sealedInspector{s, inspector}
-	if isPrompt(store) {
-		return sealedPrompt{inspected}
-	}
-	return inspected
+	return s
 }
 
 // sealed is a Store that seals what goes into another, and opens what comes
@@ -117,6 +112,8 @@ func (s *sealed) opened(key string, e Entry, err error) (Entry, error) {
 // MaxLag is that of the store below.
 func (s *sealed) MaxLag() time.Duration { return lagOf(s.Store) }
 
+func (s *sealed) prompt() bool { return isPrompt(s.Store) }
+
 // Watch is that of the store below.
 func (s *sealed) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return hintsOf(s.Store)(key)
@@ -152,9 +149,3 @@ func (s sealedInspector) Page(ctx context.Context, cursor string, limit int, mat
 func (s sealedInspector) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	return s.inspector.Forget(ctx, key, token)
 }
-
-// sealedPrompt is a sealed store over one whose calls never wait for anything:
-// over the memory store, which is an [Inspector].
-type sealedPrompt struct{ sealedInspector }
-
-func (sealedPrompt) prompt() {}

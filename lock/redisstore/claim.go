@@ -31,11 +31,8 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	if len(c.Token) == 0 || len(c.Token) > 255 {
 		return lock.Entry{}, notApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
 	}
-	name, hashed := s.name(key)
-	v := newValue(c, "")
-	if hashed {
-		v.key = key
-	}
+	name, kept := s.name(key)
+	v := newValue(c, kept)
 	switch {
 	case c.Fenced:
 		return s.claimFenced(ctx, name, &v, c)

@@ -65,7 +65,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	items := make([]loaded, 0, len(names))
 	var cmds []redis.Cmder
 	for _, name := range names {
-		key, _, ok := s.keyOf(name)
+		key, ok := s.keyOf(name)
 		if ok && want(name, key) {
 			items = append(items, loaded{name: name, key: key})
 			cmds = append(cmds, query{redis.NewCmd(ctx, "eval", glanceScript.source, 1, name, glanceBytes)})
