@@ -18,7 +18,7 @@ func (t *timed) moved(to int)                { t.place = to }
 func TestDueHeap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
-		r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
+		r := rand.New(rand.NewPCG(seed, 0))
 		var h dueHeap[*timed]
 		var all []*timed
 		for range 1000 {
