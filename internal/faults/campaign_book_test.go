@@ -21,14 +21,14 @@ const (
 	noOrphan       = "no-orphan"
 	noSelfConflict = "no-self-conflict"
 	threeOutcomes  = "three outcomes"
-	told           = "told"
+	notified       = "notified"
 	once           = "once"
 	sameAnswer     = "same-answer"
 	bounded        = "bounded"
 	fenced         = "fenced"
 )
 
-var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, told, once, sameAnswer, bounded, fenced, "no-leak"}
+var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, notified, once, sameAnswer, bounded, fenced, "no-leak"}
 
 // book is what is known about who holds and who has done what.
 type book struct {
@@ -125,9 +125,9 @@ func (b *book) leave(h *holding) {
 	}
 }
 
-// wasTold checks a holder whose context has just ended though its caller's has
+// wasNotified checks a holder whose context has just ended though its caller's has
 // not.
-func (b *book) wasTold(h *holding) {
+func (b *book) wasNotified(h *holding) {
 	b.mu.Lock()
 	last := b.renewed[h.key]
 	b.mu.Unlock()
@@ -135,10 +135,10 @@ func (b *book) wasTold(h *holding) {
 		last = h.since
 	}
 	if late := time.Since(last) - campaignLease; late > campaignSlack+b.timers.sum()-h.late {
-		b.violated(told, "the holder of %s was told %v after its lease was over", h.key, late)
+		b.violated(notified, "the holder of %s was notified %v after its lease was over", h.key, late)
 	}
 	if cause := context.Cause(h.ctx); !errors.Is(cause, lock.ErrLost) {
-		b.violated(told, "the holder of %s was told %v", h.key, cause)
+		b.violated(notified, "the holder of %s was notified with the cause %v", h.key, cause)
 	}
 }
 

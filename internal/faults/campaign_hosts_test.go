@@ -251,8 +251,8 @@ func (c *campaign) close() {
 	}
 }
 
-// mustLock takes key, which nobody works under. One process may be in the way
-// of another for a lease, and never in its own.
+// mustLock takes key, which has no holder at work. One process may block
+// another for a lease, and never itself.
 func (h *host) mustLock(l *lock.Locker, key string, calm time.Time, own bool) {
 	late := h.c.book.timers.sum()
 	for began := time.Now(); ; {

@@ -92,7 +92,7 @@ func childPauses(ctx context.Context, store lock.Store) error {
 	}
 	l := lock.New(store, lock.WithLogger(quiet), lock.WithFencing(), lock.WithLease(pausedLease), lock.WithBudget(pausedLease/2))
 	err = l.Do(ctx, "user=42", func(leased context.Context) error {
-		last := time.Now() // before it says so: whoever hears it may stop this process at once
+		last := time.Now() // before it says so: the test that reads it may stop this process at once
 		say("held")
 		for {
 			now := time.Now()

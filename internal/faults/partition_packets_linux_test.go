@@ -52,7 +52,7 @@ func TestPartitionOfPackets(t *testing.T) {
 }
 
 // deliveredLate: the kernel delivers a claim whose connection was closed long
-// ago, and nobody asks for its key. It is removed all the same.
+// ago, and no caller asks for its key. It is removed all the same.
 func deliveredLate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

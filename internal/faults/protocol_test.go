@@ -167,24 +167,24 @@ func TestRedisGoneForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()), lock.WithLease(shortLease))
-	until(t, func() bool { // a busy machine may not serve the claim, and may hold up whoever is told
-		began, told := time.Now(), time.Time{}
+	until(t, func() bool { // a busy machine may not serve the claim, and may delay the holder that is notified
+		began, notified := time.Now(), time.Time{}
 		err := l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			server.Stop()
 			defer server.Cont()
 			<-ctx.Done()
-			told = time.Now()
+			notified = time.Now()
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			return nil
 		})
-		if told.IsZero() {
+		if notified.IsZero() {
 			require.ErrorIs(t, err, lock.ErrUnavailable)
 			return false
 		}
 		require.ErrorIs(t, err, lock.ErrLost)
 		require.NoError(t, left(t, server, soon))
-		t.Logf("told after %v, a lease is %v", told.Sub(began), shortLease)
-		return told.Sub(began) <= shortLease
+		t.Logf("notified after %v, a lease is %v", notified.Sub(began), shortLease)
+		return notified.Sub(began) <= shortLease
 	})
 	release(t, acquired(t, l, "user=42"))
 }

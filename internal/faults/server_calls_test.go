@@ -96,7 +96,7 @@ func acquired(t *testing.T, l *lock.Locker, key string) (lease *lock.Lease) {
 	return lease
 }
 
-// refused requires that somebody else has key.
+// refused requires that key has another holder.
 func refused(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
 	require.ErrorIs(t, again(t, func() error {

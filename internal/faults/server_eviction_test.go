@@ -42,7 +42,7 @@ func TestServerEvictsALock(t *testing.T) {
 			requireSecondHolder(t, first, there, "user=42")
 			why := isTold(t, renewed)
 			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first hears of nothing")
-			t.Logf("evicted after %d writes of 10 kB; the holder that did not ask was told: %s", writes, why)
+			t.Logf("evicted after %d writes of 10 kB; the holder that did not ask was notified: %s", writes, why)
 		})
 	}
 }

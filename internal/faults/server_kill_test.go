@@ -62,7 +62,7 @@ func TestServerKilledWithoutPersistence(t *testing.T) {
 			release(t, acquired(t, l, key))
 		}
 	}
-	t.Logf("claims at the dead server took %v at most; the holder that did not ask was told: %s", longest, why)
+	t.Logf("claims at the dead server took %v at most; the holder that did not ask was notified: %s", longest, why)
 }
 
 // With an append-only file that is written through, a kill changes nothing.

@@ -34,8 +34,8 @@ var forgetters = map[string]func(t *testing.T) (*redistest.Server, *redisstore.S
 	},
 }
 
-// A server that has forgotten all scripts before every single call, as after a
-// failover: nobody notices.
+// A server that has lost all scripts before every single call, as after a
+// failover: no caller notices.
 func TestServerForgetsScripts(t *testing.T) {
 	t.Parallel()
 	for name, start := range forgetters {

@@ -20,7 +20,7 @@ type fencedSpot struct {
 	overlaps []time.Time // when one came beside another that believed in its lease
 }
 
-// enter books a holder. Whoever comes later has a higher fence, come what may.
+// enter books a holder. Every later holder has a higher fence, whatever happens.
 func (s *fencedSpot) enter(e *lock.Lease) error {
 	fence, ok := e.Fence()
 	s.mu.Lock()

@@ -69,7 +69,7 @@ func TestLostNotifications(t *testing.T) {
 	}
 }
 
-// Whoever may publish can publish as much as he likes.
+// A client that may publish can publish as much as it likes.
 func TestFloodOfNotifications(t *testing.T) {
 	t.Parallel()
 	const messages = 20_000
