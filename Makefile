@@ -44,8 +44,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector; installs redis-server, spin and chromium where it may
-	@# promtool comes with a server, which nobody's own machine should get from a test.
+test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cores; may install redis-server, spin, chromium and gcc with apt (NO_INSTALL=1: nothing)
+	@# promtool comes with a server, which a test should not install on a developer's machine.
 	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
@@ -54,7 +54,7 @@ test: ## Vet and test all modules with the race detector; installs redis-server,
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: faults
-faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, told
+faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, reported one by one
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v ./internal/model
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args $(if $(SEED),-seed $(SEED))
