@@ -67,7 +67,7 @@ func formSection() section {
 		{name: "another boundary", steps: again([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("two", "a", "x.png", "pixels")}), effects: 1, practice: "BlindPay: key ignored; most: 422", why: "browsers choose a new one each time"},
 		{name: "another file", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("two", "a", "x.png", "pixelz")}), effects: 1, practice: "ChatVector: by the content"},
 		{name: "another file name", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("one", "a", "y.png", "pixels")}), effects: 1, practice: "ChatVector: compared"},
-		{name: "another field beside the file", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("one", "b", "x.png", "pixels")}), effects: 1, practice: "most: 422"},
+		{name: "another field in addition to the file", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("one", "b", "x.png", "pixels")}), effects: 1, practice: "most: 422"},
 		{name: "multipart that is cut off", steps: again([]mod{as("a broken multipart body", typed("multipart/form-data; boundary=b", broken))}, []mod{as("with the same bytes", typed("multipart/form-data; boundary=b", broken))}), effects: 1, practice: "compared as it is; the handler refuses it"},
 		{name: "a key in a field", guard: byForm, steps: append(again([]mod{form("once=a&sku=tea")}, []mod{form("once=a&sku=tea")}), submission(form("once=b&sku=tea")).gets(created(2))), effects: 2, practice: "Struts, TERASOLUNA: one-time token"},
 		{name: "a key in a field, another form", guard: byForm, steps: other([]mod{form("once=a&sku=tea")}, []mod{form("once=a&sku=coffee")}), effects: 1, practice: "Struts: refused as used"},
