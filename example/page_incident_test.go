@@ -34,14 +34,14 @@ func TestIncidentOnThePage(t *testing.T) {
 
 			p.Click("[name=lose]")
 			p.Click(orderButton)
-			p.AwaitText(".try", "An order of yours is being processed already.")
+			p.AwaitText(".try", "Your order is already being processed.")
 			p.AwaitText("#outcome", "All answers arrive again, and this user is still locked out.")
 			require.Empty(t, c.orders("42"), "every reply arrives again, and still no order")
 			require.Equal(t, "held", c.awaitLock("naive=42").State)
 
 			p.Reload()
 			awaitScript(p)
-			p.AwaitText("#lockout", "Locked out, by nobody.")
+			p.AwaitText("#lockout", "Locked out, with no order running.")
 			p.Click("[name=work]")
 			for i, guard := range []string{"lock", "idempotent", "both"} {
 				choose(p, guard)
@@ -68,7 +68,7 @@ func testLockoutWithoutJavaScript(t *testing.T) {
 	p.Click("[name=lose]")
 	p.Follow(func() { p.Click(orderButton) })
 	require.Contains(t, p.Text("#outcome"), "503: The lock could not be taken. Please try again.")
-	require.Contains(t, p.Text("#lockout"), "Locked out, by nobody.")
+	require.Contains(t, p.Text("#lockout"), "Locked out, with no order running.")
 	p.Screenshot("desk-noscript-incident")
 	require.Empty(t, c.orders("42"))
 	choose(p, "lock")

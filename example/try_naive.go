@@ -40,7 +40,7 @@ func naiveLock(store lock.Store, timeout time.Duration, next http.Handler) http.
 			if now, err := store.Get(r.Context(), key); err == nil && now.Left > 0 {
 				w.Header().Set("Retry-After", strconv.Itoa(int((now.Left+time.Second-1)/time.Second)))
 			}
-			refuse(w, &refusal{http.StatusConflict, "An order of yours is being processed already."})
+			refuse(w, &refusal{http.StatusConflict, "Your order is already being processed."})
 			return
 		}
 		defer func() { _, _ = store.Release(context.WithoutCancel(r.Context()), key, token) }()

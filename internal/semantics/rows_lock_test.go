@@ -54,7 +54,7 @@ func lockSection() section {
 		return row{name: fmt.Sprintf("held, `WithContentionStatus(%d)`", status), guard: locked(latch.WithContentionStatus(status)), steps: []step{submission().begins(), submission().gets(problem(status, "held", "1")), finish(created(1))}, effects: 1, practice: practice}
 	}
 	pay := lockedBy(keyfunc.PathValue("id"))
-	return section{"`Lock`: one at a time", `One request at a time per user, order or account. Nothing is kept: when it has ended, the next one runs.`, []row{
+	return section{"`Lock`: one at a time", `One request at a time per user, order or account. No answer is kept: when a request has ended, the next one runs.`, []row{
 		{name: "one after the other", guard: one, steps: []step{submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "every lock"},
 		{name: "held", guard: one, steps: []step{submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "Lock4j: an exception; WebDAV: 423"},
 		{name: "held, in another process", guard: one, steps: []step{submission().begins(), submission(elsewhere()).gets(heldBy()), finish(created(1))}, effects: 1, practice: "usual"},
@@ -146,8 +146,8 @@ func nestedSection() section {
 		}
 	})
 	b := key("b")
-	return section{"Guards inside guards", `Authentication, then Idempotent, then Lock, then the handler. A refusal by an inner guard is never the answer of the
-request: it says what was so at that moment.`, []row{
+	return section{"Guards inside guards", `Authentication, then Idempotent, then Lock, then the handler. A refusal by an inner guard is never kept as the
+answer: it describes only that moment.`, []row{
 		{name: "a repeat", guard: nest(), steps: again(nil, nil), effects: 1, practice: "two libraries: refused by the lock"},
 		{name: "a repeat in the cool-down", guard: nest(latch.WithCooldown(time.Hour)), steps: []step{submission().gets(created(1)), submission().gets(replay()), submission(b).gets(cooling(429))}, effects: 1, practice: "Stripe: limits outside", why: "a repeat costs nothing"},
 		{name: "a duplicate while it runs", guard: nest(), steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "draft 2.7"},

@@ -21,6 +21,9 @@ const (
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
 
+	// maxHanging bounds the goroutines of batches that hang, in a hook for one.
+	maxHanging = 256
+
 	// tick is how often a group with work looks for callers whose time is over,
 	// and for round trips that stall. It is by how much they can be late.
 	tick = 5 * time.Millisecond
@@ -234,16 +237,25 @@ func (g *group) depart(b *batch) {
 	g.batches = append(g.batches, b)
 }
 
-// running is how many batches are out that the next one has to wait for. One that
-// stalls has taken a connection, and no more than that.
-func (g *group) running(now time.Time) (n int) {
-	if len(g.batches) >= g.most {
+// running is how many batches are out that the next one has to wait for. One whose
+// time is over has no caller any more, whatever it hangs in. One that stalls has taken
+// a connection, and no more than that.
+func (g *group) running(now time.Time) int {
+	if len(g.batches) >= maxHanging {
 		return g.most
 	}
+	n, stalled := 0, 0
 	for _, b := range g.batches {
-		if !g.window.stalls(b, now) {
+		switch {
+		case b.Err() != nil:
+		case g.window.stalls(b, now):
+			stalled++
+		default:
 			n++
 		}
+	}
+	if n+stalled >= g.most {
+		return g.most
 	}
 	return n
 }
