@@ -81,7 +81,7 @@ func TestStormIsAtOnce(t *testing.T) {
 	inside.Add(n)
 	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		inside.Done()
-		inside.Wait() // nobody is answered before all have come
+		inside.Wait() // no request is answered before all have come
 	})
 	require.Len(t, latchtest.Storm(h, n, sequence), n)
 }
