@@ -39,7 +39,7 @@ type consoleAnswer struct {
 }
 
 // secure sets what keeps a page with others' bytes harmless: no scripts, nothing
-// inline, nothing from elsewhere, in no frame, in no cache, told to nobody.
+// inline, nothing from elsewhere, in no frame, in no cache, no referrer sent.
 func (a *consoleAnswer) secure() {
 	h := a.w.Header()
 	h.Set("Content-Security-Policy",

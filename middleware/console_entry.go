@@ -39,7 +39,7 @@ type heldHere struct {
 // entryLink leads to the entry of key from any page of the console.
 func entryLink(key string) string { return "?key=" + url.QueryEscape(key) }
 
-// situation is what an entry means to somebody who waits for it.
+// situation is what an entry means to a request that waits for it.
 type situation string
 
 const (
@@ -128,7 +128,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) consoleEntry {
 	return c
 }
 
-// sweeping reports whether e is a claim that nobody works under.
+// sweeping reports whether e is a claim that no work runs under.
 func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
 	for _, c := range cleanups {
 		if c.Entry == e.Key && c.Token == e.Token && c.Kind == lock.EventReaped {

@@ -165,8 +165,8 @@ func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	require.JSONEq(t, `{"title":"Forbidden","status":403}`, string(answer.body))
 }
 
-// TestPlainKeyErrorIsTheServersFault cannot run beside other tests: the default
-// logger is that of all.
+// TestPlainKeyErrorIsTheServersFault cannot run in parallel: all tests share the
+// default logger.
 func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
 	for name, guard := range map[string]func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler{
 		"lock": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {

@@ -15,7 +15,7 @@ import (
 //
 //	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// scope says whose request it is: nobody is given another one's answer. Take
+// scope says whose request it is: no caller is given another one's answer. Take
 // it from your authentication, which has to be mounted outside; where all
 // callers are one, say [keyfunc.Global]. In the embedded store, a scope has its
 // share of the room ([lock.WithScopeShare]). key says which of that caller's

@@ -32,7 +32,7 @@ import (
 //
 // The key is free when the handler returns. [http.TimeoutHandler] returns before
 // the handler that it runs, so it goes outside of Lock: inside, its 503 frees the
-// key, and another request runs beside the handler that is still at work. That is
+// key, and another request runs while the handler is still at work. That is
 // logged as an error, once, if it is what Lock is given, or if a handler behind it
 // looks for a value in its context, or for its lease, after Lock has returned. A
 // goroutine that goes on behind the answer has no lock either.

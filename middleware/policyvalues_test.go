@@ -33,7 +33,7 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 	tests := []struct {
 		fields string
 		code   func(l *lock.Locker) guard
-		plain  string // fields beside which it must make a difference
+		plain  string // fields in addition to which it must make a difference
 	}{
 		{aLock + `, "cooldown": "3s"`, func(l *lock.Locker) guard {
 			return latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second))
@@ -159,7 +159,7 @@ func TestPoliciesRerunAbandoned(t *testing.T) {
 			}), keyed("k"))
 			time.Sleep(time.Minute)
 			require.Equal(t, want, serve(guarded(alive, created), keyed("k")).Code, fields)
-			time.Sleep(48 * time.Hour) // the dead one has nothing to settle any more
+			time.Sleep(48 * time.Hour) // the dead one has nothing left to settle
 		})
 	}
 }

@@ -101,5 +101,5 @@ func (c *runContext) current() context.Context {
 }
 
 // String keeps a context that is printed, as mocks do with their arguments, from
-// being read beside its use.
+// being read while it is in use.
 func (*runContext) String() string { return "middleware.Idempotent.Context" }

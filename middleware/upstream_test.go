@@ -122,8 +122,8 @@ func TestGatewayBeforeItsOwnClaim(t *testing.T) {
 // problemBase is where the types of our problems begin.
 const problemBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
 
-// TestUpstreamRefusals says what is taken for one of ours, in a guard that keeps
-// everything else.
+// TestUpstreamRefusals says what is taken for one of our own refusals, in a guard that
+// keeps everything else.
 func TestUpstreamRefusals(t *testing.T) {
 	t.Parallel()
 	const kind = "application/problem+json"
