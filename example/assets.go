@@ -53,7 +53,7 @@ func asset(contentType string, content []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-cache") // ask each time, and be told that it is the same
+		w.Header().Set("Cache-Control", "no-cache") // ask each time; the answer is 304 if it is the same
 		w.Header().Set("ETag", tag)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	})

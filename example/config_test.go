@@ -94,7 +94,7 @@ func TestStoreThatIsNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "opening the store: ")
 }
 
-// TestQuorumThatIsNotThere: what is wrong is told with the number of the node.
+// TestQuorumThatIsNotThere: the error names the number of the node.
 func TestQuorumThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	up := redistest.Start(t).URL()

@@ -122,7 +122,7 @@ func TestConsoleIsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	c := busy(t, "42", "-cooldown", "1h")
 	require.Equal(t, 201, c.order("43").status)
-	for _, query := range []string{"", "?answers=1&limit=1", "?q=user", "?key=user%3D42", "?key=user%3D43", "?key=nobody", "?id=1&path=no"} {
+	for _, query := range []string{"", "?answers=1&limit=1", "?q=user", "?key=user%3D42", "?key=user%3D43", "?key=unused", "?id=1&path=no"} {
 		page := c.do("GET", "/console"+query, "", "Accept", "text/html").body
 		require.Equal(t, written(t, page), parsed(t, page), query)
 	}

@@ -38,7 +38,7 @@ func (d *desk) listLocks(w http.ResponseWriter, r *http.Request) {
 	locks := []heldLock{}
 	for e, err := range inspector.List(r.Context()) {
 		if e.State == lock.Settled && strings.HasPrefix(e.Key, "once:") {
-			continue // a receipt, which keeps nobody waiting
+			continue // a receipt, which keeps no request waiting
 		}
 		state := e.State.String()
 		if err != nil {

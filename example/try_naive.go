@@ -31,8 +31,8 @@ func naiveLock(store lock.Store, timeout time.Duration, next http.Handler) http.
 		defer cancel()
 		found, err := store.Claim(ctx, key, lock.Claim{Token: token, Attempt: 1, Lease: naiveExpiry})
 		if err != nil {
-			// The mistake: no answer is read as "not taken", so nobody looks again,
-			// and nobody releases what may well have been taken.
+			// The mistake: no answer is read as "not taken", so the key is not
+			// looked up again, and what may have been taken is not released.
 			refuse(w, &refusal{http.StatusServiceUnavailable, "The lock could not be taken. Please try again."})
 			return
 		}

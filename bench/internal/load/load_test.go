@@ -203,7 +203,7 @@ func waited(took []time.Duration) int {
 	return n
 }
 
-// More connections than one: a stalled one holds up nobody else.
+// More connections than one: a stalled one does not hold up the others.
 func TestOpenUsesAllCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := load.Open(t.Context(), 2, everyMillisecond(1000), stallsOnce(100*time.Millisecond))

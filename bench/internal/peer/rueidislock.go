@@ -50,7 +50,7 @@ func (r rueidisLock) Close(context.Context) error {
 }
 
 // rueidisHeld releases: it returns when the server has answered. Whether it did
-// is not told.
+// is not reported.
 type rueidisHeld context.CancelFunc
 
 func (h rueidisHeld) Release(context.Context) error {

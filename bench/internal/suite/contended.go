@@ -8,7 +8,7 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/peer"
 )
 
-// Contended is the part in which everybody wants one key, which somebody has:
+// Contended is the part in which all callers want one key, which has a holder:
 // how many duplicates are refused in a second.
 const Contended = "contended"
 

@@ -14,8 +14,8 @@ const Cycles = "cycles"
 // Callers are how many there are at once.
 var Callers = []int{1, 8, 64, 256, 1024}
 
-// Few callers wait most of the time for the machine to wake somebody up, and how
-// long it takes for that changes by half from one second to the next. So they are
+// Few callers wait most of the time for the machine to wake one of them up, and
+// how long it takes for that changes by half from one second to the next. So they are
 // measured fewTimes a round.
 const (
 	few      = 8

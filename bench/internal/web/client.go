@@ -55,7 +55,7 @@ func Dial(ctx context.Context, addr string) (*Conn, error) {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Order sends the order of a user under a key, both told by a number, and
+// Order sends the order of a user under a key, each given by its number, and
 // returns the status of the answer.
 func (c *Conn) Order(user, key int) (status int, err error) {
 	write(c.user, user)
