@@ -44,8 +44,8 @@ var givenAway = func() *multipart.Form {
 // sign: what decompresses or rewrites a body leaves the Content-Length of the
 // client. And what is left then is what the handler gets, and works with, so it
 // tells requests apart. A body that becomes empty on its way, like a compressed
-// nothing, cannot be told from one that was read, and has to be announced as
-// empty by what does that.
+// nothing, cannot be distinguished from one that was read, and has to be announced
+// as empty by what does that.
 //
 // A chunked body announces no length. It is taken for one that was read only if
 // its type says that it was something: there is no JSON, no XML and no multipart

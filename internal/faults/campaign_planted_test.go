@@ -49,7 +49,7 @@ func (s naiveClaim) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	if err == nil || errors.Is(err, lock.ErrNotApplied) {
 		return e, err
 	}
-	return lock.Entry{State: lock.Held, Token: "somebody"}, nil
+	return lock.Entry{State: lock.Held, Token: "another"}, nil
 }
 
 // forgetful answers every release of a claim that had failed with "done".

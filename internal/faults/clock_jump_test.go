@@ -86,7 +86,7 @@ func TestClockJumpsForward(t *testing.T) {
 	deliver()
 	require.Empty(t, j.server.Keys(t, "*late*"), "a claim from before is refused as late")
 	requireSecondHolder(t, first, j.there, "user=42")
-	why := isTold(t, renewed)
+	why := isNotified(t, renewed)
 	require.ErrorIs(t, again(t, func() error {
 		_, _, err := j.there.Once(t.Context(), "order", nil, func(context.Context) ([]byte, error) {
 			run.runs.Add(1)

@@ -211,7 +211,7 @@ func (d *desk) within(t *testing.T, user string, deadline time.Time, refused boo
 			}
 			return nil
 		case a.status == http.StatusConflict && refused:
-			return fmt.Errorf("refused with %d although nobody holds the lock", a.status)
+			return fmt.Errorf("refused with %d although the lock has no holder", a.status)
 		case tooLate:
 			return fmt.Errorf("still %d at the deadline", a.status)
 		}

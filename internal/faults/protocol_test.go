@@ -16,7 +16,7 @@ import (
 
 var (
 	fencing = lock.WithFencing()
-	orphan  = lock.Claim{Token: "nobody", Lease: time.Minute}
+	orphan  = lock.Claim{Token: "orphan", Lease: time.Minute}
 )
 
 // Two clicks within one round trip, and a third process that competes, 10,000

@@ -23,9 +23,8 @@ func process(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker {
 	return locker(t, store, append(opts, lock.WithLease(time.Minute))...)
 }
 
-// serves acquires key until it is granted, and gives it back. dead tells that
-// nobody is alive who could hold it for this locker, so that a refusal is an
-// error.
+// serves acquires key until it is granted, and gives it back. dead says that
+// key has no live holder, so that a refusal is an error.
 func serves(t *testing.T, l *lock.Locker, key string, calm time.Time, dead bool) error {
 	t.Helper()
 	for {

@@ -15,7 +15,7 @@ import (
 )
 
 // A server that makes room by removing locks. Open refuses it; over a client of
-// its own, a service hears of it when a lock is gone.
+// its own, a service is notified when a lock is gone.
 func TestServerEvictsALock(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
@@ -40,8 +40,8 @@ func TestServerEvictsALock(t *testing.T) {
 			server.Do(t, "CONFIG", "SET", "maxmemory", 0) // or it goes on with the next holder
 
 			requireSecondHolder(t, first, there, "user=42")
-			why := isTold(t, renewed)
-			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first hears of nothing")
+			why := isNotified(t, renewed)
+			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first is not notified")
 			t.Logf("evicted after %d writes of 10 kB; the holder that did not ask was notified: %s", writes, why)
 		})
 	}

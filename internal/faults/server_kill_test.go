@@ -53,7 +53,7 @@ func TestServerKilledWithoutPersistence(t *testing.T) {
 	server.Restart(t)
 
 	requireSecondHolder(t, first, there, "user=42")
-	why := isTold(t, renewed)
+	why := isNotified(t, renewed)
 	require.False(t, run(there), "a receipt is lost with the rest")
 	require.EqualValues(t, 2, runs.Load())
 	require.True(t, run(here))

@@ -75,7 +75,7 @@ func TestServerPromotesAReplica(t *testing.T) {
 			refused(t, there, "user=replicated")
 			lives(t, replicated)
 			requireSecondHolder(t, lost, there, "user=lost")
-			why := isTold(t, renewed)
+			why := isNotified(t, renewed)
 			release(t, acquired(t, here, "user=renewed"))
 			// A release that was answered is lost as well. The key stays held without a
 			// holder, for what is left of the lease and no longer.

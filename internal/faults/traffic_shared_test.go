@@ -17,7 +17,7 @@ type fencedSpot struct {
 	inside   *lock.Lease
 	newest   int64
 	grants   int
-	overlaps []time.Time // when one came beside another that believed in its lease
+	overlaps []time.Time // when one was granted while another believed in its lease
 }
 
 // enter books a holder. Every later holder has a higher fence, whatever happens.

@@ -135,7 +135,7 @@ func (f family) judge(t *testing.T, seed uint64) judge {
 	t.Helper()
 	name := fmt.Sprintf("history-%d-%s", seed, f.name)
 	if f.plant != nil {
-		// There are more histories if one takes long, and nobody looks at it.
+		// There are more histories if one takes long, and no reader looks at it.
 		return judge{5 * time.Second, filepath.Join(t.TempDir(), name)}
 	}
 	return judge{3 * time.Minute, filepath.Join(gallery(t), name)}

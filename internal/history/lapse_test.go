@@ -19,7 +19,7 @@ const endless = time.Hour
 // during a history adds what it was set by; see history.slack.
 const clockSlack = 3 * time.Millisecond
 
-// span is when a lease, or a receipt, ends: between lo and hi. Nobody knows
+// span is when a lease, or a receipt, ends: between lo and hi. It cannot be known
 // better, because an operation takes effect at some time between its call and
 // its return. Each answer narrows it.
 type span struct{ lo, hi int64 }

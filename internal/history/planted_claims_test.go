@@ -14,8 +14,8 @@ import (
 )
 
 // plainSetNX claims by SET with NX, over a client that repeats what it has no
-// answer to, and reads the entry that its first send has made as somebody
-// else's.
+// answer to, and reads the entry that its first send has made as that of
+// another client.
 type plainSetNX struct {
 	*redisstore.Store
 	client *redis.Client

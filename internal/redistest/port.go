@@ -10,8 +10,8 @@ import (
 )
 
 // Ports below every system's ephemeral range. In that range a port could be
-// taken as the source port of any outgoing connection while a server of ours
-// is down, and a client that dials it could even connect to itself.
+// taken as the source port of any outgoing connection while one of our own
+// servers is down, and a client that dials it could even connect to itself.
 const firstPort, ports = 12000, 20000
 
 var (
@@ -19,7 +19,7 @@ var (
 	handedOut   = map[int]bool{}
 )
 
-// FreePort returns a TCP port that nobody listens on at 127.0.0.1 and that it
+// FreePort returns a TCP port that no process listens on at 127.0.0.1 and that it
 // has not returned before. It is free when looked at, which is not a promise:
 // other processes look too.
 func FreePort() (int, error) {

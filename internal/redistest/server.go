@@ -185,7 +185,7 @@ func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Kill()
 	var err error
-	for range 20 { // somebody's short-lived socket may sit on the port
+	for range 20 { // another process's short-lived socket may occupy the port
 		if err = s.run(); err == nil {
 			return
 		}

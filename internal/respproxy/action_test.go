@@ -187,8 +187,8 @@ func TestHangKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// TestEndOfConnection: nothing that a client sends after it was told the end
-// reaches the server.
+// TestEndOfConnection: nothing that a client sends after it saw the end of
+// its connection reaches the server.
 func TestEndOfConnection(t *testing.T) {
 	t.Parallel()
 	s, p := started(t)

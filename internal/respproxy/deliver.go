@@ -84,7 +84,7 @@ func (c *conn) write(b []byte) {
 		return
 	}
 	if _, err := c.client.Write(b); err != nil {
-		c.mute = true // gone; what it sent is still answered, to nobody
+		c.mute = true // gone; what it sent is still answered, and the answer dropped
 	}
 }
 

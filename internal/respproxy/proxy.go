@@ -117,7 +117,7 @@ func (p *Proxy) Up(tb testing.TB) {
 	}
 	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p.port}
 	ln, err := net.ListenTCP("tcp", addr)
-	for try := 0; err != nil && try < 50; try++ { // somebody's short-lived socket may sit on the port
+	for try := 0; err != nil && try < 50; try++ { // another process's short-lived socket may occupy the port
 		time.Sleep(20 * time.Millisecond)
 		ln, err = net.ListenTCP("tcp", addr)
 	}
