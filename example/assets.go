@@ -17,7 +17,7 @@ var pageFiles embed.FS
 
 var orderPage = template.Must(template.New("page.html").Funcs(template.FuncMap{"short": short}).ParseFS(pageFiles, "page/page.html"))
 
-// short is enough of an order number or a key to tell it from others by eye.
+// short is enough of an order number or a key to distinguish it from others by eye.
 func short(id string) string { return id[:min(len(id), 6)] }
 
 // assetTypes are those of the files that the page loads. Not every system knows

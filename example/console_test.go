@@ -82,7 +82,7 @@ func focus(p *browser.Page, selector string) {
 func TestConsoleInTheBrowserIsSafe(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
-	// What the desk takes as a user, and what a worker with a key of its own would.
+	// What the desk takes as a user, and what a worker with its own key would.
 	require.Equal(t, 201, c.order("a&lt=/script&b~|").status)
 	p := browser.New(t)
 	for _, query := range []string{

@@ -43,7 +43,7 @@
 //
 //	go run ./example -policies example/policies.json
 //
-// What the page tries out has guards of its own, which no file changes.
+// What the page tries out has separate guards, which no file changes.
 //
 // # Several masters
 //

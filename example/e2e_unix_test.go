@@ -35,7 +35,7 @@ var build = sync.OnceValues(func() (path string, err error) {
 	return path, nil
 })
 
-// process is a desk in a process of its own.
+// process is a desk in a separate process.
 type process struct {
 	*client
 	cmd    *exec.Cmd

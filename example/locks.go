@@ -87,7 +87,7 @@ func (d *desk) freeLock(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// whyNotFreed tells an entry that is gone from one that has another token.
+// whyNotFreed distinguishes an entry that is gone from one with another token.
 func whyNotFreed(ctx context.Context, inspector lock.Inspector, key string) error {
 	for e, err := range inspector.List(ctx) {
 		if e.Key == key {

@@ -16,7 +16,7 @@ const naiveExpiry = 2 * time.Minute
 
 func naiveKey(user string) string { return lock.Key("naive", user) }
 
-// naiveLock is the lock of the incident that the README tells of, here to be
+// naiveLock is the lock of the incident that the README describes, here to be
 // compared with [latch.Lock], and never to be copied. It is right as long as
 // every reply arrives.
 func naiveLock(store lock.Store, timeout time.Duration, next http.Handler) http.Handler {

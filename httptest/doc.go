@@ -29,7 +29,7 @@
 //	}
 //
 // Where newOrders, which takes a [lock.Store] and returns an [http.Handler], is
-// a lock that knows nothing of lost packets, the test says
+// a lock that does not allow for lost packets, the test says
 //
 //	--- FAIL: TestOrders/claim_reply_lost
 //	    the reply of the claim was lost; the next request of the same user was refused with 409: its key "user=42" was left behind by a claim that no caller waited for

@@ -137,7 +137,7 @@ func ExampleLoseReply() {
 	// done: <nil>
 }
 
-// Settles are lost for as long as anybody waits, and the answer is no worse
+// Settles are lost for as long as a caller waits, and the answer is no worse
 // for it: the Locker goes on in the background.
 func ExampleLoseRequest() {
 	ctx := context.Background()

@@ -38,7 +38,7 @@
 // [Context]. So is an empty key, from your own functions too. Nothing runs
 // unguarded by accident. What is meant to run unguarded is named: [Optional]
 // turns a missing key into [ErrSkip], and your own Func may return ErrSkip. One
-// bucket for everybody has a name as well: [Global].
+// bucket for all callers has a name as well: [Global].
 //
 // # Writing your own
 //

@@ -43,7 +43,7 @@ func Header(name string) Func {
 	}
 }
 
-// tokenByte tells whether c may occur in the name of a header.
+// tokenByte reports whether c may occur in the name of a header.
 func tokenByte(c byte) bool {
 	switch c {
 	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':

@@ -63,7 +63,7 @@ func (a *answer) WriteHeader(status int) {
 		return
 	case status == http.StatusSwitchingProtocols:
 		a.begin(status)
-		_ = a.leave() // of which the writes that follow tell
+		_ = a.leave() // the writes that follow return its error
 	case status < 200:
 		a.inform(status)
 	default:

@@ -74,7 +74,7 @@ func (e *consoleEntry) Part() string { return lastPart(e.Shown()) }
 // Left is the time left.
 func (e *consoleEntry) Left() string { return span(e.left) }
 
-// Process is who has claimed it.
+// Process is the process that has claimed it.
 func (e *consoleEntry) Process() string { return process(e.Owner) }
 
 // Since is when this process got it.
@@ -152,7 +152,7 @@ func (e *consoleEntry) running() {
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
 }
 
-// lease says who has e and for how long.
+// lease says which process has e and for how long.
 func (e *consoleEntry) lease(what string) string {
 	switch {
 	case e.Here == nil:

@@ -153,7 +153,7 @@ func TestKeyErrorCarriesHeaders(t *testing.T) {
 }
 
 // TestKeyErrorDoesNotFrameTheBody: headers that a key function has copied from an
-// answer of its own upstream, say, frame that one's body and not ours.
+// answer of its upstream, say, frame that one's body and not ours.
 func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	t.Parallel()
 	own := &keyfunc.Error{Status: 403, Header: http.Header{"content-length": {"3"}, "Transfer-Encoding": {"identity"}, "X-Reason": {"1"}}}

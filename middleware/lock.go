@@ -20,7 +20,7 @@ import (
 // The name ("user", "order") keeps kinds of keys apart and labels metrics. The
 // lock is that of lock.Key(name, value), so a worker that calls
 // [lock.Locker.Do] with it and this route exclude each other. Settings such as
-// the lease are the Locker's: pass locker.With(...) for a route of its own.
+// the lease are the Locker's: pass locker.With(...) for those of one route.
 //
 // A request for which key returns [keyfunc.ErrSkip] runs unguarded; "" is
 // [keyfunc.ErrMissing], and every error refuses the request.

@@ -17,7 +17,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestLostLeaseEndsHandler, and tells it why.
+// TestLostLeaseEndsHandler, and gives it the cause.
 func TestLostLeaseEndsHandler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 	}
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
-			// Of each guard a locker and a store of its own, or they would meet.
+			// Each guard has its own locker and store, or they would meet.
 			fromFile := func(fields string) string {
 				guards, err := load(t, `{"g": {`+fields+`}}`)
 				require.NoError(t, err)

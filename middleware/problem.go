@@ -104,7 +104,7 @@ func (g *guard) lockProblem(err error) *Problem {
 		}
 		return coolingDown.problem(g.cooldownStatus, retryAfter, err)
 	case refused != nil:
-		// A lease that is renewed does not tell when its work ends, so what is
+		// A lease that is renewed does not say when its work ends, so what is
 		// left of it is no reason to wait that long.
 		return held.problem(g.contention, time.Second, err)
 	case errors.Is(err, lock.ErrClosed):

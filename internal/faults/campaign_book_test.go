@@ -30,7 +30,7 @@ const (
 
 var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, notified, once, sameAnswer, bounded, fenced, "no-leak"}
 
-// book is what is known about who holds and who has done what.
+// book is what is known about the holders and about what each has done.
 type book struct {
 	timers *timers
 
@@ -90,7 +90,7 @@ func (h *holding) young(t time.Time) bool {
 }
 
 // enter books a holder, and looks for another one whose lease is valid. Of an
-// older lease only the context tells, and a busy machine may end that late, so
+// older lease only the context shows, and a busy machine may end that late, so
 // it gets some time.
 func (b *book) enter(ctx context.Context, key string) *holding {
 	h := &holding{key: key, ctx: ctx, since: time.Now(), late: b.timers.sum()}

@@ -69,7 +69,7 @@ type campaign struct {
 	victims       atomic.Int64 // and those that a process dies in
 }
 
-// host is a process's worth of lockers over a network of its own.
+// host is a process's worth of lockers over its own network.
 type host struct {
 	c       *campaign
 	n       int

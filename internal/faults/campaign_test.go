@@ -21,7 +21,7 @@ var (
 )
 
 // Six processes' worth of lockers work on the same keys of one Redis, each over
-// a network of its own, while replies, requests, connections, scripts, the
+// its own network, while replies, requests, connections, scripts, the
 // server and other processes are lost at random. The server keeps what it has
 // acknowledged, so every invariant holds to the letter.
 //

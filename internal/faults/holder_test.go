@@ -52,7 +52,7 @@ func TestPausedHolder(t *testing.T) {
 	require.Equal(t, "OK", client.Eval(t.Context(), writeFenced, []string{"fenced"}, fence, "successor").Val())
 	require.NoError(t, client.Set(t.Context(), "unfenced", "successor", 0).Err())
 
-	// It may have renewed long before the stop, and knows a pause by its length.
+	// It may have renewed long before the stop, and recognizes a pause by its length.
 	time.Sleep(time.Until(stopped.Add(pausedLease + 100*time.Millisecond)))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	says := func() string {
@@ -71,7 +71,7 @@ func TestPausedHolder(t *testing.T) {
 }
 
 // pausedLease is longer than a busy machine takes the processor away for, which
-// the holder cannot tell from being stopped.
+// the holder cannot distinguish from being stopped.
 const pausedLease = 4 * time.Second
 
 // childPauses is stopped while it spins: between two of its steps more time

@@ -68,7 +68,7 @@ func TestDoubleClick(t *testing.T) {
 	require.NoError(t, left(t, server, soon))
 }
 
-// The twin: an acquire that deletes, on sight, every refusing token of its own
+// The twin: an acquire that deletes, on sight, every refusing token of the same
 // process that it does not know to be alive yet. The same double click must
 // show that this takes a living lease away.
 func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
@@ -92,7 +92,7 @@ func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
 }
 
 // A server that is stopped while a claim is on its way, and executes it when it
-// wakes up, in an order of its own with the clean-up.
+// wakes up, in any order with the clean-up.
 func TestStalledServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

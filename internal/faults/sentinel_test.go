@@ -73,7 +73,7 @@ func testSentinelKeeps(t *testing.T, pair *redistest.Pair) {
 
 // testSentinelLoses: the replica stops hearing its master just before a lease is
 // granted. Its holder and another one believe in their leases on one key; the
-// fence is what tells them apart. No lease in one Redis can do better: this is
+// fence is what distinguishes them. No lease in one Redis can do better: this is
 // the twin of one-holder, and has to fail as it does.
 func testSentinelLoses(t *testing.T, pair *redistest.Pair) {
 	t.Helper()

@@ -13,11 +13,11 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// soon is patience with everything that has no bound of its own. It is far from
+// soon is patience with everything that has no other bound. It is far from
 // the lease after which every key frees itself.
 const soon = 25 * time.Second
 
-// process is the locker of a process of its own.
+// process is the locker of a separate process.
 func process(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	return locker(t, store, append(opts, lock.WithLease(time.Minute))...)
@@ -63,7 +63,7 @@ func wrong(err error) error {
 	return err
 }
 
-// until polls for a condition that has no bound of its own.
+// until polls for a condition that has no other bound.
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(soon); !condition(); time.Sleep(5 * time.Millisecond) {

@@ -33,7 +33,7 @@ func (l *ledger) write(t *testing.T, lease *lock.Lease, entry string) bool {
 
 // requireSecondHolder lets there take what here has lost at the server without knowing it
 // yet, and checks what that leads to: two that believe in their leases, of
-// which the fence stops the first, who is notified at the next word of the server,
+// which the fence stops the first, which is notified at the next reply of the server,
 // and leaves its successor alone.
 func requireSecondHolder(t *testing.T, first *lock.Lease, there *lock.Locker, key string) {
 	t.Helper()

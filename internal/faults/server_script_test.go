@@ -85,7 +85,7 @@ func TestServerForgetsScripts(t *testing.T) {
 	}
 }
 
-// lockWith makes every call that a lease knows, each through call.
+// lockWith makes every call that a lease has, each through call.
 func lockWith(t *testing.T, l *lock.Locker, key string, call func(func() error)) {
 	t.Helper()
 	ctx := t.Context()

@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// longestPoll is between two claims of a waiter that hears nothing.
+// longestPoll is between two claims of a waiter that gets no notification.
 const longestPoll = 501 * time.Millisecond
 
 // Whatever becomes of a notification, its loss costs one poll.

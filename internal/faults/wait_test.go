@@ -180,7 +180,7 @@ func spread(all []time.Duration) string {
 		all[len(all)/2].Round(10*time.Microsecond), all[len(all)-1].Round(10*time.Microsecond))
 }
 
-// The twin: callers that each have a Locker of their own all ask.
+// The twin: callers that each have their own Locker all ask.
 func TestManyLockersInOneProcessAllAsk(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -1,6 +1,6 @@
 // Package history holds the tests that check the protocol of package lock for
-// linearizability, over a real Redis, under faults. It has no code of its own,
-// and is a module of its own so that its checker enters no other go.mod.
+// linearizability, over a real Redis, under faults. It has only tests,
+// and is a separate module so that its checker enters no other go.mod.
 //
 // Many clients claim, renew, settle, release and take over a few keys at once,
 // through a proxy that loses, holds and forges what passes. What each of them

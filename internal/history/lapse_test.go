@@ -38,7 +38,7 @@ func later(t int64, d time.Duration) int64 {
 // can have come to by then.
 type moment struct {
 	state
-	phase       lock.State // with Abandoned, which the state itself does not tell from Held
+	phase       lock.State // with Abandoned, which the state itself does not distinguish from Held
 	early, late int64      // the operation took effect between these
 }
 

@@ -41,7 +41,7 @@ type deed struct {
 
 func (d deed) String() string { return fmt.Sprintf("%v %s %s", d.act, d.token, d.receipt) }
 
-// tenure is the state of a key: who has it. A stray claim has no holder, and
+// tenure is the state of a key: its holder. A stray claim has no holder, and
 // is swept sooner or later.
 type tenure struct {
 	kind    tenureKind

@@ -54,7 +54,7 @@ func (s hasty) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry,
 	return e, err
 }
 
-// anyones takes over whatever is abandoned.
+// anyones takes over every abandoned entry.
 type anyones struct{ *redisstore.Store }
 
 func plantAnyones(_ *testing.T, _ string, s *redisstore.Store) store { return anyones{s} }

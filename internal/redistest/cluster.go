@@ -40,7 +40,7 @@ type Cluster struct {
 // themselves keep talking directly. nil announces the real ports.
 //
 // Nodes and Replicas stay what they were when they started, whatever is moved
-// or promoted later; [Cluster.Owner] and [Cluster.Masters] tell what is.
+// or promoted later; [Cluster.Owner] and [Cluster.Masters] report what is.
 func StartCluster(tb testing.TB, masters int, announce func(node int, addr string) (port int), args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 {

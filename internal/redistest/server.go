@@ -32,8 +32,8 @@ type Server struct {
 }
 
 // Start starts a redis-server for tb and returns when it answers. It listens
-// on a free port of 127.0.0.1, keeps nothing on disk and lives in a directory
-// of its own ([Server.Dir]).
+// on a free port of 127.0.0.1, keeps nothing on disk and runs in its own
+// directory ([Server.Dir]).
 //
 // args are appended to the command line ("--maxmemory", "1") and override
 // those defaults, the port excepted. A relative path, such as that of a

@@ -85,7 +85,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestResetIsOne: over RESP2 go-redis tells a reset from an end.
+// TestResetIsOne: over RESP2 go-redis distinguishes a reset from an end.
 func TestResetIsOne(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]respproxy.Action{

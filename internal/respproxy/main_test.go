@@ -29,7 +29,7 @@ const (
 	patience    = 20 * time.Second
 )
 
-// bare returns a client that sends every command once and tells what happened.
+// bare returns a client that sends every command once and reports what happened.
 func bare(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	return client(t, redis.Options{Addr: addr, ReadTimeout: patience})

@@ -131,7 +131,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// redisStore is on a real server that all rows share, under keys of its own.
+// redisStore is on a real server that all rows share, under its own keys.
 func redisStore(client *redis.Client) lock.Store {
 	return redisstore.New(client, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
 }

@@ -115,7 +115,7 @@ func TestFailuresAreCountedApart(t *testing.T) {
 				require.InDelta(t, 3960, r.Done, 300)
 				require.Len(t, r.Took, r.Done)
 				_, err = run(t, failing(10, broken))
-				require.ErrorIs(t, err, broken, "one in ten is not a figure any more")
+				require.ErrorIs(t, err, broken, "with one failure in ten there is no figure")
 			})
 		})
 	}

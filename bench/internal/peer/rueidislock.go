@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidisLock is redis/rueidis/rueidislock. It has a client of its own, which
+// rueidisLock is redis/rueidis/rueidislock. It has its own client, which
 // puts all callers' commands on one connection, so the pool's size says nothing
 // to it. Set differently from its defaults:
 //

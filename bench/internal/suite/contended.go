@@ -13,7 +13,7 @@ import (
 const Contended = "contended"
 
 // Cases of Contended. In the first this library refuses by itself. In the second
-// the holder is one more process, and every caller has a process of its own:
+// the holder is one more process, and every caller has its own process:
 // callers of one process would be refused there, since the claim of one of them
 // is on its way.
 const (

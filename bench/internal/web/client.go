@@ -79,7 +79,7 @@ func write(field []byte, n int) {
 
 var errAnswer = errors.New("web: an answer that the client of the benchmark does not understand")
 
-// answer reads one answer, which has to tell its length.
+// answer reads one answer, which has to announce its length.
 func (c *Conn) answer() (status int, err error) {
 	line, err := c.in.ReadSlice('\n')
 	if err != nil {
