@@ -187,40 +187,40 @@ func (b *book) answered(key string, receipt []byte, replayed bool) {
 	}
 }
 
-// tally counts by name.
-type tally struct {
+// counter counts by name.
+type counter struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-func (t *tally) add(name string, n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.n == nil {
-		t.n = make(map[string]int)
+func (c *counter) add(name string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = make(map[string]int)
 	}
-	t.n[name] += n
+	c.n[name] += n
 }
 
-func (t *tally) get(name string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.n[name]
+func (c *counter) get(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[name]
 }
 
-func (t *tally) total() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (c *counter) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	sum := 0
-	for _, n := range t.n {
+	for _, n := range c.n {
 		sum += n
 	}
 	return sum
 }
 
 // names are those that were counted at least once.
-func (t *tally) names() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.n)), func(name string) bool { return t.n[name] == 0 })
+func (c *counter) names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.n)), func(name string) bool { return c.n[name] == 0 })
 }

@@ -56,9 +56,9 @@ type campaign struct {
 	direct   *redisstore.Store // without faults
 	hosts    []*host
 	book     *book
-	injected tally // faults that struck, by kind
-	rare     tally
-	outcomes tally
+	injected counter // faults that struck, by kind
+	rare     counter
+	outcomes counter
 	took     time.Duration
 
 	untilViolated []string // a twin's run ends with the first of these

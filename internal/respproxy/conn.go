@@ -76,7 +76,7 @@ func (c *conn) forward() {
 	in := newReader(c.intake)
 	for {
 		args, raw, err := in.command()
-		if err != nil || !c.proxy.gate.wait(c.done) {
+		if err != nil || !c.proxy.freeze.wait(c.done) {
 			return
 		}
 		if len(args) == 0 { // has no reply

@@ -17,7 +17,7 @@ import (
 type Proxy struct {
 	upstream string
 	port     int
-	gate     gate
+	freeze   freeze
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
@@ -88,10 +88,10 @@ func (p *Proxy) Commands(name string) int {
 
 // Freeze stops everything in both directions; connections stay open, and new
 // ones are accepted and hang. What was being written passes.
-func (p *Proxy) Freeze() { p.gate.close() }
+func (p *Proxy) Freeze() { p.freeze.begin() }
 
 // Thaw ends Freeze: what came meanwhile passes on.
-func (p *Proxy) Thaw() { p.gate.open() }
+func (p *Proxy) Thaw() { p.freeze.end() }
 
 // Down closes all connections, drops what is held, and refuses new connections.
 func (p *Proxy) Down() {
