@@ -11,8 +11,9 @@ import (
 
 // Ports below every system's ephemeral range. In that range a port could be
 // taken as the source port of any outgoing connection while a server of ours
-// is down, and a client that dials it could even connect to itself.
-const firstPort, ports = 12000, 20000
+// is down, and a client that dials it could even connect to itself. So are those that
+// are 10,000 higher, where a server in cluster mode has its bus.
+const firstPort, ports = 12000, 10000
 
 var (
 	handedOutMu sync.Mutex
