@@ -11,8 +11,10 @@ import (
 
 // Ports below every system's ephemeral range. In that range a port could be
 // taken as the source port of any outgoing connection while one of our own
-// servers is down, and a client that dials it could even connect to itself.
-const firstPort, ports = 12000, 20000
+// servers is down, and a client that dials it could even connect to itself. The
+// ports 10,000 above, where a server in cluster mode has its bus, are below that
+// range too.
+const firstPort, ports = 12000, 10000
 
 var (
 	handedOutMu sync.Mutex
