@@ -207,7 +207,8 @@ type claimsOnly struct{ lock.Store }
 
 var errNoAnswer = errors.New("no answer")
 
-func (claimsOnly) Get(context.Context, string) (lock.Entry, error)       { return lock.Entry{}, errNoAnswer }
+func (claimsOnly) Get(context.Context, string) (lock.Entry, error) { return lock.Entry{}, errNoAnswer }
+
 func (claimsOnly) Release(context.Context, string, string) (bool, error) { return false, errNoAnswer }
 
 func TestConsoleOverASilentStore(t *testing.T) {
