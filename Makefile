@@ -28,13 +28,13 @@ export GOFLAGS := $(filter-out -mod=%,$(shell go env GOFLAGS))
 # for all their packages, "work"; other tools need the directories.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 
-# Modules apart from the workspace: what they require is neither downloaded for
-# the tests nor decides the versions that the library is built with.
+# Modules outside the workspace: their requirements are not downloaded for the
+# tests, and do not decide the versions that the library is built with.
 APART = $(CURDIR)/bench $(CURDIR)/tools
 
-# The packages whose tests hold real servers and processes to their time: each is
-# tested when nothing else is, and more of its tests at once than there are cores,
-# since most of them wait most of the time. The other packages run as many at once
+# The packages whose tests measure the time of real servers and processes: each is
+# tested alone, with more parallel tests than there are cores, since most of its
+# tests wait most of the time. Of the other packages, as many are tested in parallel
 # as there are cores.
 ALONE = /(example|lock|lock/redisstore|internal/faults)$$
 ATONCE = $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
@@ -44,8 +44,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector; installs redis-server, spin and chromium where it may
-	@# promtool comes with a server, which nobody's own machine should get from a test.
+test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cores; may install redis-server, spin, chromium and gcc with apt (NO_INSTALL=1: nothing)
+	@# promtool comes with a server, which a test should not install on a developer's machine.
 	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
@@ -54,7 +54,7 @@ test: ## Vet and test all modules with the race detector; installs redis-server,
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: faults
-faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, told
+faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, reported one by one
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v ./internal/model
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args $(if $(SEED),-seed $(SEED))
@@ -92,7 +92,7 @@ fmt: ## Format the code
 	scripts/golangci-lint fmt
 
 .PHONY: bench
-bench: ## Measure beside the peers, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part, IDEMLEASE=its checkout)
+bench: ## Measure next to the peer libraries, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part, IDEMLEASE=its checkout)
 	@scripts/deps.sh redis-server
 	cd bench && GOWORK=off go test ./... # a peer that is wired wrongly is no comparison
 	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . $(if $(BENCH),,-figures $(TEST_ARTIFACTS)/bench.json) -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)

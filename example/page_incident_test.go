@@ -34,14 +34,14 @@ func TestIncidentOnThePage(t *testing.T) {
 
 			p.Click("[name=lose]")
 			p.Click(orderButton)
-			p.AwaitText(".try", "An order of yours is being processed already.")
+			p.AwaitText(".try", "Your order is already being processed.")
 			p.AwaitText("#outcome", "All answers arrive again, and this user is still locked out.")
 			require.Empty(t, c.orders("42"), "every reply arrives again, and still no order")
 			require.Equal(t, "held", c.awaitLock("naive=42").State)
 
 			p.Reload()
 			awaitScript(p)
-			p.AwaitText("#lockout", "Locked out, by nobody.")
+			p.AwaitText("#lockout", "Locked out, with no order running.")
 			p.Click("[name=work]")
 			for i, guard := range []string{"lock", "idempotent", "both"} {
 				choose(p, guard)
@@ -58,7 +58,7 @@ func TestIncidentOnThePage(t *testing.T) {
 	}
 }
 
-// testLockoutWithoutJavaScript: who has no script is told too.
+// testLockoutWithoutJavaScript: a user without scripts sees the outcome too.
 func testLockoutWithoutJavaScript(t *testing.T) {
 	t.Helper()
 	c := startDesk(t, "-work", "0s", "-budget", "3s")
@@ -68,7 +68,7 @@ func testLockoutWithoutJavaScript(t *testing.T) {
 	p.Click("[name=lose]")
 	p.Follow(func() { p.Click(orderButton) })
 	require.Contains(t, p.Text("#outcome"), "503: The lock could not be taken. Please try again.")
-	require.Contains(t, p.Text("#lockout"), "Locked out, by nobody.")
+	require.Contains(t, p.Text("#lockout"), "Locked out, with no order running.")
 	p.Screenshot("desk-noscript-incident")
 	require.Empty(t, c.orders("42"))
 	choose(p, "lock")

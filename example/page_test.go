@@ -47,8 +47,8 @@ func TestDoubleClick(t *testing.T) {
 		rows    []string
 	}{
 		"none":       {2, "2 clicks, 2 orders: the customer pays twice.", []string{"Ran", "Ran"}},
-		"naive":      {1, "2 clicks, 1 order.", []string{"Ran", "An order of yours is being processed already."}},
-		"lock":       {1, "2 clicks, 1 order. Who clicked again was told why not.", []string{"Ran", "Another request for the same thing is still being processed."}},
+		"naive":      {1, "2 clicks, 1 order.", []string{"Ran", "Your order is already being processed."}},
+		"lock":       {1, "2 clicks, 1 order. Each further click was refused, with the reason.", []string{"Ran", "Another request for the same thing is still being processed."}},
 		"idempotent": {1, "2 clicks, 1 order. Each click was given its number.", []string{"Ran", "Replayed"}},
 		"both":       {1, "2 clicks, 1 order. Each click was given its number.", []string{"Ran", "Replayed"}},
 	} {
@@ -78,7 +78,8 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
-// TestPageInCooldown: a click that comes too early is told for how long.
+// TestPageInCooldown: the answer to a click that comes too early says how long to
+// wait.
 func TestPageInCooldown(t *testing.T) {
 	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
 	p := openPage(t, c)

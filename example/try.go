@@ -27,10 +27,10 @@ type guardChoice struct{ Name, Label, Hint string }
 
 var guardChoices = []guardChoice{
 	{guardNone, "No guard", "Every click is an order."},
-	{guardNaive, "Naive lock", "SETNX with a two-minute expiry, as it is often written. Good, until a reply is lost."},
+	{guardNaive, "Naive lock", "SETNX with a two-minute expiry, as it is often written. It works until a reply is lost."},
 	{guardLock, "Lock", "latch.Lock: one order per user at a time. The second click gets 409."},
 	{guardIdempotent, "Idempotent", "latch.Idempotent: one order per form. The second click gets the first one's answer."},
-	{guardBoth, "Both", "As POST /orders has it: one order per form, and one at a time per user."},
+	{guardBoth, "Both", "The same as POST /orders: one order per form, and one at a time per user."},
 }
 
 var (
@@ -42,8 +42,8 @@ var (
 // tryOrder is POST /try: an order from the page's form, behind the guard that
 // the form names, over a store that loses a reply if the form says so.
 func (d *desk) tryOrder() http.Handler {
-	// A repeat waits for the first one's answer, since who sends a form without
-	// JavaScript twice sees the second answer only.
+	// A repeat waits for the first one's answer, since a user who sends a form twice
+	// without JavaScript sees the second answer only.
 	once := onlyWithReceipts
 	if !d.cfg.quorum() {
 		receipts := d.tries.With(lock.WithWait(maxWork + 5*time.Second))

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # usage: scripts/deps.sh redis-server|promtool|spin|chromium|cc ...
 #
-# Sees to the programs that the tests need besides Go. What is missing comes
-# from apt, where that asks nobody anything: as root, or with a sudo that wants
-# no password. NO_INSTALL=1 prevents it.
+# Installs the programs that the tests need in addition to Go. Missing ones come
+# from apt, where that asks no question: as root, or with a sudo that needs no
+# password. NO_INSTALL=1 prevents it.
 #
-# Tests without redis-server, spin, chromium or promtool still mean something, so their
+# Tests without redis-server, spin, chromium or promtool are still useful, so their
 # absence is a warning, and an error where CI=true. A missing C compiler is
 # always an error.
 set -euo pipefail

@@ -6,8 +6,8 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// EchoGuard makes an echo middleware of a guard. The error of a handler becomes
-// its answer inside the guard, where it is seen and kept like any other.
+// EchoGuard makes an echo middleware from a guard. A handler's error becomes its
+// answer inside the guard, which can keep it like any other answer.
 func EchoGuard(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// GinGuard makes a gin middleware of a guard. What the guard does not let
-// through, gin's later handlers do not see.
+// GinGuard makes a gin middleware from a guard. A request that the guard refuses
+// does not reach gin's later handlers.
 func GinGuard(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		writer, request, passed := c.Writer, c.Request, false
@@ -30,7 +30,7 @@ func GinGuard(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 
 // ginWriter is a gin.ResponseWriter over the guard's writer.
 type ginWriter struct {
-	gin.ResponseWriter // only what the guard has nothing to do with
+	gin.ResponseWriter // for the methods that do not concern the guard
 	w                  http.ResponseWriter
 	status, size       int // size is -1 until the header was written, as in gin
 }

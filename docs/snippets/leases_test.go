@@ -20,7 +20,7 @@ func write(_ context.Context, r row) error { *r.written++; return nil }
 func report(ctx context.Context, rows []row) error {
 	for _, r := range rows {
 		if ctx.Err() != nil {
-			return context.Cause(ctx) // the lease is over: somebody else may be at it
+			return context.Cause(ctx) // the lease is over: another holder may be writing
 		}
 		if err := write(ctx, r); err != nil {
 			return err

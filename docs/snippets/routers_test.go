@@ -46,7 +46,7 @@ func stdlibRoutes(locker *lock.Locker, createOrder, payOrder http.HandlerFunc) h
 	return mux
 }
 
-// chain is h behind guards, of which the first is the outermost.
+// chain wraps h in guards; the first guard is the outermost.
 func chain(h http.HandlerFunc, guards ...func(http.Handler) http.Handler) http.Handler {
 	guarded := http.Handler(h)
 	for _, guard := range slices.Backward(guards) {

@@ -1,5 +1,5 @@
-// The naive lock that nobody holds and nobody frees, counting down. How long it
-// has is asked of the server, which looks into the store.
+// Counts down the naive lock that no order holds and no process frees. The server
+// reads the remaining time from the store.
 const $ = (id) => document.getElementById(id);
 let timer = 0, asked = 0;
 

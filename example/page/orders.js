@@ -2,10 +2,10 @@
 const $ = (id) => document.getElementById(id);
 let shown = [], of = "";
 
-// knownOrders is the IDs of what is shown.
+// knownOrders holds the IDs of the orders shown.
 export const knownOrders = () => new Set(shown.map((o) => o.id));
 
-// showOrders asks for the orders of user, marks those that are not in before,
+// showOrders fetches the orders of user, marks those that are not in before,
 // and returns them all.
 export async function showOrders(user, before) {
   of = user;

@@ -1,5 +1,5 @@
-// The page works without this: then the form is sent as a form. With it, every
-// click is a submission of its own, and all of them are shown.
+// The page works without this script: then the browser submits the form. With it,
+// every click is a separate submission, and the page shows all of them.
 import { send } from "./send.js";
 import { Timeline } from "./timeline.js";
 import { verdict } from "./words.js";
@@ -9,7 +9,7 @@ import { knownOrders, showOrders } from "./orders.js";
 const $ = (id) => document.getElementById(id);
 const form = $("form");
 const timeline = new Timeline($("bursts"));
-let burst = null; // what is under way
+let burst = null; // the submissions in flight
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -51,8 +51,8 @@ function say(text, tone) {
   $("outcome").className = "verdict " + tone;
 }
 
-// The one-time key says which submissions are one order. It stays with the form
-// however often that is sent, and changes with what is in it.
+// The one-time key identifies the submissions of one order. It stays with the form
+// however often the form is sent, and changes with the form's values.
 function renew() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   const key = Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");

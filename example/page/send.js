@@ -1,4 +1,4 @@
-// send submits the form once and says what became of it: kind is ran, replayed,
+// send submits the form once and returns the result: kind is ran, replayed,
 // refused or failed.
 export async function send(fields) {
   let answer, body;

@@ -1,8 +1,7 @@
-// Timeline shows submissions as bars, those that were under way together on one
-// scale of time.
+// Timeline shows submissions as bars, concurrent ones on one scale of time.
 const kept = 4; // bursts
 
-// What the store made of a claim, as the server saw it.
+// The result of a claim, as the server saw it.
 const claimWords = {
   lost: "claim granted, but its reply lost", granted: "claim granted", refused: "claim refused", failed: "claim failed",
 };
@@ -10,7 +9,7 @@ const claimWords = {
 export class Timeline {
   constructor(list) { this.list = list; }
 
-  // begin shows what is sent from began on: a time of performance.now.
+  // begin shows the submissions sent from began on: a time of performance.now.
   begin(guard, lose, began) {
     const burst = new Burst(guard, lose, began);
     this.list.prepend(burst.element);
@@ -42,7 +41,7 @@ class Burst {
     return { answered: (got) => row.answered(got, performance.now() - this.began) };
   }
 
-  // end is called when all is answered.
+  // end is called when all submissions are answered.
   end(result, tone) {
     this.result.textContent = result;
     this.element.classList.add(tone);
@@ -82,7 +81,7 @@ class Row {
     }
   }
 
-  // The page's policy forbids style attributes, but not this.
+  // The page's Content-Security-Policy forbids style attributes, but not this.
   draw(scale, now) {
     this.bar.style.left = 100 * this.from / scale + "%";
     this.bar.style.width = 100 * ((this.until ?? now) - this.from) / scale + "%";

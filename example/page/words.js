@@ -1,5 +1,5 @@
-// verdict says what a burst of clicks came to, in a word and in a sentence: made
-// is how many orders exist because of it.
+// verdict describes the result of a burst of clicks, in a word and in a sentence:
+// made is the number of orders that the burst created.
 export function verdict(tries, made, lockedOut) {
   const clicks = tries.length;
   const of = (kind) => tries.filter((t) => t.kind === kind).length;
@@ -20,7 +20,7 @@ export function verdict(tries, made, lockedOut) {
   } else if (made === 1 && of("replayed") === clicks - 1) {
     text = begin + ". Each click was given its number.";
   } else if (made === 1) {
-    text = begin + ". Who clicked again was told why not.";
+    text = begin + ". Each further click was refused, with the reason.";
   } else if (of("replayed") === clicks) {
     text = "No second order: this form had been sent before, and its answer came again.";
   } else {

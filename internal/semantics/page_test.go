@@ -30,22 +30,22 @@ func TestPage(t *testing.T) {
 
 const preface = `# Semantics, case by case
 
-What a client sends, what it gets, and how often the handler runs: %d cases, most of them from what the draft of the
-[Idempotency-Key header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/) (revision 07) asks for and
-from what other libraries test, or were reported for. Every row is executed over the embedded store and over Redis, behind
-net/http's mux and behind chi, by the test that also writes this page: ` + "`go test ./internal/semantics`" + `.
+What a client sends, what it gets, and how often the handler runs: %d cases, most of them from the requirements of the draft of the
+[Idempotency-Key header](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/) (revision 07), and from the
+tests and bug reports of other libraries. The test that writes this page also executes every row, over the embedded store and over
+Redis, behind net/http's mux and behind chi: ` + "`go test ./internal/semantics`" + `.
 
 How to read it:
 
 - *a request* is ` + "`POST /orders`" + ` of user 42 with ` + "`Idempotency-Key: 8e03978e`" + ` and ` + "`{\"sku\":\"tea\"}`" + `. *The same* is
-  that request again, except for what is said.
-- The handler answers ` + "`201`" + ` with ` + "`Location: /orders/n`" + `, where n is which of its runs it is, unless the case is about its answer.
+  that request again, except for the differences named.
+- The handler answers ` + "`201`" + ` with ` + "`Location: /orders/n`" + `, where n is the number of the run, unless the case is about its answer.
 - *replayed* is the first answer again: equal in status, headers, body and framing, marked with ` + "`Idempotent-Replayed: true`" + `, and
-  without what is for its first client alone.
-- A refusal is linked to what it asks of the client, and has all that [problem types](problems.md) promises.
+  without the headers that are for the first client only.
+- A refusal links to the section on what the client should do, and is as [problem types](problems.md) promises.
 - *runs* is how often the handler ran in the whole case.
-- *elsewhere* is what the draft, an API or a library does, as far as its documentation, tests, source or issues say; behind the
-  dash is why we differ, where we do.
+- *elsewhere* is what the draft, an API or a library does, according to its documentation, tests, source or issues; after the
+  dash is the reason, where this library differs.
 
 The guard is ` + "`Idempotent`" + ` with default options, its scope the user, unless the section or the case says otherwise.
 
@@ -56,7 +56,7 @@ The guard is ` + "`Idempotent`" + ` with default options, its scope the user, un
 const sources = `
 ## Sources
 
-The draft is expired and no standard. APIs: Stripe, PayPal, Adyen, Square, Checkout.com, PPRO, Whop, Solidgate, BlindPay, ePay, Qonto, WorldMonitor, ChatVector, by their
+The draft has expired and is not a standard. APIs: Stripe, PayPal, Adyen, Square, Checkout.com, PPRO, Whop, Solidgate, BlindPay, ePay, Qonto, WorldMonitor, ChatVector, by their
 documentation. Go: idemlease (repenguin22), idempo (velmie), go-idempotency (faustbrian), celeris, bright-room/idem, fiber, httprate,
 Echo Pro. Others: powertools (AWS Lambda), idempo (Ruby, julik), idempotent-request and grape-idempotency (Ruby), hono-idempotency and
 idempot-js (JavaScript), express-idempotency, IdempotentAPI and granit (.NET), idempotency4j and arun0009 (Java), RuoYi and RuoYi-Vue-Plus,

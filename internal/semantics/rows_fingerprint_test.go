@@ -11,8 +11,8 @@ func fingerprintSection() section {
 	amount := latch.WithFingerprint(keyfunc.JSON("/amount"))
 	coffee := body(`{"sku":"coffee"}`)
 	long := strings.Repeat("x", 10_000)
-	return section{"The same key for another request", `Query and body are compared, byte by byte, before anything else is said: a request that differs learns so while the first
-still runs, too.`, []row{
+	return section{"The same key for another request", `Query and body are compared, byte by byte, before any other check: a request that differs is refused even
+while the first still runs.`, []row{
 		{name: "another body", steps: other(nil, []mod{coffee}), effects: 1, practice: "draft 2.7: 422; Stripe, IdempotentAPI: 400; express-idempotency: 417; fiber: replayed"},
 		{name: "another body, while the first runs", steps: []step{submission().begins(), submission(coffee).gets(reused()), finish(created(1))}, effects: 1, practice: "idempot-js#183: 422; idemlease: 409", why: "waiting would not help it"},
 		{name: "another body, then the right one", steps: []step{submission().gets(created(1)), submission(coffee).gets(reused()), submission().gets(replay())}, effects: 1, practice: "powertools-ts#5705: hash lost"},
@@ -23,7 +23,7 @@ still runs, too.`, []row{
 				return
 			}
 			order(c)
-		}, steps: []step{submission().gets(fresh(500)), submission(coffee).gets(created(2))}, effects: 2, practice: "Stripe v1: 500 kept", why: "a failure is not kept, and so is nothing of its request"},
+		}, steps: []step{submission().gets(fresh(500)), submission(coffee).gets(created(2))}, effects: 2, practice: "Stripe v1: 500 kept", why: "neither a failure nor its request is kept"},
 		{name: "members in another order", steps: other([]mod{body(`{"a":1,"b":2}`)}, []mod{body(`{"b":2,"a":1}`)}), effects: 1, practice: "powertools#638, go-idempotency: one request", why: "a retry sends the same bytes; see `WithFingerprint`"},
 		{name: "another spacing", steps: other([]mod{body(`{"a":1}`)}, []mod{body(`{"a": 1}`)}), effects: 1, practice: "go-idempotency: one request (canonical JSON)", why: "a retry sends the same bytes"},
 		{name: "a newline more", steps: other([]mod{body(`{"a":1}`)}, []mod{body("{\"a\":1}\n")}), effects: 1, practice: "most: 422"},
@@ -61,13 +61,13 @@ func formSection() section {
 	byForm, byJSON := keyedBy(keyfunc.Form("once")), keyedBy(keyfunc.JSON("/id"))
 	refusedJSON := func(s string, w want) []step { return []step{submission(body(s)).gets(w)} }
 	broken := "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx"
-	return section{"Forms, files and keys in the body", `A browser that sends a form again makes a new boundary, so multipart bodies are compared part by part.`, []row{
+	return section{"Forms, files and keys in the body", `A browser that sends a form again chooses a new boundary, so multipart bodies are compared part by part.`, []row{
 		{name: "a form again", steps: again([]mod{form("a=1&b=2")}, []mod{form("a=1&b=2")}), effects: 1, practice: "Stripe v1"},
 		{name: "fields in another order", steps: other([]mod{form("a=1&b=2")}, []mod{form("b=2&a=1")}), effects: 1, practice: "Stripe v1 compares parameters", why: "a retry sends the same bytes"},
-		{name: "another boundary", steps: again([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("two", "a", "x.png", "pixels")}), effects: 1, practice: "BlindPay: key ignored; most: 422", why: "browsers choose it anew"},
+		{name: "another boundary", steps: again([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("two", "a", "x.png", "pixels")}), effects: 1, practice: "BlindPay: key ignored; most: 422", why: "browsers choose a new one each time"},
 		{name: "another file", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("two", "a", "x.png", "pixelz")}), effects: 1, practice: "ChatVector: by the content"},
 		{name: "another file name", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("one", "a", "y.png", "pixels")}), effects: 1, practice: "ChatVector: compared"},
-		{name: "another field beside the file", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("one", "b", "x.png", "pixels")}), effects: 1, practice: "most: 422"},
+		{name: "another field in addition to the file", steps: other([]mod{multi("one", "a", "x.png", "pixels")}, []mod{multi("one", "b", "x.png", "pixels")}), effects: 1, practice: "most: 422"},
 		{name: "multipart that is cut off", steps: again([]mod{as("a broken multipart body", typed("multipart/form-data; boundary=b", broken))}, []mod{as("with the same bytes", typed("multipart/form-data; boundary=b", broken))}), effects: 1, practice: "compared as it is; the handler refuses it"},
 		{name: "a key in a field", guard: byForm, steps: append(again([]mod{form("once=a&sku=tea")}, []mod{form("once=a&sku=tea")}), submission(form("once=b&sku=tea")).gets(created(2))), effects: 2, practice: "Struts, TERASOLUNA: one-time token"},
 		{name: "a key in a field, another form", guard: byForm, steps: other([]mod{form("once=a&sku=tea")}, []mod{form("once=a&sku=coffee")}), effects: 1, practice: "Struts: refused as used"},

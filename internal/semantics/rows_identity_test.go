@@ -16,7 +16,7 @@ func scoped(scope keyfunc.Func) guard {
 	}
 }
 
-// twice sends two requests, each of which is one of its own.
+// twice sends two requests, which are not repeats of each other.
 func twice(a, b []mod) []step {
 	return []step{submission(a...).gets(created(1)), submission(b...).gets(created(2))}
 }
@@ -35,8 +35,8 @@ func identitySection() section {
 	anonymous := keyfunc.Context(func(context.Context) string { return "" })
 	byHost := keyfunc.Join(func(r *http.Request) (string, error) { return r.Host, nil }, byUser)
 	to := func(path string) []mod { return []mod{target(path)} }
-	return section{"Whose request, and for what", `A key counts within its scope, its method and its path: what another user sends under the same key is another
-request, and is never shown the first one's answer. A query or a body that differs under one key is a mistake (422).`, []row{
+	return section{"Whose request, and for what", `A key counts within its scope, its method and its path: a request of another user with the same key is another
+request, and never gets the answer of the first. A query or a body that differs under one key is a mistake (422).`, []row{
 		{name: "another user", steps: twice(nil, []mod{user("43")}), effects: 2, practice: "draft 5: composite key; fiber, celeris, IdempotentAPI: the first user's answer"},
 		{name: "another path", steps: twice(nil, to("/refunds")), effects: 2, practice: "Stripe: 400; ArcadeDB, fiber: the first one's answer", why: "keys of one order, on several routes"},
 		{name: "another path value", steps: twice(to("/orders/7/pay"), to("/orders/8/pay")), effects: 2, practice: "Solidgate: own scope; Stripe: 400"},
@@ -55,7 +55,7 @@ request, and is never shown the first one's answer. A query or a body that diffe
 		{name: "a path escaped otherwise", steps: again(to("/orders/%37/pay"), to("/orders/7/pay")), effects: 1, practice: "chi: two; RFC 3986 6.2.2.2: one"},
 		{name: "hex digits in lower case", steps: again(to("/orders/a%2Fb/pay"), to("/orders/a%2fb/pay")), effects: 1, practice: "RFC 3986 6.2.2.1"},
 		{name: "an escaped slash", steps: twice(to("/orders/a%2Fb/pay"), to("/orders/a/b/pay")), effects: 2, practice: "RFC 3986 2.2: another path"},
-		{name: "scope missing", steps: []step{submission(header("X-User-ID")).gets(missing())}, practice: "Truxify#2387: all anonymous users as one", why: "leaks"},
+		{name: "scope missing", steps: []step{submission(header("X-User-ID")).gets(missing())}, practice: "Truxify#2387: all anonymous users as one", why: "it leaks"},
 		{name: "scope sent twice", steps: []step{submission(header("X-User-ID", "42", "43")).gets(invalid())}, practice: "most: the first counts", why: "the application may read the other one"},
 		{name: "not signed in", guard: scoped(anonymous), steps: []step{submission().gets(problem(401, "unauthenticated", ""))}, practice: "Whop: key ignored", why: "silently unprotected"},
 		{name: "not signed in, `Optional` scope", guard: scoped(keyfunc.Optional(anonymous)), steps: twice(nil, nil), effects: 2, practice: "Whop: key ignored"},

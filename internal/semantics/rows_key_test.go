@@ -10,8 +10,8 @@ func keySection() section {
 		return []step{submission(m).gets(created(1)), submission(m).gets(replay())}
 	}
 	refused := func(m mod, w want) []step { return []step{submission(m).gets(w)} }
-	return section{"The key", `The header is a string of RFC 8941, or the same without its quotes, as most clients send it. What cannot be read as
-exactly one key is refused: its client meant to be protected.`, []row{
+	return section{"The key", `The header is a string of RFC 8941, or the same without its quotes, as most clients send it. A header that cannot be
+read as exactly one key is refused: its client wanted protection.`, []row{
 		{name: "a string, in quotes", steps: once(key(`"8e03978e"`)), effects: 1, practice: "draft 2.1: the only form"},
 		{name: "bare", steps: once(key("8e03978e")), effects: 1, practice: "draft 2.1: not allowed; Stripe, PayPal and Adyen: the usual form", why: "in use"},
 		{
@@ -25,7 +25,7 @@ exactly one key is refused: its client meant to be protected.`, []row{
 				submission(key(`"a\\b\"c"`)).gets(created(2)),
 			},
 		},
-		{name: "missing", steps: refused(key(), missing()), practice: "draft 2.7: 400; idempotency4j: 422; Stripe: runs", why: "a route that wants keys says so; see the next row"},
+		{name: "missing", steps: refused(key(), missing()), practice: "draft 2.7: 400; idempotency4j: 422; Stripe: runs", why: "this route requires a key; see the next row"},
 		{
 			name: "missing, `Optional`", guard: optional, effects: 2, practice: "Stripe: runs, unprotected",
 			steps: []step{submission(key()).gets(created(1)), submission(key()).gets(created(2))},
@@ -49,7 +49,7 @@ exactly one key is refused: its client meant to be protected.`, []row{
 		{name: "an inner list", steps: refused(key(`("a")`), invalid()), practice: "draft 2.1: a String"},
 		{name: "an open quote", steps: refused(key(`"a`), invalid()), practice: "RFC 8941: fails to parse"},
 		{name: "a quote inside a bare key", steps: refused(key(`a"b`), invalid()), practice: "RFC 8941: fails to parse"},
-		{name: "an escape that is none", steps: refused(key(`"a\x"`), invalid()), practice: "RFC 8941: fails to parse"},
+		{name: "an invalid escape", steps: refused(key(`"a\x"`), invalid()), practice: "RFC 8941: fails to parse"},
 		{name: "a blank inside a bare key", steps: refused(key("two words"), invalid()), practice: "Solidgate: 400; Stripe: any string", why: "not a token"},
 		{name: "a blank in quotes", steps: once(key(`"two words"`)), effects: 1, practice: "RFC 8941"},
 		{
@@ -58,7 +58,7 @@ exactly one key is refused: its client meant to be protected.`, []row{
 		},
 		{name: "255 bytes", steps: once(longKey(255)), effects: 1, practice: "Stripe: 255; Adyen: 64; Hono: 256"},
 		{name: "256 bytes", steps: refused(longKey(256), invalid()), practice: "Stripe, granit: 400"},
-		{name: "one byte", steps: once(key("a")), effects: 1, practice: "fiber: exactly 36; some: at least 16", why: "what is unique is the client's business; the scope keeps users apart"},
+		{name: "one byte", steps: once(key("a")), effects: 1, practice: "fiber: exactly 36; some: at least 16", why: "the client is responsible for unique keys; the scope separates users"},
 		{name: "not ASCII", steps: refused(key("clé"), invalid()), practice: "RFC 8941: ASCII; Stripe: any string", why: "two spellings of one letter"},
 		{name: "a tab inside", steps: refused(as("with a tab in the key", key("a\tb")), invalid()), practice: "idemlease, celeris: 400"},
 		{

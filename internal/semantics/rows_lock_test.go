@@ -54,7 +54,7 @@ func lockSection() section {
 		return row{name: fmt.Sprintf("held, `WithContentionStatus(%d)`", status), guard: locked(latch.WithContentionStatus(status)), steps: []step{submission().begins(), submission().gets(problem(status, "held", "1")), finish(created(1))}, effects: 1, practice: practice}
 	}
 	pay := lockedBy(keyfunc.PathValue("id"))
-	return section{"`Lock`: one at a time", `One request at a time per user, order or account. Nothing is kept: when it has ended, the next one runs.`, []row{
+	return section{"`Lock`: one at a time", `One request at a time per user, order or account. No answer is kept: when a request has ended, the next one runs.`, []row{
 		{name: "one after the other", guard: one, steps: []step{submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "every lock"},
 		{name: "held", guard: one, steps: []step{submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "Lock4j: an exception; WebDAV: 423"},
 		{name: "held, in another process", guard: one, steps: []step{submission().begins(), submission(elsewhere()).gets(heldBy()), finish(created(1))}, effects: 1, practice: "usual"},
@@ -95,8 +95,8 @@ func lockSection() section {
 			submission().begins(), dies(), submission(elsewhere()).gets(created(2)),
 		}, effects: 2, practice: "a SETNX with two hours: two hours"},
 		{name: "an operator removes it", guard: one, faulty: true, steps: []step{submission().begins(), forgotten(), submission(elsewhere()).gets(created(2)), finish(created(1))}, effects: 2, practice: "asked for (activejob-uniqueness#34)"},
-		{name: "the store is down", guard: one, faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "novu#4531: 503; most: 500"},
-		{name: "the store is down, `WithFailOpen`", guard: locked(latch.WithFailOpen()), faulty: true, hurried: true, steps: []step{down(), submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "most: both run", why: "this process knows"},
+		{name: "the store is down", guard: one, faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "novu#4531: 503; most: 500"},
+		{name: "the store is down, `WithFailOpen`", guard: locked(latch.WithFailOpen()), faulty: true, shortBudget: true, steps: []step{down(), submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "most: both run", why: "this process knows"},
 		{name: "shut down", guard: one, steps: []step{shut(), submission().gets(shuttingDown())}, practice: "usual"},
 		{name: "cool-down after `201`", guard: cool, steps: []step{submission().gets(created(1)), submission().gets(cooling(429)), submission(elsewhere()).gets(cooling(429)), submission(user("43")).gets(created(2))}, effects: 2, practice: "RuoYi: an error for 5 s"},
 		cools("cool-down after nothing written", func(*run) {}, "RuoYi-Vue-Plus: kept after a success"),
@@ -146,8 +146,8 @@ func nestedSection() section {
 		}
 	})
 	b := key("b")
-	return section{"Guards inside guards", `Authentication, then Idempotent, then Lock, then the handler. A refusal by an inner guard is never the answer of the
-request: it says what was so at that moment.`, []row{
+	return section{"Guards inside guards", `Authentication, then Idempotent, then Lock, then the handler. A refusal by an inner guard is never kept as the
+answer: it describes only that moment.`, []row{
 		{name: "a repeat", guard: nest(), steps: again(nil, nil), effects: 1, practice: "two libraries: refused by the lock"},
 		{name: "a repeat in the cool-down", guard: nest(latch.WithCooldown(time.Hour)), steps: []step{submission().gets(created(1)), submission().gets(replay()), submission(b).gets(cooling(429))}, effects: 1, practice: "Stripe: limits outside", why: "a repeat costs nothing"},
 		{name: "a duplicate while it runs", guard: nest(), steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "draft 2.7"},

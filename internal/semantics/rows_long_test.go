@@ -76,7 +76,7 @@ func outsideRows() []row {
 		{name: "multipart parsed outside, another file", guard: parsed, steps: other([]mod{one}, []mod{multi("one", "a", "x.png", "pixelz")}), effects: 1, practice: "most: the empty body, replayed"},
 		{name: "parsed outside of `Dedupe`, another", guard: deduped, steps: twice([]mod{form("sku=tea")}, []mod{form("sku=coffee")}), effects: 2, practice: "most: the empty body, replayed"},
 		{name: "a key in a field, parsed outside", guard: around(keyedBy(keyfunc.Form("once")), parsing), steps: other([]mod{form("once=a&sku=tea")}, []mod{form("once=a&sku=coffee")}), effects: 1, practice: "most: the empty body, replayed"},
-		{name: "read outside, and gone", guard: around(idempotent(), reading), steps: []step{submission().gets(consumed)}, practice: "IdempotentAPI#58: hash of nothing", why: "nothing tells it from others"},
+		{name: "read outside, and gone", guard: around(idempotent(), reading), steps: []step{submission().gets(consumed)}, practice: "IdempotentAPI#58: hash of nothing", why: "it cannot be distinguished from other requests"},
 		{name: "read outside, and gone, with its key", guard: around(keyedBy(keyfunc.JSON("/id")), reading), steps: []step{submission(body(`{"id":1}`)).gets(consumed)}, practice: "usual", why: "the mistake is the server's"},
 		{name: "something behind the parts", steps: other([]mod{one}, []mod{behind}), effects: 1, practice: "readers of the parts do not see it"},
 		{name: "another parameter of multipart", steps: other([]mod{related("x")}, []mod{related("y")}), effects: 1, practice: "readers of the parts do not see it"},
@@ -132,13 +132,13 @@ func againRows() []row {
 	runs := []step{submission().gets(fresh(409)), submission().gets(created(2))}
 	kept := func(status int) []step { return []step{submission().gets(fresh(status)), submission().gets(replay())} }
 	return []row{
-		{name: "`409` with `Retry-After`", handler: later(409), steps: runs, effects: 2, practice: "most: kept, by its status", why: "it says that it will be otherwise"},
-		{name: "`422` with `Retry-After`", handler: later(422), steps: []step{submission().gets(fresh(422)), submission().gets(created(2))}, effects: 2, practice: "most: kept, by its status", why: "it says that it will be otherwise"},
+		{name: "`409` with `Retry-After`", handler: later(409), steps: runs, effects: 2, practice: "most: kept, by its status", why: "it announces that a later answer will differ"},
+		{name: "`422` with `Retry-After`", handler: later(422), steps: []step{submission().gets(fresh(422)), submission().gets(created(2))}, effects: 2, practice: "most: kept, by its status", why: "it announces that a later answer will differ"},
 		{name: "`202` with `Retry-After`", handler: later(202), steps: kept(202), effects: 1, practice: "RFC 9110 10.2.3: when to look again"},
 		{name: "`303` with `Retry-After`", handler: later(303), steps: kept(303), effects: 1, practice: "RFC 9110 10.2.3: when to look again"},
 		{name: "`409` with `Retry-After`, after `Commit`", early: committed, handler: later(409), steps: kept(409), effects: 1, practice: "no other known"},
 		{name: "`409` with `Retry-After`, kept by `WithFinal`", guard: idempotent(latch.WithFinal(func(int) bool { return true })), handler: later(409), steps: kept(409), effects: 1, practice: "idemlease: Policy"},
-		{name: "a refusal of a guarded service behind", handler: upstream(problemBase + "in-progress"), steps: runs, effects: 2, practice: "most: kept for a day", why: "it says what was so at that moment"},
+		{name: "a refusal of a guarded service behind", handler: upstream(problemBase + "in-progress"), steps: runs, effects: 2, practice: "most: kept for a day", why: "it describes only that moment"},
 		{name: "a refusal of a guarded service behind, without Retry-After", handler: upstream(problemBase + "outcome-unknown"), steps: runs, effects: 2, practice: "most: kept for a day", why: "an operator may free it"},
 		{name: "another problem of a service behind", handler: upstream("https://example.com/sold-out"), steps: kept(409), effects: 1, practice: "kept by most"},
 	}
@@ -151,7 +151,7 @@ func sentRows() []row {
 		}
 	})
 	return []row{
-		{name: "a value that outer middleware adds to the repeat alone", guard: vary, handler: func(c *run) { c.Header().Add("Vary", "Accept"); order(c) }, effects: 1, practice: "CORS middleware adds it by the request", steps: []step{
+		{name: "a value that outer middleware adds only to the repeat", guard: vary, handler: func(c *run) { c.Header().Add("Vary", "Accept"); order(c) }, effects: 1, practice: "CORS middleware adds it by the request", steps: []step{
 			submission().gets(created(1), has("Vary", "Accept")), submission().gets(status(201), has("Vary", "Origin, Accept"), has("Idempotent-Replayed", "true")),
 		}},
 		{name: "a name that net/http does not send", handler: func(c *run) { c.Header()[":Location"] = []string{"/x"}; c.WriteHeader(202) }, effects: 1, practice: "dropped in the first answer", steps: []step{
@@ -185,7 +185,7 @@ func bodyFirstRows() []row {
 		{name: "a body over the limit of `WithBodyFirst`", guard: first, handler: reads, steps: []step{submission(big(101)).gets(problem(413, "body-too-large", "")), submission().gets(created(1))}, effects: 1, practice: "usual"},
 		{name: "a body that breaks off, `WithBodyFirst`", guard: first, handler: reads, steps: []step{submission(short(5)).gets(problem(400, "body-unreadable", ""))}, practice: "the handler sees a short body"},
 		{name: "the body behind `WithBodyFirst`", guard: first, handler: func(c *run) { _, _ = io.Copy(c, c.req.Body) }, steps: []step{submission().gets(ok(), text(`{"sku":"tea"}`))}, effects: 1, practice: "as it was sent"},
-		{name: "cool-down, `WithCooldownStatus(409)`", guard: locked(latch.WithCooldown(time.Hour), latch.WithCooldownStatus(409)), steps: []step{submission().gets(created(1)), submission().gets(problem(409, "cooling-down", ""))}, effects: 1, practice: "clients repeat a 429 by themselves", why: "the repeat would be a new order"},
+		{name: "cool-down, `WithCooldownStatus(409)`", guard: locked(latch.WithCooldown(time.Hour), latch.WithCooldownStatus(409)), steps: []step{submission().gets(created(1)), submission().gets(problem(409, "cooling-down", ""))}, effects: 1, practice: "clients repeat a 429 automatically", why: "the repeat would be a new order"},
 	}
 }
 
@@ -194,7 +194,7 @@ func crowdRows() []row {
 	notKept := has("Idempotent-Replayed", "not-kept")
 	return []row{
 		{name: "64 repeats of an answered request at once", steps: []step{submission().gets(created(1)), submission().crowd(64, replay()), submission(elsewhere()).crowd(64, replay())}, effects: 1, practice: "draft 2.6"},
-		{name: "sixty that wait for one which fails", locker: waiting, handler: failing(500), steps: []step{submission().begins(), submission().wait(60), finish(fresh(500)), waited(status(500), text("run 1"), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error; most: sixty runs", why: "sixty are not sixty tries"},
+		{name: "sixty that wait for a request that fails", locker: waiting, handler: failing(500), steps: []step{submission().begins(), submission().wait(60), finish(fresh(500)), waited(status(500), text("run 1"), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error; most: sixty runs", why: "sixty waiting repeats must not become sixty tries"},
 		{name: "waiting for one that answers `429`", locker: waiting, handler: failing(429), steps: []step{submission().begins(), submission().wait(1), finish(fresh(429)), waited(status(429), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error"},
 		{name: "waiting for one that panics", locker: waiting, handler: func(*run) { panic("boom") }, steps: []step{submission().begins(), submission().wait(1), finish(none()), waited(problem(503, "first-failed", "1"))}, effects: 1, practice: "velmie: an error", why: "nothing was answered, and one try is enough"},
 	}

@@ -21,13 +21,13 @@ func methodSection() section {
 		m := submission(method(name), noBody())
 		return row{name: name, handler: func(c *run) { c.WriteHeader(204) }, steps: []step{m.gets(fresh(204)), m.gets(fresh(204))}, effects: 2, practice: practice}
 	}
-	return section{"Methods", `What asks for no effect passes, so that a whole group of routes can be wrapped.`, []row{
+	return section{"Methods", `A method that asks for no effect passes, so that a whole group of routes can be wrapped.`, []row{
 		passes("GET", "draft 1: idempotent; Stripe: key has no effect; bright-room/idem: replayed"),
 		passes("HEAD", "draft 1"), passes("OPTIONS", "draft 1; CORS asks before every request"), passes("TRACE", "RFC 9110 9.2.1: safe"),
 		guarded("POST", "draft 1", ""), guarded("PATCH", "draft 1", ""),
-		guarded("PUT", "draft 1: idempotent; idemlease: passes; celeris: guarded", "handlers count, mail and charge in it all the same"),
+		guarded("PUT", "draft 1: idempotent; idemlease: passes; celeris: guarded", "handlers of PUT count, mail and charge, too"),
 		guarded("DELETE", "Stripe: key has no effect; celeris: guarded", "a repeat gets the first answer, not 404"),
-		guarded("BOOKING", "idemlease: passes", "what is not known to be safe is not"),
+		guarded("BOOKING", "idemlease: passes", "only methods that are known to be safe pass"),
 		{name: "a method in lower case", only: "stdlib", because: "chi answers 405", steps: again([]mod{method("get")}, []mod{method("get")}), effects: 1, practice: "idemlease (N1): passed", why: "methods have capitals"},
 	}}
 }
@@ -87,7 +87,7 @@ func replaySection() section {
 			steps:   []step{submission().gets(created(1), hinted(103)), submission().gets(replay(), hinted())},
 		},
 		{
-			name: "a buffer that is used again", effects: 1, practice: "celeris#719: the record changed",
+			name: "a reused buffer", effects: 1, practice: "celeris#719: the record changed",
 			handler: func(c *run) { b := []byte("good"); _, _ = c.Write(b); copy(b, "evil") },
 			steps:   []step{submission().gets(ok(), text("good")), submission().gets(replay(), text("good"))},
 		},

@@ -14,8 +14,8 @@ func runningSection() section {
 	alone := func(name string, s step, practice string) row {
 		return row{name: name, effects: 2, practice: practice, steps: []step{submission().begins(), s, finish(created(1))}}
 	}
-	return section{"While the first runs", `A duplicate is refused at once, or waits for the first one's answer if the Locker says so (lock.WithWait). Other
-requests are not concerned.`, []row{
+	return section{"While the first runs", `A duplicate is refused at once, or waits for the answer of the first request if the Locker has lock.WithWait. Other
+requests are not affected.`, []row{
 		{name: "a duplicate", steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1)), submission().gets(replay())}, effects: 1, practice: "draft 2.7: 409; Stripe 409; idempo (Ruby): 429; Adyen: 422; fiber: waits"},
 		{name: "a duplicate in another process", steps: []step{submission().begins(), submission(elsewhere()).gets(inProgress()), finish(created(1)), submission(elsewhere()).gets(replay())}, effects: 1, practice: "mastodon#37879: ran twice"},
 		{name: "a duplicate, again and again", steps: []step{submission().begins(), submission().gets(inProgress()), submission().gets(inProgress()), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "draft 2.6"},
@@ -28,7 +28,7 @@ requests are not concerned.`, []row{
 		{name: "twenty at once", steps: []step{submission().together(20, created(1))}, effects: 1, practice: "idempot-js#181: 503"},
 		{name: "twenty at once, which wait", locker: waiting, steps: []step{submission().together(20, created(1))}, effects: 1, practice: "bright-room/idem: polls every 50 ms"},
 		{name: "waiting", locker: waiting, steps: []step{submission().begins(), submission().wait(1), finish(created(1)), waited(replay())}, effects: 1, practice: "IETF#11; velmie, idempotency4j"},
-		{name: "five that wait", locker: waiting, steps: []step{submission().begins(), submission().wait(5), finish(created(1)), waited(replay())}, effects: 1, practice: "fiber: without a limit"},
+		{name: "five waiters", locker: waiting, steps: []step{submission().begins(), submission().wait(5), finish(created(1)), waited(replay())}, effects: 1, practice: "fiber: without a limit"},
 		{name: "waiting, in another process", locker: waiting, steps: []step{submission().begins(), submission(elsewhere()).asks(), finish(created(1)), waited(replay())}, effects: 1, practice: "velmie: polls"},
 		{name: "waiting for too long", locker: []lock.Option{lock.WithWait(50 * time.Millisecond)}, steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "idempotency4j: 503"},
 		{name: "another body, where duplicates wait", locker: waiting, steps: []step{submission().begins(), submission(coffee).gets(reused()), finish(created(1))}, effects: 1, practice: "velmie: 422 at once"},
@@ -40,7 +40,7 @@ requests are not concerned.`, []row{
 			}
 			order(c)
 		}, steps: []step{submission().leaves(), goesOn(), submission().gets(status(201), text(`{"order":1}`), has("Idempotent-Replayed", "true"))}, effects: 1, practice: "net/http: cancelled", why: "a browser gives up the first request of a double click"},
-		{name: "a body that does not end", steps: []step{submission().stalls(), submission().gets(created(1))}, effects: 1, practice: "most: claimed before the body is read", why: "an incomplete request holds nothing"},
+		{name: "a body that does not end", steps: []step{submission().stalls(), submission().gets(created(1))}, effects: 1, practice: "most: claimed before the body is read", why: "an incomplete request holds no key"},
 		{name: "a body that breaks off", steps: []step{submission(short(5)).gets(problem(400, "body-unreadable", "")), submission().gets(created(1))}, effects: 1, practice: "most: the handler sees a short body"},
 		{name: "`Expect: 100-continue`", steps: []step{submission(header("Expect", "100-continue")).gets(created(1), hinted(http.StatusContinue)), submission(header("Expect", "100-continue")).gets(replay())}, effects: 1, practice: "RFC 9110 10.1.1"},
 	}}
@@ -65,8 +65,8 @@ func crashSection() section {
 		r.locker, r.early, r.handler = locker, early, handler
 		return r
 	}
-	return section{"When the process dies", `A process that dies leaves its key for one lease. Whether its request had an effect is not known after that, so it is
-not run again unless the application chose so (lock.WithRerunAbandoned).`, []row{
+	return section{"When the process dies", `A process that dies leaves its key for one lease. After that it is not known whether its request had an effect, so
+the request is not run again unless the application chose that (lock.WithRerunAbandoned).`, []row{
 		{name: "its lease still runs", faulty: true, steps: []step{
 			submission().begins(), vanishes(),
 			submission(elsewhere()).gets(inProgress()),
@@ -82,7 +82,7 @@ not run again unless the application chose so (lock.WithRerunAbandoned).`, []row
 		cut(crashed("it was only cut off, and answers", "idemlease: its answer is dropped", "a late answer is an answer", 1, submission(elsewhere()).gets(unknown()), up(), finish(created(1)), submission(elsewhere()).comes(replay()))),
 		with(cut(crashed("it was only cut off, and another one ran", "idempo (Ruby): both clients get their own", "all clients get the same", 2, submission(elsewhere()).gets(created(2)), up(), finish(replay()))), rerun, nil, nil),
 		{name: "an operator removes it while it runs, and another one runs", faulty: true, steps: []step{submission().begins(), forgotten(), submission(elsewhere()).gets(created(2)), finish(replay())}, effects: 2, practice: "Truxify#4623: deletes the other one's lock"},
-		{name: "an operator removes it while it runs", faulty: true, steps: []step{submission().begins(), forgotten(), finish(unknown())}, effects: 1, practice: "most: its answer", why: "nothing keeps it from running again"},
+		{name: "an operator removes it while it runs", faulty: true, steps: []step{submission().begins(), forgotten(), finish(unknown())}, effects: 1, practice: "most: its answer", why: "no entry prevents another run"},
 		{name: "it dies after its answer", faulty: true, steps: []step{submission().gets(created(1)), vanishes(), submission(elsewhere()).gets(replay())}, effects: 1, practice: "draft 2.6"},
 	}}
 }

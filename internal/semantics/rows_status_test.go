@@ -50,14 +50,14 @@ func statusSection() section {
 		}
 	}
 	successes := latch.WithFinal(func(status int) bool { return status < 300 })
-	return section{"Which answers are kept", `What the same request would be answered again is kept; what depends on the moment, or on who asks, is sent and not
-kept, so that the next try runs. A handler that has had its effect says so (lock.Commit), and is not run again whatever it answers.`, []row{
+	return section{"Which answers are kept", `An answer is kept if the same request would get it again; an answer that depends on the moment, or on the caller, is sent and
+not kept, so that the next try runs. A handler that has had its effect calls lock.Commit, and is not run again whatever it answers.`, []row{
 		keeps(400, "Stripe: kept once execution began; hono-idempotency, Checkout.com: 2xx alone", "the same request fails again; see `WithFinal`"),
 		frees(401, "Stripe: before the idempotency layer", ""),
 		keeps(402, "Stripe: kept", ""),
 		frees(403, "idemlease: kept", "rights change"),
 		keeps(404, "idemlease, Stripe: kept", ""),
-		frees(408, "idemlease: kept", "says that it was not done"),
+		frees(408, "idemlease: kept", "it reports that the request was not done"),
 		keeps(409, "idemlease: kept; PPRO: not", ""),
 		keeps(410, "kept by most", ""), keeps(412, "kept by most", ""), keeps(415, "kept by most", ""),
 		keeps(422, "kept by most", ""), keeps(423, "idempo (Ruby): kept", ""), keeps(428, "kept by most", ""), keeps(451, "kept by most", ""),
@@ -77,8 +77,8 @@ kept, so that the next try runs. A handler that has had its effect says so (lock
 		{name: "`500` after `Commit`", early: committed, handler: answering(500), steps: []step{submission().gets(fresh(500)), submission().gets(replay())}, effects: 1, practice: "Stripe v1: every 500"},
 		{name: "`401` after `Commit`", early: committed, handler: answering(401), steps: []step{submission().gets(fresh(401)), submission().gets(replay())}, effects: 1, practice: "no other known"},
 		{name: "`429` after `Commit`", early: committed, handler: answering(429), steps: []step{submission().gets(fresh(429)), submission().gets(replay())}, effects: 1, practice: "no other known"},
-		{name: "`400`, kept are successes alone", guard: idempotent(successes), handler: failing(400), steps: []step{submission().gets(fresh(400)), submission().gets(created(2))}, effects: 2, practice: "Checkout.com, IdempotentAPI; Truxify#2869: a wrong one-time password was kept"},
-		{name: "`303`, kept are successes alone", guard: idempotent(successes), handler: failing(303), steps: []step{submission().gets(fresh(303)), submission().gets(created(2))}, effects: 2, practice: "Hono: 2xx alone"},
+		{name: "`400`, only successes are kept", guard: idempotent(successes), handler: failing(400), steps: []step{submission().gets(fresh(400)), submission().gets(created(2))}, effects: 2, practice: "Checkout.com, IdempotentAPI; Truxify#2869: a wrong one-time password was kept"},
+		{name: "`303`, only successes are kept", guard: idempotent(successes), handler: failing(303), steps: []step{submission().gets(fresh(303)), submission().gets(created(2))}, effects: 2, practice: "Hono: 2xx alone"},
 		{name: "`503`, kept on demand", guard: idempotent(latch.WithFinal(func(int) bool { return true })), handler: answering(503), steps: []step{submission().gets(fresh(503)), submission().gets(replay())}, effects: 1, practice: "Stripe v1"},
 	}}
 }
@@ -115,8 +115,8 @@ func privateSection() section {
 
 func keptSection() section {
 	briefly := []lock.Option{lock.WithKeep(300 * time.Millisecond)}
-	return section{"How long", `An answer is kept for 24 hours from the end of its request (lock.WithKeep); what the draft asks servers to publish.`, []row{
-		{name: "the time is over", locker: briefly, steps: []step{submission().gets(created(1)), submission().comes(created(2))}, effects: 2, practice: "draft 2.3; Stripe: 24 h at least; OASIS: 412", why: "nothing is left that could tell"},
+	return section{"How long", `An answer is kept for 24 hours from the end of its request (lock.WithKeep); the draft asks servers to publish this time.`, []row{
+		{name: "the time is over", locker: briefly, steps: []step{submission().gets(created(1)), submission().comes(created(2))}, effects: 2, practice: "draft 2.3; Stripe: 24 h at least; OASIS: 412", why: "no record is left to compare with"},
 		{name: "the time is over, another body", locker: briefly, steps: []step{submission().gets(created(1)), submission(body(`{"sku":"coffee"}`)).comes(created(2))}, effects: 2, practice: "Stripe: a new request"},
 		{name: "an operator forgets it", faulty: true, steps: []step{submission().gets(created(1)), forgotten(), submission().gets(created(2))}, effects: 2, practice: "WendellAdriel/laravel-idempotency: idempotency:forget"},
 		{name: "it was not kept", handler: failing(500), steps: []step{submission().gets(fresh(500)), submission().gets(created(2)), submission().gets(replay())}, effects: 2, practice: "most: the same"},
@@ -153,7 +153,7 @@ func endSection() section {
 			})
 		}
 	})
-	return section{"How the handler ends", `A panic goes through the guard unchanged, and nothing of a half answer leaves.`, []row{
+	return section{"How the handler ends", `A panic goes through the guard unchanged, and no part of an unfinished answer is sent.`, []row{
 		aborts("panic", boom, "celeris#921: key blocked for 30 s; Stripe: 500, kept"),
 		aborts("`http.ErrAbortHandler`", func() { panic(http.ErrAbortHandler) }, "net/http: ends the connection"),
 		aborts("`runtime.Goexit`", goexit, "x/sync singleflight: its own outcome"),
@@ -175,7 +175,7 @@ func endSection() section {
 			_, _ = io.WriteString(c, "12345")
 			_, _ = io.WriteString(c, "678")
 		}, steps: []step{submission().gets(ok(), text("12345")), submission().gets(replay())}, effects: 1, practice: "net/http: the rest is refused"},
-		{name: "a status that is none", handler: func(c *run) {
+		{name: "an invalid status", handler: func(c *run) {
 			if c.n == 1 {
 				c.WriteHeader(99)
 			}

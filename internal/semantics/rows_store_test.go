@@ -35,22 +35,22 @@ func storeSection() section {
 	full := then("the store is full", func(w *world) error { w.front.full.Store(true); return nil })
 	mute := then("the store's answers get lost", func(w *world) error { w.front.silent.Store(true); return nil })
 	open := idempotent(latch.WithFailOpen())
-	return section{"When the store fails", `Before the handler runs, the answer is 503, within the budget; after it ran, its answer is sent, and recorded when the
-store is back. The key stays taken until then.`, []row{
-		{name: "down before", faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "idemlease: 503; celeris, bright-room/idem: runs, unprotected; fiber: 500", why: "duplicates are what it is for"},
-		{name: "down before, a repeat", faulty: true, hurried: true, steps: []step{submission().gets(created(1)), down(), submission().gets(unavailable()), up(), submission().comes(replay())}, effects: 1, practice: "celeris: runs again"},
-		{name: "down before, another process", faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "usual"},
-		{name: "down before, `WithFailOpen`", guard: open, faulty: true, hurried: true, steps: []step{down(), submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "celeris: by default"},
-		{name: "down before, `WithFailOpen`, a duplicate in the same process", guard: open, faulty: true, hurried: true, steps: []step{down(), submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "celeris: runs", why: "this process knows"},
-		{name: "full", faulty: true, hurried: true, steps: []step{full, submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "go-idempotency: refused; an LRU: evicts", why: "what is evicted runs again"},
-		{name: "full, a repeat", faulty: true, hurried: true, steps: []step{submission().gets(created(1)), full, submission(elsewhere()).gets(replay())}, effects: 1, practice: "go-idempotency: replayed"},
-		{name: "down after the handler ran", faulty: true, hurried: true, steps: []step{
+	return section{"When the store fails", `If the store fails before the handler runs, the answer is 503, within the budget; if it fails afterwards, the handler's
+answer is sent, and recorded when the store is back. The key stays taken until then.`, []row{
+		{name: "down before", faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "idemlease: 503; celeris, bright-room/idem: runs, unprotected; fiber: 500", why: "preventing duplicates is the purpose"},
+		{name: "down before, a repeat", faulty: true, shortBudget: true, steps: []step{submission().gets(created(1)), down(), submission().gets(unavailable()), up(), submission().comes(replay())}, effects: 1, practice: "celeris: runs again"},
+		{name: "down before, another process", faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "usual"},
+		{name: "down before, `WithFailOpen`", guard: open, faulty: true, shortBudget: true, steps: []step{down(), submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "celeris: by default"},
+		{name: "down before, `WithFailOpen`, a duplicate in the same process", guard: open, faulty: true, shortBudget: true, steps: []step{down(), submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "celeris: runs", why: "this process knows"},
+		{name: "full", faulty: true, shortBudget: true, steps: []step{full, submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "go-idempotency: refused; an LRU: evicts", why: "an evicted request runs again"},
+		{name: "full, a repeat", faulty: true, shortBudget: true, steps: []step{submission().gets(created(1)), full, submission(elsewhere()).gets(replay())}, effects: 1, practice: "go-idempotency: replayed"},
+		{name: "down after the handler ran", faulty: true, shortBudget: true, steps: []step{
 			submission().begins(), down(), finish(created(1)), submission(elsewhere()).gets(inProgress()), up(), submission(elsewhere()).comes(replay()),
 		}, effects: 1, practice: "fiber: error, result lost; idemlease: released, runs again; go-idempotency: 503", why: "the effect is there"},
-		{name: "down after the handler failed", faulty: true, hurried: true, handler: failing(500), steps: []step{
+		{name: "down after the handler failed", faulty: true, shortBudget: true, handler: failing(500), steps: []step{
 			submission().begins(), down(), finish(fresh(500)), up(), submission(elsewhere()).comes(created(2)),
 		}, effects: 2, practice: "blocked until the lease ends"},
-		{name: "the answer to the settle is lost", faulty: true, hurried: true, steps: []step{
+		{name: "the answer to the settle is lost", faulty: true, shortBudget: true, steps: []step{
 			submission().begins(), mute, finish(created(1)), submission(elsewhere()).gets(replay()), up(), submission().comes(replay()),
 		}, effects: 1, practice: "go-redis#2985: refused by itself"},
 		{name: "shut down", steps: []step{shut(), submission().gets(shuttingDown()), submission(elsewhere()).gets(created(1))}, effects: 1, practice: "503, or a connection that is reset"},
@@ -82,7 +82,7 @@ func refusalSection() section {
 		{name: "an application's own", guard: own(), steps: []step{submission().begins(), submission().gets(status(418), text("busy"), has("Retry-After", "1"), has("Cache-Control", "no-store")), finish(created(1))}, effects: 1, practice: "idemlease: Errors; IETF#42: 422 collides"},
 		{name: "an application's own, which falls back", guard: own(), steps: []step{submission(key()).gets(missing())}, practice: "idemlease: Errors"},
 		{name: "a status of the key function's own", guard: fails(&keyfunc.Error{Status: 403, Err: errSecret}), steps: []step{submission().gets(plain(403), has("Content-Type", "application/problem+json"))}, practice: "httprate: 428"},
-		{name: "a secret in an error", guard: fails(&keyfunc.Error{Status: 400, Err: errSecret}), steps: []step{submission().gets(invalid(), without(errSecret.Error()))}, practice: "fiber: err.Error()", why: "leaks"},
+		{name: "a secret in an error", guard: fails(&keyfunc.Error{Status: 400, Err: errSecret}), steps: []step{submission().gets(invalid(), without(errSecret.Error()))}, practice: "fiber: err.Error()", why: "it leaks"},
 	}}
 }
 
@@ -96,8 +96,8 @@ func dedupeSection() section {
 		return row{name: name, guard: hour, steps: []step{nokey().gets(created(1)), nokey(m).gets(created(2))}, effects: 2, practice: practice}
 	}
 	return section{"`Dedupe`: without a key", `The same request within the window gets the first one's answer, not an error: a second click is not the user's
-mistake. What differs is another submission. No request
-has a key here, except where one is named.`, []row{
+mistake. A request that differs is another submission. The
+requests of this section have no key, except where one is named.`, []row{
 		{name: "the same again", guard: hour, steps: []step{nokey().gets(created(1)), nokey().gets(replay())}, effects: 1, practice: "RuoYi: an error; Struts: the first answer", why: "the first answer is what the user wants"},
 		{name: "the same, in another process", guard: hour, steps: []step{nokey().gets(created(1)), nokey(elsewhere()).gets(replay())}, effects: 1, practice: "RuoYi-Vue: get, then set"},
 		{name: "while the first runs", guard: hour, steps: []step{nokey().begins(), nokey().gets(inProgress()), finish(created(1))}, effects: 1, practice: "pig-mesh: an error"},
@@ -114,7 +114,7 @@ has a key here, except where one is named.`, []row{
 		{name: "the window is over", guard: brief, steps: []step{nokey().gets(created(1)), nokey().comes(created(2))}, effects: 2, practice: "RuoYi: 5 s"},
 		{name: "the first failed", guard: hour, handler: failing(500), steps: []step{nokey().gets(fresh(500)), nokey().gets(created(2))}, effects: 2, practice: "RuoYi-Vue: refused all the same; Plus: runs"},
 		{name: "the first was refused, `429`", guard: hour, handler: failing(429), steps: []step{nokey().gets(fresh(429)), nokey().gets(created(2))}, effects: 2, practice: "RuoYi-Vue-Plus: runs"},
-		{name: "the first was wrong, `400`", guard: hour, handler: answering(400), steps: []step{nokey().gets(fresh(400)), nokey().gets(replay())}, effects: 1, practice: "RuoYi-Vue-Plus: runs", why: "the same is wrong again"},
+		{name: "the first was wrong, `400`", guard: hour, handler: answering(400), steps: []step{nokey().gets(fresh(400)), nokey().gets(replay())}, effects: 1, practice: "RuoYi-Vue-Plus: runs", why: "the same request is wrong again"},
 		{name: "chosen parts, equal", guard: dedupe(time.Hour, latch.WithFingerprint(keyfunc.JSON("/order"))), steps: []step{nokey(body(`{"order":7,"at":1}`)).gets(created(1)), nokey(body(`{"order":7,"at":2}`)).gets(replay())}, effects: 1, practice: "SpEL in pig-mesh, Lock4j"},
 		{name: "chosen parts, different", guard: dedupe(time.Hour, latch.WithFingerprint(keyfunc.JSON("/order"))), steps: []step{nokey(body(`{"order":7}`)).gets(created(1)), nokey(body(`{"order":8}`)).gets(created(2))}, effects: 2, practice: "SpEL in pig-mesh, Lock4j"},
 		{name: "`GET`", guard: hour, steps: []step{nokey(method("GET"), noBody()).gets(created(1)), nokey(method("GET"), noBody()).gets(created(2))}, effects: 2, practice: "RuoYi: by annotation"},

@@ -42,12 +42,12 @@ func streamSection() section {
 		}
 	}
 	events := "data: 1\n\ndata: 2\n\n"
-	return section{"Streams and taken connections", `What cannot be held back cannot be kept. Before its first byte leaves, the record says so: a repeat is refused, and
-never a second run.`, []row{
+	return section{"Streams and taken connections", `An answer that cannot be held back cannot be kept. Its record states that before the first byte is sent: a repeat is
+refused, and never runs a second time.`, []row{
 		tombstone("flushed", flushing, more, "godoxy#206: buffered; idemlease: runs again", "a second run is worse than no answer", ok(), text(events)),
 		{name: "flushed, while it runs", early: flushing, handler: more, steps: []step{submission().begins(), submission().gets(notReplayable()), submission(elsewhere()).gets(notReplayable()), finish(ok(), text(events))}, effects: 1, practice: "409 in progress", why: "waiting would not help"},
 		{name: "flushed, and the client hangs up", early: flushing, handler: (*run).gone, steps: []step{submission().leaves(), goesOn(), submission().gets(notReplayable())}, effects: 1, practice: "most: cancelled"},
-		{name: "flushed, with `Location`", early: func(c *run) { c.Header().Set("Location", "/orders/1"); flushing(c) }, handler: more, steps: []step{submission().gets(ok()), submission().gets(notReplayable(), has("Location", "/orders/1"))}, effects: 1, practice: "granit#1151: 413", why: "says where to look"},
+		{name: "flushed, with `Location`", early: func(c *run) { c.Header().Set("Location", "/orders/1"); flushing(c) }, handler: more, steps: []step{submission().gets(ok()), submission().gets(notReplayable(), has("Location", "/orders/1"))}, effects: 1, practice: "granit#1151: 413", why: "it shows where to look"},
 		{name: "flushed, without `Location`", early: flushing, handler: more, steps: []step{submission().gets(ok()), submission().gets(notReplayable(), lacks("Location"))}, effects: 1, practice: "granit#1151: 413"},
 		{name: "flushed, `500`", early: func(c *run) {
 			if c.n == 1 {
@@ -88,7 +88,7 @@ func limitSection() section {
 		}
 	}
 	const mib = 1 << 20
-	return section{"Limits", `1 MiB of request, beyond which it is refused before anything is claimed; 1 MiB of answer, beyond which it is sent and
+	return section{"Limits", `A request of more than 1 MiB is refused before its key is claimed; an answer of more than 1 MiB is sent and
 cannot be replayed (WithBodyLimits).`, []row{
 		{name: "a request at the limit", guard: limits, steps: again([]mod{big(100)}, []mod{big(100)}), effects: 1, practice: "idemlease, celeris: 1 MiB"},
 		{name: "a request over it", guard: limits, steps: []step{submission(big(101)).gets(tooLarge), submission().gets(created(1))}, effects: 1, practice: "idemlease, celeris, Hono: 413"},

@@ -603,6 +603,47 @@ func TestLongerWayIsNoSlowerServer(t *testing.T) {
 	}
 }
 
+// Replies that are late, one in a thousand by 100 ms, hold up those of their batch. With
+// 256 callers, that can be all of them for a while: no caller is refused for it, since
+// the server is not slow.
+func TestLateRepliesAreNoSlowServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := redisstore.NewGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
+			trip := 300 * time.Microsecond
+			if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "late") }) {
+				trip = 100 * time.Millisecond
+			}
+			return answerAll(trip)(ctx, names, reply)
+		})
+		var served, refused atomic.Int64
+		var all sync.WaitGroup
+		end := time.Now().Add(5 * time.Second)
+		for caller := range 256 {
+			all.Go(func() {
+				for n := 0; time.Now().Before(end); n++ {
+					name := strconv.Itoa(caller)
+					if (n+37*caller)%1000 == 999 {
+						name = "late" + name
+					}
+					for _, yields := range []bool{true, false} { // a claim and its release
+						ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+						if g.Do(ctx, name, yields) == nil {
+							served.Add(1)
+						} else {
+							refused.Add(1)
+						}
+						cancel()
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Zero(t, refused.Load())
+		require.Greater(t, served.Load(), int64(100_000))
+	})
+}
+
 // Each caller's time ends when it ends, whoever has come before it and however many
 // wait.
 func TestDeadlinesInAnyOrder(t *testing.T) {

@@ -76,10 +76,13 @@ func (w *window) learn(b *batch, now time.Time) {
 	if w.least += time.Duration(float64(w.least) * forgotten); w.least == 0 || took < w.least {
 		w.least = took
 	}
-	// One that stalls, for however long, counts as eight times what is usual: it
+	w.last = now
+	if w.stalls(b, now) {
+		return // its connection was slow, or its reply late; the server has answered others
+	}
+	// However long it took, it counts as eight times what is usual: a single one
 	// hardly changes that, and a server that slows down is known after a few.
 	w.usual += (min(took, 8*w.usual+short) - w.usual) / 8
-	w.last = now
 	if b.began.After(w.newest) {
 		w.newest = b.began
 	}

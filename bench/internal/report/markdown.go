@@ -14,16 +14,16 @@ import (
 const preface = `# Results
 
 Made by ` + "`make bench`" + `; not edited by hand. All contenders of a comparison run in every round, one after the other in random
-order, so that whatever else the machine does meanwhile happens to all. A ratio is the median over the rounds of one contender's
-figure over the other's in the same round, and its spread the least and the most of them. Up to 8 callers run twice a round,
-since their figures depend most on how fast the machine wakes a waiting caller; all parts except cycles and in-process have
-five rounds at most. How each contender is set up is in its file in [internal/peer](internal/peer) and
-[internal/web](internal/web): "httplatch" has the client and the patience of its peers, "httplatch, defaults" has no
+order, so that other load on the machine affects all of them. A ratio is the median over the rounds of one contender's
+figure divided by the other's in the same round, and its spread the smallest and the largest of these ratios. Up to 8 callers run
+twice a round, since their figures depend most on how fast the machine wakes a waiting caller; all parts except cycles and in-process
+have at most five rounds. How each contender is set up is in its file in [internal/peer](internal/peer) and
+[internal/web](internal/web): "httplatch" has the client and the time-outs of its peers, "httplatch, defaults" has no
 settings at all.
 
-CPU is for each cycle or request: the client's is that of the process that asks, which over HTTP has clients, desk and guard; the
-server's is that of redis-server. Rows for repenguin22/idemlease need a checkout of it, since not every module proxy has that module:
-` + "`make bench IDEMLEASE=its directory`" + `. A contender that is ahead of this library stands in its row like any other.
+CPU is per cycle or request: client CPU is that of the calling process, which over HTTP runs clients, desk and guard; server CPU
+is that of redis-server. Rows for repenguin22/idemlease need a checkout of it, since not every module proxy has that module:
+` + "`make bench IDEMLEASE=its directory`" + `. A contender that is better than this library is listed like any other.
 `
 
 // Markdown writes the table, and then every figure.
