@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"container/heap"
 	"iter"
 	"math"
 	"sync/atomic"
@@ -46,7 +47,7 @@ func (a *agenda) lookBefore(due moment) {
 // add writes down that e is to be renewed when it is due.
 func (a *agenda) add(e *Lease, due moment) {
 	e.due = due
-	a.leases.add(e)
+	heap.Push(&a.leases, e)
 	a.arm()
 }
 
@@ -60,7 +61,7 @@ func (a *agenda) keep(e *Lease) {
 // drop takes e off if it is there.
 func (a *agenda) drop(e *Lease) {
 	if e.place > 0 {
-		a.leases.remove(int(e.place - 1))
+		heap.Remove(&a.leases, int(e.place-1))
 	}
 }
 
@@ -73,12 +74,14 @@ func (a *agenda) start(all iter.Seq[*Lease]) {
 		a.look.Store(never) // first: see sees
 		for e := range all {
 			if e.isNew() {
-				a.leases.add(e)
+				heap.Push(&a.leases, e)
 			}
 		}
 	}
 	for len(a.leases) > 0 && at >= a.leases[0].due {
-		go a.leases.remove(0).renew()
+		e := a.leases[0]
+		heap.Pop(&a.leases)
+		go e.renew()
 	}
 	a.arm()
 }
@@ -103,7 +106,7 @@ func (a *agenda) arm() {
 // stop forgets all.
 func (a *agenda) stop() {
 	for len(a.leases) > 0 {
-		a.leases.remove(0)
+		heap.Pop(&a.leases)
 	}
 	a.look.Store(never)
 	if a.timer != nil {

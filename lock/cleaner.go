@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"container/heap"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -79,7 +80,7 @@ func (c *cleaner) enqueue(t *task, wait time.Duration) (started bool) {
 	c.all[t] = struct{}{}
 	c.tasks.Enter()
 	c.count.Add(1)
-	t.in.add(t)
+	heap.Push(t.in, t)
 	return true
 }
 
@@ -90,7 +91,7 @@ func (c *cleaner) kick(t *task) {
 		t.kicked = true
 	} else if _, known := c.all[t]; known {
 		t.next = time.Time{} // before all that is merely due
-		t.in.fix(t.index)
+		heap.Fix(t.in, t.index)
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -102,7 +103,7 @@ func (c *cleaner) wake() {
 	defer c.mu.Unlock()
 	first := time.Duration(never)
 	for _, q := range c.queues() {
-		for len(q.dueHeap) > 0 && q.running < maxRunning {
+		for q.Len() > 0 && q.running < maxRunning {
 			t := q.dueHeap[0]
 			if wait := time.Until(t.next); wait > 0 {
 				first = min(first, wait)
@@ -112,7 +113,7 @@ func (c *cleaner) wake() {
 				c.timer.Reset(tokenPause)
 				return
 			}
-			q.remove(0)
+			heap.Pop(q)
 			q.running++
 			go c.run(t, c.stage == draining)
 		}
@@ -148,7 +149,7 @@ func (c *cleaner) ran(t *task, p progress) {
 			c.count.Add(-1)
 		}
 		t.postpone(p.again, c.stage)
-		t.in.add(t)
+		heap.Push(t.in, t)
 	}
 	c.mu.Unlock()
 	if over && !p.done {
@@ -163,9 +164,10 @@ func (c *cleaner) advance(to stage) {
 	c.stage = max(c.stage, to)
 	now := time.Now()
 	for _, q := range c.queues() {
-		for _, t := range q.dueHeap { // which any order of them is
+		for _, t := range q.dueHeap {
 			t.next, t.pause = now, 0
 		}
+		heap.Init(q)
 	}
 	c.mu.Unlock()
 	c.wake()

@@ -70,7 +70,7 @@ func (m *memory) lock(key string) (s *memoryShard, now int64) {
 	s = &m.shards[maphash.String(m.seed, key)%memoryShards]
 	s.mu.Lock()
 	now = m.now()
-	s.expire(now, overPerCall)
+	s.expire(now, visitsPerCall)
 	return s, now
 }
 

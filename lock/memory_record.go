@@ -35,7 +35,7 @@ type memoryRecord struct {
 	fence   int64
 	scope   uint32 // a hash; see scopeShares
 	reserve uint32 // room for the receipt, until it is there
-	place   int32  // in the heap of its shard
+	place   int32  // in the slots of its shard
 
 	attempt  uint16
 	keyLen   uint16
@@ -149,10 +149,6 @@ func (r *memoryRecord) prolong(lease, linger int64) (over int64) {
 	r.lease = max(r.lease, lease)
 	return later(r.lease, time.Duration(linger))
 }
-
-// dueBefore and moved are for dueHeap.
-func (r *memoryRecord) dueBefore(other *memoryRecord) bool { return r.over < other.over }
-func (r *memoryRecord) moved(to int)                       { r.place = int32(to) } //nolint:gosec // a shard has not so many
 
 // claimCost is the room that the record of c takes.
 func claimCost(key string, c *Claim) int64 {

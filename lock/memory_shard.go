@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// overPerCall is how many records that are over a call removes at the most. It is
-// more than one, so that calls keep up.
-const overPerCall = 32
+// visitsPerCall is at how many records each call looks whether they are over. Before
+// all have been looked at, calls add a sixteenth more at most.
+const visitsPerCall = 16
 
 // smallMap is how large a map may stay, whatever is left in it.
 const smallMap = 64
@@ -19,13 +19,24 @@ type memoryShard struct {
 	mu      sync.Mutex
 	store   *memory
 	records map[string]*memoryRecord // by key
-	due     dueHeap[*memoryRecord]   // the same
+	slots   []memorySlot             // the same, in any order
+	hand    int                      // the slot that is looked at next
+	over    int64                    // no record is over before
+	ahead   int64                    // the same of those that the hand has passed
 	peak    int                      // the most records that it has held
+}
+
+// memorySlot has when its record is over beside it: so the search for those that are
+// reads memory in a row.
+type memorySlot struct {
+	over   int64
+	record *memoryRecord
 }
 
 func (s *memoryShard) init(m *memory) {
 	s.store = m
 	s.records = make(map[string]*memoryRecord)
+	s.over, s.ahead = math.MaxInt64, math.MaxInt64
 }
 
 // live returns the record of key, nil if there is none. A record that is over
@@ -51,42 +62,64 @@ func (s *memoryShard) owned(key, token string, now int64) *memoryRecord {
 // taken.
 func (s *memoryShard) put(key string, c *Claim, scope uint32, now int64, old *memoryRecord) *memoryRecord {
 	if old != nil {
-		s.due.remove(int(old.place))
+		s.vacate(old)
 	}
 	r := new(memoryRecord)
 	r.fill(key, c, scope, now)
 	s.records[r.key()] = r // and the key, which is not to keep the text of old
-	s.due.add(r)
-	s.peak = max(s.peak, len(s.due))
+	r.place = int32(len(s.slots)) //nolint:gosec // a shard has not so many
+	s.slots = append(s.slots, memorySlot{record: r})
+	s.end(r, r.over)
+	s.peak = max(s.peak, len(s.slots))
 	return r
 }
 
 // end makes r be over at the given time, be it earlier or later than it was.
 func (s *memoryShard) end(r *memoryRecord, over int64) {
 	r.over = over
-	s.due.fix(int(r.place))
+	s.slots[r.place].over = over
+	s.over, s.ahead = min(s.over, over), min(s.ahead, over)
+}
+
+// vacate takes r from its slot, which gets the last record.
+func (s *memoryShard) vacate(r *memoryRecord) {
+	last := len(s.slots) - 1
+	moved := s.slots[last]
+	s.slots[r.place], moved.record.place = moved, r.place
+	s.slots[last] = memorySlot{}
+	s.slots, s.hand = s.slots[:last], min(s.hand, last)
+	s.ahead = min(s.ahead, moved.over) // the hand may have been between the two
 }
 
 // drop removes r and gives its room back.
 func (s *memoryShard) drop(r *memoryRecord) {
-	s.due.remove(int(r.place))
+	s.vacate(r)
 	delete(s.records, r.key())
 	s.store.room.give(r.scope, 1, r.cost())
 	// A Go map keeps the size it once had, and so does a slice. Moving a quarter of
 	// what they held, after three quarters have gone, costs each that went a third of
 	// a move.
-	if n := len(s.due); s.peak > smallMap && n <= s.peak/4 {
+	if n := len(s.slots); s.peak > smallMap && n <= s.peak/4 {
 		smaller := make(map[string]*memoryRecord, n)
 		maps.Copy(smaller, s.records)
-		s.records, s.due, s.peak = smaller, slices.Clone(s.due), n
+		s.records, s.slots, s.peak = smaller, slices.Clone(s.slots), n
 	}
 }
 
-// expire removes records that are over, most of them at most. What it does not come
-// to is over all the same.
-func (s *memoryShard) expire(now int64, most int) {
-	for ; most > 0 && len(s.due) > 0 && now >= s.due[0].over; most-- {
-		s.drop(s.due[0])
+// expire looks at so many records, one after the other round and round, and removes
+// those that are over. What it has not come to is over all the same.
+func (s *memoryShard) expire(now int64, visits int) {
+	for ; visits > 0 && now >= s.over; visits-- {
+		if s.hand == len(s.slots) {
+			s.hand, s.over, s.ahead = 0, s.ahead, math.MaxInt64
+			continue
+		}
+		if slot := s.slots[s.hand]; now >= slot.over {
+			s.drop(slot.record)
+		} else {
+			s.ahead = min(s.ahead, slot.over)
+			s.hand++
+		}
 	}
 }
 

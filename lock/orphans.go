@@ -1,6 +1,9 @@
 package lock
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
 // orphans are the tokens that this process knows to be of orphans. A token is known
 // for longer than its entry is to be removed: for as long as an entry of it can be in
@@ -119,7 +122,7 @@ func (c *cleaner) giveUp(k *known) bool {
 	if k.task == nil || k.runs() {
 		return false
 	}
-	c.removals.remove(k.task.index)
+	heap.Remove(&c.removals, k.task.index)
 	c.forget(k.task)
 	c.orphans.done(k)
 	return true
