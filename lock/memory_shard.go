@@ -66,7 +66,7 @@ func (s *memoryShard) put(key string, c *Claim, scope uint32, now int64, old *me
 	}
 	r := new(memoryRecord)
 	r.fill(key, c, scope, now)
-	s.records[r.key()] = r // and the key, which is not to keep the text of old
+	s.records[r.key()] = r        // and the key, which is not to keep the text of old
 	r.place = int32(len(s.slots)) //nolint:gosec // a shard has not so many
 	s.slots = append(s.slots, memorySlot{record: r})
 	s.end(r, r.over)
