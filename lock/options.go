@@ -57,7 +57,10 @@ func (c *config) durations() rules.Durations {
 	return rules.Durations{Lease: c.lease, MaxHold: c.maxHold, Budget: c.budget}
 }
 
-var _ = rules.Provide(func(locker any) rules.Durations { return locker.(*Locker).cfg.durations() })
+// A policies file is checked against the Locker that it is for.
+var _ = rules.Provide(func(locker any) rules.Durations {
+	return locker.(*Locker).cfg.durations() //nolint:errcheck // it is one
+})
 
 func positive(name string, d time.Duration) {
 	if err := rules.Positive(d); err != nil {

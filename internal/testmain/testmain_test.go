@@ -42,13 +42,15 @@ func TestSharedIsMadeOnceAndEndsOnce(t *testing.T) {
 	t.Parallel()
 	var s testmain.Shared[int]
 	made, ended, after := 0, 0, 0
-	launch := func() (int, func(), error) { made++; return made, func() { ended++ }, nil }
-	v := judged(t, func(tb testing.TB) { s.Get(tb, "it needs Main", launch) })
+	get := func(tb testing.TB) int {
+		return s.Get(tb, "it needs Main", func() (int, func(), error) { made++; return made, func() { ended++ }, nil })
+	}
+	v := judged(t, func(tb testing.TB) { get(tb) })
 	require.Equal(t, []any{"it needs Main"}, v.fatal)
 
 	run := testmain.After(s.Main(tests(func() int {
-		require.Equal(t, 1, s.Get(t, "", launch))
-		require.Equal(t, 1, s.Get(t, "", launch))
+		require.Equal(t, 1, get(t))
+		require.Equal(t, 1, get(t))
 		require.Zero(t, ended)
 		return 7
 	})), func() { after = ended })
