@@ -128,7 +128,7 @@ func (c *client) hang(user string, header ...string) (leave func()) {
 	}
 }
 
-// pay pays an order, under a key of its own.
+// pay pays an order, under a separate key.
 func (c *client) pay(id string) reply {
 	c.t.Helper()
 	return c.do(http.MethodPost, "/orders/"+id+"/pay", "", "Idempotency-Key", rand.Text())

@@ -14,7 +14,7 @@ import (
 //
 //	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// scope says whose request it is: nobody is given another one's answer. Take
+// scope says whose request it is: no caller is given another one's answer. Take
 // it from your authentication, which has to be mounted outside; where all
 // callers are one, say [keyfunc.Global]. In the embedded store, a scope has its
 // share of the room ([lock.WithScopeShare]). key says which of that caller's
@@ -24,14 +24,14 @@ import (
 //
 // The path is the one that the guard sees, whatever its spelling: "/a%3Bb" is
 // "/a;b", and "/a%2Fb" is not "/a/b". Routes that [http.StripPrefix] makes
-// equal are one, and need Lockers or scopes that tell them apart.
+// equal are one, and need Lockers or scopes that distinguish them.
 //
 // The handler's context outlives the client's connection: a browser gives up
 // the first request of a double click, and what it has begun must come to its
 // end. It ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for
 // what a handler can ask and say. How long answers are kept, whether a repeat
 // waits for the first, and what happens after a crash are settings of the
-// Locker: pass locker.With(...) for a route of its own.
+// Locker: pass locker.With(...) for those of one route.
 //
 // Answers of 500 and above, a panic, 401, 403, 408, 425 and 429, and those of
 // 400 and above with Retry-After free the key ([WithFinal]); repeats that wait for

@@ -178,7 +178,7 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 }
 
 // WithFingerprint sets what has to be equal in two requests with one key: what
-// f returns, beside the method and the path. A request that differs in it is
+// f returns, in addition to the method and the path. A request that differs in it is
 // answered with 422. Unless set it is the query, in any order, and the body: a
 // multipart form by its parts, one that was parsed outside by its values and
 // files. For [Dedupe] it decides which requests are the

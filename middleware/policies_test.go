@@ -272,7 +272,7 @@ func FuzzPolicies(f *testing.F) {
 		if err == nil {
 			return
 		}
-		// A name in a text may have a line break of its own: it is quoted.
+		// A name in a text may contain a line break: it is quoted.
 		for line := range strings.Lines(err.Error()) {
 			m := regexp.MustCompile(`^line (\d+), column (\d+): .`).FindStringSubmatch(line)
 			require.NotNil(t, m, line)

@@ -37,7 +37,7 @@ var (
 	keyed   = []string{kindLock, kindIdempotent}
 )
 
-// policyFields are all fields beside the kind.
+// policyFields are all fields except the kind.
 var policyFields = map[string]policyField{
 	"name":        {locks, takeName},
 	"key":         {keyed, func(b *builder, m member) bool { return b.takeKey(m, &b.key) }},

@@ -139,8 +139,8 @@ func takeFailOpen(b *builder, m member) bool {
 	return read
 }
 
-// takeRerun takes no false: a Locker that was told to run abandoned work again
-// cannot be told otherwise, and a file that seems to say so would lie.
+// takeRerun takes no false: a Locker that was set to run abandoned work again
+// cannot be set otherwise, and a file that seems to do so would be wrong.
 func takeRerun(b *builder, m member) bool {
 	rerun, read := value[bool](b, m, "true: write that, without quotes, or remove the field")
 	if read && !rerun {

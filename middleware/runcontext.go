@@ -18,7 +18,7 @@ type runContext struct {
 	client context.Context //nolint:containedctx // and then
 	ran    *ran
 
-	// A context with an end of its own costs more than all the rest, and few
+	// A context with its own end costs more than all the rest, and few
 	// handlers ask for the end. It is made for those that do.
 	own  atomic.Pointer[endable.Context]
 	mu   sync.Mutex
@@ -97,5 +97,5 @@ func (c *runContext) current() context.Context {
 }
 
 // String keeps a context that is printed, as mocks do with their arguments, from
-// being read beside its use.
+// being read while it is in use.
 func (*runContext) String() string { return "middleware.Idempotent.Context" }

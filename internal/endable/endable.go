@@ -1,5 +1,5 @@
 // Package endable has the context that leases and the guards of package
-// middleware make when somebody first asks for the end of theirs.
+// middleware make when the end of theirs is first asked for.
 package endable
 
 import "context"

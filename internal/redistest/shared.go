@@ -33,7 +33,7 @@ func outlastDials() {
 
 // Shared returns the one server of this test process and starts it at the
 // first call. Tests and benchmarks that use it neither flush, stop, kill nor
-// configure it, and keep to keys of their own: new ones at every repetition
+// configure it, and keep to their own keys: new ones at every repetition
 // too, for go test -count=2 repeats them on the same server. TestMain has to
 // use [Main].
 func Shared(tb testing.TB) *Server {
