@@ -37,7 +37,7 @@ func (d *desk) listLocks(w http.ResponseWriter, r *http.Request) {
 	}
 	locks := []heldLock{}
 	for e, err := range inspector.List(r.Context()) {
-		if e.State == lock.Settled && strings.HasPrefix(e.Key, "once:") {
+		if e.State == lock.Settled && len(e.Fingerprint) > 0 {
 			continue // a receipt, which keeps no request waiting
 		}
 		state := e.State.String()

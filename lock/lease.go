@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/endable"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -34,8 +35,8 @@ type Lease struct {
 
 	away *away // nil for a store that is prompt
 
-	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
-	end end                        // how the work ended; written when phase is
+	own atomic.Pointer[endable.Context] // of the work, once it is asked for or has ended
+	end end                             // how the work ended; written when phase is
 
 	hash  uint64 // of its key, in the gate
 	slot  *slot  // while it has the key in this process; locked with the gate's shard, like the next two

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/endable"
 	"github.com/httplatch/httplatch/internal/failopen"
 )
 
@@ -19,29 +20,22 @@ type leaseKey struct{}
 // it has to be told by its parent, and told again that it need not be.
 type leaseContext Lease
 
-// ownContext is what the work's context ends with.
-type ownContext struct {
-	context.Context //nolint:containedctx // it is one
-	cancel          context.CancelCauseFunc
-}
-
 // released is the own context of all leases that ended with their work before
 // it was asked for. It knows none of their values.
-var released = func() *ownContext {
-	ctx, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // nothing can end it any more
-	cancel(nil)
-	return &ownContext{ctx, cancel}
+var released = func() *endable.Context {
+	own := endable.New(context.Background()) //nolint:forbidigo // nothing can end it any more
+	own.Cancel(nil)
+	return own
 }()
 
 // ending returns the context that ends with e.
-func (e *Lease) ending() *ownContext {
+func (e *Lease) ending() *endable.Context {
 	if own := e.own.Load(); own != nil {
 		return own
 	}
-	own := &ownContext{}
-	own.Context, own.cancel = context.WithCancelCause(e.parent)
+	own := endable.New(e.parent)
 	if !e.own.CompareAndSwap(nil, own) {
-		own.cancel(nil) // another was faster, and this one's parent may forget it
+		own.Cancel(nil) // another was faster, and this one's parent may forget it
 	}
 	return e.own.Load()
 }
@@ -53,7 +47,7 @@ func (e *Lease) cancel(cause error) {
 	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
 		return
 	}
-	e.ending().cancel(cause)
+	e.ending().Cancel(cause)
 }
 
 // Done and Err look at the clock, and do not rely on the timer alone: in a

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/rules"
 )
 
 // Option configures a [Locker] in [New] and [Locker.With].
@@ -42,19 +44,27 @@ func (c config) with(opts []Option) config {
 		}
 		o.apply(&c)
 	}
-	if c.lease < 2*c.budget {
-		panic(fmt.Sprintf("lock: a lease of %v is too short for a budget of %v: a claim that was answered late would be over "+
-			"before its work began; WithLease must be at least twice WithBudget", c.lease, c.budget))
-	}
-	if c.maxHold < c.lease {
-		panic(fmt.Sprintf("lock: WithMaxHold(%v) is shorter than the lease of %v", c.maxHold, c.lease))
+	if err := c.validate(); err != nil {
+		panic("lock: " + err.Error())
 	}
 	return c
 }
 
+// validate returns what the settings contradict each other in.
+func (c *config) validate() error { return c.durations().Validate() }
+
+func (c *config) durations() rules.Durations {
+	return rules.Durations{Lease: c.lease, MaxHold: c.maxHold, Budget: c.budget}
+}
+
+// A policies file is checked against the Locker that it is for.
+var _ = rules.Provide(func(locker any) rules.Durations {
+	return locker.(*Locker).cfg.durations() //nolint:errcheck // it is one
+})
+
 func positive(name string, d time.Duration) {
-	if d <= 0 {
-		panic(fmt.Sprintf("lock: %s(%v): the duration must be positive", name, d))
+	if err := rules.Positive(d); err != nil {
+		panic(fmt.Sprintf("lock: %s(%v): %v", name, d, err))
 	}
 }
 

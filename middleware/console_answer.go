@@ -6,8 +6,8 @@ import (
 	"embed"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"html/template"
+	"log/slog"
 	"net/http"
 	"strings"
 )
@@ -77,7 +77,9 @@ func (a *consoleAnswer) send(status int, name string, data any) {
 		err = json.NewEncoder(&body).Encode(data)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("middleware: the console's own page failed: %v", err))
+		slog.Default().LogAttrs(a.r.Context(), slog.LevelError, "httplatch: the console could not write its answer", slog.Any("error", err))
+		(&Problem{Status: http.StatusInternalServerError, Title: "The console could not write its answer."}).ServeHTTP(a.w, a.r)
+		return
 	}
 	a.w.Header().Set("Content-Type", contentType)
 	a.w.WriteHeader(status)

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
@@ -66,9 +65,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // It panics on a nil Locker, a nil function, a window that is not positive, a nil
 // option, and a store that keeps no receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
-	if window <= 0 {
-		panic(fmt.Sprintf("middleware.Dedupe: a window of %v: it must be positive", window))
-	}
+	must(validateWindow(window), "Dedupe")
 	g := newOnceGuard("Dedupe", l, scope, opts)
 	g.name = "dedupe"
 	g.locker = g.locker.With(lock.WithKeep(window))

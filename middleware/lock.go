@@ -3,9 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/failopen"
@@ -47,13 +45,10 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	switch {
 	case l == nil:
 		panic("middleware.Lock: nil *lock.Locker")
-	case name == "":
-		panic(`middleware.Lock: empty name: say what the key is, like "user" or "order"`)
-	case strings.HasPrefix(name, "once:"):
-		panic(fmt.Sprintf("middleware.Lock: name %q: the Locker keeps keys that begin with once: for receipts", name))
 	case key == nil:
 		panic("middleware.Lock: nil key function")
 	}
+	must(validateName(name), "Lock")
 	g := &guard{
 		locker:  l,
 		key:     key,

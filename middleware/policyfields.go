@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/rules"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -41,30 +42,30 @@ var policyFields = map[string]policyField{
 	"name":        {locks, takeName},
 	"key":         {keyed, func(b *builder, m member) bool { return b.takeKey(m, &b.key) }},
 	"scope":       {onces, func(b *builder, m member) bool { return b.takeKey(m, &b.scope) }},
-	"window":      {[]string{kindDedupe}, duration(setWindow)},
+	"window":      {[]string{kindDedupe}, duration(validateWindow, func(b *builder, d time.Duration) { b.window = d })},
 	"fingerprint": {onces, takeFingerprint},
 
-	"lease":           {anyKind, lockerDuration(lock.WithLease)},
-	"max_hold":        {anyKind, lockerDuration(lock.WithMaxHold)},
+	"lease":           {anyKind, duration(rules.Positive, setLease)},
+	"max_hold":        {anyKind, duration(rules.Positive, setMaxHold)},
 	"wait":            {anyKind, lockerDuration(lock.WithWait)},
 	"keep":            {[]string{kindIdempotent}, lockerDuration(lock.WithKeep)},
 	"rerun_abandoned": {onces, takeRerun},
 
-	"cooldown": {locks, duration(func(b *builder, d time.Duration) {
+	"cooldown": {locks, duration(rules.Positive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, WithCooldown(d))
 	})},
-	"cooldown_status": {locks, integer(func(b *builder, n int64) {
-		b.lockOptions = append(b.lockOptions, WithCooldownStatus(int(n)))
+	"cooldown_status": {locks, integer(validateCooldownStatus, func(b *builder, code int) {
+		b.lockOptions = append(b.lockOptions, WithCooldownStatus(code))
 	})},
-	"body_first": {locks, integer(func(b *builder, n int64) {
+	"body_first": {locks, integer(validateBodyFirst, func(b *builder, n int64) {
 		b.lockOptions = append(b.lockOptions, WithBodyFirst(n))
 	})},
-	"contention_status": {locks, integer(func(b *builder, n int64) {
-		b.lockOptions = append(b.lockOptions, WithContentionStatus(int(n)))
+	"contention_status": {locks, integer(validateContentionStatus, func(b *builder, code int) {
+		b.lockOptions = append(b.lockOptions, WithContentionStatus(code))
 	})},
 	"final_below":    {onces, takeFinalBelow},
-	"request_limit":  {onces, integer(func(b *builder, n int64) { b.request = n })},
-	"response_limit": {onces, integer(func(b *builder, n int64) { b.response = n })},
+	"request_limit":  {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
+	"response_limit": {onces, integer(limit, func(b *builder, n int64) { b.response = n })},
 	"fail_open":      {anyKind, takeFailOpen},
 }
 

@@ -92,6 +92,15 @@ func (k kind) problem(status int, retryAfter time.Duration, err error) *Problem 
 	return &Problem{Status: status, Type: kindBase + k.name, Title: k.title, RetryAfter: retryAfter, Err: err}
 }
 
+// unservedProblem is the answer to a request that was not processed because the
+// Locker could not find out who has its key.
+func unservedProblem(err error) *Problem {
+	if errors.Is(err, lock.ErrClosed) {
+		return shuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
+	}
+	return unavailable.problem(http.StatusServiceUnavailable, time.Second, err)
+}
+
 // lockProblem is the answer to a request whose lock was not acquired because
 // of err.
 func (g *guard) lockProblem(err error) *Problem {
@@ -107,10 +116,8 @@ func (g *guard) lockProblem(err error) *Problem {
 		// A lease that is renewed does not say when its work ends, so what is
 		// left of it is no reason to wait that long.
 		return held.problem(g.contention, time.Second, err)
-	case errors.Is(err, lock.ErrClosed):
-		return shuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
 	default:
-		return unavailable.problem(http.StatusServiceUnavailable, time.Second, err)
+		return unservedProblem(err)
 	}
 }
 
@@ -126,10 +133,8 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 		return outcomeUnknown.problem(http.StatusConflict, 0, err)
 	case refused != nil:
 		return inProgress.problem(http.StatusConflict, time.Second, err)
-	case errors.Is(err, lock.ErrClosed):
-		return shuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
 	default:
-		return unavailable.problem(http.StatusServiceUnavailable, time.Second, err)
+		return unservedProblem(err)
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"net/url"
 	"strings"
+
+	"github.com/httplatch/httplatch/internal/keytext"
 )
 
 const (
 	lockPart = "lock:"
-	oncePart = "once:" // also how the keys of receipts begin
+	oncePart = keytext.RecordPrefix
 
 	// maxEncoded is how long a readable name may be. Beyond it, a hash is.
 	maxEncoded = 200
