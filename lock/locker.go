@@ -61,7 +61,7 @@ func New(store Store, opts ...Option) *Locker {
 		budget:  500 * time.Millisecond,
 		keep:    24 * time.Hour,
 		logger:  slog.Default(),
-	}.with(opts)
+	}.with(opts).valid()
 	checkFencing(store, &cfg)
 	prompt := isPrompt(store)
 	c := &core{
@@ -96,11 +96,19 @@ func (c *core) locker(cfg config) *Locker {
 
 // With returns a Locker with other settings over the same store, gate and
 // clean-up: keys exclude each other across both, and closing either closes
-// both. Options that are not given stay as they are; observers are added.
+// both. Options that are not given stay as they are; observers are added. It panics
+// about what Validate returns.
 func (l *Locker) With(opts ...Option) *Locker {
-	cfg := l.cfg.with(opts)
+	cfg := l.cfg.with(opts).valid()
 	checkFencing(l.core.store, &cfg)
 	return l.core.locker(cfg)
+}
+
+// Validate returns an error that says which durations of l and opts do not fit each
+// other, for settings that come from a file; nil if they do.
+func (l *Locker) Validate(opts ...Option) error {
+	cfg := l.cfg.with(opts)
+	return cfg.validate()
 }
 
 // Do runs fn while this Locker holds key, and releases the key when fn

@@ -24,6 +24,7 @@ type memoryShard struct {
 	over    int64                    // no record is over before
 	ahead   int64                    // the same of those that the hand has passed
 	peak    int                      // the most records that it has held
+	spare   *memoryRecord            // for the next claim, nil if there is none
 }
 
 // memorySlot has when its record is over beside it: so the search for those that are
@@ -64,7 +65,10 @@ func (s *memoryShard) put(key string, c *Claim, scope uint32, now int64, old *me
 	if old != nil {
 		s.vacate(old)
 	}
-	r := new(memoryRecord)
+	r := s.spare
+	if s.spare = nil; r == nil {
+		r = new(memoryRecord)
+	}
 	r.fill(key, c, scope, now)
 	s.records[r.key()] = r        // and the key, which is not to keep the text of old
 	r.place = int32(len(s.slots)) //nolint:gosec // a shard has not so many
@@ -104,6 +108,8 @@ func (s *memoryShard) drop(r *memoryRecord) {
 		maps.Copy(smaller, s.records)
 		s.records, s.slots, s.peak = smaller, slices.Clone(s.slots), n
 	}
+	*r = memoryRecord{} // what leaves the lock is a copy
+	s.spare = r
 }
 
 // expire looks at so many records, one after the other round and round, and removes

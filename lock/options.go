@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/httplatch/httplatch/internal/rules"
 )
 
 // Option configures a [Locker] in [New] and [Locker.With].
@@ -44,6 +42,11 @@ func (c config) with(opts []Option) config {
 		}
 		o.apply(&c)
 	}
+	return c
+}
+
+// valid returns c, and panics if it is not valid.
+func (c config) valid() config {
 	if err := c.validate(); err != nil {
 		panic("lock: " + err.Error())
 	}
@@ -51,20 +54,20 @@ func (c config) with(opts []Option) config {
 }
 
 // validate returns what the settings contradict each other in.
-func (c *config) validate() error { return c.durations().Validate() }
-
-func (c *config) durations() rules.Durations {
-	return rules.Durations{Lease: c.lease, MaxHold: c.maxHold, Budget: c.budget}
+func (c *config) validate() error {
+	switch {
+	case c.lease < 2*c.budget:
+		return fmt.Errorf("a lease of %v is too short for a budget of %v: a claim that was answered late would be over "+
+			"before its work began; the lease must be at least twice the budget", c.lease, c.budget)
+	case c.maxHold < c.lease:
+		return fmt.Errorf("a maximum hold of %v is shorter than the lease of %v", c.maxHold, c.lease)
+	}
+	return nil
 }
 
-// A policies file is checked against the Locker that it is for.
-var _ = rules.Provide(func(locker any) rules.Durations {
-	return locker.(*Locker).cfg.durations() //nolint:errcheck // it is one
-})
-
 func positive(name string, d time.Duration) {
-	if err := rules.Positive(d); err != nil {
-		panic(fmt.Sprintf("lock: %s(%v): %v", name, d, err))
+	if d <= 0 {
+		panic(fmt.Sprintf("lock: %s(%v): the duration must be positive", name, d))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/rules"
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
@@ -115,7 +114,7 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 // Unwrap; use [http.ResponseController] for the rest. The answer of a hijacked
 // connection counts as below 400.
 func WithCooldown(d time.Duration) LockOption {
-	must(rules.Positive(d), "WithCooldown(%v)", d)
+	must(validatePositive(d), "WithCooldown(%v)", d)
 	return lockOption(func(c *lockConfig) { c.cooldown = d })
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/rules"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -23,7 +22,7 @@ func (d *document) policies(l *lock.Locker, keys map[string]keyfunc.Func, defaul
 		b := &builder{
 			document: d, policy: m, locker: l, keys: keys, places: make(map[string]int), unread: make(map[string]bool),
 			lockOptions: []LockOption{defaults}, onceOptions: []IdempotentOption{defaults},
-			durations: rules.DurationsOf(l), request: defaultBodyLimit, response: defaultBodyLimit,
+			request: defaultBodyLimit, response: defaultBodyLimit,
 		}
 		all = append(all, policy{name: m.name, at: m.at, guard: b.build()})
 	}
@@ -43,7 +42,6 @@ type builder struct {
 	name              string
 	scope, key        keyfunc.Func
 	window            time.Duration
-	durations         rules.Durations // of the Locker and the file
 	request, response int64
 	lockerOptions     []lock.Option
 	lockOptions       []LockOption
@@ -77,7 +75,7 @@ func (b *builder) build() func(http.Handler) http.Handler {
 	}
 	b.read(b.members(b.policy.valueAt, `an object with the fields of a guard, like {"kind": "lock", ...}`))
 	if !b.unread["lease"] && !b.unread["max_hold"] {
-		b.accept(b.present("lease", "max_hold"), b.durations.Validate())
+		b.accept(b.present("lease", "max_hold"), b.locker.Validate(b.lockerOptions...))
 	}
 	if b.kind == kindIdempotent || b.kind == kindDedupe {
 		b.accept("kind", validateReceipts(b.locker))

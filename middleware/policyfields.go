@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/rules"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -45,13 +44,13 @@ var policyFields = map[string]policyField{
 	"window":      {[]string{kindDedupe}, duration(validateWindow, func(b *builder, d time.Duration) { b.window = d })},
 	"fingerprint": {onces, takeFingerprint},
 
-	"lease":           {anyKind, duration(rules.Positive, setLease)},
-	"max_hold":        {anyKind, duration(rules.Positive, setMaxHold)},
+	"lease":           {anyKind, lockerDuration(lock.WithLease)},
+	"max_hold":        {anyKind, lockerDuration(lock.WithMaxHold)},
 	"wait":            {anyKind, lockerDuration(lock.WithWait)},
 	"keep":            {[]string{kindIdempotent}, lockerDuration(lock.WithKeep)},
 	"rerun_abandoned": {onces, takeRerun},
 
-	"cooldown": {locks, duration(rules.Positive, func(b *builder, d time.Duration) {
+	"cooldown": {locks, duration(validatePositive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, WithCooldown(d))
 	})},
 	"cooldown_status": {locks, integer(validateCooldownStatus, func(b *builder, code int) {

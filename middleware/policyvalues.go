@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/rules"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -56,17 +55,7 @@ func duration(validate func(d time.Duration) error, set func(b *builder, d time.
 }
 
 func lockerDuration(option func(d time.Duration) lock.Option) func(b *builder, m member) bool {
-	return duration(rules.Positive, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
-}
-
-func setLease(b *builder, d time.Duration) {
-	b.durations.Lease = d
-	b.lockerOptions = append(b.lockerOptions, lock.WithLease(d))
-}
-
-func setMaxHold(b *builder, d time.Duration) {
-	b.durations.MaxHold = d
-	b.lockerOptions = append(b.lockerOptions, lock.WithMaxHold(d))
+	return duration(validatePositive, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
 }
 
 // integer reads a whole number and gives it to set if it is valid.

@@ -22,6 +22,14 @@ func must(err error, format string, args ...any) {
 	}
 }
 
+// validatePositive is for durations of a Locker and of guards.
+func validatePositive(d time.Duration) error {
+	if d <= 0 {
+		return errors.New("the duration must be positive")
+	}
+	return nil
+}
+
 // validateName is for the name of a lock.
 func validateName(name string) error {
 	switch {
