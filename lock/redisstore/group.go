@@ -244,18 +244,24 @@ func (g *group) running(now time.Time) int {
 	if len(g.batches) >= maxHanging {
 		return g.most
 	}
-	n, stalled := 0, 0
+	n, stalled, overdue := 0, 0, 0
 	for _, b := range g.batches {
 		switch {
 		case b.Err() != nil:
 		case g.window.stalls(b, now):
 			stalled++
+		case g.window.overdue(b, now):
+			overdue++
+			fallthrough
 		default:
 			n++
 		}
 	}
-	if n+stalled >= g.most {
+	switch {
+	case n+stalled >= g.most:
 		return g.most
+	case n == 1 && overdue == 1: // one more finds out whether it is the server, or a connection
+		return 0
 	}
 	return n
 }

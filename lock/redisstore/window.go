@@ -64,9 +64,14 @@ func (w *window) room(running, waiting int) bool {
 }
 
 // stalls reports whether b waits for a connection that stalls: batches that left
-// after it were answered, and it takes many times as long as usual.
+// after it were answered, and it is overdue.
 func (w *window) stalls(b *batch, now time.Time) bool {
-	return b.began.Before(w.newest) && now.Sub(b.began) > max(8*w.usual, 2*tick)
+	return b.began.Before(w.newest) && w.overdue(b, now)
+}
+
+// overdue reports whether b takes many times as long as usual.
+func (w *window) overdue(b *batch, now time.Time) bool {
+	return now.Sub(b.began) > max(8*w.usual, 2*tick)
 }
 
 // learn takes in a batch that was answered.
