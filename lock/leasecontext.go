@@ -17,13 +17,13 @@ type leaseKey struct{}
 //
 // What ends, own, is made when it is first asked for. Most work is short and
 // never asks, and a context that can end costs more than the rest of a lease:
-// it has to be told by its parent, and told again that it need not be.
+// it has to register with its parent, and to take the registration back.
 type leaseContext Lease
 
 // released is the own context of all leases that ended with their work before
 // it was asked for. It knows none of their values.
 var released = func() *endable.Context {
-	own := endable.New(context.Background()) //nolint:forbidigo // nothing can end it any more
+	own := endable.New(context.Background()) //nolint:forbidigo // nothing can end it later
 	own.Cancel(nil)
 	return own
 }()
@@ -108,7 +108,7 @@ func (c *leaseContext) String() string { return "lock.Lease.Context" }
 // FromContext returns the lease under which the code that was given ctx runs:
 // of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing
 // protects this code: there is none, or the store was down and the middleware
-// was told to go on without (WithFailOpen).
+// was configured to go on without (WithFailOpen).
 func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 	lease, ok = ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok

@@ -42,7 +42,7 @@ type core struct {
 	recent recent
 
 	closeOnce sync.Once
-	closing   chan struct{} // closed by Close: nobody waits any more
+	closing   chan struct{} // closed by Close: no caller waits after that
 }
 
 // defaultMaxLag is how long a late command is feared from a store that says
@@ -136,7 +136,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // The lease is renewed until Release or Settle is called on it, at most for
 // WithMaxHold.
 //
-// It returns a [*RefusedError] if somebody else has the key, an error that
+// It returns a [*RefusedError] if another caller has the key, an error that
 // matches [ErrUnavailable] if the store did not serve it within the budget (one
 // that matches [ErrUnknown] too if the claim may have been applied; it is
 // cleaned up in the background), and one that matches [ErrClosed] after Close.

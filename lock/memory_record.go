@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// recordCost is what an entry takes beside its bytes: the record, its slot
+	// recordCost is what an entry takes in addition to its bytes: the record, its slot
 	// in a map that is two thirds full, and what the allocator rounds up.
 	recordCost = 176
 	// receiptReserve is the receipt that always fits.
@@ -21,7 +21,7 @@ const (
 )
 
 // memoryRecord is one entry. A store of a million of them is meant to stay
-// small, so it is laid out for 96 bytes and two allocations, beside the owner.
+// small, so it is laid out for 96 bytes and two allocations, not counting the owner.
 //
 // A lock is there for a moment, and costs no allocation: until it is settled its
 // record is loose, of the texts that it was claimed with. One with a fingerprint
@@ -157,7 +157,7 @@ func claimCost(key string, c *Claim) int64 {
 }
 
 // reserved is the room for a receipt that c takes: work that is remembered, or is
-// told from other work, will leave one.
+// distinguished from other work, will leave one.
 func reserved(c *Claim) uint32 {
 	if c.Linger > 0 || len(c.Fingerprint) > 0 {
 		return receiptReserve

@@ -27,8 +27,8 @@ type memoryShard struct {
 	spare   *memoryRecord            // for the next claim, nil if there is none
 }
 
-// memorySlot has when its record is over beside it: so the search for those that are
-// reads memory in a row.
+// memorySlot keeps the end of its record next to it: the search for records that are
+// over reads memory in a row.
 type memorySlot struct {
 	over   int64
 	record *memoryRecord

@@ -163,8 +163,8 @@ func (q *quorum) MaxLag() time.Duration {
 	return longest + sendsToNode*(q.timeout+maxNodePause)
 }
 
-// driftOver returns how much earlier than store a holder has to stop to believe
-// in a lease.
+// driftOver returns how much earlier than store a holder has to stop relying
+// on a lease.
 func driftOver(store Store) func(lease time.Duration) time.Duration {
 	if q := quorumIn(store); q != nil {
 		return q.drift

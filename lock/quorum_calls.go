@@ -122,7 +122,7 @@ func (c *calls) release() {
 	}
 }
 
-// bar bars a node if the token is not wanted any more, and reports whether it
+// bar bars a node if the token is no longer wanted, and reports whether it
 // did: the entry on it is then to be removed.
 func (c *calls) bar(node int) bool {
 	c.tokens.mu.Lock()

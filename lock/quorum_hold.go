@@ -96,11 +96,11 @@ type motion struct {
 	send     func(ctx context.Context, node Store) (bool, error)
 	reliable []int              // the nodes whose yes counts; nil: all
 	rest     func(answer[bool]) // deals with a node that has not said yes, after a majority has
-	last     func(node int)     // called when nothing is in flight to a node any more; may be nil
+	last     func(node int)     // called when nothing is still in flight to a node; may be nil
 }
 
 // carry sends m to all nodes. It is carried with a majority of yes, and lost when
-// the others cannot be a majority any more. In between, a node that has not
+// the others can no longer be a majority. In between, a node that has not
 // answered can be the one that matters, and the outcome is not known. t is left in
 // the end.
 func (q *quorum) carry(ctx context.Context, t *calls, m *motion) (ok bool, err error) {

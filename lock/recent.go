@@ -14,8 +14,8 @@ type Recovery struct {
 	Key  string    // as given to the Locker
 }
 
-// maxRecent is how many recoveries are remembered. They are for somebody who
-// looks now; what is to be counted or kept, an [Observer] sees.
+// maxRecent is how many recoveries are remembered. They are for an
+// operator who looks now; an [Observer] can count or keep them.
 const maxRecent = 64
 
 // recent is the latest recoveries, the newest last. Recoveries are rare, so it

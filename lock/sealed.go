@@ -33,7 +33,7 @@ import (
 // # What is bound, and what is not
 //
 // A receipt can be opened only under the key and the token that it was settled
-// with. One that was altered, cut, left by somebody without the AEAD, or moved
+// with. One that was altered, cut, left by a writer without the AEAD, or moved
 // to another entry is refused, and so is one that was left before sealing was
 // introduced, until its keep is over. The work is then not run: the Locker
 // returns an error that says what to do and matches [ErrNotApplied] and
@@ -42,7 +42,7 @@ import (
 // receipt, so that an operator can Forget it.
 //
 // The rest of an entry stays as it was: key, state, owner, times, the length of
-// the receipt, and the fingerprint, which Settle is not told. Whoever writes to
+// the receipt, and the fingerprint, which Settle does not get. A writer to
 // the store can still remove an entry, after which the work runs again, bring
 // back an older one of the same key, and let another request than the first
 // have the receipt of its key.

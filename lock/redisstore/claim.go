@@ -81,9 +81,9 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Cl
 	}
 }
 
-// readRefused tells what is there although the server refused to execute the
+// readRefused returns what is there although the server refused to execute the
 // claim: a server without memory, or without a disk, can still replay a receipt
-// and still knows who holds what.
+// and can still return the holder of a key.
 func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lock.Entry, error) {
 	if class := classOf(refusal); class != "OOM" && class != "MISCONF" {
 		return lock.Entry{}, refusal

@@ -56,7 +56,7 @@ func SkewClocks(s *Store, d time.Duration) {
 	}
 }
 
-// Listening reports whether a store has a goroutine that hears of others'
+// Listening reports whether a store has a goroutine that receives others'
 // releases.
 func Listening(s *Store) bool {
 	s.notices.mu.Lock()

@@ -238,7 +238,7 @@ func (g *group) depart(b *batch) {
 }
 
 // running is how many batches are out that the next one has to wait for. One whose
-// time is over has no caller any more, whatever it hangs in. One that stalls has taken
+// time is over no longer has a caller, whatever it hangs in. One that stalls has taken
 // a connection, and no more than that.
 func (g *group) running(now time.Time) int {
 	if len(g.batches) >= maxHanging {

@@ -684,8 +684,8 @@ func TestDeadConnectionInASmallWindow(t *testing.T) {
 	})
 }
 
-// Each caller's time ends when it ends, whoever has come before it and however many
-// wait.
+// Each caller's time ends when it ends, whichever caller has come before it and
+// however many wait.
 func TestDeadlinesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -115,7 +115,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 }
 
 // whole reads again, and all of it, what was cut, or has moved to another node of
-// the Cluster. ok is false if there is nothing any more.
+// the Cluster. ok is false if the entry is gone.
 func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
 	answer, err := s.eval(ctx, readScript, newCommand(of.name))
 	if err != nil || answer == nil {

@@ -52,7 +52,7 @@ func TestCloseLeavesTheCallersClientOpen(t *testing.T) {
 	require.Equal(t, 2*time.Minute, s.MaxLag())
 }
 
-// unknownClient stands for somebody's wrapper around a client.
+// unknownClient stands for a user's wrapper around a client.
 type unknownClient struct{ redis.UniversalClient }
 
 func TestWrappedClients(t *testing.T) {

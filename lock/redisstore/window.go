@@ -57,7 +57,7 @@ func newWindow(share, batches int) window {
 // batch is how many commands a batch may have.
 func (w *window) batch() int { return min(w.size, w.share) }
 
-// room reports whether one more batch may leave beside those that run, for so
+// room reports whether one more batch may leave in addition to those that run, for so
 // many commands that wait.
 func (w *window) room(running, waiting int) bool {
 	return running == 0 || running < w.size/w.share && (waiting >= min(grouping, w.share) || w.least > short)
