@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -24,7 +26,7 @@ func openStore(ctx context.Context, urls []string, budget time.Duration) (store 
 	defer cancel()
 	switch len(urls) {
 	case 0:
-		return lock.NewMemory(), func() error { return nil }, nil
+		return memstore.New(), func() error { return nil }, nil
 	case 1:
 		shared, err := redisstore.Open(ctx, urls[0], redisstore.WithPrefix(prefix))
 		if err != nil {
@@ -56,7 +58,7 @@ func openQuorum(ctx context.Context, urls []string, budget time.Duration) (lock.
 	}
 	// A node that is silent costs a part of the budget, and leaves time to ask
 	// again.
-	quorum := lock.NewQuorum(nodes, lock.WithNodeTimeout(budget/5))
+	quorum := quorum.New(nodes, quorum.WithNodeTimeout(budget/5))
 	if c, ok := quorum.(checker); ok {
 		err := c.Check(ctx)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/httplatch/httplatch/lock"
 )
@@ -35,13 +34,12 @@ func (s lossyStore) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	return e, err
 }
 
-// MaxLag is that of the store below: what is lost is a reply, and no claim
-// arrives later because of it.
-func (s lossyStore) MaxLag() time.Duration {
-	if below, ok := s.Store.(interface{ MaxLag() time.Duration }); ok {
-		return below.MaxLag()
-	}
-	return 2 * time.Minute // what a Locker fears of a store that does not say
+// Describe is that of the store below: what is lost is a reply, and no claim
+// arrives later because of it. But a call waits for the reply.
+func (s lossyStore) Describe() lock.Description {
+	about := lock.Describe(s.Store)
+	about.Local = false
+	return about
 }
 
 // claimLog is what became of the claims that one request made. Methods are safe

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 var errUnsupported = fmt.Errorf("%w: no fences: %w", lock.ErrNotApplied, errors.ErrUnsupported)
@@ -40,7 +41,7 @@ type broken struct {
 func (b *broken) LocksOnly() error { return b.locksOnly }
 
 func newBroken(breakIt func(b *broken)) lock.Store {
-	memory, ok := lock.NewMemory().(complete)
+	memory, ok := memstore.New().(complete)
 	if !ok {
 		panic("the memory store is no Inspector")
 	}

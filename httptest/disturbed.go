@@ -8,9 +8,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// disturbed is a store some of whose calls meet a fault. What it embeds is the
-// interface, so whatever marks the store within as one whose calls need no
-// bounding stays hidden.
+// disturbed is a store some of whose calls meet a fault.
 type disturbed struct {
 	lock.Store
 	hits  func(op Op, key string) bool // asked once for every call
@@ -21,7 +19,7 @@ type disturbed struct {
 // disturb returns s with the calls that hits picks meeting f, after whose
 // return they may take effect for another lag.
 func disturb(s lock.Store, hits func(Op, string) bool, f fault, lag time.Duration) lock.Store {
-	d := &disturbed{Store: s, hits: hits, fault: f, lag: lag + lagOf(s)}
+	d := &disturbed{Store: s, hits: hits, fault: f, lag: lag}
 	if inspector, ok := s.(lock.Inspector); ok {
 		return inspected{d, inspector}
 	}
@@ -34,27 +32,13 @@ type inspected struct {
 	lock.Inspector
 }
 
-// lagOf is how long after they returned the calls of s may take effect. Where s
-// does not say, it is what a Locker then takes for it.
-func lagOf(s lock.Store) time.Duration {
-	if s, ok := s.(interface{ MaxLag() time.Duration }); ok {
-		return s.MaxLag()
-	}
-	return 2 * time.Minute
-}
-
-// MaxLag bounds how long after it returned a call may take effect.
-func (d *disturbed) MaxLag() time.Duration { return d.lag }
-
-// LocksOnly is that of the store within.
-func (d *disturbed) LocksOnly() error { return locksOnly(d.Store) }
-
-// locksOnly returns why s keeps no receipts, nil if it does.
-func locksOnly(s lock.Store) error {
-	if s, ok := s.(interface{ LocksOnly() error }); ok {
-		return s.LocksOnly()
-	}
-	return nil
+// Describe is that of the store within, with later effects, and never of one whose calls
+// need no bounding.
+func (d *disturbed) Describe() lock.Description {
+	about := lock.Describe(d.Store)
+	about.Local = false
+	about.MaxLag += d.lag
+	return about
 }
 
 // meets reports whether a call meets the fault. One whose context has ended is

@@ -16,7 +16,7 @@
 //		}
 //		latchtest.Incident(t, newOrders, order)
 //
-//		orders := newOrders(lock.NewMemory())
+//		orders := newOrders(memstore.New())
 //		created := 0
 //		for _, res := range latchtest.Storm(orders, 50, func(int) *http.Request { return order() }) {
 //			if res.StatusCode == http.StatusCreated {

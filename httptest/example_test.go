@@ -20,6 +20,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -55,7 +56,7 @@ func TestOrders(t *testing.T) {
 	}
 	latchtest.Incident(t, newOrders, order)
 
-	orders := newOrders(lock.NewMemory())
+	orders := newOrders(memstore.New())
 	created := 0
 	for _, res := range latchtest.Storm(orders, 50, func(int) *http.Request { return order() }) {
 		if res.StatusCode == http.StatusCreated {
@@ -75,7 +76,7 @@ var (
 
 type stores struct{}
 
-func (stores) New(string) lock.Store { return bare{lock.NewMemory()} }
+func (stores) New(string) lock.Store { return bare{memstore.New()} }
 
 func TestMyStore(t *testing.T) {
 	client := dial(t)
@@ -100,7 +101,7 @@ func TestDocShowsTheExamples(t *testing.T) {
 }
 
 func ExampleStorm() {
-	onePerUser := latch.Lock(lock.New(lock.NewMemory()), "user", keyfunc.Header("X-User-ID"))
+	onePerUser := latch.Lock(lock.New(memstore.New()), "user", keyfunc.Header("X-User-ID"))
 	orders := onePerUser(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(time.Second) // an order takes its time
 		w.WriteHeader(http.StatusCreated)
@@ -122,7 +123,7 @@ func ExampleStorm() {
 // and learns that the key has been its own since the first claim.
 func ExampleLoseReply() {
 	ctx := context.Background()
-	store := latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, 1)
+	store := latchtest.LoseReply(memstore.New(), latchtest.Claim, 1)
 	locker := lock.New(store, lock.WithObserver(func(_ context.Context, e lock.Event) { fmt.Println(e.Kind) }))
 
 	err := locker.Do(ctx, lock.Key("user", "42"), func(context.Context) error {
@@ -141,7 +142,7 @@ func ExampleLoseReply() {
 // for it: the Locker goes on in the background.
 func ExampleLoseRequest() {
 	ctx := context.Background()
-	store := latchtest.LoseRequest(lock.NewMemory(), latchtest.Settle, 8)
+	store := latchtest.LoseRequest(memstore.New(), latchtest.Settle, 8)
 	locker := lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
 	charge := func(context.Context) ([]byte, error) { return []byte("charged"), nil }
 
@@ -158,7 +159,7 @@ func ExampleLoseRequest() {
 // for it. It locks no caller out.
 func ExampleStall() {
 	ctx := context.Background()
-	store := latchtest.Stall(lock.NewMemory(), latchtest.Claim, 1, 100*time.Millisecond)
+	store := latchtest.Stall(memstore.New(), latchtest.Claim, 1, 100*time.Millisecond)
 	locker := lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
 	place := func(context.Context) error { return nil }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // Incident replays on your own wiring what locks users out when a packet is
@@ -57,10 +58,7 @@ func Incident(t *testing.T, wire func(lock.Store) http.Handler, newRequest func(
 // replay returns the limit for the replays that follow.
 func (l loss) replay(t reporter, limit time.Duration, wire func(lock.Store) http.Handler, newRequest func() *http.Request) time.Duration {
 	t.Helper()
-	truth, ok := lock.NewMemory().(inspectable)
-	if !ok {
-		t.Fatalf("latchtest: the memory store is no lock.Inspector")
-	}
+	truth := memstore.New()
 	store, p := l.over(truth)
 	s := &scene{reporter: t, loss: l, truth: truth, handler: wire(store), newRequest: newRequest, limit: limit}
 	if s.handler == nil {

@@ -20,6 +20,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/sealed"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -88,7 +89,7 @@ func sealed(wire wiring) wiring {
 	if err != nil {
 		panic(err)
 	}
-	return func(s lock.Store) http.Handler { return wire(lock.NewSealed(s, aead)) }
+	return func(s lock.Store) http.Handler { return wire(sealed.New(s, aead)) }
 }
 
 var goodWirings = map[string]wiring{

@@ -12,6 +12,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // operation is one method of a store in a form that tables can use: what has to
@@ -48,7 +49,7 @@ var (
 // start returns a memory store on which the operation can be called.
 func (o operation) start(t *testing.T) lock.Store {
 	t.Helper()
-	s := lock.NewMemory()
+	s := memstore.New()
 	if o.prepare {
 		_, err := s.Claim(t.Context(), "key", claimOfA)
 		require.NoError(t, err)
@@ -142,7 +143,7 @@ func TestStall(t *testing.T) {
 func TestStallCopies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := lock.NewMemory()
+		s := memstore.New()
 		stalling := latchtest.Stall(latchtest.Stall(s, latchtest.Claim, 1, time.Second), latchtest.Settle, 1, time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -212,7 +213,7 @@ func faults(op latchtest.Op) map[string]func(lock.Store) lock.Store {
 func TestFaultsHitExactlyN(t *testing.T) {
 	t.Parallel()
 	const calls, n = 200, 17
-	lossy := latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, n)
+	lossy := latchtest.LoseReply(memstore.New(), latchtest.Claim, n)
 	var failed atomic.Int64
 	var wg sync.WaitGroup
 	for range calls {
@@ -230,7 +231,7 @@ func TestFaultsHitExactlyN(t *testing.T) {
 func TestFaultsNest(t *testing.T) {
 	t.Parallel()
 	claim := operations[0]
-	s := lock.NewMemory()
+	s := memstore.New()
 	lossy := latchtest.LoseRequest(latchtest.LoseReply(s, latchtest.Claim, 1), latchtest.Claim, 1)
 	requireUnknown(t, claim.call(t.Context(), lossy))
 	require.False(t, claim.wasApplied(t, s), "the request was lost first")
@@ -238,7 +239,7 @@ func TestFaultsNest(t *testing.T) {
 	require.True(t, claim.wasApplied(t, s), "and then a reply")
 	require.NoError(t, claim.call(t.Context(), lossy))
 
-	s = lock.NewMemory()
+	s = memstore.New()
 	lossy = latchtest.LoseReply(latchtest.LoseRequest(s, latchtest.Claim, 1), latchtest.Claim, 1)
 	requireUnknown(t, claim.call(t.Context(), lossy))
 	require.False(t, claim.wasApplied(t, s), "both at once")
@@ -248,7 +249,7 @@ func TestFaultsNest(t *testing.T) {
 // After its faults a store is as good as the one within.
 func TestFaultsKeepTheRules(t *testing.T) {
 	t.Parallel()
-	lossy := lock.NewMemory()
+	lossy := memstore.New()
 	for _, o := range operations {
 		for _, disturb := range faults(o.op) {
 			lossy = disturb(lossy)
@@ -274,7 +275,7 @@ func TestFaultsForward(t *testing.T) {
 		return lags.MaxLag()
 	}
 	for name, disturb := range faults(latchtest.Claim) {
-		overMemory, overBare := disturb(lock.NewMemory()), disturb(bare{lock.NewMemory()})
+		overMemory, overBare := disturb(memstore.New()), disturb(bare{memstore.New()})
 		require.Implements(t, (*lock.Inspector)(nil), overMemory, name)
 		require.NotImplements(t, (*lock.Inspector)(nil), overBare, name)
 		own := time.Duration(0)
@@ -289,7 +290,7 @@ func TestFaultsForward(t *testing.T) {
 
 func TestFaultsInspect(t *testing.T) {
 	t.Parallel()
-	s := latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, 1)
+	s := latchtest.LoseReply(memstore.New(), latchtest.Claim, 1)
 	requireUnknown(t, operations[0].call(t.Context(), s))
 	inspector, ok := s.(lock.Inspector)
 	require.True(t, ok)
@@ -305,7 +306,7 @@ func TestFaultsInspect(t *testing.T) {
 
 func TestFaultsPanic(t *testing.T) {
 	t.Parallel()
-	s := lock.NewMemory()
+	s := memstore.New()
 	for name, f := range map[string]func(){
 		"latchtest: LoseReply of a nil lock.Store":                                       func() { latchtest.LoseReply(nil, latchtest.Claim, 1) },
 		"latchtest: LoseReply of 0 calls: at least one has to fail":                      func() { latchtest.LoseReply(s, latchtest.Claim, 0) },
@@ -355,7 +356,7 @@ func TestLockerBoundsDisturbedStores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				truth := lock.NewMemory()
+				truth := memstore.New()
 				var events sync.Map
 				l := lock.New(tt.disturb(truth), lock.WithLogger(quiet), lock.WithBudget(budget),
 					lock.WithObserver(func(_ context.Context, e lock.Event) { events.Store(e.Kind, true) }))
@@ -384,7 +385,7 @@ func TestLockerBoundsDisturbedStores(t *testing.T) {
 func TestStallNeedsItsMaxLag(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		truth := lock.NewMemory()
+		truth := memstore.New()
 		l := lock.New(hasty{latchtest.Stall(truth, latchtest.Claim, 100, 3*time.Second)}, lock.WithLogger(quiet))
 		_, err := l.Acquire(t.Context(), "key")
 		require.ErrorIs(t, err, lock.ErrUnknown)
@@ -408,7 +409,7 @@ func TestFaultsOfALeaseEnd(t *testing.T) {
 			t.Run(name+" "+string(op), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					truth := lock.NewMemory()
+					truth := memstore.New()
 					l := lock.New(disturb(truth), lock.WithLogger(quiet))
 					lease, err := l.Acquire(t.Context(), "key")
 					require.NoError(t, err)
@@ -433,7 +434,7 @@ func TestFaultsOfALeaseEnd(t *testing.T) {
 func TestFaultOfARenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := latchtest.LoseRequest(lock.NewMemory(), latchtest.Renew, 1<<20)
+		s := latchtest.LoseRequest(memstore.New(), latchtest.Renew, 1<<20)
 		l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(3*time.Second))
 		err := l.Do(t.Context(), "key", func(ctx context.Context) error {
 			<-ctx.Done()

@@ -49,14 +49,17 @@ func (p *probe) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.Context(), callTimeout)
 }
 
+// noReceipts is what the store says of itself: why it keeps none, nil if it does.
+func (p *probe) noReceipts() error { return lock.Describe(p.store).NoReceipts }
+
 // locksOnly reports whether the store says of itself that it keeps no receipts, and
 // nothing of a holder whose lease has ended.
-func (p *probe) locksOnly() bool { return locksOnly(p.store) != nil }
+func (p *probe) locksOnly() bool { return p.noReceipts() != nil }
 
 // needsReceipts skips what is left of the rule over a store for locks only.
 func (p *probe) needsReceipts() {
 	p.Helper()
-	if err := locksOnly(p.store); err != nil {
+	if err := p.noReceipts(); err != nil {
 		p.Skipf("the store is for locks only: %v", err)
 	}
 }

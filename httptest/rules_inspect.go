@@ -1,6 +1,10 @@
 package latchtest
 
-import "github.com/httplatch/httplatch/lock"
+import (
+	"errors"
+
+	"github.com/httplatch/httplatch/lock"
+)
 
 func inspectRules() []rule {
 	return []rule{
@@ -22,6 +26,14 @@ func (p *probe) inspector() lock.Inspector {
 	i, ok := p.store.(lock.Inspector)
 	if !ok {
 		p.Skipf("the store is no lock.Inspector")
+	}
+	ctx, cancel := p.within()
+	defer cancel()
+	for _, err := range i.List(ctx) {
+		if errors.Is(err, errors.ErrUnsupported) {
+			p.Skipf("the store lists nothing: %v", err)
+		}
+		break
 	}
 	return i
 }

@@ -10,7 +10,7 @@ import (
 func locksOnlyRules() []rule {
 	return []rule{{
 		"locks_only_refuses",
-		"a store with LocksOnly refuses a receipt, a Linger and a Replaces with an error that matches errors.ErrUnsupported and ErrNotApplied, as it says, and keeps cool-downs",
+		"a store whose Description has NoReceipts refuses a receipt, a Linger and a Replaces with an error that matches errors.ErrUnsupported and ErrNotApplied, as it says, and keeps cool-downs",
 		locksOnlyRefuses,
 	}}
 }
@@ -25,7 +25,7 @@ func locksOnlyRefuses(p *probe) {
 			p.failf("%s: error %v, want one that matches errors.ErrUnsupported and ErrNotApplied", what, err)
 		}
 	}
-	want("LocksOnly", locksOnly(p.store))
+	want("NoReceipts", p.noReceipts())
 	ctx, cancel := p.within()
 	defer cancel()
 	key := p.key()

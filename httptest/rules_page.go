@@ -1,8 +1,6 @@
 package latchtest
 
 import (
-	"context"
-
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -14,17 +12,12 @@ func pageRules() []rule {
 	}}
 }
 
-// pager is the optional part of a lock.Inspector.
-type pager interface {
-	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error)
-}
-
 // maxPages is more than there are, of a store that comes to an end. Those of
 // others may be in it too.
 const maxPages = 1_000_000
 
 // pages returns what all pages have of keys, by token.
-func (p *probe) pages(i pager, limit int, match func(key string) bool, keys map[string]string) map[string]lock.Entry {
+func (p *probe) pages(i lock.Pager, limit int, match func(key string) bool, keys map[string]string) map[string]lock.Entry {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
@@ -56,7 +49,7 @@ func (p *probe) pages(i pager, limit int, match func(key string) bool, keys map[
 
 func pageYieldsLive(p *probe) {
 	inspector := p.inspector()
-	i, ok := p.store.(pager)
+	i, ok := p.store.(lock.Pager)
 	if !ok {
 		p.Skipf("the store lists in no steps")
 	}

@@ -11,22 +11,18 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // scene is one replay of the incident.
 type scene struct {
 	reporter
 	loss       loss
-	truth      inspectable // the store without the loss
+	truth      *memstore.Store // the store without the loss
 	handler    http.Handler
 	newRequest func() *http.Request
 	limit      time.Duration
 	served     bool // the first request was
-}
-
-type inspectable interface {
-	lock.Store
-	lock.Inspector
 }
 
 // failf says what went wrong after which loss. answer is the one that shows it,

@@ -19,6 +19,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,8 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // one shared store.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return lock.NewMemory() })
-	shared := lock.NewMemory()
+	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return memstore.New() })
+	shared := memstore.New()
 	t.Run("shared", func(t *testing.T) {
 		t.Parallel()
 		latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return shared })
@@ -73,7 +74,7 @@ func TestRulesPassOnMemory(t *testing.T) {
 	for rule := range latchtest.Rules() {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			r := watch(t, rule, func() lock.Store { return lock.NewMemory() })
+			r := watch(t, rule, func() lock.Store { return memstore.New() })
 			require.Empty(t, r.failed)
 			require.Equal(t, rule == "locks_only_refuses", r.skipped != "", r.skipped)
 		})
@@ -124,7 +125,7 @@ func TestOptionalPartsAreSkipped(t *testing.T) {
 	for rule := range latchtest.Rules() {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			r := watch(t, rule, func() lock.Store { return bare{lock.NewMemory()} })
+			r := watch(t, rule, func() lock.Store { return bare{memstore.New()} })
 			require.Empty(t, r.failed)
 			require.Equal(t, slices.Contains(optional, rule), r.skipped != "", r.skipped)
 		})
@@ -148,7 +149,7 @@ func TestRulesPassOnASlowStore(t *testing.T) {
 	for rule := range latchtest.Rules() {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			r := watch(t, rule, func() lock.Store { return slow{lock.NewMemory()} })
+			r := watch(t, rule, func() lock.Store { return slow{memstore.New()} })
 			require.Empty(t, r.failed)
 		})
 	}

@@ -22,6 +22,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -48,7 +49,7 @@ func TestStormOnALock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var orders atomic.Int64
-		guard := latch.Lock(lock.New(lock.NewMemory()), "user", keyfunc.Header("X-User-ID"))
+		guard := latch.Lock(lock.New(memstore.New()), "user", keyfunc.Header("X-User-ID"))
 		h := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(300 * time.Millisecond)
 			orders.Add(1)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // All leases of a Locker, and of those made from it, share the timers of their
@@ -20,7 +21,7 @@ func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		renewed := make(map[string][]time.Duration)
-		l := lock.New(lock.NewMemory(), lock.WithObserver(func(_ context.Context, e lock.Event) {
+		l := lock.New(memstore.New(), lock.WithObserver(func(_ context.Context, e lock.Event) {
 			if e.Kind == lock.EventRenewed {
 				mu.Lock()
 				defer mu.Unlock()
@@ -89,7 +90,7 @@ func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
 // A lease that is over is not kept until its renewal would have been due. Not
 // parallel, because it measures the heap.
 func TestLeasesThatAreOverAreForgotten(t *testing.T) {
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	cycle := func() {
 		e, err := l.Acquire(t.Context(), key)
 		if err != nil || e.Release(t.Context()) != nil {

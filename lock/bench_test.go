@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func BenchmarkAcquireRelease(b *testing.B) {
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	b.Run("callers=1", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -46,7 +47,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 }
 
 func BenchmarkRefusedInProcess(b *testing.B) {
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	e, err := l.Acquire(b.Context(), "user=42")
 	if err != nil {
 		b.Fatal(err)

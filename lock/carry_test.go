@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // lingering is a store whose first claim returns when its caller has gone, and
@@ -57,7 +58,7 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				memory := lock.NewMemory()
+				memory := memstore.New()
 				s := &lingering{Store: memory, silent: silent, landed: make(chan struct{})}
 				l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(time.Hour), lock.WithMaxHold(2*time.Hour))
 				_, err := l.Acquire(t.Context(), "k")
@@ -80,7 +81,7 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 func TestCloseWaitsForCallsThatAreLeftBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &lingering{Store: lock.NewMemory(), landed: make(chan struct{})}
+		s := &lingering{Store: memstore.New(), landed: make(chan struct{})}
 		l := lock.New(s, lock.WithLogger(quiet))
 		_, err := l.Acquire(t.Context(), "k")
 		require.ErrorIs(t, err, lock.ErrUnknown)

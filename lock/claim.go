@@ -46,7 +46,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 // to copy it from call to call was a twentieth of what a guard in memory costs.
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry *Entry) (err error) {
 	c := l.core
-	if c.prompt {
+	if c.local {
 		*entry, err = c.store.Claim(ctx, e.key, e.claim(l.cfg.lease))
 		return publicError(err, false)
 	}

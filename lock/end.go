@@ -81,7 +81,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	e.mu.Unlock()
 
 	l := e.locker
-	if !l.core.prompt {
+	if !l.core.local {
 		n.began = e.grantedAt.since()
 		n.receipt = slices.Clone(n.receipt) // a send that has not returned in time still reads it
 	}
@@ -107,7 +107,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	ctx = context.WithoutCancel(ctx)
 	l.trouble(ctx, err)
 	took := time.Duration(0)
-	if !l.core.prompt {
+	if !l.core.local {
 		took = e.grantedAt.since() - n.began
 	}
 	l.emitFailed(ctx, e, n.call(), took, err)

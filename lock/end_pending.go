@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/bounded"
 )
 
 // maxPendingBytes bounds what the receipts hold in memory that the store has not
@@ -97,12 +99,12 @@ func (e *Lease) keepPending() (dropped int) {
 	size := len(n.receipt)
 	switch {
 	case size == 0:
-	case !add(&c.cleaner.bytes, int64(size), maxPendingBytes):
+	case !bounded.Add(&c.cleaner.bytes, int64(size), maxPendingBytes):
 		e.dropReceipt()
 		return size
 	default:
 		n.pending = true
-		if c.prompt {
+		if c.local {
 			n.receipt = slices.Clone(n.receipt) // its caller's until now
 		}
 	}

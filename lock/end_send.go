@@ -29,7 +29,7 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
-	if l.core.prompt {
+	if l.core.local {
 		r := endRequest{store: l.core.store, key: e.key, token: e.token, receipt: n.receipt, keep: n.keep}
 		err = r.Send(lasting)
 		return r.ok, publicError(err, false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -15,25 +16,16 @@ import (
 // and the Locker counts what it may still do.
 //
 // What store can do beyond the interface remains. The calls of an [Inspector] are made
-// as they are. A store of [NewMemory] or [NewQuorum] is returned as it is: its calls do
-// end. EndWithContext panics if store is nil, and if it is one of [NewSealed]: seal what
-// EndWithContext returns.
+// as they are. A store whose calls wait for nothing is returned as it is. EndWithContext
+// panics if store is nil.
 func EndWithContext(store Store) Store {
 	if store == nil {
 		panic("lock: EndWithContext: nil Store")
 	}
-	if isPrompt(store) || quorumIn(store) != nil {
+	if Describe(store).Local {
 		return store
 	}
-	switch store.(type) {
-	case *sealed, sealedInspector: // a quorum, which must not have one as a node, would not see it
-		panic("lock: EndWithContext of a sealed store: seal what it returns, NewSealed(EndWithContext(store), aead)")
-	}
-	bounded := endsWithContext{store}
-	if inspector, ok := store.(Inspector); ok {
-		return inspectedWithContext{bounded, inspector}
-	}
-	return bounded
+	return endsWithContext{store}
 }
 
 type endsWithContext struct{ store Store }
@@ -63,41 +55,59 @@ func (s endsWithContext) Get(ctx context.Context, key string) (Entry, error) {
 	return untilEnd(ctx, func() (Entry, error) { return s.store.Get(ctx, key) })
 }
 
-// MaxLag is that of the store.
-func (s endsWithContext) MaxLag() time.Duration { return lagOf(s.store) }
-
-// LocksOnly is that of the store.
-func (s endsWithContext) LocksOnly() error { return locksOnly(s.store) }
+// Describe is that of the store.
+func (s endsWithContext) Describe() Description { return Describe(s.store) }
 
 // Watch is that of the store.
 func (s endsWithContext) Watch(key string) (wake <-chan struct{}, stop func()) {
-	return hintsOf(s.store)(key)
+	return watchOf(s.store)(key)
 }
 
 // Check is that of the store, or a Get where it has none.
 func (s endsWithContext) Check(ctx context.Context) error {
-	_, err := untilEnd(ctx, func() (struct{}, error) { return struct{}{}, checkOf(ctx, s.store) })
+	_, err := untilEnd(ctx, func() (struct{}, error) {
+		if c, ok := s.store.(Checker); ok {
+			return struct{}{}, c.Check(ctx)
+		}
+		_, err := s.store.Get(ctx, "check")
+		return struct{}{}, err
+	})
 	return err
 }
 
 // Servers is that of the store. One that does not name any has none.
 func (s endsWithContext) Servers(ctx context.Context) (ids []string, err error) {
-	if named, ok := s.store.(serverNamer); ok {
+	if named, ok := s.store.(ServerLister); ok {
 		return untilEnd(ctx, func() ([]string, error) { return named.Servers(ctx) })
 	}
 	return nil, nil
 }
 
-// inspectedWithContext is endsWithContext over an [Inspector].
-type inspectedWithContext struct {
-	endsWithContext
-	Inspector
+// List is that of the store.
+func (s endsWithContext) List(ctx context.Context) iter.Seq2[Entry, error] {
+	if inspector, ok := s.store.(Inspector); ok {
+		return inspector.List(ctx)
+	}
+	return func(yield func(Entry, error) bool) { yield(Entry{}, errNoInspector) }
 }
 
-// Page is the optional part of [Inspector], if the store has it.
-func (s inspectedWithContext) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error) {
-	return pageOf(ctx, s.Inspector, cursor, limit, match)
+// Page is that of the store.
+func (s endsWithContext) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error) {
+	if pager, ok := s.store.(Pager); ok {
+		return pager.Page(ctx, cursor, limit, match)
+	}
+	return nil, "", fmt.Errorf("lock: the store lists no pages: %w", errors.ErrUnsupported)
 }
+
+// Forget is that of the store.
+func (s endsWithContext) Forget(ctx context.Context, key, token string) (ok bool, err error) {
+	if inspector, ok := s.store.(Inspector); ok {
+		return inspector.Forget(ctx, key, token)
+	}
+	return false, errNoInspector
+}
+
+var errNoInspector = fmt.Errorf("lock: the store is no Inspector: %w", errors.ErrUnsupported)
 
 // untilEnd makes a call on a goroutine of its own, and returns when ctx ends.
 func untilEnd[T any](ctx context.Context, call func() (T, error)) (answer T, err error) {

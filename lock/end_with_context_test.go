@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
+	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // capable has all that a store can have beyond the interface, and a plain one nothing.
@@ -25,7 +28,7 @@ type capableStore struct {
 type plainStore struct{ lock.Store }
 
 func newCapable(server string) *capableStore {
-	m := lock.NewMemory()
+	m := memstore.New()
 	return &capableStore{Store: m, capable: capable{m.(lock.Inspector)}, server: server, wake: make(chan struct{}, 1)}
 }
 
@@ -59,7 +62,7 @@ func TestEndWithContextKeepsWhatItsStoreCan(t *testing.T) {
 	}).Page(t.Context(), "", 1, nil)
 	require.NoError(t, err)
 	require.Len(t, page, 1)
-	_, inspects := lock.EndWithContext(plainStore{lock.NewMemory()}).(lock.Inspector)
+	_, inspects := lock.EndWithContext(plainStore{memstore.New()}).(lock.Inspector)
 	require.False(t, inspects)
 }
 
@@ -73,7 +76,7 @@ func TestEndWithContextBelowAQuorum(t *testing.T) {
 	}{
 		"other servers": {[]lock.Store{newCapable("a"), newCapable("b"), newCapable("c")}, ""},
 		"one server":    {[]lock.Store{newCapable("a"), newCapable("b"), newCapable("a")}, "by two addresses"},
-		"plain ones":    {[]lock.Store{plainStore{lock.NewMemory()}, plainStore{lock.NewMemory()}, plainStore{lock.NewMemory()}}, ""},
+		"plain ones":    {[]lock.Store{plainStore{memstore.New()}, plainStore{memstore.New()}, plainStore{memstore.New()}}, ""},
 		"that are down": {[]lock.Store{newScripted().every(refuse, get), newScripted().every(refuse, get), newScripted()}, "1 of 3 nodes are well"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +85,7 @@ func TestEndWithContextBelowAQuorum(t *testing.T) {
 			for _, s := range tt.nodes {
 				bounded = append(bounded, lock.EndWithContext(s))
 			}
-			err := lock.NewQuorum(bounded).(interface {
+			err := quorum.New(bounded).(interface {
 				Check(ctx context.Context) error
 			}).Check(t.Context())
 			if tt.is == "" {
@@ -99,7 +102,7 @@ func TestEndWithContextBelowAQuorum(t *testing.T) {
 func TestEndWithContextOverAQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const factor = 0.2
-		quorum := lock.EndWithContext(lock.NewQuorum([]lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}, lock.WithDriftFactor(factor)))
+		quorum := lock.EndWithContext(quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()}, quorum.WithDriftFactor(factor)))
 		require.PanicsWithValue(t, "lock: WithFencing over a quorum: the nodes' clocks and counters differ, so no number grows with every grant; "+
 			"fence over a single store, or let a constraint of the database refuse late writes", func() { lock.New(quorum, lock.WithFencing()) })
 		l := lock.New(quorum, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
@@ -115,5 +118,5 @@ func TestEndWithContextOverAQuorum(t *testing.T) {
 func TestEndWithContextIsBelowNewSealed(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "lock: EndWithContext of a sealed store: seal what it returns, NewSealed(EndWithContext(store), aead)",
-		func() { lock.EndWithContext(lock.NewSealed(newCapable("a"), gcm(t, 1))) })
+		func() { lock.EndWithContext(sealed.New(newCapable("a"), gcm(t, 1))) })
 }

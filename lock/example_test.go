@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func ExampleLocker_Do() {
-	locker := lock.New(lock.NewMemory()) // or redisstore.New(client)
+	locker := lock.New(memstore.New()) // or redisstore.New(client)
 	ctx := context.Background()
 
 	err := locker.Do(ctx, lock.Key("user", "42"), func(ctx context.Context) error {
@@ -27,7 +28,7 @@ func ExampleLocker_Do() {
 
 // A queue that delivers a message twice.
 func ExampleLocker_Once() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	ctx := context.Background()
 	for range 2 {
 		receipt, replayed, err := locker.Once(ctx, "message-7", nil, func(context.Context) ([]byte, error) {
@@ -54,7 +55,7 @@ func ExampleKey() {
 
 // Settings of one route, over the same keys.
 func ExampleLocker_With() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	patient := locker.With(lock.WithWait(time.Minute), lock.WithMaxHold(time.Hour))
 
 	lease, err := locker.Acquire(context.Background(), lock.Key("report", "2026"))
@@ -75,7 +76,7 @@ func ExampleLocker_With() {
 
 // A cool-down: the key stays taken for a while after its work.
 func ExampleLease_Settle() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	ctx := context.Background()
 	lease, err := locker.Acquire(ctx, lock.Key("user", "42"))
 	if err != nil {
@@ -94,7 +95,7 @@ func ExampleLease_Settle() {
 
 // The fence lets the resource refuse a holder that has been overtaken.
 func ExampleLease_Fence() {
-	locker := lock.New(lock.NewMemory(), lock.WithFencing())
+	locker := lock.New(memstore.New(), lock.WithFencing())
 	var last int64
 	for range 3 {
 		err := locker.Do(context.Background(), lock.Key("row", "7"), func(ctx context.Context) error {

@@ -16,7 +16,7 @@ import (
 // stays that until its keep is over, so a lease that still has the key in the gate
 // is about to end.
 func (l *Locker) found(ctx context.Context, key, label string, fingerprint []byte) (receipt []byte, ok bool) {
-	if !l.core.prompt || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
+	if !l.core.local || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
 		return nil, false
 	}
 	var began time.Time

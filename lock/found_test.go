@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // answered is what Once has returned, and the events that it has reported.
@@ -77,7 +78,7 @@ func TestAReceiptIsFoundAsByARun(t *testing.T) {
 				func(s lock.Store) lock.Store { return struct{ lock.Store }{s} },
 			} {
 				synctest.Test(t, func(t *testing.T) {
-					l := lock.New(as(lock.NewMemory()), append(c.opts, lock.WithKeep(time.Minute))...)
+					l := lock.New(as(memstore.New()), append(c.opts, lock.WithKeep(time.Minute))...)
 					_, _, err := l.Once(t.Context(), work, []byte(fingerprint), func(context.Context) ([]byte, error) { return []byte("receipt"), nil })
 					require.NoError(t, err)
 					ctx := t.Context()
@@ -99,7 +100,7 @@ func TestAReceiptIsFoundAsByARun(t *testing.T) {
 // An observer that ends its goroutine as it is notified of a replay leaves nothing
 // behind.
 func TestAReplayEndsWithItsObserver(t *testing.T) {
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	answer := func(context.Context) ([]byte, error) { return []byte("receipt"), nil }
 	_, _, err := l.Once(t.Context(), "k", nil, answer)
 	require.NoError(t, err)
@@ -121,7 +122,7 @@ func TestAReplayEndsWithItsObserver(t *testing.T) {
 func TestReplaysAgeTheStore(t *testing.T) {
 	const n = 1000
 	synctest.Test(t, func(t *testing.T) {
-		l := lock.New(lock.NewMemory(), lock.WithKeep(time.Minute))
+		l := lock.New(memstore.New(), lock.WithKeep(time.Minute))
 		kept := l.With(lock.WithKeep(time.Hour))
 		answer := func(context.Context) ([]byte, error) { return []byte("receipt"), nil }
 		for i := range n {

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // A process that holds many keys knows each of them, whatever comes and goes
 // beside it.
 func TestManyKeysInOneProcess(t *testing.T) {
 	const n = 5_000
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	held := make([]*lock.Lease, n)
 	random := rand.New(rand.NewPCG(1, 2))
 	count := 0

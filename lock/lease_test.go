@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestShortWorkIsNeverRenewed(t *testing.T) {
@@ -218,7 +219,7 @@ func TestNilLease(t *testing.T) {
 }
 
 func TestFencesGrow(t *testing.T) {
-	l := lock.New(lock.NewMemory(), lock.WithFencing())
+	l := lock.New(memstore.New(), lock.WithFencing())
 	last := int64(0)
 	for range 1000 {
 		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
@@ -301,7 +302,7 @@ func TestHeldElsewhere(t *testing.T) {
 }
 
 func TestBadKeys(t *testing.T) {
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	for name, k := range map[string]string{"empty": "", "long": string(make([]byte, lock.MaxKeyBytes+1)), "reserved": "once:1"} {
 		t.Run(name, func(t *testing.T) {
 			_, err := l.Acquire(t.Context(), k)
@@ -341,14 +342,14 @@ func TestKeyComposesInjectively(t *testing.T) {
 func TestOptionsThatContradict(t *testing.T) {
 	for name, open := range map[string]func(){
 		"nil store":        func() { lock.New(nil) },
-		"short lease":      func() { lock.New(lock.NewMemory(), lock.WithLease(900*time.Millisecond)) },
-		"hold below lease": func() { lock.New(lock.NewMemory(), lock.WithMaxHold(time.Second)) },
-		"with, later":      func() { lock.New(lock.NewMemory()).With(lock.WithBudget(time.Minute)) },
+		"short lease":      func() { lock.New(memstore.New(), lock.WithLease(900*time.Millisecond)) },
+		"hold below lease": func() { lock.New(memstore.New(), lock.WithMaxHold(time.Second)) },
+		"with, later":      func() { lock.New(memstore.New()).With(lock.WithBudget(time.Minute)) },
 		"zero lease":       func() { lock.WithLease(0) },
 		"negative budget":  func() { lock.WithBudget(-1) },
 		"nil observer":     func() { lock.WithObserver(nil) },
 		"nil logger":       func() { lock.WithLogger(nil) },
-		"nil option":       func() { lock.New(lock.NewMemory(), nil) },
+		"nil option":       func() { lock.New(memstore.New(), nil) },
 		"hold of no time":  func() { lock.WithMaxHold(0) },
 	} {
 		t.Run(name, func(t *testing.T) { require.Panics(t, open) })

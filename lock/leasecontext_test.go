@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 type valueKey struct{}
@@ -105,7 +106,7 @@ func TestCauseOfALostLeaseWithoutAskingBefore(t *testing.T) {
 }
 
 func TestLeaseContextPrintsNothingOfTheLease(t *testing.T) {
-	e, err := lock.New(lock.NewMemory()).Acquire(t.Context(), "user=42")
+	e, err := lock.New(memstore.New()).Acquire(t.Context(), "user=42")
 	require.NoError(t, err)
 	defer func() { _ = e.Release(context.Background()) }()
 	require.Equal(t, "lock.Lease.Context", fmt.Sprint(e.Context()))

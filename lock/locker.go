@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/internal/seldom"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -25,35 +26,32 @@ type Locker struct {
 
 // core is what a Locker and those derived from it by With share.
 type core struct {
-	store   Store
-	prompt  bool // the store's calls never wait for anything
-	sender  *send.Sender
-	maxLag  time.Duration // how long after a call returned its command may still take effect
-	watch   func(key string) (wake <-chan struct{}, stop func())
-	drift   func(lease time.Duration) time.Duration
-	owner   string
-	tokens  *minter
-	gate    *gate
-	cleaner *cleaner
-	lease   atomic.Int64 // the longest of all Lockers that share this
-	owners  send.Counter // leases and acquires whose owner has not come back yet
+	store      Store
+	local      bool // the store's calls wait for nothing
+	sender     *send.Sender
+	maxLag     time.Duration // how long after a call returned its command may still take effect
+	noReceipts error         // why the store keeps none, nil if it does
+	watch      func(key string) (wake <-chan struct{}, stop func())
+	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
+	owner      string
+	tokens     *minter
+	gate       *gate
+	cleaner    *cleaner
+	lease      atomic.Int64 // the longest of all Lockers that share this
+	owners     send.Counter // leases and acquires whose owner has not come back yet
 
-	outage outage
+	logged seldom.Log
 	recent recent
 
 	closeOnce sync.Once
 	closing   chan struct{} // closed by Close: no caller waits after that
 }
 
-// defaultMaxLag is how long a late command is feared from a store that says
-// nothing about it: a closed socket's bytes can still be retransmitted.
-const defaultMaxLag = 2 * time.Minute
-
 // New returns a Locker over store. It does not dial. It panics if store is nil,
-// if the options contradict each other, and if fences are asked of a quorum.
+// if the options contradict each other, and if fences are asked of a store without.
 func New(store Store, opts ...Option) *Locker {
 	if store == nil {
-		panic("lock: New(nil): pass lock.NewMemory() or a redisstore.Store")
+		panic("lock: New(nil): pass memstore.New() or a redisstore.Store")
 	}
 	cfg := config{
 		lease:   30 * time.Second,
@@ -62,21 +60,22 @@ func New(store Store, opts ...Option) *Locker {
 		keep:    24 * time.Hour,
 		logger:  slog.Default(),
 	}.with(opts).valid()
-	checkFencing(store, &cfg)
-	prompt := isPrompt(store)
+	about := Describe(store)
+	checkFencing(&about, &cfg)
 	c := &core{
-		store:   store,
-		prompt:  prompt,
-		maxLag:  lagOf(store),
-		watch:   hintsOf(store),
-		drift:   driftOver(store),
-		owner:   owner(),
-		tokens:  newMinter(prompt),
-		gate:    newGate(),
-		closing: make(chan struct{}),
+		store:      store,
+		local:      about.Local,
+		maxLag:     about.MaxLag,
+		noReceipts: about.NoReceipts,
+		watch:      watchOf(store),
+		drift:      about.drift,
+		owner:      owner(),
+		tokens:     newMinter(about.Local),
+		gate:       newGate(),
+		closing:    make(chan struct{}),
 	}
 	c.sender = send.New(func(err error) send.Verdict {
-		c.outage.logPanic(cfg.logger, err)
+		c.logged.Panic(cfg.logger, err)
 		return verdictOf(err)
 	})
 	c.cleaner = newCleaner(c)
@@ -100,8 +99,16 @@ func (c *core) locker(cfg config) *Locker {
 // about what Validate returns.
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts).valid()
-	checkFencing(l.core.store, &cfg)
+	about := Describe(l.core.store)
+	checkFencing(&about, &cfg)
 	return l.core.locker(cfg)
+}
+
+// checkFencing panics if fences are asked for where there are none.
+func checkFencing(about *Description, cfg *config) {
+	if cfg.fenced && about.NoFences != nil {
+		panic("lock: WithFencing: " + about.NoFences.Error())
+	}
 }
 
 // Validate returns an error that says which durations of l and opts do not fit each
@@ -160,7 +167,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 }
 
 func (l *Locker) newLease() *Lease {
-	if l.core.prompt {
+	if l.core.local {
 		return new(Lease)
 	}
 	away := new(awayLease)

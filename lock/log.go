@@ -83,7 +83,7 @@ func (l *Locker) logDropped(ctx context.Context) {
 // logSeldom warns of what happened to the key of e, if that is not nil: once a minute
 // for each class, since it may happen to every request.
 func (l *Locker) logSeldom(ctx context.Context, e *Lease, class, message, do string, attrs ...slog.Attr) {
-	due, silent := l.core.outage.due(class)
+	due, silent := l.core.logged.Due(class)
 	if !due {
 		return
 	}
@@ -93,6 +93,30 @@ func (l *Locker) logSeldom(ctx context.Context, e *Lease, class, message, do str
 	} else {
 		l.log(ctx, levelWarn, message, e, attrs...)
 	}
+}
+
+// trouble logs that the store refused or did not answer: each class of it at
+// most once a minute. A store names the class by a method Class() string on its
+// errors.
+func (l *Locker) trouble(ctx context.Context, err error) {
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		return // the caller left; the store is not to blame
+	}
+	class := "other"
+	if c := (interface{ Class() string })(nil); errors.As(err, &c) {
+		class = c.Class()
+	}
+	due, silent := l.core.logged.Due(class)
+	if !due {
+		return
+	}
+	message, do := "lock: the store did not serve a call", "see to the store: until it answers, "
+	if errors.Is(err, ErrDenied) {
+		message, do = "lock: the store denied a call", "do what the error says: until then, "
+	}
+	l.cfg.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
+		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
+		attrDo(do+"work is refused, or runs unprotected where that was asked for"))
 }
 
 func attrDo(what string) slog.Attr      { return slog.String("do", what) }

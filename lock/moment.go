@@ -1,8 +1,9 @@
 package lock
 
 import (
-	"math"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/bounded"
 )
 
 // moment is a point in time, as long after the start of the process as it says.
@@ -18,15 +19,7 @@ func (m moment) since() time.Duration { return time.Duration(now() - m) }
 func (m moment) until() time.Duration { return time.Duration(m - now()) }
 
 // add returns the moment that is d later, or the last one there is.
-func (m moment) add(d time.Duration) moment { return moment(later(int64(m), d)) }
+func (m moment) add(d time.Duration) moment { return moment(bounded.Later(int64(m), d)) }
 
 // wall is m by the wall clock as it is set now.
 func (m moment) wall() time.Time { return time.Now().Add(-m.since()) }
-
-// later is t + d in nanoseconds, or the end of time.
-func later(t int64, d time.Duration) int64 {
-	if sum := t + int64(d); d <= 0 || sum > t {
-		return sum
-	}
-	return math.MaxInt64
-}

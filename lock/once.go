@@ -38,7 +38,7 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	if err := validKey(key); err != nil {
 		return nil, false, err
 	}
-	if err := locksOnly(l.core.store); err != nil {
+	if err := l.core.noReceipts; err != nil {
 		return nil, false, err
 	}
 	ctx, scope := scoped.Split(ctx)

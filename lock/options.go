@@ -28,11 +28,6 @@ type config struct {
 	logger    *slog.Logger
 }
 
-// drift is how much earlier than the store a holder stops relying on a
-// lease: one percent for the difference of two clocks, and two milliseconds
-// for what a store rounds, as in redis.io's description of Redlock.
-func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
-
 func (c config) with(opts []Option) config {
 	// A Locker and those derived from it must not append to one array.
 	c.observers = append([]Observer(nil), c.observers...)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // leaving is a context that ends as its holder begins to wait for that.
@@ -44,7 +45,7 @@ func (c *leaving) Err() error {
 // keep it. Both are so when it begins to wait here, and it looks at either first.
 func TestAWaiterThatLeavesDoesNotKeepTheKeyItWasGiven(t *testing.T) {
 	t.Parallel()
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	waits := l.With(lock.WithWait(time.Minute))
 	for range 100 {
 		e, err := l.Acquire(t.Context(), key)

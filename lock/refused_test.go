@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // A duplicate in the holder's process is refused from what that process knows. In
@@ -124,7 +125,7 @@ func granted(t *testing.T, l *lock.Locker) {
 // A duplicate is compared with the request that runs, whatever another one was
 // compared with before.
 func TestRefusalsTellRequestsApart(t *testing.T) {
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	var ran int
 	runs := func(context.Context) ([]byte, error) { ran++; return nil, nil } //nolint:unparam // what Once takes
 	_, _, err := l.Once(t.Context(), key, []byte("this"), func(ctx context.Context) ([]byte, error) {

@@ -31,7 +31,7 @@ type run struct {
 
 func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerprint []byte) *run {
 	r := new(run)
-	if !l.core.prompt {
+	if !l.core.local {
 		away := new(awayRun)
 		r, away.lease.away = &away.run, &away.away
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,7 +44,7 @@ type scripted struct {
 
 func newScripted() *scripted {
 	return &scripted{
-		store:  lock.NewMemory(),
+		store:  memstore.New(),
 		lag:    5 * time.Second,
 		faults: make(map[op][]fault),
 		always: make(map[op]fault),

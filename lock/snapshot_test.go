@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestSnapshotHolds(t *testing.T) {
@@ -107,7 +108,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 // The key of a run is a hash in the store, and what it was called here.
 func TestSnapshotOfOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := lockerOver(t, lock.NewMemory())
+		l := lockerOver(t, memstore.New())
 		_, _, err := l.Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) {
 			holds := l.Snapshot(10, nil).Holds
 			require.Len(t, holds, 1)

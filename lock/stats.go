@@ -20,8 +20,7 @@ type Stats struct {
 	// adds ten, up to 100. At 0 a call that fails is not tried again.
 	Retries int
 
-	// Of the store, if it is one of NewMemory, alone or below NewSealed: what it
-	// keeps, as WithLimits counts it. 0 for every other.
+	// What the store keeps in this process, as [Description] has it. 0 for a server's.
 	Entries int
 	Bytes   int64
 }
@@ -34,19 +33,7 @@ func (l *Locker) Stats() Stats {
 		Active: c.owners.Count(), Backlog: int(c.cleaner.count.Load()), BacklogBytes: c.cleaner.bytes.Load(),
 		Dropped: c.cleaner.dropped.Load(), Retries: c.sender.Retries.Tokens(),
 	}
-	if sized, ok := c.store.(sized); ok {
-		s.Entries, s.Bytes = sized.size()
-	}
+	about := Describe(c.store)
+	s.Entries, s.Bytes = about.Entries, about.Bytes
 	return s
-}
-
-func (m *memory) size() (entries int, bytes int64) {
-	return int(m.room.entries.Load()), m.room.bytes.Load()
-}
-
-func (s *sealed) size() (entries int, bytes int64) {
-	if below, ok := s.Store.(sized); ok {
-		return below.size()
-	}
-	return 0, 0
 }

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"iter"
 	"time"
 )
 
@@ -32,25 +31,9 @@ import (
 //   - Slices are copied in and out. An absent entry is the zero [Entry].
 //   - Methods are safe for concurrent use.
 //
-// A store whose calls can take effect after they have returned, as a TCP
-// peer's can, may have a method MaxLag() time.Duration that bounds how much
-// later; the Locker's clean-up goes on for that long. Without it the bound is
-// two minutes.
-//
-// A store that hears when a key may have become free or settled may have a
-// method Watch(key string) (wake <-chan struct{}, stop func()). The Locker calls
-// it for a caller that has to wait, and stop when the wait is over. Watch does
-// not block, and wake has a value whenever there may be something to claim; it
-// may be nil. That is a hint and nothing else: values may be lost, made up or
-// taken together, for the Locker claims a little sooner for one, never more
-// often than every few milliseconds, and polls all the same. An entry that ended
-// just before Watch was called is reported by a value at the beginning.
-//
-// A store for locks and cool-downs alone has a method LocksOnly() error, which
-// returns an error that matches [ErrNotApplied] and errors.ErrUnsupported and says
-// what to use for receipts. It returns that error from a Settle with a receipt that
-// is not empty, and from every call with Linger or Replaces. [Locker.Once] returns
-// it without a call, and middleware.Idempotent and Dedupe panic with it.
+// What a store can do beyond that it says by further methods: [Inspector], [Pager],
+// [Watcher], [Checker], [ServerLister] and [Describer]. A wrapper hands on those of the
+// store within that it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns what is there
 	// afterwards. The claim was granted exactly if the returned entry is [Held]
@@ -89,29 +72,6 @@ type Store interface {
 	// Get reads the entry where it is authoritative: not from a replica, not
 	// from a client-side cache.
 	Get(ctx context.Context, key string) (Entry, error)
-}
-
-// Inspector is the part of a [Store] for operators. It is optional.
-//
-// An Inspector that can list in steps may have a method
-//
-//	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error)
-//
-// which middleware.Console then uses in place of List. It looks at about limit
-// entries from cursor on, "" being the beginning, and costs no more than that
-// however many there are. It returns those whose key match accepts (nil: all),
-// in no order, and next, "" at the end, which nothing is remembered for. What
-// is there from the first page to the last is on one of them at least, and may
-// be on two; a page may be empty. Receipts are left out, and an entry that cannot
-// be read has its Key and nothing else.
-type Inspector interface {
-	// List yields every live entry, in no order. An entry that changes during
-	// the listing may be seen in either form.
-	List(ctx context.Context) iter.Seq2[Entry, error]
-
-	// Forget removes the entry of any state, receipts and cool-downs too, if it
-	// bears token. key is the Entry.Key of List.
-	Forget(ctx context.Context, key, token string) (ok bool, err error)
 }
 
 // Claim is what a caller asks for in [Store.Claim] and [Store.Renew].

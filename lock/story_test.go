@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // only returns the one event of a kind.
@@ -150,8 +152,8 @@ func TestStats(t *testing.T) {
 
 func TestStatsOfTheEmbeddedStore(t *testing.T) {
 	for name, store := range map[string]lock.Store{
-		"alone":  lock.NewMemory(),
-		"sealed": lock.NewSealed(lock.NewMemory(), gcm(t, 1)),
+		"alone":  memstore.New(),
+		"sealed": sealed.New(memstore.New(), gcm(t, 1)),
 	} {
 		l := lock.New(store, lock.WithLogger(quiet))
 		_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return make([]byte, 2000), nil })
@@ -159,13 +161,13 @@ func TestStatsOfTheEmbeddedStore(t *testing.T) {
 		require.Equal(t, 1, l.Stats().Entries, name)
 		require.Greater(t, l.Stats().Bytes, int64(2000), name)
 	}
-	require.Zero(t, busy(lock.New(lock.NewSealed(newScripted(), gcm(t, 1)))))
+	require.Zero(t, busy(lock.New(sealed.New(newScripted(), gcm(t, 1)))))
 }
 
 // A package that refuses by itself has observers notified.
 func TestReport(t *testing.T) {
 	var seen events
-	l := lock.New(lock.NewMemory(), lock.WithObserver(seen.observe), lock.WithLogger(quiet))
+	l := lock.New(memstore.New(), lock.WithObserver(seen.observe), lock.WithLogger(quiet))
 	want := lock.Event{Kind: lock.EventRejected, Name: "user", Err: errors.New("no key")}
 	l.Report(t.Context(), want)
 	require.Equal(t, want, seen.only(t, lock.EventRejected))

@@ -13,10 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // fullMemory has room for claims and what they reserve, and for no large receipt.
-func fullMemory() lock.Store { return lock.NewMemory(lock.WithLimits(1000, 20_000)) }
+func fullMemory() lock.Store { return memstore.New(memstore.WithLimits(1000, 20_000)) }
 
 var large = make([]byte, 100_000)
 
@@ -29,7 +31,7 @@ func answerWith(receipt []byte) func(context.Context) ([]byte, error) {
 func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
 	for name, store := range map[string]func() lock.Store{
 		"memory": fullMemory,
-		"sealed": func() lock.Store { return lock.NewSealed(fullMemory(), gcm(t, 1)) },
+		"sealed": func() lock.Store { return sealed.New(fullMemory(), gcm(t, 1)) },
 		"behind a network": func() lock.Store {
 			s := newScripted()
 			s.store = fullMemory()

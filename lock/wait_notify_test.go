@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 const (
@@ -221,7 +222,7 @@ func TestSealedStoreHasHints(t *testing.T) {
 		for store, most := range map[lock.Store]time.Duration{s: hintPause, s.scripted: longest} {
 			var lockers []*lock.Locker
 			open := func(opts ...lock.Option) *lock.Locker {
-				lockers = append(lockers, lock.New(lock.NewSealed(store, aead), opts...))
+				lockers = append(lockers, lock.New(sealed.New(store, aead), opts...))
 				return lockers[len(lockers)-1]
 			}
 			took := handOvers(t, open, false)

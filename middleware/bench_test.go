@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -16,7 +17,7 @@ import (
 func BenchmarkLock(b *testing.B) {
 	bare := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	guarded := func(opts ...latch.LockOption) http.Handler {
-		return latch.Lock(lock.New(lock.NewMemory()), "user", byUser, opts...)(bare)
+		return latch.Lock(lock.New(memstore.New()), "user", byUser, opts...)(bare)
 	}
 	benchmarks := []struct {
 		name string
@@ -42,7 +43,7 @@ func BenchmarkLock(b *testing.B) {
 // fromFile is the guard g of a policies file.
 func fromFile(b *testing.B, text string) func(http.Handler) http.Handler {
 	b.Helper()
-	guards, err := latch.LoadPolicies(strings.NewReader(text), lock.New(lock.NewMemory()), offered)
+	guards, err := latch.LoadPolicies(strings.NewReader(text), lock.New(memstore.New()), offered)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func fromFile(b *testing.B, text string) func(http.Handler) http.Handler {
 
 // BenchmarkRefused is what a duplicate costs.
 func BenchmarkRefused(b *testing.B) {
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	lease, err := l.Acquire(b.Context(), lock.Key("user", "42"))
 	if err != nil {
 		b.Fatal(err)

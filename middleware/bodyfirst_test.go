@@ -17,6 +17,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -110,7 +111,7 @@ func TestBodyFirstRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var kinds []string
-		l := newLocker(t, lock.NewMemory(), lock.WithObserver(func(_ context.Context, e lock.Event) {
+		l := newLocker(t, memstore.New(), lock.WithObserver(func(_ context.Context, e lock.Event) {
 			kinds = append(kinds, string(e.Kind))
 		}))
 		r := httptest.NewRequest(http.MethodPost, "/orders", tt.body)
@@ -132,7 +133,7 @@ func TestBodyFirstRefusals(t *testing.T) {
 func TestBodyFirstOfABodyReadOutside(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]func(*http.Request) error{"read": consume, "read and closed": consumeAndClose} {
-		h := outside(t, read, latch.Lock(newLocker(t, lock.NewMemory()), "user", byUser, latch.WithBodyFirst(100)), created)
+		h := outside(t, read, latch.Lock(newLocker(t, memstore.New()), "user", byUser, latch.WithBodyFirst(100)), created)
 		require.Equal(t, 201, serve(h, keyed("")).Code, name)
 	}
 }
@@ -144,7 +145,7 @@ func TestBodyFirstLimitsKeyFunctions(t *testing.T) {
 		body, err := bodybuf.Bytes(r, 1<<20)
 		return fmt.Sprint(len(body), err), nil
 	}
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := latch.Lock(l, "size", key, latch.WithBodyFirst(3))(mustNotRun(t))
 	requireProblem(t, wantProblem{status: 413, kind: "body-too-large"}, serve(h, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("teas"))))
 }

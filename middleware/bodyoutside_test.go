@@ -18,6 +18,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -112,7 +113,7 @@ func TestFormParsedOutsideIsFingerprinted(t *testing.T) {
 		},
 	}
 	stores := map[string]func(t *testing.T) lock.Store{
-		"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+		"memory": func(*testing.T) lock.Store { return memstore.New() },
 		"redis":  redisStore,
 	}
 	for name, tt := range tests {
@@ -160,7 +161,7 @@ func TestFormParsedOutsideWithLeftoverIsFingerprinted(t *testing.T) {
 		return typed("multipart/form-data; boundary=b",
 			"--b\r\nContent-Disposition: form-data; name=\"sku\"\r\n\r\n"+sku+"\r\n--b--\r\n"+strings.Repeat("epilogue", 4<<10), false)
 	}
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := outside(t, parseMultipart, latch.Dedupe(l, byUser, time.Hour), e.answer)
 	serve(h, form("tea"))
@@ -180,7 +181,7 @@ func TestFilesParsedOutsideHaveOneOrder(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Close())
-	h := outside(t, parseMultipart, latch.Dedupe(newLocker(t, lock.NewMemory()), byUser, time.Hour), created)
+	h := outside(t, parseMultipart, latch.Dedupe(newLocker(t, memstore.New()), byUser, time.Hour), created)
 	first := serve(h, typed(w.FormDataContentType(), body.String(), false))
 	for range 50 {
 		requireReplay(t, first, serve(h, typed(w.FormDataContentType(), body.String(), false)))
@@ -191,7 +192,7 @@ func TestFilesParsedOutsideHaveOneOrder(t *testing.T) {
 // not count.
 func TestFormParsedOutsideIsTheSameAtEveryLength(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := outside(t, parseMultipart, latch.Dedupe(l, byUser, time.Hour), created)
 	for n := 3 << 10; n < 9<<10; n += 7 {
 		content := strings.Repeat("x", n)
@@ -204,7 +205,7 @@ func TestFormParsedOutsideIsTheSameAtEveryLength(t *testing.T) {
 func TestFileOfFormParsedOutsideIsGone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	store := lock.NewMemory()
+	store := memstore.New()
 	l := newLocker(t, store)
 	h := outside(t, func(r *http.Request) error {
 		if err := parseToDisk(r); err != nil {
@@ -266,7 +267,7 @@ func TestBodyConsumedOutsideIsRefused(t *testing.T) {
 			if chunked && !tt.chunked {
 				continue
 			}
-			store := lock.NewMemory()
+			store := memstore.New()
 			l := newLocker(t, store)
 			for guardName, guard := range map[string]func(http.Handler) http.Handler{
 				"Idempotent":                  once(l),
@@ -335,7 +336,7 @@ func TestBodyReplacedOutsideIsServed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			h := outside(t, tt.read, once(l), func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.Copy(w, r.Body)
 			})
@@ -350,7 +351,7 @@ func TestBodyReplacedOutsideIsServed(t *testing.T) {
 // the body outside can name what is to be compared.
 func TestBodyConsumedOutsideWithChosenFingerprintIsServed(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := outside(t, consume, once(l, latch.WithFingerprint(keyfunc.Header("X-Decoded"))), e.answer)
 	request := func(decoded string) *http.Request {
@@ -372,7 +373,7 @@ func TestConsumedBodyIsHintedOnce(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	for name, guard := range map[string]func(http.Handler) http.Handler{
 		"idempotent": once(l),
 		"dedupe":     latch.Dedupe(l, byUser, time.Hour),
@@ -398,7 +399,7 @@ func TestBodyConsumedOutsideOverConnections(t *testing.T) {
 		for _, h2 := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				l := newLocker(t, lock.NewMemory())
+				l := newLocker(t, memstore.New())
 				srv := httptest.NewUnstartedServer(outside(t, read, once(l), mustNotRun(t)))
 				srv.EnableHTTP2 = h2
 				srv.StartTLS()

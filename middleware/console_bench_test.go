@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // BenchmarkConsole is one page of many thousand keys: what an operator waits for.
 func BenchmarkConsole(b *testing.B) {
 	for _, n := range []int{100, many, 100 * many} {
-		store := lock.NewMemory(lock.WithLimits(200*many, 1<<30))
+		store := memstore.New(memstore.WithLimits(200*many, 1<<30))
 		for i := range n {
 			if _, err := store.Claim(b.Context(), fmt.Sprint("user=", i), lock.Claim{Token: "t", Owner: "web-3:4711", Lease: time.Hour}); err != nil {
 				b.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -25,7 +26,7 @@ func operatorsOnly(next http.Handler) http.Handler {
 }
 
 func ExampleConsole() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	mux := http.NewServeMux()
 
 	mux.Handle("/admin/locks", operatorsOnly(latch.Console(locker)))

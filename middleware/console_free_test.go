@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // form is the form on the page of key, with confirm typed in.
@@ -35,7 +37,7 @@ func (o operator) form(key, confirm string) string {
 
 func TestConsoleFrees(t *testing.T) {
 	t.Parallel()
-	store := lock.NewMemory()
+	store := memstore.New()
 	o := operatorOf(t, newLocker(t, store))
 	hash := "once:" + strings.Repeat("0123456789abcdef", 4)
 	for _, tt := range []struct{ key, typed string }{
@@ -122,16 +124,16 @@ func (c careless) Forget(ctx context.Context, key, _ string) (bool, error) {
 
 func TestConsoleRefusesStaleTokens(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, staleTokenRefused(t, lock.NewMemory()))
-	require.NoError(t, staleTokenRefused(t, &stubStore{Store: lock.NewMemory()}), "without an Inspector")
-	memory := lock.NewMemory()
+	require.NoError(t, staleTokenRefused(t, memstore.New()))
+	require.NoError(t, staleTokenRefused(t, &stubStore{Store: memstore.New()}), "without an Inspector")
+	memory := memstore.New()
 	require.EqualError(t, staleTokenRefused(t, careless{memory, memory.(lock.Inspector)}), "the successor was freed")
 }
 
 // What another site can have a browser send is refused, with or without a body.
 func TestConsoleRefusesOtherSites(t *testing.T) {
 	t.Parallel()
-	store := lock.NewMemory()
+	store := memstore.New()
 	o := operatorOf(t, newLocker(t, store))
 	for what, tt := range map[string]struct {
 		header  []string
@@ -169,7 +171,7 @@ func TestConsoleRefusesOtherSites(t *testing.T) {
 // Even if a browser let it through, another site does not know the token.
 func TestConsoleNeedsTheToken(t *testing.T) {
 	t.Parallel()
-	store := lock.NewMemory()
+	store := memstore.New()
 	o := operatorOf(t, newLocker(t, store))
 	put(t, store, "user=42", lock.Claim{Lease: time.Hour})
 	for _, guess := range []string{"", "dA", "token of user=42"} {
@@ -183,7 +185,7 @@ func TestConsoleNeedsTheToken(t *testing.T) {
 // the next request can take the key in this process too.
 func TestConsoleFreesWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory(), lock.WithLogger(quiet))
+		l := newLocker(t, memstore.New(), lock.WithLogger(quiet))
 		o := operatorOf(t, l)
 		lost := make(chan error, 1)
 		go func() {
@@ -213,7 +215,7 @@ func (claimsOnly) Release(context.Context, string, string) (bool, error) { retur
 
 func TestConsoleOverASilentStore(t *testing.T) {
 	t.Parallel()
-	o := operatorOf(t, newLocker(t, claimsOnly{lock.NewMemory()}))
+	o := operatorOf(t, newLocker(t, claimsOnly{memstore.New()}))
 	require.Equal(t, http.StatusServiceUnavailable, o.ask(http.MethodGet, "key=a", "", browserAccept).Code)
 	w := o.ask(http.MethodDelete, "key=a&token=t", "", browserAccept)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
@@ -224,7 +226,7 @@ func TestConsoleOverASilentStore(t *testing.T) {
 // A receipt stays where nothing but its end can remove it.
 func TestConsoleCannotForgetWithoutAnInspector(t *testing.T) {
 	t.Parallel()
-	store := &stubStore{Store: lock.NewMemory()}
+	store := &stubStore{Store: memstore.New()}
 	o := operatorOf(t, newLocker(t, store))
 	put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
 	settleAs(t, store, "user=42", "t", nil, time.Hour)
@@ -241,10 +243,10 @@ func TestConsoleFreesWhatIsSealed(t *testing.T) {
 		require.NoError(t, err)
 		return sealing
 	}
-	memory := lock.NewMemory()
+	memory := memstore.New()
 	put(t, memory, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
-	settleAs(t, lock.NewSealed(memory, aead(1)), "user=42", "t", nil, time.Hour)
-	o := operatorOf(t, newLocker(t, lock.NewSealed(memory, aead(2))))
+	settleAs(t, sealed.New(memory, aead(1)), "user=42", "t", nil, time.Hour)
+	o := operatorOf(t, newLocker(t, sealed.New(memory, aead(2))))
 	require.Equal(t, "cool-down", o.list("q=user%3D42").Entries[0].Situation)
 	require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form("user=42", "42"), browserAccept).Code)
 	require.Empty(t, o.list("").Entries)

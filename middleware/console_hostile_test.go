@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -39,7 +40,7 @@ type userKey struct{}
 // script, and what they are called can be read on them.
 func TestConsoleIsNotAScript(t *testing.T) {
 	t.Parallel()
-	store := lock.NewMemory()
+	store := memstore.New()
 	l := newLocker(t, store)
 	guard := latch.Lock(l, "user", keyfunc.Context(func(ctx context.Context) string {
 		name, _ := ctx.Value(userKey{}).(string)
@@ -84,7 +85,7 @@ func TestConsoleIsNotAScript(t *testing.T) {
 // What a page is given, it gives back as text too.
 func TestConsoleEscapesQueries(t *testing.T) {
 	t.Parallel()
-	o := operatorOf(t, newLocker(t, lock.NewMemory()))
+	o := operatorOf(t, newLocker(t, memstore.New()))
 	for _, name := range hostile {
 		escaped := url.QueryEscape(name)
 		o.page("q=" + escaped)

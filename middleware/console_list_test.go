@@ -16,6 +16,8 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
 )
 
 const many = 10_000
@@ -102,7 +104,7 @@ func TestConsolePagesTenThousand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := &counted{Store: lock.NewMemory()}
+			c := &counted{Store: memstore.New()}
 			store, bound := wrap(c)
 			fill(t, store)
 			o := operatorOf(t, newLocker(t, store))
@@ -176,7 +178,7 @@ func TestConsolePagesTenThousandInRedis(t *testing.T) {
 // and the operator is asked whether to go on.
 func TestConsoleSearchEnds(t *testing.T) {
 	t.Parallel()
-	c := &counted{Store: lock.NewMemory()}
+	c := &counted{Store: memstore.New()}
 	o := operatorOf(t, newLocker(t, endless{c}))
 	began := time.Now()
 	page := o.page("q=absent")
@@ -194,8 +196,8 @@ func (endless) Page(context.Context, string, int, func(string) bool) ([]lock.Ent
 
 func TestConsoleListsAQuorum(t *testing.T) {
 	t.Parallel()
-	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
-	store := lock.NewQuorum(nodes)
+	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
+	store := quorum.New(nodes)
 	for i := range 300 {
 		put(t, store, fmt.Sprint("user=", i), lock.Claim{Lease: time.Hour})
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -48,7 +48,7 @@ func TestConsoleWarnsOfAnOpenMount(t *testing.T) {
 			slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
 			t.Cleanup(func() { slog.SetDefault(before) })
 
-			console := latch.Console(newLocker(t, lock.NewMemory()))
+			console := latch.Console(newLocker(t, memstore.New()))
 			for range 3 {
 				r := httptest.NewRequest(http.MethodGet, "/console", nil)
 				r.RemoteAddr, r.TLS = tt.remote, tt.tls

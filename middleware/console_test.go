@@ -16,6 +16,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -128,7 +129,7 @@ func settleAs(t *testing.T, s lock.Store, key, token string, receipt []byte, kee
 // Why can't user 42 order? What each answer says, in words and for scripts.
 func TestConsoleExplains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := lock.NewMemory()
+		store := memstore.New()
 		l := newLocker(t, store, lock.WithLogger(quiet))
 		o := operatorOf(t, l)
 
@@ -188,7 +189,7 @@ func TestConsoleExplains(t *testing.T) {
 // What the store did not answer is shown, and what was recovered.
 func TestConsoleShowsCleanupsAndRecoveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := lock.NewMemory()
+		memory := memstore.New()
 		store := &stubStore{Store: latchtest.LoseRequest(memory, latchtest.Release, 1)} // the first removal
 		store.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			_, _ = memory.Claim(ctx, key, c)
@@ -223,7 +224,7 @@ func TestConsoleShowsCleanupsAndRecoveries(t *testing.T) {
 // An entry that is being swept has no holder, and is not called held.
 func TestConsoleKnowsItsOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := lock.NewMemory()
+		memory := memstore.New()
 		dead := &mortalStore{Store: memory}
 		late := &stubStore{Store: dead, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			_, err := memory.Claim(ctx, key, c)
@@ -248,7 +249,7 @@ func TestConsoleKnowsItsOrphans(t *testing.T) {
 // The record of a request is found by what its client sent.
 func TestConsoleFindsRequests(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := latch.Idempotent(l, byUser, keyfunc.IdempotencyKey)(http.HandlerFunc(created))
 	r := post("42")
 	r.Header.Set("Idempotency-Key", "8e03978e")
@@ -271,7 +272,7 @@ func TestConsoleFindsRequests(t *testing.T) {
 
 func TestConsoleMethodsAndMistakes(t *testing.T) {
 	t.Parallel()
-	o := operatorOf(t, newLocker(t, lock.NewMemory()))
+	o := operatorOf(t, newLocker(t, memstore.New()))
 	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodOptions, "PURGE"} {
 		w := o.ask(method, "", "", browserAccept)
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code)

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -49,7 +51,7 @@ func TestCooldown(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := newLocker(t, lock.NewMemory())
+				l := newLocker(t, memstore.New())
 				guard := latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second))
 				serve(guard(tt.handler), post("42"))
 				next := guard(http.HandlerFunc(created))
@@ -71,8 +73,8 @@ func TestCooldown(t *testing.T) {
 func TestCooldownOverAQuorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
-		guard := latch.Lock(newLocker(t, lock.NewQuorum(nodes)), "user", byUser, latch.WithCooldown(3*time.Second))
+		nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
+		guard := latch.Lock(newLocker(t, quorum.New(nodes)), "user", byUser, latch.WithCooldown(3*time.Second))
 		require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code)
 		requireProblem(t, wantProblem{status: 429, kind: "cooling-down", retryAfter: "3"}, serve(guard(mustNotRun(t)), post("42")))
 		time.Sleep(3 * time.Second)
@@ -85,7 +87,7 @@ func TestCooldownOverAQuorum(t *testing.T) {
 func TestCooldownSurvivesRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, &stubStore{Store: lock.NewMemory()})
+		l := newLocker(t, &stubStore{Store: memstore.New()})
 		guard := latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second))
 		ctx, cancel := newCancel(t)
 		serve(guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -98,7 +100,7 @@ func TestCooldownSurvivesRequest(t *testing.T) {
 
 func TestWriterIsUntouchedWithoutCooldown(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	w := httptest.NewRecorder()
 	latch.Lock(l, "user", byUser)(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
 		require.Same(t, w, got)
@@ -143,7 +145,7 @@ func TestCooldownWriterOnServer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			failure := make(chan error, 1)
 			server := startServer(t, latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour))(
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { failure <- tt.handler(w, r) })))
@@ -171,7 +173,7 @@ func answerByHand(conn net.Conn, buf *bufio.ReadWriter) error {
 func TestCooldownStatus(t *testing.T) {
 	t.Parallel()
 	for status, retryAfter := range map[int]string{429: "3", 409: ""} {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		h := latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second), latch.WithCooldownStatus(status), latch.WithContentionStatus(423))(
 			http.HandlerFunc(created))
 		require.Equal(t, 201, serve(h, post("42")).Code)
@@ -187,7 +189,7 @@ func TestCooldownStatus(t *testing.T) {
 func TestCooldownStatusKeepsTheTime(t *testing.T) {
 	t.Parallel()
 	var left time.Duration
-	h := latch.Lock(newLocker(t, lock.NewMemory()), "user", byUser, latch.WithCooldown(time.Hour), latch.WithCooldownStatus(409),
+	h := latch.Lock(newLocker(t, memstore.New()), "user", byUser, latch.WithCooldown(time.Hour), latch.WithCooldownStatus(409),
 		latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
 			var refused *lock.RefusedError
 			require.ErrorAs(t, p.Err, &refused)

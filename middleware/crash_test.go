@@ -15,6 +15,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // TestAbandoned: a process dies in the handler. Whether its request had an
@@ -26,7 +27,7 @@ func TestAbandoned(t *testing.T) {
 			t.Run(fmt.Sprintf("rerun=%v commit=%v", rerun, commit), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					memory := lock.NewMemory()
+					memory := memstore.New()
 					opts := []lock.Option{lock.WithKeep(time.Hour)}
 					if rerun {
 						opts = append(opts, lock.WithRerunAbandoned())
@@ -82,7 +83,7 @@ func TestDeathInTheMiddleOfAStream(t *testing.T) {
 	t.Parallel()
 	for _, opts := range [][]lock.Option{nil, {lock.WithRerunAbandoned()}} {
 		synctest.Test(t, func(t *testing.T) {
-			memory := lock.NewMemory()
+			memory := memstore.New()
 			dying := &mortalStore{Store: memory}
 			dead, alive := lock.New(dying, opts...), lock.New(memory, opts...)
 			t.Cleanup(func() { end(dead); end(alive) })

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -75,7 +76,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 			t.Run(tt.name+", "+guard, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					l := newLocker(t, lock.NewMemory(), lock.WithWait(time.Minute), lock.WithLogger(quiet))
+					l := newLocker(t, memstore.New(), lock.WithWait(time.Minute), lock.WithLogger(quiet))
 					var e effects
 					h := guarded(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
 						time.Sleep(time.Second)
@@ -112,7 +113,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 func TestAWaitingCrowdReplaysACommittedFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		l := newLocker(t, memstore.New(), lock.WithWait(time.Minute))
 		var e effects
 		h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
@@ -137,7 +138,7 @@ func TestAWaitingCrowdReplaysACommittedFailure(t *testing.T) {
 func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		waits := l.With(lock.WithWait(time.Minute))
 		lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
 		require.NoError(t, err)
@@ -176,7 +177,7 @@ func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 func TestAWaitingCrowdsAnswerIsNotKeptFurtherOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		var n, e atomic.Int64
 		byCall := func(*http.Request) (string, error) { return strconv.FormatInt(n.Add(1), 10), nil }
 		inner := once(l.With(lock.WithWait(time.Minute)), latch.WithFinal(func(status int) bool { return status < 400 }))
@@ -218,7 +219,7 @@ func (w *slowWriter) WriteHeader(status int) {
 func TestASharedFailureIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		l := newLocker(t, memstore.New(), lock.WithWait(time.Minute))
 		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusInternalServerError)
@@ -278,7 +279,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailureOverRedis(t *testing.T) {
 func TestRepeatsThatMeetAreReplayed(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) lock.Store{
-		"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+		"memory": func(*testing.T) lock.Store { return memstore.New() },
 		"redis":  redisStore,
 	} {
 		t.Run(name, func(t *testing.T) {

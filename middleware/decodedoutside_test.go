@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -43,7 +43,7 @@ func TestBodyDecodedOutsideUpToItsLineEndIsRefused(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := lock.NewMemory()
+			store := memstore.New()
 			guard := latch.Dedupe(newLocker(t, store), byUser, time.Hour)
 			next := guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				decoded, _ := r.Context().Value(decodedKey{}).(order)
@@ -79,7 +79,7 @@ func TestBodyDecodedOutsideUpToItsLineEndIsRefused(t *testing.T) {
 // The twin: white space is what the client has sent.
 func TestBlankBodyIsServed(t *testing.T) {
 	t.Parallel()
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 	for key, r := range map[string]*http.Request{
 		"JSON":         typed("application/json", " \n", false),
 		"chunked text": typed("text/plain", " \n", true),
@@ -109,7 +109,7 @@ func TestFormWithoutPartsParsedOutsideIsServed(t *testing.T) {
 						r.URL.Path = path
 						return r
 					}
-					l := newLocker(t, lock.NewMemory())
+					l := newLocker(t, memstore.New())
 					var e effects
 					h := outside(t, parse, latch.Dedupe(l, byUser, time.Hour), e.answer)
 					first := serve(h, form("/orders/1/pay"))

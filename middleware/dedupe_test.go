@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestDedupe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := lock.New(lock.NewMemory(), lock.WithWait(10*time.Second))
+		l := lock.New(memstore.New(), lock.WithWait(10*time.Second))
 		t.Cleanup(func() { end(l) })
 		var e effects
 		h := latch.Dedupe(l, byUser, 3*time.Second)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +47,7 @@ func TestDedupe(t *testing.T) {
 // TestDedupeByChosenParts: what a WithFingerprint function returns is the key.
 func TestDedupeByChosenParts(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := latch.Dedupe(l, byUser, time.Hour, latch.WithFingerprint(func(r *http.Request) (string, error) {
 		return r.Header.Get("X-Part"), nil

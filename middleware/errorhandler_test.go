@@ -17,6 +17,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -89,7 +90,7 @@ func TestErrorHandlerCanReadTheBody(t *testing.T) {
 				t.Run(strings.Join([]string{name, guardName, map[bool]string{true: "chunked"}[chunked]}, " "), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
-						store := &mortalStore{Store: &stubStore{Store: lock.NewMemory(), claim: tt.claim}}
+						store := &mortalStore{Store: &stubStore{Store: memstore.New(), claim: tt.claim}}
 						l := lock.New(store, lock.WithLogger(quiet))
 						defer func() { store.dead.Store(false); end(l) }()
 						if tt.closed {
@@ -127,7 +128,7 @@ func TestKeyErrorCarriesHeaders(t *testing.T) {
 		"Www-Authenticate": {`Bearer realm="orders"`, "Basic"}, "x-lower": {"1"}, "Cache-Control": {"public"}, "Content-Type": {"text/html"},
 	}}
 	fails := func(*http.Request) (string, error) { return "", own }
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	for name, guard := range map[string]func(http.Handler) http.Handler{
 		"Lock":             latch.Lock(l, "user", fails),
 		"Idempotent scope": latch.Idempotent(l, fails, keyfunc.IdempotencyKey),
@@ -158,7 +159,7 @@ func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	t.Parallel()
 	own := &keyfunc.Error{Status: 403, Header: http.Header{"content-length": {"3"}, "Transfer-Encoding": {"identity"}, "X-Reason": {"1"}}}
 	fails := func(*http.Request) (string, error) { return "", own }
-	server := startServer(t, latch.Lock(newLocker(t, lock.NewMemory()), "user", fails)(mustNotRun(t)))
+	server := startServer(t, latch.Lock(newLocker(t, memstore.New()), "user", fails)(mustNotRun(t)))
 	answer := over(t.Context(), t, server, post("42"))
 	require.Equal(t, 403, answer.status)
 	require.Equal(t, "1", answer.header.Get("X-Reason"))
@@ -191,7 +192,7 @@ func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
 			slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
 			t.Cleanup(func() { slog.SetDefault(before) })
 			synctest.Test(t, func(t *testing.T) {
-				l := lock.New(lock.NewMemory())
+				l := lock.New(memstore.New())
 				defer end(l)
 				h := guard(l, func(*http.Request) (string, error) { return "", errors.New("no session store") })(mustNotRun(t))
 				requireLine := func(repeated int) {

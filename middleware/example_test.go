@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -23,7 +24,7 @@ func submit(h http.Handler, user string) *httptest.ResponseRecorder {
 }
 
 func ExampleLock() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))
 
 	var orders http.Handler
@@ -46,7 +47,7 @@ func ExampleLock() {
 // A worker that uses the same name and value excludes the route, and is
 // excluded by it.
 func ExampleLock_worker() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	orders := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))(http.HandlerFunc(created))
 
 	err := locker.Do(context.Background(), lock.Key("user", "42"), func(context.Context) error {
@@ -64,7 +65,7 @@ func ExampleLoadPolicies() {
 	file := strings.NewReader(`{
 		"order-lock": {"kind": "lock", "name": "user", "key": "user", "cooldown": "5s"}
 	}`)
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	guards, err := latch.LoadPolicies(file, locker, map[string]keyfunc.Func{
 		"user": keyfunc.Header("X-User-ID"),
 	})
@@ -88,7 +89,7 @@ func ExampleLoadPolicies_mistakes() {
   "order-lock": {"kind": "lock", "name": "user", "key": "usr", "cooldown": "5"},
   "order-once": {"kind": "idempotent", "scope": "user", "keep": "24h"}
 }`)
-	_, err := latch.LoadPolicies(file, lock.New(lock.NewMemory()), map[string]keyfunc.Func{
+	_, err := latch.LoadPolicies(file, lock.New(memstore.New()), map[string]keyfunc.Func{
 		"user": keyfunc.Header("X-User-ID"),
 	})
 	fmt.Println(err)
@@ -99,7 +100,7 @@ func ExampleLoadPolicies_mistakes() {
 }
 
 func ExampleWithCooldown() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"), latch.WithCooldown(5*time.Minute))
 	orders := guard(http.HandlerFunc(created))
 
@@ -114,7 +115,7 @@ func ExampleWithCooldown() {
 
 // Clients that repeat a 429 of their own accord would order once more.
 func ExampleWithCooldownStatus() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"),
 		latch.WithCooldown(5*time.Minute), latch.WithCooldownStatus(http.StatusConflict))
 	orders := guard(http.HandlerFunc(created))
@@ -130,7 +131,7 @@ func ExampleWithCooldownStatus() {
 // A client that sends its body slowly holds no lock, and one that sends too much
 // of it never does.
 func ExampleWithBodyFirst() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	guard := latch.Lock(locker, "order", keyfunc.Query("id"), latch.WithBodyFirst(64<<10))
 	pay := guard(http.HandlerFunc(created))
 
@@ -144,7 +145,7 @@ func ExampleWithBodyFirst() {
 
 // One value carries what all routes of an application have in common.
 func ExampleWith() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	defaults := latch.With(
 		latch.WithFailOpen(),
 		latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
@@ -167,7 +168,7 @@ func ExampleWith() {
 }
 
 func ExampleIdempotent() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	userID := func(context.Context) string { return "42" } // what your authentication put there
 	once := latch.Idempotent(locker, keyfunc.Context(userID), keyfunc.IdempotencyKey)
 
@@ -202,7 +203,7 @@ func ExampleIdempotent() {
 // An order page needs no key from its form: what is the same within three
 // seconds is one order.
 func ExampleDedupe() {
-	locker := lock.New(lock.NewMemory(), lock.WithWait(10*time.Second))
+	locker := lock.New(memstore.New(), lock.WithWait(10*time.Second))
 	once := latch.Dedupe(locker, keyfunc.Header("X-User-ID"), 3*time.Second)
 
 	orders := 0
@@ -222,7 +223,7 @@ func ExampleDedupe() {
 // A payment that has been made is not made again because something failed
 // behind it.
 func ExampleIdempotent_commit() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	once := latch.Idempotent(locker, keyfunc.Header("X-User-ID"), keyfunc.Global)
 
 	payments := 0
@@ -245,7 +246,7 @@ func ExampleIdempotent_commit() {
 // A webhook is known by the ID of its delivery, and by that alone. A delivery
 // that failed may come again.
 func ExampleWithFinal() {
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.Header("X-Delivery"),
 		latch.WithFinal(func(status int) bool { return status < 300 }),
 		latch.WithFingerprint(keyfunc.Global),

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -23,7 +24,7 @@ func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
 
 // flakyStore is a memory store that can be down.
 func flakyStore(down *atomic.Bool, err error) *stubStore {
-	memory := lock.NewMemory()
+	memory := memstore.New()
 	return &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		if down.Load() {
 			return lock.Entry{}, err

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -24,7 +25,7 @@ func TestFinalPolicy(t *testing.T) {
 	}
 	for status, keep := range kept {
 		for _, commit := range []bool{false, true} {
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			var e effects
 			h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
 				if commit {
@@ -54,7 +55,7 @@ func TestFinalPolicy(t *testing.T) {
 
 func TestWithFinal(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	status := 400
 	h := once(l, latch.WithFinal(func(status int) bool { return status < 300 || status == 503 }))(http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
@@ -76,7 +77,7 @@ func TestPanicFrees(t *testing.T) {
 		for _, commit := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				l := newLocker(t, lock.NewMemory())
+				l := newLocker(t, memstore.New())
 				var e effects
 				h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
 					if e.n.Load() > 1 {
@@ -119,7 +120,7 @@ func TestPanicFrees(t *testing.T) {
 func TestPanicLeavesNoHeaders(t *testing.T) {
 	t.Parallel()
 	for _, begun := range []bool{false, true} {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		guarded := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "5000")
 			w.Header().Set("X-Outer", "changed")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -99,7 +99,7 @@ func TestListHeadersOfOuterMiddlewareSurviveReplays(t *testing.T) {
 			for repeat, outerRepeat := range outerMiddleware {
 				t.Run("handler "+inner+", first "+first+", repeat "+repeat, func(t *testing.T) {
 					t.Parallel()
-					guarded := once(newLocker(t, lock.NewMemory()))(handler)
+					guarded := once(newLocker(t, memstore.New()))(handler)
 					require.Equal(t, vary(serve(outerFirst(handler), keyed("k")).Header()), vary(serve(outerFirst(guarded), keyed("k")).Header()))
 					again := serve(outerRepeat(guarded), keyed("k")).Header()
 					require.Equal(t, "true", again.Get("Idempotent-Replayed"))
@@ -114,7 +114,7 @@ func TestListHeadersOfOuterMiddlewareSurviveReplays(t *testing.T) {
 // outer middleware does not come back, and a header of one value keeps one.
 func TestHandlerReplacesHeaders(t *testing.T) {
 	t.Parallel()
-	guarded := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	guarded := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Vary", "Accept")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Content-Type", "text/x-own")
@@ -126,7 +126,7 @@ func TestHandlerReplacesHeaders(t *testing.T) {
 		guarded.ServeHTTP(w, r)
 	}
 	requireReplay(t, serve(http.HandlerFunc(outer), keyed("k")), serve(http.HandlerFunc(outer), keyed("k")))
-	guarded = once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	guarded = once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/x-own")
 	}))
 	require.Equal(t, []string{"text/x-own"}, serve(guarded, keyed("k")).Header()["Content-Type"])
@@ -175,7 +175,7 @@ func TestReplayHasTheHeadersThatWentOut(t *testing.T) {
 func requireSameHeaders(t *testing.T, hostile http.Header, firstHTTP2, againHTTP2 bool) {
 	t.Helper()
 	var e effects
-	guarded := once(newLocker(t, lock.NewMemory(), patient))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+	guarded := once(newLocker(t, memstore.New(), patient))(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		maps.Copy(w.Header(), hostile)
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "ordered")
@@ -203,7 +203,7 @@ func requireSameHeaders(t *testing.T, hostile http.Header, firstHTTP2, againHTTP
 func TestTombstoneHasTheLocationThatWentOut(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
-		guarded := once(newLocker(t, lock.NewMemory(), patient), latch.WithBodyLimits(100, 1))(http.HandlerFunc(
+		guarded := once(newLocker(t, memstore.New(), patient), latch.WithBodyLimits(100, 1))(http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) {
 				w.Header()["Location"] = []string{"/orders\r\n/7"}
 				w.Header()[":Location"] = []string{"/evil"}
@@ -233,7 +233,7 @@ func FuzzReplayHeaders(f *testing.F) {
 		if strings.HasPrefix(name, http.TrailerPrefix) || strings.HasPrefix(http.CanonicalHeaderKey(name), "Proxy-") {
 			return
 		}
-		guarded := once(newLocker(t, lock.NewMemory(), patient))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		guarded := once(newLocker(t, memstore.New(), patient))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header()[name] = []string{value, "second"}
 			_, _ = io.WriteString(w, "ordered")
 		}))

@@ -17,7 +17,7 @@ import (
 // scope says whose request it is: no caller is given another one's answer. Take
 // it from your authentication, which has to be mounted outside; where all
 // callers are one, say [keyfunc.Global]. In the embedded store, a scope has its
-// share of the room ([lock.WithScopeShare]). key says which of that caller's
+// share of the room ([memstore.WithScopeShare]). key says which of that caller's
 // requests are the same. A request for which one of the two returns
 // [keyfunc.ErrSkip], as [keyfunc.Optional] does, runs unguarded; "" is
 // [keyfunc.ErrMissing], and every other error refuses the request.
@@ -42,7 +42,7 @@ import (
 // type [Option]: [With], [WithFailOpen] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil function and a nil option, and if the Locker's
-// store keeps no receipts, as a [lock.NewQuorum].
+// store keeps no receipts, as a [quorum.New].
 func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware.Idempotent: nil key function")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -163,7 +164,7 @@ func TestReplayIsEqual(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var e effects
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			bare := startServer(t, handler)
 			guarded := startServer(t, once(l)(e.then(handler)))
 			want := over(t.Context(), t, bare, keyed("k"))
@@ -182,7 +183,7 @@ func TestReplayIsEqual(t *testing.T) {
 // TestEarlyHintsPassAtOnce: they are what they are called, and not kept.
 func TestEarlyHintsPassAtOnce(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var order []string
 	w := &spyWriter{header: http.Header{"X-Outer": {"o"}}, on: func(status int, h http.Header) {
 		order = append(order, http.StatusText(status)+" "+h.Get("Link")+h.Get("X-Outer"))
@@ -211,7 +212,7 @@ func (s *spyWriter) Write(p []byte) (int, error) { return len(p), nil }
 // not of the one that was recorded.
 func TestHeadersOfOuterMiddleware(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var n int64
 	guarded := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
@@ -251,7 +252,7 @@ func TestHeadersOfOuterMiddleware(t *testing.T) {
 // TestHeadersThatAreNotKept are for the first client, or its connection, alone.
 func TestHeadersThatAreNotKept(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	private := []string{
 		"Set-Cookie", "Set-Cookie2", "Authorization", "WWW-Authenticate", "Proxy-Authenticate", "Proxy-Authentication-Info",
 		"Proxy-Connection", "Authentication-Info", "Date", "Keep-Alive", "TE", "Upgrade", "X-Hop", "X-Hop-Too", "Connection",
@@ -277,7 +278,7 @@ func TestHeadersThatAreNotKept(t *testing.T) {
 // with all of its body.
 func TestMissingKey(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(once(l)(mustNotRun(t)), keyed("")))
 
 	var e effects
@@ -295,7 +296,7 @@ func TestMissingKey(t *testing.T) {
 
 func TestSafeMethodsPassAll(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace} {
 		r := keyed("k")

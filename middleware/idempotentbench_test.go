@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -23,9 +24,9 @@ func BenchmarkIdempotent(b *testing.B) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, answer)
 	})
-	roomy := lock.NewMemory(lock.WithLimits(100_000_000, 64<<30)) // for all requests of one user
+	roomy := memstore.New(memstore.WithLimits(100_000_000, 64<<30)) // for all requests of one user
 	keyed := latch.Idempotent(lock.New(roomy), byUser, keyfunc.Optional(keyfunc.IdempotencyKey))(bare)
-	deduped := latch.Dedupe(lock.New(lock.NewMemory()), byUser, time.Hour)(bare)
+	deduped := latch.Dedupe(lock.New(memstore.New()), byUser, time.Hour)(bare)
 	filed := fromFile(b, `{"g": {"kind": "idempotent", "scope": "user", "key": "optional-idempotency-key"}}`)(bare)
 	sent := 0
 	benchmarks := []struct {

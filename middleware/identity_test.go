@@ -11,13 +11,14 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // TestKeySyntax: what the header may look like is decided before any claim.
 func TestKeySyntax(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(http.HandlerFunc(e.answer))
 	first := serve(h, keyed("8e03978e-40d5"))
@@ -65,7 +66,7 @@ func TestIdentity(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			h := once(l)(http.HandlerFunc(created))
 			require.Equal(t, 201, serve(h, request("POST", "/orders?a=1&b=2", "42", "k", "body")).Code)
 			w := serve(h, tt.r)
@@ -82,7 +83,7 @@ func TestIdentity(t *testing.T) {
 
 func TestWithFingerprint(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l, latch.WithFingerprint(keyfunc.JSON("/sku")))(http.HandlerFunc(e.answer))
 	first := serve(h, keyedBody("k", `{"sku":"x","sent":"10:00"}`))
@@ -102,7 +103,7 @@ func TestWithFingerprint(t *testing.T) {
 func TestMismatchComesFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &stubStore{Store: lock.NewMemory()}
+		store := &stubStore{Store: memstore.New()}
 		here, there := lock.New(store), lock.New(store)
 		t.Cleanup(func() { end(here); end(there) })
 		var e effects

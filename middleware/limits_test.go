@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -66,7 +67,7 @@ func TestKeyFunctionsTakeTheGuardsLimit(t *testing.T) {
 			for _, chunked := range []bool{false, true} {
 				t.Run(strings.Join([]string{name, guardName, map[bool]string{true: "chunked"}[chunked]}, " "), func(t *testing.T) {
 					t.Parallel()
-					h := tt.guard(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					h := tt.guard(newLocker(t, memstore.New()))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 						n, err := io.Copy(io.Discard, r.Body)
 						require.NoError(t, err)
 						require.EqualValues(t, size.size, n)
@@ -85,7 +86,7 @@ func TestKeyFunctionsTakeTheGuardsLimit(t *testing.T) {
 // A Lock has no limit to set: 1 MiB, whatever another guard has.
 func TestLockAloneReadsAMebibyte(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := latch.Lock(l, "order", keyfunc.JSON("/id"))(http.HandlerFunc(created))
 	fits := `{"id":"1","x":"` + strings.Repeat("x", 1<<20-17) + `"}`
 	require.Len(t, fits, 1<<20)
@@ -97,7 +98,7 @@ func TestLockAloneReadsAMebibyte(t *testing.T) {
 // has the body, and the limits, that it came with.
 func TestSkippedRequestKeepsTheServersBody(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	r := keyed("")
 	was := r.Body
 	h := latch.Idempotent(l, byUser, keyfunc.Optional(keyfunc.IdempotencyKey))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -28,7 +29,7 @@ func TestLockSpec(t *testing.T) {
 		return func(*http.Request) (string, error) { return "", err }
 	}
 	answers := func(entry lock.Entry, err error) *stubStore {
-		return &stubStore{Store: lock.NewMemory(), claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		return &stubStore{Store: memstore.New(), claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return entry, err
 		}}
 	}
@@ -158,7 +159,7 @@ func TestLockSpec(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := tt.store
 				if store == nil {
-					store = lock.NewMemory()
+					store = memstore.New()
 				}
 				l := lock.New(store)
 				t.Cleanup(func() { end(l) })
@@ -194,7 +195,7 @@ func end(l *lock.Locker) {
 
 func TestLockRunsTheHandler(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var held bool
 	h := latch.Lock(l, "user", byUser)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := lock.FromContext(r.Context())
@@ -214,7 +215,7 @@ func TestLockRunsTheHandler(t *testing.T) {
 
 func TestSafeMethodsPass(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var seen *http.Request
 	h := latch.Lock(l, "user", byUser)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r }))
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace} {
@@ -232,7 +233,7 @@ func TestSafeMethodsPass(t *testing.T) {
 
 func TestKeysAreApart(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	hold(t, l) // user=42
 	byPair := keyfunc.Join(keyfunc.Header("X-A"), keyfunc.Header("X-B"))
 	tests := []struct {
@@ -258,7 +259,7 @@ func TestKeysAreApart(t *testing.T) {
 
 func TestRouteAndWorkerExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	ctx := t.Context()
 	var worker error
 	h := latch.Lock(l, "user", byUser)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -277,7 +278,7 @@ func TestRouteAndWorkerExcludeEachOther(t *testing.T) {
 
 func TestSkippedRequestsRunUnguarded(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	hold(t, l)
 	for name, key := range map[string]keyfunc.Func{
 		"by a wrapped ErrSkip": func(*http.Request) (string, error) { return "42", errors.Join(errors.New("batch"), keyfunc.ErrSkip) },
@@ -295,7 +296,7 @@ func TestSkippedRequestsRunUnguarded(t *testing.T) {
 
 func TestKeyFunctionOwnsItsRequest(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	fromBody := func(r *http.Request) (string, error) {
 		b, err := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(b))
@@ -326,7 +327,7 @@ func TestKeyFunctionOwnsItsRequest(t *testing.T) {
 func TestLostLeaseEndsTheRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := lock.NewMemory()
+		store := memstore.New()
 		l := newLocker(t, store, lock.WithLease(30*time.Second))
 		var cause error
 		h := latch.Lock(l, "user", byUser)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -360,7 +361,7 @@ func operatorFrees(t *testing.T, store lock.Store) {
 
 func TestGuardServesManyHandlers(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	guard := latch.Lock(l, "user", byUser)
 	inner := guard(http.HandlerFunc(created))
 	outer := guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r) }))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestLostLeaseEndsHandler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory(), lock.WithLease(time.Second), lock.WithMaxHold(2*time.Second))
+		l := newLocker(t, memstore.New(), lock.WithLease(time.Second), lock.WithMaxHold(2*time.Second))
 		for _, ask := range []bool{false, true} {
 			h := once(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if ask {
@@ -107,7 +108,7 @@ func theirs(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "
 // removed, as an operator would.
 func removable(t *testing.T) (store *stubStore, remove func()) {
 	t.Helper()
-	memory := lock.NewMemory()
+	memory := memstore.New()
 	var mu sync.Mutex // a claim may be sent twice
 	var stored struct{ key, token string }
 	store = &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // The tests in this file measure the heap, so they are not parallel: these run
@@ -107,7 +108,7 @@ func TestHeapStaysBelowTwiceTheLimit(t *testing.T) {
 		"many users": strconv.Itoa,
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := lock.New(lock.NewMemory(lock.WithLimits(1_000_000, limit)), lock.WithLogger(quiet))
+			l := lock.New(memstore.New(memstore.WithLimits(1_000_000, limit)), lock.WithLogger(quiet))
 			h := once(l)(http.HandlerFunc(largeAnswer))
 			before := aliveBytes()
 			peak, alive := int64(0), int64(0)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -47,7 +48,7 @@ func TestMultipartBodiesDoNotCollide(t *testing.T) {
 		requests = append(requests, struct{ contentType, body string }{contentType, part + "--b--\r\n"})
 	}
 
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := latch.Dedupe(l, byUser, time.Hour)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { e.n.Add(1) }))
 	for i, r := range requests {
@@ -66,7 +67,7 @@ func FuzzMultipart(f *testing.F) {
 	f.Add("\r\n--b--\r\n", "--b--\r\n", "b", "-")
 	same := func(t *testing.T, first, second *http.Request) bool {
 		t.Helper()
-		store := &recordStore{Store: lock.NewMemory()}
+		store := &recordStore{Store: memstore.New()}
 		l := lock.New(store)
 		defer end(l)
 		h := latch.Dedupe(l, byUser, time.Hour)(http.HandlerFunc(created))

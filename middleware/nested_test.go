@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -22,7 +23,7 @@ func TestRefusalByInnerGuardIsNotKept(t *testing.T) {
 	for name, status := range map[string]int{"409": 409, "423": 423, "200 by an error handler": 200} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			var e effects
 			inner := latch.Lock(l, "user", byUser, latch.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) {
 				w.WriteHeader(status)
@@ -44,7 +45,7 @@ func TestRefusalByInnerGuardIsNotKept(t *testing.T) {
 // TestRefusalIsKeptByNoGuardFurtherOut, however many there are.
 func TestRefusalIsKeptByNoGuardFurtherOut(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	inner := latch.Lock(l, "user", byUser, latch.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) {
 		w.WriteHeader(http.StatusAccepted)
@@ -61,7 +62,7 @@ func TestRefusalIsKeptByNoGuardFurtherOut(t *testing.T) {
 // TestRefusalOnAnotherGoroutine: the inner guard may be behind a TimeoutHandler.
 func TestRefusalOnAnotherGoroutine(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	hold(t, l)
 	var e effects
 	h := once(l)(http.TimeoutHandler(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer)), time.Minute, ""))
@@ -73,7 +74,7 @@ func TestRefusalOnAnotherGoroutine(t *testing.T) {
 // TestInnerIdempotentRefusalIsNotKept: guards may be nested.
 func TestInnerIdempotentRefusalIsNotKept(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := latch.Dedupe(l, byUser, time.Hour)(once(l)(http.HandlerFunc(e.answer)))
 	requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, keyed("")))
@@ -88,7 +89,7 @@ func TestWrongOrderIsLoggedOnce(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 
 	right := once(l)(latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour))(http.HandlerFunc(created)))
 	require.Equal(t, 201, serve(right, keyed("k")).Code)

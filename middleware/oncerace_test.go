@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -38,7 +39,7 @@ func openRedis(t *testing.T, url string) lock.Store {
 func TestRace(t *testing.T) {
 	t.Parallel()
 	for storeName, open := range map[string]func(t *testing.T) lock.Store{
-		"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+		"memory": func(*testing.T) lock.Store { return memstore.New() },
 		"redis":  redisStore,
 	} {
 		for lockers := 1; lockers <= 2; lockers++ {
@@ -125,7 +126,7 @@ func TestDoubleClick(t *testing.T) {
 		t.Run(fmt.Sprintf("wait=%v", wait), func(t *testing.T) {
 			t.Parallel()
 			var e effects
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			if wait {
 				l = l.With(lock.WithWait(10 * time.Second))
 			}
@@ -174,7 +175,7 @@ func TestDoubleClick(t *testing.T) {
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := lock.New(lock.NewMemory(), lock.WithWait(10*time.Second))
+		l := lock.New(memstore.New(), lock.WithWait(10*time.Second))
 		t.Cleanup(func() { end(l) })
 		var e effects
 		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -200,7 +201,7 @@ func TestTakeover(t *testing.T) {
 func TestWaiterLeavesWithItsClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := lock.New(lock.NewMemory(), lock.WithWait(time.Hour))
+		l := lock.New(memstore.New(), lock.WithWait(time.Hour))
 		t.Cleanup(func() { end(l) })
 		h := once(l)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Minute) }))
 		done := make(chan struct{})

@@ -10,14 +10,16 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 func TestMisusePanics(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
-	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
-	locks := newLocker(t, lock.NewQuorum(nodes))
+	l := newLocker(t, memstore.New())
+	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
+	locks := newLocker(t, quorum.New(nodes))
 	tests := []struct {
 		name string
 		f    func()
@@ -67,7 +69,7 @@ func TestMisusePanics(t *testing.T) {
 
 func TestWithCarriesDefaults(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	hold(t, l)
 	teapot := func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) { w.WriteHeader(http.StatusTeapot) }
 	gone := func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) { w.WriteHeader(http.StatusGone) }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -79,7 +80,7 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 				slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
 				t.Cleanup(func() { slog.SetDefault(before) })
 				synctest.Test(t, func(t *testing.T) {
-					l := newLocker(t, lock.NewMemory())
+					l := newLocker(t, memstore.New())
 					guards := map[string]func(http.Handler) http.Handler{"user": latch.Lock(l, "user", byUser), "idempotent": once(l)}
 					h := tt.outside(guards[guard](tt.inside(tt.handler)))
 					for range 3 {
@@ -112,7 +113,7 @@ func TestRequestLeftToOuterMiddleware(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewJSONHandler(out, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 	for _, http2 := range []bool{false, true} {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		for name, guard := range map[string]func(http.Handler) http.Handler{"Lock": latch.Lock(l, "user", byUser), "Idempotent": once(l)} {
 			var left atomic.Pointer[http.Request]
 			guarded := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { left.Store(r) }))
@@ -147,7 +148,7 @@ func TestTimeoutHandlerInsideLock(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				begun := make(chan struct{}, 10)
-				h := tt.wrap(latch.Lock(newLocker(t, lock.NewMemory()), "user", byUser), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				h := tt.wrap(latch.Lock(newLocker(t, memstore.New()), "user", byUser), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					begun <- struct{}{}
 					time.Sleep(5 * time.Second)
 				}))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // recordStore notes the record that a request belongs to.
@@ -37,7 +38,7 @@ func parsed(target string) (r *http.Request, ok bool) {
 // that lead to one pattern with equal wildcards.
 func TestPathsInTwoSpellingsAreOneRecord(t *testing.T) {
 	t.Parallel()
-	store := &recordStore{Store: lock.NewMemory()}
+	store := &recordStore{Store: memstore.New()}
 	guarded := once(newLocker(t, store))(http.HandlerFunc(created))
 	var routed string
 	mux := http.NewServeMux()
@@ -84,7 +85,7 @@ func TestPathsInTwoSpellingsAreOneRecord(t *testing.T) {
 // it, for all paths but those with an escape that they do not need.
 func TestPathsKeepTheirRecords(t *testing.T) {
 	t.Parallel()
-	store := &recordStore{Store: lock.NewMemory()}
+	store := &recordStore{Store: memstore.New()}
 	guarded := once(newLocker(t, store))(http.HandlerFunc(created))
 	for target, record := range map[string]string{
 		"/":                "once:11ae1c5649647d09faad7853bd9753a718be53ab89e9c22669bef870f05c1776",

@@ -20,6 +20,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -27,7 +28,7 @@ import (
 func TestFiber4018LargeResponseRunsAgain(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+	h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, 1<<20+1))
 	}))
 	require.Equal(t, 1<<20+1, serve(h, keyed("k")).Body.Len())
@@ -39,7 +40,7 @@ func TestFiber4018LargeResponseRunsAgain(t *testing.T) {
 // by itself.
 func TestGoRedis2985RetryConflictsWithItself(t *testing.T) {
 	t.Parallel()
-	memory := lock.NewMemory()
+	memory := memstore.New()
 	sends := 0
 	l := newLocker(t, &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		entry, err := memory.Claim(ctx, key, c)
@@ -84,7 +85,7 @@ func TestTruxify4623FormerOwnerReleases(t *testing.T) {
 func TestPowertoolsPython8386LiveRecordIsReclaimed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := lock.NewMemory()
+		store := memstore.New()
 		opts := []lock.Option{lock.WithLease(time.Second), lock.WithRerunAbandoned()}
 		l, other := lock.New(store, opts...), lock.New(store, opts...)
 		t.Cleanup(func() { end(l); end(other) })
@@ -103,7 +104,7 @@ func TestPowertoolsPython8386LiveRecordIsReclaimed(t *testing.T) {
 func TestActorTS984ExceptionAfterTheEffect(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(e.then(func(_ http.ResponseWriter, r *http.Request) {
+	h := once(newLocker(t, memstore.New()))(e.then(func(_ http.ResponseWriter, r *http.Request) {
 		require.NoError(t, lock.Commit(r.Context()))
 		panic(http.ErrAbortHandler)
 	}))
@@ -115,7 +116,7 @@ func TestActorTS984ExceptionAfterTheEffect(t *testing.T) {
 // The disconnect of the client cancelled the writing of the record.
 func TestFiber4560DisconnectCancelsTheRecord(t *testing.T) {
 	t.Parallel()
-	store := spyOn(&stubStore{Store: lock.NewMemory()})
+	store := spyOn(&stubStore{Store: memstore.New()})
 	store.settle = func(ctx context.Context) (bool, error) { return true, ctx.Err() }
 	var e effects
 	ctx, leave := newCancel(t)
@@ -132,7 +133,7 @@ func TestFiber4560DisconnectCancelsTheRecord(t *testing.T) {
 func TestPomeSh275DecisionOnTheTransport(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(e.answer))
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(e.answer))
 	h.ServeHTTP(&brokenPipe{httptest.NewRecorder()}, keyed("k"))
 	again := serve(h, keyed("k"))
 	require.Equal(t, 201, again.Code)
@@ -147,7 +148,7 @@ func (*brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pip
 // A record referred to a buffer that was used again.
 func TestCeleris719RecordAliasesABuffer(t *testing.T) {
 	t.Parallel()
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		buffer := []byte("good")
 		_, _ = w.Write(buffer)
 		copy(buffer, "evil")
@@ -172,7 +173,7 @@ func (s *scribbler) Write(p []byte) (int, error) {
 func TestIdempotentAPI23StoreTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := lock.New(&stubStore{Store: lock.NewMemory(), claim: func(ctx context.Context, _ string, _ lock.Claim) (lock.Entry, error) {
+		l := lock.New(&stubStore{Store: memstore.New(), claim: func(ctx context.Context, _ string, _ lock.Claim) (lock.Entry, error) {
 			<-ctx.Done()
 			return lock.Entry{}, ctx.Err()
 		}})
@@ -187,7 +188,7 @@ func TestIdempotentAPI23StoreTimesOut(t *testing.T) {
 func TestAutumn1838StuckAfterFailure(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+	h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		if e.n.Load() < 3 {
 			w.WriteHeader(502)
 		}
@@ -201,7 +202,7 @@ func TestAutumn1838StuckAfterFailure(t *testing.T) {
 func TestHono92CompletedWithoutResponse(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(e.then(func(http.ResponseWriter, *http.Request) {}))
+	h := once(newLocker(t, memstore.New()))(e.then(func(http.ResponseWriter, *http.Request) {}))
 	requireReplay(t, serve(h, keyed("k")), serve(h, keyed("k")))
 	e.require(t, 1)
 }
@@ -209,7 +210,7 @@ func TestHono92CompletedWithoutResponse(t *testing.T) {
 // All anonymous requests shared one scope, and one answer.
 func TestTruxify2387AnonymousIsOneUser(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	anonymous := keyfunc.Context(func(context.Context) string { return "" })
 	h := latch.Idempotent(l, anonymous, keyfunc.IdempotencyKey)(mustNotRun(t))
 	requireProblem(t, wantProblem{status: 401, kind: "unauthenticated"}, serve(h, keyed("k")))
@@ -224,7 +225,7 @@ func TestTruxify2387AnonymousIsOneUser(t *testing.T) {
 func TestArcadeDB5023KeyOnAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(e.answer))
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(e.answer))
 	for i, path := range []string{"/orders", "/orders/1/pay", "/orders/2/pay"} {
 		r := keyed("k")
 		r.URL.Path = path
@@ -235,7 +236,7 @@ func TestArcadeDB5023KeyOnAnotherEndpoint(t *testing.T) {
 // The query was ignored, so that a dry run answered for the real one.
 func TestFacility196QueryIsIgnored(t *testing.T) {
 	t.Parallel()
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(created))
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(created))
 	dry, wet := keyed("k"), keyed("k")
 	dry.URL.RawQuery = "dry=1"
 	require.Equal(t, 201, serve(h, dry).Code)
@@ -245,7 +246,7 @@ func TestFacility196QueryIsIgnored(t *testing.T) {
 // A replay handed out the session of the first client.
 func TestGranit1151CookiesAreReplayed(t *testing.T) {
 	t.Parallel()
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "s"})
 	}))
 	require.NotEmpty(t, serve(h, keyed("k")).Result().Cookies())
@@ -256,7 +257,7 @@ func TestGranit1151CookiesAreReplayed(t *testing.T) {
 // and a 201 came back as 200.
 func TestFiber4693HeadersAreSplit(t *testing.T) {
 	t.Parallel()
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Link"] = []string{"</a>; rel=\"x, y\"", "</b>"}
 		w.Header()["x-lower"] = []string{"kept as it is"}
 		w.WriteHeader(201)
@@ -272,7 +273,7 @@ func TestFiber4693HeadersAreSplit(t *testing.T) {
 // whatever else differed; and of requests whose body had been read before.
 func TestIdempotentAPI58HashOfNothing(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := latch.Idempotent(l, byUser, keyfunc.JSON("/id"))(http.HandlerFunc(created)) // reads the body first
 	require.Equal(t, 201, serve(h, keyedBody("", `{"id":1,"sku":"x"}`)).Code)
 	require.Equal(t, 422, serve(h, keyedBody("", `{"id":1,"sku":"y"}`)).Code)
@@ -283,7 +284,7 @@ func TestIdempotentAPI58HashOfNothing(t *testing.T) {
 func TestPowertoolsTS5705HashIsLostOnCompletion(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(e.answer))
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(e.answer))
 	first := serve(h, keyed("k"))
 	requireReplay(t, first, serve(h, keyed("k")))
 	require.Equal(t, 422, serve(h, keyedBody("k", "different")).Code)
@@ -293,7 +294,7 @@ func TestPowertoolsTS5705HashIsLostOnCompletion(t *testing.T) {
 // A 400 for a wrong one-time password was kept, and the right one refused.
 func TestTruxify2869WrongPasswordIsKept(t *testing.T) {
 	t.Parallel()
-	h := latch.Idempotent(newLocker(t, lock.NewMemory()), byUser, keyfunc.IdempotencyKey,
+	h := latch.Idempotent(newLocker(t, memstore.New()), byUser, keyfunc.IdempotencyKey,
 		latch.WithFingerprint(keyfunc.Global), latch.WithFinal(func(status int) bool { return status < 300 }))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); string(body) != "right" {
@@ -308,7 +309,7 @@ func TestTruxify2869WrongPasswordIsKept(t *testing.T) {
 func TestExpressIdempotency35InternalHeader(t *testing.T) {
 	t.Parallel()
 	var e effects
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(e.answer))
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(e.answer))
 	for range 2 {
 		r := keyed("k")
 		r.Header.Set("Idempotent-Replayed", "true")
@@ -321,7 +322,7 @@ func TestExpressIdempotency35InternalHeader(t *testing.T) {
 func TestExpressIdempotencyStoresCredentials(t *testing.T) {
 	t.Parallel()
 	var stored atomic.Value
-	store := &recordingStore{Store: lock.NewMemory(), stored: &stored}
+	store := &recordingStore{Store: memstore.New(), stored: &stored}
 	r := keyedBody("k", "password=hunter2")
 	r.Header.Set("Authorization", "Bearer hunter2")
 	r.Header.Set("Cookie", "session=hunter2")
@@ -344,7 +345,7 @@ func (s *recordingStore) Settle(ctx context.Context, key, token string, receipt 
 func TestGodoxy206EventStreamIsBuffered(t *testing.T) {
 	t.Parallel()
 	more := make(chan struct{})
-	server := startServer(t, once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := startServer(t, once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		flusher, ok := w.(http.Flusher)
 		if !ok {
@@ -375,7 +376,7 @@ func TestGodoxy206EventStreamIsBuffered(t *testing.T) {
 // A wrapped writer hid http.Flusher and http.Hijacker.
 func TestChi544WriterHidesInterfaces(t *testing.T) {
 	t.Parallel()
-	serve(once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	serve(once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		require.Implements(t, (*http.Flusher)(nil), w)
 		require.Implements(t, (*http.Hijacker)(nil), w)
 		require.Implements(t, (*io.StringWriter)(nil), w)
@@ -388,7 +389,7 @@ func TestChi544WriterHidesInterfaces(t *testing.T) {
 // A race was answered with 503, which opened the clients' circuit breakers.
 func TestIdempotJS181RaceIsUnavailable(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	for _, w := range storm(50, func(int) *httptest.ResponseRecorder {
 		return serve(once(l)(http.HandlerFunc(created)), keyed("k"))
 	}) {
@@ -400,7 +401,7 @@ func TestIdempotJS181RaceIsUnavailable(t *testing.T) {
 func TestDevlink1195KeysThatRunTogether(t *testing.T) {
 	t.Parallel()
 	var e effects
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	scope := keyfunc.Header("X-Scope")
 	h := latch.Idempotent(l, scope, keyfunc.IdempotencyKey)(http.HandlerFunc(e.answer))
 	for i, pair := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"a:b", "c"}, {"a", "b:c"}} {

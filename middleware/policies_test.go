@@ -16,6 +16,8 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -30,7 +32,7 @@ var offered = map[string]keyfunc.Func{
 
 func load(t *testing.T, text string, opts ...latch.Option) (*latch.Guards, error) {
 	t.Helper()
-	return latch.LoadPolicies(strings.NewReader(text), newLocker(t, lock.NewMemory()), offered, opts...)
+	return latch.LoadPolicies(strings.NewReader(text), newLocker(t, memstore.New()), offered, opts...)
 }
 
 func TestPoliciesTenMistakes(t *testing.T) {
@@ -38,7 +40,7 @@ func TestPoliciesTenMistakes(t *testing.T) {
 	file, err := os.Open("testdata/mistakes.json")
 	require.NoError(t, err)
 	defer file.Close()
-	guards, err := latch.LoadPolicies(file, newLocker(t, lock.NewMemory()), offered)
+	guards, err := latch.LoadPolicies(file, newLocker(t, memstore.New()), offered)
 	require.Nil(t, guards)
 	want := []string{
 		`line 5, column 12: guard "order-lock", key: the code offers no key function "usr": write user`,
@@ -148,14 +150,14 @@ func TestPoliciesSayWhatIsWrong(t *testing.T) {
 func TestPoliciesWithoutKeyFunctions(t *testing.T) {
 	t.Parallel()
 	_, err := latch.LoadPolicies(strings.NewReader(`{"g": {"kind": "lock", "name": "user", "key": "user"}}`),
-		newLocker(t, lock.NewMemory()), nil)
+		newLocker(t, memstore.New()), nil)
 	require.EqualError(t, err, `line 1, column 47: guard "g", key: the code offers no key function "user": the code offers none`)
 }
 
 func TestPoliciesUnreadable(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("disk on fire")
-	_, err := latch.LoadPolicies(iotest.ErrReader(broken), newLocker(t, lock.NewMemory()), offered)
+	_, err := latch.LoadPolicies(iotest.ErrReader(broken), newLocker(t, memstore.New()), offered)
 	require.ErrorIs(t, err, broken)
 	require.EqualError(t, err, "middleware: reading policies: disk on fire")
 }
@@ -195,8 +197,8 @@ line 3, column 3: guard "one-per-user" is not mounted: remove it, or mount it on
 // Over a store that keeps no receipts, a file is refused that asks for some.
 func TestPoliciesOverAQuorum(t *testing.T) {
 	t.Parallel()
-	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
-	l := newLocker(t, lock.NewQuorum(nodes))
+	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
+	l := newLocker(t, quorum.New(nodes))
 	_, err := latch.LoadPolicies(strings.NewReader(mounted), l, offered)
 	require.ErrorContains(t, err, `guard "once", kind: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
 	require.ErrorContains(t, err, `guard "twice", kind: lock: a quorum keeps`)
@@ -222,7 +224,7 @@ func TestMissingGuardRefuses(t *testing.T) {
 
 func TestLoadPoliciesMisusePanics(t *testing.T) {
 	t.Parallel()
-	l, file := newLocker(t, lock.NewMemory()), strings.NewReader(`{}`)
+	l, file := newLocker(t, memstore.New()), strings.NewReader(`{}`)
 	for want, f := range map[string]func(){
 		"middleware.LoadPolicies: nil io.Reader":           func() { _, _ = latch.LoadPolicies(nil, l, nil) },
 		"middleware.LoadPolicies: nil *lock.Locker":        func() { _, _ = latch.LoadPolicies(file, nil, nil) },
@@ -237,7 +239,7 @@ func TestLoadPoliciesMisusePanics(t *testing.T) {
 // guard that would not be there without a file.
 func TestPoliciesAreWhatConstructorsReturn(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	guards, err := load(t, mounted)
 	require.NoError(t, err)
 	for name, inCode := range map[string]func(http.Handler) http.Handler{
@@ -265,7 +267,7 @@ func FuzzPolicies(f *testing.F) {
 	f.Add(mounted)
 	f.Add("\ufeff{}")
 	f.Add(`{"g": {"kind": "dedupe", "scope": "user", "window": "1s", "request_limit": 9223372036854775807}}`)
-	l := lock.New(lock.NewMemory())
+	l := lock.New(memstore.New())
 	f.Fuzz(func(t *testing.T, text string) {
 		guards, err := latch.LoadPolicies(strings.NewReader(text), l, offered)
 		require.NotEqual(t, err == nil, guards == nil)

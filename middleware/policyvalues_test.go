@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -72,7 +73,7 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 				return scene(guards.Get("g"))
 			}
 			got := fromFile(tt.fields)
-			require.Equal(t, scene(tt.code(newLocker(t, lock.NewMemory()))), got, tt.fields)
+			require.Equal(t, scene(tt.code(newLocker(t, memstore.New()))), got, tt.fields)
 			require.NotEqual(t, fromFile(tt.plain), got, "the scene does not show what this does: %s", tt.fields)
 		})
 	}
@@ -144,7 +145,7 @@ func TestPoliciesRerunAbandoned(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]int{``: 409, `, "rerun_abandoned": true`: 201} {
 		synctest.Test(t, func(t *testing.T) {
-			memory := lock.NewMemory()
+			memory := memstore.New()
 			dying := &mortalStore{Store: memory}
 			dead, alive := lock.New(dying, lock.WithLogger(quiet)), lock.New(memory)
 			t.Cleanup(func() { end(dead); end(alive) })

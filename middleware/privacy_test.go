@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -24,7 +26,7 @@ func TestSealedReceiptsAreBoundToTheirKey(t *testing.T) {
 	require.NoError(t, err)
 	aead, err := cipher.NewGCM(block)
 	require.NoError(t, err)
-	memory := lock.NewMemory()
+	memory := memstore.New()
 	var swapped lock.Entry
 	store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		entry, err := memory.Claim(ctx, key, c)
@@ -35,7 +37,7 @@ func TestSealedReceiptsAreBoundToTheirKey(t *testing.T) {
 		}
 		return entry, err
 	}}
-	l := newLocker(t, lock.NewSealed(store, aead), lock.WithLogger(quiet), patient)
+	l := newLocker(t, sealed.New(store, aead), lock.WithLogger(quiet), patient)
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, private) }))
 	first := serve(h, keyed("a"))
@@ -56,7 +58,7 @@ const private = "s3cr3t"
 func TestNothingPrivateIsShown(t *testing.T) {
 	t.Parallel()
 	var shown []string
-	memory := lock.NewMemory()
+	memory := memstore.New()
 	store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		shown = append(shown, key, string(c.Fingerprint))
 		return memory.Claim(ctx, key, c)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -43,7 +44,7 @@ func TestProblemTypesAreDescribed(t *testing.T) {
 
 func TestErrorHandler(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	hold(t, l)
 	var got *latch.Problem
 	h := latch.Lock(l, "user", byUser, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
@@ -106,7 +107,7 @@ func TestMissingKeyIsHintedOnce(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	for _, name := range []string{"user", "order"} {
 		out.Reset()
 		h := latch.Lock(l, name, keyfunc.PathValue("id"))(mustNotRun(t))

@@ -20,12 +20,13 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 // Three guards: the refusal of the innermost must not be kept by the outermost.
 func TestRegressionRefusalMarksAllOuterGuards(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := latch.Dedupe(l, byUser, time.Hour)(once(l)(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))))
 	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
@@ -38,7 +39,7 @@ func TestRegressionRefusalMarksAllOuterGuards(t *testing.T) {
 
 // R1b: refused by Idempotent in the middle (in-progress), kept by the outermost.
 func TestRegressionRefusalMarksAllOuterGuards2(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	a := latch.Idempotent(l, keyfunc.Global, keyfunc.Header("X-A"))
 	b := latch.Idempotent(l, keyfunc.Global, keyfunc.Header("X-B"))
@@ -63,7 +64,7 @@ func TestRegressionMultipartTempFiles(t *testing.T) {
 		t.Run(guarded, func(t *testing.T) {
 			dir := t.TempDir()
 			t.Setenv("TMPDIR", dir)
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if err := r.ParseMultipartForm(1 << 10); err != nil {
 					http.Error(w, err.Error(), 500)
@@ -96,7 +97,7 @@ func TestRegressionMultipartTempFiles(t *testing.T) {
 
 // 304 with Content-Length.
 func TestRegression304ContentLength(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	s := httptest.NewServer(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1234")
 		w.WriteHeader(304)
@@ -118,7 +119,7 @@ func TestRegression304ContentLength(t *testing.T) {
 
 // An optional part of the fingerprint takes the whole protection away.
 func TestRegressionFingerprintSkip(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l, latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/a"), keyfunc.Optional(keyfunc.JSON("/b")))))(http.HandlerFunc(e.answer))
 	for range 3 {
@@ -129,7 +130,7 @@ func TestRegressionFingerprintSkip(t *testing.T) {
 
 // Handler panics after the outer has recorded headers etc.
 func TestRegressionAbortHandler(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var n atomic.Int64
 	s := httptest.NewServer(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		n.Add(1)
@@ -154,7 +155,7 @@ func TestRegressionAbortHandler(t *testing.T) {
 
 // Huge header map in the record.
 func TestRegressionHugeHeaders(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 20000 {
@@ -175,7 +176,7 @@ func TestRegressionHugeHeaders(t *testing.T) {
 
 // An error handler that panics leaves nothing.
 func TestRegressionErrorHandlerPanics(t *testing.T) {
-	store := lock.NewMemory()
+	store := memstore.New()
 	l := newLocker(t, store)
 	var e effects
 	boom := latch.WithErrorHandler(func(http.ResponseWriter, *http.Request, *latch.Problem) { panic("boom") })
@@ -190,7 +191,7 @@ func TestRegressionErrorHandlerPanics(t *testing.T) {
 
 // Keep the writer, write after return.
 func TestRegressionWriteAfterReturn(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var keep http.ResponseWriter
 	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(201)
@@ -207,7 +208,7 @@ func TestRegressionWriteAfterReturn(t *testing.T) {
 
 // Fail open must not run the handler twice if it ran.
 func TestRegressionFailOpenRunsOnce(t *testing.T) {
-	mem := lock.NewMemory()
+	mem := memstore.New()
 	s := &stubStore{Store: mem}
 	l := newLocker(t, s, lock.WithBudget(50*time.Millisecond), lock.WithLease(time.Second), lock.WithLogger(quiet))
 	var e effects
@@ -223,7 +224,7 @@ func TestRegressionFailOpenRunsOnce(t *testing.T) {
 
 // Appended header of outer middleware.
 func TestRegressionAppendedOuterHeader(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	inner := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Add("Link", "</a>")
 		w.WriteHeader(201)
@@ -240,7 +241,7 @@ func TestRegressionAppendedOuterHeader(t *testing.T) {
 
 // Epilogue/type of multipart, custom part headers.
 func TestRegressionMultipartFingerprint(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(http.HandlerFunc(e.answer))
 	req := func(ct, part, tail string) *http.Request {
@@ -260,7 +261,7 @@ func TestRegressionMultipartFingerprint(t *testing.T) {
 
 // Path spelled differently, Location of tombstone etc.
 func TestRegressionEscapedPath(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(http.HandlerFunc(e.answer))
 	a, b := keyed("k"), keyed("k")
@@ -273,7 +274,7 @@ func TestRegressionEscapedPath(t *testing.T) {
 // In re-run mode, what was committed is never run again, whichever process vanished.
 func TestRegressionCommitThenCrashInRerunMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := lock.NewMemory()
+		mem := memstore.New()
 		s := &mortalStore{Store: mem}
 		opts := []lock.Option{lock.WithLogger(quiet), lock.WithRerunAbandoned()}
 		dying := lock.New(s, opts...)
@@ -298,7 +299,7 @@ func TestRegressionCommitThenCrashInRerunMode(t *testing.T) {
 
 // A guard around a panicking WithFinal / key function.
 func TestRegressionFinalPanics(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l, latch.WithFinal(func(int) bool { panic("final") }))(http.HandlerFunc(e.answer))
 	require.Panics(t, func() { serve(h, keyed("k")) })
@@ -308,7 +309,7 @@ func TestRegressionFinalPanics(t *testing.T) {
 
 // Concurrent refusals by the inner guard in a batch handler; flush after refusal.
 func TestRegressionInnerRefusalSwallowed(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	hold(t, l)
 	var e effects
 	inner := latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))
@@ -324,7 +325,7 @@ func TestRegressionInnerRefusalSwallowed(t *testing.T) {
 
 // Write from a second goroutine of http.ResponseController.
 func TestRegressionTrailers(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	s := httptest.NewServer(once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["trailer"] = []string{"X-T"} // net/http looks at the canonical name only
@@ -354,7 +355,7 @@ func TestRegressionTrailers(t *testing.T) {
 // The same, with a double effect: the handler is refused once inside, tries
 // again, succeeds and answers 201. The answer is thrown away.
 func TestRegressionInnerRefusalRetried(t *testing.T) {
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
 	require.NoError(t, err)
 	var e effects
@@ -399,7 +400,7 @@ func TestRegressionFailOpenNeedsAStoreThatIsDown(t *testing.T) {
 		"idempotent": func(l *lock.Locker) http.Handler { return once(l, latch.WithFailOpen())(mustNotRun(t)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLocker(t, &incapable{Store: lock.NewMemory()})
+			l := newLocker(t, &incapable{Store: memstore.New()})
 			require.Equal(t, http.StatusServiceUnavailable, serve(guard(l), keyed("k")).Code)
 		})
 	}

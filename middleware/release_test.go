@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -76,7 +77,7 @@ func TestPanicIsUnchanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			value := errors.New("boom")
 			h := latch.Lock(l, "user", byUser, opts...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				panicsFarDown(value)
@@ -97,7 +98,7 @@ func panicsFarDown(value error) { panic(value) }
 
 func TestGoexitReleases(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		runtime.Goexit()
 	}))
@@ -121,7 +122,7 @@ func TestAbortedHandlersReleaseOnServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			fail := true
 			server := startServer(t, latch.Lock(l, "user", byUser)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if fail {
@@ -138,7 +139,7 @@ func TestAbortedHandlersReleaseOnServer(t *testing.T) {
 
 func TestClientGoneReleases(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	arrived := make(chan struct{})
 	left := make(chan struct{})
 	server := startServer(t, latch.Lock(l, "user", byUser)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -162,7 +163,7 @@ func TestClientGoneReleases(t *testing.T) {
 func TestClientGoneBeforeTheClaim(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]latch.LockOption{"plain": nil, "fail open": {latch.WithFailOpen()}} {
-		l := newLocker(t, &stubStore{Store: lock.NewMemory()})
+		l := newLocker(t, &stubStore{Store: memstore.New()})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w := serve(latch.Lock(l, "user", byUser, opts...)(mustNotRun(t)), post("42").WithContext(ctx))
@@ -174,7 +175,7 @@ func TestClientGoneBeforeTheClaim(t *testing.T) {
 // release that is not over by then shows as a 409.
 func TestReleasedBeforeAnswer(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	answer := strings.Repeat("x", 1000)
 	server := startServer(t, latch.Lock(l, "user", byUser)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
@@ -189,7 +190,7 @@ func TestReleasedBeforeAnswer(t *testing.T) {
 // check notices a guard that releases after the answer was sent.
 func TestReleasedTooLateIsSeen(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	again := make(chan struct{})
 	server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lease, err := l.Acquire(r.Context(), lock.Key("user", "42"))

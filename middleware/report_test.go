@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -52,7 +53,7 @@ func TestRequestsBeforeTheLockerAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var seen []lock.Event
-			l := newLocker(t, lock.NewMemory(), lock.WithLogger(quiet), lock.WithObserver(func(_ context.Context, e lock.Event) { seen = append(seen, e) }))
+			l := newLocker(t, memstore.New(), lock.WithLogger(quiet), lock.WithObserver(func(_ context.Context, e lock.Event) { seen = append(seen, e) }))
 			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("body"))
 			if tt.key != "" {
 				r.Header.Set("Idempotency-Key", tt.key)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -59,7 +59,7 @@ func TestRequestIsRestored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			found := make(chan seen, 1)
 			handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { found <- look(r) })
 			bare := startServer(t, handler)
@@ -93,7 +93,7 @@ func sendRaw(t *testing.T, server *httptest.Server, raw string) string {
 // TestNilBody: requests that were made by hand may have none.
 func TestNilBody(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		r := keyed("k")
 		r.Body, r.ContentLength = body, 0
@@ -105,7 +105,7 @@ func TestNilBody(t *testing.T) {
 // TestRequestOfCallerIsUntouched: outer middleware goes on using it.
 func TestRequestOfCallerIsUntouched(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	r := keyed("k")
 	ctx, body := r.Context(), r.Body
 	serve(once(l)(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
@@ -120,7 +120,7 @@ func TestRequestOfCallerIsUntouched(t *testing.T) {
 // asked for.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	server := startServer(t, once(l, latch.WithBodyLimits(4, 100))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	})))
@@ -159,7 +159,7 @@ func TestExpectContinue(t *testing.T) {
 func TestSlowBodyHoldsNoClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		var e effects
 		h := once(l)(http.HandlerFunc(e.answer))
 		in, out := io.Pipe()
@@ -240,7 +240,7 @@ func TestMultipart(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 			first := serve(h, tt.first)
 			require.Equal(t, 200, first.Code)

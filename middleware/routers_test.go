@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -39,7 +39,7 @@ func TestRouters(t *testing.T) {
 	for name, route := range routers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			pay := func(h http.Handler, path string) int {
 				return serve(h, httptest.NewRequest(http.MethodPost, path, nil)).Code
 			}
@@ -68,7 +68,7 @@ func TestRouters(t *testing.T) {
 // TestAroundTheRouter mounts the guard where the path value is not known yet.
 func TestAroundTheRouter(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/pay", mustNotRun(t))
 	w := serve(latch.Lock(l, "order", keyfunc.PathValue("id"))(mux), httptest.NewRequest(http.MethodPost, "/orders/7/pay", nil))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestStreamEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		ctx, leave := newCancel(t)
 		returned := false
 		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +49,7 @@ func TestContextOfHandler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		ctx, leave := newCancel(t)
 		ctx = context.WithValue(ctx, key{}, "value")
 		var after context.Context
@@ -76,7 +77,7 @@ func TestContextOfHandler(t *testing.T) {
 // them, while other goroutines of the handler wait for its end. Run with -race.
 func TestContextIsPrintedBesideItsUse(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	for want, guard := range map[string]func(http.Handler) http.Handler{
 		"middleware.Idempotent.Context": once(l),
 		"middleware.Lock.Context":       latch.Lock(l, "user", byUser),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -35,7 +36,7 @@ func TestOneUserDoesNotFillTheStoreForOthers(t *testing.T) {
 		} {
 			t.Run(name+" "+strconv.FormatFloat(tt.share, 'g', -1, 64), func(t *testing.T) {
 				t.Parallel()
-				l := newLocker(t, lock.NewMemory(lock.WithLimits(entries, 1<<20), lock.WithScopeShare(tt.share)), lock.WithLogger(quiet))
+				l := newLocker(t, memstore.New(memstore.WithLimits(entries, 1<<20), memstore.WithScopeShare(tt.share)), lock.WithLogger(quiet))
 				h := guard(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 				served := 0
 				for i := range 2 * entries {
@@ -60,7 +61,7 @@ func TestAnswerThatDoesNotFitIsNotReplayable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const keep = time.Hour
-		l := newLocker(t, lock.NewMemory(lock.WithLimits(100, 1<<19)), lock.WithLogger(quiet), lock.WithKeep(keep))
+		l := newLocker(t, memstore.New(memstore.WithLimits(100, 1<<19)), lock.WithLogger(quiet), lock.WithKeep(keep))
 		var did effects
 		h := once(l)(did.then(largeAnswer))
 		require.Equal(t, 1<<20, submitBulk(h, "42", "k").bytes)

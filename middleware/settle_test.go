@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // TestSettleWithoutAnswer: the answer of a handler that ran reaches its client
@@ -33,7 +34,7 @@ func TestSettleWithoutAnswer(t *testing.T) {
 			t.Run(fmt.Sprintf("%s applied=%v", name, applied), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					memory := lock.NewMemory()
+					memory := memstore.New()
 					store := spyOn(memory)
 					var down atomic.Bool
 					down.Store(true)

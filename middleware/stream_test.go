@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -84,7 +85,7 @@ func TestTooEarlyIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range unreplayable {
 		var tooEarly atomic.Bool
-		tt.answer(&watchful{httptest.NewRecorder(), spyOn(lock.NewMemory()), &tooEarly}, keyed("k"))
+		tt.answer(&watchful{httptest.NewRecorder(), spyOn(memstore.New()), &tooEarly}, keyed("k"))
 		require.True(t, tooEarly.Load(), name)
 	}
 }
@@ -155,7 +156,7 @@ func TestUnreplayableAnswersNeverRunAgain(t *testing.T) {
 			t.Parallel()
 			var e effects
 			var tooEarly atomic.Bool
-			store := spyOn(lock.NewMemory())
+			store := spyOn(memstore.New())
 			l := newLocker(t, store, patient)
 			guarded := once(l, latch.WithBodyLimits(100, 100))(e.then(tt.answer))
 			server := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -220,7 +221,7 @@ func TestTrailers(t *testing.T) {
 			w.Header().Set("X-Sum", "1")
 		},
 	} {
-		for _, h := range []http.Handler{handler, once(newLocker(t, lock.NewMemory()))(handler)} {
+		for _, h := range []http.Handler{handler, once(newLocker(t, memstore.New()))(handler)} {
 			server := startServer(t, h)
 			res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
 			require.NoError(t, err)
@@ -237,7 +238,7 @@ func TestTrailers(t *testing.T) {
 // TestLongestReplayableAnswer is the twin: one byte less is kept.
 func TestLongestReplayableAnswer(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l, latch.WithBodyLimits(100, 100))(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		for range 100 {
@@ -251,7 +252,7 @@ func TestLongestReplayableAnswer(t *testing.T) {
 // TestShortAnswerIsNotReplayed: its first client saw it break off.
 func TestShortAnswerIsNotReplayed(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	guarded := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "10")
@@ -271,7 +272,7 @@ func TestShortAnswerIsNotReplayed(t *testing.T) {
 func TestHijack(t *testing.T) {
 	t.Parallel()
 	var e effects
-	store := spyOn(lock.NewMemory())
+	store := spyOn(memstore.New())
 	l := newLocker(t, store, patient)
 	guarded := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buf, err := http.NewResponseController(w).Hijack()
@@ -294,7 +295,7 @@ func TestHijack(t *testing.T) {
 // the attempt costs nothing.
 func TestWhatCannotBeSentEarlyIsKept(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		rc := http.NewResponseController(w)
@@ -317,7 +318,7 @@ func TestWhatCannotBeSentEarlyIsKept(t *testing.T) {
 // be tried again.
 func TestFailuresMayStream(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadGateway)
@@ -338,7 +339,7 @@ func TestFailuresMayStream(t *testing.T) {
 // TestPanicInTheMiddleOfAStream: some of it has left, so it never runs again.
 func TestPanicInTheMiddleOfAStream(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).Flush()
@@ -352,7 +353,7 @@ func TestPanicInTheMiddleOfAStream(t *testing.T) {
 // TestSwitchingProtocols: nothing of HTTP follows it, so it is not held back.
 func TestSwitchingProtocols(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var status []int
 	w := &spyWriter{header: http.Header{}, on: func(code int, _ http.Header) { status = append(status, code) }}
 	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -369,7 +370,7 @@ func TestSwitchingProtocols(t *testing.T) {
 // TestFlushThroughOuterWriters: one that only unwraps can be flushed too.
 func TestFlushThroughOuterWriters(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		require.NoError(t, http.NewResponseController(w).Flush())
 	}))
@@ -392,7 +393,7 @@ func TestFlushBehindTheHandler(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{200, 422} {
 		var left http.ResponseWriter
-		h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			left = w
 			w.WriteHeader(status)
 		}))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -49,7 +49,7 @@ func TestTrailersAnnouncedOutside(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		var e effects
-		server := startServerOf(t, timed(once(newLocker(t, lock.NewMemory(), patient))(http.HandlerFunc(e.answer))), http2)
+		server := startServerOf(t, timed(once(newLocker(t, memstore.New(), patient))(http.HandlerFunc(e.answer))), http2)
 		for n := range 3 {
 			res := withTrailers(t, server)
 			require.Equal(t, 201, res.status, "answer %d", n+1)
@@ -106,7 +106,7 @@ func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {
 				}
 				bare := withTrailers(t, startServer(t, timed(http.HandlerFunc(handler))))
 				require.NotEmpty(t, bare.trailer)
-				server := startServer(t, timed(once(newLocker(t, lock.NewMemory(), patient), opts...)(e.then(handler))))
+				server := startServer(t, timed(once(newLocker(t, memstore.New(), patient), opts...)(e.then(handler))))
 				require.Equal(t, bare.trailer, withTrailers(t, server).trailer)
 				again := withTrailers(t, server)
 				require.Equal(t, 409, again.status)
@@ -121,7 +121,7 @@ func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {
 func TestHeadersSetTooLateAreNotSent(t *testing.T) {
 	t.Parallel()
 	for _, flush := range []bool{false, true} {
-		w := serve(once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w := serve(once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 			w.Header().Set("X-Late", "1")
 			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")

@@ -19,11 +19,12 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 var bothStores = map[string]func(t *testing.T) lock.Store{
-	"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+	"memory": func(*testing.T) lock.Store { return memstore.New() },
 	"redis":  redisStore,
 }
 
@@ -164,7 +165,7 @@ func TestUpstreamRefusals(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				var e effects
-				h := once(newLocker(t, lock.NewMemory()), latch.WithFinal(func(int) bool { return true }))(
+				h := once(newLocker(t, memstore.New()), latch.WithFinal(func(int) bool { return true }))(
 					e.then(func(w http.ResponseWriter, r *http.Request) {
 						if commit {
 							require.NoError(t, lock.Commit(r.Context()))
@@ -190,7 +191,7 @@ func TestUpstreamRefusals(t *testing.T) {
 func TestFlushedProblemIsHeldBack(t *testing.T) {
 	t.Parallel()
 	for body, kept := range map[string]bool{`{"type":"about:blank"}`: true, strings.Repeat(" ", 5<<10): false} {
-		h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(422)
 			require.NoError(t, http.NewResponseController(w).Flush())
@@ -214,7 +215,7 @@ func TestRefusalBeyondTheResponseLimit(t *testing.T) {
 	t.Parallel()
 	for kind, kept := range map[string]bool{problemBase + "held": false, "https://example.org/problems#held": true} {
 		var e effects
-		h := once(newLocker(t, lock.NewMemory()), latch.WithBodyLimits(100, 10))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		h := once(newLocker(t, memstore.New()), latch.WithBodyLimits(100, 10))(e.then(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusConflict)
 			_, _ = io.WriteString(w, `{"type":`)
@@ -261,7 +262,7 @@ func TestTryAgainIsNotKept(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var e effects
-			h := once(newLocker(t, lock.NewMemory()), tt.opts...)(e.then(func(w http.ResponseWriter, r *http.Request) {
+			h := once(newLocker(t, memstore.New()), tt.opts...)(e.then(func(w http.ResponseWriter, r *http.Request) {
 				if tt.commit {
 					require.NoError(t, lock.Commit(r.Context()))
 				}
@@ -338,7 +339,7 @@ func TestGatewayKeepsAnswersWithALength(t *testing.T) {
 			proxy := httputil.NewSingleHostReverseProxy(upstream)
 			proxy.Transport = &http.Transport{DisableKeepAlives: true}
 			proxy.ModifyResponse = tt.modify
-			server := startServer(t, once(newLocker(t, lock.NewMemory()))(proxy))
+			server := startServer(t, once(newLocker(t, memstore.New()))(proxy))
 			require.Equal(t, long, string(over(t.Context(), t, server, keyed("k")).body))
 			require.Equal(t, tt.again, over(t.Context(), t, server, keyed("k")).status)
 			e.require(t, 1)

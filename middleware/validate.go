@@ -51,10 +51,7 @@ func validateWindow(d time.Duration) error {
 
 // validateReceipts is for the Locker of Idempotent and Dedupe.
 func validateReceipts(l *lock.Locker) error {
-	if s, ok := l.Store().(interface{ LocksOnly() error }); ok {
-		return s.LocksOnly()
-	}
-	return nil
+	return lock.Describe(l.Store()).NoReceipts
 }
 
 // validateBodyFirst is for the limit of WithBodyFirst.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -22,7 +23,7 @@ const aDedupe = `"kind": "dedupe", "scope": "user"`
 // that at all.
 func TestInvalidPolicies(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	tests := []struct {
 		fields   string
 		field    string
@@ -129,7 +130,7 @@ func TestValidPoliciesAtTheirBounds(t *testing.T) {
 // A file is checked against the durations of the Locker that it is for.
 func TestPoliciesFitTheirLocker(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory(), lock.WithBudget(5*time.Second))
+	l := newLocker(t, memstore.New(), lock.WithBudget(5*time.Second))
 	text := `{"g": {` + aLock + `, "lease": "9s"}}`
 	_, err := latch.LoadPolicies(strings.NewReader(text), l, map[string]keyfunc.Func{"user": byUser})
 	require.ErrorContains(t, err, `lease: a lease of 9s is too short for a budget of 5s`)

@@ -15,13 +15,13 @@ import (
 	chimw "github.com/go-chi/chi/v5/middleware"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // TestResponseController: what it offers works through the guard.
 func TestResponseController(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	server := startServer(t, once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		rc := http.NewResponseController(w)
@@ -61,7 +61,7 @@ func TestServeContent(t *testing.T) {
 		for _, header := range []string{"", "Range", "If-Modified-Since"} {
 			t.Run(kind+" "+header, func(t *testing.T) {
 				t.Parallel()
-				l := newLocker(t, lock.NewMemory())
+				l := newLocker(t, memstore.New())
 				var e effects
 				bare, guarded := startServer(t, handler), startServer(t, once(l)(e.then(handler)))
 				request := func() *http.Request {
@@ -104,7 +104,7 @@ func TestCompress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var e effects
-			l := newLocker(t, lock.NewMemory())
+			l := newLocker(t, memstore.New())
 			server := startServer(t, wrap(once(l), handler(&e)))
 			bare := startServer(t, compress(handler(new(effects))))
 			ask := func(server *httptest.Server, coding string) exchange {
@@ -142,7 +142,7 @@ func TestCompress(t *testing.T) {
 func TestTimeoutHandlerOutside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		var e effects
 		finish, finished := make(chan struct{}), make(chan struct{})
 		guarded := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
@@ -171,7 +171,7 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 func TestTimeoutHandlerInside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory())
+		l := newLocker(t, memstore.New())
 		var e effects
 		h := once(l)(http.TimeoutHandler(e.then(func(w http.ResponseWriter, r *http.Request) {
 			if e.n.Load() == 1 {
@@ -193,7 +193,7 @@ func TestTimeoutHandlerInside(t *testing.T) {
 // late to answer otherwise.
 func TestInvalidStatusPanicsAtOnce(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	var e effects
 	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		require.Panics(t, func() { w.WriteHeader(0) })
@@ -209,7 +209,7 @@ func TestInvalidStatusPanicsAtOnce(t *testing.T) {
 // not make a whole answer of pieces, which would be kept as one.
 func TestNothingFollowsARefusedWrite(t *testing.T) {
 	t.Parallel()
-	h := once(newLocker(t, lock.NewMemory()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "10")
 		for _, piece := range []string{`{"order":`, `"tea"`, `}`} {
 			_, _ = io.WriteString(w, piece)
@@ -222,7 +222,7 @@ func TestNothingFollowsARefusedWrite(t *testing.T) {
 // TestMoreThanAnnounced: the writer says so, as net/http does.
 func TestMoreThanAnnounced(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := newLocker(t, memstore.New())
 	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "2")
 		_, err := io.WriteString(w, "ok")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -22,7 +23,7 @@ func withQuorum(ctx context.Context, urls []string, use func(*lock.Locker)) erro
 		defer s.Close()
 		stores = append(stores, s)
 	}
-	locker := lock.New(lock.NewQuorum(stores))
+	locker := lock.New(quorum.New(stores))
 
 	use(locker)
 	return locker.Close(ctx)

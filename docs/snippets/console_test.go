@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 func TestConsoleOfThePage(t *testing.T) {
 	t.Parallel()
-	mux, locker, operatorsOnly := http.NewServeMux(), newLocker(t, lock.NewMemory()), auth.Require
+	mux, locker, operatorsOnly := http.NewServeMux(), newLocker(t, memstore.New()), auth.Require
 
 	mux.Handle("/admin/locks", operatorsOnly(latch.Console(locker)))
 

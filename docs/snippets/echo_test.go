@@ -10,6 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/docs/snippets"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestEchoReplays(t *testing.T) {
@@ -23,7 +24,7 @@ func TestEchoReplays(t *testing.T) {
 			return err
 		}
 	})
-	orders := e.Group("", snippets.EchoGuard(once(lock.New(lock.NewMemory()))))
+	orders := e.Group("", snippets.EchoGuard(once(lock.New(memstore.New()))))
 	orders.POST("/json", func(c echo.Context) error {
 		effects++
 		var order struct{ Sku string }
@@ -47,7 +48,7 @@ func TestEchoFailuresRunAgain(t *testing.T) {
 	effects := 0
 	e := echo.New()
 	e.POST("/orders", func(echo.Context) error { effects++; return errors.New("database is away") },
-		snippets.EchoGuard(once(lock.New(lock.NewMemory()))))
+		snippets.EchoGuard(once(lock.New(memstore.New()))))
 	for range 2 {
 		require.Equal(t, 500, send(e, "/orders", "k").Code)
 	}
@@ -62,7 +63,7 @@ func TestEchoLocks(t *testing.T) {
 			require.Equal(t, http.StatusConflict, send(e, "/orders", "").Code)
 		}
 		return c.NoContent(http.StatusCreated)
-	}, snippets.EchoGuard(onePerUser(lock.New(lock.NewMemory()))))
+	}, snippets.EchoGuard(onePerUser(lock.New(memstore.New()))))
 	require.Equal(t, http.StatusCreated, send(e, "/orders", "").Code)
 	require.Equal(t, 1, inside)
 }
@@ -72,7 +73,7 @@ func TestEchoLocks(t *testing.T) {
 func TestEchoWrapMiddlewareMissesErrors(t *testing.T) {
 	e := echo.New()
 	e.POST("/orders", func(echo.Context) error { return echo.NewHTTPError(http.StatusUnprocessableEntity, "sku") },
-		echo.WrapMiddleware(once(lock.New(lock.NewMemory()))))
+		echo.WrapMiddleware(once(lock.New(memstore.New()))))
 	send(e, "/orders", "k")
 	again := send(e, "/orders", "k")
 	require.Equal(t, http.StatusOK, again.Code)

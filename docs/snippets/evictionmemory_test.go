@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -20,13 +21,13 @@ import (
 // up its share, or, where there is none, the store.
 func TestFullEmbeddedStore(t *testing.T) {
 	t.Parallel()
-	limits := lock.WithLimits(1000, 1<<20)
+	limits := memstore.WithLimits(1000, 1<<20)
 	for name, tt := range map[string]struct {
 		store  lock.Store
 		others int // status of a submission of another user
 	}{
-		"a scope's share": {lock.NewMemory(limits), 201},
-		"the store":       {lock.NewMemory(limits, lock.WithScopeShare(1)), 503},
+		"a scope's share": {memstore.New(limits), 201},
+		"the store":       {memstore.New(limits, memstore.WithScopeShare(1)), 503},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,8 +75,8 @@ func TestFullEmbeddedStore(t *testing.T) {
 func TestLongAnswerInAFullEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]lock.Store{
-		"a scope's share": lock.NewMemory(lock.WithLimits(1000, 1<<20)),
-		"the store":       lock.NewMemory(lock.WithLimits(1000, 1<<18), lock.WithScopeShare(1)),
+		"a scope's share": memstore.New(memstore.WithLimits(1000, 1<<20)),
+		"the store":       memstore.New(memstore.WithLimits(1000, 1<<18), memstore.WithScopeShare(1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +100,7 @@ func TestLongAnswerInAFullEmbeddedStore(t *testing.T) {
 // One bucket for all may use all of it.
 func TestEmbeddedStoreOfOneScope(t *testing.T) {
 	t.Parallel()
-	store := lock.NewMemory(lock.WithLimits(200_000, 1<<30), lock.WithScopeShare(1))
+	store := memstore.New(memstore.WithLimits(200_000, 1<<30), memstore.WithScopeShare(1))
 
 	c := lock.Claim{Token: "t", Scope: "*", Lease: time.Hour}
 	for i := range 200_000 {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -91,7 +92,7 @@ func placeOrder(_ context.Context, sku string) (id string, err error) {
 func TestForm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := formRoutes(newLocker(t, lock.NewMemory()))
+		h := formRoutes(newLocker(t, memstore.New()))
 		shown := func() (key string) {
 			page := ask(h, "GET", "/orders/new", "")
 			require.Equal(t, 200, page.Code)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/docs/snippets"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestGinReplays(t *testing.T) {
@@ -19,7 +20,7 @@ func TestGinReplays(t *testing.T) {
 		c.Next()
 		status = c.Writer.Status()
 	})
-	orders := r.Group("/", snippets.GinGuard(once(lock.New(lock.NewMemory()))))
+	orders := r.Group("/", snippets.GinGuard(once(lock.New(memstore.New()))))
 	orders.POST("/json", func(c *gin.Context) {
 		effects++
 		var order struct{ Sku string }
@@ -51,7 +52,7 @@ func TestGinFailuresRunAgain(t *testing.T) {
 	effects := 0
 	r := gin.New()
 	r.Use(gin.CustomRecoveryWithWriter(nil, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
-	r.Use(snippets.GinGuard(once(lock.New(lock.NewMemory()))))
+	r.Use(snippets.GinGuard(once(lock.New(memstore.New()))))
 	r.POST("/panic", func(*gin.Context) { effects++; panic("boom") })
 	r.POST("/stream", func(c *gin.Context) {
 		effects++
@@ -70,7 +71,7 @@ func TestGinFailuresRunAgain(t *testing.T) {
 func TestGinLocks(t *testing.T) {
 	r := gin.New()
 	inside := 0
-	r.POST("/orders", snippets.GinGuard(onePerUser(lock.New(lock.NewMemory()))), func(c *gin.Context) {
+	r.POST("/orders", snippets.GinGuard(onePerUser(lock.New(memstore.New()))), func(c *gin.Context) {
 		if inside++; inside == 1 {
 			require.Equal(t, http.StatusConflict, send(r, "/orders", "").Code)
 		}
@@ -86,7 +87,7 @@ func TestGinWrapHGuardsNothing(t *testing.T) {
 	effects := 0
 	r := gin.New()
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	r.POST("/orders", gin.WrapH(once(lock.New(lock.NewMemory()))(nothing)), func(*gin.Context) { effects++ })
+	r.POST("/orders", gin.WrapH(once(lock.New(memstore.New()))(nothing)), func(*gin.Context) { effects++ })
 	send(r, "/orders", "k")
 	send(r, "/orders", "k")
 	require.Equal(t, 2, effects)

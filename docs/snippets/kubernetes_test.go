@@ -17,6 +17,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -52,7 +53,7 @@ func TestServeDrains(t *testing.T) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 
-	locker := lock.New(lock.NewMemory())
+	locker := lock.New(memstore.New())
 	began, finish := make(chan struct{}), make(chan struct{})
 	server := &http.Server{
 		ReadHeaderTimeout: 5 * time.Second,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 type row struct{ written *int }
@@ -73,7 +74,7 @@ func TestFence(t *testing.T) {
 	t.Parallel()
 	db := sql.OpenDB(&table{})
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	store := lock.NewMemory()
+	store := memstore.New()
 	paused := newLocker(t, store, lock.WithFencing(), lock.WithLease(time.Second), lock.WithMaxHold(time.Second))
 	other := newLocker(t, store, lock.WithFencing())
 	key := lock.Key("order", "7")

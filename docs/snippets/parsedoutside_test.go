@@ -19,6 +19,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -69,7 +70,7 @@ func TestFormsParsedByRealMiddlewaresOutside(t *testing.T) {
 	redis, err := redisstore.Open(t.Context(), redistest.Start(t).URL())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, redis.Close()) })
-	stores := map[string]lock.Store{"memory": lock.NewMemory(), "redis": redis}
+	stores := map[string]lock.Store{"memory": memstore.New(), "redis": redis}
 	outside := map[string]struct {
 		wrap   func(http.Handler) http.Handler
 		fields url.Values

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -40,7 +41,7 @@ func mount(r chi.Router, file io.Reader, locker *lock.Locker) error {
 // are those of a file with mistakes.
 func TestPoliciesOfThePage(t *testing.T) {
 	t.Parallel()
-	locker := newLocker(t, lock.NewMemory())
+	locker := newLocker(t, memstore.New())
 	for _, b := range blocksOf(t, "../policies.md") {
 		r := chi.NewRouter()
 		switch b.language {

@@ -14,6 +14,7 @@ import (
 	. "github.com/httplatch/httplatch/docs/snippets"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -100,7 +101,7 @@ func TestRoutesAreGuarded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var app application
-			h := wire(newLocker(t, lock.NewMemory()), &app)
+			h := wire(newLocker(t, memstore.New()), &app)
 			app.whileIn(func() {
 				require.Equal(t, 409, ask(h, "POST", "/orders", "another").Code)
 			})
@@ -119,7 +120,7 @@ func TestRoutesAreGuarded(t *testing.T) {
 func TestRoutesOfOneOrderExclude(t *testing.T) {
 	t.Parallel()
 	var app application
-	h := chiRoutes(newLocker(t, lock.NewMemory()), app.handler(201), app.handler(200), app.handler(200), app.handler(200))
+	h := chiRoutes(newLocker(t, memstore.New()), app.handler(201), app.handler(200), app.handler(200), app.handler(200))
 	app.whileIn(func() {
 		require.Equal(t, 409, ask(h, "POST", "/orders/7/cancel", "c").Code)
 		require.Equal(t, 200, ask(h, "POST", "/orders/8/cancel", "c").Code)
@@ -135,7 +136,7 @@ func TestRoutesOfOneOrderExclude(t *testing.T) {
 // TestPathValueNeedsItsRoute is what the page of chi says about Use and With.
 func TestPathValueNeedsItsRoute(t *testing.T) {
 	t.Parallel()
-	onePerOrder := latch.Lock(newLocker(t, lock.NewMemory()), "order", keyfunc.PathValue("id"))
+	onePerOrder := latch.Lock(newLocker(t, memstore.New()), "order", keyfunc.PathValue("id"))
 	ok := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }
 	inside, around := chi.NewRouter(), chi.NewRouter()
 	inside.Route("/orders/{id}", func(r chi.Router) {
@@ -155,7 +156,7 @@ func TestStrippedPaths(t *testing.T) {
 	t.Parallel()
 	for _, outside := range []bool{false, true} {
 		var app application
-		once := latch.Idempotent(newLocker(t, lock.NewMemory()), keyfunc.Global, keyfunc.IdempotencyKey)
+		once := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey)
 		mux := http.NewServeMux()
 		for _, version := range []string{"/v1", "/v2"} {
 			if outside {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func observed(store lock.Store) (*lock.Locker, func()) {
@@ -23,7 +24,7 @@ func observed(store lock.Store) (*lock.Locker, func()) {
 
 func TestTelemetryOfThePage(t *testing.T) {
 	t.Parallel()
-	locker, stop := observed(lock.NewMemory())
+	locker, stop := observed(memstore.New())
 	defer stop()
 	require.NoError(t, locker.Do(t.Context(), lock.Key("user", "42"), func(context.Context) error { return nil }))
 	require.NoError(t, locker.Close(t.Context()))
@@ -40,7 +41,7 @@ func TestLabelsOfThePage(t *testing.T) {
 	} {
 		var labeler otelhttp.Labeler
 		var app application
-		locker := newLocker(t, lock.NewMemory(), lock.WithObserver(telemetry.Observe))
+		locker := newLocker(t, memstore.New(), lock.WithObserver(telemetry.Observe))
 		h := stdlibRoutes(locker, app.handler(201), app.handler(200))
 		labeled := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h.ServeHTTP(w, r.WithContext(otelhttp.ContextWithLabeler(r.Context(), &labeler)))

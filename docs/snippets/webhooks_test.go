@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -72,7 +73,7 @@ func enqueue(ctx context.Context, body io.Reader) error {
 
 func TestWebhook(t *testing.T) {
 	t.Parallel()
-	h := webhookRoutes(newLocker(t, lock.NewMemory()))
+	h := webhookRoutes(newLocker(t, memstore.New()))
 	queue := make(chan string, 1)
 	deliver := func(id, signature, body string) int {
 		r := httptest.NewRequest("POST", "/hooks/github", strings.NewReader(body))

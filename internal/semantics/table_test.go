@@ -14,6 +14,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -117,7 +118,7 @@ func TestTable(t *testing.T) {
 					if r.only != "" && r.only != name {
 						continue
 					}
-					for backend, store := range map[string]lock.Store{"memory": lock.NewMemory(), "Redis": redisStore(client)} {
+					for backend, store := range map[string]lock.Store{"memory": memstore.New(), "Redis": redisStore(client)} {
 						wg.Go(func() {
 							if err := r.execute(r.guarded(), on, store); err != nil {
 								t.Errorf("%s, %s: %v", name, backend, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // bare guards nothing.
@@ -106,7 +107,7 @@ func verdicts(g guard) (failed, passed []string) {
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				r.impatient = true
-				err := r.execute(g, stdlib, lock.NewMemory())
+				err := r.execute(g, stdlib, memstore.New())
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -38,7 +39,7 @@ func storm(t *testing.T, l *lock.Locker, from, to int) {
 // thousand users as for ten.
 func TestCardinalityIsFlat(t *testing.T) {
 	te := newTelemetry(t)
-	l := te.locker(t, lock.NewMemory())
+	l := te.locker(t, memstore.New())
 	storm(t, l, 0, 10)
 	few := te.scrape(t)
 	storm(t, l, 10, users)
@@ -60,7 +61,7 @@ func TestCardinalityOfKeysIsNotFlat(t *testing.T) {
 	te := newTelemetry(t)
 	leaky, err := te.meters.Meter("test").Int64Counter("leaky")
 	require.NoError(t, err)
-	l := te.locker(t, lock.NewMemory(), lock.WithObserver(func(ctx context.Context, e lock.Event) {
+	l := te.locker(t, memstore.New(), lock.WithObserver(func(ctx context.Context, e lock.Event) {
 		leaky.Add(ctx, 1, otelmetric.WithAttributes(attribute.String("key", e.Key)))
 	}))
 	storm(t, l, 0, 10)
@@ -72,7 +73,7 @@ func TestCardinalityOfKeysIsNotFlat(t *testing.T) {
 // A program that composes its keys itself may put anything before the "=".
 func TestPoliciesAreBounded(t *testing.T) {
 	te := newTelemetry(t)
-	l := te.locker(t, lock.NewMemory())
+	l := te.locker(t, memstore.New())
 	for i := range 10_000 {
 		require.NoError(t, l.Do(t.Context(), fmt.Sprintf("%d=key", i), do))
 		_, _, err := l.Once(t.Context(), (&url.URL{Path: strconv.Itoa(i), RawQuery: "id=7"}).String(), nil, answer)

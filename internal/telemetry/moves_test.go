@@ -14,6 +14,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -34,7 +35,7 @@ type situation struct {
 // situations are all that can happen to a lock. Together they move every metric.
 var situations = []situation{
 	{"claim", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory())
+		l := te.locker(t, memstore.New())
 		require.NoError(t, l.Do(t.Context(), "user=42", func(context.Context) error {
 			s := te.scrape(t)
 			require.InDelta(t, 1, s["lock_inflight"], 0)
@@ -47,7 +48,7 @@ var situations = []situation{
 		"lock_hold_duration_seconds{end=released,policy=user}", "lock_validity_remaining_seconds{policy=user}",
 	}},
 	{"contention", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory())
+		l := te.locker(t, memstore.New())
 		require.NoError(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			require.ErrorIs(t, l.Do(ctx, "user=42", do), lock.ErrHeld)
 			return nil
@@ -56,28 +57,28 @@ var situations = []situation{
 		"lock_acquisitions_total{outcome=contended,policy=user}", "lock_acquire_duration_seconds{outcome=contended,policy=user}",
 	}},
 	{"cool-down", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory())
+		l := te.locker(t, memstore.New())
 		e, err := l.Acquire(t.Context(), "user=42")
 		require.NoError(t, err)
 		require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", do), lock.ErrSettled)
 	}, []string{"lock_acquisitions_total{outcome=cooling_down,policy=user}", "lock_hold_duration_seconds{end=settled,policy=user}"}},
 	{"wait", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
 		e, err := l.Acquire(t.Context(), "user=42")
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { _ = e.Release(t.Context()) })
 		require.NoError(t, l.Do(t.Context(), "user=42", do))
 	}, []string{"lock_wait_duration_seconds{outcome=acquired,policy=user}"}},
 	{"wait for another process", func(t *testing.T, te *telemetry) {
-		store := lock.NewMemory()
+		store := memstore.New()
 		e, err := te.locker(t, store).Acquire(t.Context(), "user=42")
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { _ = e.Release(t.Context()) })
 		require.NoError(t, te.locker(t, store, lock.WithWait(time.Minute)).Do(t.Context(), "user=42", do))
 	}, []string{"lock_wait_duration_seconds{outcome=acquired,policy=user}"}},
 	{"wait in vain", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(), lock.WithWait(time.Second))
+		l := te.locker(t, memstore.New(), lock.WithWait(time.Second))
 		require.NoError(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			require.ErrorIs(t, l.Do(ctx, "user=42", do), lock.ErrHeld)
 			return nil
@@ -86,7 +87,7 @@ var situations = []situation{
 		"lock_acquisitions_total{outcome=timeout,policy=user}", "lock_wait_duration_seconds{outcome=timeout,policy=user}",
 	}},
 	{"caller leaves", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
 		require.NoError(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
@@ -95,7 +96,7 @@ var situations = []situation{
 		}))
 	}, []string{"lock_acquisitions_total{outcome=cancelled,policy=user}"}},
 	{"shutdown", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
 		e, err := l.Acquire(t.Context(), "user=42")
 		require.NoError(t, err)
 		closed := make(chan error)
@@ -105,14 +106,14 @@ var situations = []situation{
 		require.NoError(t, <-closed)
 	}, []string{"lock_acquisitions_total{outcome=closed,policy=user}"}},
 	{"renewal", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory())
+		l := te.locker(t, memstore.New())
 		require.NoError(t, l.Do(t.Context(), "user=42", func(context.Context) error {
 			time.Sleep(lease / 2)
 			return nil
 		}))
 	}, []string{"lock_renewals_total{outcome=ok,policy=user}"}},
 	{"renewal without an answer", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, latchtest.LoseRequest(lock.NewMemory(), latchtest.Renew, 1000))
+		l := te.locker(t, latchtest.LoseRequest(memstore.New(), latchtest.Renew, 1000))
 		require.NoError(t, l.Do(t.Context(), "user=42", func(context.Context) error {
 			time.Sleep(lease/3 + 2*budget)
 			return nil
@@ -122,7 +123,7 @@ var situations = []situation{
 		"lock_call_failures_total{error_type=_OTHER,operation=renew,outcome=unknown}",
 	}},
 	{"loss by removal", func(t *testing.T, te *telemetry) {
-		store := lock.NewMemory()
+		store := memstore.New()
 		l := te.locker(t, store)
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			forget(t, store)
@@ -131,25 +132,25 @@ var situations = []situation{
 		}), lock.ErrLost)
 	}, []string{"lock_losses_total{policy=user,reason=taken}", "lock_hold_duration_seconds{end=lost,policy=user}"}},
 	{"loss by a silent store", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, latchtest.Stall(lock.NewMemory(), latchtest.Renew, 1000, time.Minute))
+		l := te.locker(t, latchtest.Stall(memstore.New(), latchtest.Renew, 1000, time.Minute))
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}), lock.ErrLost)
 	}, []string{"lock_losses_total{policy=user,reason=expired}"}},
 	{"held for too long", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(), lock.WithMaxHold(2*lease))
+		l := te.locker(t, memstore.New(), lock.WithMaxHold(2*lease))
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		}), lock.ErrLost)
 	}, []string{"lock_losses_total{policy=user,reason=max_hold}"}},
 	{"recovery: the answer was lost", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, 1))
+		l := te.locker(t, latchtest.LoseReply(memstore.New(), latchtest.Claim, 1))
 		require.NoError(t, l.Do(t.Context(), "user=42", do))
 	}, []string{"lock_recoveries_total{kind=reclaimed,policy=user}", "lock_acquisitions_total{outcome=acquired,policy=user}"}},
 	{"unknown, and cleaned up", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, latchtest.LoseReply(latchtest.LoseRequest(lock.NewMemory(), latchtest.Release, 1), latchtest.Claim, 8))
+		l := te.locker(t, latchtest.LoseReply(latchtest.LoseRequest(memstore.New(), latchtest.Release, 1), latchtest.Claim, 8))
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", do), lock.ErrUnknown)
 		require.InDelta(t, 1, te.scrape(t)["lock_reaper_backlog"], 0)
 		time.Sleep(time.Minute)
@@ -158,30 +159,30 @@ var situations = []situation{
 		"lock_call_failures_total{error_type=_OTHER,operation=claim,outcome=unknown}",
 	}},
 	{"store down", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(lock.WithLimits(1, 1)))
+		l := te.locker(t, memstore.New(memstore.WithLimits(1, 1)))
 		require.ErrorIs(t, l.Do(t.Context(), "user=42", do), lock.ErrFull)
 	}, []string{
 		"lock_acquisitions_total{outcome=error,policy=user}",
 		"lock_call_failures_total{error_type=full,operation=claim,outcome=error}",
 	}},
 	{"release without an answer", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, latchtest.LoseReply(lock.NewMemory(), latchtest.Release, 8))
+		l := te.locker(t, latchtest.LoseReply(memstore.New(), latchtest.Release, 8))
 		require.NoError(t, l.Do(t.Context(), "user=42", do))
 		time.Sleep(time.Minute)
 	}, []string{"lock_call_failures_total{error_type=_OTHER,operation=release,outcome=unknown}"}},
 	{"settle without an answer", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, latchtest.LoseRequest(lock.NewMemory(), latchtest.Settle, 8))
+		l := te.locker(t, latchtest.LoseRequest(memstore.New(), latchtest.Settle, 8))
 		_, _, err := l.Once(t.Context(), "invoice=7", nil, answer)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 	}, []string{"lock_call_failures_total{error_type=_OTHER,operation=settle,outcome=unknown}"}},
 	{"fail open", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(lock.WithLimits(1, 1)))
+		l := te.locker(t, memstore.New(memstore.WithLimits(1, 1)))
 		h := latch.Lock(l, "user", byUser, latch.WithFailOpen())(http.HandlerFunc(created))
 		require.Equal(t, http.StatusCreated, serve(h, post("/orders", "", "X-User-ID", "42")).Code)
 	}, []string{"lock_bypasses_total{policy=user}", "lock_acquisitions_total{outcome=error,policy=user}"}},
 	{"requests without a key", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory())
+		l := te.locker(t, memstore.New())
 		h := latch.Lock(l, "user", byUser)(http.HandlerFunc(created))
 		require.Equal(t, http.StatusBadRequest, serve(h, post("/orders", "")).Code)
 		h = latch.Lock(l, "user", keyfunc.Optional(byUser))(http.HandlerFunc(created))
@@ -200,7 +201,7 @@ var situations = []situation{
 		"idempotency_requests_total{outcome=skipped,policy=idempotent}",
 	}},
 	{"run once, replay, mismatch", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory())
+		l := te.locker(t, memstore.New())
 		h := latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey)(http.HandlerFunc(created))
 		require.Equal(t, http.StatusCreated, serve(h, post("/orders", "a", "Idempotency-Key", "k")).Code)
 		time.Sleep(time.Minute)
@@ -215,7 +216,7 @@ var situations = []situation{
 		"lock_hold_duration_seconds{end=settled,policy=idempotent}",
 	}},
 	{"still running", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory())
+		l := te.locker(t, memstore.New())
 		_, _, err := l.Once(t.Context(), "invoice=7", nil, func(ctx context.Context) ([]byte, error) {
 			_, _, err := l.Once(ctx, "invoice=7", nil, answer)
 			require.ErrorIs(t, err, lock.ErrHeld)
@@ -224,7 +225,7 @@ var situations = []situation{
 		require.NoError(t, err)
 	}, []string{"idempotency_requests_total{outcome=in_progress,policy=invoice}"}},
 	{"wait for the receipt", func(t *testing.T, te *telemetry) {
-		l := te.locker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
 		go func() {
 			_, _, _ = l.Once(t.Context(), "invoice=7", nil, func(context.Context) ([]byte, error) {
 				time.Sleep(time.Second)
@@ -239,7 +240,7 @@ var situations = []situation{
 		"idempotency_wait_duration_seconds{outcome=replayed,policy=invoice}",
 	}},
 	{"abandoned, and taken over", func(t *testing.T, te *telemetry) {
-		store := lock.NewMemory()
+		store := memstore.New()
 		die(t, te, store)
 		_, _, err := te.locker(t, store).Once(t.Context(), "invoice=7", nil, answer)
 		require.ErrorIs(t, err, lock.ErrAbandoned)
@@ -306,7 +307,7 @@ func happen(t *testing.T, s situation) (after map[string]float64) {
 func TestAlertsHaveAZeroToIncreaseFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		te := newTelemetry(t)
-		require.NoError(t, te.locker(t, lock.NewMemory()).Do(t.Context(), "user=42", do))
+		require.NoError(t, te.locker(t, memstore.New()).Do(t.Context(), "user=42", do))
 		s := te.scrape(t)
 		for _, sample := range []string{
 			"lock_losses_total{policy=user,reason=taken}", "lock_losses_total{policy=user,reason=expired}",

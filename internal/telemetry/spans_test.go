@@ -18,6 +18,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -51,7 +52,7 @@ func attr(span trace.ReadOnlySpan, key string) string {
 // request that ran.
 func TestReplayIsLinkedToTheOriginal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		te, store := newTelemetry(t), lock.NewMemory()
+		te, store := newTelemetry(t), memstore.New()
 		once := func() http.Handler {
 			return latch.Idempotent(te.locker(t, store), keyfunc.Global, keyfunc.IdempotencyKey)(http.HandlerFunc(created))
 		}
@@ -79,7 +80,7 @@ func TestReplayIsLinkedToTheOriginal(t *testing.T) {
 // another.
 func TestRefusalIsLinkedToTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		te, store := newTelemetry(t), lock.NewMemory()
+		te, store := newTelemetry(t), memstore.New()
 		here, there := te.locker(t, store), te.locker(t, store)
 		var e *lock.Lease
 		holder := te.request(t, func(ctx context.Context) {
@@ -124,7 +125,7 @@ func TestStrangeOwners(t *testing.T) {
 func TestWaitsAreSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		te := newTelemetry(t)
-		l := te.locker(t, lock.NewMemory(), lock.WithWait(time.Minute))
+		l := te.locker(t, memstore.New(), lock.WithWait(time.Minute))
 		e, err := l.Acquire(t.Context(), "user=42")
 		require.NoError(t, err)
 		time.AfterFunc(time.Second, func() { _ = e.Release(t.Context()) })
@@ -143,9 +144,9 @@ func TestWaitsAreSpans(t *testing.T) {
 func TestRecoveriesAreSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		te := newTelemetry(t)
-		reclaims := te.locker(t, latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, 1))
+		reclaims := te.locker(t, latchtest.LoseReply(memstore.New(), latchtest.Claim, 1))
 		first := te.request(t, func(ctx context.Context) { require.NoError(t, reclaims.Do(ctx, "user=42", do)) })
-		gives := te.locker(t, latchtest.LoseReply(lock.NewMemory(), latchtest.Claim, 8))
+		gives := te.locker(t, latchtest.LoseReply(memstore.New(), latchtest.Claim, 8))
 		second := te.request(t, func(ctx context.Context) { require.ErrorIs(t, gives.Do(ctx, "user=42", do), lock.ErrUnknown) })
 		time.Sleep(3 * time.Minute)
 
@@ -162,7 +163,7 @@ func TestRecoveriesAreSpans(t *testing.T) {
 // A takeover leads to the trace of the holder that vanished.
 func TestTakeoverIsLinked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		te, store := newTelemetry(t), lock.NewMemory()
+		te, store := newTelemetry(t), memstore.New()
 		die(t, te, store)
 		refused := te.request(t, func(ctx context.Context) {
 			_, _, err := te.locker(t, store).Once(ctx, "invoice=7", nil, answer)
@@ -179,7 +180,7 @@ func TestTakeoverIsLinked(t *testing.T) {
 
 func TestLossIsAnErrorOfItsSpan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		te, store := newTelemetry(t), lock.NewMemory()
+		te, store := newTelemetry(t), memstore.New()
 		l := te.locker(t, store)
 		span := te.request(t, func(ctx context.Context) {
 			require.ErrorIs(t, l.Do(ctx, "user=42", func(ctx context.Context) error {
@@ -206,7 +207,7 @@ func TestLabeler(t *testing.T) {
 			got[l.Key] = l.Value.AsString()
 		}
 	}))
-	l := te.locker(t, lock.NewMemory())
+	l := te.locker(t, memstore.New())
 	h := latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey)(latch.Lock(l, "user", byUser)(http.HandlerFunc(created)))
 	serve(h, post("/orders", "", "Idempotency-Key", "k", "X-User-ID", "42"))
 	require.Equal(t, map[attribute.Key]string{"idempotency.outcome": "executed", "lock.outcome": "acquired"}, got)
@@ -214,7 +215,7 @@ func TestLabeler(t *testing.T) {
 	serve(h, post("/orders", "", "Idempotency-Key", "k", "X-User-ID", "42"))
 	require.Equal(t, map[attribute.Key]string{"idempotency.outcome": "replayed"}, got)
 	clear(got)
-	full := te.locker(t, lock.NewMemory(lock.WithLimits(1, 1)))
+	full := te.locker(t, memstore.New(memstore.WithLimits(1, 1)))
 	h = latch.Lock(full, "user", byUser, latch.WithFailOpen())(http.HandlerFunc(created))
 	require.Equal(t, http.StatusCreated, serve(h, post("/orders", "", "X-User-ID", "42")).Code)
 	require.Equal(t, map[attribute.Key]string{"lock.outcome": "failed_open"}, got)
@@ -235,7 +236,7 @@ func TestNonsensePanics(t *testing.T) {
 // Stopped gauges are gone, and to stop twice does nothing.
 func TestWatchStops(t *testing.T) {
 	te := newTelemetry(t)
-	stop := te.Watch(lock.New(lock.NewMemory()))
+	stop := te.Watch(lock.New(memstore.New()))
 	require.Contains(t, te.scrape(t), "lock_reaper_backlog")
 	stop()
 	stop()

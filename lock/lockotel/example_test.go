@@ -6,13 +6,14 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // Metrics and spans go to the providers that the program has set up with the
 // SDK; without any, nowhere.
 func Example() {
 	telemetry := lockotel.New()
-	locker := lock.New(lock.NewMemory(), lock.WithObserver(telemetry.Observe), lock.WithOrigin(lockotel.Origin))
+	locker := lock.New(memstore.New(), lock.WithObserver(telemetry.Observe), lock.WithOrigin(lockotel.Origin))
 	stop := telemetry.Watch(locker)
 	defer stop()
 

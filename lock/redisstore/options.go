@@ -25,7 +25,7 @@ func WithPrefix(prefix string) Option {
 
 // WithoutCheck makes [Open] return a store whose server was not asked for
 // anything yet, and may be down. It is for the nodes of a quorum: the Check of
-// [lock.NewQuorum] asks them all, and is content with a majority.
+// [quorum.New] asks them all, and is content with a majority.
 //
 // [New] does not check anyway.
 func WithoutCheck() Option {

@@ -14,6 +14,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -36,7 +37,7 @@ func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Prox
 		// go-redis must not be the one that gives up.
 		nodes = append(nodes, open(t, p.URL()+"?read_timeout="+(3*time.Second+nodeTimeout).String()))
 	}
-	return lock.NewQuorum(nodes, lock.WithNodeTimeout(nodeTimeout))
+	return quorum.New(nodes, quorum.WithNodeTimeout(nodeTimeout))
 }
 
 // persistent claims again when several claims have shared the nodes among them, as a
@@ -227,25 +228,25 @@ func TestQuorumCheck(t *testing.T) {
 
 	node := func(i int) lock.Store { return open(t, all[i].URL()) }
 	// Two addresses of one server.
-	err := lock.NewQuorum([]lock.Store{node(0), node(1), open(t, proxies[0].URL())}, lock.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err := quorum.New([]lock.Store{node(0), node(1), open(t, proxies[0].URL())}, quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "stores[0] and stores[2] are one server")
 	require.ErrorContains(t, err, "give every node a server of its own")
 
 	cluster := redistest.StartCluster(t, 3, nil)
-	err = lock.NewQuorum([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}, lock.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err = quorum.New([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}, quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "stores[2] writes to 3 servers, as a Cluster does")
 	var masters []lock.Store
 	for _, s := range cluster.Nodes {
 		masters = append(masters, overClient(t, s.Addr(), nil))
 	}
-	err = lock.NewQuorum(masters, lock.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err = quorum.New(masters, quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "stores[0]: redisstore: MOVED: the server is part of a Cluster")
 
 	var locked []lock.Store
 	for range 2 {
 		locked = append(locked, overClient(t, redistest.Start(t, "--requirepass", "x").Addr(), nil))
 	}
-	err = lock.NewQuorum(append(locked, node(0)), lock.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err = quorum.New(append(locked, node(0)), quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
 	require.ErrorContains(t, err, "1 of 3 nodes are well, 2 have to be; stores[0]: redisstore: NOAUTH: ")
 	require.ErrorContains(t, err, "set it in the client's options or the URL")
 

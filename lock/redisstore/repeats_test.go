@@ -10,6 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // Repeats of an answered request are replayed, however many of them meet in one
@@ -18,7 +19,7 @@ func TestRepeatsThatMeetAreReplayed(t *testing.T) {
 	t.Parallel()
 	const rounds, repeats = 1000, 64
 	for name, open := range map[string]func(t *testing.T) lock.Store{
-		"memory": func(*testing.T) lock.Store { return lock.NewMemory() },
+		"memory": func(*testing.T) lock.Store { return memstore.New() },
 		"redis":  func(t *testing.T) lock.Store { t.Helper(); return open(t, redistest.Shared(t).URL()) },
 	} {
 		for wait, opts := range map[string][]lock.Option{"refused": nil, "waiting": {lock.WithWait(patience)}} {

@@ -67,7 +67,7 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 		panic("redisstore.New: client is nil")
 	case *redis.Ring:
 		panic("redisstore.New: a *redis.Ring moves keys when it loses sight of a shard, which makes two holders; " +
-			"use a *redis.Client, a *redis.ClusterClient, or lock.NewQuorum over one store per server")
+			"use a *redis.Client, a *redis.ClusterClient, or quorum.New over one store per server")
 	case *redis.AutoPipeliner:
 		panic("redisstore.New: a *redis.AutoPipeliner repeats commands and sends them after their context has ended; " +
 			"pass the client it was made from")
@@ -110,8 +110,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// MaxLag bounds how long after a call has returned its command can still have
-// an effect. A closed socket's bytes are sent again by the kernel for as long as
+// Describe is part of [lock.Describer]. A closed socket's bytes are sent again by the kernel for as long as
 // the network does not take them: two minutes or so, and after [Open], which
 // limits that on Linux, a quarter of a minute.
-func (s *Store) MaxLag() time.Duration { return s.maxLag }
+func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: s.maxLag} }

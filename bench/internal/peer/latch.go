@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -20,7 +21,7 @@ type latch struct {
 }
 
 // NewMemory returns an embedded store for so many keys.
-func NewMemory(keys int) lock.Store { return lock.NewMemory(lock.WithLimits(keys, 64<<30)) }
+func NewMemory(keys int) lock.Store { return memstore.New(memstore.WithLimits(keys, 64<<30)) }
 
 // NewLocker returns the Locker that is compared. A command may take a second,
 // like those of the others, before it is sent again: that is after a third of

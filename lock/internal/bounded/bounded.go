@@ -1,0 +1,30 @@
+// Package bounded adds without going over a bound.
+package bounded
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// Add adds n to count unless that exceeds limit. Adding first and taking back
+// what is too much would refuse others that fit.
+func Add(count *atomic.Int64, n, limit int64) bool {
+	for {
+		old := count.Load()
+		if n > limit-old && n > 0 {
+			return false
+		}
+		if count.CompareAndSwap(old, old+n) {
+			return true
+		}
+	}
+}
+
+// Later is t + d in nanoseconds, or the end of time.
+func Later(t int64, d time.Duration) int64 {
+	if sum := t + int64(d); d <= 0 || sum > t {
+		return sum
+	}
+	return math.MaxInt64
+}

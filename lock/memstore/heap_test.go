@@ -1,0 +1,143 @@
+package memstore_test
+
+import (
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+// The tests in this file measure the heap, so they are not parallel: these run
+// while none of the parallel ones does.
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// put claims keys without the cost of a helper of package require.
+func put(t *testing.T, s lock.Store, key string, c lock.Claim) {
+	t.Helper()
+	if e, err := s.Claim(t.Context(), key, c); err != nil || e.State != lock.Held || e.Token != c.Token {
+		t.Fatalf("Claim = %+v, %v", e, err)
+	}
+}
+
+func TestMemoryOfAMillionClaimsAndReleases(t *testing.T) {
+	s := memstore.New()
+	before := heap()
+	var done sync.WaitGroup
+	for g := range 8 {
+		done.Go(func() {
+			// A hundred at a time of each caller, so that the store grows and shrinks.
+			for from := g * 125_000; from < (g+1)*125_000; from += 100 {
+				for i := from; i < from+100; i++ {
+					if e, err := s.Claim(t.Context(), "user="+strconv.Itoa(i), memoryClaim("a", time.Hour)); err != nil || e.State != lock.Held {
+						t.Errorf("Claim = %v, %v", e.State, err)
+					}
+				}
+				for i := from; i < from+100; i++ {
+					if ok, err := s.Release(t.Context(), "user="+strconv.Itoa(i), "a"); err != nil || !ok {
+						t.Errorf("Release = %t, %v", ok, err)
+					}
+				}
+			}
+		})
+	}
+	done.Wait()
+	require.Zero(t, listed(t, s))
+	require.Less(t, heap()-before, int64(1<<20))
+	runtime.KeepAlive(s)
+}
+
+func TestMemoryShrinksAfterABurst(t *testing.T) {
+	const n = 100_000
+	s := memstore.New()
+	before := heap()
+	for i := range n {
+		put(t, s, strconv.Itoa(i), memoryClaim("a", time.Hour))
+	}
+	full := heap() - before
+	require.Greater(t, full, int64(100*n))
+	for i := range n {
+		if ok, err := s.Release(t.Context(), strconv.Itoa(i), "a"); err != nil || !ok {
+			t.Fatalf("Release = %t, %v", ok, err)
+		}
+	}
+	require.Less(t, heap()-before, full/20)
+	runtime.KeepAlive(s)
+}
+
+// No caller asks for the keys of a burst again, and no goroutine cleans up. The
+// calls for other keys do, a little each.
+func TestMemoryOfWhatIsOverIsGivenBack(t *testing.T) {
+	const n = 100_000
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		before := heap()
+		for i := range n {
+			put(t, s, "burst="+strconv.Itoa(i), memoryClaim("a", 30*time.Second+time.Duration(i)))
+		}
+		full := heap() - before
+		time.Sleep(time.Hour)
+		for i := range n / 10 {
+			put(t, s, "other="+strconv.Itoa(i%1000), memoryClaim("a", time.Hour))
+		}
+		require.Less(t, heap()-before, full/20)
+		runtime.KeepAlive(s)
+	})
+}
+
+func TestMemoryPerLiveKey(t *testing.T) {
+	const n = 200_000
+	s := memstore.New()
+	before := heap()
+	var keys int64
+	for i := range n {
+		key := "user=" + strconv.Itoa(i)
+		keys += int64(len(key))
+		// A token as long as a Locker's, and like there one for each key; an owner for all.
+		token := strings.Clone("AAAAAAAAAAAAAAAAAAAAAA.1234567.AAAAAAAAAAA")
+		put(t, s, key, lock.Claim{Token: token, Owner: "a-host-name:12345", Lease: time.Hour})
+	}
+	perKey := (heap() - before - keys) / n
+	t.Logf("%d bytes beside the key", perKey)
+	require.LessOrEqual(t, perKey, int64(250))
+	runtime.KeepAlive(s)
+}
+
+// Receipts of 1 MiB, eight times as many as there is room for.
+func TestMemoryOfReceiptsThatDoNotFit(t *testing.T) {
+	const limit = 32 << 20
+	l := lock.New(memstore.New(memstore.WithLimits(1_000_000, limit)), lock.WithLogger(quiet))
+	before := heap()
+	var callers sync.WaitGroup
+	for c := range 4 {
+		callers.Go(func() {
+			answer := make([]byte, 1<<20)
+			for i := c; i < 8*limit>>20; i += 4 {
+				receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), nil, answerWith(answer))
+				if err != nil || len(receipt) != len(answer) {
+					t.Errorf("Once = %d bytes, %v", len(receipt), err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	require.LessOrEqual(t, heap()-before, int64(limit))
+	require.Zero(t, l.Stats().Backlog)
+	require.LessOrEqual(t, l.Stats().Bytes, int64(limit))
+	require.Equal(t, 8*limit>>20, l.Stats().Entries, "of each it is kept that there was one")
+	runtime.KeepAlive(l)
+}

@@ -1,0 +1,110 @@
+package memstore
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/bounded"
+)
+
+const (
+	defaultEntries    = 1_000_000
+	defaultBytes      = 256 << 20
+	defaultScopeShare = 0.25
+)
+
+// Option configures [New].
+type Option interface{ apply(cfg *config) }
+
+type config struct {
+	entries int
+	bytes   int64
+	share   float64
+}
+
+type option func(cfg *config)
+
+func (o option) apply(cfg *config) { o(cfg) }
+
+// WithLimits bounds a memory store: 1,000,000 entries and 256 MiB unless set.
+// It panics if either is less than 1. bytes counts keys, tokens, owners,
+// fingerprints and receipts, and 176 for each entry; what a receipt has beyond
+// 1 KiB counts an eighth more, which is about what the allocator rounds up. So
+// the store keeps no more than bytes alive, and the heap that Go lets grow to
+// twice of what is alive stays below twice the limit. Answers of handlers that
+// run, and copies of those that are being sent, are not the store's: they come on
+// top, up to WithBodyLimits of package middleware for each request in flight.
+//
+// At a bound, new claims are refused with [lock.ErrFull], and nothing is evicted.
+// What is there is served as ever: renewed, released, replayed. One scope is
+// refused earlier, so that it does not fill the store for the others:
+// [WithScopeShare].
+//
+// So that finished work finds room for its receipt, a claim with a fingerprint or
+// a linger, as [lock.Locker.Once] makes them, counts as 1 KiB more until it is settled,
+// and a receipt of that size always fits. A longer one that does not fit is
+// refused with ErrFull too. The [lock.Locker] then leaves an empty receipt in its
+// place, so that the work does not run again; package middleware answers repeats
+// with 409, "result-not-replayable". A claim whose caller does not do that stays
+// Held until the receipt would have ended.
+func WithLimits(entries int, bytes int64) Option {
+	if entries < 1 || bytes < 1 {
+		panic(fmt.Sprintf("memstore: WithLimits(%d, %d): both limits must be at least 1", entries, bytes))
+	}
+	return option(func(cfg *config) { cfg.entries, cfg.bytes = entries, bytes })
+}
+
+// room counts what a memory store keeps. Neither count ever exceeds its
+// limit.
+type room struct {
+	entries, bytes       atomic.Int64
+	maxEntries, maxBytes int64
+	noEntries, noBytes   error // made once: a full store is asked often
+	shares               scopeShares
+}
+
+func (m *room) limit(cfg config) {
+	m.maxEntries, m.maxBytes = int64(cfg.entries), cfg.bytes
+	m.noEntries = fullError(fmt.Sprintf("it holds %d entries, as many as WithLimits allows: raise it, or shorten WithKeep", cfg.entries))
+	m.noBytes = fullError(fmt.Sprintf("no room in the %d bytes that WithLimits allows: raise it, or shorten WithKeep", cfg.bytes))
+	m.shares.limit(cfg)
+}
+
+// take takes room for a scope or returns an error that matches ErrFull. Less than
+// nothing always fits.
+func (m *room) take(scope uint32, entries, bytes int64) error {
+	if !m.shares.allow(scope, entries, bytes) {
+		return m.shares.used
+	}
+	return m.grow(scope, entries, bytes)
+}
+
+// grow is take for what an entry that is there needs, whatever the share of its
+// scope.
+func (m *room) grow(scope uint32, entries, bytes int64) error {
+	if !bounded.Add(&m.entries, entries, m.maxEntries) {
+		return m.noEntries
+	}
+	if !bounded.Add(&m.bytes, bytes, m.maxBytes) {
+		m.entries.Add(-entries)
+		return m.noBytes
+	}
+	m.shares.add(scope, entries, bytes)
+	return nil
+}
+
+func (m *room) give(scope uint32, entries, bytes int64) {
+	m.entries.Add(-entries)
+	m.bytes.Add(-bytes)
+	m.shares.add(scope, -entries, -bytes)
+}
+
+// fullError says which bound of a memory store is reached, and the cure.
+type fullError string
+
+func (e fullError) Error() string { return lock.ErrFull.Error() + ": " + string(e) }
+func (fullError) Unwrap() error   { return lock.ErrFull }
+
+// Class is that of the trouble, for the Locker's log.
+func (fullError) Class() string { return "full" }

@@ -1,0 +1,65 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Page is the optional part of [lock.Inspector]. A cursor is a shard and the last
+// key of it that was looked at.
+func (m *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
+	shard, after, err := placeOf(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	for ; shard < len(m.shards); shard++ {
+		if err := ctx.Err(); err != nil {
+			return nil, "", fmt.Errorf("memstore: page: %w", err)
+		}
+		for _, key := range m.shards[shard].keysAfter(after) {
+			if limit--; limit < 0 {
+				return page, strconv.Itoa(shard) + ":" + after, nil
+			}
+			after = key
+			if match != nil && !match(key) {
+				continue
+			}
+			r, now := m.get(key)
+			if r.settled {
+				r.receipt = "" // it would be copied
+			}
+			if e := r.entry(now); e.State != lock.Free {
+				page = append(page, e)
+			}
+		}
+		after = ""
+	}
+	return page, "", nil
+}
+
+func placeOf(cursor string) (shard int, after string, err error) {
+	if cursor == "" {
+		return 0, "", nil
+	}
+	number, after, found := strings.Cut(cursor, ":")
+	shard, err = strconv.Atoi(number)
+	if !found || err != nil || shard < 0 || shard >= shardCount {
+		return 0, "", errCursor
+	}
+	return shard, after, nil
+}
+
+// errCursor: see [lock.Inspector].
+var errCursor = fmt.Errorf("%w: the cursor is not one that Page returned", lock.ErrNotApplied)
+
+// keysAfter returns the keys that come after the given one, in order.
+func (s *shard) keysAfter(after string) []string {
+	keys := slices.DeleteFunc(s.keys(), func(k string) bool { return k <= after })
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,96 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+// pager is the optional part of an Inspector.
+type pager interface {
+	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error)
+}
+
+// pages reads all pages, and returns what is on them by key, and the size of the
+// largest.
+func pages(t *testing.T, p pager, limit int, match func(key string) bool) (found map[string]lock.Entry, most int) {
+	t.Helper()
+	found = make(map[string]lock.Entry)
+	for cursor, n := "", 0; ; n++ {
+		require.Less(t, n, 1_000_000, "it does not end")
+		page, next, err := p.Page(t.Context(), cursor, limit, match)
+		require.NoError(t, err)
+		for _, e := range page {
+			found[e.Key] = e
+		}
+		most = max(most, len(page))
+		if next == "" {
+			return found, most
+		}
+		cursor = next
+	}
+}
+
+func TestMemoryPages(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	for i := range 10_000 {
+		_, err := store.Claim(t.Context(), fmt.Sprint("user=", i), lock.Claim{Token: "a", Lease: time.Hour})
+		require.NoError(t, err)
+	}
+	p := store.(pager)
+	for _, limit := range []int{1, 50, 1000} {
+		found, most := pages(t, p, limit, nil)
+		require.Len(t, found, 10_000)
+		require.LessOrEqual(t, most, limit)
+	}
+	found, _ := pages(t, p, 50, func(key string) bool { return strings.HasSuffix(key, "=42") })
+	require.Len(t, found, 1)
+
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, _, err := p.Page(ended, "", 50, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	for _, cursor := range []string{"x", "64:", "-1:", "1", "9223372036854775808:"} {
+		_, _, err := p.Page(t.Context(), cursor, 50, nil)
+		require.ErrorIs(t, err, lock.ErrNotApplied, cursor)
+	}
+}
+
+// A page is of what Get reports, without the receipts.
+func TestMemoryPageStates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		for _, key := range []string{"held", "abandoned", "settled", "over"} {
+			c := lock.Claim{Token: key, Owner: "host:1", Attempt: 1, Lease: time.Second}
+			switch key {
+			case "held":
+				c.Lease = time.Hour
+			case "abandoned":
+				c.Linger = time.Hour
+			}
+			_, err := store.Claim(t.Context(), key, c)
+			require.NoError(t, err)
+		}
+		ok, err := store.Settle(t.Context(), "settled", "settled", []byte("receipt"), time.Hour)
+		require.NoError(t, err)
+		require.True(t, ok)
+		time.Sleep(2 * time.Second)
+		found, _ := pages(t, store.(pager), 2, nil)
+		require.Len(t, found, 3)
+		for key, e := range found {
+			want, err := store.Get(t.Context(), key)
+			require.NoError(t, err)
+			want.Receipt = nil
+			require.Equal(t, want, e)
+		}
+	})
+}

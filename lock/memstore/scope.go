@@ -1,0 +1,95 @@
+package memstore
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+)
+
+// WithScopeShare sets how much of the entries and of the bytes of [WithLimits] one
+// scope may use: 0.25 unless set, which is a quarter. It panics unless
+// 0 < share <= 1; 1 lets one scope fill the store.
+//
+// The scope of a claim is whose work it is ([lock.Claim].Scope): package middleware
+// gives what the scope function of its Idempotent or Dedupe returned. A scope
+// above its share gets [lock.ErrFull] for its new claims, and 503 there, while all
+// others are served; what it has is renewed, settled and replayed, but a receipt
+// of more than 1 KiB that would exceed the share leaves an empty one in its place.
+// A single entry is never refused for the share, nor what has no scope: locks.
+//
+// Where all callers are one scope, as with keyfunc.Global, set it to 1: or else
+// three quarters of the store stay unused.
+func WithScopeShare(share float64) Option {
+	if !(share > 0 && share <= 1) { // NaN is neither
+		panic(fmt.Sprintf("memstore: WithScopeShare(%v): the share must be above 0 and at most 1", share))
+	}
+	return option(func(cfg *config) { cfg.share = share })
+}
+
+// scopeShares counts what the scopes of a memory store use, in a table whose size
+// does not depend on how many there are: there may be a million of one entry each.
+// A scope is counted in one cell of each of two rows, and uses no more than the
+// lower of the two says (a count-min sketch). It may use less, if another scope
+// meets it in both rows: so one can be refused before its time.
+//
+// That is improbable by design. All scopes together use at most the limits, so a
+// row has at most 1/share cells that are filled up to a share by others, out of
+// columns. A scope meets such a cell in both rows with a probability of at most
+// (1/(share*columns))², which is one in a million for columns = 1024/share.
+type scopeShares struct {
+	maxEntries, maxBytes int64
+	used                 error
+	cells                [2][]scopeCell // none if a scope may use all
+}
+
+type scopeCell struct{ entries, bytes atomic.Int64 }
+
+const (
+	columnsByShare  = 1 << 10
+	maxScopeColumns = 1 << 16 // a row is found by half of a scope's hash
+)
+
+func (s *scopeShares) limit(cfg config) {
+	if cfg.share == 1 {
+		return
+	}
+	s.maxEntries, s.maxBytes = int64(cfg.share*float64(cfg.entries)), int64(cfg.share*float64(cfg.bytes))
+	s.used = fullError(fmt.Sprintf("this scope has used its share of %d entries and %d bytes, others are served: raise WithLimits or WithScopeShare "+
+		"(1 where all callers are one scope, as with keyfunc.Global), or shorten WithKeep", s.maxEntries, s.maxBytes))
+	columns := 1 << bits.Len(uint(min(columnsByShare/cfg.share, maxScopeColumns)-1))
+	for i := range s.cells {
+		s.cells[i] = make([]scopeCell, columns)
+	}
+}
+
+// cellsOf returns the cells of a scope, none if it is not counted.
+func (s *scopeShares) cellsOf(scope uint32) (a, b *scopeCell) {
+	if scope == 0 || s.cells[0] == nil {
+		return nil, nil
+	}
+	last := uint32(len(s.cells[0]) - 1) //nolint:gosec // below maxScopeColumns
+	return &s.cells[0][scope&last], &s.cells[1][scope>>16&last]
+}
+
+// allow reports whether a scope may use so much more. Claims that meet here may
+// exceed the share by one each, as it is looked at before it is added to.
+func (s *scopeShares) allow(scope uint32, entries, bytes int64) bool {
+	a, b := s.cellsOf(scope)
+	if a == nil || entries <= 0 && bytes <= 0 {
+		return true
+	}
+	has := min(a.entries.Load(), b.entries.Load())
+	if has+entries <= 1 {
+		return true
+	}
+	return has+entries <= s.maxEntries && min(a.bytes.Load(), b.bytes.Load())+bytes <= s.maxBytes
+}
+
+func (s *scopeShares) add(scope uint32, entries, bytes int64) {
+	if a, b := s.cellsOf(scope); a != nil {
+		a.entries.Add(entries)
+		a.bytes.Add(bytes)
+		b.entries.Add(entries)
+		b.bytes.Add(bytes)
+	}
+}

@@ -1,0 +1,206 @@
+package memstore_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+func scopedClaim(scope string) lock.Claim {
+	return lock.Claim{Token: "a", Attempt: 1, Fingerprint: print1, Scope: scope, Lease: time.Hour, Linger: time.Hour}
+}
+
+// fillAs claims as scope until the store refuses that, and says how often it did
+// not.
+func fillAs(t *testing.T, s lock.Store, scope string, most int, settle func(key string)) (granted int, err error) {
+	t.Helper()
+	for ; granted < most; granted++ {
+		key := scope + "=" + strconv.Itoa(granted)
+		if _, err = s.Claim(t.Context(), key, scopedClaim(scope)); err != nil {
+			return granted, err
+		}
+		settle(key)
+	}
+	return granted, nil
+}
+
+func TestOneScopeDoesNotFillTheStore(t *testing.T) {
+	t.Parallel()
+	const entries, bytes = 1000, 8 << 20
+	for name, receipt := range map[string]int{
+		"entries": 100,
+		"bytes":   20_000, // those that do not fit leave tombstones
+	} {
+		for _, share := range []float64{0.25, 1} {
+			t.Run(fmt.Sprint(name, " ", share), func(t *testing.T) {
+				t.Parallel()
+				s := memstore.New(memstore.WithLimits(entries, bytes), memstore.WithScopeShare(share))
+				full := 0
+				settle := func(key string) {
+					_, err := s.Settle(t.Context(), key, "a", make([]byte, receipt), time.Hour)
+					if err != nil {
+						require.ErrorIs(t, err, lock.ErrFull)
+						full++
+						settled(t, s, key, "a", nil, time.Hour)
+					}
+				}
+				granted, err := fillAs(t, s, "greedy", 2*entries, settle)
+				require.ErrorIs(t, err, lock.ErrFull)
+				require.ErrorIs(t, err, lock.ErrNotApplied)
+				t.Logf("granted %d, of which %d left a tombstone: %v", granted, full, err)
+				others, err := fillAs(t, s, "modest", 10, settle)
+				if share == 1 {
+					// The must-fail twin: this is what the share is for.
+					require.Error(t, err)
+					require.Zero(t, others)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, 10, others)
+				require.LessOrEqual(t, granted, entries/4)
+				require.Equal(t, name == "bytes", full > 0)
+				require.Contains(t, mustRefuse(t, s, "greedy").Error(), "WithScopeShare")
+
+				// Locks have no scope, and are not refused for one.
+				claimed(t, s, "lock", memoryClaim("a", time.Hour))
+
+				e, err := s.Claim(t.Context(), "greedy=0", scopedClaim("greedy"))
+				require.NoError(t, err)
+				require.Equal(t, lock.Settled, e.State)
+			})
+		}
+	}
+}
+
+func mustRefuse(t *testing.T, s lock.Store, scope string) error {
+	t.Helper()
+	_, err := s.Claim(t.Context(), "one more of "+scope, scopedClaim(scope))
+	require.ErrorIs(t, err, lock.ErrFull)
+	return err
+}
+
+// What a scope has is its own, however full its share is.
+func TestScopeAboveItsShareKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New(memstore.WithLimits(8, 1<<20))
+		c := scopedClaim("greedy")
+		c.Lease = time.Minute
+		claimed(t, s, "1", c)
+		claimed(t, s, "2", c)
+		mustRefuse(t, s, "greedy")
+
+		ok, err := s.Renew(t.Context(), "1", c)
+		require.NoError(t, err)
+		require.True(t, ok)
+		claimed(t, s, "1", c)
+		settled(t, s, "1", "a", make([]byte, 1<<10), time.Hour)
+		time.Sleep(2 * time.Minute)
+		takeover := c
+		takeover.Token, takeover.Replaces, takeover.Owner = "b", "a", "a longer owner than before"
+		claimed(t, s, "2", takeover)
+		mustRefuse(t, s, "greedy")
+
+		ok, err = s.Release(t.Context(), "2", "b")
+		require.NoError(t, err)
+		require.True(t, ok)
+		claimed(t, s, "3", c)
+		time.Sleep(24 * time.Hour)
+		claimed(t, s, "4", c)
+		claimed(t, s, "5", c)
+		mustRefuse(t, s, "greedy")
+	})
+}
+
+// A share smaller than what one request takes would let none of them run.
+func TestSingleEntryIsNeverRefusedForItsShare(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(memstore.WithLimits(3, 4000))
+	claimed(t, s, "1", scopedClaim("a"))
+	settled(t, s, "1", "a", make([]byte, 2000), time.Hour)
+	mustRefuse(t, s, "a")
+	claimed(t, s, "2", scopedClaim("b"))
+}
+
+// A count that does not return to zero would refuse a scope for ever.
+func TestScopeCountsReturnToZero(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 0))
+		s := memstore.New(memstore.WithLimits(200, 400_000), memstore.WithScopeShare(0.5))
+		for range 20_000 {
+			key, token := strconv.Itoa(r.IntN(300)), strconv.Itoa(r.IntN(2))
+			c := scopedClaim(strconv.Itoa(r.IntN(10)))
+			c.Token, c.Lease = token, time.Duration(1+r.IntN(10))*time.Second
+			c.Linger = time.Duration(r.IntN(2)) * time.Minute
+			switch r.IntN(8) {
+			case 0:
+				_, _ = s.Release(t.Context(), key, token)
+			case 1, 2:
+				_, _ = s.Settle(t.Context(), key, token, make([]byte, r.IntN(20_000)), c.Lease)
+			case 3:
+				_, _ = s.Renew(t.Context(), key, c)
+			case 4:
+				c.Replaces = strconv.Itoa(r.IntN(2))
+				fallthrough
+			default:
+				_, _ = s.Claim(t.Context(), key, c)
+			}
+			if r.IntN(100) == 0 {
+				time.Sleep(time.Duration(r.IntN(5)) * time.Second)
+			}
+		}
+		entries, bytes := lock.ScopeCounts(s)
+		require.Positive(t, entries)
+		require.Positive(t, bytes)
+		time.Sleep(time.Hour)
+		lock.Sweep(s)
+		entries, bytes = lock.ScopeCounts(s)
+		require.Zero(t, entries)
+		require.Zero(t, bytes)
+	})
+}
+
+// Four scopes that have used up their share fill the store. No other may be taken
+// for one of them, except one in a million.
+func TestScopesAreDistinguished(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(memstore.WithLimits(4000, 1<<30), memstore.WithScopeShare(0.2))
+	for _, greedy := range []string{"a", "b", "c", "d"} {
+		n, err := fillAs(t, s, greedy, 4000, func(string) {})
+		require.ErrorIs(t, err, lock.ErrFull)
+		require.Equal(t, 800, n)
+	}
+	refused := 0
+	for i := range 200_000 {
+		key := "other=" + strconv.Itoa(i)
+		c := scopedClaim(key)
+		if _, err := s.Claim(t.Context(), key, c); err != nil {
+			refused++
+			continue
+		}
+		_, _ = s.Release(t.Context(), key, c.Token)
+	}
+	require.LessOrEqual(t, refused, 10)
+}
+
+func TestScopeShareIsAShare(t *testing.T) {
+	t.Parallel()
+	for _, share := range []float64{0, -1, 1.01, math.NaN(), math.Inf(1)} {
+		require.PanicsWithValue(t, fmt.Sprintf("lock: WithScopeShare(%v): the share must be above 0 and at most 1", share),
+			func() { memstore.WithScopeShare(share) })
+	}
+	for _, share := range []float64{1e-9, 0.001, 0.3, 0.999} {
+		s := memstore.New(memstore.WithScopeShare(share))
+		claimed(t, s, "1", scopedClaim("a"))
+	}
+}

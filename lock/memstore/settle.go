@@ -1,0 +1,87 @@
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/bounded"
+)
+
+// Settle is part of [lock.Store].
+func (m *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+	if err := checkCall(ctx, key, token); err != nil {
+		return false, err
+	}
+	if keep <= 0 {
+		return false, fmt.Errorf("%w: receipt to be kept for %v", lock.ErrNotApplied, keep)
+	}
+	ok, err = m.settle(key, token, receipt, keep)
+	if errors.Is(err, lock.ErrFull) {
+		m.sweep()
+		ok, err = m.settle(key, token, receipt, keep)
+	}
+	return ok, err
+}
+
+// settle takes the room for a long receipt before it copies it: one that does not
+// fit is not to be in memory twice for that.
+func (m *Store) settle(key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+	if len(receipt) > receiptReserve {
+		if err := m.reserve(key, token, len(receipt), keep); err != nil {
+			return false, err
+		}
+	}
+	return m.leave(key, token, string(receipt), keep)
+}
+
+// reserve takes room for a receipt of so many bytes under key, if it is token's to
+// settle.
+func (m *Store) reserve(key, token string, size int, keep time.Duration) error {
+	s, now := m.lock(key)
+	defer s.mu.Unlock()
+	r := s.owned(key, token, now)
+	if r == nil || r.settled {
+		return nil
+	}
+	room := uint32(min(receiptCost(size), math.MaxUint32)) //nolint:gosec // it is positive
+	if err := m.room.take(r.scope, 0, int64(room)-int64(r.reserve)); err != nil {
+		return s.refuse(r, now, keep, err)
+	}
+	r.reserve = room
+	return nil
+}
+
+// leave makes receipt the outcome of key.
+func (m *Store) leave(key, token, receipt string, keep time.Duration) (ok bool, err error) {
+	s, now := m.lock(key)
+	defer s.mu.Unlock()
+	r := s.owned(key, token, now)
+	switch {
+	case r == nil:
+		return false, nil
+	case r.settled:
+		return true, nil
+	}
+	if err := m.room.take(r.scope, 0, r.settledCost(receipt)-r.cost()); err != nil {
+		return false, s.refuse(r, now, keep, err)
+	}
+	r.settle(receipt)
+	s.records[r.key()] = r // and the key, which may be of a new text
+	s.end(r, bounded.Later(now, keep))
+	return true, nil
+}
+
+// refuse keeps r as it is, since a receipt does not fit, for as long as that was to
+// be kept: the work was done, so the key must not become free earlier; nor later, if
+// the receipt is sent again.
+func (s *shard) refuse(r *record, now int64, keep time.Duration, full error) error {
+	if !r.refused {
+		r.refused, r.lease = true, bounded.Later(now, keep)
+		s.end(r, r.lease)
+	}
+	return fmt.Errorf("%w: the receipt was not kept, its claim is for as long", full)
+}

@@ -1,0 +1,202 @@
+package memstore_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+func claimed(t *testing.T, s lock.Store, key string, c lock.Claim) lock.Entry {
+	t.Helper()
+	e, err := s.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	require.Equal(t, lock.Held, e.State)
+	require.Equal(t, c.Token, e.Token)
+	return e
+}
+
+func stateOf(t *testing.T, s lock.Store, key string) lock.State {
+	t.Helper()
+	e, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	return e.State
+}
+
+func settled(t *testing.T, s lock.Store, key, token string, receipt []byte, keep time.Duration) {
+	t.Helper()
+	ok, err := s.Settle(t.Context(), key, token, receipt, keep)
+	require.NoError(t, err)
+	require.True(t, ok)
+}
+
+func listed(t *testing.T, s lock.Store) int {
+	t.Helper()
+	i, ok := s.(lock.Inspector)
+	require.True(t, ok)
+	n := 0
+	for _, err := range i.List(t.Context()) {
+		require.NoError(t, err)
+		n++
+	}
+	return n
+}
+
+func TestMemoryExpiresToTheNanosecond(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{1, 15, 16, 17, time.Millisecond, 30 * time.Second, 24 * time.Hour, 100 * 365 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New()
+			claimed(t, s, "lease", memoryClaim("a", d))
+			claimed(t, s, "linger", lock.Claim{Token: "a", Lease: d, Linger: 1})
+			claimed(t, s, "receipt", memoryClaim("a", 1))
+			settled(t, s, "receipt", "a", []byte("x"), d)
+			time.Sleep(d - 1)
+			for _, key := range []string{"lease", "linger", "receipt"} {
+				e, err := s.Get(t.Context(), key)
+				require.NoError(t, err)
+				require.NotEqual(t, lock.Free, e.State, key)
+				require.Equal(t, time.Duration(1), e.Left, key)
+			}
+			time.Sleep(time.Nanosecond)
+			require.Equal(t, lock.Free, stateOf(t, s, "lease"))
+			require.Equal(t, lock.Abandoned, stateOf(t, s, "linger"))
+			require.Equal(t, lock.Free, stateOf(t, s, "receipt"))
+			time.Sleep(time.Nanosecond)
+			require.Equal(t, lock.Free, stateOf(t, s, "linger"))
+		})
+	}
+}
+
+func TestMemoryTimesDoNotOverflow(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	c := lock.Claim{Token: "a", Lease: math.MaxInt64, Linger: math.MaxInt64}
+	claimed(t, s, "key", c)
+	ok, err := s.Renew(t.Context(), "key", c)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, lock.Held, stateOf(t, s, "key"))
+	settled(t, s, "key", "a", nil, math.MaxInt64)
+	require.Equal(t, lock.Settled, stateOf(t, s, "key"))
+}
+
+func TestMemoryRefusesWhatNoLockerSends(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	long := string(make([]byte, lock.MaxKeyBytes+1))
+	for name, call := range map[string]func() error{
+		"no key":           func() error { _, err := s.Claim(t.Context(), "", memoryClaim("a", 1)); return err },
+		"long key":         func() error { _, err := s.Claim(t.Context(), long, memoryClaim("a", 1)); return err },
+		"get no key":       func() error { _, err := s.Get(t.Context(), ""); return err },
+		"no token":         func() error { _, err := s.Claim(t.Context(), "k", memoryClaim("", 1)); return err },
+		"long token":       func() error { _, err := s.Claim(t.Context(), "k", memoryClaim(long[:256], 1)); return err },
+		"release no token": func() error { _, err := s.Release(t.Context(), "k", ""); return err },
+		"no lease":         func() error { _, err := s.Claim(t.Context(), "k", memoryClaim("a", 0)); return err },
+		"negative lease":   func() error { _, err := s.Renew(t.Context(), "k", memoryClaim("a", -1)); return err },
+		"negative linger": func() error {
+			_, err := s.Claim(t.Context(), "k", lock.Claim{Token: "a", Lease: 1, Linger: -1})
+			return err
+		},
+		"no keep": func() error { _, err := s.Settle(t.Context(), "k", "a", nil, 0); return err },
+	} {
+		require.ErrorIs(t, call(), lock.ErrNotApplied, name)
+	}
+	require.Zero(t, listed(t, s))
+}
+
+func TestMemoryOptionsPanic(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "lock: WithLimits(0, 1): both limits must be at least 1", func() { memstore.WithLimits(0, 1) })
+	require.PanicsWithValue(t, "lock: WithLimits(1, 0): both limits must be at least 1", func() { memstore.WithLimits(1, 0) })
+	require.PanicsWithValue(t, "lock: NewMemory: nil MemoryOption", func() { memstore.New(nil) })
+}
+
+func TestMemoryNeverLagsNorBlocks(t *testing.T) {
+	t.Parallel()
+	s, ok := memstore.New().(interface{ MaxLag() time.Duration })
+	require.True(t, ok)
+	require.Zero(t, s.MaxLag())
+}
+
+func TestMemoryFencesGrowAcrossStores(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := memoryClaim("a", time.Hour)
+		c.Fenced = true
+		before := claimed(t, memstore.New(), "key", c).Fence
+		time.Sleep(time.Second)
+		require.Greater(t, claimed(t, memstore.New(), "key", c).Fence, before)
+	})
+}
+
+func TestMemoryListStopsWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	for i := range 1000 {
+		claimed(t, s, strconv.Itoa(i), memoryClaim("a", time.Hour))
+	}
+	i, ok := s.(lock.Inspector)
+	require.True(t, ok)
+	ctx, cancel := context.WithCancel(t.Context())
+	entries, errs := 0, 0
+	for _, err := range i.List(ctx) {
+		if err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+			errs++
+			continue
+		}
+		entries++
+		cancel()
+	}
+	require.Equal(t, 1, errs)
+	require.Less(t, entries, 1000)
+	cancel()
+}
+
+func TestMemoryConcurrently(t *testing.T) {
+	t.Parallel()
+	s := memstore.New(memstore.WithLimits(8, 1<<20))
+	var holders [16]atomic.Int32
+	var grants atomic.Int32
+	var done sync.WaitGroup
+	for g := range 32 {
+		done.Go(func() {
+			for i := range 500 {
+				k := (g + i) % len(holders)
+				key, token := strconv.Itoa(k), fmt.Sprint(g, ".", i)
+				e, err := s.Claim(t.Context(), key, memoryClaim(token, time.Hour))
+				if err != nil || e.Token != token {
+					continue
+				}
+				grants.Add(1)
+				if n := holders[k].Add(1); n != 1 {
+					t.Errorf("%d holders of one key", n)
+				}
+				runtime.Gosched()
+				holders[k].Add(-1)
+				if ok, err := s.Release(t.Context(), key, token); !ok || err != nil {
+					t.Errorf("Release = %t, %v", ok, err)
+				}
+			}
+		})
+	}
+	done.Wait()
+	require.Positive(t, grants.Load())
+	require.Zero(t, listed(t, s))
+	for i := range 8 {
+		claimed(t, s, strconv.Itoa(i), memoryClaim("room was given back", time.Hour))
+	}
+	requireFull(t, s, "more")
+}

@@ -1,0 +1,368 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/quorum"
+)
+
+// Claims that each reach another node first have a node each, and none the
+// majority. They give back what they have and try again, not together.
+func TestQuorumSplitVoteIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		var mu sync.Mutex
+		var winners []*lock.Lease
+		var all sync.WaitGroup
+		for i := range f {
+			stores := f.stores()
+			for j := range stores {
+				stores[j] = &remote{stores[j], time.Duration((i+j)%3) * 5 * time.Millisecond}
+			}
+			l := lockerOver(t, quorum.New(stores), lock.WithLease(longLease), lock.WithMaxHold(longLease), lock.WithBudget(budget))
+			all.Go(func() {
+				e, err := l.Acquire(t.Context(), key)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					winners = append(winners, e)
+				} else if !errors.Is(err, lock.ErrHeld) {
+					t.Errorf("%d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		require.Len(t, winners, 1)
+		time.Sleep(time.Second)
+		e, err := f[1].server().Get(t.Context(), key)
+		require.NoError(t, err)
+		states := f.states(t)
+		require.GreaterOrEqual(t, strings.Count(states, "held:"+e.Token), 2, states)
+		require.LessOrEqual(t, strings.Count(states, "free"), 1, "the others have nothing: %s", states)
+		require.NoError(t, winners[0].Release(t.Context()))
+		time.Sleep(time.Second)
+		require.Equal(t, "free free free", f.states(t))
+	})
+}
+
+// remote is a store that is some way off.
+type remote struct {
+	lock.Store
+	distance time.Duration
+}
+
+func (r *remote) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	sleep(ctx, r.distance)
+	return r.Store.Claim(ctx, key, c)
+}
+
+// One node has our token, one has another token, and one does not answer: the other token
+// may have the majority, or not. What was taken is given back at once.
+func TestQuorumSplitVote(t *testing.T) {
+	for name, tt := range map[string]struct {
+		conditions string
+		release    fault // of what was taken
+		certain    bool
+		left       string
+	}{
+		"third is down":           {"uud", slow(roundTrip), true, "free"},
+		"third is silent":         {"uul", slow(roundTrip), false, "free"},
+		"the release is not sure": {"uud", loseRequest, false, "held:ours"}, // for its Locker to clean up
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(3)
+				f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
+				f.be(tt.conditions)
+				f[0].once(release, tt.release, tt.release, tt.release)
+				_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+				require.ErrorContains(t, err, "none of which has a majority")
+				require.Equal(t, tt.certain, isNotApplied(err), "%v", err)
+				if tt.certain {
+					require.Equal(t, "free held:other free", f.states(t))
+				}
+				time.Sleep(time.Second)
+				require.Equal(t, tt.left+" held:other free", f.states(t))
+			})
+		})
+	}
+}
+
+// The Locker tries it again, until its budget is over, and leaves nothing.
+func TestQuorumSplitVoteEndsWithTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
+		f[2].be(refuse)
+		l := f.locker(t)
+		began := time.Now()
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrUnknown)
+		require.LessOrEqual(t, time.Since(began), budget)
+		require.Greater(t, f[0].count(claim), 3)
+		require.Equal(t, "free held:other free", f.states(t))
+
+		time.AfterFunc(20*time.Millisecond, f.heal)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err, "the third node decides, as soon as it answers")
+		require.NoError(t, e.Release(t.Context()))
+		time.Sleep(time.Second)
+		require.Equal(t, "free held:other free", f.states(t))
+	})
+}
+
+// A claim that is refused by a majority is not tried again, and not delayed by
+// those that have not answered.
+func TestQuorumRefusalIsTheMajoritys(t *testing.T) {
+	for _, conditions := range []string{"uuu", "uus", "uud", "uul"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(3)
+			f.put(t, lock.Claim{Token: "other", Owner: "somebody", Lease: longLease}, 0, 1)
+			f.be(conditions)
+			began := time.Now()
+			e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+			require.NoError(t, err)
+			require.Equal(t, roundTrip, time.Since(began))
+			require.Equal(t, []any{lock.Held, "other", "somebody"}, []any{e.State, e.Token, e.Owner})
+			time.Sleep(time.Second)
+			require.Equal(t, "held:other held:other free", f.states(t), "with %s", conditions)
+		})
+	}
+}
+
+// An answer that comes when the node's time is over is none, whichever way the
+// scheduler has it.
+func TestQuorumAnswerAtTheTimeout(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(3)
+			f[0].be(slow(time.Minute), claim)
+			f[2].be(slow(time.Minute), claim)
+			_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+			require.ErrorContains(t, err, "stores[2]: answered too late")
+			time.Sleep(time.Second)
+			require.Equal(t, "free free free", f.states(t))
+		})
+	}
+}
+
+// The same claim may be sent again while the first is still under way, as a
+// Locker does when a third of its budget has passed. Two that each take back what
+// they have would take back each other's.
+func TestQuorumSameClaimTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, lock.Claim{Token: "other", Lease: 250 * time.Millisecond}, 1)
+		f[2].be(refuse)
+		time.AfterFunc(250*time.Millisecond, f.heal)
+		q := f.quorum()
+		c := lock.Claim{Token: "ours", Fingerprint: []byte("f"), Lease: longLease}
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 40 * time.Millisecond)
+				e, err := claimAgain(t.Context(), q, key, c)
+				if err != nil || e.State != lock.Held || e.Token != "ours" {
+					t.Errorf("claim %d: %v, %v", i, e, err)
+				}
+				clear(e.Fingerprint) // each caller has its own
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		require.Equal(t, "held:ours held:ours held:ours", f.states(t))
+	})
+}
+
+// A claim that was taken back on a node which did not confirm that, and is then
+// sent again, must not count the vote of that node: it may be taken away yet.
+func TestQuorumDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		q := f.quorum()
+		c := lock.Claim{Token: "ours", Lease: longLease}
+		f.be("udd")
+		f[0].once(release, late(2*time.Second), late(2*time.Second), late(2*time.Second))
+		_, err := q.Claim(t.Context(), key, c)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, lock.ErrNotApplied, "the first node may still have it")
+
+		f.be("uud")
+		_, err = q.Claim(t.Context(), key, c)
+		require.ErrorContains(t, err, "stores[0]: lock: not applied: an earlier release of the token is still in flight there")
+		f.heal()
+		e, err := q.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		require.Equal(t, lock.Held, e.State, "the two others are a majority")
+		f[2].be(refuse, renew)
+		_, err = q.Renew(t.Context(), key, c)
+		require.ErrorContains(t, err, "1 of 3 nodes said yes, and 0 no", "nor does its word count")
+		f.heal()
+		ok, err := q.Renew(t.Context(), key, c)
+		require.NoError(t, err)
+		require.True(t, ok)
+		time.Sleep(3 * time.Second)
+		require.Equal(t, "free held:ours held:ours", f.states(t), "it was taken away")
+		ok, err = q.Renew(t.Context(), key, c)
+		require.NoError(t, err)
+		require.True(t, ok)
+		time.Sleep(time.Second)
+		require.Equal(t, "free held:ours held:ours", f.states(t), "and not brought back, while more may come")
+
+		time.Sleep(10 * time.Second) // by then nothing can land
+		_, err = q.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Equal(t, "held:ours held:ours held:ours", f.states(t))
+	})
+}
+
+// A release that overtakes its claim, as that of a Locker does which has given up:
+// what the claim has had, it has no more.
+func TestQuorumReleaseOvertakesTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f[1].be(after(20*time.Millisecond), claim)
+		f[2].be(refuse, claim)
+		q := f.quorum()
+		time.AfterFunc(10*time.Millisecond, func() { _, _ = q.Release(t.Context(), key, "ours") })
+		_, err := q.Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+		require.ErrorContains(t, err, "released while it was in flight")
+		time.Sleep(time.Second)
+		require.Equal(t, "free free free", f.states(t))
+	})
+}
+
+// Calls on nodes go on after the call on the quorum has returned, and by then its
+// slices are its caller's again.
+func TestQuorumKeepsCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f[2].be(after(20*time.Millisecond), claim)
+		q := f.quorum()
+		c := lock.Claim{Token: "ours", Fingerprint: []byte("print"), Lease: longLease}
+		e, err := q.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		clear(c.Fingerprint)
+		clear(e.Fingerprint)
+		time.Sleep(time.Second)
+		for _, n := range f {
+			e, err := n.server().Get(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, "print", string(e.Fingerprint))
+		}
+	})
+}
+
+// The same with the caller's own release: it was confirmed by a majority, and is
+// still on its way to the third.
+func TestQuorumClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		c := lock.Claim{Token: "ours", Lease: longLease}
+		f.put(t, c, 0, 1, 2)
+		f[2].once(release, after(30*time.Millisecond))
+		q := f.quorum()
+		ok, err := q.Release(t.Context(), key, "ours")
+		require.NoError(t, err)
+		require.True(t, ok)
+		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 0)
+		_, err = q.Claim(t.Context(), key, c)
+		require.ErrorIs(t, err, lock.ErrNotApplied, "of three nodes, one is another token's and one will not stay ours")
+		time.Sleep(time.Second)
+		require.Equal(t, "held:other free free", f.states(t))
+	})
+}
+
+// What a caller has left behind is undone, and what was not sent yet is not sent.
+func TestQuorumCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		sent := false
+		f[1].be(hangReply, claim)
+		f[2].be(func(ctx context.Context, apply func() error) error {
+			sleep(ctx, 20*time.Millisecond) // as a dial may take
+			if ctx.Err() != nil {
+				return fmt.Errorf("%w: %w", lock.ErrNotApplied, ctx.Err())
+			}
+			sent = true
+			return apply()
+		}, claim)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := f.quorum().Claim(ctx, key, lock.Claim{Token: "ours", Lease: longLease})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, lock.ErrNotApplied)
+		require.Equal(t, 10*time.Millisecond, time.Since(began))
+		time.Sleep(time.Second)
+		require.Equal(t, "free free free", f.states(t))
+		require.False(t, sent)
+	})
+}
+
+// What was heard when the caller's time was over is no refusal: the node that had
+// not answered could have made the majority.
+func TestQuorumCallerLeavesBeforeTheLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
+		f[2].be(slow(30 * time.Millisecond))
+		q := f.quorum()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 2 { // the second shares what the first has begun, as long as it can
+			all.Go(func() {
+				_, err := q.Claim(ctx, key, lock.Claim{Token: "ours", Lease: longLease})
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("claim: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		require.Equal(t, "free held:other free", f.states(t))
+	})
+}
+
+// A client library that does not even return at its time-out holds no caller up, and
+// Close waits for it.
+func TestQuorumStuckNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		l := f.locker(t)
+		f[1].be(stuck(2*time.Second), claim)
+		began := time.Now()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, roundTrip, time.Since(began))
+		require.NoError(t, e.Release(t.Context()))
+		require.Equal(t, 2*roundTrip, time.Since(began))
+		require.NoError(t, l.Close(t.Context()))
+		require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+		require.Equal(t, "free free free", f.states(t), "what landed after the release is gone too")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f[1].be(stuck(time.Minute))
+		f[2].be(stuck(time.Minute))
+		began := time.Now()
+		_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+		require.ErrorContains(t, err, "stores[1]: no answer within 50ms; stores[2]: no answer within 50ms")
+		require.Less(t, time.Since(began), 2*nodeTimeout)
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, "free free free", f.states(t))
+	})
+}

@@ -1,0 +1,146 @@
+package quorum_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func TestQuorumSettle(t *testing.T) {
+	for name, tt := range map[string]struct {
+		conditions string
+		on         []int
+		ok, fails  bool
+		after      string
+	}{
+		"all":                    {"uuu", []int{0, 1, 2}, true, false, "settled settled settled"},
+		"one lacks the claim":    {"uuu", []int{0, 2}, true, false, "settled free settled"},
+		"one is down":            {"uud", []int{0, 1, 2}, true, false, "settled settled held"},
+		"one is silent":          {"uul", []int{0, 1, 2}, true, false, "settled settled settled"},
+		"one is down for a bit":  {"uuD", []int{0, 1, 2}, true, false, "settled settled settled"},
+		"two lack the claim":     {"uuu", []int{1}, false, false, "free settled free"},
+		"no node has it":         {"uuu", nil, false, false, "free free free"},
+		"one lacks it, one down": {"uud", []int{0, 2}, false, true, "settled free held"},
+		"two are down":           {"udd", []int{0, 1, 2}, false, true, "settled held held"},
+		"two are silent":         {"ull", []int{0, 1, 2}, false, true, "settled settled settled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(len(tt.conditions))
+				f.put(t, lock.Claim{Token: "ours", Attempt: 2, Fingerprint: print1, Owner: "me", Lease: longLease}, tt.on...)
+				f.be(strings.ReplaceAll(tt.conditions, "D", "u"))
+				if strings.Contains(tt.conditions, "D") {
+					f[2].once(settle, refuse, loseRequest)
+				}
+				ok, err := f.quorum().Settle(t.Context(), key, "ours", nil, keep)
+				require.Equal(t, tt.ok, ok)
+				require.Equal(t, tt.fails, err != nil, "%v", err)
+				time.Sleep(time.Second)
+				require.Equal(t, tt.after, strings.ReplaceAll(f.states(t), ":ours", ""))
+			})
+		})
+	}
+}
+
+// Any two majorities meet: a cool-down that a majority has refuses whichever nodes
+// are down then, until it is over, and asking does not prolong it.
+func TestQuorumCoolDownWhicheverNodesAreDown(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		for _, first := range subsets(n, "ud") {
+			for _, then := range subsets(n, "ud") {
+				if strings.Count(first, "d") > n/2 || strings.Count(then, "d") > n/2 {
+					continue
+				}
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(n)
+					f.be(first)
+					began := time.Now()
+					e, err := f.locker(t).Acquire(t.Context(), key)
+					require.NoError(t, err)
+					require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
+					f.be(then)
+					l := f.locker(t)
+					for time.Since(began) < 59*time.Second {
+						_, err = l.Acquire(t.Context(), key)
+						if err == nil {
+							t.Fatalf("granted with %s, after %s", then, first)
+						}
+						time.Sleep(10 * time.Second)
+					}
+					time.Sleep(2 * time.Second)
+					require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+					time.Sleep(time.Second)
+				})
+			}
+		}
+	}
+}
+
+// What a majority has as a cool-down is reported as that, whichever caller asks first.
+func TestQuorumCoolDownIsReported(t *testing.T) {
+	for slowest := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(3)
+			f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
+			f[slowest].once(settle, after(10*time.Millisecond))
+			q := f.quorum()
+			ok, err := q.Settle(t.Context(), key, "ours", nil, keep)
+			require.NoError(t, err)
+			require.True(t, ok)
+			for _, token := range []string{"ours", "other"} {
+				e, err := q.Claim(t.Context(), key, lock.Claim{Token: token, Lease: longLease})
+				require.NoError(t, err)
+				require.Equal(t, []any{lock.Settled, "ours"}, []any{e.State, e.Token})
+			}
+			time.Sleep(time.Second)
+			require.GreaterOrEqual(t, strings.Count(f.states(t), "settled:ours"), 2)
+		})
+	}
+}
+
+// A claim lands on a node after its token was settled: it is not left held there.
+func TestQuorumClaimLandsAfterItsSettle(t *testing.T) {
+	for name, third := range map[string][]fault{
+		"the cool-down is there already": {after(46 * time.Millisecond)},
+		"it came before the claim":       nil,
+		"it did not get there":           {refuse, refuse, refuse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(3)
+				q := f.quorum()
+				f[2].once(claim, after(45*time.Millisecond))
+				f[2].once(settle, third...)
+				_, err := q.Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+				require.NoError(t, err)
+				ok, err := q.Settle(t.Context(), key, "ours", nil, keep)
+				require.NoError(t, err)
+				require.True(t, ok)
+				time.Sleep(time.Second)
+				require.Regexp(t, "^settled:ours settled:ours (settled:ours|free)$", f.states(t))
+			})
+		})
+	}
+}
+
+// A cool-down that a holder has left which had lost its lease, on a node, is no reason
+// to name it where another token has the majority.
+func TestQuorumCoolDownOfALostHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, lock.Claim{Token: "lost", Lease: longLease}, 0)
+		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1, 2)
+		_, err := f[0].server().Settle(t.Context(), key, "lost", nil, keep)
+		require.NoError(t, err)
+		e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
+		require.NoError(t, err)
+		require.Equal(t, []any{lock.Held, "other"}, []any{e.State, e.Token})
+		time.Sleep(time.Second)
+	})
+}

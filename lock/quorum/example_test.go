@@ -1,0 +1,39 @@
+package quorum_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
+)
+
+// Three stores that fail by themselves. In a service they are what
+// redisstore.Open returns for the URLs of three masters.
+func ExampleNewQuorum() {
+	stores := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
+	quorum := quorum.New(stores, quorum.WithNodeTimeout(200*time.Millisecond))
+	locker := lock.New(quorum)
+	ctx := context.Background()
+	err := locker.Do(ctx, lock.Key("user", "42"), func(context.Context) error {
+		fmt.Println("placed")
+		return nil
+	})
+	fmt.Println(err, locker.Close(ctx))
+	// Output:
+	// placed
+	// <nil> <nil>
+}
+
+// What a readiness probe may ask.
+func ExampleNewQuorum_check() {
+	store := quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()})
+	if c, ok := store.(interface {
+		Check(ctx context.Context) error
+	}); ok {
+		fmt.Println(c.Check(context.Background()))
+	}
+	// Output: <nil>
+}

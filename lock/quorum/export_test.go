@@ -1,0 +1,19 @@
+package quorum
+
+import "github.com/httplatch/httplatch/lock"
+
+// TokensInFlight returns how many tokens a quorum remembers.
+func TokensInFlight(q *Store) int {
+	all := &q.tokens
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return len(all.all)
+}
+
+// WithoutMajority returns a quorum that is content with one vote less than a
+// majority: what tests of it have to catch.
+func WithoutMajority(stores []lock.Store, opts ...Option) *Store {
+	q := New(stores, opts...)
+	q.need--
+	return q
+}

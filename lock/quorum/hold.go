@@ -1,0 +1,201 @@
+package quorum
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+// Renew is part of [lock.Store]. A majority that confirms brings the entry back to the
+// nodes that have answered no: no other token can have the key while it does.
+// Without one in this same round, nothing is created.
+func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, notMade(ctx)
+	case c.Linger > 0:
+		return false, errReceipt
+	}
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
+	t := q.enter(key, c.Token)
+	m := motion{
+		call: "renew",
+		send: func(ctx context.Context, node lock.Store) (bool, error) { return node.Renew(ctx, key, c) },
+		// A renewal is a vote too: a node that may take it back has none, and gets
+		// nothing.
+		reliable: t.reliable(),
+	}
+	m.rest = func(a answer[bool]) {
+		if a.err == nil && slices.Contains(m.reliable, a.node) {
+			q.reseed(ctx, t, a.node, c)
+		}
+	}
+	return q.carry(ctx, t, &m)
+}
+
+// reseed brings an entry back to a node that has lost it. What another token holds
+// there is left alone.
+func (q *Store) reseed(ctx context.Context, t *calls, node int, c lock.Claim) {
+	if !t.wanted() {
+		return
+	}
+	e, err := askNode(ctx, q, node, func(ctx context.Context, node lock.Store) (lock.Entry, error) { return node.Claim(ctx, t.key, c) })
+	a := answer[lock.Entry]{node, e, err}
+	if (a.unknown() || err == nil && e.State == lock.Held && e.Token == c.Token) && t.bar(node) {
+		q.free(ctx, t, node)
+	}
+}
+
+// Settle is part of [lock.Store], for cool-downs only. A node that does not answer is
+// asked again.
+func (q *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, notMade(ctx)
+	case len(receipt) > 0:
+		return false, errReceipt
+	}
+	t := q.enter(key, token)
+	t.giveUp() // what a claim still leaves on a node is no part of the cool-down
+	m := motion{
+		call: "settle",
+		send: func(ctx context.Context, node lock.Store) (bool, error) {
+			return node.Settle(ctx, key, token, nil, keep)
+		},
+	}
+	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
+	return q.carry(ctx, t, &m)
+}
+
+// Release is part of [lock.Store]. A node that does not answer is asked again, and then
+// left to the end of the lease.
+func (q *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
+	if ctx.Err() != nil {
+		return false, notMade(ctx)
+	}
+	t := q.enter(key, token)
+	t.release() // before the first send, see tokens
+	m := motion{
+		call:    "release",
+		patient: true,
+		send:    func(ctx context.Context, node lock.Store) (bool, error) { return node.Release(ctx, key, token) },
+		last:    func(node int) { t.unbar(node, 0) },
+	}
+	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
+	return q.carry(ctx, t, &m)
+}
+
+// motion is a call that nodes answer with yes or no.
+type motion struct {
+	call     string
+	patient  bool // a majority against it is no reason not to hear the others
+	send     func(ctx context.Context, node lock.Store) (bool, error)
+	reliable []int              // the nodes whose yes counts; nil: all
+	rest     func(answer[bool]) // deals with a node that has not said yes, after a majority has
+	last     func(node int)     // called when nothing is still in flight to a node; may be nil
+}
+
+// carry sends m to all nodes. It is carried with a majority of yes, and lost when
+// the others can no longer be a majority. In between, a node that has not
+// answered can be the one that matters, and the outcome is not known. t is left in
+// the end.
+func (q *Store) carry(ctx context.Context, t *calls, m *motion) (ok bool, err error) {
+	r := askNodes(ctx, q, q.all, func() send.Outcome { t.leave(); return send.Nothing }, m.send)
+	defer r.done()
+	var all []answer[bool]
+	yes, no := 0, 0
+	book := func(a answer[bool]) {
+		switch m.judge(&a); {
+		case a.err == nil && a.value:
+			yes++
+		case a.err == nil:
+			no++
+		}
+		all = append(all, a)
+	}
+	for yes < q.need && (m.patient || no < q.need) {
+		a, ok := r.next(ctx)
+		if !ok {
+			break
+		}
+		book(a)
+	}
+	carried := yes >= q.need
+	for _, a := range r.decide(func(a answer[bool]) { m.judge(&a); m.finish(a, carried) }) {
+		book(a)
+	}
+	for _, a := range all {
+		if carried && (a.err != nil || !a.value) {
+			r.also(func() { m.finish(a, true) })
+		} else {
+			m.finish(a, carried)
+		}
+	}
+	if carried || no >= q.need {
+		return carried, nil
+	}
+	f := q.shortage(m.call)
+	f.certain, f.cause = yes == 0, context.Cause(ctx)
+	f.why = fmt.Sprintf("%d of %d nodes said yes, and %d no; %d have to agree", yes, len(q.given), no, q.need)
+	for _, a := range slices.Concat(all, r.silent(ctx)) {
+		f.add(a.node, a.err)
+		f.certain = f.certain && !a.unknown()
+	}
+	return false, f
+}
+
+func (m *motion) judge(a *answer[bool]) {
+	if a.err == nil && a.value && m.reliable != nil && !slices.Contains(m.reliable, a.node) {
+		a.value, a.err = false, errBarred
+	}
+}
+
+// finish deals with the answer of a node after the decision.
+func (m *motion) finish(a answer[bool], carried bool) {
+	if carried && (a.err != nil || !a.value) {
+		m.rest(a)
+	}
+	if m.last != nil {
+		m.last(a.node)
+	}
+}
+
+// sendsToNode is how often a node that does not answer is sent the end of a lease.
+// After that it is left to the lease itself. A Locker that closes waits for it, so
+// the pauses in between are short, and random so that callers which failed together
+// do not come back together.
+const (
+	sendsToNode  = 3
+	maxNodePause = 200 * time.Millisecond
+)
+
+// insist sends to a node that has not answered, until it does or enough is done.
+func (q *Store) insist(ctx context.Context, a answer[bool], call func(context.Context, lock.Store) (bool, error)) {
+	for n := 1; a.err != nil && n < sendsToNode; n++ {
+		timer := time.NewTimer(maxNodePause/2 + rand.N(maxNodePause/2)) //nolint:gosec // spreading retries needs no secrecy
+		<-timer.C
+		_, a.err = askNode(ctx, q, a.node, call)
+	}
+}
+
+// free removes what token may have on a node, which has been barred for that,
+// and reports whether the node has confirmed it.
+func (q *Store) free(ctx context.Context, t *calls, node int) (gone bool) {
+	doubt := time.Duration(0)
+	for n := 0; n < sendsToNode && !gone; n++ {
+		_, err := askNode(ctx, q, node, func(ctx context.Context, node lock.Store) (bool, error) { return node.Release(ctx, t.key, t.token) })
+		gone = err == nil
+		if !gone && !errors.Is(err, lock.ErrNotApplied) {
+			doubt = lock.Describe(q.given[node]).MaxLag // an unanswered send can land for that long
+		}
+	}
+	t.unbar(node, doubt)
+	return gone
+}

@@ -1,0 +1,96 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// List is part of [lock.Inspector]. It goes through the nodes' lists, and asks the
+// quorum about every key it finds. What a majority has is on any majority of the
+// lists, so a minority of them may fail.
+func (q *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) {
+		if err := q.checkInspectors(); err != nil {
+			yield(lock.Entry{}, err)
+			return
+		}
+		seen := make(map[string]struct{})
+		failed := q.shortage("list")
+		for node, store := range q.given {
+			err, ok := q.listNode(ctx, store.(lock.Inspector), seen, yield) //nolint:errcheck // all nodes are
+			if !ok {
+				return
+			}
+			failed.add(node, err)
+		}
+		if len(failed.failed) > len(q.given)-q.need {
+			yield(lock.Entry{}, failed)
+		}
+	}
+}
+
+// listNode lists what is on one node and was not seen before. err is why the list
+// ended early; ok is false if the caller has enough.
+func (q *Store) listNode(ctx context.Context, inspector lock.Inspector, seen map[string]struct{}, yield func(lock.Entry, error) bool) (err error, ok bool) {
+	for e, err := range inspector.List(ctx) {
+		if err != nil && e.Key == "" {
+			return err, true
+		}
+		if _, known := seen[e.Key]; known {
+			continue
+		}
+		seen[e.Key] = struct{}{}
+		if err == nil { // else it is of this entry only
+			key := e.Key
+			e, err = q.Get(ctx, key)
+			e.Key = key
+		}
+		if (err != nil || e.State != lock.Free) && !yield(e, err) {
+			return nil, false
+		}
+	}
+	return nil, true
+}
+
+// Forget is part of [lock.Inspector]. What a minority still has of it gives no one the
+// key and keeps no one from it.
+func (q *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
+	if err := q.checkInspectors(); err != nil {
+		return false, err
+	}
+	r := askNodes(ctx, q, q.all, nothingLeft, func(ctx context.Context, node lock.Store) (bool, error) {
+		return node.(lock.Inspector).Forget(ctx, key, token) //nolint:errcheck // all nodes are
+	})
+	defer r.done()
+	f := q.shortage("forget")
+	for {
+		a, more := r.next(ctx)
+		if !more {
+			break
+		}
+		ok = ok || a.err == nil && a.value
+		f.add(a.node, a.err)
+	}
+	for _, a := range r.silent(ctx) {
+		f.add(a.node, a.err)
+	}
+	r.decide(func(answer[bool]) {})
+	if len(f.failed) >= q.need {
+		return false, f
+	}
+	return ok, nil
+}
+
+// checkInspectors returns an error if a node lists nothing.
+func (q *Store) checkInspectors() error {
+	for i, store := range q.given {
+		if _, ok := store.(lock.Inspector); !ok {
+			return fmt.Errorf("quorum: stores[%d] is no Inspector: %w", i, errors.ErrUnsupported)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
+)
+
+// inspected is a node whose operator's calls fail, if err is not nil, after some
+// entries.
+type inspected struct {
+	*node
+	err   error
+	after int
+}
+
+func (n *inspected) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) {
+		i := 0
+		for e, err := range n.server().(lock.Inspector).List(ctx) {
+			if n.err != nil && i == n.after {
+				break
+			}
+			i++
+			if !yield(e, err) {
+				return
+			}
+		}
+		if n.err != nil {
+			yield(lock.Entry{}, n.err)
+		}
+	}
+}
+
+func (n *inspected) Forget(ctx context.Context, key, token string) (bool, error) {
+	if n.err != nil {
+		return false, n.err
+	}
+	return n.server().(lock.Inspector).Forget(ctx, key, token)
+}
+
+type inspector interface {
+	lock.Store
+	lock.Inspector
+}
+
+func inspectedFleet(size int) (fleet, []*inspected, inspector) {
+	f := newFleet(size)
+	nodes := make([]*inspected, size)
+	stores := make([]lock.Store, size)
+	for i, n := range f {
+		nodes[i] = &inspected{node: n}
+		stores[i] = nodes[i]
+	}
+	return f, nodes, quorum.New(stores).(inspector)
+}
+
+func listAll(t *testing.T, q inspector) (found map[string]string, err error) {
+	t.Helper()
+	found = make(map[string]string)
+	for e, failure := range q.List(t.Context()) {
+		if failure != nil {
+			err = failure
+			continue
+		}
+		require.NotContains(t, found, e.Key, "listed twice")
+		found[e.Key] = e.State.String() + ":" + e.Token
+	}
+	return found, err
+}
+
+// The list is what Get says of every key that some node has.
+func TestQuorumList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, nodes, q := inspectedFleet(3)
+		claim := func(key, token string, on ...int) {
+			t.Helper()
+			for _, i := range on {
+				_, err := nodes[i].server().Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Hour})
+				require.NoError(t, err)
+			}
+		}
+		claim("all", "a", 0, 1, 2)
+		claim("majority", "b", 1, 2)
+		claim("minority", "c", 2)
+		claim("cool-down", "d", 0, 1)
+		for _, i := range []int{0, 1} {
+			_, err := nodes[i].server().Settle(t.Context(), "cool-down", "d", nil, time.Hour)
+			require.NoError(t, err)
+		}
+		want := map[string]string{"all": "held:a", "majority": "held:b", "cool-down": "settled:d"}
+		found, err := listAll(t, q)
+		require.NoError(t, err)
+		require.Equal(t, want, found)
+
+		nodes[2].err = errors.New("down")
+		found, err = listAll(t, q)
+		require.NoError(t, err, "the others have it all")
+		require.Equal(t, want, found)
+		nodes[1].err, nodes[1].after = errors.New("down too"), 1
+		_, err = listAll(t, q)
+		require.ErrorContains(t, err, "stores[1]: down too; stores[2]: down")
+
+		for _, err := range q.List(t.Context()) {
+			require.NoError(t, err)
+			break // must not yield on
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+func TestQuorumForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, nodes, q := inspectedFleet(3)
+		ctx := t.Context()
+		f.put(t, lock.Claim{Token: "a", Lease: time.Hour}, 0, 1, 2)
+		ok, err := q.Forget(ctx, key, "b")
+		require.NoError(t, err)
+		require.False(t, ok)
+		nodes[1].err = errors.New("down")
+		ok, err = q.Forget(ctx, key, "a")
+		require.NoError(t, err, "what is held is free if a majority says so")
+		require.True(t, ok)
+		require.Equal(t, "free held:a free", f.states(t))
+		nodes[0].err = errors.New("down")
+		_, err = q.Forget(ctx, key, "a")
+		require.ErrorContains(t, err, "stores[0]: down; stores[1]: down")
+
+		time.Sleep(time.Second)
+	})
+}
+
+// A read waits for the replies of all nodes, and calls a key free only if a majority does.
+func TestQuorumGet(t *testing.T) {
+	for name, tt := range map[string]struct {
+		conditions string
+		held       map[int]string // by node
+		want       string
+	}{
+		"free":                   {"uuu", nil, "free:"},
+		"held":                   {"uuu", map[int]string{0: "a", 1: "a", 2: "a"}, "held:a"},
+		"a minority's":           {"uuu", map[int]string{0: "a"}, "free:"},
+		"a majority's":           {"uuu", map[int]string{0: "a", 1: "b", 2: "b"}, "held:b"},
+		"a majority's, one down": {"udu", map[int]string{0: "a", 2: "a"}, "held:a"},
+		"free, one down":         {"uud", nil, "free:"},
+		"perhaps held":           {"uud", map[int]string{0: "a", 2: "a"}, "held:a"},
+		"two down":               {"udd", map[int]string{0: "a", 1: "a"}, ""},
+		"two silent":             {"ull", map[int]string{0: "a", 1: "a"}, ""},
+		"two slow":               {"sus", map[int]string{0: "a", 1: "a"}, ""},
+		"of five, two and one":   {"uuuuu", map[int]string{0: "a", 1: "a", 2: "b"}, "held:a"},
+		"of five, two":           {"uuuuu", map[int]string{0: "a", 1: "a"}, "free:"},
+		"of five, two, two down": {"uuudd", map[int]string{0: "a", 1: "a"}, "held:a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(len(tt.conditions))
+				for i, token := range tt.held {
+					f.put(t, lock.Claim{Token: token, Lease: time.Hour}, i)
+				}
+				f.be(tt.conditions)
+				e, err := f.quorum().Get(t.Context(), key)
+				if tt.want == "" {
+					require.Error(t, err)
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, tt.want, e.State.String()+":"+e.Token)
+				}
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// checked is a node with a Check and with names.
+type checked struct {
+	lock.Store
+	err     error
+	servers []string
+}
+
+func (c *checked) Check(context.Context) error               { return c.err }
+func (c *checked) Servers(context.Context) ([]string, error) { return c.servers, nil }
+
+func TestQuorumCheck(t *testing.T) {
+	t.Parallel()
+	bad := errors.New("misconfigured")
+	down := newScripted().every(refuse, get)
+	for name, tt := range map[string]struct {
+		nodes []lock.Store
+		says  string
+	}{
+		"all well":         {[]lock.Store{&checked{servers: []string{"1"}}, &checked{servers: []string{"2"}}, memstore.New()}, ""},
+		"one is not":       {[]lock.Store{&checked{err: bad}, &checked{}, &checked{}}, ""},
+		"two are not":      {[]lock.Store{&checked{err: bad}, &checked{}, &checked{err: bad}}, "1 of 3 nodes are well, 2 have to be; stores[0]: misconfigured; stores[2]: misconfigured"},
+		"two do not serve": {[]lock.Store{down, newScripted().every(refuse, get), memstore.New()}, "stores[1]: lock: not applied"},
+		"one server":       {[]lock.Store{&checked{servers: []string{"1"}}, &checked{}, &checked{servers: []string{"1"}}}, "stores[0] and stores[2] are one server, 1"},
+		"a cluster":        {[]lock.Store{memstore.New(), &checked{servers: []string{"1", "2"}}, memstore.New()}, "stores[1] writes to 2 servers"},
+		"one, though down": {[]lock.Store{&checked{err: bad, servers: []string{"1"}}, &checked{servers: []string{"1"}}, memstore.New()}, "are one server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := quorum.New(tt.nodes, quorum.WithNodeTimeout(time.Minute)).(interface {
+				Check(ctx context.Context) error
+			}).Check(t.Context())
+			if tt.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.says)
+		})
+	}
+}
+
+// A readiness probe has a second or so, and a node that is cut off is what a quorum
+// is for.
+func TestQuorumCheckDoesNotWaitForAMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := newScripted().every(hangRequest, get)
+		check := func(nodes ...lock.Store) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			return quorum.New(nodes).(interface {
+				Check(ctx context.Context) error
+			}).Check(ctx)
+		}
+		began := time.Now()
+		require.NoError(t, check(hangs, memstore.New(), memstore.New()))
+		require.Equal(t, 10*nodeTimeout, time.Since(began))
+		require.ErrorContains(t, check(hangs, &checked{servers: []string{"1"}}, &checked{servers: []string{"1"}}), "are one server")
+		require.ErrorContains(t, check(hangs, memstore.New(), newScripted().every(hangRequest, get)), "1 of 3 nodes are well")
+	})
+}

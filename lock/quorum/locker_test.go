@@ -1,0 +1,276 @@
+package quorum_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/quorum"
+)
+
+// A claim was granted, and a node that has not answered it gets it after the
+// release. The Locker sweeps for it, and knows it for dead meanwhile.
+func TestQuorumLockerSweepsForAMinority(t *testing.T) {
+	long := []lock.Option{lock.WithLease(longLease), lock.WithMaxHold(2 * longLease)}
+	for name, refused := range map[string]bool{"granted and released": false, "refused": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(3)
+				var seen events
+				l := f.locker(t, append(long, lock.WithObserver(seen.observe))...)
+				if refused {
+					f.put(t, lock.Claim{Token: "other", Lease: time.Second}, 0, 1)
+				}
+				f[2].once(claim, late(4*time.Second))
+				e, err := l.Acquire(t.Context(), key)
+				if refused {
+					require.ErrorIs(t, err, lock.ErrHeld)
+				} else {
+					require.NoError(t, err)
+					require.NoError(t, e.Release(t.Context()))
+				}
+				time.Sleep(4*time.Second + 10*time.Millisecond)
+				require.Regexp(t, "free free held", f.states(t), "it has landed")
+				f[1].be(refuse)
+				// 0 is free, 1 is down, and 2 has our own claim.
+				e, err = l.Acquire(t.Context(), key)
+				require.NoError(t, err, "a process is never refused by itself")
+				require.NoError(t, e.Release(t.Context()))
+				f.heal()
+				time.Sleep(2 * time.Second)
+				require.Equal(t, "free free free", f.states(t))
+				require.Positive(t, seen.count(lock.EventClaimed))
+			})
+		})
+	}
+}
+
+// Of two that share the nodes with a claim, one is an own dead claim: that is
+// named as what is in the way, and so removed at once.
+func TestQuorumNamesWhatItsLockerCanRemove(t *testing.T) {
+	for range 20 { // the answers come in any order
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(5)
+			l := f.locker(t, lock.WithLease(longLease), lock.WithMaxHold(longLease))
+			f.put(t, lock.Claim{Token: "other", Attempt: 1, Lease: longLease}, 2, 3)
+			for i, n := range f {
+				if i < 2 {
+					n.be(hangReply, claim)
+					n.be(hangRequest, release)
+				} else {
+					n.be(refuse)
+				}
+			}
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			time.Sleep(10 * time.Second)
+			require.Regexp(t, "^held:[^ ]+ held:[^ ]+ held:other held:other free$", f.states(t))
+			f.heal()
+			began := time.Now()
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 10*roundTrip)
+			require.NoError(t, e.Release(t.Context()))
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// Without the factor, a node whose clock is fast ends the lease before its holder
+// stops relying on it.
+func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts  []quorum.Option
+		wrap  func(lock.Store) lock.Store
+		valid time.Duration
+	}{
+		"default": {nil, nil, lease - lease/100 - 2*time.Millisecond},
+		"wide":    {[]quorum.Option{quorum.WithDriftFactor(0.2)}, nil, lease - lease/5 - 2*time.Millisecond},
+		"ends with its context": {
+			[]quorum.Option{quorum.WithDriftFactor(0.2)},
+			lock.EndWithContext,
+			lease - lease/5 - 2*time.Millisecond,
+		},
+	} {
+		for _, renewals := range []int{0, 1} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(3)
+					store := f.quorum(tt.opts...)
+					if tt.wrap != nil {
+						store = tt.wrap(store)
+					}
+					l := lockerOver(t, store, lock.WithLease(lease), lock.WithBudget(budget))
+					began := time.Now()
+					e, err := l.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					if renewals > 0 {
+						time.Sleep(lease / 2)
+						began = began.Add(lease / 3) // when it was sent
+					}
+					for _, n := range f {
+						n.be(refuse, renew)
+					}
+					<-e.Context().Done()
+					require.Equal(t, tt.valid, time.Since(began))
+					require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+					time.Sleep(time.Second)
+				})
+			})
+		}
+	}
+}
+
+// A node that does not answer for long must not have every token of that time
+// remembered.
+func TestQuorumForgetsReleasedTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f[2].be(hangReply)
+		q := f.quorum()
+		l := lockerOver(t, q, lock.WithLease(lease), lock.WithBudget(budget))
+		for range 1000 {
+			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		}
+		require.Positive(t, lock.TokensInFlight(q))
+		time.Sleep(2 * time.Second)
+		require.LessOrEqual(t, lock.TokensInFlight(q), 256, "those that are swept for")
+		f.heal()
+		time.Sleep(time.Minute)
+		require.Zero(t, lock.TokensInFlight(q))
+	})
+}
+
+// A lease is no use if a majority answers only when it is over.
+func TestQuorumGrantedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		for _, n := range f {
+			n.be(slow(590*time.Millisecond), claim)
+		}
+		q := f.quorum(quorum.WithNodeTimeout(time.Minute), quorum.WithDriftFactor(0.02))
+		l := lockerOver(t, q, lock.WithLease(600*time.Millisecond), lock.WithBudget(300*time.Millisecond))
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		time.Sleep(time.Minute)
+		require.Equal(t, "free free free", f.states(t))
+	})
+}
+
+// A release is the majority's, and reaches the others as soon as they answer.
+func TestQuorumReleaseReachesAllThatLive(t *testing.T) {
+	for name, tt := range map[string]struct {
+		third []fault
+		left  string
+	}{
+		"reply lost":     {[]fault{loseReply}, "free"},
+		"request lost":   {[]fault{loseRequest, loseRequest}, "free"},
+		"hangs":          {[]fault{hangRequest, hangRequest}, "free"},
+		"always lost":    {[]fault{loseRequest, loseRequest, loseRequest, loseRequest}, "held:ours"},
+		"down":           {[]fault{refuse, refuse}, "free"},
+		"comes too late": {[]fault{late(time.Second)}, "free"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(3)
+				f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
+				f[2].once(release, tt.third...)
+				began := time.Now()
+				ok, err := f.quorum().Release(t.Context(), key, "ours")
+				require.NoError(t, err)
+				require.True(t, ok)
+				require.Equal(t, roundTrip, time.Since(began))
+				time.Sleep(time.Second)
+				require.Equal(t, "free free "+tt.left, f.states(t))
+			})
+		})
+	}
+}
+
+func TestQuorumRelease(t *testing.T) {
+	for name, tt := range map[string]struct {
+		conditions string
+		on         []int
+		ok, fails  bool
+	}{
+		"all":                        {"uuu", []int{0, 1, 2}, true, false},
+		"majority":                   {"uuu", []int{0, 2}, true, false},
+		"a minority had it":          {"uuu", []int{2}, false, false},
+		"no node had it":             {"uuu", nil, false, false},
+		"one is down":                {"udu", []int{0, 2}, true, false},
+		"one of the two is down":     {"uud", []int{0, 2}, false, true},
+		"one of the two is silent":   {"uul", []int{0, 2}, false, true},
+		"two are down":               {"udd", []int{0, 1, 2}, false, true},
+		"no node had it, one silent": {"uul", nil, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(3)
+				f.put(t, lock.Claim{Token: "ours", Lease: longLease}, tt.on...)
+				f.be(tt.conditions)
+				ok, err := f.quorum().Release(t.Context(), key, "ours")
+				require.Equal(t, tt.ok, ok)
+				require.Equal(t, tt.fails, err != nil, "%v", err)
+				require.NotErrorIs(t, err, lock.ErrNotApplied)
+				if err == nil { // a "no" has the replies of all nodes, too
+					require.NotContains(t, f.states(t), "held")
+				}
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// A caller that removes a dead claim claims again at once. A "no" of the majority, which
+// never had it, must not come before the node that has.
+func TestQuorumReleaseHearsTheMinority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(3)
+		f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 1)
+		f[1].be(after(20*time.Millisecond), release)
+		ok, err := f.quorum().Release(t.Context(), key, "ours")
+		require.NoError(t, err)
+		require.False(t, ok)
+		require.Equal(t, "free free free", f.states(t))
+	})
+}
+
+// A Locker that closes has its majority's word, and waits for what it left behind.
+func TestQuorumCloseLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(5)
+		f[3].be(slow(40 * time.Millisecond))
+		f[4].be(hangReply)
+		l := f.locker(t)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Settle(t.Context(), nil, keep))
+		f.heal()
+		require.NoError(t, l.Close(t.Context()))
+		// The bubble ends here, and it is an error if a goroutine does not.
+	})
+}
+
+// A caller that waits on a quorum gets the key when it is released.
+func TestQuorumWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(5)
+		f.be("uudlu")
+		holder, waiter := f.locker(t), f.locker(t, lock.WithWait(10*time.Second))
+		e, err := holder.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		released := time.Now().Add(5 * time.Second)
+		time.AfterFunc(5*time.Second, func() { _ = e.Release(context.Background()) })
+		require.NoError(t, waiter.Do(t.Context(), key, func(context.Context) error {
+			require.Less(t, time.Since(released), time.Second)
+			return nil
+		}))
+		f.heal()
+		time.Sleep(10 * time.Second)
+	})
+}

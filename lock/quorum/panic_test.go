@@ -1,0 +1,64 @@
+package quorum_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/quorum"
+)
+
+// panicking is a node whose client has a hook that panics, if it does.
+type panicking struct {
+	*scripted
+	lock.Inspector
+
+	does bool
+}
+
+func (p panicking) Forget(ctx context.Context, key, token string) (bool, error) {
+	if p.does {
+		panic("a hook's")
+	}
+	return p.Inspector.Forget(ctx, key, token)
+}
+
+func (p panicking) Check(context.Context) error {
+	if p.does {
+		panic("a hook's")
+	}
+	return nil
+}
+
+// A quorum calls its nodes on goroutines of its own: one that panics is one that
+// does not answer.
+func TestPanicsOfANodeAreUnknownOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []lock.Store
+		for i := range 3 {
+			s := newScripted()
+			nodes = append(nodes, panicking{s, s.store.(lock.Inspector), i == 0}) //nolint:forcetypeassert // the memory store is one
+			if i == 0 {
+				s.every(func(context.Context, func() error) error { panic("a hook's") }, claim, renew, settle, release, get)
+			}
+		}
+		q := quorum.New(nodes)
+		c := lock.Claim{Token: "a", Lease: lease}
+		e, err := q.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		require.Equal(t, "a", e.Token)
+		ok, err := q.Renew(t.Context(), key, c)
+		require.NoError(t, err)
+		require.True(t, ok)
+		_, err = q.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, q.(interface{ Check(context.Context) error }).Check(t.Context())) //nolint:forcetypeassert // it has one
+		ok, err = q.(lock.Inspector).Forget(t.Context(), key, "a")                           //nolint:forcetypeassert // it is one
+		require.NoError(t, err)
+		require.True(t, ok)
+		synctest.Wait()
+	})
+}

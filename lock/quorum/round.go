@@ -1,0 +1,185 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+// answer is what a node said to a call.
+type answer[T any] struct {
+	node  int
+	value T
+	err   error
+}
+
+// unknown reports whether the call may have had an effect that is not reported.
+func (a *answer[T]) unknown() bool { return a.err != nil && !errors.Is(a.err, lock.ErrNotApplied) }
+
+// round is one call to several nodes at once. Until it is decided, answers are
+// collected by the caller; those that come later are dealt with by late, on the
+// goroutine of the node. Every answer goes exactly one of these ways.
+//
+// The nodes' calls end with the node timeout. Until the decision they end with
+// the caller's context too, so that nothing is sent that no caller waits for; after
+// it they do not, since an acquire that has its majority must not break off what
+// the other nodes are doing.
+type round[T any] struct {
+	answers  chan answer[T] // room for all
+	asked    []int
+	heard    []int // by the collector
+	patience *time.Timer
+	untie    func() bool // from the caller's context
+	timeout  time.Duration
+
+	mu   sync.Mutex
+	late func(answer[T]) // not nil once it is decided
+
+	running atomic.Int32 // nodes, what was begun by also, and the caller
+	over    func()       // when running gets to 0
+}
+
+// nothingLeft is the end of a round that leaves nothing to clean up.
+func nothingLeft() send.Outcome { return send.Nothing }
+
+// askNodes starts a round. The caller must call decide and, in the end, done; over is
+// called when nothing of the round still runs, and says what it has left.
+func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() send.Outcome, call func(ctx context.Context, node lock.Store) (T, error)) *round[T] {
+	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
+	flight := send.InFlight(ctx)
+	flight.Depart()
+	r := &round[T]{
+		answers: make(chan answer[T], len(nodes)),
+		asked:   nodes,
+		// A node's call ends soon after its timeout, often with word on whether it
+		// was sent. One that does not even do that is not waited for.
+		patience: time.NewTimer(q.timeout * 3 / 2),
+		untie:    context.AfterFunc(ctx, cancel),
+		timeout:  q.timeout,
+		over: func() {
+			cancel()
+			flight.Arrive(over())
+		},
+	}
+	r.running.Store(int32(len(nodes)) + 1) //nolint:gosec // a handful
+	for _, node := range nodes {
+		go func() {
+			defer r.done()
+			value, err := guardedNode(common, q, node, call)
+			if err == nil && common.Err() != nil {
+				err = errTardy // which way a node that is at the limit counts must not be a matter of scheduling
+			}
+			r.deliver(answer[T]{node, value, err})
+		}()
+	}
+	return r
+}
+
+var errTardy = errors.New("answered too late")
+
+// guardedNode makes a call on a node, in which a panic is a failure.
+func guardedNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, lock.Store) (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = send.Panic(p)
+			q.logged.Panic(slog.Default(), err)
+		}
+	}()
+	return call(ctx, q.given[node])
+}
+
+// askNode makes one more call on a node. The caller may have gone; what has to be
+// done for its token has not.
+func askNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, lock.Store) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
+	defer cancel()
+	return guardedNode(ctx, q, node, call)
+}
+
+func (r *round[T]) deliver(a answer[T]) {
+	r.mu.Lock()
+	late := r.late
+	if late == nil {
+		r.answers <- a
+	}
+	r.mu.Unlock()
+	if late != nil {
+		late(a)
+	}
+}
+
+// next returns the next answer. ok is false if all have come, or none will in
+// time.
+func (r *round[T]) next(ctx context.Context) (a answer[T], ok bool) {
+	if len(r.heard) == len(r.asked) {
+		return a, false
+	}
+	select {
+	case a = <-r.answers:
+	default: // only now: what has come counts, even if time is over too
+		select {
+		case a = <-r.answers:
+		case <-r.patience.C:
+			return a, false
+		case <-ctx.Done():
+			return a, false
+		}
+	}
+	r.heard = append(r.heard, a.node)
+	return a, true
+}
+
+// silent returns an answer for each node that has not been heard of.
+func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
+	for _, node := range r.asked {
+		if !slices.Contains(r.heard, node) {
+			err := error(send.SilenceError(r.timeout))
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			all = append(all, answer[T]{node: node, err: err})
+		}
+	}
+	return all
+}
+
+// decide ends the collecting, and returns the answers that came in the last
+// moment. From here on the others are late's.
+func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
+	r.untie()
+	r.patience.Stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late = late
+	for {
+		select {
+		case a := <-r.answers:
+			r.heard = append(r.heard, a.node)
+			last = append(last, a)
+		default:
+			return last
+		}
+	}
+}
+
+// also runs f as a part of the round.
+func (r *round[T]) also(f func()) {
+	r.running.Add(1)
+	go func() {
+		defer r.done()
+		f()
+	}()
+}
+
+func (r *round[T]) done() {
+	if r.running.Add(-1) == 0 {
+		r.over()
+	}
+}

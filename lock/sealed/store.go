@@ -1,0 +1,160 @@
+package sealed
+
+import (
+	"context"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// New returns store with its receipts encrypted, so that what
+// [lock.Locker.Once] and middleware.Idempotent remember, such as the answers of an
+// API, cannot be read or exchanged by who can read or write the server, its
+// backups or its replicas. It is an [lock.Inspector] if store is one; what else
+// store has, such as Close and Check, is called on store itself. All processes
+// that share a store must seal.
+//
+// current seals. The recommended AEAD is AES-256-GCM:
+//
+//	block, err := aes.NewCipher(key) // 32 random bytes, from your secret manager
+//	...
+//	current, err := cipher.NewGCMWithRandomNonce(block)
+//
+// Any other will do that is safe for concurrent use and whose nonces may be
+// random, or which makes its own and has a NonceSize of 0. A receipt takes 4
+// bytes, a nonce and the AEAD's overhead more than before, 32 bytes in all with
+// AES-GCM. Empty receipts and cool-downs are sealed too, or one of them could
+// take the place of an answer.
+//
+// New panics if store or an AEAD is nil, if store keeps no receipts (see
+// [NewQuorum]), and if current has nonces of less than 12 bytes: random ones would
+// repeat.
+//
+// # What is bound, and what is not
+//
+// A receipt can be opened only under the key and the token that it was settled
+// with. One that was altered, cut, left by a writer without the AEAD, or moved
+// to another entry is refused, and so is one that was left before sealing was
+// introduced, until its keep is over. The work is then not run: the Locker
+// returns an error that says what to do and matches [lock.ErrNotApplied] and
+// errors.ErrUnsupported, which the middleware answers with 503, WithFailOpen or
+// not, since the store did answer. List yields such an entry without its
+// receipt, so that an operator can Forget it.
+//
+// The rest of an entry stays as it was: key, state, owner, times, the length of
+// the receipt, and the fingerprint, which Settle does not get. A writer to
+// the store can still remove an entry, after which the work runs again, bring
+// back an older one of the same key, and let another request than the first
+// have the receipt of its key.
+//
+// # Rotation
+//
+// previous ones open what they have sealed, and seal nothing. To change the
+// AEAD, deploy three times:
+//
+//  1. New(store, old, next): all processes learn to open what comes.
+//  2. New(store, next, old): the new one seals.
+//  3. New(store, next), when the longest keep has passed since the second.
+//
+// An AEAD with random nonces of 96 bits, such as AES-GCM, must not seal more
+// than 2^32 receipts under one key: at 1,000 a second, repeated settles and
+// cool-downs included, change it every month.
+func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) lock.Store {
+	if store == nil {
+		panic("sealed: nil Store")
+	}
+	if err := lock.Describe(store).NoReceipts; err != nil {
+		panic("sealed: there is nothing to seal: " + err.Error())
+	}
+	return &Store{below: store, seals: newSeals(current, previous)}
+}
+
+// Store seals what goes into another, and opens what comes out of it.
+type Store struct {
+	below
+	seals seals
+}
+
+type below = lock.Store
+
+// Claim is part of [lock.Store].
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	e, err := s.below.Claim(ctx, key, c)
+	return s.opened(key, e, err)
+}
+
+// Settle is part of [lock.Store].
+func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+	return s.below.Settle(ctx, key, token, s.seals.seal(receipt, key, token), keep)
+}
+
+// Get is part of [lock.Store].
+func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
+	e, err := s.below.Get(ctx, key)
+	return s.opened(key, e, err)
+}
+
+func (s *Store) opened(key string, e lock.Entry, err error) (lock.Entry, error) {
+	if err != nil || e.State != lock.Settled {
+		return e, err
+	}
+	e.Receipt, err = s.seals.open(e.Receipt, key, e.Token)
+	if err != nil {
+		// A claim of a settled key changes nothing, so this is certain.
+		return lock.Entry{}, err
+	}
+	return e, nil
+}
+
+// Describe is that of the store below.
+func (s *Store) Describe() lock.Description { return lock.Describe(s.below) }
+
+// Watch is that of the store below.
+func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
+	if below, ok := s.below.(lock.Watcher); ok {
+		return below.Watch(key)
+	}
+	return nil, func() {}
+}
+
+// List is part of [lock.Inspector]. What is to be removed because nothing opens its
+// receipt has to be seen first, so it is yielded without one, and is no error.
+func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) {
+		inspector, ok := s.below.(lock.Inspector)
+		if !ok {
+			yield(lock.Entry{}, errNoInspector)
+			return
+		}
+		for e, err := range inspector.List(ctx) {
+			if err == nil && e.State == lock.Settled {
+				e.Receipt, _ = s.seals.open(e.Receipt, e.Key, e.Token)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// Page is part of [lock.Pager], if the store below is one.
+func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
+	if pager, ok := s.below.(lock.Pager); ok {
+		return pager.Page(ctx, cursor, limit, match)
+	}
+	return nil, "", fmt.Errorf("sealed: the store lists no pages: %w", errors.ErrUnsupported)
+}
+
+// Forget is part of [lock.Inspector], if the store below is one.
+func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
+	if inspector, ok := s.below.(lock.Inspector); ok {
+		return inspector.Forget(ctx, key, token)
+	}
+	return false, errNoInspector
+}
+
+var errNoInspector = fmt.Errorf("sealed: the store is no Inspector: %w", errors.ErrUnsupported)
