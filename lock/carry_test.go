@@ -26,7 +26,7 @@ type lingering struct {
 	landed chan struct{}
 }
 
-func (s *lingering) MaxLag() time.Duration { return time.Second }
+func (s *lingering) Describe() lock.Description { return lock.Description{MaxLag: time.Second} }
 
 func (s *lingering) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	select {

@@ -28,7 +28,7 @@ func TestRemovalsOfOneOrphan(t *testing.T) {
 		{"applied, and its only reply lost", []fault{hangReply, refuse, refuse, refuse, refuse, refuse, refuse, refuse}, 15 * time.Second, 1},
 		{"not applied", []fault{hangRequest, refuse, refuse, refuse, refuse, refuse, refuse, refuse}, 15 * time.Second, 6},
 		{"not applied, and the network is slow", []fault{hangRequest, hangRequest}, 2 * time.Minute, 9},
-		{"nothing can land late", []fault{hangRequest, hangRequest}, 0, 2},
+		{"nothing can land late", []fault{loseRequest, refuse, refuse, refuse, refuse, refuse, refuse, refuse}, 0, 2},
 		{"refused", []fault{refuse, refuse, refuse, refuse, refuse, refuse, refuse, refuse}, 15 * time.Second, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -54,7 +54,7 @@ func TestCloseCancelsHoldersAndGivesThemABudget(t *testing.T) {
 // be forgotten for it.
 func TestCloseDuringTakeover(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-		_, err := s.store.Claim(t.Context(), storedKey(key), lock.Claim{Token: "vanished", Attempt: 1, Fingerprint: print1, Lease: time.Second, Linger: keep})
+		_, err := s.store.Claim(t.Context(), record, lock.Claim{Token: "vanished", Attempt: 1, Fingerprint: print1, Lease: time.Second, Linger: keep})
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
 		l := open(lock.WithRerunAbandoned(), lock.WithKeep(keep))
@@ -65,7 +65,7 @@ func TestCloseDuringTakeover(t *testing.T) {
 		require.NoError(t, l.Close(t.Context()))
 		require.ErrorIs(t, <-got, lock.ErrClosed)
 		time.Sleep(2 * lease)
-		e := s.state(t, storedKey(key))
+		e := s.state(t, record)
 		require.Equal(t, []any{lock.Abandoned, 2}, []any{e.State, e.Attempt})
 	})
 }

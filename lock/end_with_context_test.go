@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,113 +12,121 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	"github.com/httplatch/httplatch/lock/quorum"
-	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // capable has all that a store can have beyond the interface, and a plain one nothing.
-type capable struct{ lock.Inspector }
-
-type capableStore struct {
+type capable struct {
 	lock.Store
-	capable
 
-	server string
-	wake   chan struct{}
+	about lock.Description
+	wake  chan struct{}
 }
 
-type plainStore struct{ lock.Store }
+type plain struct{ lock.Store }
 
-func newCapable(server string) *capableStore {
-	m := memstore.New()
-	return &capableStore{Store: m, capable: capable{m.(lock.Inspector)}, server: server, wake: make(chan struct{}, 1)}
+var errOrder = errors.New("out of order")
+
+func (c *capable) Describe() lock.Description { return c.about }
+
+func (c *capable) Watch(string) (wake <-chan struct{}, stop func()) { return c.wake, func() {} }
+
+func (*capable) List(context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) { yield(lock.Entry{Key: "listed"}, nil) }
 }
 
-func (*capableStore) MaxLag() time.Duration { return 7 * time.Second }
+func (*capable) Forget(_ context.Context, key, _ string) (bool, error) { return key == "listed", nil }
 
-func (s *capableStore) Watch(string) (<-chan struct{}, func()) { return s.wake, func() {} }
-
-func (*capableStore) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
-	return []lock.Entry{{Key: "paged"}}, "", nil
+func (*capable) Page(context.Context, string, int, func(string) bool) (page []lock.Entry, next string, err error) {
+	return []lock.Entry{{Key: "paged"}}, "next", nil
 }
 
-func (*capableStore) Check(context.Context) error { return nil }
+func (*capable) Check(context.Context) error { return errOrder }
 
-func (s *capableStore) Servers(context.Context) ([]string, error) { return []string{s.server}, nil }
+func (*capable) Servers(context.Context) ([]string, error) { return []string{"a"}, nil }
 
-// What a store can do beyond the interface, it can do below EndWithContext, and what it
-// cannot do is not made up.
+// optional is all of the optional interfaces.
+type optional interface {
+	lock.Store
+	lock.Inspector
+	lock.Pager
+	lock.Watcher
+	lock.Checker
+	lock.ServerLister
+	lock.Describer
+}
+
+// What a store can do beyond the interface, it can do below EndWithContext.
 func TestEndWithContextKeepsWhatItsStoreCan(t *testing.T) {
 	t.Parallel()
-	s := newCapable("a")
-	bounded := lock.EndWithContext(s)
-	require.Equal(t, 7*time.Second, bounded.(interface{ MaxLag() time.Duration }).MaxLag())
+	s := &capable{memstore.New(), lock.Description{MaxLag: 7 * time.Second, Drift: 0.2, NoReceipts: errOrder, NoFences: errOrder}, make(chan struct{}, 1)}
+	ends, ok := lock.EndWithContext(s).(optional)
+	require.True(t, ok)
+	require.Equal(t, s.about, ends.Describe())
 	s.wake <- struct{}{}
-	wake, stop := bounded.(interface {
-		Watch(key string) (<-chan struct{}, func())
-	}).Watch(key)
+	wake, stop := ends.Watch(key)
 	<-wake
 	stop()
-	page, _, err := bounded.(interface {
-		Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error)
-	}).Page(t.Context(), "", 1, nil)
-	require.NoError(t, err)
-	require.Len(t, page, 1)
-	_, inspects := lock.EndWithContext(plainStore{memstore.New()}).(lock.Inspector)
-	require.False(t, inspects)
-}
-
-// A quorum asks its nodes what servers they are, and finds out by a Get whether one is
-// there that has no Check.
-func TestEndWithContextBelowAQuorum(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		nodes []lock.Store
-		is    string
-	}{
-		"other servers": {[]lock.Store{newCapable("a"), newCapable("b"), newCapable("c")}, ""},
-		"one server":    {[]lock.Store{newCapable("a"), newCapable("b"), newCapable("a")}, "by two addresses"},
-		"plain ones":    {[]lock.Store{plainStore{memstore.New()}, plainStore{memstore.New()}, plainStore{memstore.New()}}, ""},
-		"that are down": {[]lock.Store{newScripted().every(refuse, get), newScripted().every(refuse, get), newScripted()}, "1 of 3 nodes are well"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var bounded []lock.Store
-			for _, s := range tt.nodes {
-				bounded = append(bounded, lock.EndWithContext(s))
-			}
-			err := quorum.New(bounded).(interface {
-				Check(ctx context.Context) error
-			}).Check(t.Context())
-			if tt.is == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, tt.is)
-			}
-		})
+	for e, err := range ends.List(t.Context()) {
+		require.NoError(t, err)
+		require.Equal(t, "listed", e.Key)
 	}
+	ok, err := ends.Forget(t.Context(), "listed", "token")
+	require.NoError(t, err)
+	require.True(t, ok)
+	page, next, err := ends.Page(t.Context(), "", 1, nil)
+	require.NoError(t, err)
+	require.Equal(t, []lock.Entry{{Key: "paged"}}, page)
+	require.Equal(t, "next", next)
+	require.ErrorIs(t, ends.Check(t.Context()), errOrder)
+	servers, err := ends.Servers(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, servers)
 }
 
-// one-holder: over a quorum, a holder stops relying on its lease as much earlier as
-// the nodes' clocks can differ, and gets no fence, whatever the quorum is wrapped in.
-func TestEndWithContextOverAQuorum(t *testing.T) {
+// What a store cannot do is not made up.
+func TestEndWithContextOfAPlainStore(t *testing.T) {
+	t.Parallel()
+	ends, ok := lock.EndWithContext(plain{memstore.New()}).(optional)
+	require.True(t, ok)
+	for _, err := range ends.List(t.Context()) {
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+	}
+	_, err := ends.Forget(t.Context(), key, "token")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, _, err = ends.Page(t.Context(), "", 1, nil)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	wake, stop := ends.Watch(key)
+	require.Nil(t, wake)
+	stop()
+	require.NoError(t, ends.Check(t.Context()))
+	servers, err := ends.Servers(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, servers)
+	require.Equal(t, lock.Describe(plain{memstore.New()}), ends.Describe())
+	require.ErrorContains(t, lock.EndWithContext(newScripted().every(refuse, get)).(lock.Checker).Check(t.Context()), "READONLY", "it finds out by a Get")
+}
+
+// A store whose calls wait for nothing needs no goroutines.
+func TestEndWithContextOfALocalStore(t *testing.T) {
+	t.Parallel()
+	s := memstore.New()
+	require.Same(t, s, lock.EndWithContext(s))
+}
+
+// one-holder: a holder stops relying on its lease as much earlier as the clocks of
+// the store can differ, and gets no fence where there is none, whatever the store is
+// wrapped in.
+func TestEndWithContextOfAStoreThatDrifts(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const factor = 0.2
-		quorum := lock.EndWithContext(quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()}, quorum.WithDriftFactor(factor)))
-		require.PanicsWithValue(t, "lock: WithFencing over a quorum: the nodes' clocks and counters differ, so no number grows with every grant; "+
-			"fence over a single store, or let a constraint of the database refuse late writes", func() { lock.New(quorum, lock.WithFencing()) })
-		l := lock.New(quorum, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
+		s := lock.EndWithContext(&capable{Store: memstore.New(), about: lock.Description{MaxLag: 1, Drift: factor, NoFences: errOrder}})
+		require.Panics(t, func() { lock.New(s, lock.WithFencing()) })
+		l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.Less(t, time.Until(l.Snapshot(1, nil).Holds[0].Until), time.Duration((1-factor)*float64(lease)))
 		require.NoError(t, e.Release(t.Context()))
 		require.NoError(t, l.Close(t.Context()))
 	})
-}
-
-// A quorum would not see that such a node is sealed.
-func TestEndWithContextIsBelowNewSealed(t *testing.T) {
-	t.Parallel()
-	require.PanicsWithValue(t, "lock: EndWithContext of a sealed store: seal what it returns, NewSealed(EndWithContext(store), aead)",
-		func() { lock.EndWithContext(sealed.New(newCapable("a"), gcm(t, 1))) })
 }

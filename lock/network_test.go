@@ -71,7 +71,7 @@ func through[T any](ctx context.Context, n *network, call func(context.Context) 
 	return value, err
 }
 
-func (n *network) MaxLag() time.Duration { return 5 * time.Second }
+func (n *network) Describe() lock.Description { return lock.Description{MaxLag: 5 * time.Second} }
 
 func (n *network) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	return through(ctx, n, func(ctx context.Context) (lock.Entry, error) { return n.store.Claim(ctx, key, c) })

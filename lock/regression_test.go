@@ -602,7 +602,7 @@ func (s *answering) Release(context.Context, string, string) (bool, error) {
 	return true, nil
 }
 
-func (s *answering) MaxLag() time.Duration { return time.Second }
+func (s *answering) Describe() lock.Description { return lock.Description{MaxLag: time.Second} }
 
 // no-self-conflict: a caller that waits for the unanswered release of its own process
 // was refused, as if another caller held the key, if the wait was over in the instant

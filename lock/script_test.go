@@ -143,7 +143,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (s *scripted) MaxLag() time.Duration { return s.lag }
+func (s *scripted) Describe() lock.Description { return lock.Description{MaxLag: max(s.lag, 1)} }
 
 // direct is a scripted store as it is: its calls are made on the Locker's goroutines,
 // and return when their contexts end, except for stuck ones. Those of apart are made on

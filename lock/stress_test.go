@@ -28,14 +28,14 @@ var (
 func TestStress(t *testing.T) {
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
-		require.Empty(t, stress(t, seed, memstore.New), "seed %d", seed)
+		require.Empty(t, stress(t, seed, func() lock.Store { return memstore.New() }), "seed %d", seed)
 	}
 }
 
 // The twin: a store that releases whatever is there.
 func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
 	for seed := range uint64(200) {
-		found := stress(t, seed, func(...memstore.Option) lock.Store { return ownerless{memstore.New()} })
+		found := stress(t, seed, func() lock.Store { return ownerless{memstore.New()} })
 		if len(found) > 0 {
 			t.Logf("seed %d: %s", seed, found[0])
 			return
@@ -55,7 +55,7 @@ func (s ownerless) Release(ctx context.Context, key, _ string) (bool, error) {
 }
 
 // stress runs one seed and returns what was wrong.
-func stress(t *testing.T, seed uint64, open func(...memstore.Option) lock.Store) (found []string) {
+func stress(t *testing.T, seed uint64, open func() lock.Store) (found []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		st := &stressed{
@@ -75,7 +75,7 @@ func stress(t *testing.T, seed uint64, open func(...memstore.Option) lock.Store)
 		}
 		all.Wait()
 		st.network.calm()
-		time.Sleep(30*time.Second + st.network.MaxLag())
+		time.Sleep(30*time.Second + st.network.Describe().MaxLag)
 		st.atRest(t)
 		found = st.found
 	})

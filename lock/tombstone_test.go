@@ -14,7 +14,6 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // fullMemory has room for claims and what they reserve, and for no large receipt.
@@ -31,7 +30,6 @@ func answerWith(receipt []byte) func(context.Context) ([]byte, error) {
 func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
 	for name, store := range map[string]func() lock.Store{
 		"memory": fullMemory,
-		"sealed": func() lock.Store { return sealed.New(fullMemory(), gcm(t, 1)) },
 		"behind a network": func() lock.Store {
 			s := newScripted()
 			s.store = fullMemory()
@@ -67,31 +65,6 @@ func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A caller of the store itself may try again as often as it likes.
-func TestMemoryEndsARefusedReceiptWithItsKeep(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := fullMemory()
-		c := memoryClaim("a", 30*time.Second)
-		c.Linger = keep
-		claimed(t, s, key, c)
-		began := time.Now()
-		for range 10 {
-			ok, err := s.Settle(t.Context(), key, "a", large, keep)
-			require.ErrorIs(t, err, lock.ErrFull)
-			require.False(t, ok)
-			ok, err = s.Renew(t.Context(), key, c)
-			require.NoError(t, err)
-			require.True(t, ok)
-			time.Sleep(keep / 11)
-		}
-		time.Sleep(time.Until(began.Add(keep - 1)))
-		require.Equal(t, lock.Held, stateOf(t, s, key))
-		time.Sleep(time.Nanosecond)
-		require.Equal(t, lock.Free, stateOf(t, s, key))
-	})
 }
 
 func TestSettleSaysThatItsReceiptWasNotKept(t *testing.T) {
