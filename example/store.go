@@ -58,17 +58,9 @@ func openQuorum(ctx context.Context, urls []string, budget time.Duration) (lock.
 	}
 	// A node that is silent costs a part of the budget, and leaves time to ask
 	// again.
-	quorum := quorum.New(nodes, quorum.WithNodeTimeout(budget/5))
-	if c, ok := quorum.(checker); ok {
-		err := c.Check(ctx)
-		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("opening the store: %w", err), closeAll())
-		}
+	majority := quorum.New(nodes, quorum.WithNodeTimeout(budget/5))
+	if err := majority.Check(ctx); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("opening the store: %w", err), closeAll())
 	}
-	return quorum, closeAll, nil
-}
-
-// checker is what stores may be besides.
-type checker interface {
-	Check(ctx context.Context) error
+	return majority, closeAll, nil
 }

@@ -16,7 +16,8 @@ var errUnsupported = fmt.Errorf("%w: no fences: %w", lock.ErrNotApplied, errors.
 type complete interface {
 	lock.Store
 	lock.Inspector
-	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
+	lock.Pager
+	lock.Describer
 }
 
 // broken is a memory store that one of its methods, or all its keys, can be
@@ -37,14 +38,15 @@ type broken struct {
 	locksOnly error
 }
 
-// LocksOnly is what the store says of itself.
-func (b *broken) LocksOnly() error { return b.locksOnly }
+// Describe is what the store says of itself.
+func (b *broken) Describe() lock.Description {
+	about := b.complete.Describe()
+	about.Local, about.NoReceipts = false, b.locksOnly
+	return about
+}
 
 func newBroken(breakIt func(b *broken)) lock.Store {
-	memory, ok := memstore.New().(complete)
-	if !ok {
-		panic("the memory store is no Inspector")
-	}
+	memory := memstore.New()
 	b := &broken{
 		complete: memory,
 		mapKey:   func(key string) string { return key },

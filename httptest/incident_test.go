@@ -79,8 +79,8 @@ func deduped(l *lock.Locker) func(http.Handler) http.Handler {
 	return latch.Dedupe(l, byUser, time.Minute)
 }
 
-// sealed is a wiring over receipts that are encrypted.
-func sealed(wire wiring) wiring {
+// encrypted is a wiring over receipts that are encrypted.
+func encrypted(wire wiring) wiring {
 	block, err := aes.NewCipher(make([]byte, 32))
 	if err != nil {
 		panic(err)
@@ -107,8 +107,8 @@ var goodWirings = map[string]wiring{
 	"Idempotent and Lock":               guarded(nested()),
 	"Idempotent and Lock and cool-down": guarded(nested(latch.WithCooldown(time.Minute))),
 	"Dedupe":                            guarded(deduped),
-	"sealed Idempotent":                 sealed(guarded(idempotent())),
-	"sealed cool-down":                  sealed(guarded(locked(latch.WithCooldown(time.Minute)))),
+	"sealed Idempotent":                 encrypted(guarded(idempotent())),
+	"sealed cool-down":                  encrypted(guarded(locked(latch.WithCooldown(time.Minute)))),
 }
 
 func TestIncidentPassesWithALocker(t *testing.T) {

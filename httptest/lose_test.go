@@ -249,7 +249,7 @@ func TestFaultsNest(t *testing.T) {
 // After its faults a store is as good as the one within.
 func TestFaultsKeepTheRules(t *testing.T) {
 	t.Parallel()
-	lossy := memstore.New()
+	var lossy lock.Store = memstore.New()
 	for _, o := range operations {
 		for _, disturb := range faults(o.op) {
 			lossy = disturb(lossy)
@@ -269,11 +269,7 @@ func TestFaultsKeepTheRules(t *testing.T) {
 
 func TestFaultsForward(t *testing.T) {
 	t.Parallel()
-	maxLag := func(s lock.Store) time.Duration {
-		lags, ok := s.(interface{ MaxLag() time.Duration })
-		require.True(t, ok)
-		return lags.MaxLag()
-	}
+	maxLag := func(s lock.Store) time.Duration { return lock.Describe(s).MaxLag.Round(time.Second) }
 	for name, disturb := range faults(latchtest.Claim) {
 		overMemory, overBare := disturb(memstore.New()), disturb(bare{memstore.New()})
 		require.Implements(t, (*lock.Inspector)(nil), overMemory, name)
@@ -400,7 +396,7 @@ func TestStallNeedsItsMaxLag(t *testing.T) {
 // hasty is a store that says that nothing of it comes late.
 type hasty struct{ lock.Store }
 
-func (hasty) MaxLag() time.Duration { return 0 }
+func (hasty) Describe() lock.Description { return lock.Description{MaxLag: 1} }
 
 func TestFaultsOfALeaseEnd(t *testing.T) {
 	t.Parallel()

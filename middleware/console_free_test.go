@@ -127,7 +127,7 @@ func TestConsoleRefusesStaleTokens(t *testing.T) {
 	require.NoError(t, staleTokenRefused(t, memstore.New()))
 	require.NoError(t, staleTokenRefused(t, &stubStore{Store: memstore.New()}), "without an Inspector")
 	memory := memstore.New()
-	require.EqualError(t, staleTokenRefused(t, careless{memory, memory.(lock.Inspector)}), "the successor was freed")
+	require.EqualError(t, staleTokenRefused(t, careless{memory, memory}), "the successor was freed")
 }
 
 // What another site can have a browser send is refused, with or without a body.

@@ -200,7 +200,7 @@ func TestPoliciesOverAQuorum(t *testing.T) {
 	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
 	l := newLocker(t, quorum.New(nodes))
 	_, err := latch.LoadPolicies(strings.NewReader(mounted), l, offered)
-	require.ErrorContains(t, err, `guard "once", kind: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
+	require.ErrorContains(t, err, `guard "once", kind: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
 	require.ErrorContains(t, err, `guard "twice", kind: lock: a quorum keeps`)
 }
 

@@ -150,8 +150,9 @@ func (q *Store) Describe() lock.Description {
 type unsupportedError string
 
 const (
-	errFence   unsupportedError = "quorum: a quorum has no fences: fence over one Redis, or let a constraint of the database refuse late writes"
-	errReceipt unsupportedError = "quorum: a quorum keeps locks and cool-downs, and no receipts: " +
+	errFence unsupportedError = "quorum: there are no fences, since no number grows with every grant on nodes with counters of their own: " +
+		"fence over one Redis, or let a constraint of the database refuse late writes"
+	errReceipt unsupportedError = "quorum: it keeps locks and cool-downs, and no receipts: " +
 		"for Once, Idempotent and Dedupe use one Redis, with replicas behind Sentinel or in a Cluster"
 )
 

@@ -148,8 +148,8 @@ func TestQuorumHasNoFences(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requirePanics(t, "WithFencing over a quorum", func() { lock.New(store, lock.WithFencing()) })
-			requirePanics(t, "WithFencing over a quorum", func() { lock.New(store).With(lock.WithFencing()) })
+			requirePanics(t, "WithFencing: quorum: there are no fences", func() { lock.New(store, lock.WithFencing()) })
+			requirePanics(t, "WithFencing: quorum: there are no fences", func() { lock.New(store).With(lock.WithFencing()) })
 			_, err := store.Claim(t.Context(), key, lock.Claim{Token: "a", Lease: time.Minute, Fenced: true})
 			require.ErrorIs(t, err, errors.ErrUnsupported)
 			require.ErrorIs(t, err, lock.ErrNotApplied)

@@ -101,7 +101,7 @@ func TestLateSendOfAReleasedLease(t *testing.T) {
 // hasty says that nothing lands after its call.
 type hasty struct{ *redisstore.Store }
 
-func (hasty) MaxLag() time.Duration { return 0 }
+func (hasty) Describe() lock.Description { return lock.Description{MaxLag: 1} }
 
 // A caller that leaves while its claim is in a batch leaves it behind. If that batch
 // ends without an answer, the claim may land at any time within MaxLag, and is removed

@@ -68,7 +68,7 @@ func TestOpen(t *testing.T) {
 			take(t, s, keyFor(t)+"&2", fenced("a"))
 			release(t, s, keyFor(t), "a")
 			require.Len(t, listed(t, s), 1)
-			require.Equal(t, 15*time.Second, s.MaxLag())
+			require.Equal(t, 15*time.Second, s.Describe().MaxLag)
 			release(t, s, keyFor(t)+"&2", "a")
 		})
 	}

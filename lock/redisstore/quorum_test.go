@@ -30,7 +30,7 @@ func servers(t *testing.T, n int) (all []*redistest.Server, proxies []*respproxy
 }
 
 // quorumOf opens the nodes at urls as one process does.
-func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Proxy) lock.Store {
+func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Proxy) *quorum.Store {
 	t.Helper()
 	var nodes []lock.Store
 	for _, p := range proxies {
@@ -42,19 +42,11 @@ func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Prox
 
 // persistent claims again when several claims have shared the nodes among them, as a
 // Locker does. On a busy machine, 64 at once take a while to find a winner.
-type persistent struct{ quorum }
-
-type quorum interface {
-	lock.Store
-	lock.Inspector
-	checker
-	MaxLag() time.Duration
-	LocksOnly() error
-}
+type persistent struct{ *quorum.Store }
 
 func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	for {
-		e, err := p.quorum.Claim(ctx, key, c)
+		e, err := p.Store.Claim(ctx, key, c)
 		if !errors.Is(err, lock.ErrNotApplied) || errors.Is(err, errors.ErrUnsupported) || ctx.Err() != nil {
 			return e, err
 		}
@@ -78,7 +70,7 @@ func TestQuorumConformance(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			_, proxies := servers(t, n)
-			q := persistent{quorumOf(t, patient, proxies).(quorum)} //nolint:forcetypeassert // it is
+			q := persistent{quorumOf(t, patient, proxies)}
 			latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return q })
 		})
 	}
@@ -215,46 +207,42 @@ func TestQuorumServerRestartsEmpty(t *testing.T) {
 	require.ErrorIs(t, e.Release(ctx), lock.ErrLost)
 }
 
-type checker interface {
-	Check(ctx context.Context) error
-}
-
 func TestQuorumCheck(t *testing.T) {
 	t.Parallel()
 	all, proxies := servers(t, 3)
 	ctx := timeout(t, time.Minute)
 	q := quorumOf(t, patient, proxies)
-	require.NoError(t, q.(checker).Check(ctx))
+	require.NoError(t, q.Check(ctx))
 
 	node := func(i int) lock.Store { return open(t, all[i].URL()) }
 	// Two addresses of one server.
-	err := quorum.New([]lock.Store{node(0), node(1), open(t, proxies[0].URL())}, quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err := quorum.New([]lock.Store{node(0), node(1), open(t, proxies[0].URL())}, quorum.WithNodeTimeout(patient)).Check(ctx)
 	require.ErrorContains(t, err, "stores[0] and stores[2] are one server")
 	require.ErrorContains(t, err, "give every node a server of its own")
 
 	cluster := redistest.StartCluster(t, 3, nil)
-	err = quorum.New([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}, quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err = quorum.New([]lock.Store{node(0), node(1), redisstore.New(cluster.Client(t))}, quorum.WithNodeTimeout(patient)).Check(ctx)
 	require.ErrorContains(t, err, "stores[2] writes to 3 servers, as a Cluster does")
 	var masters []lock.Store
 	for _, s := range cluster.Nodes {
 		masters = append(masters, overClient(t, s.Addr(), nil))
 	}
-	err = quorum.New(masters, quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err = quorum.New(masters, quorum.WithNodeTimeout(patient)).Check(ctx)
 	require.ErrorContains(t, err, "stores[0]: redisstore: MOVED: the server is part of a Cluster")
 
 	var locked []lock.Store
 	for range 2 {
 		locked = append(locked, overClient(t, redistest.Start(t, "--requirepass", "x").Addr(), nil))
 	}
-	err = quorum.New(append(locked, node(0)), quorum.WithNodeTimeout(patient)).(checker).Check(ctx)
+	err = quorum.New(append(locked, node(0)), quorum.WithNodeTimeout(patient)).Check(ctx)
 	require.ErrorContains(t, err, "1 of 3 nodes are well, 2 have to be; stores[0]: redisstore: NOAUTH: ")
 	require.ErrorContains(t, err, "set it in the client's options or the URL")
 
 	// A minority that is down is what a quorum is for.
 	proxies[2].Down()
-	require.NoError(t, q.(checker).Check(ctx))
+	require.NoError(t, q.Check(ctx))
 	proxies[1].Down()
-	err = q.(checker).Check(ctx)
+	err = q.Check(ctx)
 	require.ErrorContains(t, err, "stores[1]: redisstore: dial: ")
 	require.ErrorContains(t, err, "stores[2]: redisstore: dial: ")
 	proxies[1].Up(t)

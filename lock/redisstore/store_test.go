@@ -49,7 +49,7 @@ func TestCloseLeavesTheCallersClientOpen(t *testing.T) {
 	s := redisstore.New(client)
 	require.NoError(t, s.Close())
 	require.NoError(t, client.Ping(t.Context()).Err())
-	require.Equal(t, 2*time.Minute, s.MaxLag())
+	require.Equal(t, 2*time.Minute, s.Describe().MaxLag)
 }
 
 // unknownClient stands for a user's wrapper around a client.
