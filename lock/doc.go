@@ -1,5 +1,15 @@
 // Package lock lets one holder at a time work on a key, across processes, and
-// keeps no caller locked out because a packet was lost.
+// keeps no caller locked out because a packet was lost. A user needs four names:
+//
+//   - [New] makes a [Locker] over a store, once per process.
+//   - [Locker.Do] runs a function while no other caller, here or in another process,
+//     runs one for the same key. A caller that finds the key taken is refused at once,
+//     or waits ([WithWait]).
+//   - [Locker.Once] runs a function once for a key and keeps what it returned, the
+//     receipt: every later caller gets that receipt, and runs nothing.
+//   - [Key] composes a key of a name and its parts: "user=42".
+//
+// For example:
 //
 //	locker := lock.New(redisstore.New(client, redisstore.WithPrefix("shop:")))
 //	err := locker.Do(ctx, lock.Key("user", "42"), func(ctx context.Context) error {
@@ -9,25 +19,29 @@
 //		// another caller is working on it
 //	}
 //
-// [Locker.Do] is mutual exclusion. [Locker.Once] runs work once and gives
-// every caller that asks for it the same receipt; it is the same object a moment
-// later: a lock that its holder leaves a receipt in.
+// # Which store
+//
+//	memstore.New()            one process, and tests
+//	redisstore.New, Open      several processes over Redis or Valkey: one node, Sentinel or Cluster
+//	quorum.New(stores)        three or five servers that share nothing; locks only, no receipts (Redlock)
+//	sealed.New(store, aead)   any of these, with encrypted receipts
 //
 // # What is promised
 //
-// A grant is a lease: at any time at most one holder has a valid one on a key.
-// Validity is measured by the holder's own monotonic clock, from before the
-// first send of its claim, so that a slow answer makes it shorter and never
-// longer. A living holder renews it; a dead one blocks the key for at most
-// [WithLease]. A holder whose lease ended early is notified by the cancellation of
-// its context, with a cause that matches [ErrLost].
+// A grant of a key is a lease: it ends when its holder releases it, and by itself
+// after [WithLease] if the holder does not renew it, because its process died. At any
+// time at most one holder has a valid lease on a key. Validity is measured by the
+// holder's own monotonic clock, from before the first send of its claim, so that a slow
+// answer makes it shorter and never longer. A living holder renews its lease. One whose
+// lease ended early is notified by the cancellation of its context, with a cause that
+// matches [ErrLost].
 //
 // A call to the store ends as applied, as not applied, or as unknown, and
 // unknown is never taken for either. Every call may be repeated for the same
-// token, so a repetition is the recovery: it finds out what became of the first
-// send, and takes the key if that had taken it. A claim that got no answer
-// within [WithBudget] is removed in the background, and never stands in the way of
-// the process that sent it.
+// token, the random name of one acquisition, so a repetition is the recovery: it finds
+// out what became of the first send, and takes the key if that had taken it. A claim that
+// got no answer within [WithBudget] is removed in the background, and never stands in the
+// way of the process that sent it.
 //
 // Certainty costs no more than the store can spare. A call is sent again, and
 // something is cleaned up, only if the retry budget pays for it: a fifth for each
@@ -39,14 +53,20 @@
 // A lease is not mutual exclusion under every fault. A process that is paused
 // for longer than its lease does not know it until it wakes up; a Redis that
 // fails over can forget an entry that it had confirmed. If that must not do
-// harm, give the [Lease.Fence] to the resource that is written to and let it
-// refuse a lower one, or use a constraint of the database.
+// harm, give the [Lease.Fence], a number that grows with every grant, to the resource
+// that is written to and let it refuse a lower one, or use a constraint of the database.
 //
-// # Stores
+// # For operators
 //
-// [NewMemory] serves one process. Package redisstore serves many, over Redis or
-// Valkey, on one node, in a Cluster, or behind Sentinel. [NewQuorum] makes one
-// store for locks and cool-downs of three or more independent ones, and works on while
-// a minority of them is down. [NewSealed] encrypts the receipts in any of these. A store of your own
-// implements [Store].
+// [Event] is what an [Observer] gets ([WithObserver]; package lockotel makes metrics and
+// traces of it). [Stats] are the gauges of a Locker, and [Snapshot] what it is doing:
+// each [Hold], [Cleanup] and [Recovery]. Package console shows them on a page.
+//
+// # For authors of stores
+//
+// A [Store] has five methods, which take a [Claim] and return an [Entry] in some
+// [State]. latchtest.TestStore checks every rule of it. What a store can do beyond that
+// it says by methods of [Inspector], [Pager], [Watcher], [Checker], [ServerLister] and
+// [Describer]. One whose calls do not return when their contexts end is passed through
+// [EndWithContext].
 package lock

@@ -31,7 +31,7 @@ import (
 // yet. A receipt that the store does not take is returned all the same, and
 // settled in the background; one that it has no room for is returned to this caller
 // only, and an empty receipt to those that follow. Over a store that keeps no
-// receipts ([NewQuorum]) the error matches errors.ErrUnsupported, and fn is not run.
+// receipts, such as a quorum, the error matches errors.ErrUnsupported, and fn is not run.
 func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {

@@ -6,7 +6,7 @@ import (
 )
 
 // Store keeps the entries that a [Locker] works on. Most people use
-// [NewMemory] or package redisstore; to write your own, implement these five
+// package memstore or redisstore; to write your own, implement these five
 // methods, about a hundred lines, and hold them to latchtest.TestStore, which
 // checks every rule below by name.
 //

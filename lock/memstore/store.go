@@ -1,3 +1,13 @@
+// Package memstore keeps the entries of a Locker in this process: for one process, and
+// for tests. A restart forgets everything.
+//
+// A store has no goroutine and nothing to close. Entries that are over are removed
+// by later calls, a few at a time, and their memory is given back. It is
+// bounded, by 1,000,000 entries and 256 MiB unless [WithLimits] says
+// otherwise, of which one scope gets a quarter unless [WithScopeShare] says
+// otherwise, and refuses a claim with [lock.ErrFull] rather than forget a live
+// entry of any state. Leases are timed by the monotonic clock. Fences grow
+// across restarts too, as far as the wall clock does.
 package memstore
 
 import (
@@ -31,17 +41,7 @@ var (
 	_ lock.Describer = (*Store)(nil)
 )
 
-// New returns a [lock.Store] that keeps its entries in this process: for one
-// process, and for tests. A restart forgets everything. It is also an
-// [lock.Inspector].
-//
-// It has no goroutine and nothing to close. Entries that are over are removed
-// by later calls, a few at a time, and their memory is given back. It is
-// bounded, by 1,000,000 entries and 256 MiB unless [WithLimits] says
-// otherwise, of which one scope gets a quarter unless [WithScopeShare] says
-// otherwise, and refuses a claim with [lock.ErrFull] rather than forget a live
-// entry of any state. Leases are timed by the monotonic clock. Fences grow
-// across restarts too, as far as the wall clock does.
+// New returns an empty store, with the limits of [WithLimits] and [WithScopeShare].
 func New(opts ...Option) *Store {
 	cfg := config{entries: defaultEntries, bytes: defaultBytes, share: defaultScopeShare}
 	for _, o := range opts {

@@ -1,20 +1,6 @@
-package quorum
-
-import (
-	"errors"
-	"fmt"
-	"reflect"
-	"slices"
-	"time"
-
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/seldom"
-)
-
-// New returns a [lock.Store] over several independent ones, as Redlock
-// describes it: what a majority of them grants is granted. It works on while a
-// minority is down, slow or cut off, and while one that has forgotten
-// everything is back. It is an [lock.Inspector] if all stores are.
+// Package quorum makes one store for locks and cool-downs of several independent ones, as
+// Redlock describes it: what a majority of them grants is granted. It works on while a
+// minority is down, slow or cut off, and while one that has forgotten everything is back.
 //
 //	var stores []lock.Store
 //	for _, url := range urls { // redis://a:6379, redis://b:6379, redis://c:6379
@@ -22,17 +8,13 @@ import (
 //		...
 //		stores = append(stores, s)
 //	}
-//	locker := lock.New(lock.New(stores))
+//	locker := lock.New(quorum.New(stores))
 //
 // Each store has to be a server of its own, which fails by itself: a master
 // without the others' replicas, not a part of a Cluster with them. Every process
-// has to be given the same ones. The store has a method
-// Check(ctx context.Context) error, which says whether a majority answers and
+// has to be given the same ones. [Store.Check] says whether a majority answers and
 // passes its own check, and finds two that are one server, or one that is a
-// Cluster. Close what the stores are over yourself, after the Locker.
-//
-// New panics if there are fewer than three stores or an even number, if
-// one is nil or given twice, and if one is a quorum, or sealed.
+// Cluster.
 //
 // # What it does
 //
@@ -57,11 +39,11 @@ import (
 // panic: use one Redis for them, with replicas behind Sentinel or in a Cluster. One
 // program can have a Locker over that and another one over a quorum.
 //
-// There are no hints, and no pages of [lock.Inspector]: callers that wait ask again after
+// There are no hints, and no pages of [lock.Pager]: callers that wait ask again after
 // random pauses, and an operator's tool reads the whole list.
 //
 // There are no fences: of several nodes with clocks of their own no number can
-// be had that grows with every grant. [New] panics if asked for them.
+// be had that grows with every grant. [lock.New] panics if asked for them.
 //
 // The promise of a lease rests on a majority of nodes keeping what they have
 // confirmed for as long as the lease lasts, and on their clocks running equally
@@ -69,6 +51,22 @@ import (
 // first; two of three that do so within a lease make two holders. Let nodes save
 // every write, or stay away for a lease after a crash. A cool-down is not renewed,
 // so a node that has lost one does not get it back.
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/seldom"
+)
+
+// New returns a [lock.Store] over stores. It panics if there are fewer than three or an
+// even number, if one is nil or given twice, and if one is a quorum. The caller closes
+// what the stores are over, after the Locker.
 func New(stores []lock.Store, opts ...Option) *Store {
 	checkNodes(stores)
 	q := &Store{
@@ -89,7 +87,8 @@ func New(stores []lock.Store, opts ...Option) *Store {
 	return q
 }
 
-// Store is a [lock.Store] over an odd number of others, its nodes.
+// Store is a [lock.Store] over an odd number of others, its nodes. It is a
+// [lock.Inspector] if all nodes are.
 type Store struct {
 	config
 	given  []lock.Store // the nodes

@@ -1,38 +1,18 @@
-package sealed
-
-import (
-	"context"
-	"crypto/cipher"
-	"errors"
-	"fmt"
-	"iter"
-	"time"
-
-	"github.com/httplatch/httplatch/lock"
-)
-
-// New returns store with its receipts encrypted, so that what
-// [lock.Locker.Once] and middleware.Idempotent remember, such as the answers of an
-// API, cannot be read or exchanged by who can read or write the server, its
-// backups or its replicas. It is an [lock.Inspector] if store is one; what else
-// store has, such as Close and Check, is called on store itself. All processes
-// that share a store must seal.
-//
-// current seals. The recommended AEAD is AES-256-GCM:
+// Package sealed encrypts the receipts of a store, so that what [lock.Locker.Once] and
+// middleware.Idempotent remember, such as the answers of an API, cannot be read or
+// exchanged by who can read or write the server, its backups or its replicas. All
+// processes that share a store must seal. The recommended AEAD is AES-256-GCM:
 //
 //	block, err := aes.NewCipher(key) // 32 random bytes, from your secret manager
 //	...
 //	current, err := cipher.NewGCMWithRandomNonce(block)
+//	locker := lock.New(sealed.New(store, current))
 //
 // Any other will do that is safe for concurrent use and whose nonces may be
 // random, or which makes its own and has a NonceSize of 0. A receipt takes 4
 // bytes, a nonce and the AEAD's overhead more than before, 32 bytes in all with
 // AES-GCM. Empty receipts and cool-downs are sealed too, or one of them could
 // take the place of an answer.
-//
-// New panics if store or an AEAD is nil, if store keeps no receipts (see
-// [NewQuorum]), and if current has nonces of less than 12 bytes: random ones would
-// repeat.
 //
 // # What is bound, and what is not
 //
@@ -53,16 +33,31 @@ import (
 //
 // # Rotation
 //
-// previous ones open what they have sealed, and seal nothing. To change the
-// AEAD, deploy three times:
+// To change the AEAD, deploy three times:
 //
-//  1. New(store, old, next): all processes learn to open what comes.
-//  2. New(store, next, old): the new one seals.
-//  3. New(store, next), when the longest keep has passed since the second.
+//  1. sealed.New(store, old, next): all processes learn to open what comes.
+//  2. sealed.New(store, next, old): the new one seals.
+//  3. sealed.New(store, next), when the longest keep has passed since the second.
 //
 // An AEAD with random nonces of 96 bits, such as AES-GCM, must not seal more
 // than 2^32 receipts under one key: at 1,000 a second, repeated settles and
 // cool-downs included, change it every month.
+package sealed
+
+import (
+	"context"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// New returns store with its receipts encrypted. current seals; previous ones open what
+// they have sealed. It panics if store or an AEAD is nil, if store keeps no receipts, as a
+// quorum does, and if current has nonces of less than 12 bytes: random ones would repeat.
 func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) lock.Store {
 	if store == nil {
 		panic("sealed: nil Store")
@@ -73,7 +68,9 @@ func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) lock.St
 	return &Store{below: store, seals: newSeals(current, previous)}
 }
 
-// Store seals what goes into another, and opens what comes out of it.
+// Store seals what goes into another, and opens what comes out of it. It hands on what
+// that can do for a Locker and for operators; Close and Check are called on that store
+// itself.
 type Store struct {
 	below
 	seals seals
