@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -22,7 +24,7 @@ type leftClaim struct {
 func (c *leftClaim) leave(ctx context.Context, apply func() error) error {
 	c.flight, c.apply = send.InFlight(ctx), apply
 	c.flight.Depart()
-	return errEOF
+	return io.EOF
 }
 
 const (
@@ -38,28 +40,28 @@ func TestArrivalEndsTheSweep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for when, land := range map[string]bool{"landed": true, "not landed": false} {
 				t.Run(when, func(t *testing.T) {
-					bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-						s.lag = longLag
+					bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+						s.Lag = longLag
 						var left leftClaim
 						l := open()
-						s.next(claim, left.leave)
+						s.Next(fault.Claim, left.leave)
 						require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 						time.Sleep(soon)
-						require.Equal(t, 1, s.count(release), "what is likely to be answered is waited for")
+						require.Equal(t, 1, s.Count(fault.Release), "what is likely to be answered is waited for")
 						if land {
 							require.NoError(t, left.apply())
 						}
 						left.flight.Arrive(outcome)
 						synctest.Wait()
-						require.Equal(t, 2, s.count(release))
-						require.Equal(t, lock.Free, s.state(t, key).State)
+						require.Equal(t, 2, s.Count(fault.Release))
+						require.Equal(t, lock.Free, s.State(t, key).State)
 						time.Sleep(longLag / 2)
 						enough := outcome == send.Answered || land
-						require.Equal(t, enough, s.count(release) == 2, "one is enough only if nothing can land any more")
+						require.Equal(t, enough, s.Count(fault.Release) == 2, "one is enough only if nothing can land any more")
 						if !enough {
 							require.NoError(t, left.apply())
 							time.Sleep(longLag/2 + time.Second)
-							require.Equal(t, lock.Free, s.state(t, key).State)
+							require.Equal(t, lock.Free, s.State(t, key).State)
 						}
 						began := time.Now()
 						require.NoError(t, l.Close(t.Context()))
@@ -77,11 +79,11 @@ func TestArrivalEndsTheSweep(t *testing.T) {
 func TestArrivalEndsClose(t *testing.T) {
 	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-				s.lag = longLag
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				s.Lag = longLag
 				var left leftClaim
 				l := open()
-				s.next(claim, left.leave, full)
+				s.Next(fault.Claim, left.leave, full)
 				_, err := l.Acquire(t.Context(), key)
 				require.ErrorIs(t, err, lock.ErrUnknown)
 				time.AfterFunc(10*time.Second, func() {
@@ -93,7 +95,7 @@ func TestArrivalEndsClose(t *testing.T) {
 				took := time.Since(began)
 				require.GreaterOrEqual(t, took, 10*time.Second, "it may land until then")
 				require.Less(t, took, 11*time.Second)
-				require.Equal(t, lock.Free, s.state(t, key).State)
+				require.Equal(t, lock.Free, s.State(t, key).State)
 			})
 		})
 	}
@@ -101,14 +103,14 @@ func TestArrivalEndsClose(t *testing.T) {
 
 // A reply that does not come in time is no longer hoped for.
 func TestArrivalIsNotWaitedForLong(t *testing.T) {
-	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var left leftClaim
-		s.next(claim, left.leave)
+		s.Next(fault.Claim, left.leave)
 		require.NoError(t, open().Do(t.Context(), key, func(context.Context) error { return nil }))
 		time.Sleep(2 * time.Second)
 		require.NoError(t, left.apply()) // the server has it, and its reply is lost
 		time.Sleep(6 * time.Second)
-		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.Equal(t, lock.Free, s.State(t, key).State)
 		left.flight.Arrive(send.Lost)
 	})
 }
@@ -116,11 +118,11 @@ func TestArrivalIsNotWaitedForLong(t *testing.T) {
 // Between the landing and the late reply, the token is known as dead: a caller
 // that meets it in this process removes it. To others it looks like any other.
 func TestLandedBeforeItsArrival(t *testing.T) {
-	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-		s.lag = longLag
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		s.Lag = longLag
 		var left leftClaim
 		l, other := open(), open()
-		s.next(claim, left.leave)
+		s.Next(fault.Claim, left.leave)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		require.NoError(t, left.apply())
 		_, err := other.Acquire(t.Context(), key)
@@ -129,7 +131,7 @@ func TestLandedBeforeItsArrival(t *testing.T) {
 		require.NoError(t, err, "it must not be locked out by itself")
 		left.flight.Arrive(send.Answered)
 		synctest.Wait()
-		require.Equal(t, lock.Held, s.state(t, key).State, "the sweep is not for the next one's entry")
+		require.Equal(t, lock.Held, s.State(t, key).State, "the sweep is not for the next one's entry")
 		require.NoError(t, e.Context().Err())
 		require.NoError(t, e.Release(t.Context()))
 	})

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,62 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
-
-const (
-	key    = "user=42"
-	lease  = 3 * time.Second
-	budget = 300 * time.Millisecond
-)
-
-var quiet = slog.New(slog.DiscardHandler)
-
-// bubble runs a test in virtual time, over a store behind a network, and ends
-// by closing the lockers and checking that key has no owner. It does so twice: with
-// each call on a goroutine of its own, and with the first on the caller's.
-func bubble(t *testing.T, run func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker)) {
-	t.Helper()
-	for name, as := range map[string]func(*scripted) lock.Store{"apart": apart, "direct": direct} {
-		t.Run(name, func(t *testing.T) {
-			t.Helper()
-			bubbleOver(t, as, run)
-		})
-	}
-}
-
-func bubbleOver(t *testing.T, as func(*scripted) lock.Store, run func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		s := newScripted()
-		var lockers []*lock.Locker
-		run(t, s, func(opts ...lock.Option) *lock.Locker {
-			opts = append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(time.Minute)}, opts...)
-			l := lock.New(as(s), opts...)
-			lockers = append(lockers, l)
-			return l
-		})
-		s.every(nil, claim, renew, settle, release, get)
-		for _, l := range lockers {
-			require.NoError(t, l.Close(t.Context()))
-		}
-		synctest.Wait()
-	})
-}
 
 func TestLostReplyOfClaimIsRecovered(t *testing.T) {
-	for name, f := range map[string]fault{"reply lost": loseReply, "reply hangs": hangReply, "request lost": loseRequest, "request hangs": hangRequest, "refused once": refuse} {
+	for name, f := range map[string]fault.Func{"reply lost": fault.LoseReply, "reply hangs": fault.HangReply, "request lost": fault.LoseRequest, "request hangs": fault.HangRequest, "refused once": fault.Refuse} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l := open(lock.WithObserver(seen.observe))
-				s.next(claim, f)
+				s.Next(fault.Claim, f)
 				began := time.Now()
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				require.Less(t, time.Since(began), budget)
-				require.Equal(t, lock.Held, s.state(t, key).State)
+				require.Equal(t, lock.Held, s.State(t, key).State)
 				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, lock.Free, s.state(t, key).State)
+				require.Equal(t, lock.Free, s.State(t, key).State)
 				if name != "refused once" {
 					require.Equal(t, 1, seen.count(lock.EventRecovered))
 				}
@@ -78,18 +38,18 @@ func TestLostReplyOfClaimIsRecovered(t *testing.T) {
 
 // The founding incident: no reply at all, and a claim that was applied.
 func TestIncidentClaimNeverAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		s.every(hangReply, claim).every(hangRequest, release)
+		s.Every(fault.HangReply, fault.Claim).Every(fault.HangRequest, fault.Release)
 		began := time.Now()
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NotErrorIs(t, err, lock.ErrHeld)
 		require.Equal(t, budget, time.Since(began))
-		require.Equal(t, lock.Held, s.state(t, key).State, "the claim was applied")
+		require.Equal(t, lock.Held, s.State(t, key).State, "the claim was applied")
 
-		s.every(nil, claim, release)
+		s.Every(nil, fault.Claim, fault.Release)
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err, "the process must not be locked out by itself")
 		require.NoError(t, e.Release(t.Context()))
@@ -101,15 +61,15 @@ func TestIncidentClaimNeverAnswered(t *testing.T) {
 }
 
 func TestIncidentReaperFreesTheKeyForOthers(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l, other := open(lock.WithObserver(seen.observe)), open()
-		s.every(hangReply, claim)
+		s.Every(fault.HangReply, fault.Claim)
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
-		s.every(nil, claim)
+		s.Every(nil, fault.Claim)
 		synctest.Wait()
-		require.Equal(t, lock.Free, s.state(t, key).State, "the reaper removes the claim at once")
+		require.Equal(t, lock.Free, s.State(t, key).State, "the reaper removes the claim at once")
 		require.Equal(t, 1, seen.count(lock.EventReaped))
 		e, err := other.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -120,9 +80,9 @@ func TestIncidentReaperFreesTheKeyForOthers(t *testing.T) {
 // attack A1 a: two claims of one process must not meet at the server, or the
 // one that reads its refusal first deletes the other, which lives.
 func TestA1aDoubleClickInsideOneRoundTrip(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.every(slow(50*time.Millisecond), claim)
+		s.Every(fault.Slow(50*time.Millisecond), fault.Claim)
 		first := make(chan *lock.Lease, 1)
 		go func() {
 			e, err := l.Acquire(context.Background(), key)
@@ -134,10 +94,10 @@ func TestA1aDoubleClickInsideOneRoundTrip(t *testing.T) {
 		synctest.Wait() // the claim is on its way
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		require.Equal(t, 1, s.count(claim), "refused without a round trip")
+		require.Equal(t, 1, s.Count(fault.Claim), "refused without a round trip")
 		e := <-first
 		require.NoError(t, e.Context().Err())
-		require.Equal(t, lock.Held, s.state(t, key).State)
+		require.Equal(t, lock.Held, s.State(t, key).State)
 		require.NoError(t, e.Release(t.Context()))
 	})
 }
@@ -145,84 +105,84 @@ func TestA1aDoubleClickInsideOneRoundTrip(t *testing.T) {
 // attack A1 b: a settle that is not answered yet keeps the token alive. A
 // duplicate must not delete the claim from under it.
 func TestA1bDuplicateDuringBackgroundSettle(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.every(hangRequest, settle)
+		s.Every(fault.HangRequest, fault.Settle)
 		require.ErrorIs(t, e.Settle(t.Context(), []byte("answer"), time.Hour), lock.ErrUnknown)
 
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnavailable, "not refused: its own call is what is missing")
 		require.NotErrorIs(t, err, lock.ErrHeld)
-		require.Equal(t, lock.Held, s.state(t, key).State, "nobody deleted the claim")
+		require.Equal(t, lock.Held, s.State(t, key).State, "nobody deleted the claim")
 
 		time.Sleep(4 * lease)
-		require.Equal(t, lock.Held, s.state(t, key).State, "a pending settle keeps renewing")
-		s.every(nil, settle)
+		require.Equal(t, lock.Held, s.State(t, key).State, "a pending settle keeps renewing")
+		s.Every(nil, fault.Settle)
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrSettled, "the duplicate asked for the settle again, and met the receipt")
-		require.Equal(t, []byte("answer"), s.state(t, key).Receipt)
-		s.forget(t, key)
+		require.Equal(t, []byte("answer"), s.State(t, key).Receipt)
+		s.Forget(t, key)
 	})
 }
 
 // attack A1 d: the sweep after a lease whose claim had an unanswered send must
 // not delete the receipt that the same token has left.
 func TestA1dSweepNeverDeletesAReceipt(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.next(claim, loseReply)
+		s.Next(fault.Claim, fault.LoseReply)
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, e.Settle(t.Context(), []byte("answer"), time.Hour))
 		time.Sleep(10 * time.Minute)
-		require.Equal(t, []byte("answer"), s.state(t, key).Receipt)
-		s.forget(t, key)
+		require.Equal(t, []byte("answer"), s.State(t, key).Receipt)
+		s.Forget(t, key)
 	})
 }
 
 // attack A4.1: a release that follows a settle of unknown outcome would free
 // what was settled.
 func TestA4ReleaseAfterSettleIsNoOp(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.next(settle, loseRequest, hangRequest, hangRequest, hangRequest)
+		s.Next(fault.Settle, fault.LoseRequest, fault.HangRequest, fault.HangRequest, fault.HangRequest)
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnknown)
 		require.NoError(t, e.Release(t.Context()))
-		require.Zero(t, s.count(release))
+		require.Zero(t, s.Count(fault.Release))
 		time.Sleep(time.Second)
-		require.Equal(t, lock.Settled, s.state(t, key).State)
-		s.forget(t, key)
+		require.Equal(t, lock.Settled, s.State(t, key).State)
+		s.Forget(t, key)
 	})
 }
 
 // attack B1.4: an acquire that was refused still has to sweep for a send that
 // was not answered: it lands when the other holder has gone.
 func TestB1RefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		holder, err := other.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.next(claim, late(time.Second))
+		s.Next(fault.Claim, fault.Late(time.Second))
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.NoError(t, holder.Release(t.Context()))
 		time.Sleep(time.Second - budget/3)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		require.Equal(t, lock.Free, s.state(t, key).State, "the late claim was swept within a second")
+		require.Equal(t, lock.Free, s.State(t, key).State, "the late claim was swept within a second")
 	})
 }
 
 // attack B1.3 and B1.5: a twin of a claim that was granted and released lands
 // afterwards.
 func TestB1LateTwinAfterRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		s.next(claim, late(2*time.Second))
+		s.Next(fault.Claim, fault.Late(2*time.Second))
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, e.Release(t.Context()))
@@ -242,59 +202,59 @@ func TestB1LateTwinAfterRelease(t *testing.T) {
 // attack B1.6: the second send was certainly not applied; that says nothing of
 // the first.
 func TestB1OutcomeIsFoldedOverAllSends(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.every(refuse, claim)
-		s.next(claim, loseReply)
+		s.Every(fault.Refuse, fault.Claim)
+		s.Next(fault.Claim, fault.LoseReply)
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		synctest.Wait()
-		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.Equal(t, lock.Free, s.State(t, key).State)
 	})
 }
 
 func TestNotAppliedIsNotUnknown(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
-		s.every(refuse, claim)
+		s.Every(fault.Refuse, fault.Claim)
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NotErrorIs(t, err, lock.ErrUnknown)
 		require.Equal(t, 1, seen.count(lock.EventUnavailable))
-		require.Zero(t, s.count(release), "nothing to sweep")
+		require.Zero(t, s.Count(fault.Release), "nothing to sweep")
 	})
 }
 
 // A sweep must outlive goroutines that still carry the claim, however long the
 // client library's own time-out is.
 func TestB1SweepOutlivesAStuckClient(t *testing.T) {
-	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.every(stuck(40*time.Second), claim)
+		s.Every(fault.Stuck(40*time.Second), fault.Claim)
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
-		s.every(nil, claim)
+		s.Every(nil, fault.Claim)
 		time.Sleep(40*time.Second - budget)
 		synctest.Wait()
-		require.Equal(t, lock.Held, s.state(t, key).State, "it landed")
+		require.Equal(t, lock.Held, s.State(t, key).State, "it landed")
 		time.Sleep(5 * time.Second)
-		require.Equal(t, lock.Free, s.state(t, key).State, "and was swept, long after the lag of the network")
+		require.Equal(t, lock.Free, s.State(t, key).State, "and was swept, long after the lag of the network")
 	})
 }
 
 // Nothing is left to do once a sweep is over.
 func TestSweepEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.next(claim, loseReply)
+		s.Next(fault.Claim, fault.LoseReply)
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, e.Release(t.Context()))
-		time.Sleep(s.lag + 2*time.Second)
-		sent := s.count(release)
+		time.Sleep(s.Lag + 2*time.Second)
+		sent := s.Count(fault.Release)
 		time.Sleep(time.Hour)
-		require.Equal(t, sent, s.count(release))
+		require.Equal(t, sent, s.Count(fault.Release))
 		require.Less(t, sent, 20)
 	})
 }
@@ -302,19 +262,19 @@ func TestSweepEnds(t *testing.T) {
 // attack B5: a hung handler whose key is freed by an operator, or lost, locks
 // this process out no longer than it takes to learn of it.
 func TestB5HungHandler(t *testing.T) {
-	for name, lost := range map[string]func(t *testing.T, s *scripted){
-		"freed by an operator": func(t *testing.T, s *scripted) { t.Helper(); s.forget(t, key) },
-		"store gone":           func(t *testing.T, s *scripted) { t.Helper(); s.every(hangRequest, renew) },
+	for name, lost := range map[string]func(t *testing.T, s *fault.Store){
+		"freed by an operator": func(t *testing.T, s *fault.Store) { t.Helper(); s.Forget(t, key) },
+		"store gone":           func(t *testing.T, s *fault.Store) { t.Helper(); s.Every(fault.HangRequest, fault.Renew) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l, other := open(lock.WithObserver(seen.observe)), open()
 				hung, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				began := time.Now()
 				lost(t, s)
-				if s.state(t, key).State == lock.Free {
+				if s.State(t, key).State == lock.Free {
 					e, err := other.Acquire(t.Context(), key)
 					require.NoError(t, err, "other processes go on at once")
 					require.NoError(t, e.Release(t.Context()))
@@ -322,13 +282,13 @@ func TestB5HungHandler(t *testing.T) {
 				<-hung.Context().Done()
 				require.ErrorIs(t, context.Cause(hung.Context()), lock.ErrLost)
 				require.LessOrEqual(t, time.Since(began), lease)
-				s.every(nil, renew)
+				s.Every(nil, fault.Renew)
 				synctest.Wait()
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				require.NoError(t, e.Context().Err())
 				require.ErrorIs(t, hung.Release(t.Context()), lock.ErrLost)
-				require.Equal(t, lock.Held, s.state(t, key).State, "the successor's entry is not the old holder's to release")
+				require.Equal(t, lock.Held, s.State(t, key).State, "the successor's entry is not the old holder's to release")
 				require.NoError(t, e.Release(t.Context()))
 				require.Equal(t, 1, seen.count(lock.EventLost))
 			})
@@ -338,7 +298,7 @@ func TestB5HungHandler(t *testing.T) {
 
 // attack B6: Close must not free a key under work that runs on.
 func TestB6CloseDoesNotReleaseUnderWork(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -347,25 +307,25 @@ func TestB6CloseDoesNotReleaseUnderWork(t *testing.T) {
 		err = l.Close(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrClosed)
-		require.Equal(t, lock.Held, s.state(t, key).State)
+		require.Equal(t, lock.Held, s.State(t, key).State)
 		_, err = other.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		time.Sleep(lease)
-		require.Equal(t, lock.Free, s.state(t, key).State, "left to lapse, not renewed")
+		require.Equal(t, lock.Free, s.State(t, key).State, "left to lapse, not renewed")
 		_ = e.Release(t.Context()) // the work returns at last
 	})
 }
 
 // attack C3 and C12: validity counts from before the first send of the token.
 func TestC12ValidityCountsFromTheFirstSend(t *testing.T) {
-	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.next(claim, hangRequest, slow(budget/2))
+		s.Next(fault.Claim, fault.HangRequest, fault.Slow(budget/2))
 		began := time.Now()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.Greater(t, time.Since(began), budget/2, "what the answer took is gone")
-		s.every(hangRequest, renew)
+		s.Every(fault.HangRequest, fault.Renew)
 		<-e.Context().Done()
 		require.Less(t, time.Since(began), lease)
 		_ = e.Release(t.Context())
@@ -374,12 +334,12 @@ func TestC12ValidityCountsFromTheFirstSend(t *testing.T) {
 
 // attack C4: "no" after an unanswered send of the same release means done.
 func TestC4LostReplyOfReleaseIsNotALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.next(release, loseReply)
+		s.Next(fault.Release, fault.LoseReply)
 		require.NoError(t, e.Release(t.Context()))
 		require.Equal(t, 1, seen.count(lock.EventReleased))
 		require.Zero(t, seen.count(lock.EventLost))
@@ -388,10 +348,10 @@ func TestC4LostReplyOfReleaseIsNotALoss(t *testing.T) {
 
 // The answer to the first call of a release is "no": then it is a loss.
 func TestFirstNoOfReleaseIsALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		err := l.Do(t.Context(), key, func(context.Context) error {
-			s.forget(t, key)
+			s.Forget(t, key)
 			return errors.New("mine")
 		})
 		require.ErrorIs(t, err, lock.ErrLost)
@@ -402,9 +362,9 @@ func TestFirstNoOfReleaseIsALoss(t *testing.T) {
 // A release that is never answered keeps no caller out: not this process once the
 // store is back, and not for longer than the lease.
 func TestIncidentReleaseNeverAnswered(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.every(hangRequest, release)
+		s.Every(fault.HangRequest, fault.Release)
 		began := time.Now()
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		require.Equal(t, budget, time.Since(began), "the caller waits for its budget, no longer")
@@ -414,7 +374,7 @@ func TestIncidentReleaseNeverAnswered(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NotErrorIs(t, err, lock.ErrHeld)
 
-		s.every(nil, release)
+		s.Every(nil, fault.Release)
 		began = time.Now()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -424,15 +384,15 @@ func TestIncidentReleaseNeverAnswered(t *testing.T) {
 }
 
 func TestReleaseIsNotAskedForEver(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.every(hangRequest, release)
+		s.Every(fault.HangRequest, fault.Release)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		time.Sleep(2 * lease)
-		s.every(nil, release)
-		time.Sleep(s.lag + 10*time.Second) // the last sweep
-		sent := s.count(release)
+		s.Every(nil, fault.Release)
+		time.Sleep(s.Lag + 10*time.Second) // the last sweep
+		sent := s.Count(fault.Release)
 		time.Sleep(time.Hour)
-		require.Equal(t, sent, s.count(release))
+		require.Equal(t, sent, s.Count(fault.Release))
 	})
 }

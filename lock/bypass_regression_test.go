@@ -9,18 +9,19 @@ import (
 
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // An observer that ended the goroutine when it was notified that work is to run without the
 // store had the acquire counted as ended twice: Close never found all leases ended.
 func TestRegressionObserverEndsABypass(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
 			if e.Kind == lock.EventBypassed {
 				runtime.Goexit()
 			}
 		}))
-		s.every(refuse, claim)
+		s.Every(fault.Refuse, fault.Claim)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

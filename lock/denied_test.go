@@ -8,38 +8,39 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // A store that denies the end of a lease is not asked again by the caller, and is
 // by the background: at the usual pace, since an operator may lift the denial.
 func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 	for name, tt := range map[string]struct {
-		op   op
+		op   fault.Op
 		end  func(t *testing.T, e *lock.Lease) error
 		left lock.State
 	}{
-		"release": {release, func(t *testing.T, e *lock.Lease) error { t.Helper(); return e.Release(t.Context()) }, lock.Free},
-		"settle": {settle, func(t *testing.T, e *lock.Lease) error {
+		"release": {fault.Release, func(t *testing.T, e *lock.Lease) error { t.Helper(); return e.Release(t.Context()) }, lock.Free},
+		"settle": {fault.Settle, func(t *testing.T, e *lock.Lease) error {
 			t.Helper()
 			return e.Settle(t.Context(), []byte("receipt"), time.Hour)
 		}, lock.Settled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				e, err := open(lock.WithLease(time.Minute)).Acquire(t.Context(), key)
 				require.NoError(t, err)
-				s.every(denied, tt.op)
+				s.Every(denied, tt.op)
 				began := time.Now()
 				require.ErrorIs(t, tt.end(t, e), lock.ErrDenied)
 				require.Zero(t, time.Since(began))
 				time.Sleep(10 * time.Second)
-				require.Less(t, s.count(tt.op), 20, "no more often than once a second after the first second")
-				require.Greater(t, s.count(tt.op), 5)
-				require.Equal(t, lock.Held, s.state(t, key).State)
-				s.every(nil, tt.op)
+				require.Less(t, s.Count(tt.op), 20, "no more often than once a second after the first second")
+				require.Greater(t, s.Count(tt.op), 5)
+				require.Equal(t, lock.Held, s.State(t, key).State)
+				s.Every(nil, tt.op)
 				time.Sleep(time.Second)
 				synctest.Wait()
-				require.Equal(t, tt.left, s.state(t, key).State)
+				require.Equal(t, tt.left, s.State(t, key).State)
 			})
 		})
 	}
@@ -48,13 +49,13 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 // A renewal that is denied comes again within the lease, at the pace of any other
 // that has failed.
 func TestDeniedRenewalComesAgain(t *testing.T) {
-	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		e, err := open(lock.WithLease(30*time.Second)).Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.every(denied, renew)
+		s.Every(denied, fault.Renew)
 		time.Sleep(20 * time.Second)
-		require.InDelta(t, 10, s.count(renew), 2, "once a second from a third of the lease on")
-		s.every(nil, renew)
+		require.InDelta(t, 10, s.Count(fault.Renew), 2, "once a second from a third of the lease on")
+		s.Every(nil, fault.Renew)
 		time.Sleep(15 * time.Second)
 		require.NoError(t, e.Context().Err(), "35 s after a grant of 30")
 		require.NoError(t, e.Release(t.Context()))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -103,7 +104,7 @@ func TestEndWithContextOfAPlainStore(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, servers)
 	require.Equal(t, lock.Describe(plain{memstore.New()}), ends.Describe())
-	require.ErrorContains(t, lock.EndWithContext(newScripted().every(refuse, get)).(lock.Checker).Check(t.Context()), "READONLY", "it finds out by a Get")
+	require.ErrorContains(t, lock.EndWithContext(fault.New().Every(fault.Refuse, fault.Get)).(lock.Checker).Check(t.Context()), "READONLY", "it finds out by a Get")
 }
 
 // A store whose calls wait for nothing needs no goroutines.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 const crowd = 60 // calls that wait for one
@@ -43,7 +44,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var runs atomic.Int64
 				var seen events
 				l := open(lock.WithWait(time.Minute), lock.WithObserver(seen.observe))
@@ -77,7 +78,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 				require.Equal(t, tt.runs, runs.Load(), "effects")
 				synctest.Wait()
 				if tt.want == nil && tt.says == "" {
-					require.Equal(t, lock.Settled, s.state(t, record).State, "a committed failure leaves a receipt")
+					require.Equal(t, lock.Settled, s.State(t, record).State, "a committed failure leaves a receipt")
 					return
 				}
 				require.Equal(t, crowd+1, seen.count(lock.EventRefused))
@@ -90,9 +91,9 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 
 // The failure is shared whatever becomes of the release that follows it.
 func TestAFailureIsSharedBeforeItsKeyIsFree(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
-		s.every(hangRequest, release)
+		s.Every(fault.HangRequest, fault.Release)
 		began := time.Now()
 		go func() {
 			_, _, _ = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
@@ -110,7 +111,7 @@ func TestAFailureIsSharedBeforeItsKeyIsFree(t *testing.T) {
 
 // What ended because its own caller has left says nothing to the others.
 func TestAFailureOfACallerThatLeftIsItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l := open(lock.WithWait(time.Minute))
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
@@ -136,7 +137,7 @@ func TestAFailureOfACallerThatLeftIsItsOwn(t *testing.T) {
 // The failure of a run that has lost its key, as to an operator, is of that run.
 // The run that has the key by then goes on.
 func TestAFailureAfterALossIsItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l := open(lock.WithWait(time.Minute))
 		first := make(chan error, 1)
@@ -148,7 +149,7 @@ func TestAFailureAfterALossIsItsOwn(t *testing.T) {
 			first <- err
 		}()
 		synctest.Wait()
-		s.forget(t, record)
+		s.Forget(t, record)
 		for _, err := range meet(crowd, func(int) error {
 			_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
 			return err
@@ -165,7 +166,7 @@ func TestAFailureAfterALossIsItsOwn(t *testing.T) {
 // Waiting for a lock is waiting for one's turn: work that fails is not that of
 // those who come after it.
 func TestALockDoesNotShareFailures(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var runs atomic.Int64
 		l := open(lock.WithWait(time.Hour))
 		for _, err := range meet(crowd, func(int) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 func goexit(_ context.Context, apply func() error) error { _ = apply(); runtime.Goexit(); return nil }
@@ -16,27 +17,27 @@ func goexit(_ context.Context, apply func() error) error { _ = apply(); runtime.
 // Whatever becomes of the renewal with which a lost takeover is gone on with, the next
 // call of this process is not refused for it.
 func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
-	for name, f := range map[string][]fault{
-		"renew lost all":  {loseReply, loseReply, loseReply, loseReply, loseReply, loseReply, loseReply, loseReply},
-		"renew hangs":     {hangReply, hangReply},
-		"renew req hangs": {hangRequest, hangRequest},
-		"renew refused":   {refuse, refuse, refuse, refuse, refuse, refuse, refuse, refuse},
-		"renew late":      {late(lease / 2), late(lease)},
+	for name, f := range map[string][]fault.Func{
+		"renew lost all":  {fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply, fault.LoseReply},
+		"renew hangs":     {fault.HangReply, fault.HangReply},
+		"renew req hangs": {fault.HangRequest, fault.HangRequest},
+		"renew refused":   {fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse},
+		"renew late":      {fault.Late(lease / 2), fault.Late(lease)},
 		"renew goexit":    {goexit},
 		"renew denied":    {denied},
 		"entry gone":      {func(context.Context, func() error) error { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var f1 effect
 				opts := []lock.Option{lock.WithKeep(10 * time.Second), lock.WithRerunAbandoned()}
 				crash(t, s, func(context.Context) {}, opts...)
 				time.Sleep(lease)
 				l := open(opts...)
-				s.next(claim, nil, hangReply, hangReply)
+				s.Next(fault.Claim, nil, fault.HangReply, fault.HangReply)
 				_, _, err := l.Once(t.Context(), key, print1, f1.run("a"))
 				require.ErrorIs(t, err, lock.ErrUnknown)
-				s.next(renew, f...)
+				s.Next(fault.Renew, f...)
 				done := make(chan error, 1)
 				go func() {
 					err := context.Canceled
@@ -44,9 +45,7 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 					_, _, err = l.With(lock.WithLease(2*lease), lock.WithBudget(budget/2)).Once(context.Background(), key, print1, f1.run("b"))
 				}()
 				err = <-done
-				s.mu.Lock()
-				s.faults[renew] = nil
-				s.mu.Unlock()
+				s.Skip(fault.Renew)
 				if err == nil {
 					return
 				}
@@ -65,11 +64,11 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 
 // A hook of a store that ends the goroutine, on every call of one kind.
 func TestStoreEndsTheGoroutine(t *testing.T) {
-	for _, o := range []op{claim, renew, settle, release, get} {
-		for _, as := range []func(*scripted) lock.Store{direct, apart} {
-			bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	for _, o := range []fault.Op{fault.Claim, fault.Renew, fault.Settle, fault.Release, fault.Get} {
+		for _, as := range []func(*fault.Store) lock.Store{direct, apart} {
+			bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open(lock.WithKeep(10 * time.Second))
-				s.every(goexit, o)
+				s.Every(goexit, o)
 				for range 5 {
 					done := make(chan struct{})
 					go func() {
@@ -85,7 +84,7 @@ func TestStoreEndsTheGoroutine(t *testing.T) {
 					<-done
 					time.Sleep(time.Second)
 				}
-				s.every(nil, o)
+				s.Every(nil, o)
 				time.Sleep(10 * time.Minute)
 				require.Zero(t, l.Stats().Active, string(o))
 				require.Zero(t, l.Stats().Backlog, string(o))

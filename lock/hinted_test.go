@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // hinted is a scripted store with hints.
 type hinted struct {
-	*scripted
+	*fault.Store
 	mute  bool // ends are not reported
 	flood bool // there is a hint at any time
 
@@ -28,7 +29,7 @@ type hinted struct {
 func hintBubble(t *testing.T, run func(t *testing.T, s *hinted, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &hinted{scripted: newScripted(), watches: make(map[chan struct{}]string)}
+		s := &hinted{Store: fault.New(), watches: make(map[chan struct{}]string)}
 		var lockers []*lock.Locker
 		run(t, s, func(opts ...lock.Option) *lock.Locker {
 			opts = append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithMaxHold(time.Minute)}, opts...)
@@ -86,13 +87,13 @@ func (s *hinted) hint(key string) {
 }
 
 func (s *hinted) Release(ctx context.Context, key, token string) (bool, error) {
-	ok, err := s.scripted.Release(ctx, key, token)
+	ok, err := s.Store.Release(ctx, key, token)
 	s.hint(key)
 	return ok, err
 }
 
 func (s *hinted) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	ok, err := s.scripted.Settle(ctx, key, token, receipt, keep)
+	ok, err := s.Store.Settle(ctx, key, token, receipt, keep)
 	s.hint(key)
 	return ok, err
 }

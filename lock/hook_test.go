@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // onItsOwn runs call on a goroutine, and reports whether it returned, and did not
@@ -33,27 +34,27 @@ func onItsOwn(call func()) (returned bool) {
 func TestHooksThatEndTheCaller(t *testing.T) {
 	before := func(context.Context, func() error) error { runtime.Goexit(); return nil }
 	after := func(_ context.Context, apply func() error) error { _ = apply(); runtime.Goexit(); return nil }
-	for when, f := range map[string]fault{"before": before, "after": after} {
+	for when, f := range map[string]fault.Func{"before": before, "after": after} {
 		t.Run(when+" a claim", func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open()
-				s.next(claim, f)
+				s.Next(fault.Claim, f)
 				require.False(t, onItsOwn(func() { _, _ = l.Acquire(t.Context(), key) }))
 				synctest.Wait()
-				require.Equal(t, lock.Free, s.state(t, key).State, "it is swept for")
+				require.Equal(t, lock.Free, s.State(t, key).State, "it is swept for")
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				require.NoError(t, e.Release(t.Context()))
 			})
 		})
 		t.Run(when+" a release", func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l := open(lock.WithObserver(seen.observe))
-				s.next(release, f)
+				s.Next(fault.Release, f)
 				require.False(t, onItsOwn(func() { _ = l.Do(t.Context(), key, func(context.Context) error { return nil }) }))
 				synctest.Wait()
-				require.Equal(t, lock.Free, s.state(t, key).State, "it is completed in the background")
+				require.Equal(t, lock.Free, s.State(t, key).State, "it is completed in the background")
 				require.Equal(t, 1, seen.count(lock.EventReleased))
 				require.Zero(t, seen.count(lock.EventLost), "what it finds done, it did")
 				e, err := l.Acquire(t.Context(), key)
@@ -62,17 +63,17 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 			})
 		})
 		t.Run(when+" a settle", func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open()
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
-				s.next(settle, f)
+				s.Next(fault.Settle, f)
 				receipt := []byte("receipt")
 				require.False(t, onItsOwn(func() { _ = e.Settle(t.Context(), receipt, time.Hour) }))
 				clear(receipt)
 				synctest.Wait()
-				require.Equal(t, []byte("receipt"), s.state(t, key).Receipt)
-				s.forget(t, key)
+				require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
+				s.Forget(t, key)
 			})
 		})
 	}
@@ -82,10 +83,10 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 // goroutine it is.
 func TestHooksThatEndAGoroutineOfItsOwn(t *testing.T) {
 	exit := func(context.Context, func() error) error { runtime.Goexit(); return nil }
-	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.next(claim, exit)
-		s.next(release, exit)
+		s.Next(fault.Claim, exit)
+		s.Next(fault.Release, exit)
 		began := time.Now()
 		require.True(t, onItsOwn(func() {
 			assert.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
@@ -97,29 +98,29 @@ func TestHooksThatEndAGoroutineOfItsOwn(t *testing.T) {
 // What runs in the background goes on after its goroutine was ended.
 func TestHooksThatEndTheBackground(t *testing.T) {
 	exit := func(context.Context, func() error) error { runtime.Goexit(); return nil }
-	for name, as := range map[string]func(*scripted) lock.Store{"apart": apart, "direct": direct} {
+	for name, as := range map[string]func(*fault.Store) lock.Store{"apart": apart, "direct": direct} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				const keys = 100 // more than run at once
 				l := open()
 				for i := range keys {
-					s.next(claim, late(time.Second), loseReply)
-					s.next(release, exit)
+					s.Next(fault.Claim, fault.Late(time.Second), fault.LoseReply)
+					s.Next(fault.Release, exit)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 					_, err := l.Acquire(ctx, lock.Key("k", string(rune('a'+i))))
 					require.ErrorIs(t, err, lock.ErrUnknown)
 					cancel()
-					s.every(nil, claim)
+					s.Every(nil, fault.Claim)
 				}
 				time.Sleep(10 * time.Second)
 				for i := range keys {
-					require.Equal(t, lock.Free, s.state(t, lock.Key("k", string(rune('a'+i)))).State)
+					require.Equal(t, lock.Free, s.State(t, lock.Key("k", string(rune('a'+i)))).State)
 				}
 			})
-			bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				e, err := open().Acquire(t.Context(), key)
 				require.NoError(t, err)
-				s.next(renew, exit)
+				s.Next(fault.Renew, exit)
 				time.Sleep(3 * lease)
 				require.NoError(t, e.Context().Err())
 				require.NoError(t, e.Release(t.Context()))

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // A takeover is of something. A claim for one that lands after the record has
@@ -15,21 +16,21 @@ import (
 // attempt that no caller has made would say for as long as a record is kept that the
 // outcome of it is not known.
 func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const window = 5 * time.Second
 		var f effect
 		opts := []lock.Option{lock.WithKeep(window), lock.WithRerunAbandoned()}
 		crash(t, s, func(context.Context) {}, opts...)
-		s.every(nil, settle, release, renew)
+		s.Every(nil, fault.Settle, fault.Release, fault.Renew)
 		time.Sleep(lease)
-		require.Equal(t, lock.Abandoned, s.state(t, record).State)
+		require.Equal(t, lock.Abandoned, s.State(t, record).State)
 		l, other := open(opts...), open(lock.WithKeep(window))
-		s.next(claim, nil, late(2*window)).every(hangRequest, claim)
+		s.Next(fault.Claim, nil, fault.Late(2*window)).Every(fault.HangRequest, fault.Claim)
 		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
-		s.every(nil, claim)
+		s.Every(nil, fault.Claim)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		time.Sleep(3 * window)
-		require.Equal(t, lock.Free, s.state(t, record).State, "after the takeover has landed")
+		require.Equal(t, lock.Free, s.State(t, record).State, "after the takeover has landed")
 		_, _, err = other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			require.Equal(t, 1, lock.Attempt(ctx))
 			return nil, nil
@@ -41,15 +42,15 @@ func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
 // What was to be taken over ends while the takeover is on its way: the key is
 // claimed as what it is.
 func TestATakeoverOfWhatHasEndedIsAFirstAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		opts := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
 		crash(t, s, func(context.Context) {}, opts...)
-		s.every(nil, settle, release, renew)
+		s.Every(nil, fault.Settle, fault.Release, fault.Renew)
 		time.Sleep(lease)
 		l := open(append(opts, lock.WithObserver(seen.observe))...)
-		s.next(claim, nil, func(_ context.Context, apply func() error) error {
-			s.forget(t, record) // an operator
+		s.Next(fault.Claim, nil, func(_ context.Context, apply func() error) error {
+			s.Forget(t, record) // an operator
 			return apply()
 		})
 		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
@@ -57,7 +58,7 @@ func TestATakeoverOfWhatHasEndedIsAFirstAttempt(t *testing.T) {
 			return nil, nil
 		})
 		require.NoError(t, err)
-		require.Equal(t, 1, s.state(t, record).Attempt)
+		require.Equal(t, 1, s.State(t, record).Attempt)
 		require.Zero(t, seen.count(lock.EventTakenOver))
 		require.Equal(t, 1, seen.count(lock.EventClaimed))
 	})

@@ -12,25 +12,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestShortWorkIsNeverRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error {
 			time.Sleep(lease/3 - time.Millisecond)
 			return nil
 		}))
 		time.Sleep(time.Minute)
-		require.Zero(t, s.count(renew))
-		require.Equal(t, 1, s.count(claim))
-		require.Equal(t, 1, s.count(release))
+		require.Zero(t, s.Count(fault.Renew))
+		require.Equal(t, 1, s.Count(fault.Claim))
+		require.Equal(t, 1, s.Count(fault.Release))
 	})
 }
 
 func TestLongWorkIsRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l, other := open(lock.WithObserver(seen.observe)), open()
 		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
@@ -47,22 +48,22 @@ func TestLongWorkIsRenewed(t *testing.T) {
 }
 
 func TestRenewalGoesOnWhenTheClientHasGone(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, l.Do(ctx, key, func(ctx context.Context) error {
 			cancel()
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
 			time.Sleep(3 * lease) // work that does not look at its context
-			require.Equal(t, lock.Held, s.state(t, key).State)
+			require.Equal(t, lock.Held, s.State(t, key).State)
 			return nil
 		}))
-		require.Equal(t, lock.Free, s.state(t, key).State, "released although the context had ended")
+		require.Equal(t, lock.Free, s.State(t, key).State, "released although the context had ended")
 	})
 }
 
 func TestMaxHoldEndsTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithMaxHold(10 * time.Second))
 		began := time.Now()
 		err := l.Do(t.Context(), key, func(ctx context.Context) error {
@@ -73,7 +74,7 @@ func TestMaxHoldEndsTheLease(t *testing.T) {
 			require.LessOrEqual(t, held, 10*time.Second)
 			require.Greater(t, held, 10*time.Second-200*time.Millisecond)
 			time.Sleep(200 * time.Millisecond)
-			require.Equal(t, lock.Free, s.state(t, key).State, "not held past its maximum in the store either")
+			require.Equal(t, lock.Free, s.State(t, key).State, "not held past its maximum in the store either")
 			return nil
 		})
 		require.ErrorIs(t, err, lock.ErrLost)
@@ -81,9 +82,9 @@ func TestMaxHoldEndsTheLease(t *testing.T) {
 }
 
 func TestTransientRenewalFailureIsSurvived(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.next(renew, hangReply, loseRequest, hangRequest, refuse)
+		s.Next(fault.Renew, fault.HangReply, fault.LoseRequest, fault.HangRequest, fault.Refuse)
 		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
 			time.Sleep(2 * lease)
 			return ctx.Err()
@@ -93,11 +94,11 @@ func TestTransientRenewalFailureIsSurvived(t *testing.T) {
 
 // A renewal that blocks, even beyond its context, must not extend the validity.
 func TestNotifiedNoLaterThanTheEndOfValidity(t *testing.T) {
-	for name, f := range map[string]fault{"hangs": hangRequest, "stuck": stuck(time.Minute), "refused": refuse, "lost": loseRequest} {
+	for name, f := range map[string]fault.Func{"hangs": fault.HangRequest, "stuck": fault.Stuck(time.Minute), "refused": fault.Refuse, "lost": fault.LoseRequest} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open()
-				s.every(f, renew)
+				s.Every(f, fault.Renew)
 				began := time.Now()
 				err := l.Do(t.Context(), key, func(ctx context.Context) error {
 					<-ctx.Done()
@@ -117,7 +118,7 @@ func TestNotifiedNoLaterThanTheEndOfValidity(t *testing.T) {
 // clock would not be notified while the renewal blocks.
 func TestStuckRenewalDoesBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScripted().next(renew, stuck(time.Minute))
+		s := fault.New().Next(fault.Renew, fault.Stuck(time.Minute))
 		_, err := s.Claim(t.Context(), key, lock.Claim{Token: "t", Lease: lease})
 		require.NoError(t, err)
 		began := time.Now()
@@ -127,13 +128,13 @@ func TestStuckRenewalDoesBlock(t *testing.T) {
 }
 
 func TestRemovedKeyIsNeverCreatedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		err := l.Do(t.Context(), key, func(ctx context.Context) error {
-			s.forget(t, key)
+			s.Forget(t, key)
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-			require.Equal(t, lock.Free, s.state(t, key).State)
+			require.Equal(t, lock.Free, s.State(t, key).State)
 			return context.Cause(ctx)
 		})
 		require.ErrorIs(t, err, lock.ErrLost)
@@ -141,18 +142,18 @@ func TestRemovedKeyIsNeverCreatedAgain(t *testing.T) {
 }
 
 func TestExtend(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		time.Sleep(lease / 4)
 		require.NoError(t, e.Extend(t.Context()))
-		require.Equal(t, lease, s.state(t, key).Left)
-		s.every(refuse, renew)
+		require.Equal(t, lease, s.State(t, key).Left)
+		s.Every(fault.Refuse, fault.Renew)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrUnavailable)
 		require.NoError(t, e.Context().Err())
-		s.every(nil, renew)
-		s.forget(t, key)
+		s.Every(nil, fault.Renew)
+		s.Forget(t, key)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
@@ -167,7 +168,7 @@ func TestExtend(t *testing.T) {
 }
 
 func TestSettleIsACoolDown(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -189,7 +190,7 @@ func TestSettleIsACoolDown(t *testing.T) {
 }
 
 func TestFromContext(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		_, ok := lock.FromContext(t.Context())
 		require.False(t, ok)
@@ -236,43 +237,43 @@ func TestFencesGrow(t *testing.T) {
 
 func TestDoReleasesWhateverHappens(t *testing.T) {
 	type sentinel struct{ int }
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		require.PanicsWithValue(t, sentinel{1}, func() {
 			_ = l.Do(context.Background(), key, func(context.Context) error { panic(sentinel{1}) })
 		})
-		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.Equal(t, lock.Free, s.State(t, key).State)
 
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_ = l.Do(context.Background(), key, func(context.Context) error { runtime.Goexit(); return nil })
 		})
 		wg.Wait()
-		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.Equal(t, lock.Free, s.State(t, key).State)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		err := l.Do(ctx, key, func(ctx context.Context) error { cancel(); return ctx.Err() })
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.Equal(t, lock.Free, s.State(t, key).State)
 	})
 }
 
 func TestAcquireWithAnEndedContext(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("left"))
 		_, err := l.Acquire(ctx, key)
 		require.ErrorContains(t, err, "left")
-		require.Zero(t, s.count(claim))
+		require.Zero(t, s.Count(fault.Claim))
 	})
 }
 
 // A caller that leaves during its claim leaves nothing behind.
 func TestCanceledClaimIsSwept(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.next(claim, late(time.Second))
+		s.Next(fault.Claim, fault.Late(time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -282,12 +283,12 @@ func TestCanceledClaimIsSwept(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.Equal(t, lock.Free, s.State(t, key).State)
 	})
 }
 
 func TestHeldElsewhere(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		e, err := other.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -297,7 +298,7 @@ func TestHeldElsewhere(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.NotEmpty(t, refused.Entry.Owner)
 		require.NoError(t, e.Release(t.Context()))
-		require.Equal(t, 1, s.count(claim)-1)
+		require.Equal(t, 1, s.Count(fault.Claim)-1)
 	})
 }
 
@@ -316,14 +317,14 @@ func TestBadKeys(t *testing.T) {
 }
 
 func TestWithSharesEverything(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		slow := l.With(lock.WithMaxHold(time.Hour))
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		_, err = slow.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		require.Equal(t, 1, s.count(claim))
+		require.Equal(t, 1, s.Count(fault.Claim))
 		require.NoError(t, e.Release(t.Context()))
 		require.NoError(t, slow.Close(t.Context()))
 		_, err = l.Acquire(t.Context(), key)
@@ -360,9 +361,9 @@ func TestOptionsThatContradict(t *testing.T) {
 // in one instant, and the work often comes first.
 func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 	for i := range 60 {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open()
-			s.every(hangRequest, renew)
+			s.Every(fault.HangRequest, fault.Renew)
 			began := time.Now()
 			e, err := l.Acquire(t.Context(), key)
 			require.NoError(t, err)

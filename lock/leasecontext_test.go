@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -18,11 +19,11 @@ type valueKey struct{}
 // must make no difference.
 func TestLeaseContextIsTheSameWhenItIsAskedForLate(t *testing.T) {
 	gone := errors.New("the client has gone")
-	type step func(cancel context.CancelCauseFunc, e *lock.Lease, s *scripted)
-	leave := func(cancel context.CancelCauseFunc, _ *lock.Lease, _ *scripted) { cancel(gone) }
-	release := func(_ context.CancelCauseFunc, e *lock.Lease, _ *scripted) { _ = e.Release(context.Background()) }
-	lose := func(_ context.CancelCauseFunc, e *lock.Lease, s *scripted) {
-		s.forget(t, key)
+	type step func(cancel context.CancelCauseFunc, e *lock.Lease, s *fault.Store)
+	leave := func(cancel context.CancelCauseFunc, _ *lock.Lease, _ *fault.Store) { cancel(gone) }
+	release := func(_ context.CancelCauseFunc, e *lock.Lease, _ *fault.Store) { _ = e.Release(context.Background()) }
+	lose := func(_ context.CancelCauseFunc, e *lock.Lease, s *fault.Store) {
+		s.Forget(t, key)
 		_ = e.Extend(context.Background())
 	}
 	cases := []struct {
@@ -53,7 +54,7 @@ func TestLeaseContextIsTheSameWhenItIsAskedForLate(t *testing.T) {
 	for _, c := range cases {
 		for when, ask := range asked {
 			t.Run(c.name+" asked "+when, func(t *testing.T) {
-				bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "value"))
 					defer cancel(nil)
 					e, err := open(c.opts...).Acquire(parent, key)
@@ -95,10 +96,10 @@ func ignoreLost(err error) error {
 
 // Cause does not look at the clock, nor does it ask for Done.
 func TestCauseOfALostLeaseWithoutAskingBefore(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		e, err := open().Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.forget(t, key)
+		s.Forget(t, key)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // What Acquire says of a context that ends: when it returns, and with what.
@@ -18,24 +19,24 @@ func TestAcquireWhoseContextEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		held    bool // by another, and waited for
-		fault   fault
+		fault   fault.Func
 		took    time.Duration
 		granted bool
 	}{
 		{name: "waiting for its turn", held: true, took: hasty},
-		{name: "claim without an answer", fault: hangRequest, took: third},
-		{name: "claim without an answer that was applied", fault: hangReply, took: third},
-		{name: "claim that is answered", fault: slow(third / 2), took: third / 2, granted: true},
+		{name: "claim without an answer", fault: fault.HangRequest, took: third},
+		{name: "claim without an answer that was applied", fault: fault.HangReply, took: third},
+		{name: "claim that is answered", fault: fault.Slow(third / 2), took: third / 2, granted: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open(lock.WithWait(time.Minute))
 				if tt.held {
 					other, err := l.Acquire(t.Context(), key)
 					require.NoError(t, err)
 					defer func() { require.NoError(t, other.Release(context.WithoutCancel(t.Context()))) }()
 				} else {
-					s.next(claim, tt.fault)
+					s.Next(fault.Claim, tt.fault)
 				}
 				ctx, leave := context.WithCancelCause(t.Context())
 				time.AfterFunc(hasty, func() { leave(errLeft) })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // logbook keeps what is logged, a line each.
@@ -42,54 +43,54 @@ func (b *logbook) option() lock.Option {
 // What an operator must see is logged once, at its level, with what to do about
 // it and without the key.
 func TestLogLines(t *testing.T) {
-	crashed := func(t *testing.T, s *scripted) {
+	crashed := func(t *testing.T, s *fault.Store) {
 		t.Helper()
 		crash(t, s, func(context.Context) {})
 		time.Sleep(lease)
 	}
 	for name, tt := range map[string]struct {
-		happens func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option)
+		happens func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option)
 		want    []string // of the one line
 	}{
-		"lost": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+		"lost": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			require.ErrorIs(t, open(log).Do(t.Context(), key, func(ctx context.Context) error {
-				s.forget(t, key)
+				s.Forget(t, key)
 				<-ctx.Done()
 				return nil
 			}), lock.ErrLost)
 		}, []string{"level=ERROR", "lease lost", "name=user", "took or removed", "held=1s", "compare what they wrote"}},
-		"held for too long": {func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+		"held for too long": {func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			require.ErrorIs(t, open(log, lock.WithMaxHold(lease)).Do(t.Context(), key, func(ctx context.Context) error {
 				<-ctx.Done()
 				return nil
 			}), lock.ErrLost)
 		}, []string{"level=ERROR", "lease lost", "maximum of 3s", "WithMaxHold"}},
-		"store down": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+		"store down": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			l := open(log)
-			s.every(refuse, claim)
+			s.Every(fault.Refuse, fault.Claim)
 			for range 5 {
 				require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrUnavailable)
 			}
 		}, []string{"level=ERROR", "did not serve", "class=other", "repeated=0", "see to the store"}},
-		"store denies": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+		"store denies": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
-			s.every(denied, claim)
+			s.Every(denied, fault.Claim)
 			require.ErrorIs(t, open(log).Do(t.Context(), key, nothing), lock.ErrDenied)
 		}, []string{"level=ERROR", "the store denied a call", "do what the error says"}},
-		"unprotected": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+		"unprotected": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			l := open(log)
-			s.every(refuse, claim)
+			s.Every(fault.Refuse, fault.Claim)
 			for range 5 {
 				var hold failopen.Hold
 				require.ErrorIs(t, l.Do(failopen.With(t.Context(), &hold), key, nothing), lock.ErrUnavailable)
 				hold.End()
 			}
 		}, []string{"level=WARN", "work runs unprotected", "name=user", "duplicates"}},
-		"abandoned": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+		"abandoned": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			crashed(t, s)
 			l := open(log)
@@ -98,7 +99,7 @@ func TestLogLines(t *testing.T) {
 				require.ErrorIs(t, err, lock.ErrAbandoned)
 			}
 		}, []string{"level=WARN", "holder has vanished", "owner=", "Inspector.Forget", "key_sha256=" + record[len("once:"):len("once:")+16]}},
-		"taken over": {func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker, log lock.Option) {
+		"taken over": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			crashed(t, s)
 			_, _, err := open(log, lock.WithRerunAbandoned()).Once(t.Context(), key, print1, (&effect{}).run("again"))
@@ -106,7 +107,7 @@ func TestLogLines(t *testing.T) {
 		}, []string{"level=WARN", "runs again", "attempt=2", "took effect twice"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var b logbook
 				tt.happens(t, s, open, b.option())
 				synctest.Wait()
@@ -129,12 +130,12 @@ func TestLogLines(t *testing.T) {
 
 // A line that was held back is counted in the next one of its class.
 func TestRepetitionsAreCounted(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var b logbook
 		l := open(b.option())
-		s.every(func(context.Context, func() error) error {
+		s.Every(func(context.Context, func() error) error {
 			return classified{errors.Join(lock.ErrNotApplied, errors.New("OOM"))}
-		}, claim)
+		}, fault.Claim)
 		for range 4 {
 			_ = l.Do(t.Context(), key, nothing)
 		}

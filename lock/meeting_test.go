@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // heldElsewhere has another process hold key for ever, for what follows.
@@ -24,10 +25,10 @@ func heldElsewhere(t *testing.T, open func(...lock.Option) *lock.Locker) (free f
 // The queue behind a caller that waits for another process is as bounded as that
 // behind a holder: its callers wait as long.
 func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		free := heldElsewhere(t, open)
 		l := open(lock.WithWait(10 * time.Second))
-		s.every(slow(answersIn), claim)
+		s.Every(fault.Slow(answersIn), fault.Claim)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for _, together := range []bool{true, false} { // with the first claim, and while its caller waits
@@ -67,11 +68,11 @@ func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
 func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
 	for name, opts := range map[string][]lock.Option{"": nil, "short budget": {lock.WithBudget(50 * time.Millisecond)}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				free := heldElsewhere(t, open)
 				strict := open(opts...)
 				l := strict.With(lock.WithWait(time.Minute))
-				s.every(slow(answersIn), claim)
+				s.Every(fault.Slow(answersIn), fault.Claim)
 				go func() {
 					_ = l.Do(context.Background(), key, func(context.Context) error { return nil })
 				}()
@@ -94,7 +95,7 @@ func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
 // A caller that has waited for nothing is refused by the holder of the key, though one
 // before it still waits for that.
 func TestTheSecondThatWaitsForAnotherProcessIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		free := heldElsewhere(t, open)
 		l := open(lock.WithWait(2 * time.Second))
 		for _, err := range meet(3, func(i int) error {
@@ -110,9 +111,9 @@ func TestTheSecondThatWaitsForAnotherProcessIsRefused(t *testing.T) {
 // A wait for holders that is shorter than the claim which it meets is over when that
 // is granted.
 func TestAWaitThatIsOverDoesNotGoOnForAHolder(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(answersIn / 2))
-		s.every(slow(answersIn), claim)
+		s.Every(fault.Slow(answersIn), fault.Claim)
 		go func() {
 			_ = l.Do(context.Background(), key, func(context.Context) error { time.Sleep(time.Second); return nil })
 		}()
@@ -128,15 +129,15 @@ func TestAWaitThatIsOverDoesNotGoOnForAHolder(t *testing.T) {
 // That a store has not served a caller within a short budget says nothing to one
 // that has a longer.
 func TestAShortBudgetEndsNoLongerOne(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		hasty := l.With(lock.WithBudget(budget / 100))
-		s.every(func(ctx context.Context, apply func() error) error {
-			if sleep(ctx, budget/10); ctx.Err() != nil {
+		s.Every(func(ctx context.Context, apply func() error) error {
+			if fault.Sleep(ctx, budget/10); ctx.Err() != nil {
 				return ctx.Err()
 			}
 			return apply()
-		}, claim)
+		}, fault.Claim)
 		hastyErr := make(chan error, 1)
 		go func() { _, err := hasty.Acquire(context.Background(), key); hastyErr <- err }()
 		synctest.Wait()
@@ -150,11 +151,11 @@ func TestAShortBudgetEndsNoLongerOne(t *testing.T) {
 // What a refusal shows is its caller's, who may write to it.
 func TestARefusalThatIsSharedIsEachCallersOwn(t *testing.T) {
 	t.Parallel()
-	s := newScripted()
+	s := fault.New()
 	l := lock.New(s, lock.WithLogger(quiet))
 	_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
 	require.NoError(t, err)
-	s.every(slow(answersIn), claim)
+	s.Every(fault.Slow(answersIn), fault.Claim)
 	for _, err := range meet(meeting, func(int) error {
 		_, _, err := l.Once(context.Background(), key, print2, nil)
 		if refused, ok := err.(*lock.RefusedError); ok { //nolint:errorlint // it is to be one

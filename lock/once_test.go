@@ -2,12 +2,9 @@ package lock_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,66 +13,11 @@ import (
 
 	"github.com/httplatch/httplatch/internal/early"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
-
-// record is the store key of the receipt of key.
-var record = func() string {
-	sum := sha256.Sum256([]byte(key))
-	return "once:" + hex.EncodeToString(sum[:])
-}()
-
-const keep = time.Hour
-
-var (
-	print1 = []byte("request 1")
-	print2 = []byte("request 2")
-)
-
-// effect is the work of these tests: it counts its runs.
-type effect struct{ runs atomic.Int64 }
-
-func (f *effect) run(answer string) func(context.Context) ([]byte, error) {
-	return func(context.Context) ([]byte, error) {
-		f.runs.Add(1)
-		return []byte(answer), nil
-	}
-}
-
-func (f *effect) fail(err error) func(context.Context) ([]byte, error) {
-	return func(context.Context) ([]byte, error) {
-		f.runs.Add(1)
-		return nil, err
-	}
-}
-
-// crash runs work up to its middle in a locker that is never heard of again.
-func crash(t *testing.T, s *scripted, middle func(ctx context.Context), opts ...lock.Option) {
-	t.Helper()
-	opts = append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(keep)}, opts...)
-	l := lock.New(s, opts...)
-	gone := make(chan struct{})
-	go func() {
-		_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-			middle(ctx)
-			s.every(deadEnd, settle, release, renew) // whatever this process sends now, it is dead
-			close(gone)
-			return nil, errors.New("never heard of")
-		})
-	}()
-	<-gone
-	synctest.Wait()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_ = l.Close(ctx)
-	time.Sleep(2 * budget) // what was on its way
-	s.every(nil, settle, release, renew)
-}
-
-// deadEnd: a dead process's commands do not exist.
-var deadEnd fault = func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, errors.New("dead")) }
 
 func TestOnceRunsOnceAndReplays(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		var seen events
 		l, other := open(lock.WithKeep(keep), lock.WithObserver(seen.observe)), open(lock.WithKeep(keep))
@@ -90,8 +32,8 @@ func TestOnceRunsOnceAndReplays(t *testing.T) {
 			require.Equal(t, "answer", string(receipt))
 		}
 		require.EqualValues(t, 1, f.runs.Load())
-		require.Equal(t, 3, s.count(claim))
-		require.Equal(t, 1, s.count(settle))
+		require.Equal(t, 3, s.Count(fault.Claim))
+		require.Equal(t, 1, s.Count(fault.Settle))
 		require.Equal(t, 1, seen.count(lock.EventReplayed))
 
 		_, _, err = l.Once(t.Context(), key, print2, f.run("another"))
@@ -108,7 +50,7 @@ func TestOnceRunsOnceAndReplays(t *testing.T) {
 }
 
 func TestOnceWhileTheFirstRuns(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open()
 		_, _, err := here.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			for _, l := range []*lock.Locker{here, there} {
@@ -129,22 +71,22 @@ func TestOnceWhileTheFirstRuns(t *testing.T) {
 }
 
 func TestOnceFailureFreesTheKey(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l := open()
 		_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
 		require.ErrorContains(t, err, "mine")
-		require.Equal(t, lock.Free, s.state(t, record).State)
+		require.Equal(t, lock.Free, s.State(t, record).State)
 		require.PanicsWithValue(t, 7, func() {
 			_, _, _ = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) { panic(7) })
 		})
-		require.Equal(t, lock.Free, s.state(t, record).State)
+		require.Equal(t, lock.Free, s.State(t, record).State)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			_, _, _ = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil })
 		})
 		wg.Wait()
-		require.Equal(t, lock.Free, s.state(t, record).State)
+		require.Equal(t, lock.Free, s.State(t, record).State)
 		_, replayed, err := l.Once(t.Context(), key, print2, f.run("ok"))
 		require.NoError(t, err)
 		require.False(t, replayed)
@@ -160,7 +102,7 @@ func TestA5NothingFreesTheKeyAfterCommit(t *testing.T) {
 	} {
 		for mode, opts := range map[string][]lock.Option{"refuse": nil, "rerun": {lock.WithRerunAbandoned()}} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
-				bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+				bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 					var f effect
 					l := open(append(opts, lock.WithKeep(keep))...)
 					done := make(chan struct{})
@@ -192,7 +134,7 @@ func TestA5NothingFreesTheKeyAfterCommit(t *testing.T) {
 
 func TestCrash(t *testing.T) {
 	t.Run("refuse", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var f effect
 			l := open(lock.WithKeep(keep))
 			crash(t, s, func(context.Context) { f.runs.Add(1) })
@@ -208,13 +150,13 @@ func TestCrash(t *testing.T) {
 				time.Sleep(keep / 4)
 			}
 			require.EqualValues(t, 1, f.runs.Load())
-			s.forget(t, record)
+			s.Forget(t, record)
 			_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
 			require.NoError(t, err, "an operator has freed it")
 		})
 	})
 	t.Run("rerun", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var f effect
 			var seen events
 			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithObserver(seen.observe))
@@ -234,7 +176,7 @@ func TestCrash(t *testing.T) {
 		})
 	})
 	t.Run("rerun after commit", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var f effect
 			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
 			crash(t, s, func(ctx context.Context) {
@@ -249,18 +191,18 @@ func TestCrash(t *testing.T) {
 				require.Error(t, err)
 			}
 			require.EqualValues(t, 1, f.runs.Load())
-			s.forget(t, record)
+			s.Forget(t, record)
 		})
 	})
 }
 
 // Of two that see one abandoned entry, one takes it over.
 func TestTakeoverRace(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		crash(t, s, func(context.Context) {}, lock.WithRerunAbandoned())
 		time.Sleep(lease)
-		s.every(slow(10*time.Millisecond), claim)
+		s.Every(fault.Slow(10*time.Millisecond), fault.Claim)
 		var wg sync.WaitGroup
 		for range 8 {
 			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
@@ -280,7 +222,7 @@ func TestTakeoverRace(t *testing.T) {
 // attack A1 c: what a lost or hung run leaves must not be deleted by a
 // duplicate in its own process.
 func TestA1cLostRunIsNotAnOrphan(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l := open(lock.WithKeep(keep))
 		hung := make(chan struct{})
@@ -288,7 +230,7 @@ func TestA1cLostRunIsNotAnOrphan(t *testing.T) {
 		go func() {
 			_, _, err := l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
 				f.runs.Add(1)
-				s.every(hangRequest, renew)
+				s.Every(fault.HangRequest, fault.Renew)
 				<-ctx.Done()
 				<-hung
 				return []byte("late"), nil
@@ -316,7 +258,7 @@ func TestA1cLostRunIsNotAnOrphan(t *testing.T) {
 func TestLateSettleAfterTakeover(t *testing.T) {
 	for name, settled := range map[string]bool{"settled": true, "still running": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				first, second := open(lock.WithKeep(keep), lock.WithRerunAbandoned()), open(lock.WithKeep(keep), lock.WithRerunAbandoned())
 				comeBack, finish := make(chan struct{}), make(chan struct{})
 				type end struct {
@@ -327,14 +269,14 @@ func TestLateSettleAfterTakeover(t *testing.T) {
 				ended := make(chan end, 1)
 				go func() {
 					r, replayed, err := first.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
-						s.every(hangRequest, renew)
+						s.Every(fault.HangRequest, fault.Renew)
 						<-comeBack
 						return []byte("first"), nil
 					})
 					ended <- end{r, replayed, err}
 				}()
 				time.Sleep(2 * lease)
-				s.every(nil, renew)
+				s.Every(nil, fault.Renew)
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -368,12 +310,12 @@ func TestLateSettleAfterTakeover(t *testing.T) {
 
 // attack B2.1: a settle without an answer loses neither the answer nor the key.
 func TestB2SettleInTheBackground(t *testing.T) {
-	for name, f := range map[string]fault{"not applied": refuse, "request lost": hangRequest, "reply lost": hangReply} {
+	for name, f := range map[string]fault.Func{"not applied": fault.Refuse, "request lost": fault.HangRequest, "reply lost": fault.HangReply} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var runs effect
 				l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
-				s.every(f, settle)
+				s.Every(f, fault.Settle)
 				receipt, replayed, err := l.Once(t.Context(), key, print1, runs.run("answer"))
 				require.NoError(t, err)
 				require.False(t, replayed)
@@ -383,7 +325,7 @@ func TestB2SettleInTheBackground(t *testing.T) {
 				if err != nil {
 					require.ErrorIs(t, err, lock.ErrHeld)
 				}
-				s.every(nil, settle)
+				s.Every(nil, fault.Settle)
 				time.Sleep(6 * time.Second)
 				receipt, replayed, err = other.Once(t.Context(), key, print1, runs.run("again"))
 				require.NoError(t, err)
@@ -398,13 +340,13 @@ func TestB2SettleInTheBackground(t *testing.T) {
 // attack A6 and A1 d for receipts: a twin of the claim lands after a release,
 // and must not say for the length of keep that the outcome is unknown.
 func TestA6LateTwinOfAFailedRun(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
-		s.next(claim, late(2*time.Second))
+		s.Next(fault.Claim, fault.Late(2*time.Second))
 		_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
 		require.ErrorContains(t, err, "mine")
-		time.Sleep(s.lag + time.Second)
+		time.Sleep(s.Lag + time.Second)
 		_, replayed, err := other.Once(t.Context(), key, print1, f.run("ok"))
 		require.NoError(t, err)
 		require.False(t, replayed)
@@ -412,7 +354,7 @@ func TestA6LateTwinOfAFailedRun(t *testing.T) {
 }
 
 func TestDetachedWorkOutlivesItsCaller(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithDetached())
 		ctx, cancel := context.WithCancel(t.Context())
 		receipt, _, err := l.Once(ctx, key, print1, func(ctx context.Context) ([]byte, error) {
@@ -431,7 +373,7 @@ func TestDetachedWorkOutlivesItsCaller(t *testing.T) {
 }
 
 func TestSettleEarly(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
 			require.NoError(t, early.From(ctx).SettleEarly(ctx, []byte("tombstone")))

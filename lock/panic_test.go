@@ -12,91 +12,92 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // What a hook of a store's client panics with is a failure of the one call,
 // whichever goroutine that is on: on most there is no caller to recover.
 func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
-	panics := map[string]fault{
+	panics := map[string]fault.Func{
 		"before": func(context.Context, func() error) error { panic("a hook's") },
 		"after":  func(_ context.Context, apply func() error) error { _ = apply(); panic("a hook's") },
 	}
-	for store, as := range map[string]func(*scripted) lock.Store{"apart": apart, "direct": direct} {
+	for store, as := range map[string]func(*fault.Store) lock.Store{"apart": apart, "direct": direct} {
 		for when, f := range panics {
 			name := store + ", " + when + " "
 			t.Run(name+"every claim", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					l := open()
-					s.every(f, claim)
+					s.Every(f, fault.Claim)
 					_, err := l.Acquire(t.Context(), key)
 					require.ErrorIs(t, err, lock.ErrUnknown)
 					require.ErrorContains(t, err, "the store panicked: a hook's")
-					s.every(nil, claim)
+					s.Every(nil, fault.Claim)
 					time.Sleep(time.Minute)
-					require.Equal(t, lock.Free, s.state(t, key).State, "it is swept for")
+					require.Equal(t, lock.Free, s.State(t, key).State, "it is swept for")
 				})
 			})
 			t.Run(name+"one of each", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					l := open()
-					s.next(claim, f).next(renew, f).next(release, f)
+					s.Next(fault.Claim, f).Next(fault.Renew, f).Next(fault.Release, f)
 					e, err := l.Acquire(t.Context(), key)
 					require.NoError(t, err, "the same claim again finds out")
 					time.Sleep(3 * lease)
 					require.NoError(t, e.Context().Err(), "it is renewed all the same")
-					require.Greater(t, s.count(renew), 1)
+					require.Greater(t, s.Count(fault.Renew), 1)
 					require.NoError(t, e.Release(t.Context()))
-					require.Equal(t, lock.Free, s.state(t, key).State)
+					require.Equal(t, lock.Free, s.State(t, key).State)
 				})
 			})
 			t.Run(name+"every release", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					e, err := open().Acquire(t.Context(), key)
 					require.NoError(t, err)
-					s.every(f, release)
+					s.Every(f, fault.Release)
 					require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
 					time.Sleep(lease / 2)
-					s.every(nil, release)
+					s.Every(nil, fault.Release)
 					time.Sleep(lease / 2)
-					require.Equal(t, lock.Free, s.state(t, key).State, "it is completed in the background")
+					require.Equal(t, lock.Free, s.State(t, key).State, "it is completed in the background")
 				})
 			})
 			t.Run(name+"every settle", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					e, err := open().Acquire(t.Context(), key)
 					require.NoError(t, err)
-					s.every(f, settle)
+					s.Every(f, fault.Settle)
 					require.ErrorIs(t, e.Settle(t.Context(), []byte("receipt"), time.Hour), lock.ErrUnknown)
 					time.Sleep(lease / 2)
-					s.every(nil, settle)
+					s.Every(nil, fault.Settle)
 					time.Sleep(lease / 2)
-					require.Equal(t, []byte("receipt"), s.state(t, key).Receipt)
-					s.forget(t, key)
+					require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
+					s.Forget(t, key)
 				})
 			})
 			t.Run(name+"clean-up", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					l := open()
-					s.every(loseReply, claim)
-					s.every(f, release)
+					s.Every(fault.LoseReply, fault.Claim)
+					s.Every(f, fault.Release)
 					_, err := l.Acquire(t.Context(), key)
 					require.ErrorIs(t, err, lock.ErrUnknown)
 					time.Sleep(time.Second)
-					s.every(nil, claim, release)
+					s.Every(nil, fault.Claim, fault.Release)
 					time.Sleep(5 * time.Second)
-					require.Equal(t, lock.Free, s.state(t, key).State)
+					require.Equal(t, lock.Free, s.State(t, key).State)
 				})
 			})
 			t.Run(name+"get", func(t *testing.T) {
-				bubbleOver(t, as, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					l := open()
-					s.every(f, get)
+					s.Every(f, fault.Get)
 					_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
-						s.forget(t, record) // so that the run that has taken over is looked for
+						s.Forget(t, record) // so that the run that has taken over is looked for
 						return []byte("r"), nil
 					})
 					require.ErrorIs(t, err, lock.ErrLost)
-					require.Positive(t, s.count(get))
+					require.Positive(t, s.Count(fault.Get))
 				})
 			})
 		}
@@ -105,10 +106,10 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 
 // The place of the panic is logged, and not for each of the calls that run into it.
 func TestPanicsOfAStoreAreLoggedOnce(t *testing.T) {
-	bubbleOver(t, apart, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var log bytes.Buffer
 		l := open(lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		s.every(func(context.Context, func() error) error { panic("a hook's") }, claim)
+		s.Every(func(context.Context, func() error) error { panic("a hook's") }, fault.Claim)
 		for range 10 {
 			_, err := l.Acquire(t.Context(), key)
 			require.ErrorIs(t, err, lock.ErrUnknown)

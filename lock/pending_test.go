@@ -14,6 +14,8 @@ import (
 
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 const (
@@ -53,13 +55,13 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		opts   []lock.Option
-		before func(t *testing.T, s *scripted, other *lock.Locker)
+		before func(t *testing.T, s *fault.Store, other *lock.Locker)
 		call   func(l *lock.Locker) func(int) error
 		want   error
 	}{
 		{
 			name:   "repeats of an answered request",
-			before: func(t *testing.T, _ *scripted, other *lock.Locker) { answered(t, other) },
+			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) { answered(t, other) },
 			call: func(l *lock.Locker) func(int) error {
 				return func(int) error {
 					receipt, replayed, err := l.Once(context.Background(), key, print1, f.run("again"))
@@ -74,18 +76,18 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 		{
 			name:   "and they would wait",
 			opts:   []lock.Option{lock.WithWait(time.Minute)},
-			before: func(t *testing.T, _ *scripted, other *lock.Locker) { answered(t, other) },
+			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) { answered(t, other) },
 			call:   func(l *lock.Locker) func(int) error { return asked(l, print1) },
 		},
 		{
 			name:   "other requests under the key of an answered one",
-			before: func(t *testing.T, _ *scripted, other *lock.Locker) { answered(t, other) },
+			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) { answered(t, other) },
 			call:   func(l *lock.Locker) func(int) error { return asked(l, print2) },
 			want:   lock.ErrMismatch,
 		},
 		{
 			name: "duplicates of what another process runs",
-			before: func(t *testing.T, _ *scripted, other *lock.Locker) {
+			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) {
 				t.Helper()
 				go func() {
 					_, _, _ = other.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
@@ -100,10 +102,10 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 		},
 		{
 			name: "repeats of a call with an unknown end",
-			before: func(t *testing.T, s *scripted, _ *lock.Locker) {
+			before: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
 				t.Helper()
 				crash(t, s, func(context.Context) {})
-				s.every(nil, settle, release, renew)
+				s.Every(nil, fault.Settle, fault.Release, fault.Renew)
 				time.Sleep(lease)
 			},
 			opts: []lock.Option{lock.WithKeep(keep)},
@@ -112,7 +114,7 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 		},
 		{
 			name: "submissions within a cool-down",
-			before: func(t *testing.T, _ *scripted, other *lock.Locker) {
+			before: func(t *testing.T, _ *fault.Store, other *lock.Locker) {
 				t.Helper()
 				e, err := other.Acquire(t.Context(), key)
 				require.NoError(t, err)
@@ -123,33 +125,26 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 		},
 		{
 			name: "submissions while the store is full",
-			before: func(_ *testing.T, s *scripted, _ *lock.Locker) {
-				s.every(func(context.Context, func() error) error {
-					return errors.Join(lock.ErrNotApplied, lock.ErrFull)
-				}, claim)
+			before: func(t *testing.T, s *fault.Store, _ *lock.Locker) {
+				t.Helper()
+				s.Serve(memstore.New(memstore.WithLimits(1, 1<<20)))
+				_, err := s.Server().Claim(t.Context(), "another", lock.Claim{Token: "a", Lease: time.Hour})
+				require.NoError(t, err)
 			},
 			call: acquire,
 			want: lock.ErrFull,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open(tt.opts...)
 				tt.before(t, s, open())
-				apply := func(_ context.Context, apply func() error) error { return apply() }
-				if s.always[claim] != nil {
-					apply = s.always[claim]
-				}
-				s.every(func(ctx context.Context, do func() error) error {
-					err := apply(ctx, do)
-					sleep(ctx, answersIn)
-					return err
-				}, claim)
-				claims, began := s.count(claim), time.Now()
+				s.Every(fault.Slow(answersIn), fault.Claim)
+				claims, began := s.Count(fault.Claim), time.Now()
 				for _, err := range meet(meeting, tt.call(l)) {
 					require.ErrorIs(t, err, tt.want)
 				}
-				require.Equal(t, claims+1, s.count(claim), "round trips")
+				require.Equal(t, claims+1, s.Count(fault.Claim), "round trips")
 				require.Equal(t, answersIn, time.Since(began))
 			})
 		})
@@ -160,7 +155,7 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 // fingerprint.
 func TestCallersThatMeetAreJudgedEachByItsFingerprint(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			var f effect
 			_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
 			require.NoError(t, err)
@@ -168,7 +163,7 @@ func TestCallersThatMeetAreJudgedEachByItsFingerprint(t *testing.T) {
 			if wait > 0 {
 				l = l.With(lock.WithWait(wait))
 			}
-			s.every(slow(answersIn), claim)
+			s.Every(fault.Slow(answersIn), fault.Claim)
 			errs := meet(meeting, func(i int) error {
 				fingerprint := print1
 				if i%2 == 0 {
@@ -184,7 +179,7 @@ func TestCallersThatMeetAreJudgedEachByItsFingerprint(t *testing.T) {
 				}
 				require.ErrorIs(t, err, want)
 			}
-			require.Equal(t, 2, s.count(claim), "one of the first, and one")
+			require.Equal(t, 2, s.Count(fault.Claim), "one of the first, and one")
 		})
 	}
 }
@@ -192,10 +187,10 @@ func TestCallersThatMeetAreJudgedEachByItsFingerprint(t *testing.T) {
 // A claim that is granted at once refuses the callers that met it; a waiter stays
 // in the queue.
 func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		waits := l.With(lock.WithWait(time.Minute))
-		s.every(slow(answersIn), claim)
+		s.Every(fault.Slow(answersIn), fault.Claim)
 		var order []int
 		var wg sync.WaitGroup
 		run := func(l *lock.Locker, fingerprint []byte, i int) error {
@@ -222,27 +217,27 @@ func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
 		}
 		wg.Wait()
 		require.Equal(t, []int{0}, order)
-		require.Equal(t, 2, s.count(claim), "those who waited share one replay")
+		require.Equal(t, 2, s.Count(fault.Claim), "those who waited share one replay")
 	})
 }
 
 // More can wait for a claim on its way than for a holder: it is over soon.
 func TestWaitersBeyondTheBoundMeetAnAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
 		require.NoError(t, err)
 		l := open(lock.WithWait(time.Minute))
-		s.every(slow(answersIn), claim)
+		s.Every(fault.Slow(answersIn), fault.Claim)
 		for _, err := range meet(5*meeting, func(int) error {
 			_, _, err := l.Once(context.Background(), key, print1, f.run("again"))
 			return err
 		}) {
 			require.NoError(t, err)
 		}
-		require.Equal(t, 2, s.count(claim))
+		require.Equal(t, 2, s.Count(fault.Claim))
 		// The same crowd before a holder is bounded.
-		s.forget(t, record)
+		s.Forget(t, record)
 		held := 0
 		for _, err := range meet(5*meeting, func(int) error {
 			_, _, err := l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
@@ -266,25 +261,25 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 	asks := func(ctx context.Context, l *lock.Locker) { _, _, _ = l.Once(ctx, key, print1, nil) }
 	for name, leaves := range map[string]struct {
 		first meetingWith
-		fault fault
+		fault fault.Func
 		after time.Duration
 	}{
-		"its client has gone": {asks, hangRequest, 2 * answersIn},
+		"its client has gone": {asks, fault.HangRequest, 2 * answersIn},
 		"a hook ends it":      {asks, func(context.Context, func() error) error { runtime.Goexit(); return nil }, 2 * answersIn},
 		// That is a failure of its first send, which it repeats.
 		"a hook panics under it": {asks, func(context.Context, func() error) error { panic("a hook's") }, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var f effect
 				_, _, err := open().Once(t.Context(), key, print1, f.run("answer"))
 				require.NoError(t, err)
 				l := open()
-				s.next(claim, func(ctx context.Context, apply func() error) error {
-					sleep(ctx, answersIn)
+				s.Next(fault.Claim, func(ctx context.Context, apply func() error) error {
+					fault.Sleep(ctx, answersIn)
 					return leaves.fault(ctx, apply)
 				})
-				s.every(slow(answersIn), claim)
+				s.Every(fault.Slow(answersIn), fault.Claim)
 				ctx, leave := context.WithTimeout(t.Context(), leaves.after)
 				defer leave()
 				go onItsOwn(func() { leaves.first(ctx, l) })
@@ -295,7 +290,7 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 				}) {
 					require.NoError(t, err)
 				}
-				require.Equal(t, 3, s.count(claim), "of the first, of the one that left or failed, and one more")
+				require.Equal(t, 3, s.Count(fault.Claim), "of the first, of the one that left or failed, and one more")
 			})
 		})
 	}
@@ -303,11 +298,11 @@ func TestCallersThatMeetOneThatLeaves(t *testing.T) {
 
 // Who meets a claim that is not answered waits for its own budget, and no longer.
 func TestCallersThatMeetSilence(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open()
 		hasty := l.With(lock.WithBudget(budget/2), lock.WithObserver(seen.observe))
-		s.every(hangRequest, claim)
+		s.Every(fault.HangRequest, fault.Claim)
 		began := time.Now()
 		go func() { _, _ = l.Acquire(context.Background(), key) }()
 		synctest.Wait()
@@ -329,16 +324,16 @@ func TestCallersThatMeetSilence(t *testing.T) {
 		require.Equal(t, budget/10, time.Since(began))
 		wg.Wait()
 		require.Equal(t, 10, seen.count(lock.EventUnavailable))
-		require.Less(t, s.count(claim), 4, "those of the first")
+		require.Less(t, s.Count(fault.Claim), 4, "those of the first")
 	})
 }
 
 // A waiter that has less time than a budget is refused by a holder when that is
 // over, though it met it as a claim on its way.
 func TestAShortWaitMeetsAClaim(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(2 * answersIn))
-		s.every(slow(answersIn), claim)
+		s.Every(fault.Slow(answersIn), fault.Claim)
 		go func() {
 			_ = l.Do(context.Background(), key, func(context.Context) error { time.Sleep(time.Second); return nil })
 		}()
@@ -349,7 +344,7 @@ func TestAShortWaitMeetsAClaim(t *testing.T) {
 		require.Equal(t, 2*answersIn, time.Since(began))
 		time.Sleep(2 * time.Second)
 
-		s.every(slow(3*answersIn), claim)
+		s.Every(fault.Slow(3*answersIn), fault.Claim)
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
@@ -362,9 +357,9 @@ func TestAShortWaitMeetsAClaim(t *testing.T) {
 // Work that would run unprotected is refused while other such work runs, and is
 // not kept from running by a claim that failed and is not to run.
 func TestCallersThatMeetAndFailOpen(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.every(hangRequest, claim)
+		s.Every(fault.HangRequest, fault.Claim)
 		strict := make(chan error, 1)
 		go func() { _, err := l.Acquire(context.Background(), key); strict <- err }()
 		time.Sleep(budget / 2)

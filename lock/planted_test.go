@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"io"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -62,20 +64,20 @@ func TestAWaiterThatLeavesDoesNotKeepTheKeyItWasGiven(t *testing.T) {
 // A "no" to a settle says that the entry is not ours, whatever became of the
 // sends before: a settle finds its own receipt.
 func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		freed := func(context.Context, func() error) error { // by an operator, and the request is lost
-			s.forget(t, record)
+			s.Forget(t, record)
 			_, _, err := other.Once(context.WithoutCancel(t.Context()), key, print1, func(context.Context) ([]byte, error) {
 				return []byte("theirs"), nil
 			})
 			if err != nil {
 				t.Error(err)
 			}
-			return errEOF
+			return io.EOF
 		}
 		receipt, replayed, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
-			s.next(settle, freed)
+			s.Next(fault.Settle, freed)
 			return []byte("mine"), nil
 		})
 		require.NoError(t, err)
@@ -84,13 +86,13 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.next(settle, func(context.Context, func() error) error { s.forget(t, key); return errEOF })
+		s.Next(fault.Settle, func(context.Context, func() error) error { s.Forget(t, key); return io.EOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrLost)
 
 		e, err = l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		time.Sleep(2 * lease)
-		s.next(settle, func(context.Context, func() error) error { s.forget(t, key); return errEOF })
+		s.Next(fault.Settle, func(context.Context, func() error) error { s.Forget(t, key); return io.EOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, lease), lock.ErrLost, "the receipt would still be there, however long the lease was held before")
 		granted(t, l)
 	})
@@ -99,33 +101,33 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 // A sweep that was answered once goes on after an error: what it had overtaken may
 // come after that.
 func TestASweepGoesOnAfterAnError(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
 		var land atomic.Pointer[func() error]
-		s.every(func(ctx context.Context, apply func() error) error {
+		s.Every(func(ctx context.Context, apply func() error) error {
 			land.Store(&apply)
-			return hangRequest(ctx, apply)
-		}, claim)
+			return fault.HangRequest(ctx, apply)
+		}, fault.Claim)
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
-		s.every(nil, claim)
+		s.Every(nil, fault.Claim)
 		givenUp := time.Now()
 		var answered, failed atomic.Int32
-		s.every(func(_ context.Context, apply func() error) error {
+		s.Every(func(_ context.Context, apply func() error) error {
 			switch {
-			case time.Since(givenUp) < s.lag: // it may land yet, and that is known
+			case time.Since(givenUp) < s.Lag: // it may land yet, and that is known
 			case answered.Add(1) == 1:
 			case failed.CompareAndSwap(0, 1):
 				if err := (*land.Load())(); err != nil {
 					t.Error(err)
 				}
-				return errEOF
+				return io.EOF
 			}
 			return apply()
-		}, release)
-		time.Sleep(s.lag + 20*time.Second)
+		}, fault.Release)
+		time.Sleep(s.Lag + 20*time.Second)
 		require.EqualValues(t, 1, failed.Load())
-		require.Equal(t, lock.Free, s.state(t, key).State)
+		require.Equal(t, lock.Free, s.State(t, key).State)
 		granted(t, l)
 	})
 }
@@ -141,10 +143,10 @@ func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 // a mismatch, at once. After a release that is not answered the key is as good as
 // free.
 func TestAnotherRequestBehindAnUnansweredEnd(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l := open()
-		s.every(hangRequest, settle, release)
+		s.Every(fault.HangRequest, fault.Settle, fault.Release)
 		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
 		require.NoError(t, err)
 		began := time.Now()
@@ -154,7 +156,7 @@ func TestAnotherRequestBehindAnUnansweredEnd(t *testing.T) {
 
 		_, _, err = l.Once(t.Context(), "another", print1, f.fail(errCard))
 		require.ErrorIs(t, err, errCard)
-		s.every(nil, release)
+		s.Every(nil, fault.Release)
 		_, replayed, err := l.Once(t.Context(), "another", print2, f.run("other"))
 		require.NoError(t, err)
 		require.False(t, replayed)
@@ -164,7 +166,7 @@ func TestAnotherRequestBehindAnUnansweredEnd(t *testing.T) {
 // The failure of a run that has lost its lease may be that loss. It is not shared,
 // in the moment before the key is given up either.
 func TestAFailureAfterALossIsNotShared(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
 		l := open(lock.WithWait(time.Minute))
 		go func() {
@@ -184,9 +186,9 @@ func TestAFailureAfterALossIsNotShared(t *testing.T) {
 // A waiter left in the queue behind a claimer that leaves is notified of the next one's
 // grant when that comes.
 func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.next(claim, hangRequest)
+		s.Next(fault.Claim, fault.HangRequest)
 		ctx, leave := context.WithTimeout(t.Context(), answersIn)
 		defer leave()
 		go func() { _, _ = l.Acquire(ctx, key) }()
@@ -214,28 +216,28 @@ func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {
 // Who needs a key whose release is being asked for again, without an answer, has it
 // asked for once more after that, without the pause of a long outage.
 func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Minute))
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		var came time.Time
 		var mu sync.Mutex
 		asked, began := make(chan struct{}), time.Now()
-		s.every(func(_ context.Context, apply func() error) error {
+		s.Every(func(_ context.Context, apply func() error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case time.Since(began) < 20*time.Second: // until the pause is five
-				return errEOF
+				return io.EOF
 			case came.IsZero():
 				came = time.Now()
 				close(asked)
-				return errEOF
+				return io.EOF
 			case time.Since(came) < budget:
-				return errEOF
+				return io.EOF
 			}
 			return apply()
-		}, release)
+		}, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 		<-asked
 		time.Sleep(budget / 2)

@@ -10,31 +10,32 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // A duplicate in the holder's process is refused from what that process knows. In
 // each case a key is refused, and something happens to it.
 func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
-	cases := map[string]func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease){
-		"released": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+	cases := map[string]func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease){
+		"released": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
 			require.NoError(t, e.Release(t.Context()))
 			granted(t, l)
 		},
-		"settled, and over": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+		"settled, and over": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
 			require.NoError(t, e.Settle(t.Context(), nil, time.Second))
 			_, err := l.Acquire(t.Context(), key)
 			require.ErrorIs(t, err, lock.ErrSettled)
 			time.Sleep(time.Second)
 			granted(t, l)
 		},
-		"lost": func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease) {
-			s.forget(t, key)
+		"lost": func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease) {
+			s.Forget(t, key)
 			require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 			granted(t, l)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 		},
-		"given to one who waits": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+		"given to one who waits": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
 			next := make(chan *lock.Lease, 1)
 			go func() {
 				w, err := l.With(lock.WithWait(time.Minute)).Acquire(t.Context(), key)
@@ -51,23 +52,23 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			require.NoError(t, second.Release(t.Context()))
 			granted(t, l)
 		},
-		"its release is not answered": func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease) {
-			s.every(hangRequest, release)
+		"its release is not answered": func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease) {
+			s.Every(fault.HangRequest, fault.Release)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
-			s.every(nil, release)
+			s.Every(nil, fault.Release)
 			granted(t, l) // the first one asks the store again
 		},
-		"its release is never answered": func(t *testing.T, s *scripted, l *lock.Locker, e *lock.Lease) {
-			s.every(hangRequest, release)
+		"its release is never answered": func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease) {
+			s.Every(fault.HangRequest, fault.Release)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 			_, err := l.Acquire(t.Context(), key)
 			require.ErrorIs(t, err, lock.ErrUnavailable)
 			require.NotErrorIs(t, err, lock.ErrHeld, "nobody works under it")
-			s.every(nil, release)
+			s.Every(nil, fault.Release)
 			time.Sleep(time.Minute)
 			granted(t, l)
 		},
-		"the caller has left": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+		"the caller has left": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
 			ctx, leave := context.WithCancelCause(t.Context())
 			left := errors.New("left")
 			leave(left)
@@ -75,7 +76,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			require.ErrorIs(t, err, left)
 			require.NoError(t, e.Release(t.Context()))
 		},
-		"the Locker is closed": func(t *testing.T, _ *scripted, l *lock.Locker, e *lock.Lease) {
+		"the Locker is closed": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
 			closed := make(chan error, 1)
 			go func() { closed <- l.Close(t.Context()) }()
 			synctest.Wait()
@@ -88,7 +89,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 	for name, happens := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, v := newScripted(), &events{}
+				s, v := fault.New(), &events{}
 				l := lock.New(s, lock.WithLogger(quiet), lock.WithObserver(v.observe))
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)

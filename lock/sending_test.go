@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // Faults of a store that answers.
 var (
-	full        fault = func(context.Context, func() error) error { return lock.ErrFull }
-	denied      fault = func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, lock.ErrDenied) }
-	unsupported fault = func(context.Context, func() error) error { return errors.ErrUnsupported }
+	full        fault.Func = func(context.Context, func() error) error { return lock.ErrFull }
+	denied      fault.Func = func(context.Context, func() error) error { return errors.Join(lock.ErrNotApplied, lock.ErrDenied) }
+	unsupported fault.Func = func(context.Context, func() error) error { return errors.ErrUnsupported }
 )
 
 // How often a claim is sent, and when, as long as it fails.
@@ -24,38 +25,38 @@ func TestSendsOfAClaim(t *testing.T) {
 	const third, atOnce = budget / 3, time.Duration(0)
 	for _, tt := range []struct {
 		name      string
-		faults    []fault
+		faults    []fault.Func
 		sends     int
 		from, to  time.Duration // the end
 		recovered bool
 	}{
 		{"answered", nil, 1, atOnce, atOnce, false},
-		{"slow", []fault{slow(third / 2)}, 1, third / 2, third / 2, false},
-		{"silent", []fault{hangRequest}, 2, third, third, true},
-		{"applied and silent", []fault{hangReply}, 2, third, third, true},
-		{"silent, then slow", []fault{hangRequest, slow(third)}, 2, 2 * third, 2 * third, true},
-		{"silent, then failed", []fault{hangRequest, loseRequest}, 3, third + time.Millisecond, third + 10*time.Millisecond, true},
-		{"failed", []fault{loseRequest}, 2, time.Millisecond, 5 * time.Millisecond, true},
-		{"applied and failed", []fault{loseReply}, 2, time.Millisecond, 5 * time.Millisecond, true},
-		{"refused", []fault{refuse}, 2, time.Millisecond, 5 * time.Millisecond, false},
+		{"slow", []fault.Func{fault.Slow(third / 2)}, 1, third / 2, third / 2, false},
+		{"silent", []fault.Func{fault.HangRequest}, 2, third, third, true},
+		{"applied and silent", []fault.Func{fault.HangReply}, 2, third, third, true},
+		{"silent, then slow", []fault.Func{fault.HangRequest, fault.Slow(third)}, 2, 2 * third, 2 * third, true},
+		{"silent, then failed", []fault.Func{fault.HangRequest, fault.LoseRequest}, 3, third + time.Millisecond, third + 10*time.Millisecond, true},
+		{"failed", []fault.Func{fault.LoseRequest}, 2, time.Millisecond, 5 * time.Millisecond, true},
+		{"applied and failed", []fault.Func{fault.LoseReply}, 2, time.Millisecond, 5 * time.Millisecond, true},
+		{"refused", []fault.Func{fault.Refuse}, 2, time.Millisecond, 5 * time.Millisecond, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l := open(lock.WithObserver(seen.observe))
-				s.next(claim, tt.faults...)
+				s.Next(fault.Claim, tt.faults...)
 				began := time.Now()
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				took := time.Since(began)
 				require.GreaterOrEqual(t, took, tt.from)
 				require.LessOrEqual(t, took, tt.to)
-				require.Equal(t, tt.sends, s.count(claim))
+				require.Equal(t, tt.sends, s.Count(fault.Claim))
 				require.Equal(t, tt.recovered, seen.count(lock.EventRecovered) == 1)
 				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, lock.Free, s.state(t, key).State)
+				require.Equal(t, lock.Free, s.State(t, key).State)
 				synctest.Wait()
-				require.Equal(t, tt.recovered, s.count(release) > 1, "what may still land is removed, and nothing else")
+				require.Equal(t, tt.recovered, s.Count(fault.Release) > 1, "what may still land is removed, and nothing else")
 			})
 		})
 	}
@@ -63,13 +64,13 @@ func TestSendsOfAClaim(t *testing.T) {
 
 // A call that got no answer is sent once more. That has the rest of the budget.
 func TestSilenceTwiceIsUnknown(t *testing.T) {
-	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-		s.every(hangRequest, claim)
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		s.Every(fault.HangRequest, fault.Claim)
 		began := time.Now()
 		_, err := open().Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		require.Equal(t, budget, time.Since(began))
-		require.Equal(t, 2, s.count(claim))
+		require.Equal(t, 2, s.Count(fault.Claim))
 	})
 }
 
@@ -78,36 +79,36 @@ func TestSilenceTwiceIsUnknown(t *testing.T) {
 // answered calls one.
 func TestRetryBudget(t *testing.T) {
 	const brief = 3 * time.Millisecond // a token takes 100
-	spend := func(t *testing.T, l *lock.Locker, s *scripted) {
+	spend := func(t *testing.T, l *lock.Locker, s *fault.Store) {
 		t.Helper()
-		s.every(refuse, claim)
+		s.Every(fault.Refuse, fault.Claim)
 		for l.Stats().Retries > 0 {
 			require.Error(t, l.Do(t.Context(), "another", nil))
 		}
-		s.every(nil, claim)
+		s.Every(nil, fault.Claim)
 	}
 	for _, tt := range []struct {
 		name  string
-		fault fault
+		fault fault.Func
 		err   error
 		took  time.Duration
 	}{
-		{"slow", slow(brief - time.Millisecond), nil, brief - time.Millisecond},
-		{"silent", hangRequest, lock.ErrUnknown, brief},
-		{"failed", loseRequest, lock.ErrUnknown, 0},
-		{"refused", refuse, lock.ErrUnavailable, 0},
+		{"slow", fault.Slow(brief - time.Millisecond), nil, brief - time.Millisecond},
+		{"silent", fault.HangRequest, lock.ErrUnknown, brief},
+		{"failed", fault.LoseRequest, lock.ErrUnknown, 0},
+		{"refused", fault.Refuse, lock.ErrUnavailable, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open(lock.WithBudget(brief))
 				spend(t, l, s)
-				s.every(tt.fault, claim)
-				before, began := s.count(claim), time.Now()
+				s.Every(tt.fault, fault.Claim)
+				before, began := s.Count(fault.Claim), time.Now()
 				e, err := l.Acquire(t.Context(), key)
 				require.ErrorIs(t, err, tt.err)
 				require.Equal(t, tt.took, time.Since(began))
-				require.Equal(t, before+1, s.count(claim))
-				s.every(nil, claim)
+				require.Equal(t, before+1, s.Count(fault.Claim))
+				s.Every(nil, fault.Claim)
 				if err == nil {
 					require.NoError(t, e.Release(t.Context()))
 				}
@@ -115,7 +116,7 @@ func TestRetryBudget(t *testing.T) {
 		})
 	}
 	t.Run("filled", func(t *testing.T) {
-		bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open()
 			spend(t, l, s)
 			require.Zero(t, l.Stats().Retries)
@@ -140,28 +141,28 @@ func TestRetryBudget(t *testing.T) {
 func TestAnswersThatAreErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		faults  []fault
+		faults  []fault.Func
 		is      error
 		unknown bool
 	}{
-		{"full", []fault{full}, lock.ErrFull, false},
-		{"denied", []fault{denied}, lock.ErrDenied, false},
-		{"lost, then denied", []fault{loseRequest, denied}, lock.ErrDenied, true},
-		{"refused, then full", []fault{refuse, full}, lock.ErrFull, false},
-		{"unsupported", []fault{unsupported}, errors.ErrUnsupported, false},
+		{"full", []fault.Func{full}, lock.ErrFull, false},
+		{"denied", []fault.Func{denied}, lock.ErrDenied, false},
+		{"lost, then denied", []fault.Func{fault.LoseRequest, denied}, lock.ErrDenied, true},
+		{"refused, then full", []fault.Func{fault.Refuse, full}, lock.ErrFull, false},
+		{"unsupported", []fault.Func{unsupported}, errors.ErrUnsupported, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open()
-				s.next(claim, tt.faults...)
+				s.Next(fault.Claim, tt.faults...)
 				began := time.Now()
 				_, err := l.Acquire(t.Context(), key)
 				require.ErrorIs(t, err, tt.is)
 				require.Equal(t, tt.unknown, errors.Is(err, lock.ErrUnknown))
 				require.Less(t, time.Since(began), 10*time.Millisecond)
-				require.Equal(t, len(tt.faults), s.count(claim))
+				require.Equal(t, len(tt.faults), s.Count(fault.Claim))
 				synctest.Wait()
-				require.Equal(t, tt.unknown, s.count(release) > 0, "it is swept for")
+				require.Equal(t, tt.unknown, s.Count(fault.Release) > 0, "it is swept for")
 			})
 		})
 	}
@@ -192,19 +193,19 @@ func TestCallerGoesDuringItsOwnSend(t *testing.T) {
 		}, context.DeadlineExceeded, after},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open()
 				ctx, cancel := tt.ctx(t.Context())
 				defer cancel()
-				s.every(hangReply, claim)
+				s.Every(fault.HangReply, fault.Claim)
 				began := time.Now()
 				_, err := l.Acquire(ctx, key)
 				require.ErrorIs(t, err, tt.want)
 				require.ErrorIs(t, err, lock.ErrUnknown)
 				require.InDelta(t, tt.took, time.Since(began), float64(time.Millisecond))
-				require.Equal(t, 1, s.count(claim))
+				require.Equal(t, 1, s.Count(fault.Claim))
 				synctest.Wait()
-				require.Equal(t, lock.Free, s.state(t, key).State, "it is swept for")
+				require.Equal(t, lock.Free, s.State(t, key).State, "it is swept for")
 			})
 		})
 	}
@@ -223,35 +224,35 @@ func (e eager) Deadline() (time.Time, bool) { return e.deadline, true }
 // A lease is ended although its caller has gone, and as surely as any other.
 func TestEndsForCallersThatHaveGone(t *testing.T) {
 	for name, tt := range map[string]struct {
-		faults []fault
+		faults []fault.Func
 		sends  int
 		took   time.Duration
 	}{
 		"answered":    {nil, 1, 0},
-		"silent":      {[]fault{hangRequest}, 2, budget / 3},
-		"reply hangs": {[]fault{hangReply}, 2, budget / 3},
+		"silent":      {[]fault.Func{fault.HangRequest}, 2, budget / 3},
+		"reply hangs": {[]fault.Func{fault.HangReply}, 2, budget / 3},
 	} {
-		for end, do := range map[op]func(context.Context, *lock.Lease) error{
-			release: func(ctx context.Context, e *lock.Lease) error { return e.Release(ctx) },
-			settle:  func(ctx context.Context, e *lock.Lease) error { return e.Settle(ctx, []byte("receipt"), time.Hour) },
+		for end, do := range map[fault.Op]func(context.Context, *lock.Lease) error{
+			fault.Release: func(ctx context.Context, e *lock.Lease) error { return e.Release(ctx) },
+			fault.Settle:  func(ctx context.Context, e *lock.Lease) error { return e.Settle(ctx, []byte("receipt"), time.Hour) },
 		} {
 			t.Run(name+"/"+string(end), func(t *testing.T) {
-				bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+				bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					ctx, cancel := context.WithCancel(t.Context())
 					e, err := open().Acquire(ctx, key)
 					require.NoError(t, err)
 					cancel()
-					s.next(end, tt.faults...)
+					s.Next(end, tt.faults...)
 					began := time.Now()
 					require.NoError(t, do(ctx, e))
 					require.Equal(t, tt.took, time.Since(began))
-					require.Equal(t, tt.sends, s.count(end))
-					if end == release {
-						require.Equal(t, lock.Free, s.state(t, key).State)
+					require.Equal(t, tt.sends, s.Count(end))
+					if end == fault.Release {
+						require.Equal(t, lock.Free, s.State(t, key).State)
 						return
 					}
-					require.Equal(t, []byte("receipt"), s.state(t, key).Receipt)
-					s.forget(t, key)
+					require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
+					s.Forget(t, key)
 				})
 			})
 		}

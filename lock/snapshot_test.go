@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestSnapshotHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newScripted()
+		store := fault.New()
 		l := lockerOver(t, store, lock.WithWait(time.Hour))
 		require.Equal(t, lock.Store(store), l.Store())
 		require.Empty(t, l.Snapshot(10, nil))
@@ -66,7 +67,7 @@ func TestSnapshotHolds(t *testing.T) {
 func TestSnapshotTellsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 200
-		store := newScripted()
+		store := fault.New()
 		l := lockerOver(t, store, lock.WithBudget(time.Second))
 		var held []*lock.Lease
 		for i := range many {
@@ -75,7 +76,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 			held = append(held, lease)
 			time.Sleep(time.Millisecond)
 		}
-		store.every(hangRequest, claim, release)
+		store.Every(fault.HangRequest, fault.Claim, fault.Release)
 		var claims sync.WaitGroup
 		for i := range many {
 			claims.Go(func() { _, _ = l.Acquire(t.Context(), lock.Key("lost", fmt.Sprint(i))) })
@@ -98,7 +99,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 		for i, c := range cleanups {
 			require.Equal(t, lock.Key("lost", fmt.Sprint(i)), c.Key)
 		}
-		store.every(nil, claim, release)
+		store.Every(nil, fault.Claim, fault.Release)
 		for _, lease := range held {
 			require.NoError(t, lease.Release(t.Context()))
 		}
@@ -122,7 +123,7 @@ func TestSnapshotOfOnce(t *testing.T) {
 
 func TestSnapshotCleanups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newScripted().every(hangRequest, claim, release)
+		store := fault.New().Every(fault.HangRequest, fault.Claim, fault.Release)
 		l := lockerOver(t, store, lock.WithBudget(time.Second))
 		for i := range 3 {
 			_, err := l.Acquire(t.Context(), fmt.Sprint("user=", i))
@@ -139,7 +140,7 @@ func TestSnapshotCleanups(t *testing.T) {
 		require.NotEmpty(t, only.Cleanups[0].Token)
 		require.False(t, only.Cleanups[0].Since.IsZero())
 		require.Empty(t, only.Holds)
-		store.every(nil, claim, release)
+		store.Every(nil, fault.Claim, fault.Release)
 	})
 }
 
@@ -147,10 +148,10 @@ func TestSnapshotCleanups(t *testing.T) {
 func TestSnapshotRecoveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		store := newScripted()
+		store := fault.New()
 		l := lockerOver(t, store)
 		for i := range n {
-			store.next(claim, loseReply)
+			store.Next(fault.Claim, fault.LoseReply)
 			lease, err := l.Acquire(t.Context(), fmt.Sprint("user=", i))
 			require.NoError(t, err)
 			require.NoError(t, lease.Release(t.Context()))

@@ -11,26 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// only returns the one event of a kind.
-func (v *events) only(t *testing.T, kind lock.EventKind) lock.Event {
-	t.Helper()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	var found []lock.Event
-	for _, e := range v.seen {
-		if e.Kind == kind {
-			found = append(found, e)
-		}
-	}
-	require.Len(t, found, 1, "%s in %v", kind, v.seen)
-	return found[0]
-}
-
 func TestEventsTellOfTheWait(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		first := open()
 		for name, waiter := range map[string]*lock.Locker{"of this process": first, "of another": open()} {
 			var seen events
@@ -52,7 +38,7 @@ func TestEventsTellOfTheWait(t *testing.T) {
 }
 
 func TestEventsTellOfReceipts(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
 		for range 2 {
@@ -69,7 +55,7 @@ func TestEventsTellOfReceipts(t *testing.T) {
 
 // What a claim says of its origin is returned to a caller that meets its entry.
 func TestOriginIsFoundWithTheEntry(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		type from struct{}
 		calls := 0
 		origin := lock.WithOrigin(func(ctx context.Context) string {
@@ -81,7 +67,7 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 		l := open(origin)
 		e, err := l.Acquire(of("trace-1"), key)
 		require.NoError(t, err)
-		require.True(t, strings.HasSuffix(s.state(t, key).Owner, " trace-1"), s.state(t, key).Owner)
+		require.True(t, strings.HasSuffix(s.State(t, key).Owner, " trace-1"), s.State(t, key).Owner)
 		time.Sleep(lease)
 		require.Equal(t, 1, calls, "not for renewals")
 		for _, other := range []*lock.Locker{l, open()} {
@@ -95,7 +81,7 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 		require.NoError(t, e.Release(t.Context()))
 
 		require.NoError(t, l.Do(of(""), key, func(context.Context) error {
-			require.NotContains(t, s.state(t, key).Owner, " ", "nothing was said")
+			require.NotContains(t, s.State(t, key).Owner, " ", "nothing was said")
 			return nil
 		}))
 		_, _, err = l.Once(of("trace-2"), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
@@ -109,19 +95,19 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 }
 
 func TestFailedCallsAreNamed(t *testing.T) {
-	for call, faulty := range map[string]op{"claim": claim, "renew": renew, "settle": settle, "release": release} {
+	for call, faulty := range map[string]fault.Op{"claim": fault.Claim, "renew": fault.Renew, "settle": fault.Settle, "release": fault.Release} {
 		t.Run(call, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l := open(lock.WithObserver(seen.observe))
-				s.every(refuse, faulty)
-				time.AfterFunc(lease/2, func() { s.every(nil, faulty) })
-				if faulty == settle {
+				s.Every(fault.Refuse, faulty)
+				time.AfterFunc(lease/2, func() { s.Every(nil, faulty) })
+				if faulty == fault.Settle {
 					_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return nil, nil })
 					require.NoError(t, err)
 				} else {
 					_ = l.Do(t.Context(), key, func(context.Context) error {
-						if faulty == renew {
+						if faulty == fault.Renew {
 							time.Sleep(lease/3 + budget + time.Millisecond)
 						}
 						return nil
@@ -134,16 +120,16 @@ func TestFailedCallsAreNamed(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		require.Zero(t, busy(l))
 		e, err := l.With().Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.Equal(t, lock.Stats{Active: 1}, busy(l))
-		s.every(hangRequest, release)
+		s.Every(fault.HangRequest, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
 		require.Equal(t, lock.Stats{Active: 1, Backlog: 1}, busy(l), "until the release is answered")
-		s.every(nil, release)
+		s.Every(nil, fault.Release)
 		time.Sleep(time.Minute)
 		require.Zero(t, busy(l))
 	})
@@ -170,13 +156,13 @@ func nothing(context.Context) error { return nil }
 
 // Every way to lose a lease has a class of its own, to count by.
 func TestLossesHaveClasses(t *testing.T) {
-	for class, lose := range map[string]func(t *testing.T, s *scripted){
-		"taken":    func(t *testing.T, s *scripted) { t.Helper(); s.forget(t, key) },
-		"expired":  func(_ *testing.T, s *scripted) { s.every(hangRequest, renew) },
-		"max_hold": func(*testing.T, *scripted) {},
+	for class, lose := range map[string]func(t *testing.T, s *fault.Store){
+		"taken":    func(t *testing.T, s *fault.Store) { t.Helper(); s.Forget(t, key) },
+		"expired":  func(_ *testing.T, s *fault.Store) { s.Every(fault.HangRequest, fault.Renew) },
+		"max_hold": func(*testing.T, *fault.Store) {},
 	} {
 		t.Run(class, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var seen events
 				l := open(lock.WithObserver(seen.observe), lock.WithMaxHold(10*time.Second))
 				err := l.Do(t.Context(), key, func(ctx context.Context) error {

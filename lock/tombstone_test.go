@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -31,8 +32,8 @@ func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
 	for name, store := range map[string]func() lock.Store{
 		"memory": fullMemory,
 		"behind a network": func() lock.Store {
-			s := newScripted()
-			s.store = fullMemory()
+			s := fault.New()
+			s.Serve(fullMemory())
 			return s
 		},
 	} {
@@ -87,43 +88,43 @@ func TestSettleSaysThatItsReceiptWasNotKept(t *testing.T) {
 // A store that has no room even for that breaks its contract. The work does not
 // run again before the keep is over, can be recorded later, and Close does not wait.
 func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
-	prepare := func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) *lock.Locker {
+	prepare := func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) *lock.Locker {
 		t.Helper()
 		l := open(lock.WithKeep(keep), lock.WithMaxHold(2*keep))
-		s.every(full, settle)
+		s.Every(full, fault.Settle)
 		receipt, _, err := l.Once(t.Context(), key, print1, answerWith(large))
 		require.NoError(t, err)
 		require.Equal(t, large, receipt)
 		return l
 	}
 	t.Run("for ever", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := prepare(t, s, open)
 			time.Sleep(keep - time.Second)
-			require.NotEqual(t, lock.Free, s.state(t, record).State)
+			require.NotEqual(t, lock.Free, s.State(t, record).State)
 			time.Sleep(10 * time.Second)
-			require.Equal(t, lock.Free, s.state(t, record).State)
+			require.Equal(t, lock.Free, s.State(t, record).State)
 			time.Sleep(time.Minute)
 			require.Zero(t, busy(l))
 		})
 	})
 	t.Run("for a while", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := prepare(t, s, open)
 			time.Sleep(keep / 2)
-			s.every(nil, settle)
+			s.Every(nil, fault.Settle)
 			time.Sleep(10 * time.Second)
-			require.Equal(t, lock.Settled, s.state(t, record).State)
+			require.Equal(t, lock.Settled, s.State(t, record).State)
 			require.Zero(t, busy(l))
 		})
 	})
 	t.Run("until Close", func(t *testing.T) {
-		bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := prepare(t, s, open)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			require.NoError(t, l.Close(ctx))
-			require.NotEqual(t, lock.Free, s.state(t, record).State)
+			require.NotEqual(t, lock.Free, s.State(t, record).State)
 		})
 	})
 }
@@ -131,7 +132,7 @@ func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
 // In an outage, receipts wait for the store to come back. They must not fill the
 // memory: of those that no room is left for, it is kept that there was an answer.
 func TestPendingReceiptsAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const (
 			sent  = 100
 			bound = 64 << 20
@@ -140,7 +141,7 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 		l := open(lock.WithKeep(keep), book.option())
 		answer := make([]byte, 1<<20)
 		before := heap()
-		s.every(loseRequest, settle)
+		s.Every(fault.LoseRequest, fault.Settle)
 		for i := range sent {
 			receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), print1, answerWith(answer))
 			require.NoError(t, err)
@@ -157,7 +158,7 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 		}
 		require.Equal(t, 1, dropped, "it is logged once a minute")
 
-		s.every(nil, settle)
+		s.Every(nil, fault.Settle)
 		time.Sleep(10 * time.Second)
 		require.Zero(t, busy(l))
 		kept := 0
@@ -177,11 +178,11 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 // The same if a hook of the store ends the goroutine of a settle: what is dropped must
 // not stay in the call that did not return.
 func TestReceiptsOfSettlesThatDidNotReturnAreBounded(t *testing.T) {
-	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const sent, bound = 100, 64 << 20
 		l := open(lock.WithKeep(keep))
 		before := heap()
-		s.every(func(context.Context, func() error) error { runtime.Goexit(); return nil }, settle)
+		s.Every(func(context.Context, func() error) error { runtime.Goexit(); return nil }, fault.Settle)
 		for i := range sent {
 			var once sync.WaitGroup
 			once.Go(func() {
@@ -191,7 +192,7 @@ func TestReceiptsOfSettlesThatDidNotReturnAreBounded(t *testing.T) {
 		}
 		require.Equal(t, int64(bound), l.Stats().BacklogBytes)
 		require.Less(t, heap()-before, int64(bound+8<<20))
-		s.every(nil, settle)
+		s.Every(nil, fault.Settle)
 		time.Sleep(10 * time.Second)
 		require.Zero(t, busy(l))
 	})
@@ -199,17 +200,17 @@ func TestReceiptsOfSettlesThatDidNotReturnAreBounded(t *testing.T) {
 
 // A store that answers at last may be full.
 func TestPendingReceiptThatDoesNotFit(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
-		s.store = fullMemory()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		s.Serve(fullMemory())
 		l := open(lock.WithKeep(keep))
-		s.every(loseRequest, settle)
+		s.Every(fault.LoseRequest, fault.Settle)
 		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
 		require.NoError(t, err)
 		require.Equal(t, lock.Stats{Active: 1, Backlog: 1, BacklogBytes: int64(len(large))}, busy(l))
-		s.every(nil, settle)
+		s.Every(nil, fault.Settle)
 		time.Sleep(10 * time.Second)
 		require.Zero(t, busy(l))
-		e := s.state(t, record)
+		e := s.State(t, record)
 		require.Equal(t, lock.Settled, e.State)
 		require.Empty(t, e.Receipt)
 	})
@@ -218,9 +219,9 @@ func TestPendingReceiptThatDoesNotFit(t *testing.T) {
 // What Close gives up is no longer counted.
 func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScripted()
+		s := fault.New()
 		l := lock.New(apart(s), lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget))
-		s.every(hangRequest, settle)
+		s.Every(fault.HangRequest, fault.Settle)
 		_, _, err := l.Once(t.Context(), key, print1, answerWith(large))
 		require.NoError(t, err)
 		require.Equal(t, int64(len(large)), l.Stats().BacklogBytes)

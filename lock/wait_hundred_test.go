@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 // A hundred waiters in four processes: each gets the key once, in the order of
@@ -51,9 +52,9 @@ func TestHundredWaiters(t *testing.T) {
 					}
 				}
 				require.Len(t, s.watched(), processes, "one contender per process")
-				before := s.count(claim)
+				before := s.Count(fault.Claim)
 				time.Sleep(10 * time.Second)
-				require.Less(t, s.count(claim)-before, 2*processes*40, "each polls four times a second, and nobody else does")
+				require.Less(t, s.Count(fault.Claim)-before, 2*processes*40, "each polls four times a second, and nobody else does")
 				require.NoError(t, first.Release(t.Context()))
 				began := time.Now()
 				wg.Wait()

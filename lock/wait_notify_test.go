@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/sealed"
 )
 
@@ -103,7 +104,7 @@ func TestLostHintCostsAPollAtMost(t *testing.T) {
 			}
 		}
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, lock.Free, s.state(t, key).State, "and nobody holds it")
+		require.Equal(t, lock.Free, s.State(t, key).State, "and nobody holds it")
 	})
 }
 
@@ -142,7 +143,7 @@ func TestHintsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		_, err = there.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		claims := s.count(claim)
+		claims := s.Count(fault.Claim)
 		require.False(t, tooMany(claims, d), claims)
 		require.Greater(t, claims, int(d/hintPause/2), "and each led to one")
 
@@ -155,7 +156,7 @@ func TestHintsAreBounded(t *testing.T) {
 			_, err := impatient.Acquire(t.Context(), key)
 			require.ErrorIs(t, err, lock.ErrHeld)
 		}
-		require.True(t, tooMany(s.count(claim)-claims, time.Since(began)))
+		require.True(t, tooMany(s.Count(fault.Claim)-claims, time.Since(began)))
 		require.NoError(t, e.Release(t.Context()))
 	})
 }
@@ -182,7 +183,7 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 		},
 		"store fails": {
 			opts:   []lock.Option{lock.WithWait(time.Minute)},
-			during: func(s *hinted, _ *lock.Locker, _ func()) { s.every(refuse, claim) },
+			during: func(s *hinted, _ *lock.Locker, _ func()) { s.Every(fault.Refuse, fault.Claim) },
 			want:   lock.ErrUnavailable, watches: 1,
 		},
 	} {
@@ -205,7 +206,7 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 				if errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrClosed) {
 					require.Equal(t, 100*time.Millisecond, time.Since(began), "it leaves at once")
 				}
-				s.every(nil, claim)
+				s.Every(nil, fault.Claim)
 				require.NoError(t, e.Release(t.Context()))
 			})
 		})
@@ -219,7 +220,7 @@ func TestSealedStoreHasHints(t *testing.T) {
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	require.NoError(t, err)
 	hintBubble(t, func(t *testing.T, s *hinted, _ func(...lock.Option) *lock.Locker) {
-		for store, most := range map[lock.Store]time.Duration{s: hintPause, s.scripted: longest} {
+		for store, most := range map[lock.Store]time.Duration{s: hintPause, s.Store: longest} {
 			var lockers []*lock.Locker
 			open := func(opts ...lock.Option) *lock.Locker {
 				lockers = append(lockers, lock.New(sealed.New(store, aead), opts...))

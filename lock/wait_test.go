@@ -12,10 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
 func TestWaitersAreServedInOrder(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
 		var mu sync.Mutex
 		var order []int
@@ -44,7 +45,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 }
 
 func TestWaitersAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(10 * time.Second))
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -63,7 +64,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.Zero(t, time.Since(began), "the 65th is refused at once")
-		require.Equal(t, 1, s.count(claim), "nobody in the queue asks the store")
+		require.Equal(t, 1, s.Count(fault.Claim), "nobody in the queue asks the store")
 		cancel()
 		wg.Wait()
 		_, err = l.Acquire(t.Context(), key)
@@ -75,7 +76,7 @@ func TestWaitersAreBounded(t *testing.T) {
 
 // A waiter that leaves in the moment in which it is served passes the key on.
 func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithWait(time.Minute))
 		for range 100 {
 			e, err := l.Acquire(t.Context(), key)
@@ -99,7 +100,7 @@ func TestWaiterThatLeavesPassesTheKeyOn(t *testing.T) {
 }
 
 func TestWaitForAnotherProcess(t *testing.T) {
-	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open(lock.WithWait(time.Minute))
 		e, err := here.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -115,12 +116,12 @@ func TestWaitForAnotherProcess(t *testing.T) {
 		}
 		wg.Wait()
 		require.Less(t, time.Since(began), 4*lease+time.Second)
-		require.Less(t, s.count(claim), 120, "one contender per process and key")
+		require.Less(t, s.Count(fault.Claim), 120, "one contender per process and key")
 	})
 }
 
 func TestWaitIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		here, there := open(), open(lock.WithWait(time.Second))
 		e, err := here.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -138,7 +139,7 @@ func TestWaitIsBounded(t *testing.T) {
 }
 
 func TestCloseEndsWaiting(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithWait(time.Minute)), open()
 		mine, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -163,7 +164,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 func TestOnceWaiters(t *testing.T) {
 	for name, fails := range map[string]bool{"settled": false, "released": true} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+			bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var f effect
 				lockers := []*lock.Locker{open(lock.WithWait(time.Minute)), open(lock.WithWait(time.Minute))}
 				work := func(context.Context) ([]byte, error) {
@@ -207,7 +208,7 @@ func TestOnceWaiters(t *testing.T) {
 // Waiting after Commit goes on: an early answer without the receipt would be
 // given to every caller that double-clicked.
 func TestCommitKeepsWaitersWaiting(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		here, there := open(lock.WithRerunAbandoned()), open(lock.WithRerunAbandoned(), lock.WithWait(time.Minute))
 		go func() {
 			_, _, _ = here.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {

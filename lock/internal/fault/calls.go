@@ -1,0 +1,63 @@
+package fault
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// calls are those of a [lock.Store], on their way to server.
+type calls struct {
+	server func() lock.Store // what is there when a call arrives
+	draw   func(Op) Func     // what the next call meets; nil: nothing
+}
+
+// pass makes a call. One that is applied after its return shares no memory with it.
+func pass[T any](ctx context.Context, c calls, op Op, call func(context.Context, lock.Store) (T, error)) (T, error) {
+	var mu sync.Mutex
+	var value T
+	apply := func() error {
+		v, err := call(context.WithoutCancel(ctx), c.server())
+		mu.Lock()
+		defer mu.Unlock()
+		value = v
+		return err
+	}
+	meets := c.draw(op)
+	if meets == nil {
+		meets = func(_ context.Context, apply func() error) error { return apply() }
+	}
+	err := meets(ctx, apply)
+	mu.Lock()
+	defer mu.Unlock()
+	return value, err
+}
+
+// Claim is part of [lock.Store].
+func (c calls) Claim(ctx context.Context, key string, claim lock.Claim) (lock.Entry, error) {
+	return pass(ctx, c, Claim, func(ctx context.Context, s lock.Store) (lock.Entry, error) { return s.Claim(ctx, key, claim) })
+}
+
+// Renew is part of [lock.Store].
+func (c calls) Renew(ctx context.Context, key string, claim lock.Claim) (bool, error) {
+	return pass(ctx, c, Renew, func(ctx context.Context, s lock.Store) (bool, error) { return s.Renew(ctx, key, claim) })
+}
+
+// Settle is part of [lock.Store].
+func (c calls) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	return pass(ctx, c, Settle, func(ctx context.Context, s lock.Store) (bool, error) {
+		return s.Settle(ctx, key, token, receipt, keep)
+	})
+}
+
+// Release is part of [lock.Store].
+func (c calls) Release(ctx context.Context, key, token string) (bool, error) {
+	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) (bool, error) { return s.Release(ctx, key, token) })
+}
+
+// Get is part of [lock.Store].
+func (c calls) Get(ctx context.Context, key string) (lock.Entry, error) {
+	return pass(ctx, c, Get, func(ctx context.Context, s lock.Store) (lock.Entry, error) { return s.Get(ctx, key) })
+}

@@ -1,0 +1,89 @@
+// Package fault is for tests of package lock and of its stores: a store whose calls
+// meet what a network does to them, as a test says ([Store]) or at random ([Network]),
+// and random work to do over it ([Work]).
+package fault
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Op is a method of [lock.Store].
+type Op string
+
+// The methods of a store.
+const (
+	Claim   Op = "claim"
+	Renew   Op = "renew"
+	Settle  Op = "settle"
+	Release Op = "release"
+	Get     Op = "get"
+)
+
+var ops = []Op{Claim, Renew, Settle, Release, Get}
+
+// Func is a fault: what a call meets on its way to a store. apply makes the call.
+type Func func(ctx context.Context, apply func() error) error
+
+// LoseReply applies the call, and its caller cannot know.
+func LoseReply(_ context.Context, apply func() error) error { _ = apply(); return io.EOF }
+
+// LoseRequest does not apply the call, and its caller cannot know.
+func LoseRequest(context.Context, func() error) error { return io.EOF }
+
+// Refuse does not apply the call, and says so.
+func Refuse(context.Context, func() error) error {
+	return errors.Join(lock.ErrNotApplied, errors.New("READONLY"))
+}
+
+// HangReply applies the call, and returns when its caller gives up.
+func HangReply(ctx context.Context, apply func() error) error {
+	_ = apply()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// HangRequest does not apply the call, and returns when its caller gives up.
+func HangRequest(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() }
+
+// Slow applies the call, and answers after d.
+func Slow(d time.Duration) Func {
+	return func(ctx context.Context, apply func() error) error {
+		err := apply()
+		Sleep(ctx, d)
+		return err
+	}
+}
+
+// Late returns when its caller gives up, and applies the call d after it came.
+func Late(d time.Duration) Func {
+	return func(ctx context.Context, apply func() error) error {
+		time.AfterFunc(d, func() { _ = apply() })
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+// Stuck does not even return when its caller gives up: the time-out of the client
+// library is longer. It applies the call after d.
+func Stuck(d time.Duration) Func {
+	return func(_ context.Context, apply func() error) error {
+		time.Sleep(d)
+		_ = apply()
+		return io.EOF
+	}
+}
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

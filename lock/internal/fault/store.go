@@ -1,0 +1,126 @@
+package fault
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+// Store is a memory store behind a network that does what a test says. It is safe for
+// concurrent use.
+type Store struct {
+	calls
+
+	// Lag is how long after the return of a call it may be applied. It is not to be
+	// changed when a Locker has been made.
+	Lag time.Duration
+
+	mu    sync.Mutex
+	there lock.Store
+	next  map[Op][]Func
+	every map[Op]Func
+	count map[Op]int
+}
+
+// New returns a store behind a network without faults.
+func New() *Store {
+	s := &Store{
+		Lag:   5 * time.Second,
+		there: memstore.New(),
+		next:  make(map[Op][]Func),
+		every: make(map[Op]Func),
+		count: make(map[Op]int),
+	}
+	s.calls = calls{s.Server, s.draw}
+	return s
+}
+
+// Describe is part of [lock.Describer].
+func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: max(s.Lag, 1)} }
+
+func (s *Store) draw(o Op) Func {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[o]++
+	if queue := s.next[o]; len(queue) > 0 {
+		s.next[o] = queue[1:]
+		return queue[0]
+	}
+	return s.every[o]
+}
+
+// Next lines up what the next calls of o meet, one each; nil is nothing.
+func (s *Store) Next(o Op, faults ...Func) *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next[o] = append(s.next[o], faults...)
+	return s
+}
+
+// Every sets what all other calls of methods meet, of all methods if there are none;
+// nil ends it.
+func (s *Store) Every(f Func, methods ...Op) *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(methods) == 0 {
+		methods = ops
+	}
+	for _, o := range methods {
+		s.every[o] = f
+	}
+	return s
+}
+
+// Skip removes what is lined up for the next calls of o.
+func (s *Store) Skip(o Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.next, o)
+}
+
+// Count returns how many calls of o there were, whatever became of them.
+func (s *Store) Count(o Op) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count[o]
+}
+
+// Server is the store at the other end. A call that is applied late is applied to the
+// one that is there by then.
+func (s *Store) Server() lock.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.there
+}
+
+// Serve puts another store at the other end.
+func (s *Store) Serve(there lock.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.there = there
+}
+
+// State returns what the server has under key.
+func (s *Store) State(t *testing.T, key string) lock.Entry {
+	t.Helper()
+	e, err := s.Server().Get(t.Context(), key)
+	if err != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	return e
+}
+
+// Forget removes what the server has under key, as an operator does.
+func (s *Store) Forget(t *testing.T, key string) {
+	t.Helper()
+	inspector, ok := s.Server().(lock.Inspector)
+	if !ok {
+		t.Fatal("the server is no Inspector")
+	}
+	if ok, err := inspector.Forget(t.Context(), key, s.State(t, key).Token); err != nil || !ok {
+		t.Fatalf("Forget: %v, %v", ok, err)
+	}
+}
