@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // dialer is what go-redis dials with by default, and the socket option that
 // bounds the MaxLag of its Description.

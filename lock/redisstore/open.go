@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"time"
 
@@ -70,7 +71,10 @@ func connect(url string) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, t.refuse(err)
 		}
-		tuneCluster(o)
+		(&tuning{
+			&o.ContextTimeoutEnabled, &o.DisableIdentity, &o.DialerRetries, &o.MaxRetries, &o.PipelinePoolSize, &o.ClientName,
+			&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, o.TLSConfig, &o.Dialer, &o.MaintNotificationsConfig,
+		}).set()
 		return redis.NewClusterClient(o), nil
 	case formSentinel:
 		o, err := redis.ParseFailoverURL(t.rewritten)
@@ -80,7 +84,10 @@ func connect(url string) (redis.UniversalClient, error) {
 		if o.RouteByLatency || o.RouteRandomly || o.ReplicaOnly {
 			return nil, t.refuse(errors.New("replicas cannot hold locks"))
 		}
-		tuneFailover(o)
+		(&tuning{
+			&o.ContextTimeoutEnabled, &o.DisableIdentity, &o.DialerRetries, &o.MaxRetries, &o.PipelinePoolSize, &o.ClientName,
+			&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, o.TLSConfig, &o.Dialer, nil,
+		}).set()
 		return redis.NewFailoverClient(o), nil
 	case formSingle: // what is left
 	}
@@ -88,44 +95,38 @@ func connect(url string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, t.refuse(err)
 	}
-	tune(o)
+	(&tuning{
+		&o.ContextTimeoutEnabled, &o.DisableIdentity, &o.DialerRetries, &o.MaxRetries, &o.PipelinePoolSize, &o.ClientName,
+		&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, o.TLSConfig, &o.Dialer, &o.MaintNotificationsConfig,
+	}).set()
 	return redis.NewClient(o), nil
 }
 
-func tune(o *redis.Options) {
-	o.ContextTimeoutEnabled = true
-	o.DisableIdentity = true // CLIENT SETINFO would be one more permission; the name tells who it is
-	o.DialerRetries = 1
-	// It stretches the read timeout to ten seconds while a server is maintained.
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
-	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
+// tuning points at the settings that all kinds of options have.
+type tuning struct {
+	contexts, noIdentity         *bool
+	dialerRetries, retries, pool *int
+	name                         *string
+	dial, read, write, wait      *time.Duration
+	tls                          *tls.Config
+	dialer                       *dialFunc
+	maintenance                  **maintnotifications.Config // nil: there is none
 }
 
-func tuneCluster(o *redis.ClusterOptions) {
-	o.ContextTimeoutEnabled = true
-	o.DisableIdentity = true
-	setDefault(&o.DialerRetries, 1)
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
-	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
-}
-
-func tuneFailover(o *redis.FailoverOptions) {
-	o.ContextTimeoutEnabled = true
-	o.DisableIdentity = true
-	setDefault(&o.DialerRetries, 1)
-	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
-	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
-}
-
-// setDefaults sets what a URL can set too, where it has not.
-func setDefaults(retries, pool *int, name *string, timeouts ...*time.Duration) {
-	setDefault(retries, -1)
-	setDefault(pool, maxConnections)
-	setDefault(name, clientName)
-	for _, t := range timeouts {
-		setDefault(t, openTimeout)
+// set sets what a store relies on, and what a URL can set too where it has not.
+func (t *tuning) set() {
+	*t.contexts = true
+	*t.noIdentity = true // CLIENT SETINFO would be one more permission; the name tells who it is
+	setDefault(t.dialerRetries, 1)
+	setDefault(t.retries, -1)
+	setDefault(t.pool, maxConnections)
+	setDefault(t.name, clientName)
+	for _, timeout := range [...]*time.Duration{t.dial, t.read, t.write, t.wait} {
+		setDefault(timeout, openTimeout)
+	}
+	*t.dialer = dialer(*t.dial, t.tls)
+	if t.maintenance != nil { // it stretches the read timeout to ten seconds while a server is maintained
+		*t.maintenance = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 }
 
