@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
@@ -44,7 +45,7 @@ func TestQuorumSplitVoteIsTriedAgain(t *testing.T) {
 		all.Wait()
 		require.Len(t, winners, 1)
 		time.Sleep(time.Second)
-		e, err := f[1].server().Get(t.Context(), key)
+		e, err := f[1].Server().Get(t.Context(), key)
 		require.NoError(t, err)
 		states := f.states(t)
 		require.GreaterOrEqual(t, strings.Count(states, "held:"+e.Token), 2, states)
@@ -62,7 +63,7 @@ type remote struct {
 }
 
 func (r *remote) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	sleep(ctx, r.distance)
+	fault.Sleep(ctx, r.distance)
 	return r.Store.Claim(ctx, key, c)
 }
 
@@ -71,20 +72,20 @@ func (r *remote) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entr
 func TestQuorumSplitVote(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions string
-		release    fault // of what was taken
+		release    fault.Func // of what was taken
 		certain    bool
 		left       string
 	}{
-		"third is down":           {"uud", slow(roundTrip), true, "free"},
-		"third is silent":         {"uul", slow(roundTrip), false, "free"},
-		"the release is not sure": {"uud", loseRequest, false, "held:ours"}, // for its Locker to clean up
+		"third is down":           {"uud", fault.Slow(roundTrip), true, "free"},
+		"third is silent":         {"uul", fault.Slow(roundTrip), false, "free"},
+		"the release is not sure": {"uud", fault.LoseRequest, false, "held:ours"}, // for its Locker to clean up
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(3)
 				f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
 				f.be(tt.conditions)
-				f[0].once(release, tt.release, tt.release, tt.release)
+				f[0].Next(fault.Release, tt.release, tt.release, tt.release)
 				_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 				require.ErrorContains(t, err, "none of which has a majority")
 				require.Equal(t, tt.certain, isNotApplied(err), "%v", err)
@@ -103,14 +104,14 @@ func TestQuorumSplitVoteEndsWithTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
-		f[2].be(refuse)
+		f[2].Every(fault.Refuse)
 		l := f.locker(t)
 		began := time.Now()
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NotErrorIs(t, err, lock.ErrUnknown)
 		require.LessOrEqual(t, time.Since(began), budget)
-		require.Greater(t, f[0].count(claim), 3)
+		require.Greater(t, f[0].Count(fault.Claim), 3)
 		require.Equal(t, "free held:other free", f.states(t))
 
 		time.AfterFunc(20*time.Millisecond, f.heal)
@@ -147,8 +148,8 @@ func TestQuorumAnswerAtTheTimeout(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)
-			f[0].be(slow(time.Minute), claim)
-			f[2].be(slow(time.Minute), claim)
+			f[0].Every(fault.Slow(time.Minute), fault.Claim)
+			f[2].Every(fault.Slow(time.Minute), fault.Claim)
 			_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 			require.ErrorContains(t, err, "stores[2]: answered too late")
 			time.Sleep(time.Second)
@@ -164,7 +165,7 @@ func TestQuorumSameClaimTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "other", Lease: 250 * time.Millisecond}, 1)
-		f[2].be(refuse)
+		f[2].Every(fault.Refuse)
 		time.AfterFunc(250*time.Millisecond, f.heal)
 		q := f.quorum()
 		c := lock.Claim{Token: "ours", Fingerprint: []byte("f"), Lease: longLease}
@@ -193,7 +194,7 @@ func TestQuorumDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 		q := f.quorum()
 		c := lock.Claim{Token: "ours", Lease: longLease}
 		f.be("udd")
-		f[0].once(release, late(2*time.Second), late(2*time.Second), late(2*time.Second))
+		f[0].Next(fault.Release, fault.Late(2*time.Second), fault.Late(2*time.Second), fault.Late(2*time.Second))
 		_, err := q.Claim(t.Context(), key, c)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, lock.ErrNotApplied, "the first node may still have it")
@@ -205,7 +206,7 @@ func TestQuorumDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 		e, err := q.Claim(t.Context(), key, c)
 		require.NoError(t, err)
 		require.Equal(t, lock.Held, e.State, "the two others are a majority")
-		f[2].be(refuse, renew)
+		f[2].Every(fault.Refuse, fault.Renew)
 		_, err = q.Renew(t.Context(), key, c)
 		require.ErrorContains(t, err, "1 of 3 nodes said yes, and 0 no", "nor does its word count")
 		f.heal()
@@ -233,8 +234,8 @@ func TestQuorumDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 func TestQuorumReleaseOvertakesTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
-		f[1].be(after(20*time.Millisecond), claim)
-		f[2].be(refuse, claim)
+		f[1].Every(after(20*time.Millisecond), fault.Claim)
+		f[2].Every(fault.Refuse, fault.Claim)
 		q := f.quorum()
 		time.AfterFunc(10*time.Millisecond, func() { _, _ = q.Release(t.Context(), key, "ours") })
 		_, err := q.Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
@@ -249,7 +250,7 @@ func TestQuorumReleaseOvertakesTheClaim(t *testing.T) {
 func TestQuorumKeepsCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
-		f[2].be(after(20*time.Millisecond), claim)
+		f[2].Every(after(20*time.Millisecond), fault.Claim)
 		q := f.quorum()
 		c := lock.Claim{Token: "ours", Fingerprint: []byte("print"), Lease: longLease}
 		e, err := q.Claim(t.Context(), key, c)
@@ -258,7 +259,7 @@ func TestQuorumKeepsCopies(t *testing.T) {
 		clear(e.Fingerprint)
 		time.Sleep(time.Second)
 		for _, n := range f {
-			e, err := n.server().Get(t.Context(), key)
+			e, err := n.Server().Get(t.Context(), key)
 			require.NoError(t, err)
 			require.Equal(t, "print", string(e.Fingerprint))
 		}
@@ -272,7 +273,7 @@ func TestQuorumClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
 		f := newFleet(3)
 		c := lock.Claim{Token: "ours", Lease: longLease}
 		f.put(t, c, 0, 1, 2)
-		f[2].once(release, after(30*time.Millisecond))
+		f[2].Next(fault.Release, after(30*time.Millisecond))
 		q := f.quorum()
 		ok, err := q.Release(t.Context(), key, "ours")
 		require.NoError(t, err)
@@ -290,15 +291,15 @@ func TestQuorumCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		sent := false
-		f[1].be(hangReply, claim)
-		f[2].be(func(ctx context.Context, apply func() error) error {
-			sleep(ctx, 20*time.Millisecond) // as a dial may take
+		f[1].Every(fault.HangReply, fault.Claim)
+		f[2].Every(func(ctx context.Context, apply func() error) error {
+			fault.Sleep(ctx, 20*time.Millisecond) // as a dial may take
 			if ctx.Err() != nil {
 				return fmt.Errorf("%w: %w", lock.ErrNotApplied, ctx.Err())
 			}
 			sent = true
 			return apply()
-		}, claim)
+		}, fault.Claim)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -318,7 +319,7 @@ func TestQuorumCallerLeavesBeforeTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
-		f[2].be(slow(30 * time.Millisecond))
+		f[2].Every(fault.Slow(30 * time.Millisecond))
 		q := f.quorum()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -343,7 +344,7 @@ func TestQuorumStuckNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		l := f.locker(t)
-		f[1].be(stuck(2*time.Second), claim)
+		f[1].Every(fault.Stuck(2*time.Second), fault.Claim)
 		began := time.Now()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
@@ -356,8 +357,8 @@ func TestQuorumStuckNode(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
-		f[1].be(stuck(time.Minute))
-		f[2].be(stuck(time.Minute))
+		f[1].Every(fault.Stuck(time.Minute))
+		f[2].Every(fault.Stuck(time.Minute))
 		began := time.Now()
 		_, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 		require.ErrorContains(t, err, "stores[1]: no answer within 50ms; stores[2]: no answer within 50ms")

@@ -2,6 +2,8 @@ package quorum_test
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/quorum"
+	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 func TestQuorumSettle(t *testing.T) {
@@ -36,7 +41,7 @@ func TestQuorumSettle(t *testing.T) {
 				f.put(t, lock.Claim{Token: "ours", Attempt: 2, Fingerprint: print1, Owner: "me", Lease: longLease}, tt.on...)
 				f.be(strings.ReplaceAll(tt.conditions, "D", "u"))
 				if strings.Contains(tt.conditions, "D") {
-					f[2].once(settle, refuse, loseRequest)
+					f[2].Next(fault.Settle, fault.Refuse, fault.LoseRequest)
 				}
 				ok, err := f.quorum().Settle(t.Context(), key, "ours", nil, keep)
 				require.Equal(t, tt.ok, ok)
@@ -88,7 +93,7 @@ func TestQuorumCoolDownIsReported(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)
 			f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
-			f[slowest].once(settle, after(10*time.Millisecond))
+			f[slowest].Next(fault.Settle, after(10*time.Millisecond))
 			q := f.quorum()
 			ok, err := q.Settle(t.Context(), key, "ours", nil, keep)
 			require.NoError(t, err)
@@ -106,17 +111,17 @@ func TestQuorumCoolDownIsReported(t *testing.T) {
 
 // A claim lands on a node after its token was settled: it is not left held there.
 func TestQuorumClaimLandsAfterItsSettle(t *testing.T) {
-	for name, third := range map[string][]fault{
+	for name, third := range map[string][]fault.Func{
 		"the cool-down is there already": {after(46 * time.Millisecond)},
 		"it came before the claim":       nil,
-		"it did not get there":           {refuse, refuse, refuse},
+		"it did not get there":           {fault.Refuse, fault.Refuse, fault.Refuse},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(3)
 				q := f.quorum()
-				f[2].once(claim, after(45*time.Millisecond))
-				f[2].once(settle, third...)
+				f[2].Next(fault.Claim, after(45*time.Millisecond))
+				f[2].Next(fault.Settle, third...)
 				_, err := q.Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 				require.NoError(t, err)
 				ok, err := q.Settle(t.Context(), key, "ours", nil, keep)
@@ -136,11 +141,32 @@ func TestQuorumCoolDownOfALostHolder(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "lost", Lease: longLease}, 0)
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1, 2)
-		_, err := f[0].server().Settle(t.Context(), key, "lost", nil, keep)
+		_, err := f[0].Server().Settle(t.Context(), key, "lost", nil, keep)
 		require.NoError(t, err)
 		e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 		require.NoError(t, err)
 		require.Equal(t, []any{lock.Held, "other"}, []any{e.State, e.Token})
 		time.Sleep(time.Second)
 	})
+}
+
+// A sealed store is a node like any other: it seals what is to be a cool-down.
+func TestQuorumOfSealedStores(t *testing.T) {
+	t.Parallel()
+	block, err := aes.NewCipher(make([]byte, 32))
+	require.NoError(t, err)
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	require.NoError(t, err)
+	var nodes []lock.Store
+	for _, s := range memories(3) {
+		nodes = append(nodes, sealed.New(s, aead))
+	}
+	l := lockerOver(t, quorum.New(nodes))
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	_, err = l.Acquire(t.Context(), key)
+	require.ErrorIs(t, err, lock.ErrHeld)
+	require.NoError(t, e.Settle(t.Context(), nil, keep))
+	_, err = l.Acquire(t.Context(), key)
+	require.ErrorIs(t, err, lock.ErrSettled)
 }

@@ -12,10 +12,10 @@ import (
 
 // Three stores that fail by themselves. In a service they are what
 // redisstore.Open returns for the URLs of three masters.
-func ExampleNewQuorum() {
+func ExampleNew() {
 	stores := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
-	quorum := quorum.New(stores, quorum.WithNodeTimeout(200*time.Millisecond))
-	locker := lock.New(quorum)
+	store := quorum.New(stores, quorum.WithNodeTimeout(200*time.Millisecond))
+	locker := lock.New(store)
 	ctx := context.Background()
 	err := locker.Do(ctx, lock.Key("user", "42"), func(context.Context) error {
 		fmt.Println("placed")
@@ -28,12 +28,8 @@ func ExampleNewQuorum() {
 }
 
 // What a readiness probe may ask.
-func ExampleNewQuorum_check() {
+func ExampleStore_Check() {
 	store := quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()})
-	if c, ok := store.(interface {
-		Check(ctx context.Context) error
-	}); ok {
-		fmt.Println(c.Check(context.Background()))
-	}
+	fmt.Println(store.Check(context.Background()))
 	// Output: <nil>
 }

@@ -1,14 +1,12 @@
 package quorum_test
 
 import (
-	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
@@ -28,114 +26,15 @@ const (
 	silent   condition = 'l' // executes what it gets, and its replies are lost
 )
 
-var faultOf = map[condition]fault{up: slow(roundTrip), down: refuse, sluggish: late(4 * nodeTimeout), silent: loseReply}
-
-// node is one server of a quorum, behind a network.
-type node struct {
-	mu     sync.Mutex
-	store  lock.Store
-	faults map[op]fault
-	next   map[op][]fault
-	calls  map[op]int
-}
-
-func (n *node) draw(o op) fault {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.calls[o]++
-	if queue := n.next[o]; len(queue) > 0 {
-		n.next[o] = queue[1:]
-		return queue[0]
-	}
-	return n.faults[o]
-}
-
-// be sets what calls of ops meet, all if there are none.
-func (n *node) be(f fault, ops ...op) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(ops) == 0 {
-		ops = []op{claim, renew, settle, release, get}
-	}
-	for _, o := range ops {
-		n.faults[o] = f
-	}
-}
-
-// once lines up what the next calls of o meet.
-func (n *node) once(o op, faults ...fault) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.next[o] = append(n.next[o], faults...)
-}
-
-func (n *node) count(o op) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.calls[o]
-}
-
-// restart forgets everything.
-func (n *node) restart() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.store = memstore.New()
-}
-
-// server is what the node has now. What lands late, lands on what there is then.
-func (n *node) server() lock.Store {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.store
-}
-
-// pass makes a call. One that is applied late shares no memory with it.
-func pass[T any](ctx context.Context, n *node, o op, call func(context.Context, lock.Store) (T, error)) (T, error) {
-	var mu sync.Mutex
-	var value T
-	err := n.draw(o)(ctx, func() error {
-		v, err := call(context.WithoutCancel(ctx), n.server())
-		mu.Lock()
-		defer mu.Unlock()
-		value = v
-		return err
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	return value, err
-}
-
-func (*node) MaxLag() time.Duration { return 5 * time.Second }
-
-func (n *node) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	return pass(ctx, n, claim, func(ctx context.Context, s lock.Store) (lock.Entry, error) { return s.Claim(ctx, key, c) })
-}
-
-func (n *node) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
-	return pass(ctx, n, renew, func(ctx context.Context, s lock.Store) (bool, error) { return s.Renew(ctx, key, c) })
-}
-
-func (n *node) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	return pass(ctx, n, settle, func(ctx context.Context, s lock.Store) (bool, error) {
-		return s.Settle(ctx, key, token, receipt, keep)
-	})
-}
-
-func (n *node) Release(ctx context.Context, key, token string) (bool, error) {
-	return pass(ctx, n, release, func(ctx context.Context, s lock.Store) (bool, error) { return s.Release(ctx, key, token) })
-}
-
-func (n *node) Get(ctx context.Context, key string) (lock.Entry, error) {
-	return pass(ctx, n, get, func(ctx context.Context, s lock.Store) (lock.Entry, error) { return s.Get(ctx, key) })
-}
+var faultOf = map[condition]fault.Func{up: fault.Slow(roundTrip), down: fault.Refuse, sluggish: fault.Late(4 * nodeTimeout), silent: fault.LoseReply}
 
 // fleet is the servers of a quorum.
-type fleet []*node
+type fleet []*fault.Store
 
 func newFleet(n int) fleet {
 	f := make(fleet, n)
 	for i := range f {
-		f[i] = &node{store: memstore.New(), faults: make(map[op]fault), next: make(map[op][]fault), calls: make(map[op]int)}
+		f[i] = fault.New()
 	}
 	f.heal()
 	return f
@@ -151,7 +50,7 @@ func (f fleet) stores() []lock.Store {
 }
 
 // quorum returns a quorum as one process has it.
-func (f fleet) quorum(opts ...quorum.Option) lock.Store {
+func (f fleet) quorum(opts ...quorum.Option) *quorum.Store {
 	return quorum.New(f.stores(), opts...)
 }
 
@@ -166,7 +65,7 @@ func (f fleet) locker(t *testing.T, opts ...lock.Option) *lock.Locker {
 // be sets the conditions of all nodes, one a letter.
 func (f fleet) be(conditions string) {
 	for i, n := range f {
-		n.be(faultOf[condition(conditions[i])])
+		n.Every(faultOf[condition(conditions[i])])
 	}
 }
 
@@ -176,7 +75,7 @@ func (f fleet) heal() { f.be(strings.Repeat(string(up), len(f))) }
 func (f fleet) put(t *testing.T, c lock.Claim, nodes ...int) {
 	t.Helper()
 	for _, i := range nodes {
-		e, err := f[i].server().Claim(t.Context(), key, c)
+		e, err := f[i].Server().Claim(t.Context(), key, c)
 		if err != nil || e.State != lock.Held || e.Token != c.Token {
 			t.Fatalf("claim on node %d: %v, %v", i, e, err)
 		}
@@ -190,7 +89,7 @@ func (f fleet) statesOf(t *testing.T, key string) string {
 	t.Helper()
 	var all []string
 	for _, n := range f {
-		e, err := n.server().Get(t.Context(), key)
+		e, err := n.Server().Get(t.Context(), key)
 		if err != nil {
 			t.Fatalf("Get: %v", err)
 		}

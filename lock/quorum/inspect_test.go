@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
@@ -18,7 +19,7 @@ import (
 // inspected is a node whose operator's calls fail, if err is not nil, after some
 // entries.
 type inspected struct {
-	*node
+	*fault.Store
 	err   error
 	after int
 }
@@ -26,7 +27,7 @@ type inspected struct {
 func (n *inspected) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
 		i := 0
-		for e, err := range n.server().(lock.Inspector).List(ctx) {
+		for e, err := range n.Server().(lock.Inspector).List(ctx) {
 			if n.err != nil && i == n.after {
 				break
 			}
@@ -45,26 +46,21 @@ func (n *inspected) Forget(ctx context.Context, key, token string) (bool, error)
 	if n.err != nil {
 		return false, n.err
 	}
-	return n.server().(lock.Inspector).Forget(ctx, key, token)
+	return n.Server().(lock.Inspector).Forget(ctx, key, token)
 }
 
-type inspector interface {
-	lock.Store
-	lock.Inspector
-}
-
-func inspectedFleet(size int) (fleet, []*inspected, inspector) {
+func inspectedFleet(size int) (fleet, []*inspected, *quorum.Store) {
 	f := newFleet(size)
 	nodes := make([]*inspected, size)
 	stores := make([]lock.Store, size)
 	for i, n := range f {
-		nodes[i] = &inspected{node: n}
+		nodes[i] = &inspected{Store: n}
 		stores[i] = nodes[i]
 	}
-	return f, nodes, quorum.New(stores).(inspector)
+	return f, nodes, quorum.New(stores)
 }
 
-func listAll(t *testing.T, q inspector) (found map[string]string, err error) {
+func listAll(t *testing.T, q lock.Inspector) (found map[string]string, err error) {
 	t.Helper()
 	found = make(map[string]string)
 	for e, failure := range q.List(t.Context()) {
@@ -85,7 +81,7 @@ func TestQuorumList(t *testing.T) {
 		claim := func(key, token string, on ...int) {
 			t.Helper()
 			for _, i := range on {
-				_, err := nodes[i].server().Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Hour})
+				_, err := nodes[i].Server().Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Hour})
 				require.NoError(t, err)
 			}
 		}
@@ -94,7 +90,7 @@ func TestQuorumList(t *testing.T) {
 		claim("minority", "c", 2)
 		claim("cool-down", "d", 0, 1)
 		for _, i := range []int{0, 1} {
-			_, err := nodes[i].server().Settle(t.Context(), "cool-down", "d", nil, time.Hour)
+			_, err := nodes[i].Server().Settle(t.Context(), "cool-down", "d", nil, time.Hour)
 			require.NoError(t, err)
 		}
 		want := map[string]string{"all": "held:a", "majority": "held:b", "cool-down": "settled:d"}
@@ -180,6 +176,18 @@ func TestQuorumGet(t *testing.T) {
 	}
 }
 
+// A list without what one node has would not be one.
+func TestQuorumOverANodeThatIsNoInspector(t *testing.T) {
+	t.Parallel()
+	q := quorum.New([]lock.Store{memstore.New(), fault.New(), memstore.New()})
+	found, err := listAll(t, q)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "stores[1]")
+	require.Empty(t, found)
+	_, err = q.Forget(t.Context(), key, "token")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
 // checked is a node with a Check and with names.
 type checked struct {
 	lock.Store
@@ -193,7 +201,7 @@ func (c *checked) Servers(context.Context) ([]string, error) { return c.servers,
 func TestQuorumCheck(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("misconfigured")
-	down := newScripted().every(refuse, get)
+	down := fault.New().Every(fault.Refuse, fault.Get)
 	for name, tt := range map[string]struct {
 		nodes []lock.Store
 		says  string
@@ -201,16 +209,14 @@ func TestQuorumCheck(t *testing.T) {
 		"all well":         {[]lock.Store{&checked{servers: []string{"1"}}, &checked{servers: []string{"2"}}, memstore.New()}, ""},
 		"one is not":       {[]lock.Store{&checked{err: bad}, &checked{}, &checked{}}, ""},
 		"two are not":      {[]lock.Store{&checked{err: bad}, &checked{}, &checked{err: bad}}, "1 of 3 nodes are well, 2 have to be; stores[0]: misconfigured; stores[2]: misconfigured"},
-		"two do not serve": {[]lock.Store{down, newScripted().every(refuse, get), memstore.New()}, "stores[1]: lock: not applied"},
+		"two do not serve": {[]lock.Store{down, fault.New().Every(fault.Refuse, fault.Get), memstore.New()}, "stores[1]: lock: not applied"},
 		"one server":       {[]lock.Store{&checked{servers: []string{"1"}}, &checked{}, &checked{servers: []string{"1"}}}, "stores[0] and stores[2] are one server, 1"},
 		"a cluster":        {[]lock.Store{memstore.New(), &checked{servers: []string{"1", "2"}}, memstore.New()}, "stores[1] writes to 2 servers"},
 		"one, though down": {[]lock.Store{&checked{err: bad, servers: []string{"1"}}, &checked{servers: []string{"1"}}, memstore.New()}, "are one server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := quorum.New(tt.nodes, quorum.WithNodeTimeout(time.Minute)).(interface {
-				Check(ctx context.Context) error
-			}).Check(t.Context())
+			err := quorum.New(tt.nodes, quorum.WithNodeTimeout(time.Minute)).Check(t.Context())
 			if tt.says == "" {
 				require.NoError(t, err)
 				return
@@ -224,18 +230,45 @@ func TestQuorumCheck(t *testing.T) {
 // is for.
 func TestQuorumCheckDoesNotWaitForAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hangs := newScripted().every(hangRequest, get)
+		hangs := fault.New().Every(fault.HangRequest, fault.Get)
 		check := func(nodes ...lock.Store) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			return quorum.New(nodes).(interface {
-				Check(ctx context.Context) error
-			}).Check(ctx)
+			return quorum.New(nodes).Check(ctx)
 		}
 		began := time.Now()
 		require.NoError(t, check(hangs, memstore.New(), memstore.New()))
 		require.Equal(t, 10*nodeTimeout, time.Since(began))
 		require.ErrorContains(t, check(hangs, &checked{servers: []string{"1"}}, &checked{servers: []string{"1"}}), "are one server")
-		require.ErrorContains(t, check(hangs, memstore.New(), newScripted().every(hangRequest, get)), "1 of 3 nodes are well")
+		require.ErrorContains(t, check(hangs, memstore.New(), fault.New().Every(fault.HangRequest, fault.Get)), "1 of 3 nodes are well")
 	})
+}
+
+// What keeps a store's calls within their contexts passes on what the store is.
+func TestQuorumCheckOfNodesThatEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	down := func() lock.Store { return fault.New().Every(fault.Refuse, fault.Get) }
+	for name, tt := range map[string]struct {
+		nodes []lock.Store
+		says  string
+	}{
+		"other servers": {[]lock.Store{&checked{servers: []string{"1"}}, &checked{servers: []string{"2"}}, &checked{servers: []string{"3"}}}, ""},
+		"one server":    {[]lock.Store{&checked{servers: []string{"1"}}, &checked{servers: []string{"2"}}, &checked{servers: []string{"1"}}}, "by two addresses"},
+		"plain ones":    {[]lock.Store{fault.New(), fault.New(), fault.New()}, ""},
+		"that are down": {[]lock.Store{down(), down(), fault.New()}, "1 of 3 nodes are well"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var nodes []lock.Store
+			for _, s := range tt.nodes {
+				nodes = append(nodes, lock.EndWithContext(s))
+			}
+			err := quorum.New(nodes).Check(t.Context())
+			if tt.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.says)
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
@@ -20,12 +22,16 @@ func TestQuorumLockerSweepsForAMinority(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(3)
-				var seen events
-				l := f.locker(t, append(long, lock.WithObserver(seen.observe))...)
+				var grants atomic.Int32
+				l := f.locker(t, append(long, lock.WithObserver(func(_ context.Context, e lock.Event) {
+					if e.Kind == lock.EventClaimed {
+						grants.Add(1)
+					}
+				}))...)
 				if refused {
 					f.put(t, lock.Claim{Token: "other", Lease: time.Second}, 0, 1)
 				}
-				f[2].once(claim, late(4*time.Second))
+				f[2].Next(fault.Claim, fault.Late(4*time.Second))
 				e, err := l.Acquire(t.Context(), key)
 				if refused {
 					require.ErrorIs(t, err, lock.ErrHeld)
@@ -35,7 +41,7 @@ func TestQuorumLockerSweepsForAMinority(t *testing.T) {
 				}
 				time.Sleep(4*time.Second + 10*time.Millisecond)
 				require.Regexp(t, "free free held", f.states(t), "it has landed")
-				f[1].be(refuse)
+				f[1].Every(fault.Refuse)
 				// 0 is free, 1 is down, and 2 has our own claim.
 				e, err = l.Acquire(t.Context(), key)
 				require.NoError(t, err, "a process is never refused by itself")
@@ -43,7 +49,7 @@ func TestQuorumLockerSweepsForAMinority(t *testing.T) {
 				f.heal()
 				time.Sleep(2 * time.Second)
 				require.Equal(t, "free free free", f.states(t))
-				require.Positive(t, seen.count(lock.EventClaimed))
+				require.Positive(t, grants.Load())
 			})
 		})
 	}
@@ -59,10 +65,10 @@ func TestQuorumNamesWhatItsLockerCanRemove(t *testing.T) {
 			f.put(t, lock.Claim{Token: "other", Attempt: 1, Lease: longLease}, 2, 3)
 			for i, n := range f {
 				if i < 2 {
-					n.be(hangReply, claim)
-					n.be(hangRequest, release)
+					n.Every(fault.HangReply, fault.Claim)
+					n.Every(fault.HangRequest, fault.Release)
 				} else {
-					n.be(refuse)
+					n.Every(fault.Refuse)
 				}
 			}
 			_, err := l.Acquire(t.Context(), key)
@@ -100,7 +106,7 @@ func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(3)
-					store := f.quorum(tt.opts...)
+					var store lock.Store = f.quorum(tt.opts...)
 					if tt.wrap != nil {
 						store = tt.wrap(store)
 					}
@@ -113,7 +119,7 @@ func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
 						began = began.Add(lease / 3) // when it was sent
 					}
 					for _, n := range f {
-						n.be(refuse, renew)
+						n.Every(fault.Refuse, fault.Renew)
 					}
 					<-e.Context().Done()
 					require.Equal(t, tt.valid, time.Since(began))
@@ -130,18 +136,18 @@ func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
 func TestQuorumForgetsReleasedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
-		f[2].be(hangReply)
+		f[2].Every(fault.HangReply)
 		q := f.quorum()
 		l := lockerOver(t, q, lock.WithLease(lease), lock.WithBudget(budget))
 		for range 1000 {
 			require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		}
-		require.Positive(t, lock.TokensInFlight(q))
+		require.Positive(t, quorum.TokensInFlight(q))
 		time.Sleep(2 * time.Second)
-		require.LessOrEqual(t, lock.TokensInFlight(q), 256, "those that are swept for")
+		require.LessOrEqual(t, quorum.TokensInFlight(q), 256, "those that are swept for")
 		f.heal()
 		time.Sleep(time.Minute)
-		require.Zero(t, lock.TokensInFlight(q))
+		require.Zero(t, quorum.TokensInFlight(q))
 	})
 }
 
@@ -150,7 +156,7 @@ func TestQuorumGrantedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		for _, n := range f {
-			n.be(slow(590*time.Millisecond), claim)
+			n.Every(fault.Slow(590*time.Millisecond), fault.Claim)
 		}
 		q := f.quorum(quorum.WithNodeTimeout(time.Minute), quorum.WithDriftFactor(0.02))
 		l := lockerOver(t, q, lock.WithLease(600*time.Millisecond), lock.WithBudget(300*time.Millisecond))
@@ -164,21 +170,21 @@ func TestQuorumGrantedTooLate(t *testing.T) {
 // A release is the majority's, and reaches the others as soon as they answer.
 func TestQuorumReleaseReachesAllThatLive(t *testing.T) {
 	for name, tt := range map[string]struct {
-		third []fault
+		third []fault.Func
 		left  string
 	}{
-		"reply lost":     {[]fault{loseReply}, "free"},
-		"request lost":   {[]fault{loseRequest, loseRequest}, "free"},
-		"hangs":          {[]fault{hangRequest, hangRequest}, "free"},
-		"always lost":    {[]fault{loseRequest, loseRequest, loseRequest, loseRequest}, "held:ours"},
-		"down":           {[]fault{refuse, refuse}, "free"},
-		"comes too late": {[]fault{late(time.Second)}, "free"},
+		"reply lost":     {[]fault.Func{fault.LoseReply}, "free"},
+		"request lost":   {[]fault.Func{fault.LoseRequest, fault.LoseRequest}, "free"},
+		"hangs":          {[]fault.Func{fault.HangRequest, fault.HangRequest}, "free"},
+		"always lost":    {[]fault.Func{fault.LoseRequest, fault.LoseRequest, fault.LoseRequest, fault.LoseRequest}, "held:ours"},
+		"down":           {[]fault.Func{fault.Refuse, fault.Refuse}, "free"},
+		"comes too late": {[]fault.Func{fault.Late(time.Second)}, "free"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(3)
 				f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
-				f[2].once(release, tt.third...)
+				f[2].Next(fault.Release, tt.third...)
 				began := time.Now()
 				ok, err := f.quorum().Release(t.Context(), key, "ours")
 				require.NoError(t, err)
@@ -231,7 +237,7 @@ func TestQuorumReleaseHearsTheMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 1)
-		f[1].be(after(20*time.Millisecond), release)
+		f[1].Every(after(20*time.Millisecond), fault.Release)
 		ok, err := f.quorum().Release(t.Context(), key, "ours")
 		require.NoError(t, err)
 		require.False(t, ok)
@@ -243,8 +249,8 @@ func TestQuorumReleaseHearsTheMinority(t *testing.T) {
 func TestQuorumCloseLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(5)
-		f[3].be(slow(40 * time.Millisecond))
-		f[4].be(hangReply)
+		f[3].Every(fault.Slow(40 * time.Millisecond))
+		f[4].Every(fault.HangReply)
 		l := f.locker(t)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		e, err := l.Acquire(t.Context(), key)

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
 // panicking is a node whose client has a hook that panics, if it does.
 type panicking struct {
-	*scripted
+	*fault.Store
 	lock.Inspector
 
 	does bool
@@ -39,10 +40,10 @@ func TestPanicsOfANodeAreUnknownOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []lock.Store
 		for i := range 3 {
-			s := newScripted()
-			nodes = append(nodes, panicking{s, s.store.(lock.Inspector), i == 0}) //nolint:forcetypeassert // the memory store is one
+			s := fault.New()
+			nodes = append(nodes, panicking{s, s.Server().(lock.Inspector), i == 0}) //nolint:forcetypeassert // the memory store is one
 			if i == 0 {
-				s.every(func(context.Context, func() error) error { panic("a hook's") }, claim, renew, settle, release, get)
+				s.Every(func(context.Context, func() error) error { panic("a hook's") }, fault.Claim, fault.Renew, fault.Settle, fault.Release, fault.Get)
 			}
 		}
 		q := quorum.New(nodes)
@@ -55,8 +56,8 @@ func TestPanicsOfANodeAreUnknownOutcomes(t *testing.T) {
 		require.True(t, ok)
 		_, err = q.Get(t.Context(), key)
 		require.NoError(t, err)
-		require.NoError(t, q.(interface{ Check(context.Context) error }).Check(t.Context())) //nolint:forcetypeassert // it has one
-		ok, err = q.(lock.Inspector).Forget(t.Context(), key, "a")                           //nolint:forcetypeassert // it is one
+		require.NoError(t, q.Check(t.Context()))
+		ok, err = q.Forget(t.Context(), key, "a")
 		require.NoError(t, err)
 		require.True(t, ok)
 		synctest.Wait()

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // A node that has restarted empty has the entry again after the next renewal, so
@@ -19,7 +21,7 @@ func TestQuorumRenewalBringsTheEntryBack(t *testing.T) {
 		l, other := f.locker(t), f.locker(t)
 		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
 			for i := range 9 {
-				f[i%3].restart()
+				f[i%3].Serve(memstore.New())
 				time.Sleep(lease * 2 / 3)
 				_, err := other.Acquire(ctx, key)
 				require.ErrorIs(t, err, lock.ErrHeld)
@@ -39,8 +41,8 @@ func TestQuorumTwoRestartsMakeTwoHolders(t *testing.T) {
 		f := newFleet(3)
 		first, err := f.locker(t).Acquire(t.Context(), key)
 		require.NoError(t, err)
-		f[0].restart()
-		f[1].restart()
+		f[0].Serve(memstore.New())
+		f[1].Serve(memstore.New())
 		second, err := f.locker(t).Acquire(t.Context(), key)
 		require.NoError(t, err, "a majority has never heard of the first")
 		require.NoError(t, first.Context().Err(), "two holders")
@@ -99,7 +101,7 @@ func TestQuorumRenew(t *testing.T) {
 				time.Sleep(time.Second)
 				require.Equal(t, tt.after, f.states(t))
 				for _, n := range f {
-					e, err := n.server().Get(t.Context(), key)
+					e, err := n.Server().Get(t.Context(), key)
 					require.NoError(t, err)
 					if e.Token == c.Token {
 						require.Equal(t, []any{c.Attempt, c.Fingerprint, c.Owner}, []any{e.Attempt, e.Fingerprint, e.Owner}, "created as it was")
@@ -113,12 +115,12 @@ func TestQuorumRenew(t *testing.T) {
 // A renewal that has its majority goes on to bring the entry back. A release that
 // overtakes that must not leave it there.
 func TestQuorumReleaseOvertakesTheBringingBack(t *testing.T) {
-	for _, f3 := range []fault{slow(30 * time.Millisecond), after(30 * time.Millisecond)} {
+	for _, f3 := range []fault.Func{fault.Slow(30 * time.Millisecond), after(30 * time.Millisecond)} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)
 			c := lock.Claim{Token: "ours", Lease: longLease}
 			f.put(t, c, 0, 1)
-			f[2].be(f3, claim)
+			f[2].Every(f3, fault.Claim)
 			q := f.quorum()
 			ok, err := q.Renew(t.Context(), key, c)
 			require.NoError(t, err)
@@ -128,16 +130,16 @@ func TestQuorumReleaseOvertakesTheBringingBack(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, ok)
 			time.Sleep(time.Second)
-			require.Equal(t, 1, f[2].count(claim))
+			require.Equal(t, 1, f[2].Count(fault.Claim))
 			require.Equal(t, "free free free", f.states(t))
 		})
 	}
 }
 
 // after applies a call d after it came, and then answers.
-func after(d time.Duration) fault {
+func after(d time.Duration) fault.Func {
 	return func(ctx context.Context, apply func() error) error {
-		sleep(ctx, d)
+		fault.Sleep(ctx, d)
 		return apply()
 	}
 }

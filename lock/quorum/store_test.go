@@ -5,6 +5,7 @@ import (
 	"crypto/cipher"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -14,9 +15,9 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
-	"github.com/httplatch/httplatch/lock/sealed"
 )
 
 // memories returns n stores of which a real machine's scheduler decides when
@@ -36,20 +37,15 @@ func claimAgain(ctx context.Context, s lock.Store, key string, c lock.Claim) (e 
 		if !errors.Is(err, lock.ErrNotApplied) || errors.Is(err, errors.ErrUnsupported) || ctx.Err() != nil {
 			return e, err
 		}
-		sleep(ctx, time.Millisecond+rand.N(50*time.Millisecond))
+		fault.Sleep(ctx, time.Millisecond+rand.N(50*time.Millisecond))
 	}
 }
 
-type persistent struct{ quorum }
-
-type quorum interface {
-	lock.Store
-	lock.Inspector
-	LocksOnly() error
-}
+// persistent is a quorum that does so by itself.
+type persistent struct{ *quorum.Store }
 
 func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	return claimAgain(ctx, p.quorum, key, c)
+	return claimAgain(ctx, p.Store, key, c)
 }
 
 func TestQuorumConformance(t *testing.T) {
@@ -58,7 +54,7 @@ func TestQuorumConformance(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			latchtest.TestStore(t, 30*time.Millisecond, func(*testing.T) lock.Store {
-				return persistent{quorum.New(memories(n), quorum.WithNodeTimeout(20*time.Second)).(quorum)} //nolint:forcetypeassert // it is
+				return persistent{quorum.New(memories(n), quorum.WithNodeTimeout(20*time.Second))}
 			})
 		})
 	}
@@ -66,22 +62,20 @@ func TestQuorumConformance(t *testing.T) {
 
 func TestQuorumRefusesNodes(t *testing.T) {
 	t.Parallel()
-	memory := memstore.New
+	memory := func() lock.Store { return memstore.New() }
 	twice := memory()
 	for name, tt := range map[string]struct {
 		stores []lock.Store
 		says   string
 	}{
-		"none":      {nil, "0 stores"},
-		"one":       {[]lock.Store{memory()}, "1 stores"},
-		"two":       {[]lock.Store{memory(), memory()}, "odd"},
-		"even":      {[]lock.Store{memory(), memory(), memory(), memory()}, "4 stores"},
-		"nil":       {[]lock.Store{memory(), nil, memory()}, "stores[1] is nil"},
-		"nil type":  {[]lock.Store{memory(), memory(), (*scripted)(nil)}, "stores[2] is nil"},
-		"same":      {[]lock.Store{memory(), twice, twice}, "stores[1] and stores[2] are the same"},
-		"quorum":    {[]lock.Store{memory(), threeNodes(), memory()}, "stores[1] is a quorum"},
-		"sealed":    {[]lock.Store{memory(), memory(), sealed.New(memory(), gcm(t, 1))}, "nothing to seal"},
-		"sealed in": {[]lock.Store{memory(), sealed.New(newScripted(), gcm(t, 1)), memory()}, "nothing to seal"},
+		"none":     {nil, "0 stores"},
+		"one":      {[]lock.Store{memory()}, "1 stores"},
+		"two":      {[]lock.Store{memory(), memory()}, "odd"},
+		"even":     {[]lock.Store{memory(), memory(), memory(), memory()}, "4 stores"},
+		"nil":      {[]lock.Store{memory(), nil, memory()}, "stores[1] is nil"},
+		"nil type": {[]lock.Store{memory(), memory(), (*fault.Store)(nil)}, "stores[2] is nil"},
+		"same":     {[]lock.Store{memory(), twice, twice}, "stores[1] and stores[2] are the same"},
+		"quorum":   {[]lock.Store{memory(), threeNodes(), memory()}, "stores[1] is a quorum"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +92,7 @@ type uncomparable struct {
 	_ []cipher.AEAD
 }
 
-func threeNodes() lock.Store {
+func threeNodes() *quorum.Store {
 	return quorum.New([]lock.Store{memstore.New(), memstore.New(), memstore.New()})
 }
 
@@ -124,7 +118,7 @@ func TestQuorumRefusesOptions(t *testing.T) {
 		"negative drift":        {func() quorum.Option { return quorum.WithDriftFactor(-0.1) }, "more than 0"},
 		"drift of all":          {func() quorum.Option { return quorum.WithDriftFactor(1) }, "at most 0.5"},
 		"no number":             {func() quorum.Option { return quorum.WithDriftFactor(nan()) }, "NaN"},
-		"nil":                   {func() quorum.Option { return nil }, "nil QuorumOption"},
+		"nil":                   {func() quorum.Option { return nil }, "nil Option"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +138,7 @@ func TestQuorumHasNoFences(t *testing.T) {
 	for name, store := range map[string]lock.Store{
 		"bare":    threeNodes(),
 		"bounded": lock.EndWithContext(threeNodes()),
-		"opaque":  quorum.New([]lock.Store{newScripted(), newScripted(), newScripted()}),
+		"opaque":  quorum.New([]lock.Store{fault.New(), fault.New(), fault.New()}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,31 +175,22 @@ func TestQuorumHasNoReceipts(t *testing.T) {
 			require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
 		})
 	}
-	requirePanics(t, "nothing to seal", func() { sealed.New(threeNodes(), gcm(t, 1)) })
-}
-
-func TestQuorumIsAnInspectorIfItsNodesAre(t *testing.T) {
-	t.Parallel()
-	_, is := threeNodes().(lock.Inspector)
-	require.True(t, is)
-	_, is = quorum.New([]lock.Store{memstore.New(), newScripted(), memstore.New()}).(lock.Inspector)
-	require.False(t, is)
 }
 
 func TestQuorumLagIsTheLongest(t *testing.T) {
 	t.Parallel()
-	slowest := newScripted()
-	slowest.lag = 40 * time.Second
-	q := quorum.New([]lock.Store{memstore.New(), slowest, newScripted()}, quorum.WithNodeTimeout(time.Second))
-	require.Equal(t, 40*time.Second+3*(time.Second+200*time.Millisecond), q.(interface{ MaxLag() time.Duration }).MaxLag(),
+	slowest := fault.New()
+	slowest.Lag = 40 * time.Second
+	q := quorum.New([]lock.Store{memstore.New(), slowest, fault.New()}, quorum.WithNodeTimeout(time.Second))
+	require.Equal(t, 40*time.Second+3*(time.Second+200*time.Millisecond), q.Describe().MaxLag,
 		"calls on a node may outlast the one on the quorum")
-	q = quorum.New([]lock.Store{memstore.New(), uncomparable{Store: newScripted()}, newScripted()})
-	require.Greater(t, q.(interface{ MaxLag() time.Duration }).MaxLag(), 2*time.Minute, "a node that does not say")
+	q = quorum.New([]lock.Store{memstore.New(), uncomparable{Store: fault.New()}, fault.New()})
+	require.Greater(t, q.Describe().MaxLag, 2*time.Minute, "a node that does not say")
 }
 
 func TestQuorumErrorNamesNodes(t *testing.T) {
 	t.Parallel()
-	nodes := []lock.Store{newScripted(), newScripted().every(refuse, claim), newScripted().every(loseReply, claim)}
+	nodes := []lock.Store{fault.New(), fault.New().Every(fault.Refuse, fault.Claim), fault.New().Every(fault.LoseReply, fault.Claim)}
 	q := quorum.New(nodes, quorum.WithNodeTimeout(time.Minute))
 	_, err := q.Claim(t.Context(), key, lock.Claim{Token: "a", Lease: time.Minute})
 	require.Error(t, err)
@@ -215,7 +200,7 @@ func TestQuorumErrorNamesNodes(t *testing.T) {
 	require.Contains(t, text, "stores[1]: lock: not applied\nREADONLY")
 	require.Contains(t, text, "stores[2]: EOF")
 	require.NotContains(t, text, "stores[0]")
-	require.True(t, strings.HasPrefix(text, "lock: quorum: claim: "))
+	require.True(t, strings.HasPrefix(text, "quorum: claim: "))
 }
 
 // The errors that mean more than "no answer" are passed on only if they are
@@ -223,7 +208,7 @@ func TestQuorumErrorNamesNodes(t *testing.T) {
 func TestQuorumErrorsThatAreAnswers(t *testing.T) {
 	t.Parallel()
 	fails := func(with error) lock.Store {
-		return newScripted().every(func(context.Context, func() error) error { return with }, claim, renew, settle, release, get)
+		return fault.New().Every(func(context.Context, func() error) error { return with }, fault.Claim, fault.Renew, fault.Settle, fault.Release, fault.Get)
 	}
 	full := errors.Join(lock.ErrNotApplied, lock.ErrFull)
 	denied := errors.Join(lock.ErrNotApplied, lock.ErrDenied)
@@ -232,9 +217,9 @@ func TestQuorumErrorsThatAreAnswers(t *testing.T) {
 		is, not []error
 	}{
 		"all certain":     {[]error{lock.ErrNotApplied, full, lock.ErrNotApplied}, []error{lock.ErrNotApplied}, []error{lock.ErrFull}},
-		"one in doubt":    {[]error{lock.ErrNotApplied, errEOF, lock.ErrNotApplied}, nil, []error{lock.ErrNotApplied}},
+		"one in doubt":    {[]error{lock.ErrNotApplied, io.EOF, lock.ErrNotApplied}, nil, []error{lock.ErrNotApplied}},
 		"majority full":   {[]error{nil, full, full}, []error{lock.ErrFull, lock.ErrNotApplied}, nil},
-		"full, and doubt": {[]error{errEOF, full, full}, []error{lock.ErrFull}, []error{lock.ErrNotApplied}},
+		"full, and doubt": {[]error{io.EOF, full, full}, []error{lock.ErrFull}, []error{lock.ErrNotApplied}},
 		"majority denied": {[]error{nil, denied, full}, []error{lock.ErrDenied, lock.ErrNotApplied}, []error{lock.ErrFull}},
 		"minority denied": {[]error{lock.ErrNotApplied, denied, lock.ErrNotApplied}, []error{lock.ErrNotApplied}, []error{lock.ErrDenied}},
 		"unsupported":     {[]error{errors.ErrUnsupported, errors.ErrUnsupported, nil}, []error{errors.ErrUnsupported}, []error{lock.ErrNotApplied}},
@@ -244,7 +229,7 @@ func TestQuorumErrorsThatAreAnswers(t *testing.T) {
 			var nodes []lock.Store
 			for _, err := range tt.nodes {
 				if err == nil {
-					nodes = append(nodes, newScripted())
+					nodes = append(nodes, fault.New())
 				} else {
 					nodes = append(nodes, fails(err))
 				}

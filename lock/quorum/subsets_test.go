@@ -86,9 +86,8 @@ func TestQuorumEverySubsetUnderALocker(t *testing.T) {
 	t.Parallel()
 	everySubset(t, func(t *testing.T, f fleet, conditions string, majority bool) {
 		t.Helper()
-		var seen events
 		l := lock.New(f.quorum(), lock.WithLogger(quiet), lock.WithLease(longLease), lock.WithMaxHold(2*longLease),
-			lock.WithBudget(budget), lock.WithObserver(seen.observe))
+			lock.WithBudget(budget))
 		began := time.Now()
 		e, err := l.Acquire(t.Context(), key)
 		took := time.Since(began)
