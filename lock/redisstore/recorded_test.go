@@ -1,0 +1,190 @@
+package redisstore_test
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// testdata/recorded.json is what the version of 2026-11 before stores had packages of
+// their own (e808c87) left in Redis under the prefix "rec:". Processes of both share a
+// Redis during a deployment, so what either writes has to be what the other writes.
+type recorded struct {
+	Entries []recordedEntry
+	Answers []recordedAnswer
+}
+
+type recordedEntry struct {
+	What                      string
+	Key, Fingerprint, Receipt hexText
+	Token, Owner              string
+	Attempt                   int
+	LingerMS                  int64
+	Fenced                    bool
+	End                       string
+	Name                      string
+	Value                     hexText
+}
+
+type recordedAnswer struct {
+	What, Method, Path, Body string
+	Header                   http.Header
+	Status                   int
+	Answer                   string
+	AnswerHeader             http.Header
+	Name                     string
+	Value                    hexText
+}
+
+type hexText string
+
+func (h *hexText) UnmarshalText(b []byte) error {
+	text, err := hex.DecodeString(string(b))
+	*h = hexText(text)
+	return err
+}
+
+func readRecorded(t *testing.T) (all recorded) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/recorded.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &all))
+	return all
+}
+
+// An entry has the same name and the same bytes as ever, except for the fence, which is a
+// time; and what was written then is read as it was meant.
+func TestRecordedEntries(t *testing.T) {
+	t.Parallel()
+	for _, r := range readRecorded(t).Entries {
+		t.Run(r.What, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			s := open(t, srv.URL(), redisstore.WithPrefix("rec:"))
+			ctx, key := timeout(t, time.Minute), string(r.Key)
+			want := writeRecorded(t, s, &r)
+			name, value := onlyEntry(t, srv)
+			require.Equal(t, r.Name, name)
+			require.Equal(t, withoutFence(string(r.Value)), withoutFence(value))
+
+			srv.Do(t, "SET", r.Name, string(r.Value), "KEEPTTL")
+			got, err := s.Get(ctx, key)
+			require.NoError(t, err)
+			if r.Fenced && r.End != "release" {
+				require.Positive(t, got.Fence)
+			}
+			got.Left, want.Left, got.Fence, want.Fence = 0, 0, 0, 0
+			require.Equal(t, want, got)
+			if got.State == lock.Held {
+				release(t, s, key, r.Token)
+			}
+		})
+	}
+}
+
+// writeRecorded writes the entry of r, and returns what is there then.
+func writeRecorded(t *testing.T, s *redisstore.Store, r *recordedEntry) lock.Entry {
+	t.Helper()
+	ctx, key := timeout(t, time.Minute), string(r.Key)
+	_, err := s.Claim(ctx, key, lock.Claim{
+		Token: r.Token, Attempt: r.Attempt, Fingerprint: []byte(r.Fingerprint), Owner: r.Owner,
+		Lease: 30 * time.Second, Linger: time.Duration(r.LingerMS) * time.Millisecond, Fenced: r.Fenced,
+	})
+	require.NoError(t, err)
+	switch r.End {
+	case "settle":
+		_, err = s.Settle(ctx, key, r.Token, []byte(r.Receipt), time.Hour)
+	case "release":
+		_, err = s.Release(ctx, key, r.Token)
+	}
+	require.NoError(t, err)
+	e, err := s.Get(ctx, key)
+	require.NoError(t, err)
+	return e
+}
+
+// A receipt of then is replayed, and the same request leaves the same receipt now.
+func TestRecordedAnswers(t *testing.T) {
+	t.Parallel()
+	for _, r := range readRecorded(t).Answers {
+		t.Run(r.What, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			s := open(t, srv.URL(), redisstore.WithPrefix("rec:"))
+			runs := 0
+			guard := latch.Idempotent(lock.New(s), keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey, latch.WithBodyLimits(1<<20, 1<<10))
+			handler := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				runs++
+				maps.Copy(w.Header(), r.AnswerHeader)
+				answer := r.Answer
+				if r.What == "too long to keep" {
+					answer = strings.Repeat("x", 2000)
+				}
+				w.WriteHeader(r.Status)
+				_, _ = w.Write([]byte(answer))
+			}))
+			ask := func() *httptest.ResponseRecorder {
+				req := httptest.NewRequest(r.Method, r.Path, strings.NewReader(r.Body))
+				req.Header = r.Header.Clone()
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, req)
+				return w
+			}
+			require.Equal(t, r.Status, ask().Code)
+			name, value := onlyEntry(t, srv)
+			require.Equal(t, r.Name, name)
+			then, now := recordedEntryOf(t, string(r.Value)), recordedEntryOf(t, value)
+			require.Equal(t, then.Fingerprint, now.Fingerprint)
+			require.ElementsMatch(t, then.Receipt, now.Receipt, "headers are in any order")
+
+			srv.Do(t, "SET", r.Name, string(r.Value), "KEEPTTL")
+			repeat := ask()
+			require.Equal(t, 1, runs)
+			if r.What == "too long to keep" {
+				require.Equal(t, http.StatusConflict, repeat.Code)
+				return
+			}
+			require.Equal(t, r.Status, repeat.Code)
+			require.Equal(t, r.Answer, repeat.Body.String())
+			for header, values := range r.AnswerHeader {
+				require.Equal(t, values, repeat.Header()[header], header)
+			}
+		})
+	}
+}
+
+func recordedEntryOf(t *testing.T, raw string) lock.Entry {
+	t.Helper()
+	e, _, _, err := redisstore.Decode(raw)
+	require.NoError(t, err)
+	return e
+}
+
+func onlyEntry(t *testing.T, srv *redistest.Server) (name, value string) {
+	t.Helper()
+	names, _ := srv.Do(t, "KEYS", "*").([]any)
+	require.Len(t, names, 1)
+	name, _ = names[0].(string)
+	value, _ = srv.Do(t, "GET", name).(string)
+	return name, value
+}
+
+// withoutFence is value without its sixteen digits of a fence.
+func withoutFence(value string) string {
+	fence := 3 + int(value[2]) + 13
+	return value[:fence] + value[fence+16:]
+}
