@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-func ExampleNewMemory() {
+func ExampleNew() {
 	ctx := context.Background()
 	locker := lock.New(memstore.New())
 	key := lock.Key("user", "42")

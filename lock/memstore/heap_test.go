@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"context"
 	"runtime"
 	"strconv"
 	"strings"
@@ -127,7 +128,7 @@ func TestMemoryOfReceiptsThatDoNotFit(t *testing.T) {
 		callers.Go(func() {
 			answer := make([]byte, 1<<20)
 			for i := c; i < 8*limit>>20; i += 4 {
-				receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), nil, answerWith(answer))
+				receipt, _, err := l.Once(t.Context(), strconv.Itoa(i), nil, func(context.Context) ([]byte, error) { return answer, nil })
 				if err != nil || len(receipt) != len(answer) {
 					t.Errorf("Once = %d bytes, %v", len(receipt), err)
 				}

@@ -150,8 +150,34 @@ func TestMemoryKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
 	})
 }
 
+// A caller of the store itself may try again as often as it likes.
+func TestMemoryEndsARefusedReceiptWithItsKeep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const key, keep = "user=42", time.Hour
+		s := memstore.New(memstore.WithLimits(1000, 20_000))
+		c := memoryClaim("a", 30*time.Second)
+		c.Linger = keep
+		claimed(t, s, key, c)
+		began := time.Now()
+		for range 10 {
+			ok, err := s.Settle(t.Context(), key, "a", make([]byte, 100_000), keep)
+			require.ErrorIs(t, err, lock.ErrFull)
+			require.False(t, ok)
+			ok, err = s.Renew(t.Context(), key, c)
+			require.NoError(t, err)
+			require.True(t, ok)
+			time.Sleep(keep / 11)
+		}
+		time.Sleep(time.Until(began.Add(keep - 1)))
+		require.Equal(t, lock.Held, stateOf(t, s, key))
+		time.Sleep(time.Nanosecond)
+		require.Equal(t, lock.Free, stateOf(t, s, key))
+	})
+}
+
 // The next size of the allocator is 112.
 func TestRecordHasTheSizeThatItIsLaidOutFor(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, 96, lock.RecordBytes)
+	require.EqualValues(t, 96, memstore.RecordBytes)
 }

@@ -14,14 +14,9 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// pager is the optional part of an Inspector.
-type pager interface {
-	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error)
-}
-
 // pages reads all pages, and returns what is on them by key, and the size of the
 // largest.
-func pages(t *testing.T, p pager, limit int, match func(key string) bool) (found map[string]lock.Entry, most int) {
+func pages(t *testing.T, p lock.Pager, limit int, match func(key string) bool) (found map[string]lock.Entry, most int) {
 	t.Helper()
 	found = make(map[string]lock.Entry)
 	for cursor, n := "", 0; ; n++ {
@@ -46,7 +41,7 @@ func TestMemoryPages(t *testing.T) {
 		_, err := store.Claim(t.Context(), fmt.Sprint("user=", i), lock.Claim{Token: "a", Lease: time.Hour})
 		require.NoError(t, err)
 	}
-	p := store.(pager)
+	var p lock.Pager = store
 	for _, limit := range []int{1, 50, 1000} {
 		found, most := pages(t, p, limit, nil)
 		require.Len(t, found, 10_000)
@@ -84,7 +79,7 @@ func TestMemoryPageStates(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		time.Sleep(2 * time.Second)
-		found, _ := pages(t, store.(pager), 2, nil)
+		found, _ := pages(t, store, 2, nil)
 		require.Len(t, found, 3)
 		for key, e := range found {
 			want, err := store.Get(t.Context(), key)

@@ -16,7 +16,7 @@ import (
 )
 
 func scopedClaim(scope string) lock.Claim {
-	return lock.Claim{Token: "a", Attempt: 1, Fingerprint: print1, Scope: scope, Lease: time.Hour, Linger: time.Hour}
+	return lock.Claim{Token: "a", Attempt: 1, Fingerprint: []byte("request 1"), Scope: scope, Lease: time.Hour, Linger: time.Hour}
 }
 
 // fillAs claims as scope until the store refuses that, and says how often it did
@@ -159,12 +159,12 @@ func TestScopeCountsReturnToZero(t *testing.T) {
 				time.Sleep(time.Duration(r.IntN(5)) * time.Second)
 			}
 		}
-		entries, bytes := lock.ScopeCounts(s)
+		entries, bytes := memstore.ScopeCounts(s)
 		require.Positive(t, entries)
 		require.Positive(t, bytes)
 		time.Sleep(time.Hour)
-		lock.Sweep(s)
-		entries, bytes = lock.ScopeCounts(s)
+		memstore.Sweep(s)
+		entries, bytes = memstore.ScopeCounts(s)
 		require.Zero(t, entries)
 		require.Zero(t, bytes)
 	})
@@ -196,7 +196,7 @@ func TestScopesAreDistinguished(t *testing.T) {
 func TestScopeShareIsAShare(t *testing.T) {
 	t.Parallel()
 	for _, share := range []float64{0, -1, 1.01, math.NaN(), math.Inf(1)} {
-		require.PanicsWithValue(t, fmt.Sprintf("lock: WithScopeShare(%v): the share must be above 0 and at most 1", share),
+		require.PanicsWithValue(t, fmt.Sprintf("memstore: WithScopeShare(%v): the share must be above 0 and at most 1", share),
 			func() { memstore.WithScopeShare(share) })
 	}
 	for _, share := range []float64{1e-9, 0.001, 0.3, 0.999} {

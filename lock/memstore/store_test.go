@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -51,6 +52,11 @@ func listed(t *testing.T, s lock.Store) int {
 		n++
 	}
 	return n
+}
+
+func TestMemoryConformance(t *testing.T) {
+	t.Parallel()
+	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return memstore.New() })
 }
 
 func TestMemoryExpiresToTheNanosecond(t *testing.T) {
@@ -118,16 +124,16 @@ func TestMemoryRefusesWhatNoLockerSends(t *testing.T) {
 
 func TestMemoryOptionsPanic(t *testing.T) {
 	t.Parallel()
-	require.PanicsWithValue(t, "lock: WithLimits(0, 1): both limits must be at least 1", func() { memstore.WithLimits(0, 1) })
-	require.PanicsWithValue(t, "lock: WithLimits(1, 0): both limits must be at least 1", func() { memstore.WithLimits(1, 0) })
-	require.PanicsWithValue(t, "lock: NewMemory: nil MemoryOption", func() { memstore.New(nil) })
+	require.PanicsWithValue(t, "memstore: WithLimits(0, 1): both limits must be at least 1", func() { memstore.WithLimits(0, 1) })
+	require.PanicsWithValue(t, "memstore: WithLimits(1, 0): both limits must be at least 1", func() { memstore.WithLimits(1, 0) })
+	require.PanicsWithValue(t, "memstore: nil Option", func() { memstore.New(nil) })
 }
 
 func TestMemoryNeverLagsNorBlocks(t *testing.T) {
 	t.Parallel()
-	s, ok := memstore.New().(interface{ MaxLag() time.Duration })
-	require.True(t, ok)
-	require.Zero(t, s.MaxLag())
+	about := lock.Describe(memstore.New())
+	require.True(t, about.Local)
+	require.EqualValues(t, 1, about.MaxLag, "which stands for never")
 }
 
 func TestMemoryFencesGrowAcrossStores(t *testing.T) {
@@ -147,11 +153,9 @@ func TestMemoryListStopsWhenItsContextEnds(t *testing.T) {
 	for i := range 1000 {
 		claimed(t, s, strconv.Itoa(i), memoryClaim("a", time.Hour))
 	}
-	i, ok := s.(lock.Inspector)
-	require.True(t, ok)
 	ctx, cancel := context.WithCancel(t.Context())
 	entries, errs := 0, 0
-	for _, err := range i.List(ctx) {
+	for _, err := range s.List(ctx) {
 		if err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 			errs++
