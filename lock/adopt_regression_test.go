@@ -38,6 +38,6 @@ func TestRegressionLostAdoptionIsRemembered(t *testing.T) {
 		s.Skip(fault.Renew)
 		_, _, err = l.Once(t.Context(), key, print1, f1.run("b"))
 		require.NoError(t, err, "no-self-conflict")
-		s.Forget(t, record)
+		s.Free(t, record)
 	})
 }

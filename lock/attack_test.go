@@ -123,7 +123,7 @@ func TestA1bDuplicateDuringBackgroundSettle(t *testing.T) {
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrSettled, "the duplicate asked for the settle again, and met the receipt")
 		require.Equal(t, []byte("answer"), s.State(t, key).Receipt)
-		s.Forget(t, key)
+		s.Free(t, key)
 	})
 }
 
@@ -138,7 +138,7 @@ func TestA1dSweepNeverDeletesAReceipt(t *testing.T) {
 		require.NoError(t, e.Settle(t.Context(), []byte("answer"), time.Hour))
 		time.Sleep(10 * time.Minute)
 		require.Equal(t, []byte("answer"), s.State(t, key).Receipt)
-		s.Forget(t, key)
+		s.Free(t, key)
 	})
 }
 
@@ -155,7 +155,7 @@ func TestA4ReleaseAfterSettleIsNoOp(t *testing.T) {
 		require.Zero(t, s.Count(fault.Release))
 		time.Sleep(time.Second)
 		require.Equal(t, lock.Settled, s.State(t, key).State)
-		s.Forget(t, key)
+		s.Free(t, key)
 	})
 }
 
@@ -263,7 +263,7 @@ func TestSweepEnds(t *testing.T) {
 // this process out no longer than it takes to learn of it.
 func TestB5HungHandler(t *testing.T) {
 	for name, lost := range map[string]func(t *testing.T, s *fault.Store){
-		"freed by an operator": func(t *testing.T, s *fault.Store) { t.Helper(); s.Forget(t, key) },
+		"freed by an operator": func(t *testing.T, s *fault.Store) { t.Helper(); s.Free(t, key) },
 		"store gone":           func(t *testing.T, s *fault.Store) { t.Helper(); s.Every(fault.HangRequest, fault.Renew) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -351,7 +351,7 @@ func TestFirstNoOfReleaseIsALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		err := l.Do(t.Context(), key, func(context.Context) error {
-			s.Forget(t, key)
+			s.Free(t, key)
 			return errors.New("mine")
 		})
 		require.ErrorIs(t, err, lock.ErrLost)

@@ -35,7 +35,7 @@ func TestRegressionOrphanOfOnceThatOutlastsAnOutage(t *testing.T) {
 		_, replayed, err := other.Once(t.Context(), key, print1, f.run("answer"))
 		require.NoError(t, err)
 		require.False(t, replayed)
-		s.Forget(t, record)
+		s.Free(t, record)
 	})
 }
 
@@ -145,6 +145,6 @@ func TestRegressionEndsComeBeforeCleanUp(t *testing.T) {
 		_, replayed, err := other.Once(t.Context(), key, print1, nil)
 		require.NoError(t, err)
 		require.True(t, replayed)
-		s.Forget(t, record)
+		s.Free(t, record)
 	})
 }

@@ -192,7 +192,7 @@ func TestALostTakeoverIsGoneOnWith(t *testing.T) {
 				require.Equal(t, "answer", string(receipt))
 				require.Equal(t, 2, s.State(t, record).Attempt)
 				require.Zero(t, f.runs.Load())
-				s.Forget(t, record)
+				s.Free(t, record)
 			})
 		})
 	}
@@ -229,7 +229,7 @@ func TestALostTakeoverThatIsTakenOver(t *testing.T) {
 		require.True(t, replayed)
 		require.Equal(t, "theirs", string(receipt))
 		require.Zero(t, f.runs.Load())
-		s.Forget(t, record)
+		s.Free(t, record)
 	})
 }
 
@@ -258,6 +258,6 @@ func TestEndsDoNotWaitForRemovalsThatHang(t *testing.T) {
 		back.Store(true)
 		time.Sleep(budget / 10)
 		require.Equal(t, lock.Settled, s.State(t, record).State)
-		s.Forget(t, record)
+		s.Free(t, record)
 	})
 }

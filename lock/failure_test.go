@@ -149,7 +149,7 @@ func TestAFailureAfterALossIsItsOwn(t *testing.T) {
 			first <- err
 		}()
 		synctest.Wait()
-		s.Forget(t, record)
+		s.Free(t, record)
 		for _, err := range meet(crowd, func(int) error {
 			_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
 			return err

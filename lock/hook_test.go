@@ -73,7 +73,7 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 				clear(receipt)
 				synctest.Wait()
 				require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
-				s.Forget(t, key)
+				s.Free(t, key)
 			})
 		})
 	}

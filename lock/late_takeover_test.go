@@ -50,7 +50,7 @@ func TestATakeoverOfWhatHasEndedIsAFirstAttempt(t *testing.T) {
 		time.Sleep(lease)
 		l := open(append(opts, lock.WithObserver(seen.observe))...)
 		s.Next(fault.Claim, nil, func(_ context.Context, apply func() error) error {
-			s.Forget(t, record) // an operator
+			s.Free(t, record) // an operator
 			return apply()
 		})
 		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {

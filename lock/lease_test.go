@@ -131,7 +131,7 @@ func TestRemovedKeyIsNeverCreatedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		err := l.Do(t.Context(), key, func(ctx context.Context) error {
-			s.Forget(t, key)
+			s.Free(t, key)
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			require.Equal(t, lock.Free, s.State(t, key).State)
@@ -153,7 +153,7 @@ func TestExtend(t *testing.T) {
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrUnavailable)
 		require.NoError(t, e.Context().Err())
 		s.Every(nil, fault.Renew)
-		s.Forget(t, key)
+		s.Free(t, key)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)

@@ -23,7 +23,7 @@ func TestLeaseContextIsTheSameWhenItIsAskedForLate(t *testing.T) {
 	leave := func(cancel context.CancelCauseFunc, _ *lock.Lease, _ *fault.Store) { cancel(gone) }
 	release := func(_ context.CancelCauseFunc, e *lock.Lease, _ *fault.Store) { _ = e.Release(context.Background()) }
 	lose := func(_ context.CancelCauseFunc, e *lock.Lease, s *fault.Store) {
-		s.Forget(t, key)
+		s.Free(t, key)
 		_ = e.Extend(context.Background())
 	}
 	cases := []struct {
@@ -99,7 +99,7 @@ func TestCauseOfALostLeaseWithoutAskingBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		e, err := open().Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.Forget(t, key)
+		s.Free(t, key)
 		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)

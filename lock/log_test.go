@@ -55,7 +55,7 @@ func TestLogLines(t *testing.T) {
 		"lost": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			require.ErrorIs(t, open(log).Do(t.Context(), key, func(ctx context.Context) error {
-				s.Forget(t, key)
+				s.Free(t, key)
 				<-ctx.Done()
 				return nil
 			}), lock.ErrLost)

@@ -150,7 +150,7 @@ func TestCrash(t *testing.T) {
 				time.Sleep(keep / 4)
 			}
 			require.EqualValues(t, 1, f.runs.Load())
-			s.Forget(t, record)
+			s.Free(t, record)
 			_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
 			require.NoError(t, err, "an operator has freed it")
 		})
@@ -191,7 +191,7 @@ func TestCrash(t *testing.T) {
 				require.Error(t, err)
 			}
 			require.EqualValues(t, 1, f.runs.Load())
-			s.Forget(t, record)
+			s.Free(t, record)
 		})
 	})
 }

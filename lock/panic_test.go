@@ -72,7 +72,7 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 					s.Every(nil, fault.Settle)
 					time.Sleep(lease / 2)
 					require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
-					s.Forget(t, key)
+					s.Free(t, key)
 				})
 			})
 			t.Run(name+"clean-up", func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 					l := open()
 					s.Every(f, fault.Get)
 					_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
-						s.Forget(t, record) // so that the run that has taken over is looked for
+						s.Free(t, record) // so that the run that has taken over is looked for
 						return []byte("r"), nil
 					})
 					require.ErrorIs(t, err, lock.ErrLost)

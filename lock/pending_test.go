@@ -237,7 +237,7 @@ func TestWaitersBeyondTheBoundMeetAnAnswer(t *testing.T) {
 		}
 		require.Equal(t, 2, s.Count(fault.Claim))
 		// The same crowd before a holder is bounded.
-		s.Forget(t, record)
+		s.Free(t, record)
 		held := 0
 		for _, err := range meet(5*meeting, func(int) error {
 			_, _, err := l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {

@@ -67,7 +67,7 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
 		freed := func(context.Context, func() error) error { // by an operator, and the request is lost
-			s.Forget(t, record)
+			s.Free(t, record)
 			_, _, err := other.Once(context.WithoutCancel(t.Context()), key, print1, func(context.Context) ([]byte, error) {
 				return []byte("theirs"), nil
 			})
@@ -86,13 +86,13 @@ func TestANoAfterAnUnansweredSettleIsALoss(t *testing.T) {
 
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		s.Next(fault.Settle, func(context.Context, func() error) error { s.Forget(t, key); return io.EOF })
+		s.Next(fault.Settle, func(context.Context, func() error) error { s.Free(t, key); return io.EOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrLost)
 
 		e, err = l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		time.Sleep(2 * lease)
-		s.Next(fault.Settle, func(context.Context, func() error) error { s.Forget(t, key); return io.EOF })
+		s.Next(fault.Settle, func(context.Context, func() error) error { s.Free(t, key); return io.EOF })
 		require.ErrorIs(t, e.Settle(t.Context(), nil, lease), lock.ErrLost, "the receipt would still be there, however long the lease was held before")
 		granted(t, l)
 	})

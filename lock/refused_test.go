@@ -30,7 +30,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			granted(t, l)
 		},
 		"lost": func(t *testing.T, s *fault.Store, l *lock.Locker, e *lock.Lease) {
-			s.Forget(t, key)
+			s.Free(t, key)
 			require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
 			granted(t, l)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)

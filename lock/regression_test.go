@@ -319,7 +319,7 @@ func TestRegressionRefusedSendsAreNotUnanswered(t *testing.T) {
 		s.Every(fault.Refuse, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 		assert.Zero(t, seen.count(lock.EventUnknown), "nothing was unknown")
-		s.Forget(t, key)
+		s.Free(t, key)
 		s.Every(nil, fault.Release)
 		time.Sleep(time.Second)
 		require.Zero(t, seen.count(lock.EventReleased))
@@ -469,7 +469,7 @@ func TestRegressionStaleReplaces(t *testing.T) {
 		}()
 		<-inside
 		time.Sleep(time.Second)
-		s.Forget(t, record) // an operator
+		s.Free(t, record) // an operator
 		close(leave)
 		require.NoError(t, <-done)
 		require.Zero(t, seen.count(lock.EventTakenOver), "the key was free")

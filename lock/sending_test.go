@@ -252,7 +252,7 @@ func TestEndsForCallersThatHaveGone(t *testing.T) {
 						return
 					}
 					require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
-					s.Forget(t, key)
+					s.Free(t, key)
 				})
 			})
 		}

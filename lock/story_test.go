@@ -157,7 +157,7 @@ func nothing(context.Context) error { return nil }
 // Every way to lose a lease has a class of its own, to count by.
 func TestLossesHaveClasses(t *testing.T) {
 	for class, lose := range map[string]func(t *testing.T, s *fault.Store){
-		"taken":    func(t *testing.T, s *fault.Store) { t.Helper(); s.Forget(t, key) },
+		"taken":    func(t *testing.T, s *fault.Store) { t.Helper(); s.Free(t, key) },
 		"expired":  func(_ *testing.T, s *fault.Store) { s.Every(fault.HangRequest, fault.Renew) },
 		"max_hold": func(*testing.T, *fault.Store) {},
 	} {

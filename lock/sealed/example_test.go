@@ -14,7 +14,7 @@ import (
 
 // What the store keeps of an answer cannot be read without the key, and the
 // answer is the same for every process that has it.
-func ExampleNewSealed() {
+func ExampleNew() {
 	secret := bytes.Repeat([]byte{42}, 32) // yours is random, and comes from a secret manager
 	block, err := aes.NewCipher(secret)
 	if err != nil {
@@ -33,7 +33,7 @@ func ExampleNewSealed() {
 		})
 		fmt.Printf("%s replayed=%t %v\n", receipt, replayed, err)
 	}
-	for e, err := range store.(lock.Inspector).List(context.Background()) {
+	for e, err := range store.List(context.Background()) {
 		fmt.Printf("kept: %d bytes, readable=%t %v\n", len(e.Receipt), bytes.Contains(e.Receipt, []byte("4111")), err)
 	}
 	// Output:

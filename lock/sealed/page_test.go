@@ -12,27 +12,33 @@ import (
 	"github.com/httplatch/httplatch/lock/sealed"
 )
 
+func page(t *testing.T, s lock.Store) ([]lock.Entry, error) {
+	t.Helper()
+	p, ok := s.(lock.Pager)
+	require.True(t, ok)
+	entries, _, err := p.Page(t.Context(), "", 1_000_000, nil)
+	return entries, err
+}
+
 // What lists in no steps below, lists in none above.
 func TestPagesOverAStoreWithout(t *testing.T) {
 	t.Parallel()
-	store := sealed.New(struct {
+	below := memstore.New()
+	_, err := page(t, sealed.New(struct {
 		lock.Store
 		lock.Inspector
-	}{memstore.New(), memstore.New().(lock.Inspector)}, gcm(t, 1))
-	_, _, err := store.(pager).Page(t.Context(), "", 20, nil)
+	}{below, below}, gcm(t, 1)))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 func TestSealedPages(t *testing.T) {
 	t.Parallel()
-	store := sealed.New(memstore.New(), gcm(t, 1))
-	l := lockerOver(t, store)
-	_, _, err := l.Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) { return []byte("done"), nil })
+	s := sealed.New(memstore.New(), gcm(t, 1))
+	_, _, err := lockerOver(t, s).Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) { return []byte("done"), nil })
 	require.NoError(t, err)
-	found, _ := pages(t, store.(pager), 20, nil)
+	found, err := page(t, s)
+	require.NoError(t, err)
 	require.Len(t, found, 1)
-	for _, e := range found {
-		require.Equal(t, lock.Settled, e.State)
-		require.Empty(t, e.Receipt)
-	}
+	require.Equal(t, lock.Settled, found[0].State)
+	require.Empty(t, found[0].Receipt)
 }

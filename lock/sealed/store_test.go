@@ -3,16 +3,14 @@ package sealed_test
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,49 +20,10 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
 )
-
-func aesBlock(tb testing.TB, key byte) cipher.Block {
-	tb.Helper()
-	b, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
-	require.NoError(tb, err)
-	return b
-}
-
-// gcm is the recommended one, with one of 256 keys.
-func gcm(tb testing.TB, key byte) cipher.AEAD {
-	tb.Helper()
-	a, err := cipher.NewGCMWithRandomNonce(aesBlock(tb, key))
-	require.NoError(tb, err)
-	return a
-}
-
-// gcmWithNonce leaves the nonce to its caller.
-func gcmWithNonce(tb testing.TB, key byte, size int) cipher.AEAD {
-	tb.Helper()
-	a, err := cipher.NewGCMWithNonceSize(aesBlock(tb, key), size)
-	require.NoError(tb, err)
-	return a
-}
-
-// storedKey is the store key of the receipt of key.
-func storedKey(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return "once:" + hex.EncodeToString(sum[:])
-}
-
-func lockerOver(t *testing.T, s lock.Store, opts ...lock.Option) *lock.Locker {
-	t.Helper()
-	l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithBudget(10 * time.Second)}, opts...)...)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		require.NoError(t, l.Close(ctx))
-	})
-	return l
-}
 
 // onceOver runs f under key, which must leave or find a receipt.
 func onceOver(t *testing.T, s lock.Store, key, answer string) (receipt string, replayed bool) {
@@ -106,9 +65,7 @@ func requireClass(t *testing.T, class string, err error) {
 // listedEntry is what List yields of the receipt of key.
 func listedEntry(t *testing.T, s lock.Store, key string) lock.Entry {
 	t.Helper()
-	i, ok := s.(lock.Inspector)
-	require.True(t, ok)
-	for e, err := range i.List(t.Context()) {
+	for e, err := range inspector(t, s).List(t.Context()) {
 		require.NoError(t, err)
 		if e.Key == storedKey(key) {
 			return e
@@ -122,19 +79,17 @@ func listedEntry(t *testing.T, s lock.Store, key string) lock.Entry {
 // an attacker who can write to a server does.
 func overwrite(t *testing.T, s lock.Store, key, token string, receipt []byte) {
 	t.Helper()
-	i, ok := s.(lock.Inspector)
-	require.True(t, ok)
 	e, err := s.Get(t.Context(), storedKey(key))
 	require.NoError(t, err)
 	if e.State != lock.Free {
-		ok, err = i.Forget(t.Context(), storedKey(key), e.Token)
+		ok, err := inspector(t, s).Forget(t.Context(), storedKey(key), e.Token)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
 	e, err = s.Claim(t.Context(), storedKey(key), lock.Claim{Token: token, Attempt: 1, Fingerprint: print1, Lease: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, lock.Held, e.State)
-	ok, err = s.Settle(t.Context(), storedKey(key), token, receipt, keep)
+	ok, err := s.Settle(t.Context(), storedKey(key), token, receipt, keep)
 	require.NoError(t, err)
 	require.True(t, ok)
 }
@@ -347,9 +302,7 @@ func TestSealedLostKey(t *testing.T) {
 	require.Equal(t, lock.Settled, e.State)
 	require.Empty(t, e.Receipt)
 	require.Equal(t, "answer", string(listedEntry(t, s, "another").Receipt))
-	i, ok := s.(lock.Inspector)
-	require.True(t, ok)
-	ok, err := i.Forget(t.Context(), e.Key, e.Token)
+	ok, err := inspector(t, s).Forget(t.Context(), e.Key, e.Token)
 	require.NoError(t, err)
 	require.True(t, ok)
 	_, replayed := onceOver(t, s, key, "a second run")
@@ -362,16 +315,20 @@ func TestSealedLostKey(t *testing.T) {
 func TestSealedFailsAtOnceAndNeverOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newScripted()
+		s := fault.New()
 		lease, err := lockerOver(t, sealed.New(s, gcm(t, 1))).Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, lease.Settle(t.Context(), nil, keep))
 
-		var seen events
+		var refused atomic.Int32
 		var logged bytes.Buffer
-		l := lockerOver(t, sealed.New(s, gcm(t, 2)), lock.WithObserver(seen.observe),
+		l := lockerOver(t, sealed.New(s, gcm(t, 2)), lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == lock.EventRefused {
+				refused.Add(1)
+			}
+		}),
 			lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))), lock.WithWait(time.Minute))
-		began, claims := time.Now(), s.count(claim)
+		began, claims := time.Now(), s.Count(fault.Claim)
 		var hold failopen.Hold
 		_, err = l.Acquire(failopen.With(t.Context(), &hold), key)
 		requireClass(t, "seal", err)
@@ -379,8 +336,8 @@ func TestSealedFailsAtOnceAndNeverOpen(t *testing.T) {
 		require.NotErrorIs(t, err, lock.ErrUnavailable)
 		require.Nil(t, hold.End)
 		require.Zero(t, time.Since(began))
-		require.Equal(t, 1, s.count(claim)-claims)
-		require.Equal(t, 1, seen.count(lock.EventRefused))
+		require.Equal(t, 1, s.Count(fault.Claim)-claims)
+		require.EqualValues(t, 1, refused.Load())
 		require.Contains(t, logged.String(), "class=seal")
 		require.NotContains(t, logged.String(), key)
 	})
@@ -481,26 +438,10 @@ func TestSealedForUseByMany(t *testing.T) {
 	}
 }
 
-// failingStore is a store whose calls fail.
-type failingStore struct {
-	lock.Store
-	err error
-}
-
-func (s failingStore) Claim(context.Context, string, lock.Claim) (lock.Entry, error) {
-	return lock.Entry{}, s.err
-}
-
-func (s failingStore) Get(context.Context, string) (lock.Entry, error) { return lock.Entry{}, s.err }
-
-func (s failingStore) Settle(context.Context, string, string, []byte, time.Duration) (bool, error) {
-	return false, s.err
-}
-
 func TestSealedPassesFailuresOn(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
-	s := sealed.New(failingStore{memstore.New(), down}, gcm(t, 1))
+	s := sealed.New(fault.New().Every(func(context.Context, func() error) error { return down }), gcm(t, 1))
 	_, err := s.Claim(t.Context(), "k", lock.Claim{Token: "a", Lease: time.Minute})
 	require.Equal(t, down, err)
 	_, err = s.Get(t.Context(), "k")
@@ -511,46 +452,50 @@ func TestSealedPassesFailuresOn(t *testing.T) {
 
 func TestSealedHasWhatItsStoreHas(t *testing.T) {
 	t.Parallel()
+	refuses := errors.New("no fences")
 	for name, tt := range map[string]struct {
-		inner  lock.Store
-		lists  bool
-		maxLag time.Duration
-		prompt bool
+		inner lock.Store
+		about lock.Description
+		lists bool
 	}{
-		"memory":             {memstore.New(), true, 0, true},
-		"sealed twice":       {sealed.New(memstore.New(), gcm(t, 9)), true, 0, true},
-		"the five methods":   {struct{ lock.Store }{memstore.New()}, false, 2 * time.Minute, false},
-		"a lag of its own":   {newScripted(), false, 5 * time.Second, false},
-		"only an Inspector":  {inspectedMemory(), true, 2 * time.Minute, false},
-		"sealed, lists only": {sealed.New(inspectedMemory(), gcm(t, 9)), true, 2 * time.Minute, false},
+		"memory":           {memstore.New(), lock.Description{MaxLag: 1, Drift: 0.01, Local: true}, true},
+		"sealed twice":     {sealed.New(memstore.New(), gcm(t, 9)), lock.Description{MaxLag: 1, Drift: 0.01, Local: true}, true},
+		"the five methods": {struct{ lock.Store }{memstore.New()}, lock.Description{MaxLag: 2 * time.Minute, Drift: 0.01}, false},
+		"a lag of its own": {fault.New(), lock.Description{MaxLag: 5 * time.Second, Drift: 0.01}, false},
+		"other clocks":     {described{memstore.New(), lock.Description{MaxLag: 1, Drift: 0.2, NoFences: refuses}}, lock.Description{MaxLag: 1, Drift: 0.2, NoFences: refuses}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			stacks := &stackAEAD{AEAD: gcm(t, 1)}
 			s := sealed.New(tt.inner, stacks)
-			_, lists := s.(lock.Inspector)
-			require.Equal(t, tt.lists, lists)
-			lag, ok := s.(interface{ MaxLag() time.Duration })
-			require.True(t, ok)
-			require.Equal(t, tt.maxLag, lag.MaxLag())
+			require.Equal(t, tt.about, lock.Describe(s))
 
 			// The calls of a store that never waits need nothing of what others need.
 			onceOver(t, s, key, "answer")
-			require.Equal(t, tt.prompt, !bytes.Contains(stacks.seen, []byte("lock/internal/send.")))
+			require.Equal(t, tt.about.Local, !bytes.Contains(stacks.seen, []byte("lock/internal/send.")))
+
+			about := lock.Describe(s)
+			require.Equal(t, tt.about.Local, about.Entries > 0)
+			require.Equal(t, tt.about.Local, about.Bytes > 0)
+			for _, err := range inspector(t, s).List(t.Context()) {
+				if tt.lists {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, errors.ErrUnsupported)
+				}
+			}
+			_, err := inspector(t, s).Forget(t.Context(), key, "token")
+			require.Equal(t, tt.lists, err == nil, "%v", err)
 		})
 	}
 }
 
-type inspectedOnly struct {
+type described struct {
 	lock.Store
-	lock.Inspector
+	about lock.Description
 }
 
-func inspectedMemory() lock.Store {
-	s := memstore.New()
-	i, _ := s.(lock.Inspector)
-	return inspectedOnly{s, i}
-}
+func (d described) Describe() lock.Description { return d.about }
 
 // stackAEAD notes from where it seals.
 type stackAEAD struct {
@@ -569,8 +514,7 @@ func TestSealedListStopsWhenAsked(t *testing.T) {
 	for i := range 10 {
 		onceOver(t, s, fmt.Sprint(i), "answer")
 	}
-	i, ok := s.(lock.Inspector)
-	require.True(t, ok)
+	i := inspector(t, s)
 	n := 0
 	for _, err := range i.List(t.Context()) {
 		require.NoError(t, err)
@@ -589,13 +533,77 @@ func TestSealedListStopsWhenAsked(t *testing.T) {
 func TestNewSealedPanics(t *testing.T) {
 	t.Parallel()
 	s, a := memstore.New(), gcm(t, 1)
-	require.PanicsWithValue(t, "lock: NewSealed: nil Store", func() { sealed.New(nil, a) })
-	require.PanicsWithValue(t, "lock: NewSealed: nil cipher.AEAD", func() { sealed.New(s, nil) })
-	require.PanicsWithValue(t, "lock: NewSealed: nil cipher.AEAD", func() { sealed.New(s, a, a, nil) })
+	locks := described{s, lock.Description{NoReceipts: errors.New("no receipts")}}
+	require.PanicsWithValue(t, "sealed: there is nothing to seal: no receipts", func() { sealed.New(locks, a) })
+	require.PanicsWithValue(t, "sealed: nil Store", func() { sealed.New(nil, a) })
+	require.PanicsWithValue(t, "sealed: nil cipher.AEAD", func() { sealed.New(s, nil) })
+	require.PanicsWithValue(t, "sealed: nil cipher.AEAD", func() { sealed.New(s, a, a, nil) })
 	short := gcmWithNonce(t, 1, 8)
-	require.PanicsWithValue(t, "lock: NewSealed: nonces of 8 bytes are too short to be random, which takes at least 12", func() { sealed.New(s, short) })
+	require.PanicsWithValue(t, "sealed: nonces of 8 bytes are too short to be random, which takes at least 12", func() { sealed.New(s, short) })
 	require.NotPanics(t, func() { sealed.New(s, a, short) }, "it only opens")
 }
+
+// Its calls can be made to end with their contexts from above as well as from below.
+func TestSealedBelowEndWithContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		below := fault.New().Every(fault.Stuck(time.Minute), fault.Claim)
+		store := func(key byte) lock.Store {
+			return lock.EndWithContext(sealed.New(struct {
+				*fault.Store
+				lock.Inspector
+			}{below, inspector(t, below.Server())}, gcm(t, key)))
+		}
+		l := lockerOver(t, store(1), lock.WithBudget(time.Second))
+		began := time.Now()
+		require.Error(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		require.Equal(t, time.Second, time.Since(began))
+		below.Every(nil)
+		time.Sleep(2 * time.Minute)
+		onceOver(t, store(1), key, "answer")
+		requireFailsClosed(t, store(2), key, "seal")
+	})
+}
+
+// A receipt that the store below has no room for leaves an empty one, which is sealed
+// too.
+func TestSealedReceiptThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	s := sealed.New(memstore.New(memstore.WithLimits(1000, 20_000)), gcm(t, 1))
+	large := string(make([]byte, 100_000))
+	receipt, replayed := onceOver(t, s, key, large)
+	require.Equal(t, large, receipt)
+	require.False(t, replayed)
+	receipt, replayed = onceOver(t, s, key, "a second run")
+	require.Empty(t, receipt)
+	require.True(t, replayed)
+}
+
+// The hints are those of the store below, and none if that has none.
+func TestSealedHints(t *testing.T) {
+	t.Parallel()
+	hints := make(chan struct{}, 1)
+	hints <- struct{}{}
+	for below, has := range map[lock.Store]bool{hinting{memstore.New(), hints}: true, memstore.New(): false} {
+		require.Equal(t, has, hint(t, sealed.New(below, gcm(t, 1))))
+	}
+}
+
+func hint(t *testing.T, s lock.Store) (is bool) {
+	t.Helper()
+	w, ok := s.(lock.Watcher)
+	require.True(t, ok)
+	wake, stop := w.Watch(key)
+	defer stop()
+	return len(wake) == 1
+}
+
+type hinting struct {
+	lock.Store
+	hints chan struct{}
+}
+
+func (h hinting) Watch(string) (wake <-chan struct{}, stop func()) { return h.hints, func() {} }
 
 func FuzzSealed(f *testing.F) {
 	inner := memstore.New()

@@ -113,8 +113,8 @@ func (s *Store) State(t *testing.T, key string) lock.Entry {
 	return e
 }
 
-// Forget removes what the server has under key, as an operator does.
-func (s *Store) Forget(t *testing.T, key string) {
+// Free removes what the server has under key, as an operator does.
+func (s *Store) Free(t *testing.T, key string) {
 	t.Helper()
 	inspector, ok := s.Server().(lock.Inspector)
 	if !ok {

@@ -1,0 +1,89 @@
+package sealed_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	key  = "user=42"
+	keep = time.Hour
+)
+
+var (
+	quiet  = slog.New(slog.DiscardHandler)
+	print1 = []byte("request 1")
+)
+
+func aesBlock(tb testing.TB, key byte) cipher.Block {
+	tb.Helper()
+	b, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
+	require.NoError(tb, err)
+	return b
+}
+
+// gcm is the recommended one, with one of 256 keys.
+func gcm(tb testing.TB, key byte) cipher.AEAD {
+	tb.Helper()
+	a, err := cipher.NewGCMWithRandomNonce(aesBlock(tb, key))
+	require.NoError(tb, err)
+	return a
+}
+
+// gcmWithNonce leaves the nonce to its caller.
+func gcmWithNonce(tb testing.TB, key byte, size int) cipher.AEAD {
+	tb.Helper()
+	a, err := cipher.NewGCMWithNonceSize(aesBlock(tb, key), size)
+	require.NoError(tb, err)
+	return a
+}
+
+// storedKey is the store key of the receipt of key.
+func storedKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "once:" + hex.EncodeToString(sum[:])
+}
+
+func lockerOver(t *testing.T, s lock.Store, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithBudget(10 * time.Second)}, opts...)...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+	})
+	return l
+}
+
+// effect is the work of these tests: it counts its runs.
+type effect struct{ runs atomic.Int64 }
+
+func (f *effect) run(answer string) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) {
+		f.runs.Add(1)
+		return []byte(answer), nil
+	}
+}
+
+// inspector returns what every sealed store is.
+func inspector(tb testing.TB, s lock.Store) lock.Inspector {
+	tb.Helper()
+	i, ok := s.(lock.Inspector)
+	require.True(tb, ok)
+	return i
+}
