@@ -9,6 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // consoleEntry is one entry as an operator sees it.
@@ -108,11 +109,11 @@ func describe(e *lock.Entry, local *lock.Snapshot) consoleEntry {
 			c.Here = &heldHere{h.Key, h.Since, h.Renewed, h.Waiting}
 		}
 	}
-	record := strings.HasPrefix(e.Key, keytext.RecordPrefix)
+	ofOnce := strings.HasPrefix(e.Key, keytext.RecordPrefix)
 	switch {
 	case e.State == lock.Free:
 		c.unreadable()
-	case e.State == lock.Settled && record:
+	case e.State == lock.Settled && ofOnce:
 		c.answer(e.Receipt)
 	case e.State == lock.Settled:
 		c.cooldown()
@@ -120,7 +121,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) consoleEntry {
 		c.unknown()
 	case sweeping(local.Cleanups, e):
 		c.unanswered()
-	case record:
+	case ofOnce:
 		c.running()
 	default:
 		c.held()
@@ -192,10 +193,10 @@ func (e *consoleEntry) cooldown() {
 func (e *consoleEntry) answer(receipt []byte) {
 	e.Situation = situationAnswer
 	what := "A stored answer"
-	if r, err := readRecord(receipt); err == nil && r.tombstone {
-		what = fmt.Sprintf("An answer of status %d that could not be stored", r.status)
+	if r, err := record.Read(receipt); err == nil && r.Tombstone {
+		what = fmt.Sprintf("An answer of status %d that could not be stored", r.Status)
 	} else if err == nil {
-		what = fmt.Sprintf("A stored answer of status %d and %d bytes", r.status, len(r.body))
+		what = fmt.Sprintf("A stored answer of status %d and %d bytes", r.Status, len(r.Body))
 	}
 	e.Summary = fmt.Sprintf("%s, kept for another %s: the request was processed, and a repeat of it is told so instead of running again. "+
 		"It keeps nobody else waiting.", what, e.Left())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/identity"
 )
 
 // whole looks text up as a whole key: as it is, as name=value whose value holds
@@ -126,6 +127,6 @@ func (c *console) showRecord(a *consoleAnswer, query url.Values) {
 	if method == "" {
 		method = http.MethodPost
 	}
-	id := identity("idempotent", scope, method, canonicalPath(path), query.Get("id"))
+	id := identity.Of(identity.Idempotent, scope, method, identity.Path(path), query.Get("id"))
 	c.showEntry(a, keytext.Record(id), "")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // policy is a guard of a policies file.
@@ -22,7 +23,7 @@ func (d *document) policies(l *lock.Locker, keys map[string]keyfunc.Func, defaul
 		b := &builder{
 			document: d, policy: m, locker: l, keys: keys, places: make(map[string]int), unread: make(map[string]bool),
 			lockOptions: []LockOption{defaults}, onceOptions: []IdempotentOption{defaults},
-			request: defaultBodyLimit, response: defaultBodyLimit,
+			request: setting.DefaultBodyLimit, response: setting.DefaultBodyLimit,
 		}
 		all = append(all, policy{name: m.name, at: m.at, guard: b.build()})
 	}
@@ -78,7 +79,7 @@ func (b *builder) build() func(http.Handler) http.Handler {
 		b.accept(b.present("lease", "max_hold"), b.locker.Validate(b.lockerOptions...))
 	}
 	if b.kind == kindIdempotent || b.kind == kindDedupe {
-		b.accept("kind", validateReceipts(b.locker))
+		b.accept("kind", setting.ValidateReceipts(b.locker))
 	}
 	if len(b.findings) > before {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // The kinds of guards that a policies file can ask for.
@@ -41,7 +42,7 @@ var policyFields = map[string]policyField{
 	"name":        {locks, takeName},
 	"key":         {keyed, func(b *builder, m member) bool { return b.takeKey(m, &b.key) }},
 	"scope":       {onces, func(b *builder, m member) bool { return b.takeKey(m, &b.scope) }},
-	"window":      {[]string{kindDedupe}, duration(validateWindow, func(b *builder, d time.Duration) { b.window = d })},
+	"window":      {[]string{kindDedupe}, duration(setting.ValidateWindow, func(b *builder, d time.Duration) { b.window = d })},
 	"fingerprint": {onces, takeFingerprint},
 
 	"lease":           {anyKind, lockerDuration(lock.WithLease)},
@@ -50,16 +51,16 @@ var policyFields = map[string]policyField{
 	"keep":            {[]string{kindIdempotent}, lockerDuration(lock.WithKeep)},
 	"rerun_abandoned": {onces, takeRerun},
 
-	"cooldown": {locks, duration(validatePositive, func(b *builder, d time.Duration) {
+	"cooldown": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, WithCooldown(d))
 	})},
-	"cooldown_status": {locks, integer(validateCooldownStatus, func(b *builder, code int) {
+	"cooldown_status": {locks, integer(setting.ValidateCooldownStatus, func(b *builder, code int) {
 		b.lockOptions = append(b.lockOptions, WithCooldownStatus(code))
 	})},
-	"body_first": {locks, integer(validateBodyFirst, func(b *builder, n int64) {
+	"body_first": {locks, integer(setting.ValidateBodyFirst, func(b *builder, n int64) {
 		b.lockOptions = append(b.lockOptions, WithBodyFirst(n))
 	})},
-	"contention_status": {locks, integer(validateContentionStatus, func(b *builder, code int) {
+	"contention_status": {locks, integer(setting.ValidateContentionStatus, func(b *builder, code int) {
 		b.lockOptions = append(b.lockOptions, WithContentionStatus(code))
 	})},
 	"final_below":    {onces, takeFinalBelow},

@@ -2,10 +2,12 @@ package middleware
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // value reads the value of m as a T. It reports one of another type, with what
@@ -55,7 +57,7 @@ func duration(validate func(d time.Duration) error, set func(b *builder, d time.
 }
 
 func lockerDuration(option func(d time.Duration) lock.Option) func(b *builder, m member) bool {
-	return duration(validatePositive, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
+	return duration(setting.ValidatePositive, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
 }
 
 // integer reads a whole number and gives it to set if it is valid.
@@ -71,7 +73,7 @@ func integer[T int | int64](validate func(n T) error, set func(b *builder, n T))
 }
 
 // limit is the rule of one of the two limits of WithBodyLimits.
-func limit(n int64) error { return validateBodyLimits(n) }
+func limit(n int64) error { return setting.ValidateBodyLimits(n) }
 
 func (b *builder) takeKind(m member) {
 	const want = `a kind of guard: write "lock", "idempotent" or "dedupe"`
@@ -86,7 +88,7 @@ func (b *builder) takeKind(m member) {
 func takeName(b *builder, m member) bool {
 	name, read := value[string](b, m, `a name: write one in quotes, like "user"`)
 	b.name = name
-	return read && b.accept(m.name, validateName(name))
+	return read && b.accept(m.name, setting.ValidateName(name))
 }
 
 // takeKey reads the name of one of the key functions that the code offers.
@@ -138,4 +140,12 @@ func takeRerun(b *builder, m member) bool {
 	}
 	b.lockerOptions = append(b.lockerOptions, lock.WithRerunAbandoned())
 	return read
+}
+
+// validateFinalBelow is for the status that answers are kept below.
+func validateFinalBelow(status int) error {
+	if status <= 200 || status > 600 {
+		return fmt.Errorf("%d keeps no answers, or all there are: write 300, 400 or 500", status)
+	}
+	return nil
 }
