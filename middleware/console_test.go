@@ -190,7 +190,7 @@ func TestConsoleShowsCleanupsAndRecoveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := lock.NewMemory()
 		store := &stubStore{Store: latchtest.LoseRequest(memory, latchtest.Release, 1)} // the first removal
-		store.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		store.OnClaim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			_, _ = memory.Claim(ctx, key, c)
 			<-ctx.Done()
 			return lock.Entry{}, ctx.Err()
@@ -225,7 +225,7 @@ func TestConsoleKnowsItsOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := lock.NewMemory()
 		dead := &mortalStore{Store: memory}
-		late := &stubStore{Store: dead, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		late := &stubStore{Store: dead, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			_, err := memory.Claim(ctx, key, c)
 			if err == nil {
 				<-ctx.Done()
@@ -233,14 +233,14 @@ func TestConsoleKnowsItsOrphans(t *testing.T) {
 			}
 			return lock.Entry{}, err
 		}}
-		dead.dead.Store(true)
+		dead.Dead.Store(true)
 		l := newLocker(t, late, lock.WithLogger(quiet))
 		_, err := l.Acquire(t.Context(), "user=42")
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		o := operatorOf(t, l)
 		require.Equal(t, "unanswered", o.entry("user=42").Situation)
 		require.Contains(t, o.page("key=user%3D42"), "Nobody works under this.")
-		dead.dead.Store(false)
+		dead.Dead.Store(false)
 		time.Sleep(5 * time.Minute)
 	})
 }

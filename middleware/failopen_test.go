@@ -21,17 +21,6 @@ func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
-// flakyStore is a memory store that can be down.
-func flakyStore(down *atomic.Bool, err error) *stubStore {
-	memory := lock.NewMemory()
-	return &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-		if down.Load() {
-			return lock.Entry{}, err
-		}
-		return memory.Claim(ctx, key, c)
-	}}
-}
-
 type eventLog struct {
 	mu    sync.Mutex
 	kinds []lock.EventKind

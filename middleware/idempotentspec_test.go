@@ -91,7 +91,7 @@ func TestIdempotentSpec(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				claims := 0
 				memory := lock.NewMemory()
-				store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				store := &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 					claims++
 					if tt.claim != nil {
 						return tt.claim(ctx, key, c)
@@ -141,7 +141,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var events eventLog
-		store := &stubStore{Store: lock.NewMemory(), claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		store := &stubStore{Store: lock.NewMemory(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return lock.Entry{}, lock.ErrNotApplied
 		}}
 		l := lock.New(store, lock.WithObserver(events.observe))
@@ -167,7 +167,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 func TestIdempotentFailOpenIsNotInherited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		up, down := lock.New(lock.NewMemory()), lock.New(&stubStore{claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		up, down := lock.New(lock.NewMemory()), lock.New(&stubStore{OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return lock.Entry{}, lock.ErrNotApplied
 		}})
 		h := once(up, latch.WithFailOpen())(once(down)(mustNotRun(t)))

@@ -154,7 +154,7 @@ func TestPoliciesRerunAbandoned(t *testing.T) {
 				return guards.Get("g")(h)
 			}
 			serve(guarded(dead, func(w http.ResponseWriter, r *http.Request) {
-				dying.dead.Store(true)
+				dying.Dead.Store(true)
 				created(w, r)
 			}), keyed("k"))
 			time.Sleep(time.Minute)
