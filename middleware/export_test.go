@@ -1,16 +1,9 @@
 package middleware
 
-import "net/http"
-
 // RoomIsPooled reports whether an answer's room of that size is kept for others.
 func RoomIsPooled(answer, headers, sent int) bool {
 	var p roomPool
 	p.put(&room{record: make([]byte, 0, answer), headers: make([]byte, 0, headers), sent: make([]field, 0, sent)})
 	r := p.get()
 	return cap(r.record) == answer && cap(r.headers) == headers && cap(r.sent) == sent
-}
-
-// SendOnConsole sends data as the page called name, or as JSON, as the console does.
-func SendOnConsole(w http.ResponseWriter, r *http.Request, name string, data any) {
-	(&consoleAnswer{w: w, r: r}).send(http.StatusOK, name, data)
 }

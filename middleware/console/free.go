@@ -1,4 +1,4 @@
-package middleware
+package console
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 const maxForm = 16 << 10
 
 // post frees what the page's form names, if the operator has typed what it is.
-func (c *console) post(a *consoleAnswer) {
+func (h *handler) post(a *answer) {
 	// A form of these is the only body that is read. Others that a page of
 	// another site could send without asking are not even parsed.
 	if media, _, err := mime.ParseMediaType(a.r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" {
@@ -43,20 +43,20 @@ func (c *console) post(a *consoleAnswer) {
 			a.fail(notConfirmed)
 			return
 		}
-		c.showEntry(a, string(key), "That is not what the key reads. Nothing was freed.")
+		h.showEntry(a, string(key), "That is not what the key reads. Nothing was freed.")
 		return
 	}
-	c.free(a, string(key), string(token))
+	h.free(a, string(key), string(token))
 }
 
 // free removes the entry of key if it bears token.
-func (c *console) free(a *consoleAnswer, key, token string) {
+func (h *handler) free(a *answer, key, token string) {
 	if key == "" || token == "" || len(key) > lock.MaxKeyBytes {
 		a.fail(badDelete)
 		return
 	}
 	ctx := a.r.Context()
-	freed, err := c.forget(ctx, key, token)
+	freed, err := h.forget(ctx, key, token)
 	if err != nil {
 		f := freeingUnknown
 		f.Look = entryLink(key)
@@ -64,7 +64,7 @@ func (c *console) free(a *consoleAnswer, key, token string) {
 		return
 	}
 	if !freed {
-		f := c.whyNot(ctx, key, token)
+		f := h.whyNot(ctx, key, token)
 		f.Look = entryLink(key)
 		a.fail(f)
 		return
@@ -81,16 +81,16 @@ func (c *console) free(a *consoleAnswer, key, token string) {
 
 // forget uses what the store has for it: Release is as safe, and does not remove
 // receipts.
-func (c *console) forget(ctx context.Context, key, token string) (bool, error) {
-	if inspector, ok := c.store.(lock.Inspector); ok {
+func (h *handler) forget(ctx context.Context, key, token string) (bool, error) {
+	if inspector, ok := h.store.(lock.Inspector); ok {
 		return inspector.Forget(ctx, key, token)
 	}
-	return c.store.Release(ctx, key, token)
+	return h.store.Release(ctx, key, token)
 }
 
 // whyNot says why nothing was freed.
-func (c *console) whyNot(ctx context.Context, key, token string) consoleFailure {
-	e, err := c.get(ctx, key)
+func (h *handler) whyNot(ctx context.Context, key, token string) failure {
+	e, err := h.get(ctx, key)
 	switch {
 	case err != nil:
 		return storeSilent

@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/httplatch/httplatch/lock"
-	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
 )
 
 // operatorsOnly is the application's own authentication.
@@ -24,11 +24,11 @@ func operatorsOnly(next http.Handler) http.Handler {
 	})
 }
 
-func ExampleConsole() {
+func ExampleNew() {
 	locker := lock.New(lock.NewMemory())
 	mux := http.NewServeMux()
 
-	mux.Handle("/admin/locks", operatorsOnly(latch.Console(locker)))
+	mux.Handle("/admin/locks", operatorsOnly(console.New(locker)))
 
 	ask := func(password string) {
 		r := httptest.NewRequest(http.MethodGet, "/admin/locks?q=user%3D42", nil)

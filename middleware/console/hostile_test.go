@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // hostile is what others may call themselves.
@@ -34,13 +35,13 @@ var hostile = []string{
 
 type userKey struct{}
 
-// TestConsoleIsNotAScript: whatever keys, users and owners are called, all pages
+// TestIsNotAScript: whatever keys, users and owners are called, all pages
 // are valid, in which requireValid and the operator's headers leave no room for a
 // script, and what they are called can be read on them.
-func TestConsoleIsNotAScript(t *testing.T) {
+func TestIsNotAScript(t *testing.T) {
 	t.Parallel()
 	store := lock.NewMemory()
-	l := newLocker(t, store)
+	l := guardtest.NewLocker(t, store)
 	guard := latch.Lock(l, "user", keyfunc.Context(func(ctx context.Context) string {
 		name, _ := ctx.Value(userKey{}).(string)
 		return name
@@ -63,8 +64,8 @@ func TestConsoleIsNotAScript(t *testing.T) {
 			require.Equal(t, http.StatusUnprocessableEntity, o.ask(http.MethodPost, "", o.form("user="+name, name+"?"), browserAccept).Code)
 			return nil
 		}))
-		r := post("")
-		serve(guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		r := guardtest.Post("")
+		guardtest.Serve(guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			o.page("q=user") // on which it is what a real user is called
 		})), r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
 	}
@@ -82,9 +83,9 @@ func TestConsoleIsNotAScript(t *testing.T) {
 }
 
 // What a page is given, it gives back as text too.
-func TestConsoleEscapesQueries(t *testing.T) {
+func TestEscapesQueries(t *testing.T) {
 	t.Parallel()
-	o := operatorOf(t, newLocker(t, lock.NewMemory()))
+	o := operatorOf(t, guardtest.NewLocker(t, lock.NewMemory()))
 	for _, name := range hostile {
 		escaped := url.QueryEscape(name)
 		o.page("q=" + escaped)

@@ -1,4 +1,4 @@
-package middleware
+package console
 
 import (
 	"cmp"
@@ -14,12 +14,12 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// consoleList is a page of entries.
-type consoleList struct {
-	Entries []consoleEntry `json:"entries"`
-	Next    string         `json:"next,omitempty"` // the cursor of what follows
-	Trouble string         `json:"trouble,omitempty"`
-	Process consoleProcess `json:"process"`
+// list is a page of entries.
+type list struct {
+	Entries []entry  `json:"entries"`
+	Next    string   `json:"next,omitempty"` // the cursor of what follows
+	Trouble string   `json:"trouble,omitempty"`
+	Process activity `json:"process"`
 
 	Query   string   `json:"-"`
 	Limit   int      `json:"-"`
@@ -37,12 +37,12 @@ const (
 	searchTime = time.Second
 )
 
-func (c *console) showList(a *consoleAnswer, query url.Values) {
+func (h *handler) showList(a *answer, query url.Values) {
 	limit, badLimit := strconv.Atoi(query.Get("limit"))
 	if badLimit != nil || limit < 1 {
 		limit = defaultEntries
 	}
-	l := &consoleList{
+	l := &list{
 		Query:   strings.TrimSpace(query.Get("q")),
 		Limit:   min(limit, maxEntries),
 		Answers: query.Get("answers") != "",
@@ -56,15 +56,15 @@ func (c *console) showList(a *consoleAnswer, query url.Values) {
 	var found []lock.Entry
 	var err error
 	if l.Query != "" && !l.Begun {
-		found, l.Free, err = c.whole(ctx, l.Query)
+		found, l.Free, err = h.whole(ctx, l.Query)
 	}
 	if err == nil {
 		var listed []lock.Entry
-		listed, l.Next, err = c.collect(ctx, query.Get("after"), l)
+		listed, l.Next, err = h.collect(ctx, query.Get("after"), l)
 		found = append(found, listed...)
 	}
 	l.Trouble = trouble(err, len(found) > 0)
-	l.Process = c.process(l.Query)
+	l.Process = h.process(l.Query)
 
 	slices.SortStableFunc(found, func(x, y lock.Entry) int { return cmp.Compare(x.Key, y.Key) })
 	found = slices.CompactFunc(found, func(x, y lock.Entry) bool { return x.Key == y.Key })
@@ -72,8 +72,8 @@ func (c *console) showList(a *consoleAnswer, query url.Values) {
 	for _, e := range found {
 		keys[e.Key] = true
 	}
-	local := c.locker.Snapshot(2*maxStep, func(key string) bool { return keys[key] })
-	l.Entries = make([]consoleEntry, 0, len(found))
+	local := h.locker.Snapshot(2*maxStep, func(key string) bool { return keys[key] })
+	l.Entries = make([]entry, 0, len(found))
 	for i := range found {
 		l.Entries = append(l.Entries, describe(&found[i], &local))
 	}
@@ -81,12 +81,12 @@ func (c *console) showList(a *consoleAnswer, query url.Values) {
 }
 
 // First leads to the first page.
-func (l *consoleList) First() string { return l.page("") }
+func (l *list) First() string { return l.page("") }
 
 // More leads to what follows.
-func (l *consoleList) More() string { return l.page(l.Next) }
+func (l *list) More() string { return l.page(l.Next) }
 
-func (l *consoleList) page(after string) string {
+func (l *list) page(after string) string {
 	q := url.Values{"limit": {strconv.Itoa(l.Limit)}}
 	if after != "" {
 		q.Set("after", after)
@@ -105,16 +105,16 @@ type pager interface {
 	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error)
 }
 
-var errNoList = errors.New("middleware: the store cannot list")
+var errNoList = errors.New("console: the store cannot list")
 
 // collect reads on from cursor until there are enough entries, or the time for
 // that is over.
-func (c *console) collect(ctx context.Context, cursor string, l *consoleList) (found []lock.Entry, next string, err error) {
-	inspector, ok := c.store.(lock.Inspector)
+func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []lock.Entry, next string, err error) {
+	inspector, ok := h.store.(lock.Inspector)
 	if !ok {
 		return nil, "", errNoList
 	}
-	steps, ok := c.store.(pager)
+	steps, ok := h.store.(pager)
 	if !ok {
 		steps = wholeList{inspector}
 	}
@@ -151,7 +151,7 @@ func storedAnswer(e lock.Entry) bool {
 }
 
 // Shown is the query as it is shown.
-func (l *consoleList) Shown() string { return visible(l.Query) }
+func (l *list) Shown() string { return visible(l.Query) }
 
 // matcher accepts keys with text in them, whatever the case: as they are, as they
 // are shown, and where text is a value as it was before it was composed. It is nil

@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"context"
@@ -17,11 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // What the console itself cannot write is a 500.
-func TestConsoleThatCannotWriteItsAnswer(t *testing.T) {
+func TestAnswerThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for accept, tt := range map[string]struct {
 		page string
@@ -34,7 +35,7 @@ func TestConsoleThatCannotWriteItsAnswer(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.Header.Set("Accept", accept)
 		w := httptest.NewRecorder()
-		latch.SendOnConsole(w, r, tt.page, tt.data)
+		console.Send(w, r, tt.page, tt.data)
 		require.Equal(t, http.StatusInternalServerError, w.Code, accept)
 		require.JSONEq(t, `{"title": "The console could not write its answer.", "status": 500}`, w.Body.String())
 	}
@@ -67,9 +68,9 @@ func (s brokenStore) List(context.Context) iter.Seq2[lock.Entry, error] {
 	}
 }
 
-// TestConsoleAnswersWhatIsBroken: whatever a request and what the store says are,
+// TestAnswersWhatIsBroken: whatever a request and what the store says are,
 // there is an answer, and the console does not panic.
-func TestConsoleAnswersWhatIsBroken(t *testing.T) {
+func TestAnswersWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	broken := []lock.Entry{
 		{},
@@ -91,7 +92,7 @@ func TestConsoleAnswersWhatIsBroken(t *testing.T) {
 	}
 	texts := append([]string{"", "=", "once:", "%", "\x00", strings.Repeat("x", lock.MaxKeyBytes+1), "-1", "1e99", "99999999999999999999"}, hostile...)
 	for name, store := range stores {
-		h := latch.Console(newLocker(t, store, lock.WithLogger(quiet)))
+		h := console.New(guardtest.NewLocker(t, store, lock.WithLogger(guardtest.Quiet)))
 		ask := func(r *http.Request) {
 			for _, accept := range []string{"", "text/html"} {
 				r.Header.Set("Accept", accept)

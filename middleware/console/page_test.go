@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"encoding/xml"
@@ -237,14 +237,14 @@ func TestFaultsAreFound(t *testing.T) {
 }
 
 // The line of the manual is one that compiles.
-func TestConsoleManual(t *testing.T) {
+func TestManual(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../docs/console.md")
+	manual, err := os.ReadFile("../../docs/console.md")
 	require.NoError(t, err)
 	_, after, found := strings.Cut(string(manual), "```go\n")
 	require.True(t, found)
 	block, _, _ := strings.Cut(after, "```")
-	example, err := os.ReadFile("console_example_test.go")
+	example, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	require.Contains(t, string(example), strings.TrimSpace(block))
 }

@@ -1,20 +1,10 @@
-package middleware
-
-import (
-	"context"
-	"net/http"
-	"time"
-
-	"github.com/httplatch/httplatch/lock"
-)
-
-// Console is a page for the people who run the service: who has which key and
+// Package console is a page for the people who run the service: who has which key and
 // for how much longer, what is of unknown outcome, what is being cleaned up, and
 // what was recovered lately, in plain words. It answers "why can't user 42
 // order", and frees the key. Mount it behind your own authentication, under any
 // path, for all methods:
 //
-//	mux.Handle("/admin/locks", operatorsOnly(latch.Console(locker)))
+//	mux.Handle("/admin/locks", operatorsOnly(console.New(locker)))
 //
 // A visitor who reaches it sees keys as they are, users among them, and can let
 // work run twice. Requests that come from another machine with no sign of
@@ -30,7 +20,7 @@ import (
 //	GET ?q=TEXT&limit=N&after=CURSOR   entries whose key has TEXT in it, about N of them (50, at most 200);
 //	                                   next is the cursor of those that follow; answers=1 shows stored answers too
 //	GET ?key=KEY                       one entry; as JSON 404 if the key is free
-//	GET ?scope=S&method=M&path=P&id=K  the record of what S sent to a route behind [Idempotent] with the Idempotency-Key K
+//	GET ?scope=S&method=M&path=P&id=K  the record of what S sent to a route behind [latch.Idempotent] with the Idempotency-Key K
 //	DELETE ?key=KEY&token=TOKEN        frees it: 204; 404 if it is gone, 409 if it has another token by now
 //	POST                               the same, from the page's form
 //
@@ -40,59 +30,11 @@ import (
 // are refused ([http.CrossOriginProtection]), and would have to know the token,
 // which no other site can read. There are no scripts and no cookies.
 //
+// # Limits
+//
 // A request reads about as many entries as it shows, and one with q looks at keys
 // for a second at most and then offers to go on: see [lock.Inspector] for the
 // method that a store needs for that. With one that cannot list, whole keys can
 // be looked up, and the console shows what this process holds. Of other processes
 // it knows only what is in the store.
-//
-// It panics on a nil Locker.
-func Console(l *lock.Locker) http.Handler {
-	if l == nil {
-		panic("middleware.Console: nil *lock.Locker")
-	}
-	c := &console{locker: l, store: l.Store(), origins: http.NewCrossOriginProtection()}
-	return http.HandlerFunc(c.serve)
-}
-
-type console struct {
-	locker  *lock.Locker
-	store   lock.Store
-	origins *http.CrossOriginProtection
-	mount   openMount
-}
-
-// consolePatience bounds what the store may cost one request.
-const consolePatience = 3 * time.Second
-
-func (c *console) serve(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), consolePatience)
-	defer cancel()
-	a := &consoleAnswer{w: w, r: r.WithContext(ctx), exposed: c.mount.check(r)}
-	a.secure()
-	if err := c.origins.Check(r); err != nil {
-		a.fail(crossOrigin)
-		return
-	}
-	query := r.URL.Query()
-	switch r.Method {
-	case http.MethodGet, http.MethodHead:
-		switch {
-		case query.Has("style"):
-			a.style()
-		case query.Get("key") != "":
-			c.showEntry(a, query.Get("key"), "")
-		case query.Get("id") != "":
-			c.showRecord(a, query)
-		default:
-			c.showList(a, query)
-		}
-	case http.MethodPost:
-		c.post(a)
-	case http.MethodDelete:
-		c.free(a, query.Get("key"), query.Get("token"))
-	default:
-		w.Header().Set("Allow", "GET, HEAD, POST, DELETE")
-		a.fail(wrongMethod)
-	}
-}
+package console

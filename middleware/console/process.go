@@ -1,4 +1,4 @@
-package middleware
+package console
 
 import (
 	"strings"
@@ -7,15 +7,15 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// consoleProcess is what this process does, as an operator sees it.
-type consoleProcess struct {
-	Holds      []consoleHold     `json:"holds"`
-	Cleanups   []consoleCleanup  `json:"cleanups"`
-	Backlog    int               `json:"backlog"` // all clean-ups, whatever is listed
-	Recoveries []consoleRecovery `json:"recoveries"`
+// activity is what this process does, as an operator sees it.
+type activity struct {
+	Holds      []hold     `json:"holds"`
+	Cleanups   []cleanup  `json:"cleanups"`
+	Backlog    int        `json:"backlog"` // all clean-ups, whatever is listed
+	Recoveries []recovery `json:"recoveries"`
 }
 
-type consoleHold struct {
+type hold struct {
 	Key     string     `json:"key"`   // as its program calls it
 	Entry   string     `json:"entry"` // as the store does
 	Since   *time.Time `json:"since"` // null: it is still being claimed
@@ -24,14 +24,14 @@ type consoleHold struct {
 	Waiting int        `json:"waiting"`
 }
 
-type consoleCleanup struct {
+type cleanup struct {
 	Key   string         `json:"key"`
 	Entry string         `json:"entry"`
 	Kind  lock.EventKind `json:"kind"`
 	Since time.Time      `json:"since"`
 }
 
-type consoleRecovery struct {
+type recovery struct {
 	At   time.Time      `json:"at"`
 	Kind lock.EventKind `json:"kind"`
 	Key  string         `json:"key"`
@@ -41,38 +41,38 @@ type consoleRecovery struct {
 const maxLocal = 50
 
 // process says what this process does with keys that have text in them.
-func (c *console) process(text string) consoleProcess {
-	s := c.locker.Snapshot(maxLocal, matcher(text))
-	p := consoleProcess{
-		Holds:      make([]consoleHold, 0, len(s.Holds)),
-		Cleanups:   make([]consoleCleanup, 0, len(s.Cleanups)),
-		Backlog:    c.locker.Stats().Backlog,
-		Recoveries: make([]consoleRecovery, 0, len(s.Recoveries)),
+func (h *handler) process(text string) activity {
+	s := h.locker.Snapshot(maxLocal, matcher(text))
+	p := activity{
+		Holds:      make([]hold, 0, len(s.Holds)),
+		Cleanups:   make([]cleanup, 0, len(s.Cleanups)),
+		Backlog:    h.locker.Stats().Backlog,
+		Recoveries: make([]recovery, 0, len(s.Recoveries)),
 	}
-	for _, h := range s.Holds {
-		hold := consoleHold{Key: h.Key, Entry: h.Entry, Ending: h.Ending, Waiting: h.Waiting}
-		if !h.Since.IsZero() {
-			hold.Since, hold.Until = &h.Since, &h.Until
+	for _, held := range s.Holds {
+		shown := hold{Key: held.Key, Entry: held.Entry, Ending: held.Ending, Waiting: held.Waiting}
+		if !held.Since.IsZero() {
+			shown.Since, shown.Until = &held.Since, &held.Until
 		}
-		p.Holds = append(p.Holds, hold)
+		p.Holds = append(p.Holds, shown)
 	}
 	for _, u := range s.Cleanups {
-		p.Cleanups = append(p.Cleanups, consoleCleanup{u.Key, u.Entry, u.Kind, u.Since})
+		p.Cleanups = append(p.Cleanups, cleanup{u.Key, u.Entry, u.Kind, u.Since})
 	}
 	for _, r := range s.Recoveries {
-		p.Recoveries = append(p.Recoveries, consoleRecovery{r.At, r.Kind, r.Key})
+		p.Recoveries = append(p.Recoveries, recovery{r.At, r.Kind, r.Key})
 	}
 	return p
 }
 
 // Shown is the key as it is shown.
-func (h consoleHold) Shown() string { return visible(h.Key) }
+func (h hold) Shown() string { return visible(h.Key) }
 
 // Link leads to the entry.
-func (h consoleHold) Link() string { return entryLink(h.Entry) }
+func (h hold) Link() string { return entryLink(h.Entry) }
 
 // What says what this process does with it.
-func (h consoleHold) What() string {
+func (h hold) What() string {
 	var b strings.Builder
 	switch {
 	case h.Ending:
@@ -90,22 +90,22 @@ func (h consoleHold) What() string {
 }
 
 // Shown is the key as it is shown.
-func (u consoleCleanup) Shown() string { return visible(u.Key) }
+func (u cleanup) Shown() string { return visible(u.Key) }
 
 // Link leads to the entry.
-func (u consoleCleanup) Link() string { return entryLink(u.Entry) }
+func (u cleanup) Link() string { return entryLink(u.Entry) }
 
 // What says what is repeated, and for how long it has been.
-func (u consoleCleanup) What() string { return cleanupWords[u.Kind] + ", for " + ago(u.Since) }
+func (u cleanup) What() string { return cleanupWords[u.Kind] + ", for " + ago(u.Since) }
 
 // Shown is the key as it is shown.
-func (r consoleRecovery) Shown() string { return visible(r.Key) }
+func (r recovery) Shown() string { return visible(r.Key) }
 
 // When is how long ago it was.
-func (r consoleRecovery) When() string { return ago(r.At) + " ago" }
+func (r recovery) When() string { return ago(r.At) + " ago" }
 
 // What says what happened.
-func (r consoleRecovery) What() string { return recoveryWords[r.Kind] }
+func (r recovery) What() string { return recoveryWords[r.Kind] }
 
 var (
 	cleanupWords = map[lock.EventKind]string{

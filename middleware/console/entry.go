@@ -1,4 +1,4 @@
-package middleware
+package console
 
 import (
 	"encoding/base64"
@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// consoleEntry is one entry as an operator sees it.
-type consoleEntry struct {
+// entry is one entry as an operator sees it.
+type entry struct {
 	Key       string    `json:"key"`
 	Situation situation `json:"situation"`
 	Summary   string    `json:"summary"` // what it means, in a sentence or two
@@ -67,33 +67,33 @@ func (s situation) Label() string {
 }
 
 // Shown is the key as it is shown, and typed.
-func (e *consoleEntry) Shown() string { return visible(e.Key) }
+func (e *entry) Shown() string { return visible(e.Key) }
 
 // Part is what may be typed instead.
-func (e *consoleEntry) Part() string { return lastPart(e.Shown()) }
+func (e *entry) Part() string { return lastPart(e.Shown()) }
 
 // Left is the time left.
-func (e *consoleEntry) Left() string { return span(e.left) }
+func (e *entry) Left() string { return span(e.left) }
 
 // Process is the process that has claimed it.
-func (e *consoleEntry) Process() string { return process(e.Owner) }
+func (e *entry) Process() string { return process(e.Owner) }
 
 // Since is when this process got it.
-func (e *consoleEntry) Since() string { return e.Here.Since.Format(time.DateTime) }
+func (e *entry) Since() string { return e.Here.Since.Format(time.DateTime) }
 
 // Freeable says whether there is something that a compare-and-delete can compare.
-func (e *consoleEntry) Freeable() bool { return e.Token != "" }
+func (e *entry) Freeable() bool { return e.Token != "" }
 
 // FormKey and FormToken go through a form, which would change line ends and
 // what is not UTF-8.
-func (e *consoleEntry) FormKey() string   { return formField(e.Key) }
-func (e *consoleEntry) FormToken() string { return formField(e.Token) }
+func (e *entry) FormKey() string   { return formField(e.Key) }
+func (e *entry) FormToken() string { return formField(e.Token) }
 
 func formField(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
 // describe says what e means. local is what this process knows of it.
-func describe(e *lock.Entry, local *lock.Snapshot) consoleEntry {
-	c := consoleEntry{
+func describe(e *lock.Entry, local *lock.Snapshot) entry {
+	c := entry{
 		Key:     e.Key,
 		Token:   e.Token,
 		Link:    entryLink(e.Key),
@@ -139,14 +139,14 @@ func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
 	return false
 }
 
-func (e *consoleEntry) held() {
+func (e *entry) held() {
 	e.Situation = situationHeld
 	e.Summary = fmt.Sprintf("%s Other requests for %s are refused as long as it is held.", e.lease("A request is being worked on"), e.Shown())
 	e.Freeing = "The next request is let in at once. If the work still goes on, two run at the same time until its process notices, " +
 		"which is at its next renewal."
 }
 
-func (e *consoleEntry) running() {
+func (e *entry) running() {
 	e.Situation = situationRunning
 	e.Summary = fmt.Sprintf("%s Repeats of this request are refused, or wait, until it ends. Nobody else is concerned.",
 		e.lease("The first request with this key is being worked on"))
@@ -154,7 +154,7 @@ func (e *consoleEntry) running() {
 }
 
 // lease says which process has e and for how long.
-func (e *consoleEntry) lease(what string) string {
+func (e *entry) lease(what string) string {
 	switch {
 	case e.Here == nil:
 		return fmt.Sprintf("%s: held by %s for another %s, and renewed as long as that process works on it. "+
@@ -168,14 +168,14 @@ func (e *consoleEntry) lease(what string) string {
 	}
 }
 
-func (e *consoleEntry) unanswered() {
+func (e *entry) unanswered() {
 	e.Situation = situationUnanswered
 	e.Summary = fmt.Sprintf("Nobody works under this. The store did not answer when it was claimed or renewed, and this process is removing what "+
 		"was left. It does not refuse its own requests because of it; other processes do, for another %s at most.", e.Left())
 	e.Freeing = "Nothing is lost: no work runs under it."
 }
 
-func (e *consoleEntry) unknown() {
+func (e *entry) unknown() {
 	e.Situation = situationUnknown
 	e.Summary = fmt.Sprintf("Outcome unknown: %s began this request and vanished, and nobody knows how far it came. "+
 		"Nothing runs it again for another %s, unless its route was told to (lock.WithRerunAbandoned); repeats are refused. "+
@@ -183,14 +183,14 @@ func (e *consoleEntry) unknown() {
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first did take effect, it happens twice."
 }
 
-func (e *consoleEntry) cooldown() {
+func (e *entry) cooldown() {
 	e.Situation = situationCooldown
 	e.Summary = fmt.Sprintf("In a cool-down for another %s: a request was answered a moment ago, and the next one is refused until then. "+
 		"It ends by itself.", e.Left())
 	e.Freeing = "The next request is let in at once."
 }
 
-func (e *consoleEntry) answer(receipt []byte) {
+func (e *entry) answer(receipt []byte) {
 	e.Situation = situationAnswer
 	what := "A stored answer"
 	if r, err := record.Read(receipt); err == nil && r.Tombstone {
@@ -203,7 +203,7 @@ func (e *consoleEntry) answer(receipt []byte) {
 	e.Freeing = "The same request, sent again, runs as if it were new, and happens twice."
 }
 
-func (e *consoleEntry) unreadable() {
+func (e *entry) unreadable() {
 	e.Situation = situationUnreadable
 	e.Summary = "Something is stored under this name that cannot be read here: it is of a newer version, sealed, or not from httplatch. " +
 		"Requests for it are answered with 503."

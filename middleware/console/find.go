@@ -1,4 +1,4 @@
-package middleware
+package console
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // something that lock.Key escapes, and as what a program gave to lock.Locker.Once.
 // Whole keys are found at once, however many there are. free is those of them
 // that read like a key and are free.
-func (c *console) whole(ctx context.Context, text string) (found []lock.Entry, free []string, err error) {
+func (h *handler) whole(ctx context.Context, text string) (found []lock.Entry, free []string, err error) {
 	candidates := []string{text}
 	if name, value, ok := strings.Cut(text, "="); ok {
 		candidates = append(candidates, lock.Key(name, value))
@@ -27,7 +27,7 @@ func (c *console) whole(ctx context.Context, text string) (found []lock.Entry, f
 		if slices.Contains(candidates[:i], key) || len(key) > lock.MaxKeyBytes {
 			continue
 		}
-		e, err := c.get(ctx, key)
+		e, err := h.get(ctx, key)
 		switch {
 		case err != nil:
 			return found, free, err
@@ -44,12 +44,12 @@ func (c *console) whole(ctx context.Context, text string) (found []lock.Entry, f
 }
 
 // get returns the entry of key, the zero Entry if there is none.
-func (c *console) get(ctx context.Context, key string) (lock.Entry, error) {
-	e, err := c.store.Get(ctx, key)
+func (h *handler) get(ctx context.Context, key string) (lock.Entry, error) {
+	e, err := h.store.Get(ctx, key)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		// There is one, whose receipt cannot be opened. A list yields it without.
-		return c.unopened(ctx, key)
+		return h.unopened(ctx, key)
 	case err != nil:
 		return lock.Entry{}, err
 	case e.State == lock.Free:
@@ -60,8 +60,8 @@ func (c *console) get(ctx context.Context, key string) (lock.Entry, error) {
 }
 
 // unopened looks for key in the list.
-func (c *console) unopened(ctx context.Context, key string) (lock.Entry, error) {
-	if inspector, ok := c.store.(lock.Inspector); ok {
+func (h *handler) unopened(ctx context.Context, key string) (lock.Entry, error) {
+	if inspector, ok := h.store.(lock.Inspector); ok {
 		for e, err := range inspector.List(ctx) {
 			if e.Key == key {
 				return e, nil
@@ -77,18 +77,18 @@ func (c *console) unopened(ctx context.Context, key string) (lock.Entry, error) 
 // entryPage is an entry, or that there is none.
 type entryPage struct {
 	Shown   string
-	Entry   *consoleEntry
+	Entry   *entry
 	Mistake string // of the confirmation
 	Look    string // leads here
 }
 
 // showEntry answers with one entry.
-func (c *console) showEntry(a *consoleAnswer, key, mistake string) {
+func (h *handler) showEntry(a *answer, key, mistake string) {
 	if len(key) > lock.MaxKeyBytes {
 		a.fail(queryTooLong)
 		return
 	}
-	e, err := c.get(a.r.Context(), key)
+	e, err := h.get(a.r.Context(), key)
 	if err != nil {
 		a.fail(storeSilent)
 		return
@@ -102,7 +102,7 @@ func (c *console) showEntry(a *consoleAnswer, key, mistake string) {
 		a.send(http.StatusOK, "entry", page)
 		return
 	}
-	local := c.locker.Snapshot(maxStep, func(entry string) bool { return entry == key })
+	local := h.locker.Snapshot(maxStep, func(entry string) bool { return entry == key })
 	described := describe(&e, &local)
 	page.Entry = &described
 	status := http.StatusOK
@@ -114,7 +114,7 @@ func (c *console) showEntry(a *consoleAnswer, key, mistake string) {
 
 // showRecord answers with the record of a request behind Idempotent, whose key is
 // a hash that no operator can type.
-func (c *console) showRecord(a *consoleAnswer, query url.Values) {
+func (h *handler) showRecord(a *answer, query url.Values) {
 	path, err := url.ParseRequestURI(query.Get("path"))
 	if err != nil {
 		a.fail(badPath)
@@ -128,5 +128,5 @@ func (c *console) showRecord(a *consoleAnswer, query url.Values) {
 		method = http.MethodPost
 	}
 	id := identity.Of(identity.Idempotent, scope, method, identity.Path(path), query.Get("id"))
-	c.showEntry(a, keytext.Record(id), "")
+	h.showEntry(a, keytext.Record(id), "")
 }

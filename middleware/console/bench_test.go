@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"fmt"
@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
-// BenchmarkConsole is one page of many thousand keys: what an operator waits for.
-func BenchmarkConsole(b *testing.B) {
+// BenchmarkPage is one page of many thousand keys: what an operator waits for.
+func BenchmarkPage(b *testing.B) {
 	for _, n := range []int{100, many, 100 * many} {
 		store := lock.NewMemory(lock.WithLimits(200*many, 1<<30))
 		for i := range n {
@@ -20,14 +21,14 @@ func BenchmarkConsole(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		console := latch.Console(lock.New(store))
+		page := console.New(lock.New(store))
 		for name, query := range map[string]string{"first page": "", "whole key": "q=user%3D42", "one key": "key=user%3D42"} {
 			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
 				r := httptest.NewRequest(http.MethodGet, "/console?"+query, nil)
 				r.RemoteAddr = "127.0.0.1:1"
 				r.Header.Set("Accept", "text/html")
 				for b.Loop() {
-					if w := serve(console, r); w.Code != http.StatusOK {
+					if w := guardtest.Serve(page, r); w.Code != http.StatusOK {
 						b.Fatal(w.Code)
 					}
 				}

@@ -1,9 +1,9 @@
-package middleware
+package console
 
 import "net/http"
 
-// consoleFailure is an answer that is not what was asked for.
-type consoleFailure struct {
+// failure is an answer that is not what was asked for.
+type failure struct {
 	Status int
 	Title  string // a sentence
 	Advice string
@@ -29,6 +29,6 @@ var (
 	freeingUnknown = failed(http.StatusServiceUnavailable, "The store did not confirm it.", "The key may or may not be free. Look it up again.")
 )
 
-func failed(status int, title, advice string) consoleFailure {
-	return consoleFailure{Status: status, Title: title, Advice: advice}
+func failed(status int, title, advice string) failure {
+	return failure{Status: status, Title: title, Advice: advice}
 }

@@ -1,4 +1,4 @@
-package middleware
+package console
 
 import (
 	"bytes"
@@ -10,29 +10,31 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+
+	latch "github.com/httplatch/httplatch/middleware"
 )
 
-//go:embed console
-var consoleFiles embed.FS
+//go:embed pages
+var embedded embed.FS
 
 var (
-	consolePages = template.Must(template.New("").Funcs(template.FuncMap{
-		"style": func() string { return "?style=" + consoleStyleHash },
-	}).ParseFS(consoleFiles, "console/*.html"))
-	consoleStyle, consoleStyleHash = readConsoleStyle()
+	pages = template.Must(template.New("").Funcs(template.FuncMap{
+		"style": func() string { return "?style=" + styleHash },
+	}).ParseFS(embedded, "pages/*.html"))
+	style, styleHash = readStyle()
 )
 
-func readConsoleStyle() (style []byte, hash string) {
-	style, err := consoleFiles.ReadFile("console/console.css")
+func readStyle() (sheet []byte, hash string) {
+	sheet, err := embedded.ReadFile("pages/style.css")
 	if err != nil {
-		panic("middleware: " + err.Error()) // the binary was built without it
+		panic("console: " + err.Error()) // the binary was built without it
 	}
-	sum := sha256.Sum256(style)
-	return style, hex.EncodeToString(sum[:8])
+	sum := sha256.Sum256(sheet)
+	return sheet, hex.EncodeToString(sum[:8])
 }
 
-// consoleAnswer answers one request.
-type consoleAnswer struct {
+// answer answers one request.
+type answer struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	exposed bool // every client can reach the console, as far as one can find out
@@ -40,7 +42,7 @@ type consoleAnswer struct {
 
 // secure sets what keeps a page with others' bytes harmless: no scripts, nothing
 // inline, nothing from elsewhere, in no frame, in no cache, no referrer sent.
-func (a *consoleAnswer) secure() {
+func (a *answer) secure() {
 	h := a.w.Header()
 	h.Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
@@ -52,24 +54,24 @@ func (a *consoleAnswer) secure() {
 	h.Set("Vary", "Accept")
 }
 
-func (a *consoleAnswer) html() bool { return strings.Contains(a.r.Header.Get("Accept"), "text/html") }
+func (a *answer) html() bool { return strings.Contains(a.r.Header.Get("Accept"), "text/html") }
 
 // style sends the style sheet, which has to be a separate file to be allowed.
-func (a *consoleAnswer) style() {
+func (a *answer) style() {
 	h := a.w.Header()
 	h.Set("Content-Type", "text/css; charset=utf-8")
 	h.Set("Cache-Control", "private, max-age=31536000, immutable") // its address has its hash
-	_, _ = a.w.Write(consoleStyle)
+	_, _ = a.w.Write(style)
 }
 
 // send answers with data, as the page called name or as JSON.
-func (a *consoleAnswer) send(status int, name string, data any) {
+func (a *answer) send(status int, name string, data any) {
 	var body bytes.Buffer
 	var err error
 	contentType := "application/json"
 	if a.html() {
 		contentType = "text/html; charset=utf-8"
-		err = consolePages.ExecuteTemplate(&body, name+".html", map[string]any{"Data": data, "Exposed": a.exposed})
+		err = pages.ExecuteTemplate(&body, name+".html", map[string]any{"Data": data, "Exposed": a.exposed})
 	} else {
 		if page, ok := data.(entryPage); ok {
 			data = page.Entry
@@ -78,7 +80,7 @@ func (a *consoleAnswer) send(status int, name string, data any) {
 	}
 	if err != nil {
 		slog.Default().LogAttrs(a.r.Context(), slog.LevelError, "httplatch: the console could not write its answer", slog.Any("error", err))
-		(&Problem{Status: http.StatusInternalServerError, Title: "The console could not write its answer."}).ServeHTTP(a.w, a.r)
+		(&latch.Problem{Status: http.StatusInternalServerError, Title: "The console could not write its answer."}).ServeHTTP(a.w, a.r)
 		return
 	}
 	a.w.Header().Set("Content-Type", contentType)
@@ -89,10 +91,10 @@ func (a *consoleAnswer) send(status int, name string, data any) {
 
 // fail answers with f. It has no type as the problems of guards have: nothing
 // but people read the console's.
-func (a *consoleAnswer) fail(f consoleFailure) {
+func (a *answer) fail(f failure) {
 	if a.html() {
 		a.send(f.Status, "failure", f)
 		return
 	}
-	(&Problem{Status: f.Status, Title: f.Title}).ServeHTTP(a.w, a.r)
+	(&latch.Problem{Status: f.Status, Title: f.Title}).ServeHTTP(a.w, a.r)
 }

@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"bytes"
@@ -14,13 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 const exposedWarning = "Everybody may be able to open this page."
 
 // A console that every client can reach says so: once in the log, and on each page.
-func TestConsoleWarnsOfAnOpenMount(t *testing.T) {
+func TestWarnsOfAnOpenMount(t *testing.T) {
 	for what, tt := range map[string]struct {
 		remote string
 		header []string
@@ -48,7 +49,7 @@ func TestConsoleWarnsOfAnOpenMount(t *testing.T) {
 			slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
 			t.Cleanup(func() { slog.SetDefault(before) })
 
-			console := latch.Console(newLocker(t, lock.NewMemory()))
+			page := console.New(guardtest.NewLocker(t, lock.NewMemory()))
 			for range 3 {
 				r := httptest.NewRequest(http.MethodGet, "/console", nil)
 				r.RemoteAddr, r.TLS = tt.remote, tt.tls
@@ -56,7 +57,7 @@ func TestConsoleWarnsOfAnOpenMount(t *testing.T) {
 				for i := 0; i < len(tt.header); i += 2 {
 					r.Header.Set(tt.header[i], tt.header[i+1])
 				}
-				w := serve(console, r)
+				w := guardtest.Serve(page, r)
 				require.Equal(t, http.StatusOK, w.Code)
 				require.Equal(t, tt.warned, strings.Contains(w.Body.String(), exposedWarning))
 				requireValid(t, w.Body.String())

@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // form is the form on the page of key, with confirm typed in.
@@ -33,10 +34,10 @@ func (o operator) form(key, confirm string) string {
 	return fields.Encode()
 }
 
-func TestConsoleFrees(t *testing.T) {
+func TestFrees(t *testing.T) {
 	t.Parallel()
 	store := lock.NewMemory()
-	o := operatorOf(t, newLocker(t, store))
+	o := operatorOf(t, guardtest.NewLocker(t, store))
 	hash := "once:" + strings.Repeat("0123456789abcdef", 4)
 	for _, tt := range []struct{ key, typed string }{
 		{"user=42", "42"},
@@ -81,7 +82,7 @@ func TestConsoleFrees(t *testing.T) {
 // after another request has taken the key.
 func staleTokenRefused(t *testing.T, store lock.Store) error {
 	t.Helper()
-	o := operatorOf(t, newLocker(t, store))
+	o := operatorOf(t, guardtest.NewLocker(t, store))
 	put(t, store, "user=42", lock.Claim{Token: "first", Lease: time.Hour})
 	shown := o.form("user=42", "42")
 	ok, err := store.Release(t.Context(), "user=42", "first")
@@ -120,19 +121,19 @@ func (c careless) Forget(ctx context.Context, key, _ string) (bool, error) {
 	return c.Inspector.Forget(ctx, key, e.Token)
 }
 
-func TestConsoleRefusesStaleTokens(t *testing.T) {
+func TestRefusesStaleTokens(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, staleTokenRefused(t, lock.NewMemory()))
-	require.NoError(t, staleTokenRefused(t, &stubStore{Store: lock.NewMemory()}), "without an Inspector")
+	require.NoError(t, staleTokenRefused(t, &guardtest.StubStore{Store: lock.NewMemory()}), "without an Inspector")
 	memory := lock.NewMemory()
 	require.EqualError(t, staleTokenRefused(t, careless{memory, memory.(lock.Inspector)}), "the successor was freed")
 }
 
 // What another site can have a browser send is refused, with or without a body.
-func TestConsoleRefusesOtherSites(t *testing.T) {
+func TestRefusesOtherSites(t *testing.T) {
 	t.Parallel()
 	store := lock.NewMemory()
-	o := operatorOf(t, newLocker(t, store))
+	o := operatorOf(t, guardtest.NewLocker(t, store))
 	for what, tt := range map[string]struct {
 		header  []string
 		refused bool
@@ -167,10 +168,10 @@ func TestConsoleRefusesOtherSites(t *testing.T) {
 }
 
 // Even if a browser let it through, another site does not know the token.
-func TestConsoleNeedsTheToken(t *testing.T) {
+func TestNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	store := lock.NewMemory()
-	o := operatorOf(t, newLocker(t, store))
+	o := operatorOf(t, guardtest.NewLocker(t, store))
 	put(t, store, "user=42", lock.Claim{Lease: time.Hour})
 	for _, guess := range []string{"", "dA", "token of user=42"} {
 		form := url.Values{"key": {"dXNlcj00Mg"}, "token": {guess}, "confirm": {"42"}}.Encode()
@@ -181,9 +182,9 @@ func TestConsoleNeedsTheToken(t *testing.T) {
 
 // Work under a key that is freed is notified at its next renewal, and from then on
 // the next request can take the key in this process too.
-func TestConsoleFreesWhatHangs(t *testing.T) {
+func TestFreesWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lock.NewMemory(), lock.WithLogger(quiet))
+		l := guardtest.NewLocker(t, lock.NewMemory(), lock.WithLogger(guardtest.Quiet))
 		o := operatorOf(t, l)
 		lost := make(chan error, 1)
 		go func() {
@@ -211,9 +212,9 @@ func (claimsOnly) Get(context.Context, string) (lock.Entry, error) { return lock
 
 func (claimsOnly) Release(context.Context, string, string) (bool, error) { return false, errNoAnswer }
 
-func TestConsoleOverASilentStore(t *testing.T) {
+func TestSilentStore(t *testing.T) {
 	t.Parallel()
-	o := operatorOf(t, newLocker(t, claimsOnly{lock.NewMemory()}))
+	o := operatorOf(t, guardtest.NewLocker(t, claimsOnly{lock.NewMemory()}))
 	require.Equal(t, http.StatusServiceUnavailable, o.ask(http.MethodGet, "key=a", "", browserAccept).Code)
 	w := o.ask(http.MethodDelete, "key=a&token=t", "", browserAccept)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
@@ -222,17 +223,17 @@ func TestConsoleOverASilentStore(t *testing.T) {
 }
 
 // A receipt stays where nothing but its end can remove it.
-func TestConsoleCannotForgetWithoutAnInspector(t *testing.T) {
+func TestCannotForgetWithoutAnInspector(t *testing.T) {
 	t.Parallel()
-	store := &stubStore{Store: lock.NewMemory()}
-	o := operatorOf(t, newLocker(t, store))
+	store := &guardtest.StubStore{Store: lock.NewMemory()}
+	o := operatorOf(t, guardtest.NewLocker(t, store))
 	put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
 	settleAs(t, store, "user=42", "t", nil, time.Hour)
 	require.Equal(t, http.StatusNotImplemented, o.ask(http.MethodDelete, "key=user%3D42&token=t", "", browserAccept).Code)
 }
 
 // An entry that can no longer be unsealed can be found and freed all the same.
-func TestConsoleFreesWhatIsSealed(t *testing.T) {
+func TestFreesWhatIsSealed(t *testing.T) {
 	t.Parallel()
 	aead := func(key byte) cipher.AEAD {
 		block, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
@@ -244,7 +245,7 @@ func TestConsoleFreesWhatIsSealed(t *testing.T) {
 	memory := lock.NewMemory()
 	put(t, memory, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
 	settleAs(t, lock.NewSealed(memory, aead(1)), "user=42", "t", nil, time.Hour)
-	o := operatorOf(t, newLocker(t, lock.NewSealed(memory, aead(2))))
+	o := operatorOf(t, guardtest.NewLocker(t, lock.NewSealed(memory, aead(2))))
 	require.Equal(t, "cool-down", o.list("q=user%3D42").Entries[0].Situation)
 	require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form("user=42", "42"), browserAccept).Code)
 	require.Empty(t, o.list("").Entries)

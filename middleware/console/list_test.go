@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 const many = 10_000
@@ -94,7 +95,7 @@ func (s inSteps) Page(ctx context.Context, cursor string, limit int, match func(
 	return page, next, err
 }
 
-func TestConsolePagesTenThousand(t *testing.T) {
+func TestPagesTenThousand(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(*counted) (s lock.Store, bound int){
 		"a store with pages":    func(c *counted) (lock.Store, int) { return inSteps{c}, 2 * 50 },
@@ -105,7 +106,7 @@ func TestConsolePagesTenThousand(t *testing.T) {
 			c := &counted{Store: lock.NewMemory()}
 			store, bound := wrap(c)
 			fill(t, store)
-			o := operatorOf(t, newLocker(t, store))
+			o := operatorOf(t, guardtest.NewLocker(t, store))
 			o.page("")
 			require.LessOrEqual(t, c.read, bound, "entries read for one page")
 			keys, pages, most := o.walk("limit=200")
@@ -136,15 +137,15 @@ func commands(t *testing.T, srv *redistest.Server) map[string]int {
 	return calls
 }
 
-func TestConsolePagesTenThousandInRedis(t *testing.T) {
+func TestPagesTenThousandInRedis(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	store := openRedis(t, srv.URL())
+	store := guardtest.OpenRedis(t, srv.URL())
 	fill(t, store)
 	for i := range 200 {
 		srv.Do(t, "SET", fmt.Sprint("elsewhere:", i), "x")
 	}
-	o := operatorOf(t, newLocker(t, store))
+	o := operatorOf(t, guardtest.NewLocker(t, store))
 	commands(t, srv)
 	o.page("")
 	calls := commands(t, srv)
@@ -174,10 +175,10 @@ func TestConsolePagesTenThousandInRedis(t *testing.T) {
 
 // A server with a great many other keys is looked through for a second a page,
 // and the operator is asked whether to go on.
-func TestConsoleSearchEnds(t *testing.T) {
+func TestSearchEnds(t *testing.T) {
 	t.Parallel()
 	c := &counted{Store: lock.NewMemory()}
-	o := operatorOf(t, newLocker(t, endless{c}))
+	o := operatorOf(t, guardtest.NewLocker(t, endless{c}))
 	began := time.Now()
 	page := o.page("q=absent")
 	require.Less(t, time.Since(began), 30*time.Second)
@@ -192,14 +193,14 @@ func (endless) Page(context.Context, string, int, func(string) bool) ([]lock.Ent
 	return nil, "more", nil
 }
 
-func TestConsoleListsAQuorum(t *testing.T) {
+func TestListsAQuorum(t *testing.T) {
 	t.Parallel()
 	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
 	store := lock.NewQuorum(nodes)
 	for i := range 300 {
 		put(t, store, fmt.Sprint("user=", i), lock.Claim{Lease: time.Hour})
 	}
-	o := operatorOf(t, newLocker(t, store))
+	o := operatorOf(t, guardtest.NewLocker(t, store))
 	keys, _, most := o.walk("")
 	require.Len(t, keys, 300)
 	require.LessOrEqual(t, most, 100)

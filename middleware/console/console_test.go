@@ -1,4 +1,4 @@
-package middleware_test
+package console_test
 
 import (
 	"context"
@@ -17,6 +17,8 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
 // operator asks a console, as a browser and as a script.
@@ -27,7 +29,7 @@ type operator struct {
 
 func operatorOf(t *testing.T, l *lock.Locker) operator {
 	t.Helper()
-	return operator{t, latch.Console(l)}
+	return operator{t, console.New(l)}
 }
 
 func (o operator) ask(method, query, body, accept string, header ...string) *httptest.ResponseRecorder {
@@ -41,7 +43,7 @@ func (o operator) ask(method, query, body, accept string, header ...string) *htt
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	w := serve(o.h, r)
+	w := guardtest.Serve(o.h, r)
 	h := w.Header()
 	require.Equal(o.t, "nosniff", h.Get("X-Content-Type-Options"))
 	require.Contains(o.t, h.Get("Content-Security-Policy"), "default-src 'none'")
@@ -68,8 +70,8 @@ func (o operator) page(query string) string {
 	return w.Body.String()
 }
 
-// consoleEntry and consoleList are what a script gets.
-type consoleEntry struct {
+// entry and list are what a script gets.
+type entry struct {
 	Key, Situation, Summary, Freeing, Token, Link, State, Owner string
 	LeftMS                                                      int64 `json:"left_ms"`
 	Here                                                        *struct {
@@ -78,8 +80,8 @@ type consoleEntry struct {
 	}
 }
 
-type consoleList struct {
-	Entries []consoleEntry
+type list struct {
+	Entries []entry
 	Next    string
 	Trouble string
 	Process struct {
@@ -90,7 +92,7 @@ type consoleList struct {
 	}
 }
 
-func (o operator) list(query string) (l consoleList) {
+func (o operator) list(query string) (l list) {
 	o.t.Helper()
 	w := o.ask(http.MethodGet, query, "", "application/json")
 	require.Equal(o.t, http.StatusOK, w.Code, w.Body)
@@ -99,7 +101,7 @@ func (o operator) list(query string) (l consoleList) {
 	return l
 }
 
-func (o operator) entry(key string) (e consoleEntry) {
+func (o operator) entry(key string) (e entry) {
 	o.t.Helper()
 	w := o.ask(http.MethodGet, "key="+url.QueryEscape(key), "", "application/json")
 	require.Equal(o.t, http.StatusOK, w.Code, w.Body)
@@ -126,10 +128,10 @@ func settleAs(t *testing.T, s lock.Store, key, token string, receipt []byte, kee
 }
 
 // Why can't user 42 order? What each answer says, in words and for scripts.
-func TestConsoleExplains(t *testing.T) {
+func TestExplains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := lock.NewMemory()
-		l := newLocker(t, store, lock.WithLogger(quiet))
+		l := guardtest.NewLocker(t, store, lock.WithLogger(guardtest.Quiet))
 		o := operatorOf(t, l)
 
 		lease, err := l.Acquire(t.Context(), "user=here")
@@ -186,16 +188,16 @@ func TestConsoleExplains(t *testing.T) {
 }
 
 // What the store did not answer is shown, and what was recovered.
-func TestConsoleShowsCleanupsAndRecoveries(t *testing.T) {
+func TestShowsCleanupsAndRecoveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := lock.NewMemory()
-		store := &stubStore{Store: latchtest.LoseRequest(memory, latchtest.Release, 1)} // the first removal
+		store := &guardtest.StubStore{Store: latchtest.LoseRequest(memory, latchtest.Release, 1)} // the first removal
 		store.OnClaim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			_, _ = memory.Claim(ctx, key, c)
 			<-ctx.Done()
 			return lock.Entry{}, ctx.Err()
 		}
-		l := newLocker(t, store, lock.WithLogger(quiet))
+		l := guardtest.NewLocker(t, store, lock.WithLogger(guardtest.Quiet))
 		o := operatorOf(t, l)
 		_, err := l.Acquire(t.Context(), "user=42")
 		require.ErrorIs(t, err, lock.ErrUnknown)
@@ -221,11 +223,11 @@ func TestConsoleShowsCleanupsAndRecoveries(t *testing.T) {
 }
 
 // An entry that is being swept has no holder, and is not called held.
-func TestConsoleKnowsItsOrphans(t *testing.T) {
+func TestKnowsItsOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := lock.NewMemory()
-		dead := &mortalStore{Store: memory}
-		late := &stubStore{Store: dead, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		dead := &guardtest.MortalStore{Store: memory}
+		late := &guardtest.StubStore{Store: dead, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 			_, err := memory.Claim(ctx, key, c)
 			if err == nil {
 				<-ctx.Done()
@@ -234,7 +236,7 @@ func TestConsoleKnowsItsOrphans(t *testing.T) {
 			return lock.Entry{}, err
 		}}
 		dead.Dead.Store(true)
-		l := newLocker(t, late, lock.WithLogger(quiet))
+		l := guardtest.NewLocker(t, late, lock.WithLogger(guardtest.Quiet))
 		_, err := l.Acquire(t.Context(), "user=42")
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		o := operatorOf(t, l)
@@ -246,13 +248,13 @@ func TestConsoleKnowsItsOrphans(t *testing.T) {
 }
 
 // The record of a request is found by what its client sent.
-func TestConsoleFindsRequests(t *testing.T) {
+func TestFindsRequests(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
-	h := latch.Idempotent(l, byUser, keyfunc.IdempotencyKey)(http.HandlerFunc(created))
-	r := post("42")
+	l := guardtest.NewLocker(t, lock.NewMemory())
+	h := latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey)(http.HandlerFunc(guardtest.Created))
+	r := guardtest.Post("42")
 	r.Header.Set("Idempotency-Key", "8e03978e")
-	require.Equal(t, http.StatusCreated, serve(h, r).Code)
+	require.Equal(t, http.StatusCreated, guardtest.Serve(h, r).Code)
 	o := operatorOf(t, l)
 	page := o.page("scope=42&method=post&path=/orders&id=8e03978e")
 	require.Contains(t, page, "A stored answer of status 201 and 0 bytes")
@@ -269,9 +271,9 @@ func TestConsoleFindsRequests(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-func TestConsoleMethodsAndMistakes(t *testing.T) {
+func TestMethodsAndMistakes(t *testing.T) {
 	t.Parallel()
-	o := operatorOf(t, newLocker(t, lock.NewMemory()))
+	o := operatorOf(t, guardtest.NewLocker(t, lock.NewMemory()))
 	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodOptions, "PURGE"} {
 		w := o.ask(method, "", "", browserAccept)
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code)
@@ -291,5 +293,5 @@ func TestConsoleMethodsAndMistakes(t *testing.T) {
 	w := o.ask(http.MethodGet, "style=x", "", "text/css")
 	require.Equal(t, "text/css; charset=utf-8", w.Header().Get("Content-Type"))
 	require.Contains(t, w.Body.String(), "light-dark(")
-	require.PanicsWithValue(t, "middleware.Console: nil *lock.Locker", func() { latch.Console(nil) })
+	require.PanicsWithValue(t, "console.New: nil *lock.Locker", func() { console.New(nil) })
 }

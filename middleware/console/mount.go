@@ -1,4 +1,4 @@
-package middleware
+package console
 
 import (
 	"log/slog"
