@@ -122,3 +122,19 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 		requireFree(t, l, lock.Key("stock", "7"))
 	})
 }
+
+// TestFailClosed: one route takes back what an application's defaults say.
+func TestFailClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithLogger(quiet))
+		defaults := latch.With(latch.WithFailOpen())
+		closed := latch.With(defaults, latch.WithFailClosed())
+		for want, opts := range map[int]latch.Option{http.StatusCreated: defaults, http.StatusServiceUnavailable: closed} {
+			require.Equal(t, want, serve(latch.Lock(l, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
+			require.Equal(t, want, serve(once(l, opts)(http.HandlerFunc(created)), keyed("k")).Code)
+		}
+	})
+}

@@ -41,7 +41,7 @@ import (
 // package's documentation for the rest.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
-// type [Option]: [With], [WithFailOpen] and [WithErrorHandler].
+// type [Option]: [With], [WithFailOpen], [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil function and a nil option, and if the Locker's
 // store keeps no receipts, as a [lock.NewQuorum].

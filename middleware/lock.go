@@ -37,8 +37,8 @@ import (
 // goroutine that goes on behind the answer has no lock either.
 //
 // Options are [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
-// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen] and
-// [WithErrorHandler].
+// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen],
+// [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that
 // is empty or begins with "once:".

@@ -17,8 +17,8 @@ type LockOption interface{ applyLock(c *lockConfig) }
 // [WithFingerprint], [WithBodyLimits], and every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
-// Option configures any middleware of this package: [With], [WithFailOpen] and
-// [WithErrorHandler].
+// Option configures any middleware of this package: [With], [WithFailOpen],
+// [WithFailClosed] and [WithErrorHandler].
 type Option interface {
 	LockOption
 	IdempotentOption
@@ -90,6 +90,13 @@ func With(opts ...Option) Option {
 // refused all the same; those of other processes are not.
 func WithFailOpen() Option {
 	return option(func(s *settings) { s.failOpen = true })
+}
+
+// WithFailClosed answers 503 if the store gives no answer, which is what guards do
+// unless set: it takes back, for one route, a [WithFailOpen] of an application's
+// defaults ([With]).
+func WithFailClosed() Option {
+	return option(func(s *settings) { s.failOpen = false })
 }
 
 // WithErrorHandler has f write the answers to refused requests. Retry-After,

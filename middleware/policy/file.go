@@ -1,4 +1,4 @@
-package middleware
+package policy
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// document is the text of a policies file, and what was found wrong with it.
+// document is the text of a file, and what was found wrong with it.
 type document struct {
 	text     []byte
 	findings []finding

@@ -1,4 +1,4 @@
-package middleware_test
+package policy_test
 
 import (
 	"fmt"
@@ -14,6 +14,8 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+	"github.com/httplatch/httplatch/middleware/policy"
 )
 
 // The least that a lock and an idempotent guard are made of.
@@ -22,13 +24,13 @@ const (
 	anIdempotent = `"kind": "idempotent", "scope": "user", "key": "idempotency-key"`
 )
 
-// TestPoliciesSetWhatTheOptionsSet plays one scene against a guard of a file
+// TestFieldsSetWhatTheOptionsSet plays one scene against a guard of a file
 // and against the guard that code would make of the same words.
-func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
+func TestFieldsSetWhatTheOptionsSet(t *testing.T) {
 	t.Parallel()
 	type guard = func(http.Handler) http.Handler
 	inCode := func(l *lock.Locker, opts ...latch.IdempotentOption) guard {
-		return latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, opts...)
+		return latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey, opts...)
 	}
 	tests := []struct {
 		fields string
@@ -36,18 +38,20 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 		plain  string // fields in addition to which it must make a difference
 	}{
 		{aLock + `, "cooldown": "3s"`, func(l *lock.Locker) guard {
-			return latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second))
+			return latch.Lock(l, "user", guardtest.ByUser, latch.WithCooldown(3*time.Second))
 		}, aLock},
 		{aLock + `, "contention_status": 423`, func(l *lock.Locker) guard {
-			return latch.Lock(l, "user", byUser, latch.WithContentionStatus(423))
+			return latch.Lock(l, "user", guardtest.ByUser, latch.WithContentionStatus(423))
 		}, aLock},
 		{aLock + `, "cooldown": "3s", "cooldown_status": 409`, func(l *lock.Locker) guard {
-			return latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second), latch.WithCooldownStatus(409))
+			return latch.Lock(l, "user", guardtest.ByUser, latch.WithCooldown(3*time.Second), latch.WithCooldownStatus(409))
 		}, aLock + `, "cooldown": "3s"`},
-		{aLock + `, "body_first": 3`, func(l *lock.Locker) guard { return latch.Lock(l, "user", byUser, latch.WithBodyFirst(3)) }, aLock},
-		{aLock + `, "wait": "10s"`, func(l *lock.Locker) guard { return latch.Lock(l.With(lock.WithWait(10*time.Second)), "user", byUser) }, aLock},
+		{aLock + `, "body_first": 3`, func(l *lock.Locker) guard { return latch.Lock(l, "user", guardtest.ByUser, latch.WithBodyFirst(3)) }, aLock},
+		{aLock + `, "wait": "10s"`, func(l *lock.Locker) guard {
+			return latch.Lock(l.With(lock.WithWait(10*time.Second)), "user", guardtest.ByUser)
+		}, aLock},
 		{aLock + `, "lease": "2s", "max_hold": "3s"`, func(l *lock.Locker) guard {
-			return latch.Lock(l.With(lock.WithLease(2*time.Second), lock.WithMaxHold(3*time.Second)), "user", byUser)
+			return latch.Lock(l.With(lock.WithLease(2*time.Second), lock.WithMaxHold(3*time.Second)), "user", guardtest.ByUser)
 		}, aLock},
 		{anIdempotent + `, "wait": "10s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithWait(10 * time.Second))) }, anIdempotent},
 		{anIdempotent + `, "keep": "4s"`, func(l *lock.Locker) guard { return inCode(l.With(lock.WithKeep(4 * time.Second))) }, anIdempotent},
@@ -59,7 +63,7 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 		{anIdempotent + `, "response_limit": 3`, func(l *lock.Locker) guard { return inCode(l, latch.WithBodyLimits(1<<20, 3)) }, anIdempotent},
 		{
 			`"kind": "dedupe", "scope": "user", "window": "4s"`,
-			func(l *lock.Locker) guard { return latch.Dedupe(l, byUser, 4*time.Second) },
+			func(l *lock.Locker) guard { return latch.Dedupe(l, guardtest.ByUser, 4*time.Second) },
 			`"kind": "dedupe", "scope": "user", "window": "1s"`,
 		},
 	}
@@ -72,7 +76,7 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 				return scene(guards.Get("g"))
 			}
 			got := fromFile(tt.fields)
-			require.Equal(t, scene(tt.code(newLocker(t, lock.NewMemory()))), got, tt.fields)
+			require.Equal(t, scene(tt.code(guardtest.NewLocker(t, lock.NewMemory()))), got, tt.fields)
 			require.NotEqual(t, fromFile(tt.plain), got, "the scene does not show what this does: %s", tt.fields)
 		})
 	}
@@ -96,7 +100,7 @@ func scene(guard func(http.Handler) http.Handler) string {
 		_, _ = w.Write([]byte("order"))
 	}))
 	send := func(body string) string {
-		w := serve(h, keyedBody("k", body))
+		w := guardtest.Serve(h, guardtest.KeyedBody("k", body))
 		return fmt.Sprint(w.Code, w.Header().Get("Idempotent-Replayed"), " ")
 	}
 	first := make(chan string)
@@ -113,7 +117,7 @@ func scene(guard func(http.Handler) http.Handler) string {
 	return answers + send("tea") + send("tea") + fmt.Sprintf("ran %d lost %d", runs.Load(), lost.Load())
 }
 
-func TestPoliciesFailOpen(t *testing.T) {
+func TestFailOpen(t *testing.T) {
 	t.Parallel()
 	open := []latch.Option{latch.WithFailOpen()}
 	for _, kind := range []string{aLock, anIdempotent} {
@@ -131,34 +135,34 @@ func TestPoliciesFailOpen(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var down atomic.Bool
 				down.Store(true)
-				l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithLogger(quiet))
-				guards, err := latch.LoadPolicies(strings.NewReader(`{"g": {`+kind+tt.fields+`}}`), l, offered, tt.opts...)
+				l := guardtest.NewLocker(t, guardtest.FlakyStore(&down, lock.ErrNotApplied), lock.WithLogger(guardtest.Quiet))
+				guards, err := policy.Load(strings.NewReader(`{"g": {`+kind+tt.fields+`}}`), l, offered, tt.opts...)
 				require.NoError(t, err)
-				require.Equal(t, tt.want, serve(guards.Get("g")(http.HandlerFunc(created)), keyed("k")).Code, "%s %s", kind, tt.fields)
+				require.Equal(t, tt.want, guardtest.Serve(guards.Get("g")(http.HandlerFunc(guardtest.Created)), guardtest.Keyed("k")).Code, "%s %s", kind, tt.fields)
 			})
 		}
 	}
 }
 
-func TestPoliciesRerunAbandoned(t *testing.T) {
+func TestRerunAbandoned(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]int{``: 409, `, "rerun_abandoned": true`: 201} {
 		synctest.Test(t, func(t *testing.T) {
 			memory := lock.NewMemory()
-			dying := &mortalStore{Store: memory}
-			dead, alive := lock.New(dying, lock.WithLogger(quiet)), lock.New(memory)
-			t.Cleanup(func() { end(dead); end(alive) })
+			dying := &guardtest.MortalStore{Store: memory}
+			dead, alive := lock.New(dying, lock.WithLogger(guardtest.Quiet)), lock.New(memory)
+			t.Cleanup(func() { guardtest.End(dead); guardtest.End(alive) })
 			guarded := func(l *lock.Locker, h http.HandlerFunc) http.Handler {
-				guards, err := latch.LoadPolicies(strings.NewReader(`{"g": {`+anIdempotent+fields+`}}`), l, offered)
+				guards, err := policy.Load(strings.NewReader(`{"g": {`+anIdempotent+fields+`}}`), l, offered)
 				require.NoError(t, err)
 				return guards.Get("g")(h)
 			}
-			serve(guarded(dead, func(w http.ResponseWriter, r *http.Request) {
+			guardtest.Serve(guarded(dead, func(w http.ResponseWriter, r *http.Request) {
 				dying.Dead.Store(true)
-				created(w, r)
-			}), keyed("k"))
+				guardtest.Created(w, r)
+			}), guardtest.Keyed("k"))
 			time.Sleep(time.Minute)
-			require.Equal(t, want, serve(guarded(alive, created), keyed("k")).Code, fields)
+			require.Equal(t, want, guardtest.Serve(guarded(alive, guardtest.Created), guardtest.Keyed("k")).Code, fields)
 			time.Sleep(48 * time.Hour) // the dead one has nothing left to settle
 		})
 	}

@@ -1,4 +1,4 @@
-package middleware
+package policy
 
 import (
 	"maps"
@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// The kinds of guards that a policies file can ask for.
+// The kinds of guards that a file can ask for.
 const (
 	kindLock       = "lock"
 	kindIdempotent = "idempotent"
@@ -24,8 +25,8 @@ var needs = map[string][]string{
 	kindDedupe:     {"scope", "window"},
 }
 
-// policyField is a field that policies of some kinds can have.
-type policyField struct {
+// field is a field that guards of some kinds can have.
+type field struct {
 	kinds []string
 	take  func(b *builder, m member) (read bool)
 }
@@ -37,8 +38,8 @@ var (
 	keyed   = []string{kindLock, kindIdempotent}
 )
 
-// policyFields are all fields except the kind.
-var policyFields = map[string]policyField{
+// allFields are all fields except the kind.
+var allFields = map[string]field{
 	"name":        {locks, takeName},
 	"key":         {keyed, func(b *builder, m member) bool { return b.takeKey(m, &b.key) }},
 	"scope":       {onces, func(b *builder, m member) bool { return b.takeKey(m, &b.scope) }},
@@ -52,16 +53,16 @@ var policyFields = map[string]policyField{
 	"rerun_abandoned": {onces, takeRerun},
 
 	"cooldown": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
-		b.lockOptions = append(b.lockOptions, WithCooldown(d))
+		b.lockOptions = append(b.lockOptions, latch.WithCooldown(d))
 	})},
 	"cooldown_status": {locks, integer(setting.ValidateCooldownStatus, func(b *builder, code int) {
-		b.lockOptions = append(b.lockOptions, WithCooldownStatus(code))
+		b.lockOptions = append(b.lockOptions, latch.WithCooldownStatus(code))
 	})},
 	"body_first": {locks, integer(setting.ValidateBodyFirst, func(b *builder, n int64) {
-		b.lockOptions = append(b.lockOptions, WithBodyFirst(n))
+		b.lockOptions = append(b.lockOptions, latch.WithBodyFirst(n))
 	})},
 	"contention_status": {locks, integer(setting.ValidateContentionStatus, func(b *builder, code int) {
-		b.lockOptions = append(b.lockOptions, WithContentionStatus(code))
+		b.lockOptions = append(b.lockOptions, latch.WithContentionStatus(code))
 	})},
 	"final_below":    {onces, takeFinalBelow},
 	"request_limit":  {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
@@ -69,7 +70,7 @@ var policyFields = map[string]policyField{
 	"fail_open":      {anyKind, takeFailOpen},
 }
 
-// read takes in the fields of the policy, each of them whatever is wrong with
+// read takes in the fields of the guard, each of them whatever is wrong with
 // the others.
 func (b *builder) read(fields []member) {
 	for _, m := range fields {
@@ -81,15 +82,15 @@ func (b *builder) read(fields []member) {
 		b.wrong("", `it has no kind: add "kind": "lock", "idempotent" or "dedupe"`)
 	}
 	for _, m := range fields {
-		field, known := policyFields[m.name]
+		f, known := allFields[m.name]
 		switch {
 		case m.name == "kind":
 		case !known:
-			b.report(m.at, "guard %q: there is no field %q: %s", b.policy.name, m.name, suggest(m.name, b.fieldNames()))
-		case b.kind != "" && !slices.Contains(field.kinds, b.kind):
+			b.report(m.at, "guard %q: there is no field %q: %s", b.own.name, m.name, suggest(m.name, b.fieldNames()))
+		case b.kind != "" && !slices.Contains(f.kinds, b.kind):
 			b.report(m.at, "guard %q: %q is for guards of kind %s, and this one is of kind %s: remove it",
-				b.policy.name, m.name, strings.Join(field.kinds, " or "), b.kind)
-		case !field.take(b, m):
+				b.own.name, m.name, strings.Join(f.kinds, " or "), b.kind)
+		case !f.take(b, m):
 			b.unread[m.name] = true
 		}
 	}
@@ -100,10 +101,10 @@ func (b *builder) read(fields []member) {
 	}
 }
 
-// fieldNames are those of the fields that a policy of this kind can have.
+// fieldNames are those of the fields that a guard of this kind can have.
 func (b *builder) fieldNames() []string {
 	names := []string{"kind"}
-	for name, f := range policyFields {
+	for name, f := range allFields {
 		if b.kind == "" || slices.Contains(f.kinds, b.kind) {
 			names = append(names, name)
 		}

@@ -1,6 +1,7 @@
-package middleware_test
+package policy_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
@@ -17,28 +18,30 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+	"github.com/httplatch/httplatch/middleware/policy"
 )
 
 // offered are the key functions that the files of these tests may name.
 var offered = map[string]keyfunc.Func{
-	"user":            byUser,
+	"user":            guardtest.ByUser,
 	"global":          keyfunc.Global,
 	"idempotency-key": keyfunc.IdempotencyKey,
 
 	"optional-idempotency-key": keyfunc.Optional(keyfunc.IdempotencyKey),
 }
 
-func load(t *testing.T, text string, opts ...latch.Option) (*latch.Guards, error) {
+func load(t *testing.T, text string, opts ...latch.Option) (*policy.Guards, error) {
 	t.Helper()
-	return latch.LoadPolicies(strings.NewReader(text), newLocker(t, lock.NewMemory()), offered, opts...)
+	return policy.Load(strings.NewReader(text), guardtest.NewLocker(t, lock.NewMemory()), offered, opts...)
 }
 
-func TestPoliciesTenMistakes(t *testing.T) {
+func TestTenMistakes(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open("testdata/mistakes.json")
 	require.NoError(t, err)
 	defer file.Close()
-	guards, err := latch.LoadPolicies(file, newLocker(t, lock.NewMemory()), offered)
+	guards, err := policy.Load(file, guardtest.NewLocker(t, lock.NewMemory()), offered)
 	require.Nil(t, guards)
 	want := []string{
 		`line 5, column 12: guard "order-lock", key: the code offers no key function "usr": write user`,
@@ -58,8 +61,8 @@ func TestPoliciesTenMistakes(t *testing.T) {
 	require.Len(t, joined.Unwrap(), 10)
 }
 
-// TestPoliciesSayWhatIsWrong has one mistake, or several in one place, a row.
-func TestPoliciesSayWhatIsWrong(t *testing.T) {
+// TestLoadSaysWhatIsWrong has one mistake, or several in one place, a row.
+func TestLoadSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		text string
@@ -145,19 +148,19 @@ func TestPoliciesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestPoliciesWithoutKeyFunctions(t *testing.T) {
+func TestLoadWithoutKeyFunctions(t *testing.T) {
 	t.Parallel()
-	_, err := latch.LoadPolicies(strings.NewReader(`{"g": {"kind": "lock", "name": "user", "key": "user"}}`),
-		newLocker(t, lock.NewMemory()), nil)
+	_, err := policy.Load(strings.NewReader(`{"g": {"kind": "lock", "name": "user", "key": "user"}}`),
+		guardtest.NewLocker(t, lock.NewMemory()), nil)
 	require.EqualError(t, err, `line 1, column 47: guard "g", key: the code offers no key function "user": the code offers none`)
 }
 
-func TestPoliciesUnreadable(t *testing.T) {
+func TestUnreadableFile(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("disk on fire")
-	_, err := latch.LoadPolicies(iotest.ErrReader(broken), newLocker(t, lock.NewMemory()), offered)
+	_, err := policy.Load(iotest.ErrReader(broken), guardtest.NewLocker(t, lock.NewMemory()), offered)
 	require.ErrorIs(t, err, broken)
-	require.EqualError(t, err, "middleware: reading policies: disk on fire")
+	require.EqualError(t, err, "policy: reading the file: disk on fire")
 }
 
 const mounted = `{
@@ -166,7 +169,7 @@ const mounted = `{
   "twice": {"kind": "dedupe", "scope": "user", "window": "1s"}
 }`
 
-func TestGuardsCheckNamesAllThatDoesNotFit(t *testing.T) {
+func TestCheckNamesAllThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		ask  []string
@@ -193,11 +196,11 @@ line 3, column 3: guard "one-per-user" is not mounted: remove it, or mount it on
 }
 
 // Over a store that keeps no receipts, a file is refused that asks for some.
-func TestPoliciesOverAQuorum(t *testing.T) {
+func TestLoadOverAQuorum(t *testing.T) {
 	t.Parallel()
 	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
-	l := newLocker(t, lock.NewQuorum(nodes))
-	_, err := latch.LoadPolicies(strings.NewReader(mounted), l, offered)
+	l := guardtest.NewLocker(t, lock.NewQuorum(nodes))
+	_, err := policy.Load(strings.NewReader(mounted), l, offered)
 	require.ErrorContains(t, err, `guard "once", kind: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
 	require.ErrorContains(t, err, `guard "twice", kind: lock: a quorum keeps`)
 }
@@ -206,59 +209,67 @@ func TestPoliciesOverAQuorum(t *testing.T) {
 func TestMissingGuardRefuses(t *testing.T) {
 	t.Parallel()
 	var got *latch.Problem
-	guards, err := load(t, `{}`, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+	var events []lock.Event
+	l := guardtest.NewLocker(t, lock.NewMemory(), lock.WithObserver(func(_ context.Context, e lock.Event) { events = append(events, e) }))
+	guards, err := policy.Load(strings.NewReader(`{}`), l, offered, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
 		got = p
 		p.ServeHTTP(w, r)
 	}))
 	require.NoError(t, err)
-	h := guards.Get("orders")(mustNotRun(t))
-	requireProblem(t, wantProblem{status: 500}, serve(h, post("42")))
-	require.EqualError(t, got.Err, `middleware: guard "orders" is not in the policies`)
+	h := guards.Get("orders")(guardtest.MustNotRun(t))
+	w := guardtest.Serve(h, guardtest.Post("42"))
+	require.Equal(t, 500, w.Code)
+	require.Equal(t, http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}}, w.Header())
+	require.JSONEq(t, `{"title": "Internal Server Error", "status": 500}`, w.Body.String())
+	require.EqualError(t, got.Err, `policy: guard "orders" is not in the policies`)
+	require.Len(t, events, 1)
+	require.Equal(t, lock.EventRejected, events[0].Kind)
+	require.ErrorIs(t, events[0].Err, got.Err)
 
-	r := post("42")
+	r := guardtest.Post("42")
 	r.Method = http.MethodGet
-	require.Equal(t, 201, serve(guards.Get("orders")(http.HandlerFunc(created)), r).Code, "as a guard does")
+	require.Equal(t, 201, guardtest.Serve(guards.Get("orders")(http.HandlerFunc(guardtest.Created)), r).Code, "as a guard does")
 }
 
-func TestLoadPoliciesMisusePanics(t *testing.T) {
+func TestLoadMisusePanics(t *testing.T) {
 	t.Parallel()
-	l, file := newLocker(t, lock.NewMemory()), strings.NewReader(`{}`)
+	l, file := guardtest.NewLocker(t, lock.NewMemory()), strings.NewReader(`{}`)
 	for want, f := range map[string]func(){
-		"middleware.LoadPolicies: nil io.Reader":           func() { _, _ = latch.LoadPolicies(nil, l, nil) },
-		"middleware.LoadPolicies: nil *lock.Locker":        func() { _, _ = latch.LoadPolicies(file, nil, nil) },
-		`middleware.LoadPolicies: nil key function "user"`: func() { _, _ = latch.LoadPolicies(file, l, map[string]keyfunc.Func{"user": nil}) },
-		"middleware.With: nil option":                      func() { _, _ = latch.LoadPolicies(file, l, nil, nil) },
+		"policy.Load: nil io.Reader":           func() { _, _ = policy.Load(nil, l, nil) },
+		"policy.Load: nil *lock.Locker":        func() { _, _ = policy.Load(file, nil, nil) },
+		`policy.Load: nil key function "user"`: func() { _, _ = policy.Load(file, l, map[string]keyfunc.Func{"user": nil}) },
+		"middleware.With: nil option":          func() { _, _ = policy.Load(file, l, nil, nil) },
 	} {
 		require.PanicsWithValue(t, want, f)
 	}
 }
 
-// TestPoliciesAreWhatConstructorsReturn: nothing is between a request and its
+// TestGuardsAreWhatConstructorsReturn: nothing is between a request and its
 // guard that would not be there without a file.
-func TestPoliciesAreWhatConstructorsReturn(t *testing.T) {
+func TestGuardsAreWhatConstructorsReturn(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := guardtest.NewLocker(t, lock.NewMemory())
 	guards, err := load(t, mounted)
 	require.NoError(t, err)
 	for name, inCode := range map[string]func(http.Handler) http.Handler{
-		"once":         latch.Idempotent(l, byUser, keyfunc.IdempotencyKey),
-		"one-per-user": latch.Lock(l, "user", byUser),
-		"twice":        latch.Dedupe(l, byUser, time.Second),
+		"once":         latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey),
+		"one-per-user": latch.Lock(l, "user", guardtest.ByUser),
+		"twice":        latch.Dedupe(l, guardtest.ByUser, time.Second),
 	} {
 		fromFile := guards.Get(name)
 		require.Equal(t, code(inCode), code(fromFile), name)
-		h := http.HandlerFunc(created)
+		h := http.HandlerFunc(guardtest.Created)
 		require.Equal(t, code(inCode(h)), code(fromFile(h)), name)
 	}
-	require.NotEqual(t, code(latch.Lock(l, "user", byUser)), code(guards.Get("twice")), "this comparison can fail")
+	require.NotEqual(t, code(latch.Lock(l, "user", guardtest.ByUser)), code(guards.Get("twice")), "this comparison can fail")
 }
 
 // code is where the code of a function is.
 func code(f any) uintptr { return reflect.ValueOf(f).Pointer() }
 
-// FuzzPolicies: whatever a file is, there is an answer to it, and each error
+// FuzzLoad: whatever a file is, there is an answer to it, and each error
 // says where it is from.
-func FuzzPolicies(f *testing.F) {
+func FuzzLoad(f *testing.F) {
 	mistakes, err := os.ReadFile("testdata/mistakes.json")
 	require.NoError(f, err)
 	f.Add(string(mistakes))
@@ -267,7 +278,7 @@ func FuzzPolicies(f *testing.F) {
 	f.Add(`{"g": {"kind": "dedupe", "scope": "user", "window": "1s", "request_limit": 9223372036854775807}}`)
 	l := lock.New(lock.NewMemory())
 	f.Fuzz(func(t *testing.T, text string) {
-		guards, err := latch.LoadPolicies(strings.NewReader(text), l, offered)
+		guards, err := policy.Load(strings.NewReader(text), l, offered)
 		require.NotEqual(t, err == nil, guards == nil)
 		if err == nil {
 			return

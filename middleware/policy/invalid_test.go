@@ -1,4 +1,4 @@
-package middleware_test
+package policy_test
 
 import (
 	"fmt"
@@ -13,16 +13,18 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+	"github.com/httplatch/httplatch/middleware/policy"
 )
 
 const aDedupe = `"kind": "dedupe", "scope": "user"`
 
-// TestInvalidPolicies: what is wrong with a policy, the sentence that the file's
+// TestInvalidGuards: what is wrong with a guard, the sentence that the file's
 // author reads, and the code that panics with the same sentence, if code can say
 // that at all.
-func TestInvalidPolicies(t *testing.T) {
+func TestInvalidGuards(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory())
+	l := guardtest.NewLocker(t, lock.NewMemory())
 	tests := []struct {
 		fields   string
 		field    string
@@ -35,15 +37,15 @@ func TestInvalidPolicies(t *testing.T) {
 		{aLock + `, "keep": "1h"`, "", `"keep" is for guards of kind idempotent, and this one is of kind lock: remove it`, nil},
 		{`"kind": "lock", "name": "user"`, "", `it has no key, which guards of kind lock need: add it`, func() { latch.Lock(l, "user", nil) }},
 
-		{`"kind": "lock", "key": "user", "name": ""`, "name", `empty name: say what the key is, like "user" or "order"`, func() { latch.Lock(l, "", byUser) }},
-		{`"kind": "lock", "key": "user", "name": "once:x"`, "name", `name "once:x": the Locker keeps keys that begin with once: for receipts`, func() { latch.Lock(l, "once:x", byUser) }},
+		{`"kind": "lock", "key": "user", "name": ""`, "name", `empty name: say what the key is, like "user" or "order"`, func() { latch.Lock(l, "", guardtest.ByUser) }},
+		{`"kind": "lock", "key": "user", "name": "once:x"`, "name", `name "once:x": the Locker keeps keys that begin with once: for receipts`, func() { latch.Lock(l, "once:x", guardtest.ByUser) }},
 		{`"kind": "lock", "key": "user", "name": null`, "name", `null is not a name: write one in quotes, like "user"`, nil},
 		{`"kind": "lock", "name": "user", "key": "users"`, "key", `the code offers no key function "users": write user`, nil},
 		{`"kind": "dedupe", "window": "1s", "scope": true`, "scope", `true is not the name of a key function: write one in quotes`, nil},
 		{anIdempotent + `, "fingerprint": "globale"`, "fingerprint", `the code offers no key function "globale": write global`, nil},
 
-		{aDedupe + `, "window": "0s"`, "window", `a window of 0s: it must be positive`, func() { latch.Dedupe(l, byUser, 0) }},
-		{aDedupe + `, "window": "-1s"`, "window", `a window of -1s: it must be positive`, func() { latch.Dedupe(l, byUser, -time.Second) }},
+		{aDedupe + `, "window": "0s"`, "window", `a window of 0s: it must be positive`, func() { latch.Dedupe(l, guardtest.ByUser, 0) }},
+		{aDedupe + `, "window": "-1s"`, "window", `a window of -1s: it must be positive`, func() { latch.Dedupe(l, guardtest.ByUser, -time.Second) }},
 		{aDedupe + `, "window": 1`, "window", `1 is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`, nil},
 
 		{aLock + `, "lease": "0s"`, "lease", `the duration must be positive`, func() { lock.WithLease(0) }},
@@ -110,8 +112,8 @@ func panicOf(f func()) (text string) {
 	return ""
 }
 
-// TestValidPoliciesAtTheirBounds: what is next to a row of TestInvalidPolicies.
-func TestValidPoliciesAtTheirBounds(t *testing.T) {
+// TestValidGuardsAtTheirBounds: what is next to a row of TestInvalidGuards.
+func TestValidGuardsAtTheirBounds(t *testing.T) {
 	t.Parallel()
 	for _, fields := range []string{
 		aLock + `, "lease": "1s"`, aLock + `, "lease": "15m"`, aLock + `, "lease": "15m", "max_hold": "15m"`, aLock + `, "max_hold": "30s"`,
@@ -127,10 +129,10 @@ func TestValidPoliciesAtTheirBounds(t *testing.T) {
 }
 
 // A file is checked against the durations of the Locker that it is for.
-func TestPoliciesFitTheirLocker(t *testing.T) {
+func TestGuardsFitTheirLocker(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lock.NewMemory(), lock.WithBudget(5*time.Second))
+	l := guardtest.NewLocker(t, lock.NewMemory(), lock.WithBudget(5*time.Second))
 	text := `{"g": {` + aLock + `, "lease": "9s"}}`
-	_, err := latch.LoadPolicies(strings.NewReader(text), l, map[string]keyfunc.Func{"user": byUser})
+	_, err := policy.Load(strings.NewReader(text), l, map[string]keyfunc.Func{"user": guardtest.ByUser})
 	require.ErrorContains(t, err, `lease: a lease of 9s is too short for a budget of 5s`)
 }

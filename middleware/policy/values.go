@@ -1,4 +1,4 @@
-package middleware
+package policy
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -72,7 +73,7 @@ func integer[T int | int64](validate func(n T) error, set func(b *builder, n T))
 	}
 }
 
-// limit is the rule of one of the two limits of WithBodyLimits.
+// limit is the rule of one of the two limits of latch.WithBodyLimits.
 func limit(n int64) error { return setting.ValidateBodyLimits(n) }
 
 func (b *builder) takeKind(m member) {
@@ -110,7 +111,7 @@ func takeFingerprint(b *builder, m member) bool {
 	if !b.takeKey(m, &f) {
 		return false
 	}
-	b.onceOptions = append(b.onceOptions, WithFingerprint(f))
+	b.onceOptions = append(b.onceOptions, latch.WithFingerprint(f))
 	return true
 }
 
@@ -119,13 +120,16 @@ func takeFinalBelow(b *builder, m member) bool {
 	if !read || !b.accept(m.name, validateFinalBelow(below)) {
 		return false
 	}
-	b.onceOptions = append(b.onceOptions, WithFinal(func(status int) bool { return status < below }))
+	b.onceOptions = append(b.onceOptions, latch.WithFinal(func(status int) bool { return status < below }))
 	return true
 }
 
 func takeFailOpen(b *builder, m member) bool {
 	open, read := value[bool](b, m, "true or false: write one of them, without quotes")
-	o := option(func(s *settings) { s.failOpen = open })
+	o := latch.WithFailClosed()
+	if open {
+		o = latch.WithFailOpen()
+	}
 	b.lockOptions, b.onceOptions = append(b.lockOptions, o), append(b.onceOptions, o)
 	return read
 }
