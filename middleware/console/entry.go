@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -109,11 +108,10 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 			c.Here = &heldHere{h.Key, h.Since, h.Renewed, h.Waiting}
 		}
 	}
-	ofOnce := strings.HasPrefix(e.Key, keytext.RecordPrefix)
 	switch {
 	case e.State == lock.Free:
 		c.unreadable()
-	case e.State == lock.Settled && ofOnce:
+	case storedAnswer(*e):
 		c.answer(e.Receipt)
 	case e.State == lock.Settled:
 		c.cooldown()
@@ -121,7 +119,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		c.unknown()
 	case sweeping(local.Cleanups, e):
 		c.unanswered()
-	case ofOnce:
+	case keytext.IsRecord(e.Key):
 		c.running()
 	default:
 		c.held()

@@ -147,7 +147,7 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 }
 
 func storedAnswer(e lock.Entry) bool {
-	return e.State == lock.Settled && strings.HasPrefix(e.Key, keytext.RecordPrefix)
+	return e.State == lock.Settled && keytext.IsRecord(e.Key)
 }
 
 // Shown is the query as it is shown.

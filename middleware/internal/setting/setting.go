@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -32,7 +31,7 @@ func ValidateName(name string) error {
 	switch {
 	case name == "":
 		return errors.New(`empty name: say what the key is, like "user" or "order"`)
-	case strings.HasPrefix(name, keytext.RecordPrefix):
+	case keytext.IsRecord(name):
 		return fmt.Errorf("name %q: the Locker keeps keys that begin with %s for receipts", name, keytext.RecordPrefix)
 	}
 	return nil
