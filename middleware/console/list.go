@@ -64,7 +64,7 @@ func (h *handler) showList(a *answer, query url.Values) {
 		found = append(found, listed...)
 	}
 	l.Trouble = trouble(err, len(found) > 0)
-	l.Process = h.process(l.Query)
+	l.Process = h.activity(l.Query)
 
 	slices.SortStableFunc(found, func(x, y lock.Entry) int { return cmp.Compare(x.Key, y.Key) })
 	found = slices.CompactFunc(found, func(x, y lock.Entry) bool { return x.Key == y.Key })

@@ -40,8 +40,8 @@ type recovery struct {
 // maxLocal is how many of each kind are shown.
 const maxLocal = 50
 
-// process says what this process does with keys that have text in them.
-func (h *handler) process(text string) activity {
+// activity says what this process does with keys that have text in them.
+func (h *handler) activity(text string) activity {
 	s := h.locker.Snapshot(maxLocal, matcher(text))
 	p := activity{
 		Holds:      make([]hold, 0, len(s.Holds)),
