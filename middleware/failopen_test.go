@@ -13,24 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
 func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	t.Helper()
 	return context.WithCancel(t.Context())
-}
-
-// flakyStore is a memory store that can be down.
-func flakyStore(down *atomic.Bool, err error) *stubStore {
-	memory := memstore.New()
-	return &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-		if down.Load() {
-			return lock.Entry{}, err
-		}
-		return memory.Claim(ctx, key, c)
-	}}
 }
 
 type eventLog struct {
@@ -132,5 +120,21 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 		require.ErrorIs(t, inner, lock.ErrUnavailable)
 		require.Zero(t, events.count(lock.EventBypassed))
 		requireFree(t, l, lock.Key("stock", "7"))
+	})
+}
+
+// TestFailClosed: one route takes back what an application's defaults say.
+func TestFailClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithLogger(quiet))
+		defaults := latch.With(latch.WithFailOpen())
+		closed := latch.With(defaults, latch.WithFailClosed())
+		for want, opts := range map[int]latch.Option{http.StatusCreated: defaults, http.StatusServiceUnavailable: closed} {
+			require.Equal(t, want, serve(latch.Lock(l, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
+			require.Equal(t, want, serve(once(l, opts)(http.HandlerFunc(created)), keyed("k")).Code)
+		}
 	})
 }

@@ -92,7 +92,7 @@ func TestIdempotentSpec(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				claims := 0
 				memory := memstore.New()
-				store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				store := &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 					claims++
 					if tt.claim != nil {
 						return tt.claim(ctx, key, c)
@@ -142,7 +142,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var events eventLog
-		store := &stubStore{Store: memstore.New(), claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		store := &stubStore{Store: memstore.New(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return lock.Entry{}, lock.ErrNotApplied
 		}}
 		l := lock.New(store, lock.WithObserver(events.observe))
@@ -168,7 +168,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 func TestIdempotentFailOpenIsNotInherited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		up, down := lock.New(memstore.New()), lock.New(&stubStore{claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		up, down := lock.New(memstore.New()), lock.New(&stubStore{OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return lock.Entry{}, lock.ErrNotApplied
 		}})
 		h := once(up, latch.WithFailOpen())(once(down)(mustNotRun(t)))

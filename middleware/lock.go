@@ -9,6 +9,7 @@ import (
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // Lock runs one request at a time per name and key. The handler finds its
@@ -36,8 +37,8 @@ import (
 // goroutine that goes on behind the answer has no lock either.
 //
 // Options are [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
-// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen] and
-// [WithErrorHandler].
+// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen],
+// [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that
 // is empty or begins with "once:".
@@ -48,7 +49,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	case key == nil:
 		panic("middleware.Lock: nil key function")
 	}
-	must(validateName(name), "Lock")
+	must(setting.ValidateName(name), "Lock")
 	g := &guard{
 		locker:  l,
 		key:     key,

@@ -8,6 +8,7 @@ import (
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // onceGuard is what one call of Idempotent or Dedupe built.
@@ -22,10 +23,6 @@ type onceGuard struct {
 	rooms    roomPool
 }
 
-// defaultBodyLimit is how long the bodies of requests, and of answers that are
-// kept, may be.
-const defaultBodyLimit = 1 << 20
-
 func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
 	switch {
 	case l == nil:
@@ -33,14 +30,14 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	case scope == nil:
 		panic("middleware." + constructor + ": nil scope; where all callers are one, say keyfunc.Global")
 	}
-	must(validateReceipts(l), "%s", constructor)
+	must(setting.ValidateReceipts(l), "%s", constructor)
 	g := &onceGuard{
 		locker: l.With(lock.WithDetached()),
 		scope:  scope,
 		idempotentConfig: idempotentConfig{
 			settings:      settings{onError: sendProblem},
-			requestLimit:  defaultBodyLimit,
-			responseLimit: defaultBodyLimit,
+			requestLimit:  setting.DefaultBodyLimit,
+			responseLimit: setting.DefaultBodyLimit,
 		},
 	}
 	for _, o := range opts {

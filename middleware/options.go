@@ -1,10 +1,12 @@
 package middleware
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // LockOption configures [Lock]: [WithCooldown], [WithCooldownStatus],
@@ -15,8 +17,8 @@ type LockOption interface{ applyLock(c *lockConfig) }
 // [WithFingerprint], [WithBodyLimits], and every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
-// Option configures any middleware of this package: [With], [WithFailOpen] and
-// [WithErrorHandler].
+// Option configures any middleware of this package: [With], [WithFailOpen],
+// [WithFailClosed] and [WithErrorHandler].
 type Option interface {
 	LockOption
 	IdempotentOption
@@ -90,6 +92,13 @@ func WithFailOpen() Option {
 	return option(func(s *settings) { s.failOpen = true })
 }
 
+// WithFailClosed answers 503 if the store gives no answer, which is what guards do
+// unless set: it takes back, for one route, a [WithFailOpen] of an application's
+// defaults ([With]).
+func WithFailClosed() Option {
+	return option(func(s *settings) { s.failOpen = false })
+}
+
 // WithErrorHandler has f write the answers to refused requests. Retry-After,
 // Cache-Control and [Problem.Header] are already set; status, Content-Type and
 // body are f's. f can read the body of r from its first byte, as far as the
@@ -114,7 +123,7 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 // Unwrap; use [http.ResponseController] for the rest. The answer of a hijacked
 // connection counts as below 400.
 func WithCooldown(d time.Duration) LockOption {
-	must(validatePositive(d), "WithCooldown(%v)", d)
+	must(setting.ValidatePositive(d), "WithCooldown(%v)", d)
 	return lockOption(func(c *lockConfig) { c.cooldown = d })
 }
 
@@ -124,7 +133,7 @@ func WithCooldown(d time.Duration) LockOption {
 // one. An error handler ([WithErrorHandler]) finds what is left of the cool-down
 // in the [lock.RefusedError] of its Problem. It panics on any other status.
 func WithCooldownStatus(code int) LockOption {
-	must(validateCooldownStatus(code), "WithCooldownStatus(%d)", code)
+	must(setting.ValidateCooldownStatus(code), "WithCooldownStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
 }
 
@@ -136,14 +145,14 @@ func WithCooldownStatus(code int) LockOption {
 // under the lock. Behind [Idempotent] and [Dedupe] it is not needed, except for
 // requests that these let pass unguarded. It panics if limit is not positive.
 func WithBodyFirst(limit int64) LockOption {
-	must(validateBodyFirst(limit), "WithBodyFirst(%d)", limit)
+	must(setting.ValidateBodyFirst(limit), "WithBodyFirst(%d)", limit)
 	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
 }
 
 // WithContentionStatus sets the status for a request whose key another one
 // has: 409 unless set, or 423, 425 or 429. It panics on any other.
 func WithContentionStatus(code int) LockOption {
-	must(validateContentionStatus(code), "WithContentionStatus(%d)", code)
+	must(setting.ValidateContentionStatus(code), "WithContentionStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.contention = code })
 }
 
@@ -198,6 +207,13 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // cannot be replayed. Both are 1 MiB unless set. It panics if one of them is
 // not positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
-	must(validateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
+	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
 	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.responseLimit = request, response })
+}
+
+// must panics if err, which the caller of this package has made, is not nil.
+func must(err error, format string, args ...any) {
+	if err != nil {
+		panic(fmt.Sprintf("middleware."+format+": %v", append(args, err)...))
+	}
 }
