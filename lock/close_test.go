@@ -1,20 +1,16 @@
 package lock_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"log/slog"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestCloseWaitsForHolders(t *testing.T) {
@@ -120,123 +116,80 @@ func TestCloseIsBoundedWhenTheStoreIsGone(t *testing.T) {
 	})
 }
 
-func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
+// attack B6: Close must not free a key under work that runs on.
+func TestCloseDoesNotReleaseUnderWork(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var seen events
-		l := open(lock.WithObserver(seen.observe))
-		s.Every(fault.HangReply, fault.Claim)
-		hold := new(failopen.Hold)
-		_, err := l.Acquire(failopen.With(t.Context(), hold), key)
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		require.NotNil(t, hold.End)
-		require.Equal(t, 1, seen.count(lock.EventBypassed))
-
-		// attack A1 e: the token counts as granted while the work runs.
-		time.Sleep(lease / 2)
-		s.Every(nil, fault.Claim)
-		require.Equal(t, lock.Held, s.State(t, key).State, "not swept under the work")
-		_, err = l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld)
-		hold.End()
-		hold.End()
-		synctest.Wait()
-		require.Equal(t, lock.Free, s.State(t, key).State)
-	})
-}
-
-// Work without the store takes the key, in this process, from a lease whose settle
-// has no answer yet. That is renewed until it has, even if its first renewal was
-// not due before.
-func TestASettleIsRenewedAfterFailOpenTookItsKey(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		s.Every(fault.HangRequest, fault.Settle)
-		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
-		hold := new(failopen.Hold)
-		_, err = l.Acquire(failopen.With(t.Context(), hold), key)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
-		require.NotNil(t, hold.End)
-		require.Zero(t, s.Count(fault.Renew))
-		time.Sleep(3 * lease)
-		require.Equal(t, lock.Held, s.State(t, key).State)
-		hold.End()
-		s.Every(nil, fault.Settle)
-		time.Sleep(10 * time.Second)
-		require.Equal(t, lock.Settled, s.State(t, key).State)
-	})
-}
-
-func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		s.Every(fault.Refuse, fault.Claim)
-		hold := new(failopen.Hold)
-		_, err := l.Acquire(failopen.With(t.Context(), hold), key)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
-		s.Every(nil, fault.Claim)
-		time.Sleep(lease)
-		synctest.Wait()
-		e, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		hold.End()
-		_, err = l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld, "the end of the old work does not open the gate of the new one")
-		require.NoError(t, e.Release(t.Context()))
-	})
-}
-
-func TestFailOpenIsNotForRefusals(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
-		e, err := other.Acquire(t.Context(), key)
+		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		hold := new(failopen.Hold)
-		_, err = l.Acquire(failopen.With(t.Context(), hold), key)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = l.Close(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrClosed)
+		require.Equal(t, lock.Held, s.State(t, key).State)
+		_, err = other.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		require.Nil(t, hold.End)
-		require.NoError(t, e.Release(t.Context()))
+		time.Sleep(lease)
+		require.Equal(t, lock.Free, s.State(t, key).State, "left to lapse, not renewed")
+		_ = e.Release(t.Context()) // the work returns at last
 	})
 }
 
-type classified struct{ error }
-
-func (classified) Class() string { return "OOM" }
-
-func TestTroubleIsLoggedOncePerClass(t *testing.T) {
+// Close drains background settles: it has to hurry them, not to wait for their
+// back-off with nothing but its deadline.
+func TestCloseHurriesSettles(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var out bytes.Buffer
-		l := open(lock.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
-		s.Every(func(context.Context, func() error) error {
-			return classified{errors.Join(lock.ErrNotApplied, errors.New("OOM command not allowed"))}
-		}, fault.Claim)
-		for range 20 {
-			_, err := l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrUnavailable)
-		}
-		require.Equal(t, 1, strings.Count(out.String(), "class=OOM"))
-		require.NotContains(t, out.String(), key)
-		time.Sleep(time.Minute)
-		_, _ = l.Acquire(t.Context(), key)
-		require.Equal(t, 2, strings.Count(out.String(), "class=OOM"))
+		var f effect
+		l := open(lock.WithKeep(keep))
+		s.Every(fault.HangRequest, fault.Settle)
+		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+		time.Sleep(21 * time.Second)
+		s.Every(nil, fault.Settle)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		err = l.Close(ctx)
+		t.Logf("Close took %v: %v", time.Since(began), err)
+		require.Equal(t, lock.Settled, s.State(t, record).State, "the store was there all the time")
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second)
 	})
 }
 
-func TestObserverCannotBreakARequest(t *testing.T) {
+func TestCloseEndsWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var out bytes.Buffer
-		var seen events
-		l := open(
-			lock.WithLogger(slog.New(slog.NewTextHandler(&out, nil))),
-			lock.WithObserver(func(context.Context, lock.Event) { panic("observer") }),
-			lock.WithObserver(seen.observe),
-		)
-		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-		require.Equal(t, 1, seen.count(lock.EventClaimed))
-		require.Equal(t, 1, seen.count(lock.EventReleased))
-		require.Contains(t, out.String(), "panic")
-		require.Equal(t, "user", seen.seen[0].Name)
-		require.Equal(t, key, seen.seen[0].Key)
+		l, other := open(lock.WithWait(time.Minute)), open()
+		mine, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		theirs, err := other.Acquire(t.Context(), lock.Key("user", "43"))
+		require.NoError(t, err)
+		results := make(chan error, 2)
+		go func() { _, err := l.Acquire(context.Background(), key); results <- err }()
+		go func() { _, err := l.Acquire(context.Background(), lock.Key("user", "43")); results <- err }()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- l.Close(context.Background()) }()
+		require.ErrorIs(t, <-results, lock.ErrClosed)
+		require.ErrorIs(t, <-results, lock.ErrClosed)
+		require.NoError(t, mine.Release(t.Context()))
+		require.NoError(t, theirs.Release(t.Context()))
+		require.NoError(t, <-closed)
+	})
+}
+
+func TestCloseWaitsForCallsThatAreLeftBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &lingering{Store: memstore.New(), landed: make(chan struct{})}
+		l := lock.New(s, lock.WithLogger(quiet))
+		_, err := l.Acquire(t.Context(), "k")
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+		require.GreaterOrEqual(t, time.Since(began), time.Minute-time.Second)
 	})
 }

@@ -181,3 +181,23 @@ func TestALockDoesNotShareFailures(t *testing.T) {
 		require.EqualValues(t, crowd, runs.Load())
 	})
 }
+
+// The failure of a run that has lost its lease may be that loss. It is not shared,
+// in the moment before the key is given up either.
+func TestAFailureAfterALossIsNotShared(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open(lock.WithWait(time.Minute))
+		go func() {
+			_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
+				time.Sleep(time.Second)
+				lock.MarkLost(ctx)
+				return nil, errCard
+			})
+		}()
+		synctest.Wait()
+		receipt, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+		require.Equal(t, "answer", string(receipt))
+	})
+}

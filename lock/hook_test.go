@@ -128,3 +128,37 @@ func TestHooksThatEndTheBackground(t *testing.T) {
 		})
 	}
 }
+
+func goexit(_ context.Context, apply func() error) error { _ = apply(); runtime.Goexit(); return nil }
+
+// A hook of a store that ends the goroutine, on every call of one kind.
+func TestStoreEndsTheGoroutine(t *testing.T) {
+	for _, o := range []fault.Op{fault.Claim, fault.Renew, fault.Settle, fault.Release, fault.Get} {
+		for _, as := range []func(*fault.Store) lock.Store{direct, apart} {
+			bubbleOver(t, as, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithKeep(10 * time.Second))
+				s.Every(goexit, o)
+				for range 5 {
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						_ = l.Do(context.Background(), key, func(context.Context) error { time.Sleep(lease); return nil })
+					}()
+					<-done
+					done = make(chan struct{})
+					go func() {
+						defer close(done)
+						_, _, _ = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) { time.Sleep(lease); return nil, nil })
+					}()
+					<-done
+					time.Sleep(time.Second)
+				}
+				s.Every(nil, o)
+				time.Sleep(10 * time.Minute)
+				require.Zero(t, l.Stats().Active, string(o))
+				require.Zero(t, l.Stats().Backlog, string(o))
+				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+			})
+		}
+	}
+}

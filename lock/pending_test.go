@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -354,37 +354,49 @@ func TestAShortWaitMeetsAClaim(t *testing.T) {
 	})
 }
 
-// Work that would run unprotected is refused while other such work runs, and is
-// not kept from running by a claim that failed and is not to run.
-func TestCallersThatMeetAndFailOpen(t *testing.T) {
+// same-answer: a claim that is only pending says nothing of whose key it is.
+func TestMismatchByAPendingClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open(lock.WithKeep(keep))
+		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+		s.Every(fault.Slow(50*time.Millisecond), fault.Claim)
+		wrong := make(chan error, 1)
+		go func() { _, _, err := l.Once(context.Background(), key, print2, f.run("wrong")); wrong <- err }()
+		synctest.Wait()
+		_, _, err = l.Once(t.Context(), key, print1, f.run("again")) // the owner of the key
+		require.ErrorIs(t, <-wrong, lock.ErrMismatch)
+		require.NotErrorIs(t, err, lock.ErrMismatch, "422 for the request whose receipt is there")
+	})
+}
+
+// A waiter left in the queue behind a claimer that leaves is notified of the next one's
+// grant when that comes.
+func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		s.Every(fault.HangRequest, fault.Claim)
-		strict := make(chan error, 1)
-		go func() { _, err := l.Acquire(context.Background(), key); strict <- err }()
-		time.Sleep(budget / 2)
-		unprotected := 0
-		var mu sync.Mutex
-		errs := meet(10, func(int) error {
-			var hold failopen.Hold
-			_, err := l.Acquire(failopen.With(context.Background(), &hold), key)
-			if hold.End != nil {
-				mu.Lock()
-				unprotected++
-				mu.Unlock()
+		s.Next(fault.Claim, fault.HangRequest)
+		ctx, leave := context.WithTimeout(t.Context(), answersIn)
+		defer leave()
+		go func() { _, _ = l.Acquire(ctx, key) }()
+		synctest.Wait()
+		began := time.Now()
+		var refused atomic.Int32
+		for _, err := range meet(meeting, func(int) error {
+			e, err := l.Acquire(context.Background(), key)
+			assert.Equal(t, answersIn, time.Since(began))
+			if err == nil {
 				time.Sleep(time.Second)
-				hold.End()
+				err = e.Release(context.Background())
+			} else if assert.ErrorIs(t, err, lock.ErrHeld) {
+				refused.Add(1)
+				err = nil
 			}
 			return err
-		})
-		require.ErrorIs(t, <-strict, lock.ErrUnavailable)
-		require.Equal(t, 1, unprotected)
-		held := 0
-		for _, err := range errs {
-			if errors.Is(err, lock.ErrHeld) {
-				held++
-			}
+		}) {
+			require.NoError(t, err)
 		}
-		require.Equal(t, 9, held)
+		require.EqualValues(t, meeting-1, refused.Load())
 	})
 }

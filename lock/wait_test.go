@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 func TestWaitersAreServedInOrder(t *testing.T) {
@@ -138,27 +139,6 @@ func TestWaitIsBounded(t *testing.T) {
 	})
 }
 
-func TestCloseEndsWaiting(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, other := open(lock.WithWait(time.Minute)), open()
-		mine, err := l.Acquire(t.Context(), key)
-		require.NoError(t, err)
-		theirs, err := other.Acquire(t.Context(), lock.Key("user", "43"))
-		require.NoError(t, err)
-		results := make(chan error, 2)
-		go func() { _, err := l.Acquire(context.Background(), key); results <- err }()
-		go func() { _, err := l.Acquire(context.Background(), lock.Key("user", "43")); results <- err }()
-		synctest.Wait()
-		closed := make(chan error, 1)
-		go func() { closed <- l.Close(context.Background()) }()
-		require.ErrorIs(t, <-results, lock.ErrClosed)
-		require.ErrorIs(t, <-results, lock.ErrClosed)
-		require.NoError(t, mine.Release(t.Context()))
-		require.NoError(t, theirs.Release(t.Context()))
-		require.NoError(t, <-closed)
-	})
-}
-
 // Waiters of Once get the receipt. If the first one failed, so have those that waited
 // for it in its process, and those of others run.
 func TestOnceWaiters(t *testing.T) {
@@ -205,24 +185,46 @@ func TestOnceWaiters(t *testing.T) {
 	}
 }
 
-// Waiting after Commit goes on: an early answer without the receipt would be
-// given to every caller that double-clicked.
-func TestCommitKeepsWaitersWaiting(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		here, there := open(lock.WithRerunAbandoned()), open(lock.WithRerunAbandoned(), lock.WithWait(time.Minute))
-		go func() {
-			_, _, _ = here.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-				if err := lock.Commit(ctx); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(2 * lease)
-				return []byte("answer"), nil
-			})
-		}()
-		synctest.Wait()
-		receipt, replayed, err := there.Once(t.Context(), key, print1, nil)
+// leaving is a context that ends as its holder begins to wait for that.
+type leaving struct {
+	context.Context //nolint:containedctx // it is one
+	leave           func()
+	ended           chan struct{}
+}
+
+func (c *leaving) Done() <-chan struct{} {
+	select {
+	case <-c.ended:
+	default:
+		close(c.ended)
+		c.leave()
+	}
+	return c.ended
+}
+
+func (c *leaving) Err() error {
+	select {
+	case <-c.ended:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// A waiter that leaves in the very moment in which it is given the key does not
+// keep it. Both are so when it begins to wait here, and it looks at either first.
+func TestAWaiterThatLeavesDoesNotKeepTheKeyItWasGiven(t *testing.T) {
+	t.Parallel()
+	l := lock.New(memstore.New())
+	waits := l.With(lock.WithWait(time.Minute))
+	for range 100 {
+		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		require.True(t, replayed)
-		require.Equal(t, "answer", string(receipt))
-	})
+		ctx := &leaving{Context: t.Context(), ended: make(chan struct{})}
+		ctx.leave = func() { require.NoError(t, e.Release(t.Context())) }
+		_, err = waits.Acquire(ctx, key)
+		require.ErrorIs(t, err, context.Canceled)
+		granted(t, l)
+	}
+	require.NoError(t, l.Close(t.Context()))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // leftClaim is a claim that a store does not wait for any longer.
@@ -135,4 +136,32 @@ func TestLandedBeforeItsArrival(t *testing.T) {
 		require.NoError(t, e.Context().Err())
 		require.NoError(t, e.Release(t.Context()))
 	})
+}
+
+// A store may return from a call before its command is through, if it says so:
+// the claim is swept for as long as something carries it, and Close waits.
+func TestCallsThatAreLeftBehind(t *testing.T) {
+	t.Parallel()
+	for name, silent := range map[string]bool{"reported": false, "not reported": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory := memstore.New()
+				s := &lingering{Store: memory, silent: silent, landed: make(chan struct{})}
+				l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(time.Hour), lock.WithMaxHold(2*time.Hour))
+				_, err := l.Acquire(t.Context(), "k")
+				require.ErrorIs(t, err, lock.ErrUnknown)
+				<-s.landed
+				time.Sleep(20 * time.Second)
+				e, err := memory.Get(t.Context(), "k")
+				require.NoError(t, err)
+				if silent {
+					require.Equal(t, lock.Held, e.State, "an orphan, as nobody looked for it any more")
+				} else {
+					require.Equal(t, lock.Free, e.State)
+				}
+				require.NoError(t, l.Close(t.Context()))
+			})
+		})
+	}
 }

@@ -1,9 +1,12 @@
 package lock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,30 +122,6 @@ func TestFailedCallsAreNamed(t *testing.T) {
 	}
 }
 
-func TestStats(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open()
-		require.Zero(t, busy(l))
-		e, err := l.With().Acquire(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lock.Stats{Active: 1}, busy(l))
-		s.Every(fault.HangRequest, fault.Release)
-		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
-		require.Equal(t, lock.Stats{Active: 1, Backlog: 1}, busy(l), "until the release is answered")
-		s.Every(nil, fault.Release)
-		time.Sleep(time.Minute)
-		require.Zero(t, busy(l))
-	})
-}
-
-func TestStatsOfTheEmbeddedStore(t *testing.T) {
-	l := lock.New(memstore.New(), lock.WithLogger(quiet))
-	_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return make([]byte, 2000), nil })
-	require.NoError(t, err)
-	require.Equal(t, 1, l.Stats().Entries)
-	require.Greater(t, l.Stats().Bytes, int64(2000))
-}
-
 // A package that refuses by itself has observers notified.
 func TestReport(t *testing.T) {
 	var seen events
@@ -180,9 +159,59 @@ func TestLossesHaveClasses(t *testing.T) {
 	}
 }
 
-// busy are the numbers that are zero when nothing is under way.
-func busy(l *lock.Locker) lock.Stats {
-	s := l.Stats()
-	s.Retries = 0
-	return s
+// events collects what Lockers report.
+type events struct {
+	mu   sync.Mutex
+	seen []lock.Event
+}
+
+func (v *events) observe(_ context.Context, e lock.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.seen = append(v.seen, e)
+}
+
+func (v *events) count(kind lock.EventKind) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := 0
+	for _, e := range v.seen {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// only returns the one event of a kind.
+func (v *events) only(t *testing.T, kind lock.EventKind) lock.Event {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var found []lock.Event
+	for _, e := range v.seen {
+		if e.Kind == kind {
+			found = append(found, e)
+		}
+	}
+	require.Len(t, found, 1, "%s in %v", kind, v.seen)
+	return found[0]
+}
+
+func TestObserverCannotBreakARequest(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var out bytes.Buffer
+		var seen events
+		l := open(
+			lock.WithLogger(slog.New(slog.NewTextHandler(&out, nil))),
+			lock.WithObserver(func(context.Context, lock.Event) { panic("observer") }),
+			lock.WithObserver(seen.observe),
+		)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		require.Equal(t, 1, seen.count(lock.EventClaimed))
+		require.Equal(t, 1, seen.count(lock.EventReleased))
+		require.Contains(t, out.String(), "panic")
+		require.Equal(t, "user", seen.seen[0].Name)
+		require.Equal(t, key, seen.seen[0].Key)
+	})
 }

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,35 +18,114 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// How many compare-and-deletes one claim costs whose answers are lost.
-func TestRemovalsOfOneOrphan(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		faults   []fault.Func
-		lag      time.Duration
-		removals int
-	}{
-		{"applied, and both replies lost at once", []fault.Func{fault.LoseReply, fault.HangReply}, 15 * time.Second, 6},
-		{"applied, and its only reply lost", []fault.Func{fault.HangReply, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 15 * time.Second, 1},
-		{"not applied", []fault.Func{fault.HangRequest, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 15 * time.Second, 6},
-		{"not applied, and the network is slow", []fault.Func{fault.HangRequest, fault.HangRequest}, 2 * time.Minute, 9},
-		{"nothing can land late", []fault.Func{fault.LoseRequest, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 0, 2},
-		{"refused", []fault.Func{fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 15 * time.Second, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				s.Lag = tt.lag
-				l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
-				s.Next(fault.Claim, tt.faults...)
-				_, err := l.Acquire(t.Context(), key)
-				require.ErrorIs(t, err, lock.ErrUnavailable)
-				time.Sleep(time.Hour)
-				require.Equal(t, tt.removals, s.Count(fault.Release))
-				require.Equal(t, lock.Free, s.State(t, key).State)
-				require.Zero(t, l.Stats().Backlog)
+// no-collapse: clean-up that only waited for what was still in flight, and sent nothing,
+// took a token of the retry budget each time.
+func TestWaitingForWhatIsInFlightCostsNoToken(t *testing.T) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		letGo := make(chan struct{})
+		s.Every(func(context.Context, func() error) error { <-letGo; return io.EOF }, fault.Claim)
+		var all sync.WaitGroup
+		for i := range 300 {
+			all.Go(func() { _, _ = l.Acquire(t.Context(), fmt.Sprint(key, i)) })
+		}
+		all.Wait()
+		time.Sleep(time.Minute) // all were removed once
+		s.Every(fault.Slow(90*time.Millisecond), fault.Claim)
+		stop := make(chan struct{})
+		for i := range 4 {
+			all.Go(func() { // callers, all the time
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_ = l.Do(t.Context(), fmt.Sprint("other", i), func(context.Context) error { return nil })
+					}
+				}
 			})
-		})
-	}
+		}
+		time.Sleep(time.Second)
+		tokens := l.Stats().Retries
+		time.Sleep(time.Minute)
+		require.GreaterOrEqual(t, l.Stats().Retries, tokens)
+		close(stop)
+		all.Wait()
+		close(letGo)
+		synctest.Wait()
+	})
+}
+
+// A removal that was given up in the moment in which it was added, since all before it
+// were running, ended the process when its claim landed.
+func TestTheNewestRemovalIsGivenUp(t *testing.T) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		lock.LimitOrphans(l, 8)
+		s.Every(fault.HangRequest, fault.Claim)
+		s.Every(fault.Stuck(time.Minute), fault.Release)
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() { _, _ = l.Acquire(t.Context(), fmt.Sprint(key, i)) })
+		}
+		all.Wait()
+		time.Sleep(1100 * time.Millisecond)
+		s.Every(fault.Stuck(5*time.Second), fault.Claim)
+		for i := range 3 {
+			_, err := l.Acquire(t.Context(), fmt.Sprint("more", i))
+			require.Error(t, err)
+		}
+		time.Sleep(10 * time.Second)
+		s.Every(nil, fault.Claim, fault.Release)
+		time.Sleep(time.Hour)
+		require.Zero(t, l.Stats().Backlog)
+	})
+}
+
+// once, at the next process: a settle without an answer waited in line behind all that
+// there was to clean up, after an outage for as long as the retry budget took to pay for
+// tens of thousands of removals.
+func TestEndsComeBeforeCleanUp(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(lock.WithKeep(keep), lock.WithMaxHold(time.Hour)), open(lock.WithKeep(keep))
+		s.Every(fault.HangRequest, fault.Claim, fault.Release)
+		var all sync.WaitGroup
+		for i := range 5000 {
+			all.Go(func() { _, _ = l.Acquire(t.Context(), fmt.Sprint(key, i)) })
+		}
+		all.Wait()
+		time.Sleep(time.Second)
+		s.Every(nil, fault.Claim)
+		s.Every(fault.HangRequest, fault.Settle)
+		_, _, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
+		require.NoError(t, err)
+		s.Every(nil, fault.Settle, fault.Release)
+		s.Every(fault.Slow(90*time.Millisecond), fault.Claim)
+		stop := make(chan struct{})
+		for i := range 4 {
+			all.Go(func() { // callers, all the time
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_ = l.Do(t.Context(), fmt.Sprint("other", i), func(context.Context) error { return nil })
+					}
+				}
+			})
+		}
+		began := time.Now()
+		for s.State(t, record).State != lock.Settled && time.Since(began) < 10*time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Less(t, time.Since(began), 5*time.Second)
+		close(stop)
+		all.Wait()
+		_, replayed, err := other.Once(t.Context(), key, print1, nil)
+		require.NoError(t, err)
+		require.True(t, replayed)
+		s.Free(t, record)
+	})
 }
 
 // While the store answers nothing, clean-up gets what time alone gives: ten sends a
@@ -148,89 +228,6 @@ func (w *locked) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.to.Write(p)
-}
-
-// A takeover whose answers were lost is gone on with under the same token: this
-// process is not refused by it, and its number is that of the run, since there was
-// none in between.
-func TestALostTakeoverIsGoneOnWith(t *testing.T) {
-	for name, tt := range map[string]struct {
-		lost  fault.Func
-		later time.Duration
-	}{
-		"applied, at once":               {fault.HangReply, 0},
-		"applied, while it is held":      {fault.LoseReply, lease / 2},
-		"applied, when it has lapsed":    {fault.HangReply, 2 * lease},
-		"not applied":                    {fault.HangRequest, 0},
-		"not applied, and a while later": {fault.LoseRequest, 2 * lease},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-				var f effect
-				opts := []lock.Option{lock.WithKeep(time.Hour), lock.WithRerunAbandoned()}
-				crash(t, s, func(context.Context) {}, opts...)
-				s.Every(nil, fault.Settle, fault.Release, fault.Renew)
-				time.Sleep(lease)
-				l, other := open(opts...), open(opts...)
-				s.Next(fault.Claim, nil).Every(tt.lost, fault.Claim) // the first sees what is abandoned
-				_, _, err := l.Once(t.Context(), key, print1, f.run("never"))
-				require.ErrorIs(t, err, lock.ErrUnknown)
-				s.Every(nil, fault.Claim)
-				time.Sleep(tt.later)
-
-				_, _, err = l.Once(t.Context(), key, []byte("another"), f.run("never"))
-				require.ErrorIs(t, err, lock.ErrMismatch)
-				receipt, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-					require.Equal(t, 2, lock.Attempt(ctx))
-					_, _, err := other.Once(t.Context(), key, print1, f.run("never"))
-					require.ErrorIs(t, err, lock.ErrHeld)
-					time.Sleep(2 * lease) // it is renewed like any other
-					return []byte("answer"), nil
-				})
-				require.NoError(t, err)
-				require.False(t, replayed)
-				require.Equal(t, "answer", string(receipt))
-				require.Equal(t, 2, s.State(t, record).Attempt)
-				require.Zero(t, f.runs.Load())
-				s.Free(t, record)
-			})
-		})
-	}
-}
-
-// The answer to the renewal by which it is gone on with can be lost as well, and
-// another process can have taken over by then.
-func TestALostTakeoverThatIsTakenOver(t *testing.T) {
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		opts := []lock.Option{lock.WithKeep(time.Hour), lock.WithRerunAbandoned()}
-		crash(t, s, func(context.Context) {}, opts...)
-		s.Every(nil, fault.Settle, fault.Release, fault.Renew)
-		time.Sleep(lease)
-		l, other := open(opts...), open(opts...)
-		s.Next(fault.Claim, nil).Every(fault.HangReply, fault.Claim)
-		_, _, err := l.Once(t.Context(), key, print1, f.run("never"))
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		s.Every(nil, fault.Claim)
-		s.Every(fault.HangReply, fault.Renew)
-		_, _, err = l.Once(t.Context(), key, print1, f.run("never"))
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		s.Every(nil, fault.Renew)
-		time.Sleep(lease)
-		_, _, err = other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-			require.Equal(t, 3, lock.Attempt(ctx))
-			_, _, err := l.Once(t.Context(), key, print1, f.run("never"))
-			require.ErrorIs(t, err, lock.ErrHeld)
-			return []byte("theirs"), nil
-		})
-		require.NoError(t, err)
-		receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("never"))
-		require.NoError(t, err)
-		require.True(t, replayed)
-		require.Equal(t, "theirs", string(receipt))
-		require.Zero(t, f.runs.Load())
-		s.Free(t, record)
-	})
 }
 
 // once, at the next process: removals that hang take no room from a settle that lacks

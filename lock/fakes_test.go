@@ -2,7 +2,9 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // hinted is a scripted store with hints.
@@ -96,4 +99,59 @@ func (s *hinted) Settle(ctx context.Context, key, token string, receipt []byte, 
 	ok, err := s.Store.Settle(ctx, key, token, receipt, keep)
 	s.hint(key)
 	return ok, err
+}
+
+// answering is a store that answers claims one after the other as configured,
+// and finds whatever it is to release.
+type answering struct {
+	lock.Store
+	claims []func(lock.Claim) (lock.Entry, error)
+}
+
+func (s *answering) Claim(_ context.Context, _ string, c lock.Claim) (lock.Entry, error) {
+	answer := s.claims[0]
+	s.claims = s.claims[1:]
+	return answer(c)
+}
+
+func (s *answering) Release(context.Context, string, string) (bool, error) {
+	time.Sleep(5 * time.Millisecond)
+	return true, nil
+}
+
+func (s *answering) Describe() lock.Description { return lock.Description{MaxLag: time.Second} }
+
+// lingering is a store whose first claim returns when its caller has gone, and
+// is applied a minute later. It says so, unless it is silent. Until then, no
+// claim is answered.
+type lingering struct {
+	lock.Store
+
+	silent bool
+	begun  atomic.Bool
+	landed chan struct{}
+}
+
+func (s *lingering) Describe() lock.Description { return lock.Description{MaxLag: time.Second} }
+
+func (s *lingering) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	select {
+	case <-s.landed:
+		return s.Store.Claim(ctx, key, c)
+	case <-ctx.Done():
+	}
+	if s.begun.CompareAndSwap(false, true) {
+		counts := send.InFlight(ctx)
+		if !s.silent {
+			counts.Depart()
+		}
+		time.AfterFunc(time.Minute, func() {
+			_, _ = s.Store.Claim(context.WithoutCancel(ctx), key, c)
+			if !s.silent {
+				counts.Arrive(send.Lost)
+			}
+			close(s.landed)
+		})
+	}
+	return lock.Entry{}, errors.New("nobody waits")
 }

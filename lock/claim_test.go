@@ -1,0 +1,270 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+func TestLostReplyOfClaimIsRecovered(t *testing.T) {
+	for name, f := range map[string]fault.Func{"reply lost": fault.LoseReply, "reply hangs": fault.HangReply, "request lost": fault.LoseRequest, "request hangs": fault.HangRequest, "refused once": fault.Refuse} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var seen events
+				l := open(lock.WithObserver(seen.observe))
+				s.Next(fault.Claim, f)
+				began := time.Now()
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				require.Less(t, time.Since(began), budget)
+				require.Equal(t, lock.Held, s.State(t, key).State)
+				require.NoError(t, e.Release(t.Context()))
+				require.Equal(t, lock.Free, s.State(t, key).State)
+				if name != "refused once" {
+					require.Equal(t, 1, seen.count(lock.EventRecovered))
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// The founding incident: no reply at all, and a claim that was applied.
+func TestIncidentClaimNeverAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		s.Every(fault.HangReply, fault.Claim).Every(fault.HangRequest, fault.Release)
+		began := time.Now()
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, budget, time.Since(began))
+		require.Equal(t, lock.Held, s.State(t, key).State, "the claim was applied")
+
+		s.Every(nil, fault.Claim, fault.Release)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err, "the process must not be locked out by itself")
+		require.NoError(t, e.Release(t.Context()))
+		e, err = other.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+		time.Sleep(time.Minute)
+	})
+}
+
+// attack A1 a: two claims of one process must not meet at the server, or the
+// one that reads its refusal first deletes the other, which lives.
+func TestDoubleClickInsideOneRoundTrip(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(fault.Slow(50*time.Millisecond), fault.Claim)
+		first := make(chan *lock.Lease, 1)
+		go func() {
+			e, err := l.Acquire(context.Background(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			first <- e
+		}()
+		synctest.Wait() // the claim is on its way
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, 1, s.Count(fault.Claim), "refused without a round trip")
+		e := <-first
+		require.NoError(t, e.Context().Err())
+		require.Equal(t, lock.Held, s.State(t, key).State)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// attack B1.6: the second send was certainly not applied; that says nothing of
+// the first.
+func TestOutcomeIsFoldedOverAllSends(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(fault.Refuse, fault.Claim)
+		s.Next(fault.Claim, fault.LoseReply)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		synctest.Wait()
+		require.Equal(t, lock.Free, s.State(t, key).State)
+	})
+}
+
+func TestNotAppliedIsNotUnknown(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
+		s.Every(fault.Refuse, fault.Claim)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrUnknown)
+		require.Equal(t, 1, seen.count(lock.EventUnavailable))
+		require.Zero(t, s.Count(fault.Release), "nothing to sweep")
+	})
+}
+
+// attack C3 and C12: validity counts from before the first send of the token.
+func TestValidityCountsFromTheFirstSend(t *testing.T) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Next(fault.Claim, fault.HangRequest, fault.Slow(budget/2))
+		began := time.Now()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.Greater(t, time.Since(began), budget/2, "what the answer took is gone")
+		s.Every(fault.HangRequest, fault.Renew)
+		<-e.Context().Done()
+		require.Less(t, time.Since(began), lease)
+		_ = e.Release(t.Context())
+	})
+}
+
+func TestAcquireWithAnEndedContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("left"))
+		_, err := l.Acquire(ctx, key)
+		require.ErrorContains(t, err, "left")
+		require.Zero(t, s.Count(fault.Claim))
+	})
+}
+
+// What Acquire says of a context that ends: when it returns, and with what.
+func TestAcquireWhoseContextEnds(t *testing.T) {
+	const third, hasty = budget / 3, budget / 10
+	errLeft := errors.New("the client has left")
+	for _, tt := range []struct {
+		name    string
+		held    bool // by another, and waited for
+		fault   fault.Func
+		took    time.Duration
+		granted bool
+	}{
+		{name: "waiting for its turn", held: true, took: hasty},
+		{name: "claim without an answer", fault: fault.HangRequest, took: third},
+		{name: "claim without an answer that was applied", fault: fault.HangReply, took: third},
+		{name: "claim that is answered", fault: fault.Slow(third / 2), took: third / 2, granted: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithWait(time.Minute))
+				if tt.held {
+					other, err := l.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					defer func() { require.NoError(t, other.Release(context.WithoutCancel(t.Context()))) }()
+				} else {
+					s.Next(fault.Claim, tt.fault)
+				}
+				ctx, leave := context.WithCancelCause(t.Context())
+				time.AfterFunc(hasty, func() { leave(errLeft) })
+				began := time.Now()
+				e, err := l.Acquire(ctx, key)
+				require.Equal(t, tt.took, time.Since(began))
+				if !tt.granted {
+					require.ErrorIs(t, err, errLeft)
+					return
+				}
+				require.NoError(t, err)
+				require.ErrorIs(t, context.Cause(e.Context()), errLeft)
+				require.NoError(t, e.Release(t.Context()))
+			})
+		})
+	}
+}
+
+func TestHeldElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		e, err := other.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		_, err = l.Acquire(t.Context(), key)
+		var refused *lock.RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.NotEmpty(t, refused.Entry.Owner)
+		require.NoError(t, e.Release(t.Context()))
+		require.Equal(t, 1, s.Count(fault.Claim)-1)
+	})
+}
+
+func TestBadKeys(t *testing.T) {
+	l := lock.New(memstore.New())
+	for name, k := range map[string]string{"empty": "", "long": string(make([]byte, lock.MaxKeyBytes+1)), "reserved": "once:1"} {
+		t.Run(name, func(t *testing.T) {
+			_, err := l.Acquire(t.Context(), k)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, lock.ErrUnavailable)
+		})
+	}
+	e, err := l.Acquire(t.Context(), string(make([]byte, lock.MaxKeyBytes)))
+	require.NoError(t, err)
+	require.NoError(t, e.Release(t.Context()))
+}
+
+// A process that holds many keys knows each of them, whatever comes and goes
+// beside it.
+func TestManyKeysInOneProcess(t *testing.T) {
+	const n = 5_000
+	l := lock.New(memstore.New())
+	held := make([]*lock.Lease, n)
+	random := rand.New(rand.NewPCG(1, 2))
+	count := 0
+	for range 4 * n {
+		i := random.IntN(n)
+		e, err := l.Acquire(t.Context(), "user="+strconv.Itoa(i))
+		if held[i] == nil {
+			require.NoError(t, err)
+			held[i] = e
+			count++
+			continue
+		}
+		require.ErrorIs(t, err, lock.ErrHeld)
+		if random.IntN(2) == 0 {
+			require.NoError(t, held[i].Release(t.Context()))
+			held[i] = nil
+			count--
+		}
+	}
+	require.Len(t, l.Snapshot(n, nil).Holds, count)
+	for _, e := range held {
+		require.NoError(t, e.Release(t.Context()))
+	}
+	require.Empty(t, l.Snapshot(n, nil).Holds)
+	require.NoError(t, l.Close(context.Background()))
+}
+
+// no-leak: an observer that ends its goroutine (require in a test's observer)
+// leaves the lease without a holder.
+func TestObserverEndsTheGoroutineOfAGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fault.New()
+		l := lock.New(s, lock.WithLogger(quiet), lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == lock.EventClaimed {
+				runtime.Goexit()
+			}
+		}))
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = l.Do(context.Background(), key, func(context.Context) error { return nil }) })
+		wg.Wait()
+		assert.Equal(t, lock.Free, s.State(t, key).State)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.NoError(t, l.Close(ctx))
+	})
+}

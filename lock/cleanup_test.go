@@ -1,0 +1,415 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+)
+
+// How many compare-and-deletes one claim costs whose answers are lost.
+func TestRemovalsOfOneOrphan(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		faults   []fault.Func
+		lag      time.Duration
+		removals int
+	}{
+		{"applied, and both replies lost at once", []fault.Func{fault.LoseReply, fault.HangReply}, 15 * time.Second, 6},
+		{"applied, and its only reply lost", []fault.Func{fault.HangReply, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 15 * time.Second, 1},
+		{"not applied", []fault.Func{fault.HangRequest, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 15 * time.Second, 6},
+		{"not applied, and the network is slow", []fault.Func{fault.HangRequest, fault.HangRequest}, 2 * time.Minute, 9},
+		{"nothing can land late", []fault.Func{fault.LoseRequest, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 0, 2},
+		{"refused", []fault.Func{fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse}, 15 * time.Second, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				s.Lag = tt.lag
+				l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
+				s.Next(fault.Claim, tt.faults...)
+				_, err := l.Acquire(t.Context(), key)
+				require.ErrorIs(t, err, lock.ErrUnavailable)
+				time.Sleep(time.Hour)
+				require.Equal(t, tt.removals, s.Count(fault.Release))
+				require.Equal(t, lock.Free, s.State(t, key).State)
+				require.Zero(t, l.Stats().Backlog)
+			})
+		})
+	}
+}
+
+func TestIncidentReaperFreesTheKeyForOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l, other := open(lock.WithObserver(seen.observe)), open()
+		s.Every(fault.HangReply, fault.Claim)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.Every(nil, fault.Claim)
+		synctest.Wait()
+		require.Equal(t, lock.Free, s.State(t, key).State, "the reaper removes the claim at once")
+		require.Equal(t, 1, seen.count(lock.EventReaped))
+		e, err := other.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// A caller that leaves during its claim leaves nothing behind.
+func TestCanceledClaimIsSwept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Next(fault.Claim, fault.Late(time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := l.Acquire(ctx, key)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 50*time.Millisecond, time.Since(began))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Equal(t, lock.Free, s.State(t, key).State)
+	})
+}
+
+// attack A1 d: the sweep after a lease whose claim had an unanswered send must
+// not delete the receipt that the same token has left.
+func TestSweepNeverDeletesAReceipt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Next(fault.Claim, fault.LoseReply)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Settle(t.Context(), []byte("answer"), time.Hour))
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, []byte("answer"), s.State(t, key).Receipt)
+		s.Free(t, key)
+	})
+}
+
+// attack B1.4: an acquire that was refused still has to sweep for a send that
+// was not answered: it lands when the other holder has gone.
+func TestRefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		holder, err := other.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Next(fault.Claim, fault.Late(time.Second))
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.NoError(t, holder.Release(t.Context()))
+		time.Sleep(time.Second - budget/3)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Equal(t, lock.Free, s.State(t, key).State, "the late claim was swept within a second")
+	})
+}
+
+// attack B1.3 and B1.5: a twin of a claim that was granted and released lands
+// afterwards.
+func TestLateTwinAfterRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		s.Next(fault.Claim, fault.Late(2*time.Second))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		// This process, at once.
+		e, err = l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+		time.Sleep(time.Second)
+		e, err = other.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// attack B1: a sweep must outlive goroutines that still carry the claim, however long the
+// client library's own time-out is.
+func TestSweepOutlivesAStuckClient(t *testing.T) {
+	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(fault.Stuck(40*time.Second), fault.Claim)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.Every(nil, fault.Claim)
+		time.Sleep(40*time.Second - budget)
+		synctest.Wait()
+		require.Equal(t, lock.Held, s.State(t, key).State, "it landed")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, lock.Free, s.State(t, key).State, "and was swept, long after the lag of the network")
+	})
+}
+
+// Nothing is left to do once a sweep is over.
+func TestSweepEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Next(fault.Claim, fault.LoseReply)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+		time.Sleep(s.Lag + 2*time.Second)
+		sent := s.Count(fault.Release)
+		time.Sleep(time.Hour)
+		require.Equal(t, sent, s.Count(fault.Release))
+		require.Less(t, sent, 20)
+	})
+}
+
+// A sweep that was answered once goes on after an error: what it had overtaken may
+// come after that.
+func TestASweepGoesOnAfterAnError(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
+		var land atomic.Pointer[func() error]
+		s.Every(func(ctx context.Context, apply func() error) error {
+			land.Store(&apply)
+			return fault.HangRequest(ctx, apply)
+		}, fault.Claim)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.Every(nil, fault.Claim)
+		givenUp := time.Now()
+		var answered, failed atomic.Int32
+		s.Every(func(_ context.Context, apply func() error) error {
+			switch {
+			case time.Since(givenUp) < s.Lag: // it may land yet, and that is known
+			case answered.Add(1) == 1:
+			case failed.CompareAndSwap(0, 1):
+				if err := (*land.Load())(); err != nil {
+					t.Error(err)
+				}
+				return io.EOF
+			}
+			return apply()
+		}, fault.Release)
+		time.Sleep(s.Lag + 20*time.Second)
+		require.EqualValues(t, 1, failed.Load())
+		require.Equal(t, lock.Free, s.State(t, key).State)
+		granted(t, l)
+	})
+}
+
+// no-orphan, no-self-conflict: MaxLag counts from the return of a call; the
+// sweep counts it from when the Locker gave the call up.
+func TestLagCountsFromTheReturnOfTheCall(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(func(_ context.Context, apply func() error) error {
+			time.Sleep(10 * time.Second) // the client library's own time-out
+			time.AfterFunc(s.Lag-500*time.Millisecond, func() { _ = apply() })
+			return io.EOF
+		}, fault.Claim)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.Every(nil, fault.Claim)
+		time.Sleep(10*time.Second + s.Lag - 400*time.Millisecond)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err, "refused by its own dead claim")
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// no-orphan: a sweep counted an answer from before its claim had landed. The
+// server stalled after that, had the claim and the last delete in one batch, and
+// took the delete first.
+func TestStalledServerBetweenTwoDeletes(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(10*time.Minute), lock.WithMaxHold(20*time.Minute))
+		var mu sync.Mutex
+		var late func() error
+		var returned time.Time
+		s.Every(func(ctx context.Context, apply func() error) error {
+			<-ctx.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			late, returned = apply, time.Now()
+			return ctx.Err()
+		}, fault.Claim)
+		s.Every(func(_ context.Context, apply func() error) error {
+			err := apply()
+			mu.Lock()
+			defer mu.Unlock()
+			// The claim has landed by now, and waits for the server like this delete.
+			if late != nil && time.Since(returned) >= s.Lag {
+				_ = late()
+				late = nil
+			}
+			return err
+		}, fault.Release)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Nil(t, late, "it was applied")
+		require.Equal(t, lock.Free, s.State(t, key).State)
+	})
+}
+
+// no-self-conflict: a claim was refused by an own dead one, whose sweep ended,
+// and forgot the token, before the answer was read.
+func TestRefusedByWhatIsSweptMeanwhile(t *testing.T) {
+	for offset := time.Duration(0); offset < 2*time.Second; offset += 100 * time.Millisecond {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithLease(10*time.Minute), lock.WithMaxHold(20*time.Minute), lock.WithBudget(2*time.Second))
+			s.Every(fault.Late(2*time.Second+s.Lag-time.Millisecond), fault.Claim) // as late as it may be
+			_, err := l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnknown)
+			time.Sleep(s.Lag + offset)
+			s.Every(fault.Slow(1200*time.Millisecond), fault.Claim)
+			e, err := l.Acquire(t.Context(), key)
+			require.NotErrorIs(t, err, lock.ErrHeld)
+			require.NoError(t, e.Release(t.Context()))
+		})
+	}
+}
+
+// A claim that is made again, because an own dead claim was in its way, wrote
+// to what the sweep of the claim before was telling observers. (Only the race
+// detector sees it.)
+func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tokens []string
+		s := &answering{claims: []func(lock.Claim) (lock.Entry, error){
+			func(c lock.Claim) (lock.Entry, error) { // becomes the dead claim
+				tokens = append(tokens, c.Token)
+				return lock.Entry{}, io.EOF
+			},
+		}}
+		var seen events
+		l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithObserver(seen.observe))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := l.Acquire(ctx, key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.claims = []func(lock.Claim) (lock.Entry, error){
+			func(lock.Claim) (lock.Entry, error) { return lock.Entry{}, io.EOF },
+			func(lock.Claim) (lock.Entry, error) { return lock.Entry{State: lock.Held, Token: tokens[0]}, nil },
+			func(lock.Claim) (lock.Entry, error) {
+				time.Sleep(20 * time.Millisecond) // the sweep of the round before is through
+				return lock.Entry{State: lock.Held, Token: "another"}, nil
+			},
+		}
+		_, err = l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		require.NoError(t, l.Close(t.Context()))
+		require.GreaterOrEqual(t, seen.count(lock.EventReaped), 2)
+	})
+}
+
+// attack A6 and A1 d for receipts: a twin of the claim lands after a release,
+// and must not say for the length of keep that the outcome is unknown.
+func TestLateTwinOfAFailedRun(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
+		s.Next(fault.Claim, fault.Late(2*time.Second))
+		_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
+		require.ErrorContains(t, err, "mine")
+		time.Sleep(s.Lag + time.Second)
+		_, replayed, err := other.Once(t.Context(), key, print1, f.run("ok"))
+		require.NoError(t, err)
+		require.False(t, replayed)
+	})
+}
+
+// no-orphan: the removal of a claim of Once was given up when its lease could be over,
+// though its entry says for as long as a record is kept that the outcome is not known.
+// So an outage of a few minutes left keys that other processes refused for a day.
+func TestOrphanOfOnceThatOutlastsAnOutage(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
+		s.Every(fault.HangReply, fault.Claim)
+		s.Every(fault.HangRequest, fault.Release)
+		_, _, err := l.Once(t.Context(), key, print1, f.run("never"))
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.Every(fault.HangRequest, fault.Claim)
+		time.Sleep(10 * time.Minute)
+		_, err = l.Acquire(t.Context(), "another")
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.Every(nil, fault.Claim, fault.Release)
+		time.Sleep(time.Minute)
+		_, replayed, err := other.Once(t.Context(), key, print1, f.run("answer"))
+		require.NoError(t, err)
+		require.False(t, replayed)
+		s.Free(t, record)
+	})
+}
+
+// attack A1 c: what a lost or hung run leaves must not be deleted by a
+// duplicate in its own process.
+func TestLostRunIsNotAnOrphan(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open(lock.WithKeep(keep))
+		hung := make(chan struct{})
+		result := make(chan error, 1)
+		go func() {
+			_, _, err := l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
+				f.runs.Add(1)
+				s.Every(fault.HangRequest, fault.Renew)
+				<-ctx.Done()
+				<-hung
+				return []byte("late"), nil
+			})
+			result <- err
+		}()
+		time.Sleep(2 * lease)
+		for range 3 {
+			_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrAbandoned)
+		}
+		require.EqualValues(t, 1, f.runs.Load())
+		// A late settle is accepted, since no caller took over.
+		close(hung)
+		require.NoError(t, <-result)
+		receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
+		require.NoError(t, err)
+		require.True(t, replayed)
+		require.Equal(t, "late", string(receipt))
+	})
+}
+
+// once: the claim of a run that succeeded had an unanswered send; when its
+// settle is given up, the sweep of the claim deletes what says that it ran.
+func TestSweepOfASucceededRun(t *testing.T) {
+	for name, first := range map[string]fault.Func{"all answered": nil, "claim's first reply lost": fault.LoseReply} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				const window = 30 * time.Second // as of Dedupe
+				var f effect
+				l, other := open(lock.WithKeep(window)), open(lock.WithKeep(window))
+				if first != nil {
+					s.Next(fault.Claim, first)
+				}
+				s.Every(fault.Refuse, fault.Settle)
+				_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+				require.NoError(t, err)
+				time.Sleep(time.Minute + 10*time.Second) // maxHold, and some of linger
+				require.Equal(t, lock.Abandoned, s.State(t, record).State, "linger runs for %v from the last renewal", window)
+				_, _, err = other.Once(t.Context(), key, print1, f.run("again"))
+				require.ErrorIs(t, err, lock.ErrAbandoned)
+				require.EqualValues(t, 1, f.runs.Load())
+				s.Every(nil, fault.Settle)
+				time.Sleep(5 * time.Second)
+				require.Equal(t, lock.Settled, s.State(t, record).State, "the background goes on until lease + linger is over")
+			})
+		})
+	}
+}

@@ -1,0 +1,269 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+)
+
+// no-self-conflict: the run failed, so the key is free for any request as soon
+// as its release is answered; a request behind it has to ask for that.
+func TestAnotherRequestBehindAnUnansweredRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		l := open(lock.WithKeep(keep))
+		s.Every(fault.HangRequest, fault.Release)
+		_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
+		require.ErrorContains(t, err, "mine")
+		time.Sleep(20 * time.Second)
+		s.Every(nil, fault.Release)
+		_, _, err = l.Once(t.Context(), key, print2, f.run("ok"))
+		require.NotErrorIs(t, err, lock.ErrMismatch)
+		require.NoError(t, err)
+	})
+}
+
+// three outcomes: no send of the release was unanswered, all were refused. The
+// "no" then is a loss.
+func TestRefusedSendsAreNotUnanswered(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Every(fault.Refuse, fault.Release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+		assert.Zero(t, seen.count(lock.EventUnknown), "nothing was unknown")
+		s.Free(t, key)
+		s.Every(nil, fault.Release)
+		time.Sleep(time.Second)
+		require.Zero(t, seen.count(lock.EventReleased))
+		require.Equal(t, 1, seen.count(lock.EventLost))
+	})
+}
+
+// The 65th that meets an unanswered end of this process's own is not "held".
+func TestFullQueueBehindAnUnansweredRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Every(fault.HangRequest, fault.Release)
+		require.Error(t, e.Release(t.Context()))
+		var wg sync.WaitGroup
+		for range 70 {
+			wg.Go(func() {
+				if _, err := l.Acquire(context.Background(), key); errors.Is(err, lock.ErrHeld) {
+					t.Error("refused by its own unanswered release")
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// Whatever became of the release, this process is not kept from the key for longer than
+// the lease was valid (DESIGN 6, attack B5): other processes go on by then.
+func TestUnansweredReleaseEndsWithTheValidity(t *testing.T) {
+	t.Run("lock", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open(lock.WithLease(30 * time.Second))
+			s.Every(fault.HangRequest, fault.Release)
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			require.Error(t, e.Release(t.Context()))
+			time.Sleep(30 * time.Second)
+			require.Equal(t, lock.Free, s.State(t, key).State)
+			began := time.Now()
+			e, err = l.Acquire(t.Context(), key)
+			require.NoError(t, err, "a free key")
+			assert.Zero(t, time.Since(began))
+			s.Every(nil, fault.Release)
+			require.NoError(t, e.Release(t.Context()))
+		})
+	})
+	t.Run("failed run", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			l, other := open(lock.WithKeep(keep)), open(lock.WithKeep(keep))
+			s.Every(fault.Refuse, fault.Release)
+			_, _, err := l.Once(t.Context(), key, print1, f.fail(errors.New("mine")))
+			require.ErrorContains(t, err, "mine")
+			time.Sleep(10 * lease)
+			_, _, err = other.Once(t.Context(), key, print1, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrAbandoned)
+			_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrUnavailable, "its own release is what is missing")
+			s.Every(nil, fault.Release)
+			_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
+			require.NoError(t, err)
+		})
+	})
+}
+
+// no-self-conflict: a caller that waits for the unanswered release of its own process
+// was refused, as if another caller held the key, if the wait was over in the instant
+// in which the key became free.
+func TestFreedInTheInstantTheWaitEnds(t *testing.T) {
+	for range 50 {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l := open()
+			began := time.Now()
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			s.Every(fault.HangRequest, fault.Release)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+			validity := lease - lease/100 - 2*time.Millisecond // the gate opens when it is over
+			time.Sleep(validity - budget - time.Since(began))
+			_, err = l.Acquire(t.Context(), key)
+			require.ErrorIs(t, err, lock.ErrUnavailable, "nobody holds it")
+		})
+	}
+}
+
+// attack C4: "no" after an unanswered send of the same release means done.
+func TestLostReplyOfReleaseIsNotALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Next(fault.Release, fault.LoseReply)
+		require.NoError(t, e.Release(t.Context()))
+		require.Equal(t, 1, seen.count(lock.EventReleased))
+		require.Zero(t, seen.count(lock.EventLost))
+	})
+}
+
+// The answer to the first call of a release is "no": then it is a loss.
+func TestFirstNoOfReleaseIsALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		err := l.Do(t.Context(), key, func(context.Context) error {
+			s.Free(t, key)
+			return errors.New("mine")
+		})
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.ErrorContains(t, err, "mine")
+	})
+}
+
+// A release that is never answered keeps no caller out: not this process once the
+// store is back, and not for longer than the lease.
+func TestIncidentReleaseNeverAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(fault.HangRequest, fault.Release)
+		began := time.Now()
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		require.Equal(t, budget, time.Since(began), "the caller waits for its budget, no longer")
+
+		time.Sleep(lease / 3)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrHeld)
+
+		s.Every(nil, fault.Release)
+		began = time.Now()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Since(began), budget)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+func TestReleaseIsNotAskedForEver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		s.Every(fault.HangRequest, fault.Release)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		time.Sleep(2 * lease)
+		s.Every(nil, fault.Release)
+		time.Sleep(s.Lag + 10*time.Second) // the last sweep
+		sent := s.Count(fault.Release)
+		time.Sleep(time.Hour)
+		require.Equal(t, sent, s.Count(fault.Release))
+	})
+}
+
+// Who needs a key whose release is being asked for again, without an answer, has it
+// asked for once more after that, without the pause of a long outage.
+func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(time.Minute))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		var came time.Time
+		var mu sync.Mutex
+		asked, began := make(chan struct{}), time.Now()
+		s.Every(func(_ context.Context, apply func() error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case time.Since(began) < 20*time.Second: // until the pause is five
+				return io.EOF
+			case came.IsZero():
+				came = time.Now()
+				close(asked)
+				return io.EOF
+			case time.Since(came) < budget:
+				return io.EOF
+			}
+			return apply()
+		}, fault.Release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+		<-asked
+		time.Sleep(budget / 2)
+		granted(t, l.With(lock.WithBudget(2*budget)))
+	})
+}
+
+// attack A4.1: a release that follows a settle of unknown outcome would free
+// what was settled.
+func TestReleaseAfterSettleIsNoOp(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Next(fault.Settle, fault.LoseRequest, fault.HangRequest, fault.HangRequest, fault.HangRequest)
+		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnknown)
+		require.NoError(t, e.Release(t.Context()))
+		require.Zero(t, s.Count(fault.Release))
+		time.Sleep(time.Second)
+		require.Equal(t, lock.Settled, s.State(t, key).State)
+		s.Free(t, key)
+	})
+}
+
+func TestDoReleasesWhateverHappens(t *testing.T) {
+	type sentinel struct{ int }
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		require.PanicsWithValue(t, sentinel{1}, func() {
+			_ = l.Do(context.Background(), key, func(context.Context) error { panic(sentinel{1}) })
+		})
+		require.Equal(t, lock.Free, s.State(t, key).State)
+
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_ = l.Do(context.Background(), key, func(context.Context) error { runtime.Goexit(); return nil })
+		})
+		wg.Wait()
+		require.Equal(t, lock.Free, s.State(t, key).State)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		err := l.Do(ctx, key, func(ctx context.Context) error { cancel(); return ctx.Err() })
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, lock.Free, s.State(t, key).State)
+	})
+}

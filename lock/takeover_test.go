@@ -1,0 +1,283 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+)
+
+// A takeover is of something. A claim for one that lands after the record has
+// ended finds nothing to take over, and leaves nothing behind: an entry of an
+// attempt that no caller has made would say for as long as a record is kept that the
+// outcome of it is not known.
+func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		const window = 5 * time.Second
+		var f effect
+		opts := []lock.Option{lock.WithKeep(window), lock.WithRerunAbandoned()}
+		crash(t, s, func(context.Context) {}, opts...)
+		s.Every(nil, fault.Settle, fault.Release, fault.Renew)
+		time.Sleep(lease)
+		require.Equal(t, lock.Abandoned, s.State(t, record).State)
+		l, other := open(opts...), open(lock.WithKeep(window))
+		s.Next(fault.Claim, nil, fault.Late(2*window)).Every(fault.HangRequest, fault.Claim)
+		_, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+		s.Every(nil, fault.Claim)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		time.Sleep(3 * window)
+		require.Equal(t, lock.Free, s.State(t, record).State, "after the takeover has landed")
+		_, _, err = other.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			require.Equal(t, 1, lock.Attempt(ctx))
+			return nil, nil
+		})
+		require.NoError(t, err, "nothing is remembered")
+	})
+}
+
+// What was to be taken over ends while the takeover is on its way: the key is
+// claimed as what it is.
+func TestATakeoverOfWhatHasEndedIsAFirstAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		opts := []lock.Option{lock.WithKeep(keep), lock.WithRerunAbandoned()}
+		crash(t, s, func(context.Context) {}, opts...)
+		s.Every(nil, fault.Settle, fault.Release, fault.Renew)
+		time.Sleep(lease)
+		l := open(append(opts, lock.WithObserver(seen.observe))...)
+		s.Next(fault.Claim, nil, func(_ context.Context, apply func() error) error {
+			s.Free(t, record) // an operator
+			return apply()
+		})
+		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			require.Equal(t, 1, lock.Attempt(ctx))
+			return nil, nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 1, s.State(t, record).Attempt)
+		require.Zero(t, seen.count(lock.EventTakenOver))
+		require.Equal(t, 1, seen.count(lock.EventClaimed))
+	})
+}
+
+func TestCrash(t *testing.T) {
+	t.Run("refuse", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			l := open(lock.WithKeep(keep))
+			crash(t, s, func(context.Context) { f.runs.Add(1) })
+			_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrHeld)
+			time.Sleep(lease)
+			for range 3 {
+				_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
+				require.ErrorIs(t, err, lock.ErrAbandoned)
+				// attack C2: another request does not get the key, and its error says so.
+				_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
+				require.ErrorIs(t, err, lock.ErrMismatch)
+				time.Sleep(keep / 4)
+			}
+			require.EqualValues(t, 1, f.runs.Load())
+			s.Free(t, record)
+			_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
+			require.NoError(t, err, "an operator has freed it")
+		})
+	})
+	t.Run("rerun", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			var seen events
+			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithObserver(seen.observe))
+			crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
+			time.Sleep(lease)
+			_, _, err := l.Once(t.Context(), key, print2, f.run("again"))
+			require.ErrorIs(t, err, lock.ErrMismatch)
+			_, replayed, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				f.runs.Add(1)
+				require.Equal(t, 2, lock.Attempt(ctx))
+				return nil, nil
+			})
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.EqualValues(t, 2, f.runs.Load())
+			require.Equal(t, 1, seen.count(lock.EventTakenOver))
+		})
+	})
+	t.Run("rerun after commit", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+			crash(t, s, func(ctx context.Context) {
+				f.runs.Add(1)
+				if err := lock.Commit(ctx); err != nil {
+					t.Error(err)
+				}
+			}, lock.WithRerunAbandoned())
+			for range 3 {
+				time.Sleep(keep / 4)
+				_, _, err := l.Once(t.Context(), key, print1, f.run("again"))
+				require.Error(t, err)
+			}
+			require.EqualValues(t, 1, f.runs.Load())
+			s.Free(t, record)
+		})
+	})
+}
+
+// Of two that see one abandoned entry, one takes it over.
+func TestTakeoverRace(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var f effect
+		crash(t, s, func(context.Context) {}, lock.WithRerunAbandoned())
+		time.Sleep(lease)
+		s.Every(fault.Slow(10*time.Millisecond), fault.Claim)
+		var wg sync.WaitGroup
+		for range 8 {
+			l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+			wg.Go(func() {
+				_, _, _ = l.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+					f.runs.Add(1)
+					time.Sleep(time.Second)
+					return []byte("answer"), nil
+				})
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, f.runs.Load())
+	})
+}
+
+// A first holder that comes back after a takeover gets the winner's receipt, or
+// an error that says that it lost.
+func TestLateSettleAfterTakeover(t *testing.T) {
+	for name, settled := range map[string]bool{"settled": true, "still running": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				first, second := open(lock.WithKeep(keep), lock.WithRerunAbandoned()), open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+				comeBack, finish := make(chan struct{}), make(chan struct{})
+				type end struct {
+					receipt  []byte
+					replayed bool
+					err      error
+				}
+				ended := make(chan end, 1)
+				go func() {
+					r, replayed, err := first.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+						s.Every(fault.HangRequest, fault.Renew)
+						<-comeBack
+						return []byte("first"), nil
+					})
+					ended <- end{r, replayed, err}
+				}()
+				time.Sleep(2 * lease)
+				s.Every(nil, fault.Renew)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_, _, err := second.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+						<-finish
+						return []byte("second"), nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}()
+				synctest.Wait()
+				if settled {
+					close(finish)
+					<-done
+					close(comeBack)
+					e := <-ended
+					require.NoError(t, e.err)
+					require.True(t, e.replayed)
+					require.Equal(t, "second", string(e.receipt))
+					return
+				}
+				close(comeBack)
+				require.ErrorIs(t, (<-ended).err, lock.ErrLost)
+				close(finish)
+				<-done
+			})
+		})
+	}
+}
+
+// events: a key that was free when it was granted was not taken over.
+func TestFreedBeforeItsTakeover(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		a := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+		b := open(lock.WithKeep(keep), lock.WithRerunAbandoned(), lock.WithWait(time.Minute), lock.WithObserver(seen.observe))
+		crash(t, s, func(context.Context) {}, lock.WithRerunAbandoned())
+		time.Sleep(lease)
+		done := make(chan error, 1)
+		inside, leave := make(chan struct{}), make(chan struct{})
+		s.Every(func(_ context.Context, apply func() error) error {
+			err := apply()
+			time.Sleep(time.Millisecond)
+			return err
+		}, fault.Claim)
+		go func() {
+			_, _, err := b.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) { return nil, nil })
+			done <- err
+		}()
+		synctest.Wait() // b has seen the abandoned entry, its answer is on its way
+		s.Every(nil, fault.Claim)
+		go func() {
+			_, _, _ = a.Once(context.Background(), key, print1, func(context.Context) ([]byte, error) {
+				close(inside)
+				<-leave
+				return nil, errors.New("mine")
+			})
+		}()
+		<-inside
+		time.Sleep(time.Second)
+		s.Free(t, record) // an operator
+		close(leave)
+		require.NoError(t, <-done)
+		require.Zero(t, seen.count(lock.EventTakenOver), "the key was free")
+	})
+}
+
+// attack C6: a takeover that was released, or whose claim was swept, makes the
+// unknown outcome of the first attempt forgotten.
+func TestATakeoverThatFailedKeepsTheAttempt(t *testing.T) {
+	for name, lost := range map[string]bool{"takeover failed": false, "takeover's claim unknown": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var f effect
+				l := open(lock.WithKeep(keep), lock.WithRerunAbandoned())
+				careful := open(lock.WithKeep(keep))
+				crash(t, s, func(context.Context) { f.runs.Add(1) }, lock.WithRerunAbandoned())
+				time.Sleep(lease)
+				if lost {
+					s.Next(fault.Claim, nil)
+					for range 8 {
+						s.Next(fault.Claim, fault.HangReply)
+					}
+				}
+				_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+					require.Equal(t, 2, lock.Attempt(ctx))
+					return nil, errors.New("mine")
+				})
+				require.Error(t, err)
+				s.Skip(fault.Claim)
+				time.Sleep(2 * lease)
+				_, _, err = careful.Once(t.Context(), key, print1, f.run("again"))
+				require.ErrorIs(t, err, lock.ErrAbandoned, "a caller that refuses the abandoned runs it")
+				_, _, err = l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+					require.Greater(t, lock.Attempt(ctx), 1)
+					return nil, nil
+				})
+				require.NoError(t, err)
+			})
+		})
+	}
+}
