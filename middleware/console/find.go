@@ -66,10 +66,11 @@ func (h *handler) unopened(ctx context.Context, key string) (lock.Entry, error) 
 			if e.Key == key {
 				return e, nil
 			}
-			if errors.Is(err, errors.ErrUnsupported) {
-				break // a store over one that is no Inspector
-			}
-			if err != nil && e.Key == "" {
+			switch {
+			case e.Key != "" || err == nil: // an error is of that entry
+			case errors.Is(err, errors.ErrUnsupported): // a store over one that is no Inspector
+				return lock.Entry{Key: key}, nil
+			default:
 				return lock.Entry{}, err
 			}
 		}

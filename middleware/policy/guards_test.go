@@ -203,8 +203,8 @@ func TestLoadOverAQuorum(t *testing.T) {
 	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
 	l := guardtest.NewLocker(t, quorum.New(nodes))
 	_, err := policy.Load(strings.NewReader(mounted), l, offered)
-	require.ErrorContains(t, err, `guard "once", kind: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
-	require.ErrorContains(t, err, `guard "twice", kind: lock: a quorum keeps`)
+	require.ErrorContains(t, err, `guard "once", kind: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
+	require.ErrorContains(t, err, `guard "twice", kind: quorum: it keeps`)
 }
 
 // TestMissingGuardRefuses is for programs that do not call Check.
