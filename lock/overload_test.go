@@ -58,20 +58,6 @@ type overloadTwin struct {
 	store func(*redisstore.Store) lock.Store
 }
 
-// endless passes claims on without the time that they have, so that the store
-// cannot know which of them would be too late.
-type endless struct{ *redisstore.Store }
-
-func (s endless) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	return s.Store.Claim(noDeadline{ctx}, key, c)
-}
-
-type noDeadline struct {
-	context.Context //nolint:containedctx // it is one
-}
-
-func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
-
 // overloads are what a server has too little room for: more callers, more
 // arrivals, and a stall under a load that it could bear, which is the trigger of a
 // collapse that outlives it.
