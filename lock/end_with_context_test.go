@@ -1,9 +1,7 @@
 package lock_test
 
 import (
-	"context"
 	"errors"
-	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,35 +13,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// capable has all that a store can have beyond the interface, and a plain one nothing.
-type capable struct {
-	lock.Store
-
-	about lock.Description
-	wake  chan struct{}
-}
-
-type plain struct{ lock.Store }
-
 var errOrder = errors.New("out of order")
-
-func (c *capable) Describe() lock.Description { return c.about }
-
-func (c *capable) Watch(string) (wake <-chan struct{}, stop func()) { return c.wake, func() {} }
-
-func (*capable) List(context.Context) iter.Seq2[lock.Entry, error] {
-	return func(yield func(lock.Entry, error) bool) { yield(lock.Entry{Key: "listed"}, nil) }
-}
-
-func (*capable) Forget(_ context.Context, key, _ string) (bool, error) { return key == "listed", nil }
-
-func (*capable) Page(context.Context, string, int, func(string) bool) (page []lock.Entry, next string, err error) {
-	return []lock.Entry{{Key: "paged"}}, "next", nil
-}
-
-func (*capable) Check(context.Context) error { return errOrder }
-
-func (*capable) Servers(context.Context) ([]string, error) { return []string{"a"}, nil }
 
 // optional is all of the optional interfaces.
 type optional interface {

@@ -182,22 +182,26 @@ func TestALockDoesNotShareFailures(t *testing.T) {
 	})
 }
 
-// The failure of a run that has lost its lease may be that loss. It is not shared,
-// in the moment before the key is given up either.
+// The failure of a run that has lost its lease may be that loss. It is not shared, in
+// the moment before the key is given up either: the run is the first to see that its
+// lease is over, and fails before the rest of the loss is done.
 func TestAFailureAfterALossIsNotShared(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		var f effect
-		l := open(lock.WithWait(time.Minute))
-		go func() {
-			_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
-				time.Sleep(time.Second)
-				lock.MarkLost(ctx)
-				return nil, errCard
-			})
-		}()
-		synctest.Wait()
-		receipt, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
-		require.NoError(t, err)
-		require.Equal(t, "answer", string(receipt))
-	})
+	for range 30 {
+		bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			var f effect
+			l := open(lock.WithWait(time.Minute), lock.WithRerunAbandoned())
+			s.Every(fault.HangRequest, fault.Renew)
+			began := time.Now()
+			go func() {
+				_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
+					time.Sleep(validity - time.Since(began))
+					return nil, errors.Join(errCard, ctx.Err())
+				})
+			}()
+			synctest.Wait()
+			receipt, _, err := l.Once(t.Context(), key, print1, f.run("answer"))
+			require.NoError(t, err)
+			require.Equal(t, "answer", string(receipt))
+		})
+	}
 }

@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"io"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // hinted is a scripted store with hints.
@@ -155,3 +158,59 @@ func (s *lingering) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	}
 	return lock.Entry{}, errors.New("nobody waits")
 }
+
+// capable has all that a store can have beyond the interface.
+type capable struct {
+	lock.Store
+
+	about lock.Description
+	wake  chan struct{}
+}
+
+func (c *capable) Describe() lock.Description { return c.about }
+
+func (c *capable) Watch(string) (wake <-chan struct{}, stop func()) { return c.wake, func() {} }
+
+func (*capable) List(context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) { yield(lock.Entry{Key: "listed"}, nil) }
+}
+
+func (*capable) Forget(_ context.Context, key, _ string) (bool, error) { return key == "listed", nil }
+
+func (*capable) Page(context.Context, string, int, func(string) bool) (page []lock.Entry, next string, err error) {
+	return []lock.Entry{{Key: "paged"}}, "next", nil
+}
+
+func (*capable) Check(context.Context) error { return errOrder }
+
+func (*capable) Servers(context.Context) ([]string, error) { return []string{"a"}, nil }
+
+// plain hides what a store has beyond the interface.
+type plain struct{ lock.Store }
+
+// leftClaim is a claim that a store does not wait for any longer.
+type leftClaim struct {
+	flight *send.Flight
+	apply  func() error
+}
+
+// leave is the fault: the call returns, and counts what it leaves in flight.
+func (c *leftClaim) leave(ctx context.Context, apply func() error) error {
+	c.flight, c.apply = send.InFlight(ctx), apply
+	c.flight.Depart()
+	return io.EOF
+}
+
+// endless passes claims on without the time that they have, so that the store
+// cannot know which of them would be too late.
+type endless struct{ *redisstore.Store }
+
+func (s endless) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	return s.Store.Claim(noDeadline{ctx}, key, c)
+}
+
+type noDeadline struct {
+	context.Context //nolint:containedctx // it is one
+}
+
+func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,19 +13,6 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
-
-// leftClaim is a claim that a store does not wait for any longer.
-type leftClaim struct {
-	flight *send.Flight
-	apply  func() error
-}
-
-// leave is the fault: the call returns, and counts what it leaves in flight.
-func (c *leftClaim) leave(ctx context.Context, apply func() error) error {
-	c.flight, c.apply = send.InFlight(ctx), apply
-	c.flight.Depart()
-	return io.EOF
-}
 
 const (
 	longLag = 2 * time.Minute       // of the network

@@ -25,6 +25,9 @@ const (
 	key    = "user=42"
 	lease  = 3 * time.Second
 	budget = 300 * time.Millisecond
+
+	// validity is for how long a holder relies on a lease that is not renewed.
+	validity = lease - lease/100 - 2*time.Millisecond
 )
 
 var quiet = slog.New(slog.DiscardHandler)

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,10 +44,7 @@ func crowded(t *testing.T, addr string, twin overloadTwin) (l *lock.Locker, end 
 	if twin.store != nil {
 		store = twin.store(opened)
 	}
-	l = lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
-	if twin.locker != nil {
-		twin.locker(l)
-	}
+	l = lock.New(store, lock.WithLogger(quiet))
 	return l, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 100*time.Millisecond)
 		defer cancel()
@@ -59,23 +55,8 @@ func crowded(t *testing.T, addr string, twin overloadTwin) (l *lock.Locker, end 
 
 // overloadTwin leaves out what holds the load off the server.
 type overloadTwin struct {
-	store  func(*redisstore.Store) lock.Store
-	locker func(*lock.Locker)
+	store func(*redisstore.Store) lock.Store
 }
-
-// endless passes claims on without the time that they have, so that the store
-// cannot know which of them would be too late.
-type endless struct{ *redisstore.Store }
-
-func (s endless) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	return s.Store.Claim(noDeadline{ctx}, key, c)
-}
-
-type noDeadline struct {
-	context.Context //nolint:containedctx // it is one
-}
-
-func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // overloads are what a server has too little room for: more callers, more
 // arrivals, and a stall under a load that it could bear, which is the trigger of a
@@ -183,22 +164,25 @@ func TestOverloadCatches(t *testing.T) {
 // fifth more than it is asked, and what was saved for such a case.
 func TestRetriesAreAFifthOfCalls(t *testing.T) {
 	t.Parallel()
+	const callers = 64
 	for name, tt := range map[string]struct {
-		spoil func(*lock.Locker)
-		holds bool
+		lockers int
+		holds   bool
 	}{
-		"retry budget":    {func(*lock.Locker) {}, true},
-		"no retry budget": {lock.WithoutRetryBudget, false},
+		"of a process":   {1, true},
+		"of each caller": {callers, false}, // the must-fail twin
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const callers, loading, saved = 64, 2 * time.Second, 100
+			const loading, saved = 2 * time.Second, 100
 			p := respproxy.Start(t, redistest.Start(t).Addr())
 			store, err := redisstore.Open(t.Context(), "redis://"+p.Addr())
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = store.Close() })
-			l := lock.New(store, lock.WithLogger(slog.New(slog.DiscardHandler)))
-			tt.spoil(l)
+			lockers := make([]*lock.Locker, tt.lockers)
+			for i := range lockers {
+				lockers[i] = lock.New(store, lock.WithLogger(quiet))
+			}
 			rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("LOADING Redis is loading the dataset in memory"))
 			var calls atomic.Int64
 			var all sync.WaitGroup
@@ -206,7 +190,7 @@ func TestRetriesAreAFifthOfCalls(t *testing.T) {
 				all.Go(func() {
 					for time.Since(began) < loading {
 						calls.Add(1)
-						_, err := l.Acquire(t.Context(), lock.Key("loading", fmt.Sprint(i)))
+						_, err := lockers[i%len(lockers)].Acquire(t.Context(), lock.Key("loading", fmt.Sprint(i)))
 						assert.ErrorIs(t, err, lock.ErrUnavailable)
 						time.Sleep(20 * time.Millisecond)
 					}

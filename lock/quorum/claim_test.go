@@ -56,17 +56,6 @@ func TestQuorumSplitVoteIsTriedAgain(t *testing.T) {
 	})
 }
 
-// remote is a store that is some way off.
-type remote struct {
-	lock.Store
-	distance time.Duration
-}
-
-func (r *remote) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	fault.Sleep(ctx, r.distance)
-	return r.Store.Claim(ctx, key, c)
-}
-
 // One node has our token, one has another token, and one does not answer: the other token
 // may have the majority, or not. What was taken is given back at once.
 func TestQuorumSplitVote(t *testing.T) {

@@ -3,7 +3,6 @@ package quorum_test
 import (
 	"context"
 	"errors"
-	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,39 +14,6 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
-
-// inspected is a node whose operator's calls fail, if err is not nil, after some
-// entries.
-type inspected struct {
-	*fault.Store
-	err   error
-	after int
-}
-
-func (n *inspected) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
-	return func(yield func(lock.Entry, error) bool) {
-		i := 0
-		for e, err := range n.Server().(lock.Inspector).List(ctx) {
-			if n.err != nil && i == n.after {
-				break
-			}
-			i++
-			if !yield(e, err) {
-				return
-			}
-		}
-		if n.err != nil {
-			yield(lock.Entry{}, n.err)
-		}
-	}
-}
-
-func (n *inspected) Forget(ctx context.Context, key, token string) (bool, error) {
-	if n.err != nil {
-		return false, n.err
-	}
-	return n.Server().(lock.Inspector).Forget(ctx, key, token)
-}
 
 func inspectedFleet(size int) (fleet, []*inspected, *quorum.Store) {
 	f := newFleet(size)
@@ -187,16 +153,6 @@ func TestQuorumOverANodeThatIsNoInspector(t *testing.T) {
 	_, err = q.Forget(t.Context(), key, "token")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
-
-// checked is a node with a Check and with names.
-type checked struct {
-	lock.Store
-	err     error
-	servers []string
-}
-
-func (c *checked) Check(context.Context) error               { return c.err }
-func (c *checked) Servers(context.Context) ([]string, error) { return c.servers, nil }
 
 func TestQuorumCheck(t *testing.T) {
 	t.Parallel()

@@ -12,28 +12,6 @@ import (
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
-// panicking is a node whose client has a hook that panics, if it does.
-type panicking struct {
-	*fault.Store
-	lock.Inspector
-
-	does bool
-}
-
-func (p panicking) Forget(ctx context.Context, key, token string) (bool, error) {
-	if p.does {
-		panic("a hook's")
-	}
-	return p.Inspector.Forget(ctx, key, token)
-}
-
-func (p panicking) Check(context.Context) error {
-	if p.does {
-		panic("a hook's")
-	}
-	return nil
-}
-
 // A quorum calls its nodes on goroutines of its own: one that panics is one that
 // does not answer.
 func TestPanicsOfANodeAreUnknownOutcomes(t *testing.T) {

@@ -2,7 +2,6 @@ package quorum_test
 
 import (
 	"context"
-	"crypto/cipher"
 	"errors"
 	"fmt"
 	"io"
@@ -39,13 +38,6 @@ func claimAgain(ctx context.Context, s lock.Store, key string, c lock.Claim) (e 
 		}
 		fault.Sleep(ctx, time.Millisecond+rand.N(50*time.Millisecond))
 	}
-}
-
-// persistent is a quorum that does so by itself.
-type persistent struct{ *quorum.Store }
-
-func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	return claimAgain(ctx, p.Store, key, c)
 }
 
 func TestQuorumConformance(t *testing.T) {
@@ -85,11 +77,6 @@ func TestQuorumRefusesNodes(t *testing.T) {
 	// What cannot be compared is not found to be the same, and no panic either.
 	odd := uncomparable{memory(), nil}
 	require.NotPanics(t, func() { quorum.New([]lock.Store{odd, odd, memory()}) })
-}
-
-type uncomparable struct {
-	lock.Store
-	_ []cipher.AEAD
 }
 
 func threeNodes() *quorum.Store {

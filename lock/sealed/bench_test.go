@@ -1,7 +1,6 @@
 package sealed_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,20 +8,6 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sealed"
 )
-
-// still is a store that has one entry and takes every receipt, so that what is
-// measured over it is the sealing.
-type still struct {
-	lock.Store
-	entry lock.Entry
-}
-
-func (s *still) Claim(context.Context, string, lock.Claim) (lock.Entry, error) { return s.entry, nil }
-
-func (s *still) Settle(_ context.Context, _, token string, receipt []byte, _ time.Duration) (bool, error) {
-	s.entry = lock.Entry{State: lock.Settled, Token: token, Receipt: receipt}
-	return true, nil
-}
 
 func BenchmarkSealed(b *testing.B) {
 	key, c := storedKey("order 7"), lock.Claim{Token: "0b5d4b0e-3f0e-4e0e-8a52-7d3c0e6f1a2b.1.AAAAAAAAAAA", Lease: time.Minute}

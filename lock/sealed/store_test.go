@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -343,17 +342,6 @@ func TestSealedFailsAtOnceAndNeverOpen(t *testing.T) {
 	})
 }
 
-// watchedStore shows what was settled last.
-type watchedStore struct {
-	lock.Store
-	settled []byte
-}
-
-func (s *watchedStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	s.settled = receipt
-	return s.Store.Settle(ctx, key, token, receipt, keep)
-}
-
 func TestSealedStoresNoPlaintext(t *testing.T) {
 	t.Parallel()
 	const marker = "4111 1111 1111 1111"
@@ -490,24 +478,6 @@ func TestSealedHasWhatItsStoreHas(t *testing.T) {
 	}
 }
 
-type described struct {
-	lock.Store
-	about lock.Description
-}
-
-func (d described) Describe() lock.Description { return d.about }
-
-// stackAEAD notes from where it seals.
-type stackAEAD struct {
-	cipher.AEAD
-	seen []byte
-}
-
-func (a *stackAEAD) Seal(dst, nonce, plaintext, additional []byte) []byte {
-	a.seen = debug.Stack()
-	return a.AEAD.Seal(dst, nonce, plaintext, additional)
-}
-
 func TestSealedListStopsWhenAsked(t *testing.T) {
 	t.Parallel()
 	s := sealed.New(memstore.New(), gcm(t, 1))
@@ -597,13 +567,6 @@ func hint(t *testing.T, s lock.Store) (is bool) {
 	defer stop()
 	return len(wake) == 1
 }
-
-type hinting struct {
-	lock.Store
-	hints chan struct{}
-}
-
-func (h hinting) Watch(string) (wake <-chan struct{}, stop func()) { return h.hints, func() {} }
 
 func FuzzSealed(f *testing.F) {
 	inner := memstore.New()

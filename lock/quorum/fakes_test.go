@@ -1,0 +1,102 @@
+package quorum_test
+
+import (
+	"context"
+	"crypto/cipher"
+	"iter"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/quorum"
+)
+
+// persistent is a quorum that claims again by itself when it was split.
+type persistent struct{ *quorum.Store }
+
+func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	return claimAgain(ctx, p.Store, key, c)
+}
+
+// uncomparable is a store that == panics for.
+type uncomparable struct {
+	lock.Store
+	_ []cipher.AEAD
+}
+
+// remote is a store that is some way off.
+type remote struct {
+	lock.Store
+	distance time.Duration
+}
+
+func (r *remote) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	fault.Sleep(ctx, r.distance)
+	return r.Store.Claim(ctx, key, c)
+}
+
+// inspected is a node whose operator's calls fail, if err is not nil, after some
+// entries.
+type inspected struct {
+	*fault.Store
+	err   error
+	after int
+}
+
+func (n *inspected) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) {
+		i := 0
+		for e, err := range n.Server().(lock.Inspector).List(ctx) {
+			if n.err != nil && i == n.after {
+				break
+			}
+			i++
+			if !yield(e, err) {
+				return
+			}
+		}
+		if n.err != nil {
+			yield(lock.Entry{}, n.err)
+		}
+	}
+}
+
+func (n *inspected) Forget(ctx context.Context, key, token string) (bool, error) {
+	if n.err != nil {
+		return false, n.err
+	}
+	return n.Server().(lock.Inspector).Forget(ctx, key, token)
+}
+
+// checked is a node with a Check and with names.
+type checked struct {
+	lock.Store
+	err     error
+	servers []string
+}
+
+func (c *checked) Check(context.Context) error { return c.err }
+
+func (c *checked) Servers(context.Context) ([]string, error) { return c.servers, nil }
+
+// panicking is a node whose client has a hook that panics, if it does.
+type panicking struct {
+	*fault.Store
+	lock.Inspector
+
+	does bool
+}
+
+func (p panicking) Forget(ctx context.Context, key, token string) (bool, error) {
+	if p.does {
+		panic("a hook's")
+	}
+	return p.Inspector.Forget(ctx, key, token)
+}
+
+func (p panicking) Check(context.Context) error {
+	if p.does {
+		panic("a hook's")
+	}
+	return nil
+}

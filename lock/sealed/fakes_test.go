@@ -1,0 +1,62 @@
+package sealed_test
+
+import (
+	"context"
+	"crypto/cipher"
+	"runtime/debug"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// described is a store that says about of itself.
+type described struct {
+	lock.Store
+	about lock.Description
+}
+
+func (d described) Describe() lock.Description { return d.about }
+
+// watchedStore shows what was settled last.
+type watchedStore struct {
+	lock.Store
+	settled []byte
+}
+
+func (s *watchedStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	s.settled = receipt
+	return s.Store.Settle(ctx, key, token, receipt, keep)
+}
+
+// hinting is a store with hints.
+type hinting struct {
+	lock.Store
+	hints chan struct{}
+}
+
+func (h hinting) Watch(string) (wake <-chan struct{}, stop func()) { return h.hints, func() {} }
+
+// stackAEAD notes from where it seals.
+type stackAEAD struct {
+	cipher.AEAD
+	seen []byte
+}
+
+func (a *stackAEAD) Seal(dst, nonce, plaintext, additional []byte) []byte {
+	a.seen = debug.Stack()
+	return a.AEAD.Seal(dst, nonce, plaintext, additional)
+}
+
+// still is a store that has one entry and takes every receipt, so that what is
+// measured over it is the sealing.
+type still struct {
+	lock.Store
+	entry lock.Entry
+}
+
+func (s *still) Claim(context.Context, string, lock.Claim) (lock.Entry, error) { return s.entry, nil }
+
+func (s *still) Settle(_ context.Context, _, token string, receipt []byte, _ time.Duration) (bool, error) {
+	s.entry = lock.Entry{State: lock.Settled, Token: token, Receipt: receipt}
+	return true, nil
+}
