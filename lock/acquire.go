@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/failopen"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // errReplay is the reason that ends an acquire of Once which found a receipt.
@@ -107,16 +108,16 @@ func callerGone(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-func eventOf(err error) EventKind {
+func eventOf(err error) event.Kind {
 	switch {
 	case errors.Is(err, errReplay):
-		return EventReplayed
+		return event.Replayed
 	case errors.Is(err, ErrUnknown):
-		return EventUnknown
+		return event.Unknown
 	case errors.Is(err, ErrUnavailable):
-		return EventUnavailable
+		return event.Unavailable
 	default:
-		return EventRefused
+		return event.Refused
 	}
 }
 
@@ -133,7 +134,7 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err 
 		c.gate.leave(e)
 	})
 	timer := time.AfterFunc(l.cfg.lease, end)
-	l.emit(ctx, e, EventBypassed, 0, err)
+	l.emit(ctx, e, event.Bypassed, 0, err)
 	l.logBypassed(ctx, e, err)
 	hold.End = sync.OnceFunc(func() { // after those, which can end this goroutine: then acquire sees to it
 		timer.Stop()

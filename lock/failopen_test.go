@@ -13,6 +13,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -25,7 +26,7 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 		_, err := l.Acquire(failopen.With(t.Context(), hold), key)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		require.NotNil(t, hold.End)
-		require.Equal(t, 1, seen.count(lock.EventBypassed))
+		require.Equal(t, 1, seen.count(event.Bypassed))
 
 		// attack A1 e: the token counts as granted while the work runs.
 		time.Sleep(lease / 2)
@@ -152,7 +153,7 @@ func TestFailOpenForACallerThatLeft(t *testing.T) {
 		if hold.End != nil {
 			defer hold.End()
 		}
-		require.Zero(t, seen.count(lock.EventBypassed))
+		require.Zero(t, seen.count(event.Bypassed))
 	})
 }
 
@@ -196,7 +197,7 @@ func TestCallersThatMeetAndFailOpen(t *testing.T) {
 func TestObserverEndsABypass(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventBypassed {
+			if e.Kind == event.Bypassed {
 				runtime.Goexit()
 			}
 		}))

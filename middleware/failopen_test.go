@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -23,16 +24,16 @@ func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
 
 type eventLog struct {
 	mu    sync.Mutex
-	kinds []lock.EventKind
+	kinds []event.Kind
 }
 
-func (e *eventLog) observe(_ context.Context, event lock.Event) {
+func (e *eventLog) observe(_ context.Context, seen lock.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.kinds = append(e.kinds, event.Kind)
+	e.kinds = append(e.kinds, seen.Kind)
 }
 
-func (e *eventLog) count(kind lock.EventKind) int {
+func (e *eventLog) count(kind event.Kind) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
@@ -76,7 +77,7 @@ func TestFailOpen(t *testing.T) {
 				require.False(t, ok, "lock.FromContext does not claim a protection that is not there")
 				require.Equal(t, original.Context(), ctx)
 				require.Equal(t, http.StatusConflict, duplicate, "a duplicate in this process is refused all the same")
-				require.Equal(t, 1, events.count(lock.EventBypassed))
+				require.Equal(t, 1, events.count(event.Bypassed))
 
 				down.Store(false)
 				require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code,
@@ -118,7 +119,7 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 		}))
 		require.Equal(t, http.StatusCreated, serve(h, post("42")).Code)
 		require.ErrorIs(t, inner, lock.ErrUnavailable)
-		require.Zero(t, events.count(lock.EventBypassed))
+		require.Zero(t, events.count(event.Bypassed))
 		requireFree(t, l, lock.Key("stock", "7"))
 	})
 }

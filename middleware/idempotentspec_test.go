@@ -17,6 +17,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -158,7 +159,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 			require.Equal(t, `{"sku":"x"}`, serve(h, keyed("k")).Body.String())
 		}
 		e.require(t, 2)
-		require.Equal(t, 2, events.count(lock.EventBypassed))
+		require.Equal(t, 2, events.count(event.Bypassed))
 		requireCloses(t, l)
 	})
 }

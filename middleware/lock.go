@@ -9,6 +9,7 @@ import (
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -87,12 +88,12 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	own.Trailer = r.Trailer // of a body that was read, those that were not announced are in the server's request only
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(ctx, lock.Event{Kind: lock.EventSkipped, Name: g.name})
+		g.locker.Report(ctx, lock.Event{Kind: event.Skipped, Name: g.name})
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	case err != nil:
 		p := identityProblem(err)
-		g.locker.Report(ctx, lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
+		g.locker.Report(ctx, lock.Event{Kind: event.Rejected, Name: g.name, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
 	case g.failOpen:
 		g.tryLocked(ctx, w, x, next, key)

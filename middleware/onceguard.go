@@ -8,6 +8,7 @@ import (
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -67,12 +68,12 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	case err == nil:
 		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name, Once: true})
+		g.locker.Report(r.Context(), lock.Event{Kind: event.Skipped, Name: g.name, Once: true})
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	default:
 		p := identityProblem(err)
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Once: true, Err: rejection{p}})
+		g.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: g.name, Once: true, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
 	}
 }

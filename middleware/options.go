@@ -86,7 +86,7 @@ func With(opts ...Option) Option {
 
 // WithFailOpen runs the handler unprotected if the store gives no answer, or
 // denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then says false, and observers
-// get a [lock.EventBypassed]. Duplicates that reach the same process are
+// get a [event.Bypassed]. Duplicates that reach the same process are
 // refused all the same; those of other processes are not.
 func WithFailOpen() Option {
 	return option(func(s *settings) { s.failOpen = true })

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
@@ -24,7 +25,7 @@ func TestLockerSweepsForAMinority(t *testing.T) {
 				f := newFleet(3)
 				var grants atomic.Int32
 				l := f.locker(t, append(long, lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == lock.EventClaimed {
+					if e.Kind == event.Claimed {
 						grants.Add(1)
 					}
 				}))...)

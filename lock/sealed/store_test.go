@@ -19,6 +19,7 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
@@ -322,7 +323,7 @@ func TestFailsAtOnceAndNeverOpen(t *testing.T) {
 		var refused atomic.Int32
 		var logged bytes.Buffer
 		l := lockerOver(t, sealed.New(s, gcm(t, 2)), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventRefused {
+			if e.Kind == event.Refused {
 				refused.Add(1)
 			}
 		}),

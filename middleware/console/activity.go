@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // activity is what this process does, as an operator sees it.
@@ -25,16 +25,16 @@ type hold struct {
 }
 
 type cleanup struct {
-	Key   string         `json:"key"`
-	Entry string         `json:"entry"`
-	Kind  lock.EventKind `json:"kind"`
-	Since time.Time      `json:"since"`
+	Key   string     `json:"key"`
+	Entry string     `json:"entry"`
+	Kind  event.Kind `json:"kind"`
+	Since time.Time  `json:"since"`
 }
 
 type recovery struct {
-	At   time.Time      `json:"at"`
-	Kind lock.EventKind `json:"kind"`
-	Key  string         `json:"key"`
+	At   time.Time  `json:"at"`
+	Kind event.Kind `json:"kind"`
+	Key  string     `json:"key"`
 }
 
 // maxLocal is how many of each kind are shown.
@@ -108,15 +108,15 @@ func (r recovery) When() string { return ago(r.At) + " ago" }
 func (r recovery) What() string { return recoveryWords[r.Kind] }
 
 var (
-	cleanupWords = map[lock.EventKind]string{
-		lock.EventReaped:   "a claim got no answer; what may be left of it is being removed",
-		lock.EventReleased: "the release got no answer and is being repeated",
-		lock.EventSettled:  "the receipt got no answer and is being left again",
+	cleanupWords = map[event.Kind]string{
+		event.Reaped:   "a claim got no answer; what may be left of it is being removed",
+		event.Released: "the release got no answer and is being repeated",
+		event.Settled:  "the receipt got no answer and is being left again",
 	}
-	recoveryWords = map[lock.EventKind]string{
-		lock.EventRecovered: "a claim got no answer, was asked for again, and was granted",
-		lock.EventTakenOver: "taken over from a process that had vanished",
-		lock.EventReaped:    "what a claim without an answer had left was found and removed",
-		lock.EventLost:      "the lease ended before its work: it may have overlapped with another holder's",
+	recoveryWords = map[event.Kind]string{
+		event.Recovered: "a claim got no answer, was asked for again, and was granted",
+		event.TakenOver: "taken over from a process that had vanished",
+		event.Reaped:    "what a claim without an answer had left was found and removed",
+		event.Lost:      "the lease ended before its work: it may have overlapped with another holder's",
 	}
 )

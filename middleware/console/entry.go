@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
@@ -130,7 +131,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 // sweeping reports whether e is a claim that no work runs under.
 func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
 	for _, c := range cleanups {
-		if c.Entry == e.Key && c.Token == e.Token && c.Kind == lock.EventReaped {
+		if c.Entry == e.Key && c.Token == e.Token && c.Kind == event.Reaped {
 			return true
 		}
 	}
