@@ -115,3 +115,17 @@ func TestRunsAreListed(t *testing.T) {
 	require.NoError(t, <-answered)
 	require.Empty(t, c.locks(), "a receipt keeps no request waiting")
 }
+
+// A process that does not know an order must not keep another from taking its
+// payment.
+func TestRefusalsAreNotKept(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t, "-work", "0s")
+	for range 2 {
+		got := c.do("POST", "/orders/nope/pay", "", "Idempotency-Key", "k")
+		requireProblem(t, http.StatusNotFound, got)
+		require.Empty(t, got.header.Get("Idempotent-Replayed"))
+	}
+	requireProblem(t, http.StatusBadRequest, c.do("POST", "/orders", "{}", "X-User-ID", "42", "Idempotency-Key", "k"))
+	require.Equal(t, http.StatusCreated, c.order("42", "Idempotency-Key", "k").status)
+}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -143,4 +145,38 @@ func TestSlowBodyHoldsNoLockForLong(t *testing.T) {
 	}
 	c.arrives(http.StatusCreated, "/orders", order, "X-User-ID", "42")
 	require.Len(t, c.orders("42"), 1)
+}
+
+// halfRequest sends the beginning of a request and keeps the connection.
+func halfRequest(t *testing.T, url, text string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprint(conn, text)
+	require.NoError(t, err)
+}
+
+const halfOrder = "POST /orders HTTP/1.1\r\nHost: desk\r\nX-User-ID: 42\r\nContent-Length: 100\r\n\r\n{"
+
+// A body that arrives slowly holds no lock of its user.
+func TestSlowBodyHoldsNoLock(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t, "-work", "0s")
+	halfRequest(t, c.url, halfOrder)
+	for deadline := time.Now().Add(200 * time.Millisecond); time.Now().Before(deadline); {
+		require.Equal(t, http.StatusCreated, c.order("42").status)
+	}
+}
+
+// Clients that never finish their requests do not make a shutdown a failure.
+func TestShutdownWithHalfRequests(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t)
+	halfRequest(t, c.url, halfOrder)
+	halfRequest(t, c.url, "POST /orders HTTP/1.1\r\nHo")
+	halfRequest(t, c.url, strings.Replace(halfOrder, "Host", "Idempotency-Key: k\r\nHost", 1))
+	require.Equal(t, http.StatusCreated, c.order("43").status)
+	c.signal()
+	require.NoError(t, <-c.ended)
 }

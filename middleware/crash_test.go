@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,4 +158,55 @@ func TestRedisFaults(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Handler panics after the outer has recorded headers etc.
+func TestAbortHandler(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	var n atomic.Int64
+	s := httptest.NewServer(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n.Add(1)
+		w.Header().Set("X", "y")
+		_, _ = io.WriteString(w, "part")
+		panic(http.ErrAbortHandler)
+	})))
+	defer s.Close()
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	for range 2 {
+		r := keyed("k")
+		r.RequestURI = ""
+		r.URL, _ = r.URL.Parse(s.URL + "/orders")
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		require.Error(t, err)
+	}
+	require.EqualValues(t, 2, n.Load())
+}
+
+// In re-run mode, what was committed is never run again, whichever process vanished.
+func TestCommitThenCrashInRerunMode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := memstore.New()
+		s := &mortalStore{Store: mem}
+		opts := []lock.Option{lock.WithLogger(quiet), lock.WithRerunAbandoned()}
+		dying := lock.New(s, opts...)
+		out := make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			serve(once(dying)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_ = lock.Commit(r.Context())
+				<-out
+			})), keyed("k"))
+		}()
+		synctest.Wait()
+		s.Dead.Store(true)
+		defer func() { s.Dead.Store(false); close(out); <-done; end(dying) }()
+		time.Sleep(time.Minute) // two leases later
+		l := newLocker(t, mem, opts...)
+		w := serve(once(l)(mustNotRun(t)), keyed("k"))
+		require.Equal(t, http.StatusConflict, w.Code)
+	})
 }

@@ -226,3 +226,18 @@ func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
 		})
 	}
 }
+
+// An error handler that panics leaves nothing.
+func TestErrorHandlerPanics(t *testing.T) {
+	store := memstore.New()
+	l := newLocker(t, store)
+	var e effects
+	boom := latch.WithErrorHandler(func(http.ResponseWriter, *http.Request, *latch.Problem) { panic("boom") })
+	h := once(l, boom)(latch.Lock(l, "user", byUser, boom)(http.HandlerFunc(e.answer)))
+	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
+	require.NoError(t, err)
+	require.PanicsWithValue(t, "boom", func() { serve(h, keyed("k")) })
+	require.NoError(t, lease.Release(t.Context()))
+	require.Equal(t, 201, serve(h, keyed("k")).Code)
+	e.require(t, 1)
+}

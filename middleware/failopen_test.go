@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -138,4 +141,50 @@ func TestFailClosed(t *testing.T) {
 			require.Equal(t, want, serve(once(l, opts)(http.HandlerFunc(created)), keyed("k")).Code)
 		}
 	})
+}
+
+// Fail open must not run the handler twice if it ran.
+func TestFailOpenRunsOnce(t *testing.T) {
+	mem := memstore.New()
+	s := &stubStore{Store: mem}
+	l := newLocker(t, s, lock.WithBudget(50*time.Millisecond), lock.WithLease(time.Second), lock.WithLogger(quiet))
+	var e effects
+	h := once(l, latch.WithFailOpen())(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(500)
+	}))
+	s.OnClaim = func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		return lock.Entry{}, errors.New("down")
+	}
+	require.Equal(t, 500, serve(h, keyed("k")).Code)
+	e.require(t, 1)
+}
+
+// A store that cannot do what is asked of it has answered: fail-open is for one
+// that has not, also if an earlier answer was lost.
+func TestFailOpenNeedsAStoreThatIsDown(t *testing.T) {
+	for name, guard := range map[string]func(l *lock.Locker) http.Handler{
+		"lock": func(l *lock.Locker) http.Handler {
+			return latch.Lock(l, "user", keyfunc.Global, latch.WithFailOpen())(mustNotRun(t))
+		},
+		"idempotent": func(l *lock.Locker) http.Handler { return once(l, latch.WithFailOpen())(mustNotRun(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLocker(t, &incapable{Store: memstore.New()})
+			require.Equal(t, http.StatusServiceUnavailable, serve(guard(l), keyed("k")).Code)
+		})
+	}
+}
+
+// incapable loses the answer to the first claim, and then says that it cannot
+// do what is asked of it.
+type incapable struct {
+	lock.Store
+	claims atomic.Int64
+}
+
+func (s *incapable) Claim(context.Context, string, lock.Claim) (lock.Entry, error) {
+	if s.claims.Add(1) == 1 {
+		return lock.Entry{}, io.EOF
+	}
+	return lock.Entry{}, errors.ErrUnsupported
 }

@@ -142,3 +142,13 @@ func TestPanicLeavesNoHeaders(t *testing.T) {
 		require.Equal(t, http.Header{"X-Outer": {"1"}}, w.Header(), "begun: %v", begun)
 	}
 }
+
+// A guard around a panicking WithFinal / key function.
+func TestFinalPanics(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	var e effects
+	h := once(l, latch.WithFinal(func(int) bool { panic("final") }))(http.HandlerFunc(e.answer))
+	require.Panics(t, func() { serve(h, keyed("k")) })
+	require.Panics(t, func() { serve(h, keyed("k")) })
+	e.require(t, 2)
+}

@@ -298,3 +298,14 @@ func TestSafeMethodsPassAll(t *testing.T) {
 	}
 	e.require(t, 8)
 }
+
+// An optional part of the fingerprint takes the whole protection away.
+func TestFingerprintSkip(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	var e effects
+	h := once(l, latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/a"), keyfunc.Optional(keyfunc.JSON("/b")))))(http.HandlerFunc(e.answer))
+	for range 3 {
+		serve(h, keyedBody("k", `{"a":"1"}`))
+	}
+	e.require(t, 1)
+}

@@ -2,15 +2,19 @@ package middleware_test
 
 import (
 	"bytes"
+	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -105,5 +109,62 @@ func read(body, boundary string) (parts []string) {
 			return append(parts, err.Error())
 		}
 		parts = append(parts, content.String())
+	}
+}
+
+// Temp files of a multipart upload behind Lock.
+func TestMultipartTempFiles(t *testing.T) {
+	for _, guarded := range []string{"bare", "lock", "idempotent"} {
+		t.Run(guarded, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			l := newLocker(t, memstore.New())
+			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if err := r.ParseMultipartForm(1 << 10); err != nil {
+					http.Error(w, err.Error(), 500)
+				}
+			})
+			switch guarded {
+			case "lock":
+				h = latch.Lock(l, "u", keyfunc.Global)(h)
+			case "idempotent":
+				h = latch.Idempotent(l, keyfunc.Global, keyfunc.Global)(h)
+			}
+			s := httptest.NewServer(h)
+			defer s.Close()
+			var b bytes.Buffer
+			m := multipart.NewWriter(&b)
+			f, _ := m.CreateFormFile("f", "f")
+			_, _ = f.Write(make([]byte, 200<<10))
+			_ = m.Close()
+			resp, err := http.Post(s.URL, m.FormDataContentType(), &b)
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			require.Equal(t, 200, resp.StatusCode)
+			s.Close()
+			left, _ := os.ReadDir(dir)
+			require.Empty(t, left)
+		})
+	}
+}
+
+// Epilogue/type of multipart, custom part headers.
+func TestMultipartFingerprint(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	var e effects
+	h := once(l)(http.HandlerFunc(e.answer))
+	req := func(ct, part, tail string) *http.Request {
+		r := keyedBody("k", "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n"+part+"\r\nv\r\n--b--\r\n"+tail)
+		r.Header.Set("Content-Type", ct)
+		return r
+	}
+	require.Equal(t, 201, serve(h, req("multipart/form-data; boundary=b", "", "")).Code)
+	for name, r := range map[string]*http.Request{
+		"type":     req("multipart/mixed; boundary=b", "", ""),
+		"header":   req("multipart/form-data; boundary=b", "X-Amount: 100\r\n", ""),
+		"epilogue": req("multipart/form-data; boundary=b", "", "amount=100"),
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, 422, serve(h, r).Code) })
 	}
 }

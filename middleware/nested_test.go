@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,4 +107,78 @@ func TestWrongOrderIsLoggedOnce(t *testing.T) {
 	require.Equal(t, "ERROR", line.Level)
 	require.Equal(t, "idempotent", line.Name)
 	require.Contains(t, line.Msg, "mount Idempotent and Dedupe outside Lock")
+}
+
+// Three guards: the refusal of the innermost must not be kept by the outermost.
+func TestRefusalMarksAllOuterGuards(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	var e effects
+	h := latch.Dedupe(l, byUser, time.Hour)(once(l)(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))))
+	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
+	require.NoError(t, err)
+	require.Equal(t, 409, serve(h, keyed("k")).Code)
+	require.NoError(t, lease.Release(t.Context()))
+	w := serve(h, keyed("k"))
+	require.Equal(t, 201, w.Code, "%v %s", w.Header(), w.Body)
+}
+
+// R1b: refused by Idempotent in the middle (in-progress), kept by the outermost.
+func TestRefusalMarksAllOuterGuards2(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	var e effects
+	a := latch.Idempotent(l, keyfunc.Global, keyfunc.Header("X-A"))
+	b := latch.Idempotent(l, keyfunc.Global, keyfunc.Header("X-B"))
+	h := a(b(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))))
+	hold(t, l)
+	req := func() *http.Request {
+		r := httptest.NewRequest("POST", "/orders", strings.NewReader("x"))
+		r.Header.Set("X-A", "1")
+		r.Header.Set("X-B", "1")
+		r.Header.Set("X-User-ID", "42")
+		return r
+	}
+	w := serve(h, req())
+	require.Equal(t, 409, w.Code)
+	w = serve(h, req())
+	require.Empty(t, w.Header().Get("Idempotent-Replayed"), "%v %s", w.Header(), w.Body)
+}
+
+// Concurrent refusals by the inner guard in a batch handler; flush after refusal.
+func TestInnerRefusalSwallowed(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	hold(t, l)
+	var e effects
+	inner := latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))
+	h := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		inner.ServeHTTP(rec, r) // one of several steps; a batch reports it in its own answer
+		w.WriteHeader(207)
+	}))
+	require.Equal(t, 207, serve(h, keyed("k")).Code)
+	require.Equal(t, 207, serve(h, keyed("k")).Code)
+	e.require(t, 1)
+}
+
+// The same, with a double effect: the handler is refused once inside, tries
+// again, succeeds and answers 201. The answer is thrown away.
+func TestInnerRefusalRetried(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
+	require.NoError(t, err)
+	var e effects
+	inner := latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))
+	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for {
+			rec := httptest.NewRecorder()
+			inner.ServeHTTP(rec, r)
+			if rec.Code != 409 {
+				w.WriteHeader(rec.Code)
+				return
+			}
+			_ = lease.Release(r.Context())
+		}
+	}))
+	require.Equal(t, 201, serve(h, keyed("k")).Code)
+	require.Equal(t, 201, serve(h, keyed("k")).Code)
+	e.require(t, 1)
 }

@@ -232,3 +232,20 @@ func TestMoreThanAnnounced(t *testing.T) {
 	}))
 	requireReplay(t, serve(h, keyed("k")), serve(h, keyed("k")))
 }
+
+// Keep the writer, write after return.
+func TestWriteAfterReturn(t *testing.T) {
+	l := newLocker(t, memstore.New())
+	var keep http.ResponseWriter
+	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(201)
+		_, _ = io.WriteString(w, "first")
+		keep = w
+	}))
+	require.Equal(t, "first", serve(h, keyed("k")).Body.String())
+	_, _ = io.WriteString(keep, "AFTER")
+	keep.Header().Set("Location", "/evil")
+	w := serve(h, keyed("k"))
+	require.Equal(t, "first", w.Body.String())
+	require.Empty(t, w.Header().Get("Location"))
+}

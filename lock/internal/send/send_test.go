@@ -185,7 +185,7 @@ func TestDoubtOfACall(t *testing.T) {
 
 // A token that was taken to give a send up is given back if there is no other one:
 // since it was answered after all, or can be of no use.
-func TestRegressionTokenOfASendThatIsNotRepeated(t *testing.T) {
+func TestTokenOfASendThatIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"answered": nil, "final": errFinal, "its caller has gone": errLost} {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestTokensThatAreGivenBackDoNotOverfill(t *testing.T) {
 }
 
 // A store that is left behind may ask for the end of its turn after the call.
-func TestRegressionUntilIsAskedForAfterTheCall(t *testing.T) {
+func TestUntilIsAskedForAfterTheCall(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
 	err := send.Do(t.Context(), newSender(), new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
@@ -239,7 +239,7 @@ func TestRegressionUntilIsAskedForAfterTheCall(t *testing.T) {
 
 // A caller that leaves after a third of the budget, in which there was no token for
 // another send, is let go within another third.
-func TestRegressionCallerThatLeavesWithoutTokens(t *testing.T) {
+func TestCallerThatLeavesWithoutTokens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const brief = 3 * time.Millisecond // a token takes 100
