@@ -46,7 +46,7 @@ const (
 	EventUnknown     EventKind = "unknown"     // a call got no answer and may have been applied
 	EventReaped      EventKind = "reaped"      // an entry of a claim that got no answer was found and removed
 	EventUnavailable EventKind = "unavailable" // the store did not serve a call, certainly without effect
-	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen of package middleware allows
+	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen allows
 	EventSkipped     EventKind = "skipped"     // work runs unguarded: it has no key, and need not have one
 	EventRejected    EventKind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
 )

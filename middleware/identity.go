@@ -38,7 +38,7 @@ func (x *execution) identify() error {
 	if g.key == nil {
 		key = string(x.asked[:])
 	}
-	x.scope.Scope = scope
+	x.call.Scope = scope
 	x.id = identity(g.name, scope, r.Method, path, key)
 	return nil
 }

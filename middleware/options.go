@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
 )
 
 // LockOption configures [Lock]: [WithCooldown], [WithCooldownStatus],
@@ -26,6 +27,14 @@ type Option interface {
 type settings struct {
 	failOpen bool
 	onError  func(http.ResponseWriter, *http.Request, *Problem)
+}
+
+// over returns l as the guard uses it.
+func (s *settings) over(l *lock.Locker) *lock.Locker {
+	if s.failOpen {
+		return l.With(lock.WithFailOpen())
+	}
+	return l
 }
 
 type lockConfig struct {
@@ -83,9 +92,10 @@ func With(opts ...Option) Option {
 }
 
 // WithFailOpen runs the handler unprotected if the store gives no answer, or
-// denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then says false, and observers
-// get a [lock.EventBypassed]. Duplicates that reach the same process are
-// refused all the same; those of other processes are not.
+// denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then
+// says false, and observers get a [lock.EventBypassed]. Duplicates that reach the same
+// process are refused all the same; those of other processes are not. A Locker with
+// [lock.WithFailOpen] has all guards over it do so.
 func WithFailOpen() Option {
 	return option(func(s *settings) { s.failOpen = true })
 }
