@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string) (err error) {
 	if slices.Equal(args, []string{suite.WorkerArg}) {
 		return suite.Work(ctx, os.Stdin, os.Stdout)
 	}
@@ -83,17 +83,25 @@ func run(ctx context.Context, args []string) error {
 			out.figures = ""
 		}
 	}
-	for text := range strings.SplitSeq(*keys, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return fmt.Errorf("bench: -keys %s: not a list of numbers", *keys)
-		}
-		set.Keys = append(set.Keys, n)
+	if set.Keys, err = numbers(*keys); err != nil {
+		return err
 	}
 	if set.Rounds < 1 || set.Window <= 0 || set.Pool < 1 || set.Rate <= 0 || set.Many < 1 {
 		return errors.New("bench: -rounds, -window, -pool, -rate and -many must be positive")
 	}
 	return measure(ctx, set, out)
+}
+
+// numbers reads the list of -keys.
+func numbers(list string) (all []int, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("bench: -keys %s: not a list of numbers", list)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // measure runs the suite and writes what came of it. Results have all parts, so

@@ -9,7 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
-	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
 )
 
 // desk is the application: orders, and the locks that guard them.
@@ -73,7 +73,7 @@ type route struct {
 }
 
 func (d *desk) routes() []route {
-	console := latch.Console(d.locker)
+	locks := console.New(d.locker)
 	return append(assetRoutes(), []route{
 		{"GET", "/", http.HandlerFunc(d.showPage)},
 		{"GET", "/try", http.HandlerFunc(d.showLockout)},
@@ -87,9 +87,9 @@ func (d *desk) routes() []route {
 		{"GET", "/metrics", d.metrics.handler()},
 		{"GET", "/locks", http.HandlerFunc(d.listLocks)},
 		{"DELETE", "/locks", http.HandlerFunc(d.freeLock)},
-		{"GET", "/console", console},
-		{"POST", "/console", console},
-		{"DELETE", "/console", console},
+		{"GET", "/console", locks},
+		{"POST", "/console", locks},
+		{"DELETE", "/console", locks},
 	}...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/policy"
 )
 
 // guards stand before the handlers of submissions, those of receipts outside of
@@ -91,7 +92,7 @@ func guardsOfFile(path string, l *lock.Locker) (guards, error) {
 		return guards{}, err
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	named, err := latch.LoadPolicies(file, l, map[string]keyfunc.Func{
+	named, err := policy.Load(file, l, map[string]keyfunc.Func{
 		"user":                     userID,
 		"order":                    orderID,
 		"idempotency-key":          keyfunc.IdempotencyKey,

@@ -12,6 +12,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -329,23 +330,23 @@ func TestLockerBoundsDisturbedStores(t *testing.T) {
 		want    error // of Acquire
 		took    time.Duration
 		atMost  time.Duration
-		event   lock.EventKind
+		event   event.Kind
 	}{
 		"lost reply": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.LoseReply(s, latchtest.Claim, 1) },
-			atMost:  5 * time.Millisecond, event: lock.EventRecovered,
+			atMost:  5 * time.Millisecond, event: event.Recovered,
 		},
 		"lost request": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.LoseRequest(s, latchtest.Claim, 1) },
-			atMost:  5 * time.Millisecond, event: lock.EventRecovered,
+			atMost:  5 * time.Millisecond, event: event.Recovered,
 		},
 		"one call stalled": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Claim, 1, time.Second) },
-			took:    budget / 3, atMost: budget / 3, event: lock.EventRecovered,
+			took:    budget / 3, atMost: budget / 3, event: event.Recovered,
 		},
 		"all calls stalled": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Claim, 100, 3*time.Second) },
-			want:    lock.ErrUnknown, took: budget, atMost: budget, event: lock.EventUnknown,
+			want:    lock.ErrUnknown, took: budget, atMost: budget, event: event.Unknown,
 		},
 	}
 	for name, tt := range tests {

@@ -231,22 +231,3 @@ func (p *probe) pass() { time.Sleep(2*p.short + 2*time.Millisecond) }
 // answers when most of them have. It is for calls that no Locker makes, such as a
 // second settle with another receipt.
 func (p *probe) rest() { time.Sleep(max(p.short/2, 10*time.Millisecond)) }
-
-// show is e as failures print it.
-func show(e lock.Entry) string {
-	if e.State == lock.Free {
-		return "free"
-	}
-	s := fmt.Sprintf("%v{token %q, attempt %d, owner %q, fingerprint %s", e.State, e.Token, e.Attempt, e.Owner, quote(e.Fingerprint))
-	if e.State == lock.Settled {
-		s += ", receipt " + quote(e.Receipt)
-	}
-	return s + "}"
-}
-
-func quote(b []byte) string {
-	if len(b) > 64 {
-		return fmt.Sprintf("%q... (%d bytes)", b[:64], len(b))
-	}
-	return fmt.Sprintf("%q", b)
-}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // errReplay is the reason that ends an acquire of Once which found a receipt.
@@ -90,15 +92,15 @@ func callerGone(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-func eventOf(err error) EventKind {
+func eventOf(err error) event.Kind {
 	switch {
 	case errors.Is(err, errReplay):
-		return EventReplayed
+		return event.Replayed
 	case errors.Is(err, ErrUnknown):
-		return EventUnknown
+		return event.Unknown
 	case errors.Is(err, ErrUnavailable):
-		return EventUnavailable
+		return event.Unavailable
 	default:
-		return EventRefused
+		return event.Refused
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // failsOpen reports whether the work of an acquire that has ended with err may run
@@ -27,7 +29,7 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	e.mu.Lock()
 	e.opening = time.AfterFunc(l.cfg.lease, e.leaveBypassed)
 	e.mu.Unlock()
-	l.emit(ctx, e, EventBypassed, 0, err)
+	l.emit(ctx, e, event.Bypassed, 0, err)
 	l.logBypassed(ctx, e, err)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -123,15 +124,15 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 	}
 	e.fence, e.fenced = fence, l.cfg.fenced
 	e.start(sent, took, validity)
-	kind := EventClaimed
+	kind := event.Claimed
 	switch {
 	case e.claiming != nil && e.claiming.Unanswered():
-		kind = EventRecovered
+		kind = event.Recovered
 	case e.takeover:
-		kind = EventTakenOver
+		kind = event.TakenOver
 		l.logTakenOver(ctx, e)
 	}
-	if kind != EventClaimed {
+	if kind != event.Claimed {
 		l.core.recent.note(kind, e.label())
 	}
 	l.emit(ctx, e, kind, took, nil)
@@ -145,8 +146,8 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 		return err
 	}
 	if release.ok {
-		l.core.recent.note(EventReaped, e.label())
-		l.emit(ctx, e, EventReaped, 0, nil)
+		l.core.recent.note(event.Reaped, e.label())
+		l.emit(ctx, e, event.Reaped, 0, nil)
 	}
 	return nil
 }

@@ -58,8 +58,8 @@
 //
 // # For operators
 //
-// [Event] is what an [Observer] gets ([WithObserver]; package lockotel makes metrics and
-// traces of it). [Stats] are the gauges of a Locker, and [Snapshot] what it is doing:
+// [Event] is what an [Observer] gets ([WithObserver]); package event names their kinds, and
+// package lockotel makes metrics and traces of them. [Stats] are the gauges of a Locker, and [Snapshot] what it is doing:
 // each [Hold], [Cleanup] and [Recovery]. Package console shows them on a page.
 //
 // # For authors of stores

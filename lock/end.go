@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -50,11 +51,11 @@ type end struct {
 	began      time.Duration // from the grant to before the first send; not set if the store answers all
 }
 
-func (n *end) kind() EventKind {
+func (n *end) kind() event.Kind {
 	if n.settles {
-		return EventSettled
+		return event.Settled
 	}
-	return EventReleased
+	return event.Released
 }
 
 // confirmed says whether an answered end is ours. A "no" that follows an unanswered

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // Observer sees what a [Locker] does. It is called outside all locks, on the
@@ -15,7 +16,7 @@ type Observer func(ctx context.Context, e Event)
 
 // Event is one thing that happened to one key.
 type Event struct {
-	Kind    EventKind
+	Kind    event.Kind
 	Name    string // the name given to Key: bounded, fit for a metric label; "" if the key was not composed
 	Key     string // the key itself: never a label
 	Once    bool   // of Once; else of Do or Acquire
@@ -29,28 +30,6 @@ type Event struct {
 	Err     error         // why; nil where the kind says it all. Of a loss it has a Class() string: expired, taken or max_hold
 }
 
-// EventKind names an [Event]. The text is stable and fit for a metric label.
-type EventKind string
-
-// The kinds of events.
-const (
-	EventClaimed     EventKind = "claimed"     // a key was granted
-	EventRecovered   EventKind = "recovered"   // granted, after a send of the same claim had got no answer
-	EventTakenOver   EventKind = "taken_over"  // granted, in place of a holder that had vanished
-	EventRefused     EventKind = "refused"     // a key was refused; Err says why
-	EventReplayed    EventKind = "replayed"    // a receipt was found
-	EventRenewed     EventKind = "renewed"     // a lease was prolonged
-	EventLost        EventKind = "lost"        // a lease ended before its work
-	EventReleased    EventKind = "released"    // a key was freed by its holder
-	EventSettled     EventKind = "settled"     // a receipt was left
-	EventUnknown     EventKind = "unknown"     // a call got no answer and may have been applied
-	EventReaped      EventKind = "reaped"      // an entry of a claim that got no answer was found and removed
-	EventUnavailable EventKind = "unavailable" // the store did not serve a call, certainly without effect
-	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen allows
-	EventSkipped     EventKind = "skipped"     // work runs unguarded: it has no key, and need not have one
-	EventRejected    EventKind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
-)
-
 // Report hands e to the observers. It is for packages that decide what becomes
 // of a request before they ask for a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
@@ -58,13 +37,13 @@ func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 // observed reports whether events have an observer.
 func (l *Locker) observed() bool { return len(l.cfg.observers) > 0 }
 
-func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {
+func (l *Locker) emit(ctx context.Context, e *Lease, kind event.Kind, took time.Duration, err error) {
 	if l.observed() {
 		l.announce(ctx, e.event(kind, took, err))
 	}
 }
 
-func (e *Lease) event(kind EventKind, took time.Duration, err error) Event {
+func (e *Lease) event(kind event.Kind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
@@ -79,9 +58,9 @@ func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took tim
 	if !l.observed() {
 		return
 	}
-	kind := EventUnavailable
+	kind := event.Unavailable
 	if errors.Is(err, ErrUnknown) {
-		kind = EventUnknown
+		kind = event.Unknown
 	}
 	v := e.event(kind, took, err)
 	v.Call = call

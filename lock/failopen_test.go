@@ -15,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -37,8 +38,8 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 		s.Every(fault.HangReply, fault.Claim)
 		e, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
 		requireUnprotected(t, e, err)
-		require.Equal(t, 1, seen.count(lock.EventUnknown))
-		require.Equal(t, 1, seen.count(lock.EventBypassed))
+		require.Equal(t, 1, seen.count(event.Unknown))
+		require.Equal(t, 1, seen.count(event.Bypassed))
 
 		// attack A1 e: the token counts as granted while the work runs.
 		time.Sleep(lease / 2)
@@ -130,7 +131,7 @@ func TestFailOpenForACallerThatLeft(t *testing.T) {
 		defer cancel()
 		_, err := l.Acquire(ctx, key)
 		require.Error(t, err)
-		require.Zero(t, seen.count(lock.EventBypassed))
+		require.Zero(t, seen.count(event.Bypassed))
 	})
 }
 
@@ -164,7 +165,7 @@ func TestCallersThatMeetAndFailOpen(t *testing.T) {
 func TestObserverEndsABypass(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFailOpen(), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventBypassed {
+			if e.Kind == event.Bypassed {
 				runtime.Goexit()
 			}
 		}))
@@ -266,6 +267,15 @@ func TestWhatFailsOpen(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestFailClosedTakesFailOpenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen())
+		s.Every(fault.Refuse, fault.Claim)
+		require.ErrorIs(t, l.With(lock.WithFailClosed()).Do(t.Context(), key, nil), lock.ErrUnavailable)
+		require.NoError(t, l.Do(t.Context(), key, nothing), "the Locker itself stays as it is")
+	})
 }
 
 func TestCloseWaitsForUnprotectedWork(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // found looks for the receipt that acquire would end with, before anything is
@@ -29,7 +30,7 @@ func (l *Locker) found(ctx context.Context, key, label string, fingerprint []byt
 	}
 	if l.observed() {
 		l.announce(ctx, Event{
-			Kind: EventReplayed, Name: keytext.Name(label), Key: label, Once: true, Attempt: 1,
+			Kind: event.Replayed, Name: keytext.Name(label), Key: label, Once: true, Attempt: 1,
 			Took: time.Since(began), Owner: entry.Owner,
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/endable"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -167,9 +168,9 @@ func (e *Lease) dropLost(lost error) {
 		c.cleaner.add(e.orphan())
 	}
 	c.gate.leave(e)
-	c.recent.note(EventLost, e.label())
+	c.recent.note(event.Lost, e.label())
 	ctx := e.Context()
-	e.locker.emit(ctx, e, EventLost, e.grantedAt.since(), lost)
+	e.locker.emit(ctx, e, event.Lost, e.grantedAt.since(), lost)
 	e.locker.logLost(ctx, e, lost)
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 const (
@@ -119,6 +120,6 @@ func (l *Locker) trouble(ctx context.Context, err error) {
 		attrDo(do+"work is refused, or runs unprotected where that was asked for"))
 }
 
-func attrDo(what string) slog.Attr      { return slog.String("do", what) }
-func attrPanic(p any) slog.Attr         { return slog.Any("panic", p) }
-func attrKind(kind EventKind) slog.Attr { return slog.String("event", string(kind)) }
+func attrDo(what string) slog.Attr       { return slog.String("do", what) }
+func attrPanic(p any) slog.Attr          { return slog.Any("panic", p) }
+func attrKind(kind event.Kind) slog.Attr { return slog.String("event", string(kind)) }

@@ -142,13 +142,20 @@ func WithFencing() Option {
 // receipt. [Attempt] and [Commit] find no run. It has to be released all the same:
 // until then, for the length of a lease at most, duplicates that reach this process are
 // refused, and [Locker.Close] waits for it. Those of other processes are not refused.
-// Observers get an [EventBypassed].
+// Observers get an [event.Bypassed].
 //
 // Unless set, such work does not run, and the error matches [ErrUnavailable]. It never
 // runs unprotected if the key was refused, if the store cannot do what is asked of it
 // (errors.ErrUnsupported), if the Locker is closed, or if the caller's context has ended.
 func WithFailOpen() Option {
 	return option(func(c *config) { c.failOpen = true })
+}
+
+// WithFailClosed refuses work with [ErrUnavailable] if the store gives no answer, as is
+// done unless set: it takes back the [WithFailOpen] of the Locker whose [Locker.With]
+// it is given to.
+func WithFailClosed() Option {
+	return option(func(c *config) { c.failOpen = false })
 }
 
 // WithObserver adds an observer of events. It may be given several times.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -58,7 +59,7 @@ func (e *Lease) orphan() *orphan {
 		flight:   e.claiming.Flight(),
 		answered: e.orphaned,
 		takeover: e.takeover,
-		event:    e.event(EventReaped, 0, nil),
+		event:    e.event(event.Reaped, 0, nil),
 		began:    time.Now(),
 	}
 }
@@ -93,10 +94,10 @@ func (o *orphan) remove(closing bool) progress {
 	}
 	if release.ok {
 		o.found = true
-		l.core.recent.note(EventReaped, o.event.Key)
-		event := o.event
-		event.Took = time.Since(o.began)
-		l.announce(o.ctx, event)
+		l.core.recent.note(event.Reaped, o.event.Key)
+		reaped := o.event
+		reaped.Took = time.Since(o.began)
+		l.announce(o.ctx, reaped)
 	}
 	return o.next(before, sent, closing)
 }

@@ -3,6 +3,8 @@ package lock
 import (
 	"container/heap"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // orphans are the tokens that this process knows to be of orphans. A token is known
@@ -93,7 +95,7 @@ func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	o := k.orphan
 	k.task = &task{
 		in: &c.removals,
-		of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: EventReaped},
+		of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: event.Reaped},
 		attempt: func(closing bool) progress {
 			p := o.remove(closing)
 			if p.done {

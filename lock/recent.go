@@ -4,14 +4,16 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // Recovery is something that went wrong and was dealt with, or that could not
 // be: what [Snapshot] remembers of it.
 type Recovery struct {
 	At   time.Time
-	Kind EventKind // EventRecovered, EventTakenOver, EventReaped or EventLost
-	Key  string    // as given to the Locker
+	Kind event.Kind // event.Recovered, event.TakenOver, event.Reaped or event.Lost
+	Key  string     // as given to the Locker
 }
 
 // maxRecent is how many recoveries are remembered. They are for an
@@ -25,7 +27,7 @@ type recent struct {
 	all []Recovery
 }
 
-func (r *recent) note(kind EventKind, key string) {
+func (r *recent) note(kind event.Kind, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})

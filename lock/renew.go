@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -97,7 +98,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	case phase == over:
 		return sent, errReleased
 	}
-	l.emit(ctx, e, EventRenewed, 0, nil)
+	l.emit(ctx, e, event.Renewed, 0, nil)
 	return sent, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -23,7 +24,7 @@ func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
 		var mu sync.Mutex
 		renewed := make(map[string][]time.Duration)
 		l := lock.New(memstore.New(), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventRenewed {
+			if e.Kind == event.Renewed {
 				mu.Lock()
 				defer mu.Unlock()
 				renewed[e.Name] = append(renewed[e.Name], time.Since(began).Round(time.Millisecond))
@@ -134,7 +135,7 @@ func TestLongWorkIsRenewed(t *testing.T) {
 			}
 			return nil
 		}))
-		require.GreaterOrEqual(t, seen.count(lock.EventRenewed), 8)
+		require.GreaterOrEqual(t, seen.count(event.Renewed), 8)
 	})
 }
 
@@ -296,7 +297,7 @@ func TestHungHandler(t *testing.T) {
 				require.ErrorIs(t, hung.Release(t.Context()), lock.ErrLost)
 				require.Equal(t, lock.Held, s.State(t, key).State, "the successor's entry is not the old holder's to release")
 				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, 1, seen.count(lock.EventLost))
+				require.Equal(t, 1, seen.count(event.Lost))
 			})
 		})
 	}
@@ -345,8 +346,8 @@ func TestRenewalMeetsOwnReceipt(t *testing.T) {
 				time.Sleep(lease)
 				s.Every(nil, fault.Settle)
 				time.Sleep(10 * time.Second)
-				require.Equal(t, 1, seen.count(lock.EventSettled))
-				require.Zero(t, seen.count(lock.EventLost), "it was settled, by us")
+				require.Equal(t, 1, seen.count(event.Settled))
+				require.Zero(t, seen.count(event.Lost), "it was settled, by us")
 			})
 		})
 	}
@@ -387,7 +388,7 @@ func TestExtendOvertakenByRelease(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, e.Release(t.Context()))
 		<-extended
-		require.Equal(t, 1, seen.count(lock.EventReleased))
-		require.Zero(t, seen.count(lock.EventLost))
+		require.Equal(t, 1, seen.count(event.Released))
+		require.Zero(t, seen.count(event.Lost))
 	})
 }

@@ -3,6 +3,8 @@ package lock
 import (
 	"slices"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // Store returns the store that l works on, for an operator's tools: whether it
@@ -32,10 +34,10 @@ type Hold struct {
 // Cleanup is a call that the store did not answer, or what such a call may have
 // left behind. It is repeated in the background until it is answered.
 type Cleanup struct {
-	Key   string    // as given to the Locker
-	Entry string    // the Entry.Key of the store
-	Token string    // of the claim
-	Kind  EventKind // what it will end with: EventReaped, EventReleased or EventSettled
+	Key   string     // as given to the Locker
+	Entry string     // the Entry.Key of the store
+	Token string     // of the claim
+	Kind  event.Kind // what it will end with: event.Reaped, event.Released or event.Settled
 	Since time.Time
 }
 

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // story is what observers get of an acquire in addition to its end. A lease has
@@ -56,13 +58,13 @@ func (s *story) tell(v *Event) {
 		return
 	}
 	switch v.Kind {
-	case EventClaimed, EventRecovered:
+	case event.Claimed, event.Recovered:
 		v.Took, v.Waited = time.Since(s.began), s.waited
-	case EventTakenOver, EventRefused, EventReplayed:
+	case event.TakenOver, event.Refused, event.Replayed:
 		v.Took, v.Waited, v.Owner = time.Since(s.began), s.waited, s.found
-	case EventUnknown, EventUnavailable:
+	case event.Unknown, event.Unavailable:
 		v.Call, v.Waited = callClaim, s.waited
-	case EventRenewed, EventLost, EventReleased, EventSettled, EventReaped, EventBypassed, EventSkipped, EventRejected:
+	case event.Renewed, event.Lost, event.Released, event.Settled, event.Reaped, event.Bypassed, event.Skipped, event.Rejected:
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // answer is the ResponseWriter of a handler whose answer is to be kept. It
@@ -37,7 +39,7 @@ func (a *answer) init(out http.ResponseWriter, request *http.Request, r *ran) {
 		a.before = a.header.Clone()
 	}
 	a.room = r.guard.rooms.get()
-	a.record = newRecord(a.room.record)
+	a.record = record.Open(a.room.record)
 }
 
 // recycle gives the room to other answers. A handler that still writes to this one
@@ -122,7 +124,7 @@ func (a *answer) admit(n int) (pass bool, err error) {
 		return false, a.err
 	case a.gone:
 		return true, nil
-	case !bodyAllowed(a.status):
+	case !record.BodyAllowed(a.status):
 		return false, http.ErrBodyNotAllowed
 	case a.declared >= 0 && a.written > a.declared:
 		return false, http.ErrContentLength
@@ -135,13 +137,9 @@ func (a *answer) admit(n int) (pass bool, err error) {
 	return true, nil
 }
 
-func bodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
-}
+func (a *answer) size() int { return len(a.record) - record.Prefix }
 
-func (a *answer) size() int { return len(a.record) - recordPrefix }
-
-func (a *answer) body() []byte { return a.record[recordPrefix:] }
+func (a *answer) body() []byte { return a.record[record.Prefix:] }
 
 // finish returns the record of the answer when the handler has returned.
 func (a *answer) finish() ([]byte, error) {
@@ -165,7 +163,7 @@ func (a *answer) finish() ([]byte, error) {
 // whole is the record of an answer that is replayable.
 func (a *answer) whole() []byte {
 	a.sniff()
-	whole := closeRecord(a.record, a.room.headers, a.status, a.declared >= 0)
+	whole := record.Close(a.record, a.room.headers, a.status, a.declared >= 0)
 	a.record = whole[:len(a.record)] // in the larger room, if it has become one
 	return whole
 }
@@ -179,7 +177,7 @@ func (a *answer) replayable() bool {
 // short reports whether the handler wrote less than it had announced. Its
 // client sees that as an error; a replay must not look whole.
 func (a *answer) short() bool {
-	return a.declared >= 0 && bodyAllowed(a.status) && int64(a.size()) < a.declared
+	return a.declared >= 0 && record.BodyAllowed(a.status) && int64(a.size()) < a.declared
 }
 
 // restore gives the headers back the state that they had at WriteHeader, and
@@ -205,7 +203,7 @@ func (a *answer) sniff() {
 	}
 	kind := []string{http.DetectContentType(a.body())}
 	h["Content-Type"] = kind
-	a.room.headers = appendHeader(a.room.headers, "Content-Type", kind)
+	a.room.headers = record.AppendHeader(a.room.headers, "Content-Type", kind)
 }
 
 // send sends what was held back, and the trailers, which the server looks for

@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +24,6 @@ func BenchmarkLock(b *testing.B) {
 	}{
 		{"bare", bare},
 		{"lock", guarded()},
-		{"lock from a file", fromFile(b, `{"g": {"kind": "lock", "name": "user", "key": "user"}}`)(bare)},
 		{"failopen", guarded(latch.WithFailOpen())},
 		{"cooldown", guarded(latch.WithCooldown(time.Nanosecond))},
 	}
@@ -38,16 +36,6 @@ func BenchmarkLock(b *testing.B) {
 			}
 		})
 	}
-}
-
-// fromFile is the guard g of a policies file.
-func fromFile(b *testing.B, text string) func(http.Handler) http.Handler {
-	b.Helper()
-	guards, err := latch.LoadPolicies(strings.NewReader(text), lock.New(memstore.New()), offered)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return guards.Get("g")
 }
 
 // BenchmarkRefused is what a duplicate costs.

@@ -44,7 +44,7 @@ func TestAbandoned(t *testing.T) {
 							if commit {
 								assert.NoError(t, lock.Commit(r.Context()))
 							}
-							dying.dead.Store(true)
+							dying.Dead.Store(true)
 							<-crash
 						})), keyed("k"))
 					}()
@@ -89,7 +89,7 @@ func TestDeathInTheMiddleOfAStream(t *testing.T) {
 			t.Cleanup(func() { end(dead); end(alive) })
 			serve(once(dead)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				require.NoError(t, http.NewResponseController(w).Flush())
-				dying.dead.Store(true)
+				dying.Dead.Store(true)
 				time.Sleep(time.Hour)
 				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(once(alive)(mustNotRun(t)), keyed("k")))
 			})), keyed("k"))

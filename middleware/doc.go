@@ -119,4 +119,9 @@
 //
 // The guard goes on the route rather than around the router if the key is a
 // path value, which only the router knows.
+//
+// # Operators
+//
+// Package middleware/console is a page that shows who holds which key and frees
+// it. Package middleware/policy makes guards from a file, by name.
 package middleware

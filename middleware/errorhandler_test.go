@@ -90,15 +90,15 @@ func TestErrorHandlerCanReadTheBody(t *testing.T) {
 				t.Run(strings.Join([]string{name, guardName, map[bool]string{true: "chunked"}[chunked]}, " "), func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
-						store := &mortalStore{Store: &stubStore{Store: memstore.New(), claim: tt.claim}}
+						store := &mortalStore{Store: &stubStore{Store: memstore.New(), OnClaim: tt.claim}}
 						l := lock.New(store, lock.WithLogger(quiet))
-						defer func() { store.dead.Store(false); end(l) }()
+						defer func() { store.Dead.Store(false); end(l) }()
 						if tt.closed {
 							end(l)
 						}
 						handler := mustNotRun(t)
 						if tt.handler != nil {
-							handler = func(w http.ResponseWriter, r *http.Request) { store.dead.Store(true); tt.handler(w, r) }
+							handler = func(w http.ResponseWriter, r *http.Request) { store.Dead.Store(true); tt.handler(w, r) }
 						}
 						var read string
 						var asked int

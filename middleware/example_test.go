@@ -60,45 +60,6 @@ func ExampleLock_worker() {
 	// afterwards: 201 <nil>
 }
 
-// A file sets how, and the code says where.
-func ExampleLoadPolicies() {
-	file := strings.NewReader(`{
-		"order-lock": {"kind": "lock", "name": "user", "key": "user", "cooldown": "5s"}
-	}`)
-	locker := lock.New(memstore.New())
-	guards, err := latch.LoadPolicies(file, locker, map[string]keyfunc.Func{
-		"user": keyfunc.Header("X-User-ID"),
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	orders := guards.Get("order-lock")(http.HandlerFunc(created))
-	if err := guards.Check(); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(submit(orders, "42").Code, submit(orders, "42").Code)
-	// Output:
-	// 201 429
-}
-
-// Everything that is wrong is said at once.
-func ExampleLoadPolicies_mistakes() {
-	file := strings.NewReader(`{
-  "order-lock": {"kind": "lock", "name": "user", "key": "usr", "cooldown": "5"},
-  "order-once": {"kind": "idempotent", "scope": "user", "keep": "24h"}
-}`)
-	_, err := latch.LoadPolicies(file, lock.New(memstore.New()), map[string]keyfunc.Func{
-		"user": keyfunc.Header("X-User-ID"),
-	})
-	fmt.Println(err)
-	// Output:
-	// line 2, column 57: guard "order-lock", key: the code offers no key function "usr": write user
-	// line 2, column 76: guard "order-lock", cooldown: "5" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"
-	// line 3, column 3: guard "order-once": it has no key, which guards of kind idempotent need: add it
-}
-
 func ExampleWithCooldown() {
 	locker := lock.New(memstore.New())
 	guard := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"), latch.WithCooldown(5*time.Minute))

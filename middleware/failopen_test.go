@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/event"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -22,29 +22,18 @@ func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
-// flakyStore is a memory store that can be down.
-func flakyStore(down *atomic.Bool, err error) *stubStore {
-	memory := memstore.New()
-	return &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-		if down.Load() {
-			return lock.Entry{}, err
-		}
-		return memory.Claim(ctx, key, c)
-	}}
-}
-
 type eventLog struct {
 	mu    sync.Mutex
-	kinds []lock.EventKind
+	kinds []event.Kind
 }
 
-func (e *eventLog) observe(_ context.Context, event lock.Event) {
+func (e *eventLog) observe(_ context.Context, seen lock.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.kinds = append(e.kinds, event.Kind)
+	e.kinds = append(e.kinds, seen.Kind)
 }
 
-func (e *eventLog) count(kind lock.EventKind) int {
+func (e *eventLog) count(kind event.Kind) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
@@ -88,7 +77,7 @@ func TestFailOpen(t *testing.T) {
 				require.False(t, ok, "lock.FromContext does not claim a protection that is not there")
 				require.Equal(t, original.Context(), ctx)
 				require.Equal(t, http.StatusConflict, duplicate, "a duplicate in this process is refused all the same")
-				require.Equal(t, 1, events.count(lock.EventBypassed))
+				require.Equal(t, 1, events.count(event.Bypassed))
 
 				down.Store(false)
 				require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code,
@@ -130,7 +119,30 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 		}))
 		require.Equal(t, http.StatusCreated, serve(h, post("42")).Code)
 		require.ErrorIs(t, inner, lock.ErrUnavailable)
-		require.Zero(t, events.count(lock.EventBypassed))
+		require.Zero(t, events.count(event.Bypassed))
 		requireFree(t, l, lock.Key("stock", "7"))
+	})
+}
+
+// TestFailClosed: one route takes back what an application's defaults say, or its
+// Locker.
+func TestFailClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithLogger(quiet))
+		defaults := latch.With(latch.WithFailOpen())
+		closed := latch.With(defaults, latch.WithFailClosed())
+		for want, opts := range map[int]latch.Option{http.StatusCreated: defaults, http.StatusServiceUnavailable: closed} {
+			require.Equal(t, want, serve(latch.Lock(l, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
+			require.Equal(t, want, serve(once(l, opts)(http.HandlerFunc(created)), keyed("k")).Code)
+		}
+
+		open := l.With(lock.WithFailOpen())
+		for want, opts := range map[int]latch.Option{http.StatusCreated: latch.With(), http.StatusServiceUnavailable: closed} {
+			require.Equal(t, want, serve(latch.Lock(open, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
+			require.Equal(t, want, serve(once(open, opts)(http.HandlerFunc(created)), keyed("k")).Code)
+		}
 	})
 }

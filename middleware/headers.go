@@ -5,11 +5,9 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
-)
 
-// addedMark precedes the name of a header whose values are to be added. No
-// header that is sent has a name that contains it.
-const addedMark = ":"
+	"github.com/httplatch/httplatch/middleware/internal/record"
+)
 
 // appendHeaders appends to a record what the handler did to the headers: those
 // that it set or changed, and without values those that it removed. What outer
@@ -23,14 +21,14 @@ func appendHeaders(b []byte, before, after http.Header, fields []field, http2 bo
 			continue
 		}
 		if more, extended := beyond(was, f.values); extended && (len(was) > 0 || collects(f.name)) {
-			b = appendHeader(b, addedMark+f.name, sentValues(more, http2))
+			b = record.AppendHeader(b, record.AddedMark+f.name, sentValues(more, http2))
 		} else {
-			b = appendHeader(b, f.name, sentValues(f.values, http2))
+			b = record.AppendHeader(b, f.name, sentValues(f.values, http2))
 		}
 	}
 	for name := range before {
 		if _, has := after[name]; !has && !dropped(name, connection) {
-			b = appendHeader(b, name, nil)
+			b = record.AppendHeader(b, name, nil)
 		}
 	}
 	return b

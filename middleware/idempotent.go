@@ -6,6 +6,8 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/identity"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // Idempotent runs a request once per scope, method, URL path and key, and
@@ -39,7 +41,7 @@ import (
 // package's documentation for the rest.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
-// type [Option]: [With], [WithFailOpen] and [WithErrorHandler].
+// type [Option]: [With], [WithFailOpen], [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil function and a nil option, and if the Locker's
 // store keeps no receipts, as a [quorum.New].
@@ -48,7 +50,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 		panic("middleware.Idempotent: nil key function")
 	}
 	g := newOnceGuard("Idempotent", l, scope, opts)
-	g.name, g.key = "idempotent", key
+	g.name, g.key = identity.Idempotent, key
 	return g.wrap
 }
 
@@ -65,7 +67,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // It panics on a nil Locker, a nil function, a window that is not positive, a nil
 // option, and a store that keeps no receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
-	must(validateWindow(window), "Dedupe")
+	must(setting.ValidateWindow(window), "Dedupe")
 	g := newOnceGuard("Dedupe", l, scope, opts)
 	g.name = "dedupe"
 	g.locker = g.locker.With(lock.WithKeep(window))

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -22,18 +21,6 @@ import (
 // once guards as most routes would.
 func once(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
 	return latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, opts...)
-}
-
-// keyed is a submission of user 42.
-func keyed(key string) *http.Request { return keyedBody(key, `{"sku":"x"}`) }
-
-func keyedBody(key, body string) *http.Request {
-	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
-	r.Header.Set("X-User-ID", "42")
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
-	return r
 }
 
 // effects counts what a handler did.

@@ -27,7 +27,6 @@ func BenchmarkIdempotent(b *testing.B) {
 	roomy := memstore.New(memstore.WithLimits(100_000_000, 64<<30)) // for all requests of one user
 	keyed := latch.Idempotent(lock.New(roomy), byUser, keyfunc.Optional(keyfunc.IdempotencyKey))(bare)
 	deduped := latch.Dedupe(lock.New(memstore.New()), byUser, time.Hour)(bare)
-	filed := fromFile(b, `{"g": {"kind": "idempotent", "scope": "user", "key": "optional-idempotency-key"}}`)(bare)
 	sent := 0
 	benchmarks := []struct {
 		name   string
@@ -38,7 +37,6 @@ func BenchmarkIdempotent(b *testing.B) {
 		{"bare", http.MethodPost, bare, func() string { return "k" }},
 		{"first", http.MethodPost, keyed, func() string { sent++; return "k" + strconv.Itoa(sent) }},
 		{"replay", http.MethodPost, keyed, func() string { return "k" }},
-		{"replay from a file", http.MethodPost, filed, func() string { return "k" }},
 		{"dedupe replay", http.MethodPost, deduped, func() string { return "" }},
 		{"no key", http.MethodPost, keyed, func() string { return "" }},
 		{"GET", http.MethodGet, keyed, func() string { return "k" }},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -92,7 +93,7 @@ func TestIdempotentSpec(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				claims := 0
 				memory := memstore.New()
-				store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				store := &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 					claims++
 					if tt.claim != nil {
 						return tt.claim(ctx, key, c)
@@ -142,7 +143,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var events eventLog
-		store := &stubStore{Store: memstore.New(), claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		store := &stubStore{Store: memstore.New(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return lock.Entry{}, lock.ErrNotApplied
 		}}
 		l := lock.New(store, lock.WithObserver(events.observe))
@@ -158,7 +159,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 			require.Equal(t, `{"sku":"x"}`, serve(h, keyed("k")).Body.String())
 		}
 		e.require(t, 2)
-		require.Equal(t, 2, events.count(lock.EventBypassed))
+		require.Equal(t, 2, events.count(event.Bypassed))
 		requireCloses(t, l)
 	})
 }
@@ -168,7 +169,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 func TestIdempotentFailOpenIsNotInherited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		up, down := lock.New(memstore.New()), lock.New(&stubStore{claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		up, down := lock.New(memstore.New()), lock.New(&stubStore{OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return lock.Entry{}, lock.ErrNotApplied
 		}})
 		h := once(up, latch.WithFailOpen())(once(down)(mustNotRun(t)))

@@ -1,16 +1,12 @@
 package middleware
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"net/http"
-	"net/url"
-	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/middleware/internal/identity"
 )
 
 // identify says which record x belongs to, and what it asks for. It reads the
@@ -31,7 +27,7 @@ func (x *execution) identify() error {
 	if err != nil && (g.fingerprint == nil || !errors.Is(err, bodybuf.ErrConsumed)) {
 		return &bodyError{err}
 	}
-	path := canonicalPath(r.URL)
+	path := identity.Path(r.URL)
 	if x.asked, err = g.fingerprintOf(r, path, body, err); err != nil {
 		return err
 	}
@@ -39,7 +35,7 @@ func (x *execution) identify() error {
 		key = string(x.asked[:])
 	}
 	x.call.Scope = scope
-	x.id = identity(g.name, scope, r.Method, path, key)
+	x.id = identity.Of(g.name, scope, r.Method, path, key)
 	return nil
 }
 
@@ -80,45 +76,4 @@ func identityProblem(err error) *Problem {
 	default:
 		return bodyUnreadable.problem(http.StatusBadRequest, 0, body)
 	}
-}
-
-// canonicalPath is the path in one spelling, that of [url.URL.EscapedPath] for a
-// path that came without escapes: "/orders/%37" is "/orders/7", and "/a%3Bb" is
-// "/a;b", but "/orders/a%2Fb" is not "/orders/a/b".
-func canonicalPath(u *url.URL) string {
-	if u.RawPath == "" {
-		return u.EscapedPath() // the default encoding of what it decodes to
-	}
-	segments := strings.Split(u.EscapedPath(), "/")
-	for i, s := range segments {
-		if plain, err := url.PathUnescape(s); err == nil {
-			segments[i] = unescapedInPaths.Replace(url.PathEscape(plain))
-		}
-	}
-	return strings.Join(segments, "/")
-}
-
-// unescapedInPaths is what the default encoding of a path leaves as it is, and
-// that of a segment does not.
-var unescapedInPaths = strings.NewReplacer("%3B", ";", "%2C", ",")
-
-// identity is the key of a record. It is a hash: what it is made of may be
-// long, and is nothing that should stand in an event or a log. The Locker hashes
-// it once more, which takes one block as long as all of it has 55 bytes.
-func identity(name string, parts ...string) string {
-	b := make([]byte, 0, 512)
-	for _, p := range parts {
-		b = appendSized(b, p)
-	}
-	sum := sha256.Sum256(b)
-	// As lock.Key would compose them, of which nothing needs an escape.
-	b = append(append(b[:0], name...), '=')
-	return string(base64.RawURLEncoding.AppendEncode(b, sum[:]))
-}
-
-// appendSized appends s behind its length, so that two lists of strings give
-// the same bytes only if they are equal.
-func appendSized(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
 }

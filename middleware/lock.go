@@ -8,6 +8,8 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // Lock runs one request at a time per name and key. The handler finds its
@@ -35,8 +37,8 @@ import (
 // goroutine that goes on behind the answer has no lock either.
 //
 // Options are [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
-// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen] and
-// [WithErrorHandler].
+// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen],
+// [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that
 // is empty or begins with "once:".
@@ -47,7 +49,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	case key == nil:
 		panic("middleware.Lock: nil key function")
 	}
-	must(validateName(name), "Lock")
+	must(setting.ValidateName(name), "Lock")
 	g := &guard{
 		key:     key,
 		refuser: refuser{name: name},
@@ -85,12 +87,12 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	own.Trailer = r.Trailer // of a body that was read, those that were not announced are in the server's request only
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(ctx, lock.Event{Kind: lock.EventSkipped, Name: g.name})
+		g.locker.Report(ctx, lock.Event{Kind: event.Skipped, Name: g.name})
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	case err != nil:
 		p := identityProblem(err)
-		g.locker.Report(ctx, lock.Event{Kind: lock.EventRejected, Name: g.name, Err: rejection{p}})
+		g.locker.Report(ctx, lock.Event{Kind: event.Rejected, Name: g.name, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
 	default:
 		lease, err := g.locker.Acquire(ctx, key)

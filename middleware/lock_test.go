@@ -29,7 +29,7 @@ func TestLockSpec(t *testing.T) {
 		return func(*http.Request) (string, error) { return "", err }
 	}
 	answers := func(entry lock.Entry, err error) *stubStore {
-		return &stubStore{Store: memstore.New(), claim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
+		return &stubStore{Store: memstore.New(), OnClaim: func(context.Context, string, lock.Claim) (lock.Entry, error) {
 			return entry, err
 		}}
 	}
@@ -184,13 +184,6 @@ func hold(t *testing.T, l *lock.Locker) {
 	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, lease.Release(context.Background())) })
-}
-
-// end closes l, whatever is left unfinished by a store that never answers.
-func end(l *lock.Locker) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = l.Close(ctx)
 }
 
 func TestLockRunsTheHandler(t *testing.T) {

@@ -111,7 +111,7 @@ func removable(t *testing.T) (store *stubStore, remove func()) {
 	memory := memstore.New()
 	var mu sync.Mutex // a claim may be sent twice
 	var stored struct{ key, token string }
-	store = &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	store = &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		stored.key, stored.token = key, c.Token

@@ -7,6 +7,8 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // onceGuard is what one call of Idempotent or Dedupe built.
@@ -21,10 +23,6 @@ type onceGuard struct {
 	rooms    roomPool
 }
 
-// defaultBodyLimit is how long the bodies of requests, and of answers that are
-// kept, may be.
-const defaultBodyLimit = 1 << 20
-
 func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
 	switch {
 	case l == nil:
@@ -32,13 +30,13 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	case scope == nil:
 		panic("middleware." + constructor + ": nil scope; where all callers are one, say keyfunc.Global")
 	}
-	must(validateReceipts(l), "%s", constructor)
+	must(setting.ValidateReceipts(l), "%s", constructor)
 	g := &onceGuard{
 		scope: scope,
 		idempotentConfig: idempotentConfig{
 			settings:      settings{onError: sendProblem},
-			requestLimit:  defaultBodyLimit,
-			responseLimit: defaultBodyLimit,
+			requestLimit:  setting.DefaultBodyLimit,
+			responseLimit: setting.DefaultBodyLimit,
 		},
 	}
 	for _, o := range opts {
@@ -69,12 +67,12 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	case err == nil:
 		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.name, Once: true})
+		g.locker.Report(r.Context(), lock.Event{Kind: event.Skipped, Name: g.name, Once: true})
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	default:
 		p := identityProblem(err)
-		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: g.name, Once: true, Err: rejection{p}})
+		g.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: g.name, Once: true, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
 	}
 }

@@ -11,27 +11,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // redisStore is on a real server that all tests share, under its own keys.
 func redisStore(t *testing.T) lock.Store {
 	t.Helper()
 	return openRedis(t, redistest.Shared(t).URL())
-}
-
-func openRedis(t *testing.T, url string) lock.Store {
-	t.Helper()
-	store, err := redisstore.Open(t.Context(), url, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	return store
 }
 
 // TestRace sends one request 200 times at once, to one Locker or to two that

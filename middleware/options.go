@@ -1,11 +1,13 @@
 package middleware
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // LockOption configures [Lock]: [WithCooldown], [WithCooldownStatus],
@@ -16,8 +18,8 @@ type LockOption interface{ applyLock(c *lockConfig) }
 // [WithFingerprint], [WithBodyLimits], and every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
-// Option configures any middleware of this package: [With], [WithFailOpen] and
-// [WithErrorHandler].
+// Option configures any middleware of this package: [With], [WithFailOpen],
+// [WithFailClosed] and [WithErrorHandler].
 type Option interface {
 	LockOption
 	IdempotentOption
@@ -25,16 +27,16 @@ type Option interface {
 
 // settings are what an Option can set.
 type settings struct {
-	failOpen bool
-	onError  func(http.ResponseWriter, *http.Request, *Problem)
+	outage  lock.Option // what to do if the store gives no answer; nil: as the Locker says
+	onError func(http.ResponseWriter, *http.Request, *Problem)
 }
 
 // over returns l as the guard uses it.
 func (s *settings) over(l *lock.Locker) *lock.Locker {
-	if s.failOpen {
-		return l.With(lock.WithFailOpen())
+	if s.outage == nil {
+		return l
 	}
-	return l
+	return l.With(s.outage)
 }
 
 type lockConfig struct {
@@ -93,11 +95,18 @@ func With(opts ...Option) Option {
 
 // WithFailOpen runs the handler unprotected if the store gives no answer, or
 // denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then
-// says false, and observers get a [lock.EventBypassed]. Duplicates that reach the same
-// process are refused all the same; those of other processes are not. A Locker with
-// [lock.WithFailOpen] has all guards over it do so.
+// says false, and observers get an [event.Bypassed]. Duplicates that reach the same
+// process are refused all the same; those of other processes are not. So do all guards
+// of a Locker with [lock.WithFailOpen].
 func WithFailOpen() Option {
-	return option(func(s *settings) { s.failOpen = true })
+	return option(func(s *settings) { s.outage = lock.WithFailOpen() })
+}
+
+// WithFailClosed answers 503 if the store gives no answer, which is what guards do
+// unless set: it takes back, for one route, a [WithFailOpen] of an application's
+// defaults ([With]), or that of the Locker.
+func WithFailClosed() Option {
+	return option(func(s *settings) { s.outage = lock.WithFailClosed() })
 }
 
 // WithErrorHandler has f write the answers to refused requests. Retry-After,
@@ -124,7 +133,7 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 // Unwrap; use [http.ResponseController] for the rest. The answer of a hijacked
 // connection counts as below 400.
 func WithCooldown(d time.Duration) LockOption {
-	must(validatePositive(d), "WithCooldown(%v)", d)
+	must(setting.ValidatePositive(d), "WithCooldown(%v)", d)
 	return lockOption(func(c *lockConfig) { c.cooldown = d })
 }
 
@@ -134,7 +143,7 @@ func WithCooldown(d time.Duration) LockOption {
 // one. An error handler ([WithErrorHandler]) finds what is left of the cool-down
 // in the [lock.RefusedError] of its Problem. It panics on any other status.
 func WithCooldownStatus(code int) LockOption {
-	must(validateCooldownStatus(code), "WithCooldownStatus(%d)", code)
+	must(setting.ValidateCooldownStatus(code), "WithCooldownStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
 }
 
@@ -146,14 +155,14 @@ func WithCooldownStatus(code int) LockOption {
 // under the lock. Behind [Idempotent] and [Dedupe] it is not needed, except for
 // requests that these let pass unguarded. It panics if limit is not positive.
 func WithBodyFirst(limit int64) LockOption {
-	must(validateBodyFirst(limit), "WithBodyFirst(%d)", limit)
+	must(setting.ValidateBodyFirst(limit), "WithBodyFirst(%d)", limit)
 	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
 }
 
 // WithContentionStatus sets the status for a request whose key another one
 // has: 409 unless set, or 423, 425 or 429. It panics on any other.
 func WithContentionStatus(code int) LockOption {
-	must(validateContentionStatus(code), "WithContentionStatus(%d)", code)
+	must(setting.ValidateContentionStatus(code), "WithContentionStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.contention = code })
 }
 
@@ -208,6 +217,13 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // cannot be replayed. Both are 1 MiB unless set. It panics if one of them is
 // not positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
-	must(validateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
+	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
 	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.responseLimit = request, response })
+}
+
+// must panics if err, which the caller of this package has made, is not nil.
+func must(err error, format string, args ...any) {
+	if err != nil {
+		panic(fmt.Sprintf("middleware."+format+": %v", append(args, err)...))
+	}
 }

@@ -39,7 +39,7 @@ func TestMisusePanics(t *testing.T) {
 		{"Dedupe, no window", func() { latch.Dedupe(l, byUser, 0) }, "middleware.Dedupe: a window of 0s"},
 		{"Dedupe, nil option", func() { latch.Dedupe(l, byUser, time.Second, nil) }, "middleware.Dedupe: nil option"},
 		{"Idempotent over a quorum", func() { latch.Idempotent(locks, byUser, byUser) }, "middleware.Idempotent: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis"},
-		{"Dedupe over a quorum", func() { latch.Dedupe(locks.With(), byUser, time.Second) }, "middleware.Dedupe: lock: a quorum"},
+		{"Dedupe over a quorum", func() { latch.Dedupe(locks.With(), byUser, time.Second) }, "middleware.Dedupe: quorum: it keeps"},
 		{"nil final", func() { latch.WithFinal(nil) }, "middleware.WithFinal: nil function"},
 		{"nil fingerprint", func() { latch.WithFingerprint(nil) }, "middleware.WithFingerprint: nil key function"},
 		{"no request limit", func() { latch.WithBodyLimits(0, 1) }, "middleware.WithBodyLimits(0, 1)"},

@@ -42,7 +42,7 @@ func TestGoRedis2985RetryConflictsWithItself(t *testing.T) {
 	t.Parallel()
 	memory := memstore.New()
 	sends := 0
-	l := newLocker(t, &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	l := newLocker(t, &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		entry, err := memory.Claim(ctx, key, c)
 		if sends++; sends == 1 {
 			return lock.Entry{}, errors.New("reply lost")
@@ -173,7 +173,7 @@ func (s *scribbler) Write(p []byte) (int, error) {
 func TestIdempotentAPI23StoreTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := lock.New(&stubStore{Store: memstore.New(), claim: func(ctx context.Context, _ string, _ lock.Claim) (lock.Entry, error) {
+		l := lock.New(&stubStore{Store: memstore.New(), OnClaim: func(ctx context.Context, _ string, _ lock.Claim) (lock.Entry, error) {
 			<-ctx.Done()
 			return lock.Entry{}, ctx.Err()
 		}})

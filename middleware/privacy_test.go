@@ -28,7 +28,7 @@ func TestSealedReceiptsAreBoundToTheirKey(t *testing.T) {
 	require.NoError(t, err)
 	memory := memstore.New()
 	var swapped lock.Entry
-	store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	store := &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		entry, err := memory.Claim(ctx, key, c)
 		if entry.State == lock.Settled && swapped.Receipt != nil {
 			entry.Receipt = swapped.Receipt
@@ -59,7 +59,7 @@ func TestNothingPrivateIsShown(t *testing.T) {
 	t.Parallel()
 	var shown []string
 	memory := memstore.New()
-	store := &stubStore{Store: memory, claim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	store := &stubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 		shown = append(shown, key, string(c.Fingerprint))
 		return memory.Claim(ctx, key, c)
 	}}

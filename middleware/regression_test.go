@@ -215,7 +215,7 @@ func TestRegressionFailOpenRunsOnce(t *testing.T) {
 	h := once(l, latch.WithFailOpen())(e.then(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
 	}))
-	s.claim = func(context.Context, string, lock.Claim) (lock.Entry, error) {
+	s.OnClaim = func(context.Context, string, lock.Claim) (lock.Entry, error) {
 		return lock.Entry{}, errors.New("down")
 	}
 	require.Equal(t, 500, serve(h, keyed("k")).Code)
@@ -288,8 +288,8 @@ func TestRegressionCommitThenCrashInRerunMode(t *testing.T) {
 			})), keyed("k"))
 		}()
 		synctest.Wait()
-		s.dead.Store(true)
-		defer func() { s.dead.Store(false); close(out); <-done; end(dying) }()
+		s.Dead.Store(true)
+		defer func() { s.Dead.Store(false); close(out); <-done; end(dying) }()
 		time.Sleep(time.Minute) // two leases later
 		l := newLocker(t, mem, opts...)
 		w := serve(once(l)(mustNotRun(t)), keyed("k"))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // leave lets the answer go out as it is written, because it is too long, is
@@ -106,3 +108,8 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // Unwrap lets http.ResponseController reach what the server offers.
 func (a *answer) Unwrap() http.ResponseWriter { return a.out }
+
+// tombstone is the record of an answer that is not kept.
+func (a *answer) tombstone() []byte {
+	return record.Tombstone(a.status, sentValues(a.room.values("Location"), a.http2))
+}

@@ -13,7 +13,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
-	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/policy"
 )
 
 var createOrder, payOrder http.HandlerFunc = answer(201), answer(200)
@@ -23,7 +23,7 @@ func answer(status int) http.HandlerFunc {
 }
 
 func mount(r chi.Router, file io.Reader, locker *lock.Locker) error {
-	guards, err := latch.LoadPolicies(file, locker, map[string]keyfunc.Func{
+	guards, err := policy.Load(file, locker, map[string]keyfunc.Func{
 		"user":            keyfunc.Context(auth.UserID),
 		"order":           keyfunc.PathValue("id"),
 		"idempotency-key": keyfunc.IdempotencyKey,
@@ -53,7 +53,7 @@ func TestPoliciesOfThePage(t *testing.T) {
 			require.Equal(t, 200, ask(r, "POST", "/orders/7/pay", "").Code)
 			require.Equal(t, "true", ask(r, "POST", "/orders/7/pay", "").Header().Get("Idempotent-Replayed"))
 		case "text":
-			mistakes, err := os.Open("../../middleware/testdata/mistakes.json")
+			mistakes, err := os.Open("../../middleware/policy/testdata/mistakes.json")
 			require.NoError(t, err)
 			defer mistakes.Close()
 			require.ErrorContains(t, mount(r, mistakes, locker), b.text)

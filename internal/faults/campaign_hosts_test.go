@@ -18,6 +18,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -117,7 +118,7 @@ func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store)
 func (h *host) observe(_ context.Context, e lock.Event) {
 	b, rare := h.c.book, &h.c.rare
 	switch e.Kind {
-	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver:
+	case event.Claimed, event.Recovered, event.TakenOver:
 		if e.Attempt > 1 {
 			rare.add(takenOver, 1)
 			b.mu.Lock()
@@ -127,17 +128,17 @@ func (h *host) observe(_ context.Context, e lock.Event) {
 	default:
 	}
 	switch e.Kind {
-	case lock.EventRecovered:
+	case event.Recovered:
 		rare.add(recovered, 1)
-	case lock.EventReaped:
+	case event.Reaped:
 		rare.add(reaped, 1)
-	case lock.EventLost:
+	case event.Lost:
 		rare.add(lostLease, 1)
-	case lock.EventRenewed:
+	case event.Renewed:
 		b.mu.Lock()
 		b.renewed[e.Key] = time.Now()
 		b.mu.Unlock()
-	case lock.EventSettled:
+	case event.Settled:
 		b.mu.Lock()
 		answered := b.replied[e.Key]
 		b.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // insideEnv tells the test binary that it runs in a network namespace of its
@@ -58,7 +59,7 @@ func deliveredLate(t *testing.T) {
 	server := redistest.Start(t)
 	var reaped atomic.Int64
 	l := process(t, open(t, server.URL()), lock.WithObserver(func(_ context.Context, e lock.Event) {
-		if e.Kind == lock.EventReaped {
+		if e.Kind == event.Reaped {
 			reaped.Add(1)
 		}
 	}))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 var (
@@ -101,9 +102,9 @@ func TestStalledServer(t *testing.T) {
 	l := locker(t, open(t, server.URL()), lock.WithBudget(stalled), lock.WithLease(time.Minute), lock.WithMaxHold(time.Hour),
 		lock.WithObserver(func(_ context.Context, e lock.Event) {
 			switch e.Kind {
-			case lock.EventReaped:
+			case event.Reaped:
 				reaped.Add(1)
-			case lock.EventRecovered:
+			case event.Recovered:
 				recovered.Add(1)
 			default:
 			}

@@ -59,6 +59,9 @@ func Name(key string) string {
 // RecordPrefix begins the keys under which stores have run-once records.
 const RecordPrefix = "once:"
 
+// IsRecord reports whether key is one of them.
+func IsRecord(key string) bool { return strings.HasPrefix(key, RecordPrefix) }
+
 // Record is the key under which a store has the run-once record of key. It is a
 // hash because key is a client's: it may be long, hostile, or nothing that should
 // stand in a key listing.

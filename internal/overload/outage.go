@@ -79,6 +79,19 @@ func (o Outage) Run(ctx context.Context, l *lock.Locker, p *Proxy) (Recovery, er
 		r.Empty = empty(probing, l, *w.ended.Load())
 		emptied.Store(true)
 	})
+	o.watch(&r, w, watched, &emptied)
+	cancel()
+	probes.Wait()
+	r.Grant, r.LastRefusal, r.Since = w.outcome()
+	after := Total(r.Seconds)
+	r.Peak.Backlog = max(r.Peak.Backlog, after.Backlog)
+	r.Peak.Goroutines = max(r.Peak.Goroutines, after.Goroutines)
+	r.Peak.Heap = max(r.Peak.Heap, after.Heap)
+	return r, nil
+}
+
+// watch fills in the seconds after the outage, until everything is well again.
+func (o Outage) watch(r *Recovery, w *wake, watched *seconds, emptied *atomic.Bool) {
 	watched.start()
 	used := readUsage()
 	var timers histogram
@@ -95,14 +108,6 @@ func (o Outage) Run(ctx context.Context, l *lock.Locker, p *Proxy) (Recovery, er
 	over()
 	r.Timers = timers.times()
 	r.CPU = readUsage().since(used)
-	cancel()
-	probes.Wait()
-	r.Grant, r.LastRefusal, r.Since = w.outcome()
-	after := Total(r.Seconds)
-	r.Peak.Backlog = max(r.Peak.Backlog, after.Backlog)
-	r.Peak.Goroutines = max(r.Peak.Goroutines, after.Goroutines)
-	r.Peak.Heap = max(r.Peak.Heap, after.Heap)
-	return r, nil
 }
 
 // wake is what callers see after an outage.

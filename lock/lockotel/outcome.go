@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // What became of a request, as the span and the metrics of others bear it.
@@ -29,20 +30,20 @@ func outcomeKey(e lock.Event) attribute.Key {
 // else.
 func outcomeOf(ctx context.Context, e lock.Event) string {
 	switch e.Kind {
-	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver:
+	case event.Claimed, event.Recovered, event.TakenOver:
 		if e.Once {
 			return "executed"
 		}
 		return "acquired"
-	case lock.EventReplayed:
+	case event.Replayed:
 		return "replayed"
-	case lock.EventSkipped:
+	case event.Skipped:
 		return "skipped"
-	case lock.EventRejected:
+	case event.Rejected:
 		return classOf(e.Err)
-	case lock.EventRefused:
+	case event.Refused:
 		return refusal(ctx, e)
-	case lock.EventUnknown, lock.EventUnavailable:
+	case event.Unknown, event.Unavailable:
 		switch {
 		case e.Call != "claim":
 			return ""
@@ -50,7 +51,7 @@ func outcomeOf(ctx context.Context, e lock.Event) string {
 			return "cancelled"
 		}
 		return failureOf(e.Kind)
-	case lock.EventRenewed, lock.EventLost, lock.EventReleased, lock.EventSettled, lock.EventReaped, lock.EventBypassed:
+	case event.Renewed, event.Lost, event.Released, event.Settled, event.Reaped, event.Bypassed:
 	}
 	return ""
 }
@@ -80,8 +81,8 @@ func refusal(ctx context.Context, e lock.Event) string {
 }
 
 // failureOf tells a call that may have been applied from one that was not.
-func failureOf(kind lock.EventKind) string {
-	if kind == lock.EventUnknown {
+func failureOf(kind event.Kind) string {
+	if kind == event.Unknown {
 		return "unknown"
 	}
 	return "error"

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // scope names this package as the source of its metrics and spans.
@@ -85,7 +86,7 @@ func (t *Telemetry) introduce(ctx context.Context, policy string, once bool) {
 
 // decided reports what became of a request or an acquire.
 func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, now time.Time) {
-	if e.Kind == lock.EventRejected { // the others are a closed set
+	if e.Kind == event.Rejected { // the others are a closed set
 		outcome = t.sets.bounded(t.sets.classes, outcome)
 	}
 	with := t.sets.of(e.Name, "outcome", outcome)
@@ -94,13 +95,13 @@ func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, n
 		in = &t.instruments.once
 	}
 	in.decisions.Add(ctx, 1, with)
-	if e.Kind != lock.EventSkipped && e.Kind != lock.EventRejected { // which are decided without a Locker
+	if e.Kind != event.Skipped && e.Kind != event.Rejected { // which are decided without a Locker
 		in.took.Record(ctx, e.Took.Seconds(), with)
 	}
 	if e.Waited > 0 {
 		in.waited.Record(ctx, e.Waited.Seconds(), with)
 	}
-	if e.Kind == lock.EventReplayed {
+	if e.Kind == event.Replayed {
 		if began, ok := beganAt(e.Owner); ok {
 			t.instruments.replayAge.Record(ctx, max(now.Sub(began), 0).Seconds(), t.sets.of(e.Name, "", ""))
 		}
@@ -112,27 +113,27 @@ func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, n
 func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 	in := &t.instruments
 	switch e.Kind {
-	case lock.EventRecovered:
+	case event.Recovered:
 		in.recoveries.Add(ctx, 1, t.sets.of(e.Name, "kind", "reclaimed"))
-	case lock.EventTakenOver:
+	case event.TakenOver:
 		in.recoveries.Add(ctx, 1, t.sets.of(e.Name, "kind", "taken_over"))
-	case lock.EventReaped:
+	case event.Reaped:
 		in.recoveries.Add(ctx, 1, t.sets.of(e.Name, "kind", "removed"))
-	case lock.EventRenewed:
+	case event.Renewed:
 		in.renewals.Add(ctx, 1, t.sets.of(e.Name, "outcome", "ok"))
-	case lock.EventLost:
+	case event.Lost:
 		in.losses.Add(ctx, 1, t.sets.of(e.Name, "reason", t.sets.classOf(e.Err)))
 		in.held.Record(ctx, e.Took.Seconds(), t.sets.of(e.Name, "end", "lost"))
-	case lock.EventReleased, lock.EventSettled:
+	case event.Released, event.Settled:
 		in.held.Record(ctx, e.Took.Seconds(), t.sets.of(e.Name, "end", string(e.Kind)))
 		in.remaining.Record(ctx, e.Left.Seconds(), t.sets.of(e.Name, "", ""))
-		if e.Once && e.Kind == lock.EventSettled {
+		if e.Once && e.Kind == event.Settled {
 			in.receiptSize.Record(ctx, int64(e.Size), t.sets.of(e.Name, "", ""))
 		}
-	case lock.EventBypassed:
+	case event.Bypassed:
 		in.bypasses.Add(ctx, 1, t.sets.of(e.Name, "", ""))
 		t.label(ctx, outcomeKey(e).String(failedOpen))
-	case lock.EventUnknown, lock.EventUnavailable:
+	case event.Unknown, event.Unavailable:
 		if gone(ctx) {
 			return // the caller left; the store is not to blame
 		}
@@ -140,6 +141,6 @@ func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 		if e.Call == "renew" {
 			in.renewals.Add(ctx, 1, t.sets.of(e.Name, "outcome", failureOf(e.Kind)))
 		}
-	case lock.EventClaimed, lock.EventRefused, lock.EventReplayed, lock.EventSkipped, lock.EventRejected:
+	case event.Claimed, event.Refused, event.Replayed, event.Skipped, event.Rejected:
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // trace reports e on the span of its request, and what took time as a span of
@@ -27,14 +28,14 @@ func (t *Telemetry) trace(ctx context.Context, e lock.Event, now time.Time) {
 		t.past(ctx, name, e, now, attribute.String("outcome", outcomeOf(ctx, e)))
 	}
 	switch e.Kind {
-	case lock.EventRecovered:
+	case event.Recovered:
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "reclaimed"))
-	case lock.EventTakenOver:
+	case event.TakenOver:
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "taken_over"), attribute.Int("attempt", e.Attempt))
-	case lock.EventReaped:
+	case event.Reaped:
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "removed"))
-	case lock.EventClaimed, lock.EventRefused, lock.EventReplayed, lock.EventRenewed, lock.EventLost, lock.EventReleased,
-		lock.EventSettled, lock.EventUnknown, lock.EventUnavailable, lock.EventBypassed, lock.EventSkipped, lock.EventRejected:
+	case event.Claimed, event.Refused, event.Replayed, event.Renewed, event.Lost, event.Released,
+		event.Settled, event.Unknown, event.Unavailable, event.Bypassed, event.Skipped, event.Rejected:
 	}
 }
 
@@ -58,22 +59,22 @@ func mark(ctx context.Context, span trace.Span, e lock.Event) {
 		span.AddLink(trace.Link{SpanContext: from})
 	}
 	switch e.Kind {
-	case lock.EventReplayed:
+	case event.Replayed:
 		span.SetAttributes(attribute.Bool("idempotency.replayed", true))
-	case lock.EventRefused:
+	case event.Refused:
 		if errors.Is(e.Err, lock.ErrAbandoned) {
 			span.AddEvent("idempotency.unknown_outcome")
 		}
-	case lock.EventLost:
+	case event.Lost:
 		span.AddEvent("lock.lost", trace.WithAttributes(attribute.String("reason", classOf(e.Err))))
 		span.SetStatus(codes.Error, "lease lost")
-	case lock.EventBypassed:
+	case event.Bypassed:
 		span.SetAttributes(outcomeKey(e).String(failedOpen))
 		span.AddEvent("lock.bypassed")
-	case lock.EventUnknown, lock.EventUnavailable:
+	case event.Unknown, event.Unavailable:
 		span.AddEvent("lock.call_failed", trace.WithAttributes(
 			attribute.String("operation", e.Call), attribute.String("outcome", failureOf(e.Kind)), attribute.String("error.type", classOf(e.Err))))
-	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver, lock.EventRenewed, lock.EventReleased,
-		lock.EventSettled, lock.EventReaped, lock.EventSkipped, lock.EventRejected:
+	case event.Claimed, event.Recovered, event.TakenOver, event.Renewed, event.Released,
+		event.Settled, event.Reaped, event.Skipped, event.Rejected:
 	}
 }

@@ -35,7 +35,7 @@ func put(t *testing.T, s lock.Store, key string, c lock.Claim) {
 	}
 }
 
-func TestMemoryOfAMillionClaimsAndReleases(t *testing.T) {
+func TestOfAMillionClaimsAndReleases(t *testing.T) {
 	s := memstore.New()
 	before := heap()
 	var done sync.WaitGroup
@@ -62,7 +62,7 @@ func TestMemoryOfAMillionClaimsAndReleases(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-func TestMemoryShrinksAfterABurst(t *testing.T) {
+func TestShrinksAfterABurst(t *testing.T) {
 	const n = 100_000
 	s := memstore.New()
 	before := heap()
@@ -82,7 +82,7 @@ func TestMemoryShrinksAfterABurst(t *testing.T) {
 
 // No caller asks for the keys of a burst again, and no goroutine cleans up. The
 // calls for other keys do, a little each.
-func TestMemoryOfWhatIsOverIsGivenBack(t *testing.T) {
+func TestOfWhatIsOverIsGivenBack(t *testing.T) {
 	const n = 100_000
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
@@ -100,7 +100,7 @@ func TestMemoryOfWhatIsOverIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestMemoryPerLiveKey(t *testing.T) {
+func TestPerLiveKey(t *testing.T) {
 	const n = 200_000
 	s := memstore.New()
 	before := heap()
@@ -119,7 +119,7 @@ func TestMemoryPerLiveKey(t *testing.T) {
 }
 
 // Receipts of 1 MiB, eight times as many as there is room for.
-func TestMemoryOfReceiptsThatDoNotFit(t *testing.T) {
+func TestOfReceiptsThatDoNotFit(t *testing.T) {
 	const limit = 32 << 20
 	l := lock.New(memstore.New(memstore.WithLimits(1_000_000, limit)), lock.WithLogger(quiet))
 	before := heap()

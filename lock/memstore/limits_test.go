@@ -24,7 +24,7 @@ func requireFull(t *testing.T, s lock.Store, key string) {
 	require.Equal(t, lock.Free, stateOf(t, s, key))
 }
 
-func TestMemoryIsBoundedInEntries(t *testing.T) {
+func TestIsBoundedInEntries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.WithLimits(3, 1<<20))
@@ -54,7 +54,7 @@ func TestMemoryIsBoundedInEntries(t *testing.T) {
 	})
 }
 
-func TestMemoryIsBoundedInBytes(t *testing.T) {
+func TestIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(memstore.WithLimits(1000, 2000))
 	big := memoryClaim("a", time.Hour)
@@ -72,7 +72,7 @@ func TestMemoryIsBoundedInBytes(t *testing.T) {
 
 // What is over makes room at once, wherever in the store it is, and whether it
 // ended long ago or just now.
-func TestMemoryMakesRoomOfWhatIsOver(t *testing.T) {
+func TestMakesRoomOfWhatIsOver(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{1, 16, time.Millisecond, 30 * time.Second, 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestMemoryMakesRoomOfWhatIsOver(t *testing.T) {
 	}
 }
 
-func TestMemoryReservesRoomForReceipts(t *testing.T) {
+func TestReservesRoomForReceipts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]lock.Claim{
 		"fingerprint": {Token: "a", Lease: time.Minute, Owner: "host:1", Fingerprint: []byte("fingerprint")},
@@ -117,7 +117,7 @@ func TestMemoryReservesRoomForReceipts(t *testing.T) {
 }
 
 // A receipt that does not fit must not end as a key that runs again.
-func TestMemoryKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
+func TestKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(memstore.WithLimits(1000, 10_000))
@@ -151,7 +151,7 @@ func TestMemoryKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
 }
 
 // A caller of the store itself may try again as often as it likes.
-func TestMemoryEndsARefusedReceiptWithItsKeep(t *testing.T) {
+func TestEndsARefusedReceiptWithItsKeep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const key, keep = "user=42", time.Hour

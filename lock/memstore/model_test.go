@@ -14,10 +14,10 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// TestMemoryAgainstAModel compares a store with the plainest one there can be,
+// TestAgainstAModel compares a store with the plainest one there can be,
 // over random calls and times. That the store is full exactly when the model
 // is shows that it finds everything that is over, and nothing else.
-func TestMemoryAgainstAModel(t *testing.T) {
+func TestAgainstAModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

@@ -34,7 +34,7 @@ func pages(t *testing.T, p lock.Pager, limit int, match func(key string) bool) (
 	}
 }
 
-func TestMemoryPages(t *testing.T) {
+func TestPages(t *testing.T) {
 	t.Parallel()
 	store := memstore.New()
 	for i := range 10_000 {
@@ -61,7 +61,7 @@ func TestMemoryPages(t *testing.T) {
 }
 
 // A page is of what Get reports, without the receipts.
-func TestMemoryPageStates(t *testing.T) {
+func TestPageStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		for _, key := range []string{"held", "abandoned", "settled", "over"} {

@@ -54,12 +54,12 @@ func listed(t *testing.T, s lock.Store) int {
 	return n
 }
 
-func TestMemoryConformance(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Parallel()
 	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return memstore.New() })
 }
 
-func TestMemoryExpiresToTheNanosecond(t *testing.T) {
+func TestExpiresToTheNanosecond(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{1, 15, 16, 17, time.Millisecond, 30 * time.Second, 24 * time.Hour, 100 * 365 * 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestMemoryExpiresToTheNanosecond(t *testing.T) {
 	}
 }
 
-func TestMemoryTimesDoNotOverflow(t *testing.T) {
+func TestTimesDoNotOverflow(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	c := lock.Claim{Token: "a", Lease: math.MaxInt64, Linger: math.MaxInt64}
@@ -98,7 +98,7 @@ func TestMemoryTimesDoNotOverflow(t *testing.T) {
 	require.Equal(t, lock.Settled, stateOf(t, s, "key"))
 }
 
-func TestMemoryRefusesWhatNoLockerSends(t *testing.T) {
+func TestRefusesWhatNoLockerSends(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	long := string(make([]byte, lock.MaxKeyBytes+1))
@@ -122,21 +122,21 @@ func TestMemoryRefusesWhatNoLockerSends(t *testing.T) {
 	require.Zero(t, listed(t, s))
 }
 
-func TestMemoryOptionsPanic(t *testing.T) {
+func TestOptionsPanic(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "memstore: WithLimits(0, 1): both limits must be at least 1", func() { memstore.WithLimits(0, 1) })
 	require.PanicsWithValue(t, "memstore: WithLimits(1, 0): both limits must be at least 1", func() { memstore.WithLimits(1, 0) })
 	require.PanicsWithValue(t, "memstore: nil Option", func() { memstore.New(nil) })
 }
 
-func TestMemoryNeverLagsNorBlocks(t *testing.T) {
+func TestNeverLagsNorBlocks(t *testing.T) {
 	t.Parallel()
 	about := lock.Describe(memstore.New())
 	require.True(t, about.Local)
 	require.EqualValues(t, 1, about.MaxLag, "which stands for never")
 }
 
-func TestMemoryFencesGrowAcrossStores(t *testing.T) {
+func TestFencesGrowAcrossStores(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := memoryClaim("a", time.Hour)
@@ -147,7 +147,7 @@ func TestMemoryFencesGrowAcrossStores(t *testing.T) {
 	})
 }
 
-func TestMemoryListStopsWhenItsContextEnds(t *testing.T) {
+func TestListStopsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
 	for i := range 1000 {
@@ -169,7 +169,7 @@ func TestMemoryListStopsWhenItsContextEnds(t *testing.T) {
 	cancel()
 }
 
-func TestMemoryConcurrently(t *testing.T) {
+func TestConcurrently(t *testing.T) {
 	t.Parallel()
 	s := memstore.New(memstore.WithLimits(8, 1<<20))
 	var holders [16]atomic.Int32

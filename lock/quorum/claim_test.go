@@ -19,7 +19,7 @@ import (
 
 // Claims that each reach another node first have a node each, and none the
 // majority. They give back what they have and try again, not together.
-func TestQuorumSplitVoteIsTriedAgain(t *testing.T) {
+func TestSplitVoteIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		var mu sync.Mutex
@@ -58,7 +58,7 @@ func TestQuorumSplitVoteIsTriedAgain(t *testing.T) {
 
 // One node has our token, one has another token, and one does not answer: the other token
 // may have the majority, or not. What was taken is given back at once.
-func TestQuorumSplitVote(t *testing.T) {
+func TestSplitVote(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions string
 		release    fault.Func // of what was taken
@@ -89,7 +89,7 @@ func TestQuorumSplitVote(t *testing.T) {
 }
 
 // The Locker tries it again, until its budget is over, and leaves nothing.
-func TestQuorumSplitVoteEndsWithTheBudget(t *testing.T) {
+func TestSplitVoteEndsWithTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
@@ -114,7 +114,7 @@ func TestQuorumSplitVoteEndsWithTheBudget(t *testing.T) {
 
 // A claim that is refused by a majority is not tried again, and not delayed by
 // those that have not answered.
-func TestQuorumRefusalIsTheMajoritys(t *testing.T) {
+func TestRefusalIsTheMajoritys(t *testing.T) {
 	for _, conditions := range []string{"uuu", "uus", "uud", "uul"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)
@@ -133,7 +133,7 @@ func TestQuorumRefusalIsTheMajoritys(t *testing.T) {
 
 // An answer that comes when the node's time is over is none, whichever way the
 // scheduler has it.
-func TestQuorumAnswerAtTheTimeout(t *testing.T) {
+func TestAnswerAtTheTimeout(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)
@@ -150,7 +150,7 @@ func TestQuorumAnswerAtTheTimeout(t *testing.T) {
 // The same claim may be sent again while the first is still under way, as a
 // Locker does when a third of its budget has passed. Two that each take back what
 // they have would take back each other's.
-func TestQuorumSameClaimTwiceAtOnce(t *testing.T) {
+func TestSameClaimTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "other", Lease: 250 * time.Millisecond}, 1)
@@ -177,7 +177,7 @@ func TestQuorumSameClaimTwiceAtOnce(t *testing.T) {
 
 // A claim that was taken back on a node which did not confirm that, and is then
 // sent again, must not count the vote of that node: it may be taken away yet.
-func TestQuorumDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
+func TestDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		q := f.quorum()
@@ -220,7 +220,7 @@ func TestQuorumDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 
 // A release that overtakes its claim, as that of a Locker does which has given up:
 // what the claim has had, it has no more.
-func TestQuorumReleaseOvertakesTheClaim(t *testing.T) {
+func TestReleaseOvertakesTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f[1].Every(after(20*time.Millisecond), fault.Claim)
@@ -236,7 +236,7 @@ func TestQuorumReleaseOvertakesTheClaim(t *testing.T) {
 
 // Calls on nodes go on after the call on the quorum has returned, and by then its
 // slices are its caller's again.
-func TestQuorumKeepsCopies(t *testing.T) {
+func TestKeepsCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f[2].Every(after(20*time.Millisecond), fault.Claim)
@@ -257,7 +257,7 @@ func TestQuorumKeepsCopies(t *testing.T) {
 
 // The same with the caller's own release: it was confirmed by a majority, and is
 // still on its way to the third.
-func TestQuorumClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
+func TestClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		c := lock.Claim{Token: "ours", Lease: longLease}
@@ -276,7 +276,7 @@ func TestQuorumClaimAgainWhileTheReleaseIsOnItsWay(t *testing.T) {
 }
 
 // What a caller has left behind is undone, and what was not sent yet is not sent.
-func TestQuorumCallerLeaves(t *testing.T) {
+func TestCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		sent := false
@@ -304,7 +304,7 @@ func TestQuorumCallerLeaves(t *testing.T) {
 
 // What was heard when the caller's time was over is no refusal: the node that had
 // not answered could have made the majority.
-func TestQuorumCallerLeavesBeforeTheLastAnswer(t *testing.T) {
+func TestCallerLeavesBeforeTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1)
@@ -329,7 +329,7 @@ func TestQuorumCallerLeavesBeforeTheLastAnswer(t *testing.T) {
 
 // A client library that does not even return at its time-out holds no caller up, and
 // Close waits for it.
-func TestQuorumStuckNode(t *testing.T) {
+func TestStuckNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		l := f.locker(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/httplatch/httplatch/lock/sealed"
 )
 
-func TestQuorumSettle(t *testing.T) {
+func TestSettle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions string
 		on         []int
@@ -55,7 +55,7 @@ func TestQuorumSettle(t *testing.T) {
 
 // Any two majorities meet: a cool-down that a majority has refuses whichever nodes
 // are down then, until it is over, and asking does not prolong it.
-func TestQuorumCoolDownWhicheverNodesAreDown(t *testing.T) {
+func TestCoolDownWhicheverNodesAreDown(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for _, first := range subsets(n, "ud") {
 			for _, then := range subsets(n, "ud") {
@@ -88,7 +88,7 @@ func TestQuorumCoolDownWhicheverNodesAreDown(t *testing.T) {
 }
 
 // What a majority has as a cool-down is reported as that, whichever caller asks first.
-func TestQuorumCoolDownIsReported(t *testing.T) {
+func TestCoolDownIsReported(t *testing.T) {
 	for slowest := range 3 {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)
@@ -110,7 +110,7 @@ func TestQuorumCoolDownIsReported(t *testing.T) {
 }
 
 // A claim lands on a node after its token was settled: it is not left held there.
-func TestQuorumClaimLandsAfterItsSettle(t *testing.T) {
+func TestClaimLandsAfterItsSettle(t *testing.T) {
 	for name, third := range map[string][]fault.Func{
 		"the cool-down is there already": {after(46 * time.Millisecond)},
 		"it came before the claim":       nil,
@@ -136,7 +136,7 @@ func TestQuorumClaimLandsAfterItsSettle(t *testing.T) {
 
 // A cool-down that a holder has left which had lost its lease, on a node, is no reason
 // to name it where another token has the majority.
-func TestQuorumCoolDownOfALostHolder(t *testing.T) {
+func TestCoolDownOfALostHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "lost", Lease: longLease}, 0)
@@ -151,7 +151,7 @@ func TestQuorumCoolDownOfALostHolder(t *testing.T) {
 }
 
 // A sealed store is a node like any other: it seals what is to be a cool-down.
-func TestQuorumOfSealedStores(t *testing.T) {
+func TestOfSealedStores(t *testing.T) {
 	t.Parallel()
 	block, err := aes.NewCipher(make([]byte, 32))
 	require.NoError(t, err)

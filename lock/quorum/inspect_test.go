@@ -41,7 +41,7 @@ func listAll(t *testing.T, q lock.Inspector) (found map[string]string, err error
 }
 
 // The list is what Get says of every key that some node has.
-func TestQuorumList(t *testing.T) {
+func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, nodes, q := inspectedFleet(3)
 		claim := func(key, token string, on ...int) {
@@ -80,7 +80,7 @@ func TestQuorumList(t *testing.T) {
 	})
 }
 
-func TestQuorumForget(t *testing.T) {
+func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, nodes, q := inspectedFleet(3)
 		ctx := t.Context()
@@ -102,7 +102,7 @@ func TestQuorumForget(t *testing.T) {
 }
 
 // A read waits for the replies of all nodes, and calls a key free only if a majority does.
-func TestQuorumGet(t *testing.T) {
+func TestGet(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions string
 		held       map[int]string // by node
@@ -143,7 +143,7 @@ func TestQuorumGet(t *testing.T) {
 }
 
 // A list without what one node has would not be one.
-func TestQuorumOverANodeThatIsNoInspector(t *testing.T) {
+func TestOverANodeThatIsNoInspector(t *testing.T) {
 	t.Parallel()
 	q := quorum.New([]lock.Store{memstore.New(), fault.New(), memstore.New()})
 	found, err := listAll(t, q)
@@ -154,7 +154,7 @@ func TestQuorumOverANodeThatIsNoInspector(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
-func TestQuorumCheck(t *testing.T) {
+func TestCheck(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("misconfigured")
 	down := fault.New().Every(fault.Refuse, fault.Get)
@@ -184,7 +184,7 @@ func TestQuorumCheck(t *testing.T) {
 
 // A readiness probe has a second or so, and a node that is cut off is what a quorum
 // is for.
-func TestQuorumCheckDoesNotWaitForAMinority(t *testing.T) {
+func TestCheckDoesNotWaitForAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := fault.New().Every(fault.HangRequest, fault.Get)
 		check := func(nodes ...lock.Store) error {
@@ -201,7 +201,7 @@ func TestQuorumCheckDoesNotWaitForAMinority(t *testing.T) {
 }
 
 // What keeps a store's calls within their contexts passes on what the store is.
-func TestQuorumCheckOfNodesThatEndWithTheirContext(t *testing.T) {
+func TestCheckOfNodesThatEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	down := func() lock.Store { return fault.New().Every(fault.Refuse, fault.Get) }
 	for name, tt := range map[string]struct {

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
 // A claim was granted, and a node that has not answered it gets it after the
 // release. The Locker sweeps for it, and knows it for dead meanwhile.
-func TestQuorumLockerSweepsForAMinority(t *testing.T) {
+func TestLockerSweepsForAMinority(t *testing.T) {
 	long := []lock.Option{lock.WithLease(longLease), lock.WithMaxHold(2 * longLease)}
 	for name, refused := range map[string]bool{"granted and released": false, "refused": true} {
 		t.Run(name, func(t *testing.T) {
@@ -24,7 +25,7 @@ func TestQuorumLockerSweepsForAMinority(t *testing.T) {
 				f := newFleet(3)
 				var grants atomic.Int32
 				l := f.locker(t, append(long, lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == lock.EventClaimed {
+					if e.Kind == event.Claimed {
 						grants.Add(1)
 					}
 				}))...)
@@ -57,7 +58,7 @@ func TestQuorumLockerSweepsForAMinority(t *testing.T) {
 
 // Of two that share the nodes with a claim, one is an own dead claim: that is
 // named as what is in the way, and so removed at once.
-func TestQuorumNamesWhatItsLockerCanRemove(t *testing.T) {
+func TestNamesWhatItsLockerCanRemove(t *testing.T) {
 	for range 20 { // the answers come in any order
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(5)
@@ -88,7 +89,7 @@ func TestQuorumNamesWhatItsLockerCanRemove(t *testing.T) {
 
 // Without the factor, a node whose clock is fast ends the lease before its holder
 // stops relying on it.
-func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
+func TestDriftFactorEndsTheBelief(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts  []quorum.Option
 		wrap  func(lock.Store) lock.Store
@@ -133,7 +134,7 @@ func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
 
 // A node that does not answer for long must not have every token of that time
 // remembered.
-func TestQuorumForgetsReleasedTokens(t *testing.T) {
+func TestForgetsReleasedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f[2].Every(fault.HangReply)
@@ -152,7 +153,7 @@ func TestQuorumForgetsReleasedTokens(t *testing.T) {
 }
 
 // A lease is no use if a majority answers only when it is over.
-func TestQuorumGrantedTooLate(t *testing.T) {
+func TestGrantedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		for _, n := range f {
@@ -168,7 +169,7 @@ func TestQuorumGrantedTooLate(t *testing.T) {
 }
 
 // A release is the majority's, and reaches the others as soon as they answer.
-func TestQuorumReleaseReachesAllThatLive(t *testing.T) {
+func TestReleaseReachesAllThatLive(t *testing.T) {
 	for name, tt := range map[string]struct {
 		third []fault.Func
 		left  string
@@ -197,7 +198,7 @@ func TestQuorumReleaseReachesAllThatLive(t *testing.T) {
 	}
 }
 
-func TestQuorumRelease(t *testing.T) {
+func TestRelease(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions string
 		on         []int
@@ -233,7 +234,7 @@ func TestQuorumRelease(t *testing.T) {
 
 // A caller that removes a dead claim claims again at once. A "no" of the majority, which
 // never had it, must not come before the node that has.
-func TestQuorumReleaseHearsTheMinority(t *testing.T) {
+func TestReleaseHearsTheMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 1)
@@ -246,7 +247,7 @@ func TestQuorumReleaseHearsTheMinority(t *testing.T) {
 }
 
 // A Locker that closes has its majority's word, and waits for what it left behind.
-func TestQuorumCloseLeavesNothing(t *testing.T) {
+func TestCloseLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(5)
 		f[3].Every(fault.Slow(40 * time.Millisecond))
@@ -263,7 +264,7 @@ func TestQuorumCloseLeavesNothing(t *testing.T) {
 }
 
 // A caller that waits on a quorum gets the key when it is released.
-func TestQuorumWait(t *testing.T) {
+func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(5)
 		f.be("uudlu")

@@ -15,7 +15,7 @@ import (
 
 // A node that has restarted empty has the entry again after the next renewal, so
 // that within another lease another one may do the same.
-func TestQuorumRenewalBringsTheEntryBack(t *testing.T) {
+func TestRenewalBringsTheEntryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		l, other := f.locker(t), f.locker(t)
@@ -36,7 +36,7 @@ func TestQuorumRenewalBringsTheEntryBack(t *testing.T) {
 
 // The must-fail twin, and the hole that is documented: two nodes of three that
 // forget within a lease make two holders. The first is notified at its renewal.
-func TestQuorumTwoRestartsMakeTwoHolders(t *testing.T) {
+func TestTwoRestartsMakeTwoHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
 		first, err := f.locker(t).Acquire(t.Context(), key)
@@ -55,7 +55,7 @@ func TestQuorumTwoRestartsMakeTwoHolders(t *testing.T) {
 	})
 }
 
-func TestQuorumRenew(t *testing.T) {
+func TestRenew(t *testing.T) {
 	c := lock.Claim{Token: "ours", Attempt: 3, Fingerprint: print1, Owner: "me", Lease: longLease}
 	other := lock.Claim{Token: "other", Lease: longLease}
 	for name, tt := range map[string]struct {
@@ -114,7 +114,7 @@ func TestQuorumRenew(t *testing.T) {
 
 // A renewal that has its majority goes on to bring the entry back. A release that
 // overtakes that must not leave it there.
-func TestQuorumReleaseOvertakesTheBringingBack(t *testing.T) {
+func TestReleaseOvertakesTheBringingBack(t *testing.T) {
 	for _, f3 := range []fault.Func{fault.Slow(30 * time.Millisecond), after(30 * time.Millisecond)} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)

@@ -40,7 +40,7 @@ func claimAgain(ctx context.Context, s lock.Store, key string, c lock.Claim) (e 
 	}
 }
 
-func TestQuorumConformance(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestQuorumConformance(t *testing.T) {
 	}
 }
 
-func TestQuorumRefusesNodes(t *testing.T) {
+func TestRefusesNodes(t *testing.T) {
 	t.Parallel()
 	memory := func() lock.Store { return memstore.New() }
 	twice := memory()
@@ -93,7 +93,7 @@ func requirePanics(t *testing.T, says string, f func()) {
 	t.Error("no panic")
 }
 
-func TestQuorumRefusesOptions(t *testing.T) {
+func TestRefusesOptions(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		option func() quorum.Option
@@ -120,7 +120,7 @@ func nan() float64 { zero := 0.0; return zero / zero }
 
 // There is no number that grows with every grant, and that is said before
 // a caller relies on one.
-func TestQuorumHasNoFences(t *testing.T) {
+func TestHasNoFences(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]lock.Store{
 		"bare":    threeNodes(),
@@ -139,7 +139,7 @@ func TestQuorumHasNoFences(t *testing.T) {
 }
 
 // There are no receipts either, and nothing is run or written to find that out.
-func TestQuorumHasNoReceipts(t *testing.T) {
+func TestHasNoReceipts(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]lock.Store{
 		"bare":    threeNodes(),
@@ -164,7 +164,7 @@ func TestQuorumHasNoReceipts(t *testing.T) {
 	}
 }
 
-func TestQuorumLagIsTheLongest(t *testing.T) {
+func TestLagIsTheLongest(t *testing.T) {
 	t.Parallel()
 	slowest := fault.New()
 	slowest.Lag = 40 * time.Second
@@ -175,7 +175,7 @@ func TestQuorumLagIsTheLongest(t *testing.T) {
 	require.Greater(t, q.Describe().MaxLag, 2*time.Minute, "a node that does not say")
 }
 
-func TestQuorumErrorNamesNodes(t *testing.T) {
+func TestErrorNamesNodes(t *testing.T) {
 	t.Parallel()
 	nodes := []lock.Store{fault.New(), fault.New().Every(fault.Refuse, fault.Claim), fault.New().Every(fault.LoseReply, fault.Claim)}
 	q := quorum.New(nodes, quorum.WithNodeTimeout(time.Minute))
@@ -192,7 +192,7 @@ func TestQuorumErrorNamesNodes(t *testing.T) {
 
 // The errors that mean more than "no answer" are passed on only if they are
 // true of the whole.
-func TestQuorumErrorsThatAreAnswers(t *testing.T) {
+func TestErrorsThatAreAnswers(t *testing.T) {
 	t.Parallel()
 	fails := func(with error) lock.Store {
 		return fault.New().Every(func(context.Context, func() error) error { return with }, fault.Claim, fault.Renew, fault.Settle, fault.Release, fault.Get)

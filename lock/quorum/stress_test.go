@@ -22,7 +22,7 @@ var (
 
 // Random work of several processes over one quorum, each node of which is behind
 // a network of its own that loses, delays and refuses at random.
-func TestQuorumStress(t *testing.T) {
+func TestStress(t *testing.T) {
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		require.Empty(t, stress(t, seed, quorum.New), "seed %d", seed)
@@ -30,7 +30,7 @@ func TestQuorumStress(t *testing.T) {
 }
 
 // The twin: a quorum for which a minority is enough.
-func TestQuorumStressCatchesMinority(t *testing.T) {
+func TestStressCatchesMinority(t *testing.T) {
 	for seed := range uint64(200) {
 		if found := stress(t, seed, quorum.WithoutMajority); len(found) > 0 {
 			t.Logf("seed %d: %s", seed, found[0])

@@ -51,7 +51,7 @@ func everySubset(t *testing.T, check func(t *testing.T, f fleet, conditions stri
 
 // Acquired exactly when a majority answered in time; then as fast as the
 // majority, whatever the others do; and if not, nothing is left anywhere.
-func TestQuorumEverySubset(t *testing.T) {
+func TestEverySubset(t *testing.T) {
 	t.Parallel()
 	everySubset(t, func(t *testing.T, f fleet, conditions string, majority bool) {
 		t.Helper()
@@ -82,7 +82,7 @@ func TestQuorumEverySubset(t *testing.T) {
 // The same through a Locker, which claims again within its budget and sweeps
 // behind what was not answered. The nodes stay as they are for a while after it
 // has given up.
-func TestQuorumEverySubsetUnderALocker(t *testing.T) {
+func TestEverySubsetUnderALocker(t *testing.T) {
 	t.Parallel()
 	everySubset(t, func(t *testing.T, f fleet, conditions string, majority bool) {
 		t.Helper()

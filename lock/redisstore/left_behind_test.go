@@ -12,6 +12,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -79,7 +80,7 @@ func TestLateSendOfAReleasedLease(t *testing.T) {
 			var reaped atomic.Int32
 			l := lock.New(way(open(t, p.URL())), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(300*time.Millisecond),
 				lock.WithLease(10*time.Minute), lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == lock.EventReaped {
+					if e.Kind == event.Reaped {
 						reaped.Add(1)
 					}
 				}))

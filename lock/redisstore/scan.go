@@ -55,6 +55,17 @@ type loaded struct {
 	key   string // "" if it stands in the entry only
 }
 
+// together sends cmds in one round trip. Each has its own error.
+func (s *Store) together(ctx context.Context, cmds []redis.Cmder) error {
+	_, err := apart(ctx, func() (struct{}, error) {
+		pipe := s.client.Pipeline()
+		_ = pipe.BatchProcess(ctx, cmds...)
+		_, _ = pipe.Exec(ctx)
+		return struct{}{}, nil
+	})
+	return err
+}
+
 // load reads the entries of those names that are an entry's and that want
 // accepts; key is "" where it stands in the entry only. What was read before an
 // error is returned with it.
@@ -74,13 +85,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	if len(items) == 0 {
 		return nil, nil
 	}
-	_, err := apart(ctx, func() (struct{}, error) {
-		pipe := s.client.Pipeline()
-		_ = pipe.BatchProcess(ctx, cmds...)
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		return struct{}{}, nil
-	})
-	if err != nil {
+	if err := s.together(ctx, cmds); err != nil {
 		return nil, err
 	}
 	all := items[:0]

@@ -63,11 +63,7 @@ func parseTarget(raw string) (target, error) {
 	if err != nil {
 		return target{}, target{private: true}.refuse(nil)
 	}
-
-	scheme, secure := strings.ToLower(scheme), "redis"
-	if strings.HasPrefix(scheme, "rediss") {
-		secure = "rediss"
-	}
+	scheme = strings.ToLower(scheme)
 	switch scheme {
 	case "redis", "rediss", "unix":
 		t.rewritten = raw
@@ -86,17 +82,31 @@ func parseTarget(raw string) (target, error) {
 		return target{}, t.refuse(fmt.Errorf("unknown scheme %q", scheme))
 	}
 
+	if t.rewritten, err = severalHosts(cutForm(scheme)+"://"+user, hosts, path, values); err != nil {
+		return target{}, t.refuse(err)
+	}
+	return t, nil
+}
+
+// cutForm is the scheme of one server: redis or rediss.
+func cutForm(scheme string) string {
+	plain, _, _ := strings.Cut(scheme, "-")
+	return plain
+}
+
+// severalHosts is the URL of several hosts as go-redis reads it: the first in its
+// place, the others as parameters.
+func severalHosts(before, hosts, path string, values url.Values) (string, error) {
 	first, others, _ := strings.Cut(hosts, ",")
 	if first == "" {
-		return target{}, t.refuse(errors.New("no host"))
+		return "", errors.New("no host")
 	}
 	for host := range strings.SplitSeq(others, ",") {
 		if host != "" {
 			values.Add("addr", host)
 		}
 	}
-	t.rewritten = secure + "://" + user + first + path + "?" + values.Encode()
-	return t, nil
+	return before + first + path + "?" + values.Encode(), nil
 }
 
 // sentinelParts moves the master's name and credentials to where go-redis looks

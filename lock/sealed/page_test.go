@@ -31,7 +31,7 @@ func TestPagesOverAStoreWithout(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
-func TestSealedPages(t *testing.T) {
+func TestPages(t *testing.T) {
 	t.Parallel()
 	s := sealed.New(memstore.New(), gcm(t, 1))
 	_, _, err := lockerOver(t, s).Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) { return []byte("done"), nil })

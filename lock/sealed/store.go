@@ -58,7 +58,7 @@ import (
 // New returns store with its receipts encrypted. current seals; previous ones open what
 // they have sealed. It panics if store or an AEAD is nil, if store keeps no receipts, as a
 // quorum does, and if current has nonces of less than 12 bytes: random ones would repeat.
-func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) lock.Store {
+func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) *Store {
 	if store == nil {
 		panic("sealed: nil Store")
 	}

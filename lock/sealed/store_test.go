@@ -18,6 +18,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
@@ -101,7 +102,7 @@ func receiptOf(t *testing.T, s lock.Store, key string) lock.Entry {
 	return e
 }
 
-func TestSealedKeepsTheContract(t *testing.T) {
+func TestKeepsTheContract(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]cipher.AEAD{
 		"own nonces": gcm(t, 1), "nonces of 12 bytes": gcmWithNonce(t, 1, 12), "nonces of 24 bytes": gcmWithNonce(t, 1, 24),
@@ -118,7 +119,7 @@ func TestSealedKeepsTheContract(t *testing.T) {
 
 // What is written to the server in place of a receipt, by an attacker who has
 // seen all receipts but not the key.
-func TestSealedReceiptsAreBoundToTheirEntry(t *testing.T) {
+func TestReceiptsAreBoundToTheirEntry(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, inner lock.Store, mine, other lock.Entry){
 		// The twin: what is written like this and is no forgery is replayed.
@@ -175,7 +176,7 @@ func TestUnsealedReceiptsCanBeSwapped(t *testing.T) {
 }
 
 // Key and token are distinguished by more than their concatenation.
-func TestSealedKeyAndTokenAreTwo(t *testing.T) {
+func TestKeyAndTokenAreTwo(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
 	s := sealed.New(inner, gcm(t, 1))
@@ -196,7 +197,7 @@ func TestSealedKeyAndTokenAreTwo(t *testing.T) {
 	}
 }
 
-func TestSealedReceiptsThatAreNotWhole(t *testing.T) {
+func TestReceiptsThatAreNotWhole(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]cipher.AEAD{"own nonces": gcm(t, 1), "nonces of 12 bytes": gcmWithNonce(t, 1, 12)} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +239,7 @@ func TestSealedReceiptsThatAreNotWhole(t *testing.T) {
 
 // Receipts from before sealing, and those of a version to come, are neither
 // replayed nor run again.
-func TestSealedRefusesWhatItDidNotSeal(t *testing.T) {
+func TestRefusesWhatItDidNotSeal(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
 	onceOver(t, inner, key, "from before")
@@ -264,7 +265,7 @@ func TestSealedRefusesWhatItDidNotSeal(t *testing.T) {
 
 // A roll-out of three steps, in which processes of two neighbouring ones run
 // side by side.
-func TestSealedRotation(t *testing.T) {
+func TestRotation(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
 	before := sealed.New(inner, gcm(t, 1))
@@ -288,7 +289,7 @@ func TestSealedRotation(t *testing.T) {
 	requireFailsClosed(t, third, "sealed in the first", "seal")
 }
 
-func TestSealedLostKey(t *testing.T) {
+func TestLostKey(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
 	onceOver(t, sealed.New(inner, gcm(t, 1)), key, "answer")
@@ -310,7 +311,7 @@ func TestSealedLostKey(t *testing.T) {
 // A receipt that does not open is an answer of the store: it is asked for once,
 // even where a store that gives no answer would be asked again, and it is no
 // reason to run the work unprotected.
-func TestSealedFailsAtOnceAndNeverOpen(t *testing.T) {
+func TestFailsAtOnceAndNeverOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := fault.New()
@@ -321,7 +322,7 @@ func TestSealedFailsAtOnceAndNeverOpen(t *testing.T) {
 		var refused atomic.Int32
 		var logged bytes.Buffer
 		l := lockerOver(t, sealed.New(s, gcm(t, 2)), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == lock.EventRefused {
+			if e.Kind == event.Refused {
 				refused.Add(1)
 			}
 		}),
@@ -339,7 +340,7 @@ func TestSealedFailsAtOnceAndNeverOpen(t *testing.T) {
 	})
 }
 
-func TestSealedStoresNoPlaintext(t *testing.T) {
+func TestStoresNoPlaintext(t *testing.T) {
 	t.Parallel()
 	const marker = "4111 1111 1111 1111"
 	for name, tt := range map[string]struct {
@@ -378,7 +379,7 @@ func TestSealedStoresNoPlaintext(t *testing.T) {
 	}
 }
 
-func TestSealedEmptyReceipts(t *testing.T) {
+func TestEmptyReceipts(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
 	s := sealed.New(inner, gcm(t, 1))
@@ -401,7 +402,7 @@ func TestSealedEmptyReceipts(t *testing.T) {
 	requireFailsClosed(t, s, key, "seal")
 }
 
-func TestSealedForUseByMany(t *testing.T) {
+func TestForUseByMany(t *testing.T) {
 	t.Parallel()
 	s := sealed.New(memstore.New(), gcm(t, 1), gcmWithNonce(t, 2, 12))
 	lockers := []*lock.Locker{lockerOver(t, s, lock.WithWait(10*time.Second)), lockerOver(t, s, lock.WithWait(10*time.Second))}
@@ -423,7 +424,7 @@ func TestSealedForUseByMany(t *testing.T) {
 	}
 }
 
-func TestSealedPassesFailuresOn(t *testing.T) {
+func TestPassesFailuresOn(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
 	s := sealed.New(fault.New().Every(func(context.Context, func() error) error { return down }), gcm(t, 1))
@@ -435,7 +436,7 @@ func TestSealedPassesFailuresOn(t *testing.T) {
 	require.Equal(t, down, err)
 }
 
-func TestSealedHasWhatItsStoreHas(t *testing.T) {
+func TestHasWhatItsStoreHas(t *testing.T) {
 	t.Parallel()
 	refuses := errors.New("no fences")
 	for name, tt := range map[string]struct {
@@ -475,7 +476,7 @@ func TestSealedHasWhatItsStoreHas(t *testing.T) {
 	}
 }
 
-func TestSealedListStopsWhenAsked(t *testing.T) {
+func TestListStopsWhenAsked(t *testing.T) {
 	t.Parallel()
 	s := sealed.New(memstore.New(), gcm(t, 1))
 	for i := range 10 {
@@ -511,7 +512,7 @@ func TestNewSealedPanics(t *testing.T) {
 }
 
 // Its calls can be made to end with their contexts from above as well as from below.
-func TestSealedBelowEndWithContext(t *testing.T) {
+func TestBelowEndWithContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		below := fault.New().Every(fault.Stuck(time.Minute), fault.Claim)
@@ -534,7 +535,7 @@ func TestSealedBelowEndWithContext(t *testing.T) {
 
 // A receipt that the store below has no room for leaves an empty one, which is sealed
 // too.
-func TestSealedReceiptThatDoesNotFit(t *testing.T) {
+func TestReceiptThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	s := sealed.New(memstore.New(memstore.WithLimits(1000, 20_000)), gcm(t, 1))
 	large := string(make([]byte, 100_000))
@@ -547,7 +548,7 @@ func TestSealedReceiptThatDoesNotFit(t *testing.T) {
 }
 
 // The hints are those of the store below, and none if that has none.
-func TestSealedHints(t *testing.T) {
+func TestHints(t *testing.T) {
 	t.Parallel()
 	hints := make(chan struct{}, 1)
 	hints <- struct{}{}

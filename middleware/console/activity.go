@@ -1,0 +1,122 @@
+package console
+
+import (
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
+)
+
+// activity is what this process does, as an operator sees it.
+type activity struct {
+	Holds      []hold     `json:"holds"`
+	Cleanups   []cleanup  `json:"cleanups"`
+	Backlog    int        `json:"backlog"` // all clean-ups, whatever is listed
+	Recoveries []recovery `json:"recoveries"`
+}
+
+type hold struct {
+	Key     string     `json:"key"`   // as its program calls it
+	Entry   string     `json:"entry"` // as the store does
+	Since   *time.Time `json:"since"` // null: it is still being claimed
+	Until   *time.Time `json:"until"` // the end of the lease unless it is renewed; null like Since
+	Ending  bool       `json:"ending"`
+	Waiting int        `json:"waiting"`
+}
+
+type cleanup struct {
+	Key   string     `json:"key"`
+	Entry string     `json:"entry"`
+	Kind  event.Kind `json:"kind"`
+	Since time.Time  `json:"since"`
+}
+
+type recovery struct {
+	At   time.Time  `json:"at"`
+	Kind event.Kind `json:"kind"`
+	Key  string     `json:"key"`
+}
+
+// maxLocal is how many of each kind are shown.
+const maxLocal = 50
+
+// activity says what this process does with keys that have text in them.
+func (h *handler) activity(text string) activity {
+	s := h.locker.Snapshot(maxLocal, matcher(text))
+	p := activity{
+		Holds:      make([]hold, 0, len(s.Holds)),
+		Cleanups:   make([]cleanup, 0, len(s.Cleanups)),
+		Backlog:    h.locker.Stats().Backlog,
+		Recoveries: make([]recovery, 0, len(s.Recoveries)),
+	}
+	for _, held := range s.Holds {
+		shown := hold{Key: held.Key, Entry: held.Entry, Ending: held.Ending, Waiting: held.Waiting}
+		if !held.Since.IsZero() {
+			shown.Since, shown.Until = &held.Since, &held.Until
+		}
+		p.Holds = append(p.Holds, shown)
+	}
+	for _, u := range s.Cleanups {
+		p.Cleanups = append(p.Cleanups, cleanup{u.Key, u.Entry, u.Kind, u.Since})
+	}
+	for _, r := range s.Recoveries {
+		p.Recoveries = append(p.Recoveries, recovery{r.At, r.Kind, r.Key})
+	}
+	return p
+}
+
+// Shown is the key as it is shown.
+func (h hold) Shown() string { return visible(h.Key) }
+
+// Link leads to the entry.
+func (h hold) Link() string { return entryLink(h.Entry) }
+
+// What says what this process does with it.
+func (h hold) What() string {
+	var b strings.Builder
+	switch {
+	case h.Ending:
+		b.WriteString("the work is over; the store has not confirmed the end yet")
+	case h.Since == nil:
+		b.WriteString("being claimed")
+	default:
+		b.WriteString("held since " + h.Since.Format(time.TimeOnly) + ", for " + ago(*h.Since) +
+			", and unless it is renewed for another " + span(time.Until(*h.Until)))
+	}
+	if h.Waiting > 0 {
+		b.WriteString("; " + plural(h.Waiting, "request waits", "requests wait"))
+	}
+	return b.String()
+}
+
+// Shown is the key as it is shown.
+func (u cleanup) Shown() string { return visible(u.Key) }
+
+// Link leads to the entry.
+func (u cleanup) Link() string { return entryLink(u.Entry) }
+
+// What says what is repeated, and for how long it has been.
+func (u cleanup) What() string { return cleanupWords[u.Kind] + ", for " + ago(u.Since) }
+
+// Shown is the key as it is shown.
+func (r recovery) Shown() string { return visible(r.Key) }
+
+// When is how long ago it was.
+func (r recovery) When() string { return ago(r.At) + " ago" }
+
+// What says what happened.
+func (r recovery) What() string { return recoveryWords[r.Kind] }
+
+var (
+	cleanupWords = map[event.Kind]string{
+		event.Reaped:   "a claim got no answer; what may be left of it is being removed",
+		event.Released: "the release got no answer and is being repeated",
+		event.Settled:  "the receipt got no answer and is being left again",
+	}
+	recoveryWords = map[event.Kind]string{
+		event.Recovered: "a claim got no answer, was asked for again, and was granted",
+		event.TakenOver: "taken over from a process that had vanished",
+		event.Reaped:    "what a claim without an answer had left was found and removed",
+		event.Lost:      "the lease ended before its work: it may have overlapped with another holder's",
+	}
+)

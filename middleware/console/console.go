@@ -1,0 +1,61 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// New returns the console of what l and its store hold, which is safe for
+// concurrent use. It panics on a nil Locker.
+func New(l *lock.Locker) http.Handler {
+	if l == nil {
+		panic("console.New: nil *lock.Locker")
+	}
+	h := &handler{locker: l, store: l.Store(), origins: http.NewCrossOriginProtection()}
+	return http.HandlerFunc(h.serve)
+}
+
+type handler struct {
+	locker  *lock.Locker
+	store   lock.Store
+	origins *http.CrossOriginProtection
+	mount   openMount
+}
+
+// patience bounds what the store may cost one request.
+const patience = 3 * time.Second
+
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	a := &answer{w: w, r: r.WithContext(ctx), exposed: h.mount.check(r)}
+	a.secure()
+	if err := h.origins.Check(r); err != nil {
+		a.fail(crossOrigin)
+		return
+	}
+	query := r.URL.Query()
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		switch {
+		case query.Has("style"):
+			a.style()
+		case query.Get("key") != "":
+			h.showEntry(a, query.Get("key"), "")
+		case query.Get("id") != "":
+			h.showRecord(a, query)
+		default:
+			h.showList(a, query)
+		}
+	case http.MethodPost:
+		h.post(a)
+	case http.MethodDelete:
+		h.free(a, query.Get("key"), query.Get("token"))
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST, DELETE")
+		a.fail(wrongMethod)
+	}
+}

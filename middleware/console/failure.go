@@ -1,0 +1,34 @@
+package console
+
+import "net/http"
+
+// failure is an answer that is not what was asked for.
+type failure struct {
+	Status int
+	Title  string // a sentence
+	Advice string
+	Look   string // leads to the key that it is about; "" if there is none
+}
+
+var (
+	crossOrigin = failed(http.StatusForbidden, "This request came from another site.",
+		"Nothing was done. If you sent it from the console itself, the proxy in front of it changes the Host header.")
+	wrongMethod  = failed(http.StatusMethodNotAllowed, "The console does not take this method.", "See the Allow header.")
+	wrongMedia   = failed(http.StatusUnsupportedMediaType, "The console takes forms only.", "Scripts use DELETE with key and token in the query.")
+	badForm      = failed(http.StatusBadRequest, "The form is not one of this page.", "Nothing was freed. Go back and look the key up again.")
+	badDelete    = failed(http.StatusBadRequest, "Say what to free: key and token, both as they were shown.", "Nothing was freed.")
+	badPath      = failed(http.StatusBadRequest, "The path is not one.", "Give it as in the request, such as /orders.")
+	queryTooLong = failed(http.StatusBadRequest, "This is longer than any key.", "Keys have 1,024 bytes at most.")
+	notConfirmed = failed(http.StatusUnprocessableEntity, "The confirmation is not what the key reads.", "Nothing was freed.")
+	nothingThere = failed(http.StatusNotFound, "Nobody has this key.", "It keeps no request waiting.")
+	alreadyGone  = failed(http.StatusNotFound, "It is gone already.", "Nobody has this key any more. Nothing was freed.")
+	staleToken   = failed(http.StatusConflict, "Somebody else has the key by now.",
+		"What you looked at has ended, and another request has taken the key since. Nothing was freed. Look the key up again to see who has it.")
+	cannotForget   = failed(http.StatusNotImplemented, "This store cannot forget a receipt.", "Nothing was freed. It ends by itself when its time is over.")
+	storeSilent    = failed(http.StatusServiceUnavailable, "The store did not answer.", "Nobody knows what is held. Try again.")
+	freeingUnknown = failed(http.StatusServiceUnavailable, "The store did not confirm it.", "The key may or may not be free. Look it up again.")
+)
+
+func failed(status int, title, advice string) failure {
+	return failure{Status: status, Title: title, Advice: advice}
+}

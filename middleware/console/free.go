@@ -1,0 +1,107 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// maxForm is more than two encoded keys take.
+const maxForm = 16 << 10
+
+// post frees what the page's form names, if the operator has typed what it is.
+func (h *handler) post(a *answer) {
+	// A form of these is the only body that is read. Others that a page of
+	// another site could send without asking are not even parsed.
+	if media, _, err := mime.ParseMediaType(a.r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" {
+		a.fail(wrongMedia)
+		return
+	}
+	a.r.Body = http.MaxBytesReader(a.w, a.r.Body, maxForm)
+	if err := a.r.ParseForm(); err != nil {
+		a.fail(badForm)
+		return
+	}
+	key, err := base64.RawURLEncoding.DecodeString(a.r.PostForm.Get("key"))
+	token, err2 := base64.RawURLEncoding.DecodeString(a.r.PostForm.Get("token"))
+	if err != nil || err2 != nil || len(key) == 0 || len(token) == 0 {
+		a.fail(badForm)
+		return
+	}
+	shown := visible(string(key))
+	typed := strings.TrimSpace(a.r.PostForm.Get("confirm"))
+	if typed == "" || typed != strings.TrimSpace(shown) && typed != strings.TrimSpace(lastPart(shown)) {
+		if !a.html() {
+			a.fail(notConfirmed)
+			return
+		}
+		h.showEntry(a, string(key), "That is not what the key reads. Nothing was freed.")
+		return
+	}
+	h.free(a, string(key), string(token))
+}
+
+// free removes the entry of key if it bears token.
+func (h *handler) free(a *answer, key, token string) {
+	if key == "" || token == "" || len(key) > lock.MaxKeyBytes {
+		a.fail(badDelete)
+		return
+	}
+	ctx := a.r.Context()
+	freed, err := h.forget(ctx, key, token)
+	if err != nil {
+		f := freeingUnknown
+		f.Look = entryLink(key)
+		a.fail(f)
+		return
+	}
+	if !freed {
+		f := h.whyNot(ctx, key, token)
+		f.Look = entryLink(key)
+		a.fail(f)
+		return
+	}
+	sum := sha256.Sum256([]byte(key))
+	slog.Default().LogAttrs(ctx, slog.LevelInfo, "httplatch: an operator freed a key",
+		slog.String("name", keytext.Name(key)), slog.String("key_sha256", hex.EncodeToString(sum[:8])), slog.String("remote", a.r.RemoteAddr))
+	if !a.html() {
+		a.w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	a.send(http.StatusOK, "freed", entryPage{Shown: visible(key), Look: entryLink(key)})
+}
+
+// forget uses what the store has for it: Release is as safe, and does not remove
+// receipts.
+func (h *handler) forget(ctx context.Context, key, token string) (bool, error) {
+	if inspector, ok := h.store.(lock.Inspector); ok {
+		if ok, err := inspector.Forget(ctx, key, token); !errors.Is(err, errors.ErrUnsupported) {
+			return ok, err
+		}
+	}
+	return h.store.Release(ctx, key, token)
+}
+
+// whyNot says why nothing was freed.
+func (h *handler) whyNot(ctx context.Context, key, token string) failure {
+	e, err := h.get(ctx, key)
+	switch {
+	case err != nil:
+		return storeSilent
+	case e.Key == "":
+		return alreadyGone
+	case e.Token == token:
+		return cannotForget
+	default:
+		return staleToken
+	}
+}

@@ -1,0 +1,254 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+)
+
+// form is the form on the page of key, with confirm typed in.
+func (o operator) form(key, confirm string) string {
+	o.t.Helper()
+	all, err := readPage(o.page("key=" + url.QueryEscape(key)))
+	require.NoError(o.t, err)
+	fields := url.Values{"confirm": {confirm}}
+	for _, e := range all {
+		if e.attrs["type"] == "hidden" {
+			fields.Set(e.attrs["name"], e.attrs["value"])
+		}
+	}
+	require.Len(o.t, fields, 3)
+	return fields.Encode()
+}
+
+func TestFrees(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	o := operatorOf(t, guardtest.NewLocker(t, store))
+	hash := "once:" + strings.Repeat("0123456789abcdef", 4)
+	for _, tt := range []struct{ key, typed string }{
+		{"user=42", "42"},
+		{"user=42", "user=42"},
+		{"user=42", " 42\n"},
+		{"order=7&eu", "7&eu"},
+		{"cron", "cron"},
+		{"user=", "user="},
+		{"user= ", "user="},
+		{hash, "89abcdef"},
+		{"user=a\r\nb", `a\x0d\x0ab`},
+		{"user=\xff\xfe", `\xff\xfe`},
+		{"user=\u202eevil", `\u{202e}evil`},
+		{`user=<script>"&'`, `<script>"&'`},
+	} {
+		for _, wrong := range []string{"", "4", "user", "user=43", "yes"} {
+			put(t, store, tt.key, lock.Claim{Token: "t", Lease: time.Hour})
+			for _, accept := range []string{browserAccept, "application/json"} {
+				w := o.ask(http.MethodPost, "", o.form(tt.key, wrong), accept)
+				require.Equal(t, http.StatusUnprocessableEntity, w.Code, "%q %q", tt.key, wrong)
+				require.Contains(t, w.Body.String(), "what the key reads")
+			}
+		}
+		require.Equal(t, "t", o.entry(tt.key).Token)
+		w := o.ask(http.MethodPost, "", o.form(tt.key, tt.typed), browserAccept)
+		require.Equal(t, http.StatusOK, w.Code, "%q: %s", tt.key, w.Body)
+		require.Contains(t, w.Body.String(), "Freed.")
+		e, err := store.Get(t.Context(), tt.key)
+		require.NoError(t, err)
+		require.Equal(t, lock.Free, e.State, "%q", tt.key)
+	}
+	put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
+	require.Equal(t, http.StatusNoContent, o.ask(http.MethodPost, "", o.form("user=42", "42"), "application/json").Code)
+	put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
+	w := o.ask(http.MethodDelete, "key=user%3D42&token=t", "", "application/json")
+	require.Equal(t, http.StatusNoContent, w.Code)
+	require.Empty(t, w.Body.String())
+	require.Equal(t, http.StatusNotFound, o.ask(http.MethodDelete, "key=user%3D42&token=t", "", "").Code)
+}
+
+// staleTokenRefused frees, in a console over store, what an operator looked at
+// after another request has taken the key.
+func staleTokenRefused(t *testing.T, store lock.Store) error {
+	t.Helper()
+	o := operatorOf(t, guardtest.NewLocker(t, store))
+	put(t, store, "user=42", lock.Claim{Token: "first", Lease: time.Hour})
+	shown := o.form("user=42", "42")
+	ok, err := store.Release(t.Context(), "user=42", "first")
+	require.NoError(t, err)
+	require.True(t, ok)
+	put(t, store, "user=42", lock.Claim{Token: "second", Lease: time.Hour})
+
+	for _, accept := range []string{browserAccept, "application/json"} {
+		byForm := o.ask(http.MethodPost, "", shown, accept)
+		byScript := o.ask(http.MethodDelete, "key=user%3D42&token=first", "", accept)
+		e, err := store.Get(t.Context(), "user=42")
+		require.NoError(t, err)
+		switch {
+		case e.Token != "second":
+			return errors.New("the successor was freed")
+		case byForm.Code != http.StatusConflict || byScript.Code != http.StatusConflict:
+			return errors.New("it was not refused")
+		case !strings.Contains(byForm.Body.String(), "Somebody else has the key by now."):
+			return errors.New("it does not say why")
+		}
+	}
+	return nil
+}
+
+// careless frees whatever is there.
+type careless struct {
+	lock.Store
+	lock.Inspector
+}
+
+func (c careless) Forget(ctx context.Context, key, _ string) (bool, error) {
+	e, err := c.Get(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	return c.Inspector.Forget(ctx, key, e.Token)
+}
+
+func TestRefusesStaleTokens(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, staleTokenRefused(t, memstore.New()))
+	require.NoError(t, staleTokenRefused(t, &guardtest.StubStore{Store: memstore.New()}), "without an Inspector")
+	memory := memstore.New()
+	require.EqualError(t, staleTokenRefused(t, careless{memory, memory}), "the successor was freed")
+}
+
+// What another site can have a browser send is refused, with or without a body.
+func TestRefusesOtherSites(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	o := operatorOf(t, guardtest.NewLocker(t, store))
+	for what, tt := range map[string]struct {
+		header  []string
+		refused bool
+	}{
+		"another site":             {[]string{"Sec-Fetch-Site", "cross-site"}, true},
+		"another host of the site": {[]string{"Sec-Fetch-Site", "same-site"}, true},
+		"another origin":           {[]string{"Origin", "https://evil.example"}, true},
+		"no origin to speak of":    {[]string{"Origin", "null"}, true},
+		"another port":             {[]string{"Origin", "http://desk.example:8081"}, true},
+		"the page itself":          {[]string{"Sec-Fetch-Site", "same-origin", "Origin", "http://desk.example"}, false},
+		"an old browser":           {[]string{"Origin", "http://desk.example"}, false},
+		"a script, not a browser":  {nil, false},
+	} {
+		for _, accept := range []string{browserAccept, "application/json"} {
+			put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
+			form := o.form("user=42", "42") // more than another site can know
+			codes := []int{
+				o.ask(http.MethodPost, "", form, accept, tt.header...).Code,
+				o.ask(http.MethodDelete, "key=user%3D42&token=t", "", accept, tt.header...).Code,
+			}
+			e, err := store.Get(t.Context(), "user=42")
+			require.NoError(t, err)
+			if tt.refused {
+				require.Equal(t, []int{http.StatusForbidden, http.StatusForbidden}, codes, what)
+				require.Equal(t, lock.Held, e.State, what)
+				continue
+			}
+			require.NotContains(t, codes, http.StatusForbidden, what)
+			require.Equal(t, lock.Free, e.State, what)
+		}
+	}
+}
+
+// Even if a browser let it through, another site does not know the token.
+func TestNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	store := memstore.New()
+	o := operatorOf(t, guardtest.NewLocker(t, store))
+	put(t, store, "user=42", lock.Claim{Lease: time.Hour})
+	for _, guess := range []string{"", "dA", "token of user=42"} {
+		form := url.Values{"key": {"dXNlcj00Mg"}, "token": {guess}, "confirm": {"42"}}.Encode()
+		require.Contains(t, []int{400, 409}, o.ask(http.MethodPost, "", form, browserAccept).Code)
+	}
+	require.Equal(t, "token of user=42", o.entry("user=42").Token)
+}
+
+// Work under a key that is freed is notified at its next renewal, and from then on
+// the next request can take the key in this process too.
+func TestFreesWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := guardtest.NewLocker(t, memstore.New(), lock.WithLogger(guardtest.Quiet))
+		o := operatorOf(t, l)
+		lost := make(chan error, 1)
+		go func() {
+			_ = l.Do(t.Context(), "user=42", func(ctx context.Context) error {
+				<-ctx.Done()
+				lost <- context.Cause(ctx)
+				return nil
+			})
+		}()
+		synctest.Wait()
+		require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form("user=42", "42"), browserAccept).Code)
+		require.ErrorIs(t, <-lost, lock.ErrLost)
+		synctest.Wait() // the Locker counts the loss after it has notified the work
+		require.NoError(t, l.Do(t.Context(), "user=42", func(context.Context) error { return nil }))
+		require.Equal(t, "lost", o.list("").Process.Recoveries[0].Kind)
+	})
+}
+
+// claimsOnly is a store that answers nothing but claims.
+type claimsOnly struct{ lock.Store }
+
+var errNoAnswer = errors.New("no answer")
+
+func (claimsOnly) Get(context.Context, string) (lock.Entry, error) { return lock.Entry{}, errNoAnswer }
+
+func (claimsOnly) Release(context.Context, string, string) (bool, error) { return false, errNoAnswer }
+
+func TestSilentStore(t *testing.T) {
+	t.Parallel()
+	o := operatorOf(t, guardtest.NewLocker(t, claimsOnly{memstore.New()}))
+	require.Equal(t, http.StatusServiceUnavailable, o.ask(http.MethodGet, "key=a", "", browserAccept).Code)
+	w := o.ask(http.MethodDelete, "key=a&token=t", "", browserAccept)
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Contains(t, w.Body.String(), "may or may not be free")
+	require.Contains(t, o.page("q=user%3D42"), "The store did not answer, so nobody knows what is held.")
+}
+
+// A receipt stays where nothing but its end can remove it.
+func TestCannotForgetWithoutAnInspector(t *testing.T) {
+	t.Parallel()
+	store := &guardtest.StubStore{Store: memstore.New()}
+	o := operatorOf(t, guardtest.NewLocker(t, store))
+	put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
+	settleAs(t, store, "user=42", "t", nil, time.Hour)
+	require.Equal(t, http.StatusNotImplemented, o.ask(http.MethodDelete, "key=user%3D42&token=t", "", browserAccept).Code)
+}
+
+// An entry that can no longer be unsealed can be found and freed all the same.
+func TestFreesWhatIsSealed(t *testing.T) {
+	t.Parallel()
+	aead := func(key byte) cipher.AEAD {
+		block, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
+		require.NoError(t, err)
+		sealing, err := cipher.NewGCMWithRandomNonce(block)
+		require.NoError(t, err)
+		return sealing
+	}
+	memory := memstore.New()
+	put(t, memory, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
+	settleAs(t, sealed.New(memory, aead(1)), "user=42", "t", nil, time.Hour)
+	o := operatorOf(t, guardtest.NewLocker(t, sealed.New(memory, aead(2))))
+	require.Equal(t, "cool-down", o.list("q=user%3D42").Entries[0].Situation)
+	require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form("user=42", "42"), browserAccept).Code)
+	require.Empty(t, o.list("").Entries)
+}

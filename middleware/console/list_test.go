@@ -1,0 +1,209 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+)
+
+const many = 10_000
+
+func fill(t *testing.T, s lock.Store) {
+	t.Helper()
+	var all sync.WaitGroup
+	for part := range 20 {
+		all.Go(func() {
+			for i := part; i < many; i += 20 {
+				key := fmt.Sprint("user=", i)
+				if _, err := s.Claim(t.Context(), key, lock.Claim{Token: key, Owner: "web-3:4711", Lease: time.Hour}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.False(t, t.Failed())
+}
+
+// walk follows the links from page to page, as an operator would, and returns
+// how many pages there were and how large the largest was.
+func (o operator) walk(query string) (keys map[string]bool, pages, most int) {
+	o.t.Helper()
+	keys = make(map[string]bool)
+	for more := true; more; pages++ {
+		all, err := readPage(o.page(query))
+		require.NoError(o.t, err)
+		shown := 0
+		more = false
+		for _, e := range all {
+			switch {
+			case e.name == "a" && e.attrs["class"] == "key" && e.in("main") && !e.in("section"):
+				keys[e.text] = true
+				shown++
+			case e.attrs["rel"] == "next":
+				more, query = true, strings.TrimPrefix(e.attrs["href"], "?")
+			}
+		}
+		most = max(most, shown)
+		require.Less(o.t, pages, many)
+	}
+	return keys, pages, most
+}
+
+// counted is an inspector whose entries that were read are counted.
+type counted struct {
+	lock.Store
+	read int
+}
+
+func (c *counted) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
+	return func(yield func(lock.Entry, error) bool) {
+		for e, err := range c.Store.(lock.Inspector).List(ctx) {
+			c.read++
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+func (c *counted) Forget(ctx context.Context, key, token string) (bool, error) {
+	return c.Store.(lock.Inspector).Forget(ctx, key, token)
+}
+
+// inSteps is one that lists in steps too.
+type inSteps struct{ *counted }
+
+func (s inSteps) Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error) {
+	page, next, err := s.Store.(interface {
+		Page(ctx context.Context, cursor string, limit int, match func(string) bool) ([]lock.Entry, string, error)
+	}).Page(ctx, cursor, limit, match)
+	s.read += len(page)
+	return page, next, err
+}
+
+func TestPagesTenThousand(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(*counted) (s lock.Store, bound int){
+		"a store with pages":    func(c *counted) (lock.Store, int) { return inSteps{c}, 2 * 50 },
+		"a store without pages": func(c *counted) (lock.Store, int) { return c, many },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &counted{Store: memstore.New()}
+			store, bound := wrap(c)
+			fill(t, store)
+			o := operatorOf(t, guardtest.NewLocker(t, store))
+			o.page("")
+			require.LessOrEqual(t, c.read, bound, "entries read for one page")
+			keys, pages, most := o.walk("limit=200")
+			require.Len(t, keys, many)
+			require.LessOrEqual(t, most, 400)
+			require.LessOrEqual(t, pages, many/200+5) // a busy machine ends one that takes a second
+
+			c.read = 0
+			keys, _, _ = o.walk("q=user%3D4242")
+			require.Equal(t, map[string]bool{"user=4242": true}, keys)
+			keys, _, _ = o.walk("q=424&limit=5")
+			require.Len(t, keys, 20, "424, 1424 to 9424 and 4240 to 4249")
+			require.Contains(t, o.page("after="+url.QueryEscape("no cursor")), "</html>")
+		})
+	}
+}
+
+// commands is how often the server was asked for what since it was last asked
+// this.
+func commands(t *testing.T, srv *redistest.Server) map[string]int {
+	t.Helper()
+	text, _ := srv.Do(t, "INFO", "commandstats").(string)
+	calls := make(map[string]int)
+	for _, m := range regexp.MustCompile(`cmdstat_(\S+?):calls=(\d+)`).FindAllStringSubmatch(text, -1) {
+		calls[m[1]], _ = strconv.Atoi(m[2])
+	}
+	srv.Do(t, "CONFIG", "RESETSTAT")
+	return calls
+}
+
+func TestPagesTenThousandInRedis(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	store := guardtest.OpenRedis(t, srv.URL())
+	fill(t, store)
+	for i := range 200 {
+		srv.Do(t, "SET", fmt.Sprint("elsewhere:", i), "x")
+	}
+	o := operatorOf(t, guardtest.NewLocker(t, store))
+	commands(t, srv)
+	o.page("")
+	calls := commands(t, srv)
+	require.NotZero(t, calls["scan"])
+	require.LessOrEqual(t, calls["scan"], 10)
+	require.LessOrEqual(t, calls["get"], 2*50, "entries read for one page")
+	require.NotContains(t, calls, "keys")
+
+	keys, _, most := o.walk("limit=200")
+	require.Len(t, keys, many)
+	require.LessOrEqual(t, most, 500, "SCAN may return a little more than it is asked for")
+	calls = commands(t, srv)
+	require.NotContains(t, calls, "keys")
+	require.LessOrEqual(t, calls["get"], many+many/10)
+
+	require.Equal(t, "held", o.entry("user=4242").Situation)
+	calls = commands(t, srv)
+	require.Equal(t, 1, calls["get"], "a whole key is looked up, not looked for")
+	require.NotContains(t, calls, "scan")
+
+	keys, _, _ = o.walk("q=4242")
+	require.Equal(t, map[string]bool{"user=4242": true}, keys)
+	calls = commands(t, srv)
+	require.LessOrEqual(t, calls["get"], 10, "only what matches is read")
+	require.NotContains(t, calls, "keys")
+}
+
+// A server with a great many other keys is looked through for a second a page,
+// and the operator is asked whether to go on.
+func TestSearchEnds(t *testing.T) {
+	t.Parallel()
+	c := &counted{Store: memstore.New()}
+	o := operatorOf(t, guardtest.NewLocker(t, endless{c}))
+	began := time.Now()
+	page := o.page("q=absent")
+	require.Less(t, time.Since(began), 30*time.Second)
+	require.Contains(t, page, "Nothing so far; there is more to look through.")
+	require.Contains(t, page, "Go on looking")
+}
+
+// endless has always more, and nothing.
+type endless struct{ *counted }
+
+func (endless) Page(context.Context, string, int, func(string) bool) ([]lock.Entry, string, error) {
+	return nil, "more", nil
+}
+
+func TestListsAQuorum(t *testing.T) {
+	t.Parallel()
+	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
+	store := quorum.New(nodes)
+	for i := range 300 {
+		put(t, store, fmt.Sprint("user=", i), lock.Claim{Lease: time.Hour})
+	}
+	o := operatorOf(t, guardtest.NewLocker(t, store))
+	keys, _, most := o.walk("")
+	require.Len(t, keys, 300)
+	require.LessOrEqual(t, most, 100)
+}

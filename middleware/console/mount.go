@@ -1,0 +1,64 @@
+package console
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// openMount finds out that every client can reach the console. It cannot know
+// what stands in front of it, but a client that was authenticated there usually
+// carries a sign of it.
+type openMount struct{ once sync.Once }
+
+// signs are headers that browsers carry, or that proxies set, for a client that was
+// authenticated. Their values are not looked at: that is for their readers to do.
+var signs = []string{
+	"Authorization", "Cookie",
+	"Remote-User", "X-Remote-User", "X-Forwarded-User", "X-Forwarded-Email", "X-Auth-Request-User",
+	"Cf-Access-Jwt-Assertion", "X-Goog-Iap-Jwt-Assertion", "X-Amzn-Oidc-Data", "X-Ms-Client-Principal",
+}
+
+// check reports whether r came from another machine without such a sign, and
+// logs the first time that this is so.
+func (m *openMount) check(r *http.Request) bool {
+	if signed(r) || local(r) {
+		return false
+	}
+	m.once.Do(func() {
+		slog.Default().LogAttrs(r.Context(), slog.LevelError,
+			"httplatch: the console was reached from another machine without credentials: everybody who can connect may read keys "+
+				"and free them; mount it behind your authentication (or have that set the request header Remote-User, if it leaves no trace)",
+			slog.String("remote", r.RemoteAddr))
+	})
+	return true
+}
+
+func signed(r *http.Request) bool {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		return true
+	}
+	for _, name := range signs {
+		if r.Header.Get(name) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// local reports whether r comes from this machine. What a proxy has passed on
+// comes from elsewhere, wherever the proxy runs.
+func local(r *http.Request) bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "Via"} {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr == "@" || r.RemoteAddr == "" // a Unix socket
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,100 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/httplatch/httplatch/internal/keytext"
+)
+
+// visible is s with everything escaped that would not be seen, or that changes
+// how the rest is seen: keys and owners are others' bytes, and what an operator
+// reads has to be what is there.
+func visible(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1, r < utf8.RuneSelf && !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\u{%x}`, r)
+		default:
+			b.WriteRune(r)
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// maxOwner is how much is shown of an owner, which is "host:pid" unless another
+// program wrote it.
+const maxOwner = 100
+
+// process is owner in words.
+func process(owner string) string {
+	if owner == "" {
+		return "a process that did not give its name"
+	}
+	text := visible(owner)
+	if len(text) > maxOwner {
+		text = strings.ToValidUTF8(text[:maxOwner], "") + "…"
+	}
+	name, _, _ := strings.Cut(text, " ") // what follows is of lock.WithOrigin
+	colon := strings.LastIndexByte(name, ':')
+	if colon < 0 {
+		return text
+	}
+	return "process " + name[colon+1:] + " on host " + name[:colon]
+}
+
+// span is d as people say it.
+func span(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "a time that the store does not tell"
+	case d < time.Second:
+		return "less than a second"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", ceil(d, time.Second))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", ceil(d, time.Minute))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", ceil(d, time.Hour))
+	default:
+		return fmt.Sprintf("%d days", ceil(d, 24*time.Hour))
+	}
+}
+
+func ceil(d, unit time.Duration) int64 { return int64((d-1)/unit) + 1 }
+
+// ago is how long before now t was.
+func ago(t time.Time) string { return span(max(time.Since(t), time.Millisecond)) }
+
+// lastPart is what an operator may type of a key, as it is shown, instead of all
+// of it: the part after its name, or the end of a hash.
+func lastPart(shown string) string {
+	part := shown
+	if _, value, found := strings.Cut(shown, "="); found {
+		part = value
+	} else if hash, found := strings.CutPrefix(shown, keytext.RecordPrefix); found {
+		part = hash[max(0, len(hash)-8):]
+	}
+	if strings.TrimSpace(part) == "" {
+		return shown
+	}
+	return part
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

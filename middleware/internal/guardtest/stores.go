@@ -1,0 +1,84 @@
+package guardtest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// StubStore is a store whose Claim can be replaced. Unlike the memory store
+// itself it counts as one that may block and lose answers.
+type StubStore struct {
+	lock.Store
+	OnClaim func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error)
+}
+
+// Claim is OnClaim, if that is set.
+func (s *StubStore) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	if s.OnClaim != nil {
+		return s.OnClaim(ctx, key, c)
+	}
+	return s.Store.Claim(ctx, key, c)
+}
+
+// FlakyStore is a memory store that can be down.
+func FlakyStore(down *atomic.Bool, err error) *StubStore {
+	memory := memstore.New()
+	return &StubStore{Store: memory, OnClaim: func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+		if down.Load() {
+			return lock.Entry{}, err
+		}
+		return memory.Claim(ctx, key, c)
+	}}
+}
+
+// MortalStore is a memory store as seen by a process that dies: from then on
+// none of its commands arrives.
+type MortalStore struct {
+	lock.Store
+	Dead atomic.Bool
+}
+
+var errDead = fmt.Errorf("%w: this process is dead", lock.ErrNotApplied)
+
+// Renew does nothing once the process is dead.
+func (s *MortalStore) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	if s.Dead.Load() {
+		return false, errDead
+	}
+	return s.Store.Renew(ctx, key, c)
+}
+
+// Settle does nothing once the process is dead.
+func (s *MortalStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	if s.Dead.Load() {
+		return false, errDead
+	}
+	return s.Store.Settle(ctx, key, token, receipt, keep)
+}
+
+// Release does nothing once the process is dead.
+func (s *MortalStore) Release(ctx context.Context, key, token string) (bool, error) {
+	if s.Dead.Load() {
+		return false, errDead
+	}
+	return s.Store.Release(ctx, key, token)
+}
+
+// OpenRedis returns a store in the server at url whose keys are the test's own.
+func OpenRedis(t *testing.T, url string) lock.Store {
+	t.Helper()
+	store, err := redisstore.Open(t.Context(), url, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	return store
+}

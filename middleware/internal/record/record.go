@@ -1,0 +1,166 @@
+// Package record writes and reads what is kept of an answer:
+//
+//	1 byte    version
+//	1 byte    flags
+//	2 bytes   status
+//	          body
+//	          headers: per header its name and the number and texts of its
+//	          values, each text behind its length, numbers as uvarints
+//	4 bytes   length of the headers
+//
+// The body comes first because it is written to its place before the headers
+// are complete. A record whose version is not known is not read at all.
+package record
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/httplatch/httplatch/middleware/internal/sized"
+)
+
+// Prefix is how long a record is before its body.
+const Prefix = 4
+
+const (
+	version = 1
+	suffix  = 4
+)
+
+const (
+	flagTombstone = 1 << iota // the answer was not kept; of the headers there is Location
+	flagSized                 // the handler has set Content-Length
+
+	knownFlags = flagTombstone | flagSized
+)
+
+// AddedMark precedes the name of a header whose values are to be added. No
+// header that is sent has a name that contains it.
+const AddedMark = ":"
+
+// Record is a record that was read. Its body is in the bytes it was read from.
+type Record struct {
+	Status    int
+	Tombstone bool // the answer was not kept
+	Sized     bool // the handler has set Content-Length
+	Body      []byte
+	headers   string
+	values    int // of all headers
+}
+
+// Open begins a record in b, to which the body is to be appended.
+func Open(b []byte) []byte { return append(b, version, 0, 0, 0) }
+
+// Close completes an open record with headers that AppendHeader has written.
+func Close(b, headers []byte, status int, declared bool) []byte {
+	if declared {
+		b[1] |= flagSized
+	}
+	binary.BigEndian.PutUint16(b[2:], uint16(status)) //nolint:gosec // WriteHeader has checked it
+	b = append(b, headers...)
+	return binary.BigEndian.AppendUint32(b, uint32(len(headers))) //nolint:gosec // what net/http sends is far below 4 GiB
+}
+
+// maxLocation is the longest Location that outlives its answer.
+const maxLocation = 8 << 10
+
+// Tombstone is the record of an answer that is not kept, with its Location.
+func Tombstone(status int, location []string) []byte {
+	b := Open(nil)
+	b[1] = flagTombstone
+	var headers []byte
+	if len(location) > 0 && len(location[0]) <= maxLocation {
+		headers = AppendHeader(nil, "Location", location[:1])
+	}
+	return Close(b, headers, status, false)
+}
+
+// AppendHeader appends a header to those of a record.
+func AppendHeader(b []byte, name string, values []string) []byte {
+	b = sized.Append(b, name)
+	b = binary.AppendUvarint(b, uint64(len(values)))
+	for _, v := range values {
+		b = sized.Append(b, v)
+	}
+	return b
+}
+
+var errUnreadable = errors.New("middleware: the record of the answer cannot be read")
+
+// Read checks all of b, so that nothing can go wrong once an answer has
+// begun to be sent. It allocates no more than len(b) bytes.
+func Read(b []byte) (Record, error) {
+	if len(b) < Prefix+suffix || b[0] != version || b[1]&^knownFlags != 0 {
+		return Record{}, errUnreadable
+	}
+	rest := b[Prefix : len(b)-suffix]
+	size := binary.BigEndian.Uint32(b[len(b)-suffix:])
+	if uint64(size) > uint64(len(rest)) {
+		return Record{}, errUnreadable
+	}
+	split := len(rest) - int(size)
+	r := Record{
+		Status:    int(binary.BigEndian.Uint16(b[2:])),
+		Tombstone: b[1]&flagTombstone != 0,
+		Sized:     b[1]&flagSized != 0,
+		Body:      rest[:split],
+		headers:   string(rest[split:]),
+	}
+	if r.Status < 200 && !r.Tombstone || r.Status > 999 || len(r.Body) > 0 && (r.Tombstone || !BodyAllowed(r.Status)) {
+		return Record{}, errUnreadable
+	}
+	return r, r.check()
+}
+
+// check reads all headers and counts their values.
+func (r *Record) check() error {
+	for rest := r.headers; len(rest) > 0; {
+		name, behind, ok := sized.Cut(rest)
+		n, behind, counted := sized.CutNumber(behind)
+		if !ok || !counted || strings.TrimPrefix(name, AddedMark) == "" || n > len(behind) { // a value takes a byte at least
+			return errUnreadable
+		}
+		for range n {
+			if _, behind, ok = sized.Cut(behind); !ok {
+				return errUnreadable
+			}
+		}
+		r.values += n
+		rest = behind
+	}
+	return nil
+}
+
+// SetHeader sets the headers that were kept, in place of what is there, and
+// those without values to nothing; and those of more. What the handler had added
+// to another middleware's values is added to what that has set by now.
+func (r *Record) SetHeader(h http.Header, more ...[2]string) {
+	all := make([]string, 0, r.values+len(more))
+	for rest := r.headers; len(rest) > 0; {
+		name, behind, _ := sized.Cut(rest)
+		n, behind, _ := sized.CutNumber(behind)
+		for range n {
+			var v string
+			v, behind, _ = sized.Cut(behind)
+			all = append(all, v)
+		}
+		values := slices.Clip(all[len(all)-n:])
+		if plain, added := strings.CutPrefix(name, AddedMark); added {
+			name, values = plain, slices.Concat(h[plain], values)
+		}
+		h[name] = values
+		rest = behind
+	}
+	for _, m := range more {
+		all = append(all, m[1])
+		h[m[0]] = slices.Clip(all[len(all)-1:])
+	}
+}
+
+// BodyAllowed reports whether answers of this status can have a body.
+func BodyAllowed(status int) bool {
+	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}

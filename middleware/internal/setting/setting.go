@@ -1,0 +1,85 @@
+// Package setting says what the settings of a guard may be. The constructors of
+// package middleware panic about its errors, and package policy reports them as
+// mistakes in the file.
+package setting
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// DefaultBodyLimit is how long the bodies of requests, and of answers that are
+// kept, may be unless set.
+const DefaultBodyLimit = 1 << 20
+
+// ValidatePositive is for durations of a Locker and of guards.
+func ValidatePositive(d time.Duration) error {
+	if d <= 0 {
+		return errors.New("the duration must be positive")
+	}
+	return nil
+}
+
+// ValidateName is for the name of a lock.
+func ValidateName(name string) error {
+	switch {
+	case name == "":
+		return errors.New(`empty name: say what the key is, like "user" or "order"`)
+	case keytext.IsRecord(name):
+		return fmt.Errorf("name %q: the Locker keeps keys that begin with %s for receipts", name, keytext.RecordPrefix)
+	}
+	return nil
+}
+
+// ValidateWindow is for that of Dedupe.
+func ValidateWindow(d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("a window of %v: it must be positive", d)
+	}
+	return nil
+}
+
+// ValidateReceipts is for the Locker of Idempotent and Dedupe.
+func ValidateReceipts(l *lock.Locker) error {
+	return lock.Describe(l.Store()).NoReceipts
+}
+
+// ValidateBodyFirst is for the limit of WithBodyFirst.
+func ValidateBodyFirst(limit int64) error {
+	if limit <= 0 {
+		return errors.New("the limit must be positive")
+	}
+	return nil
+}
+
+// ValidateBodyLimits is for those of WithBodyLimits.
+func ValidateBodyLimits(limits ...int64) error {
+	if slices.Min(limits) <= 0 {
+		return errors.New("limits must be positive")
+	}
+	return nil
+}
+
+// ValidateCooldownStatus is for WithCooldownStatus.
+func ValidateCooldownStatus(code int) error {
+	switch code {
+	case http.StatusConflict, http.StatusTooManyRequests:
+		return nil
+	}
+	return errors.New("use 409 or 429")
+}
+
+// ValidateContentionStatus is for WithContentionStatus.
+func ValidateContentionStatus(code int) error {
+	switch code {
+	case http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+		return nil
+	}
+	return errors.New("use 409, 423, 425 or 429")
+}

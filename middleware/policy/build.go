@@ -1,0 +1,108 @@
+package policy
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
+)
+
+// guard is a guard of a file.
+type guard struct {
+	name string
+	at   int // offset of the name
+	wrap func(http.Handler) http.Handler
+}
+
+// build makes the guards of d, and reports what is wrong with them.
+func (d *document) build(l *lock.Locker, keys map[string]keyfunc.Func, defaults latch.Option) []guard {
+	var all []guard
+	for _, m := range d.guards() {
+		b := &builder{
+			document: d, own: m, locker: l, keys: keys, places: make(map[string]int), unread: make(map[string]bool),
+			lockOptions: []latch.LockOption{defaults}, onceOptions: []latch.IdempotentOption{defaults},
+			request: setting.DefaultBodyLimit, response: setting.DefaultBodyLimit,
+		}
+		all = append(all, guard{name: m.name, at: m.at, wrap: b.guard()})
+	}
+	return all
+}
+
+// builder collects what the fields of one guard say.
+type builder struct {
+	*document
+	own    member // the guard
+	locker *lock.Locker
+	keys   map[string]keyfunc.Func // those that a file may name
+	places map[string]int          // where the values of its fields are
+	unread map[string]bool         // fields whose values say nothing
+
+	kind              string // "" if that is not known
+	name              string
+	scope, key        keyfunc.Func
+	window            time.Duration
+	request, response int64
+	lockerOptions     []lock.Option
+	lockOptions       []latch.LockOption
+	onceOptions       []latch.IdempotentOption
+}
+
+// wrong reports a mistake in the value of a field, or in the guard if it does
+// not have the field.
+func (b *builder) wrong(field, format string, args ...any) {
+	at, given := b.places[field]
+	if !given {
+		b.report(b.own.at, "guard %q: "+format, append([]any{b.own.name}, args...)...)
+		return
+	}
+	b.report(at, "guard %q, %s: "+format, append([]any{b.own.name, field}, args...)...)
+}
+
+// accept reports err, if there is one, as a mistake in the value of the field.
+func (b *builder) accept(field string, err error) (ok bool) {
+	if err != nil {
+		b.wrong(field, "%v", err)
+	}
+	return err == nil
+}
+
+// guard returns the guard, or nil if it reported something.
+func (b *builder) guard() func(http.Handler) http.Handler {
+	before := len(b.findings)
+	if b.own.name == "" {
+		b.report(b.own.at, `a guard without a name: give it one, like "submit-order"`)
+	}
+	b.read(b.members(b.own.valueAt, `an object with the fields of a guard, like {"kind": "lock", ...}`))
+	if !b.unread["lease"] && !b.unread["max_hold"] {
+		b.accept(b.present("lease", "max_hold"), b.locker.Validate(b.lockerOptions...))
+	}
+	if b.kind == kindIdempotent || b.kind == kindDedupe {
+		b.accept("kind", setting.ValidateReceipts(b.locker))
+	}
+	if len(b.findings) > before {
+		return nil
+	}
+	l := b.locker.With(b.lockerOptions...)
+	b.onceOptions = append(b.onceOptions, latch.WithBodyLimits(b.request, b.response))
+	switch b.kind {
+	case kindLock:
+		return latch.Lock(l, b.name, b.key, b.lockOptions...)
+	case kindIdempotent:
+		return latch.Idempotent(l, b.scope, b.key, b.onceOptions...)
+	default:
+		return latch.Dedupe(l, b.scope, b.window, b.onceOptions...)
+	}
+}
+
+// present is the first of these fields that the guard has, or "".
+func (b *builder) present(fields ...string) string {
+	for _, f := range fields {
+		if _, given := b.places[f]; given {
+			return f
+		}
+	}
+	return ""
+}

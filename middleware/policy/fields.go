@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
+)
+
+// The kinds of guards that a file can ask for.
+const (
+	kindLock       = "lock"
+	kindIdempotent = "idempotent"
+	kindDedupe     = "dedupe"
+)
+
+// needs is what each kind cannot do without.
+var needs = map[string][]string{
+	kindLock:       {"name", "key"},
+	kindIdempotent: {"scope", "key"},
+	kindDedupe:     {"scope", "window"},
+}
+
+// field is a field that guards of some kinds can have.
+type field struct {
+	kinds []string
+	take  func(b *builder, m member) (read bool)
+}
+
+var (
+	anyKind = []string{kindLock, kindIdempotent, kindDedupe}
+	locks   = []string{kindLock}
+	onces   = []string{kindIdempotent, kindDedupe}
+	keyed   = []string{kindLock, kindIdempotent}
+)
+
+// allFields are all fields except the kind.
+var allFields = map[string]field{
+	"name":        {locks, takeName},
+	"key":         {keyed, func(b *builder, m member) bool { return b.takeKey(m, &b.key) }},
+	"scope":       {onces, func(b *builder, m member) bool { return b.takeKey(m, &b.scope) }},
+	"window":      {[]string{kindDedupe}, duration(setting.ValidateWindow, func(b *builder, d time.Duration) { b.window = d })},
+	"fingerprint": {onces, takeFingerprint},
+
+	"lease":           {anyKind, lockerDuration(lock.WithLease)},
+	"max_hold":        {anyKind, lockerDuration(lock.WithMaxHold)},
+	"wait":            {anyKind, lockerDuration(lock.WithWait)},
+	"keep":            {[]string{kindIdempotent}, lockerDuration(lock.WithKeep)},
+	"rerun_abandoned": {onces, takeRerun},
+
+	"cooldown": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
+		b.lockOptions = append(b.lockOptions, latch.WithCooldown(d))
+	})},
+	"cooldown_status": {locks, integer(setting.ValidateCooldownStatus, func(b *builder, code int) {
+		b.lockOptions = append(b.lockOptions, latch.WithCooldownStatus(code))
+	})},
+	"body_first": {locks, integer(setting.ValidateBodyFirst, func(b *builder, n int64) {
+		b.lockOptions = append(b.lockOptions, latch.WithBodyFirst(n))
+	})},
+	"contention_status": {locks, integer(setting.ValidateContentionStatus, func(b *builder, code int) {
+		b.lockOptions = append(b.lockOptions, latch.WithContentionStatus(code))
+	})},
+	"final_below":    {onces, takeFinalBelow},
+	"request_limit":  {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
+	"response_limit": {onces, integer(limit, func(b *builder, n int64) { b.response = n })},
+	"fail_open":      {anyKind, takeFailOpen},
+}
+
+// read takes in the fields of the guard, each of them whatever is wrong with
+// the others.
+func (b *builder) read(fields []member) {
+	for _, m := range fields {
+		b.places[m.name] = m.valueAt
+	}
+	if i := slices.IndexFunc(fields, func(m member) bool { return m.name == "kind" }); i >= 0 {
+		b.takeKind(fields[i])
+	} else if fields != nil {
+		b.wrong("", `it has no kind: add "kind": "lock", "idempotent" or "dedupe"`)
+	}
+	for _, m := range fields {
+		f, known := allFields[m.name]
+		switch {
+		case m.name == "kind":
+		case !known:
+			b.report(m.at, "guard %q: there is no field %q: %s", b.own.name, m.name, suggest(m.name, b.fieldNames()))
+		case b.kind != "" && !slices.Contains(f.kinds, b.kind):
+			b.report(m.at, "guard %q: %q is for guards of kind %s, and this one is of kind %s: remove it",
+				b.own.name, m.name, strings.Join(f.kinds, " or "), b.kind)
+		case !f.take(b, m):
+			b.unread[m.name] = true
+		}
+	}
+	for _, name := range needs[b.kind] {
+		if b.present(name) == "" {
+			b.wrong("", "it has no %s, which guards of kind %s need: add it", name, b.kind)
+		}
+	}
+}
+
+// fieldNames are those of the fields that a guard of this kind can have.
+func (b *builder) fieldNames() []string {
+	names := []string{"kind"}
+	for name, f := range allFields {
+		if b.kind == "" || slices.Contains(f.kinds, b.kind) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (b *builder) keyNames() []string { return slices.Collect(maps.Keys(b.keys)) }
+
+// suggest names the known name that was meant, or all of them.
+func suggest(name string, known []string) string {
+	if near := nearest(name, known); near != "" {
+		return "write " + near
+	}
+	if len(known) == 0 {
+		return "the code offers none"
+	}
+	return "use one of " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
+}

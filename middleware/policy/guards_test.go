@@ -1,0 +1,298 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/quorum"
+	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+	"github.com/httplatch/httplatch/middleware/policy"
+)
+
+// offered are the key functions that the files of these tests may name.
+var offered = map[string]keyfunc.Func{
+	"user":            guardtest.ByUser,
+	"global":          keyfunc.Global,
+	"idempotency-key": keyfunc.IdempotencyKey,
+
+	"optional-idempotency-key": keyfunc.Optional(keyfunc.IdempotencyKey),
+}
+
+func load(t *testing.T, text string, opts ...latch.Option) (*policy.Guards, error) {
+	t.Helper()
+	return policy.Load(strings.NewReader(text), guardtest.NewLocker(t, memstore.New()), offered, opts...)
+}
+
+func TestTenMistakes(t *testing.T) {
+	t.Parallel()
+	file, err := os.Open("testdata/mistakes.json")
+	require.NoError(t, err)
+	defer file.Close()
+	guards, err := policy.Load(file, guardtest.NewLocker(t, memstore.New()), offered)
+	require.Nil(t, guards)
+	want := []string{
+		`line 5, column 12: guard "order-lock", key: the code offers no key function "usr": write user`,
+		`line 6, column 5: guard "order-lock": there is no field "leese": write lease`,
+		`line 7, column 14: guard "order-lock", lease: a lease of 800ms is too short for a budget of 500ms: a claim that was answered late would be over before its work began; the lease must be at least twice the budget`,
+		`line 8, column 17: guard "order-lock", cooldown: "2 seconds" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
+		`line 9, column 26: guard "order-lock", contention_status: use 409, 423, 425 or 429`,
+		`line 11, column 3: guard "order-once": it has no key, which guards of kind idempotent need: add it`,
+		`line 14, column 13: guard "order-once", wait: 5 is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
+		`line 15, column 5: guard "order-once": "cooldown" is for guards of kind lock, and this one is of kind idempotent: remove it`,
+		`line 16, column 18: guard "order-once", fail_open: "yes" is not true or false: write one of them, without quotes`,
+		`line 18, column 3: "order-lock" is there already, on line 2: remove one of them`,
+	}
+	require.Equal(t, want, strings.Split(err.Error(), "\n"))
+	var joined interface{ Unwrap() []error }
+	require.ErrorAs(t, err, &joined)
+	require.Len(t, joined.Unwrap(), 10)
+}
+
+// TestLoadSaysWhatIsWrong has one mistake, or several in one place, a row.
+func TestLoadSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		text string
+		want []string
+	}{
+		{``, []string{`line 1, column 1: this is no JSON: unexpected end of JSON input`}},
+		{"{\n  \"g\": {},\n}", []string{`line 3, column 1: this is no JSON: invalid character '}' looking for beginning of object key string`}},
+		{"{\n\t// mine\n}", []string{`line 2, column 2: this is no JSON: invalid character '/' looking for beginning of object key string`}},
+		{`{} {}`, []string{`line 1, column 4: this is no JSON: invalid character '{' after top-level value`}},
+		{`{"g`, []string{`line 1, column 3: this is no JSON: unexpected end of JSON input`}},
+		{`[]`, []string{`line 1, column 1: this has to be an object with a guard under each name, like {"submit-order": {"kind": "lock", ...}}`}},
+		{"\n null", []string{`line 2, column 2: this has to be an object with a guard under each name, like {"submit-order": {"kind": "lock", ...}}`}},
+		{`{"g": 1, "h": []}`, []string{
+			`line 1, column 7: this has to be an object with the fields of a guard, like {"kind": "lock", ...}`,
+			`line 1, column 15: this has to be an object with the fields of a guard, like {"kind": "lock", ...}`,
+		}},
+		{`{"g": {}}`, []string{`line 1, column 2: guard "g": it has no kind: add "kind": "lock", "idempotent" or "dedupe"`}},
+		{`{"g": {"kind": "Lock"}}`, []string{`line 1, column 16: guard "g", kind: "Lock" is not a kind of guard: write "lock", "idempotent" or "dedupe"`}},
+		{`{"g": {"kind": null}}`, []string{`line 1, column 16: guard "g", kind: null is not a kind of guard: write "lock", "idempotent" or "dedupe"`}},
+		{`{"": {"kind": "dedupe", "scope": "user", "window": "1s"}}`, []string{`line 1, column 2: a guard without a name: give it one, like "submit-order"`}},
+		{`{"g": {"kind": "lock"}}`, []string{
+			`line 1, column 2: guard "g": it has no name, which guards of kind lock need: add it`,
+			`line 1, column 2: guard "g": it has no key, which guards of kind lock need: add it`,
+		}},
+		{`{"ü": {"kind": "lock", "name": "", "key": "user"}}`, []string{`line 1, column 32: guard "ü", name: empty name: say what the key is, like "user" or "order"`}},
+		{`{"g": {"kind": "lock", "name": "once:x", "key": "user"}}`, []string{`line 1, column 32: guard "g", name: name "once:x": the Locker keeps keys that begin with once: for receipts`}},
+		{`{"g": {"kind": "lock", "name": 7, "key": ["user"]}}`, []string{
+			`line 1, column 32: guard "g", name: 7 is not a name: write one in quotes, like "user"`,
+			`line 1, column 42: guard "g", key: a list is not the name of a key function: write one in quotes`,
+		}},
+		{`{"g": {"kind": "lock", "name": "user", "key": "session"}}`, []string{`line 1, column 47: guard "g", key: the code offers no key function "session": use one of global, idempotency-key, optional-idempotency-key, user`}},
+		{`{"g": {"kind": "dedupe", "scope": "user", "window": "0s", "keep": "1h"}}`, []string{
+			`line 1, column 53: guard "g", window: a window of 0s: it must be positive`,
+			`line 1, column 59: guard "g": "keep" is for guards of kind idempotent, and this one is of kind dedupe: remove it`,
+		}},
+		{`{"g": {"kind": "dedupe", "scope": "user", "window": "1s", "name": "user"}}`, []string{`line 1, column 59: guard "g": "name" is for guards of kind lock, and this one is of kind dedupe: remove it`}},
+		{`{"g": {` + aLock + `, "max-hold": "1m", "coolDown": "1s", "ttl": "1s"}}`, []string{
+			`line 1, column 55: guard "g": there is no field "max-hold": write max_hold`,
+			`line 1, column 73: guard "g": there is no field "coolDown": write cooldown`,
+			`line 1, column 91: guard "g": there is no field "ttl": use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, wait`,
+		}},
+		{`{"g": {` + aLock + `, "wait": "0s", "cooldown": "-1s", "lease": "1d"}}`, []string{
+			`line 1, column 63: guard "g", wait: the duration must be positive`,
+			`line 1, column 81: guard "g", cooldown: the duration must be positive`,
+			`line 1, column 97: guard "g", lease: "1d" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
+		}},
+		{`{"g": {` + aLock + `, "lease": "20m"}}`, []string{`line 1, column 64: guard "g", lease: a maximum hold of 15m0s is shorter than the lease of 20m0s`}},
+		{`{"g": {` + aLock + `, "max_hold": "20s"}}`, []string{`line 1, column 67: guard "g", max_hold: a maximum hold of 20s is shorter than the lease of 30s`}},
+		{`{"g": {` + aLock + `, "max_hold": "20s", "lease": "?"}}`, []string{`line 1, column 83: guard "g", lease: "?" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`}},
+		{`{"g": {` + aLock + `, "contention_status": "409"}}`, []string{`line 1, column 76: guard "g", contention_status: "409" is not a whole number: write one, without quotes`}},
+		{`{"g": {` + aLock + `, "contention_status": 409.5, "lease": "30s", "lease": "10s"}}`, []string{
+			`line 1, column 76: guard "g", contention_status: 409.5 is not a whole number: write one, without quotes`,
+			`line 1, column 99: "lease" is there already, on line 1: remove one of them`,
+		}},
+		{`{"g": {` + aLock + `, "cooldown_status": 423, "body_first": 0}}`, []string{
+			`line 1, column 74: guard "g", cooldown_status: use 409 or 429`,
+			`line 1, column 93: guard "g", body_first: the limit must be positive`,
+		}},
+		{`{"g": {` + aLock + `, "body_first": "1MiB"}}`, []string{`line 1, column 69: guard "g", body_first: "1MiB" is not a whole number: write one, without quotes`}},
+		{`{"g": {` + anIdempotent + `, "body_first": 1024}}`, []string{
+			`line 1, column 73: guard "g": "body_first" is for guards of kind lock, and this one is of kind idempotent: remove it`,
+		}},
+		{`{"g": {` + anIdempotent + `, "final_below": 200, "request_limit": 0, "response_limit": 1e99}}`, []string{
+			`line 1, column 88: guard "g", final_below: 200 keeps no answers, or all there are: write 300, 400 or 500`,
+			`line 1, column 110: guard "g", request_limit: limits must be positive`,
+			`line 1, column 131: guard "g", response_limit: 1e99 is not a whole number: write one, without quotes`,
+		}},
+		{`{"g": {` + anIdempotent + `, "final_below": true, "fingerprint": "body", "rerun_abandoned": 1}}`, []string{
+			`line 1, column 88: guard "g", final_below: true is not a status: write a number, without quotes, like 400`,
+			`line 1, column 109: guard "g", fingerprint: the code offers no key function "body": use one of global, idempotency-key, optional-idempotency-key, user`,
+			`line 1, column 136: guard "g", rerun_abandoned: 1 is not true: write that, without quotes, or remove the field`,
+		}},
+		{`{"g": {` + anIdempotent + `, "rerun_abandoned": false}}`, []string{`line 1, column 92: guard "g", rerun_abandoned: false takes nothing back that the code says: remove the field`}},
+		{`{"g": {` + anIdempotent + `, "wait": "` + strings.Repeat("x", 100) + `"}}`, []string{
+			`line 1, column 81: guard "g", wait: "` + strings.Repeat("x", 39) + `... is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
+		}},
+	}
+	for _, tt := range tests {
+		guards, err := load(t, tt.text)
+		require.Error(t, err, tt.text)
+		require.Equal(t, tt.want, strings.Split(err.Error(), "\n"), tt.text)
+		require.Nil(t, guards)
+	}
+}
+
+func TestLoadWithoutKeyFunctions(t *testing.T) {
+	t.Parallel()
+	_, err := policy.Load(strings.NewReader(`{"g": {"kind": "lock", "name": "user", "key": "user"}}`),
+		guardtest.NewLocker(t, memstore.New()), nil)
+	require.EqualError(t, err, `line 1, column 47: guard "g", key: the code offers no key function "user": the code offers none`)
+}
+
+func TestUnreadableFile(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("disk on fire")
+	_, err := policy.Load(iotest.ErrReader(broken), guardtest.NewLocker(t, memstore.New()), offered)
+	require.ErrorIs(t, err, broken)
+	require.EqualError(t, err, "policy: reading the file: disk on fire")
+}
+
+const mounted = `{
+  "once": {"kind": "idempotent", "scope": "user", "key": "idempotency-key"},
+  "one-per-user": {"kind": "lock", "name": "user", "key": "user"},
+  "twice": {"kind": "dedupe", "scope": "user", "window": "1s"}
+}`
+
+func TestCheckNamesAllThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		ask  []string
+		want string
+	}{
+		{[]string{"once", "one-per-user", "twice", "once"}, ""},
+		{[]string{"once", "one-per-user"}, `line 4, column 3: guard "twice" is not mounted: remove it, or mount it on its route with Get`},
+		{[]string{"once", "one_per_user", "twice", "one_per_user", "order"}, `guard "one_per_user" is mounted and not in the policies: add it, or rename "one-per-user" on line 3
+guard "order" is mounted and not in the policies: add it
+line 3, column 3: guard "one-per-user" is not mounted: remove it, or mount it on its route with Get`},
+	}
+	for _, tt := range tests {
+		guards, err := load(t, mounted)
+		require.NoError(t, err)
+		for _, name := range tt.ask {
+			require.NotNil(t, guards.Get(name))
+		}
+		if err := guards.Check(); tt.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, tt.want)
+		}
+	}
+}
+
+// Over a store that keeps no receipts, a file is refused that asks for some.
+func TestLoadOverAQuorum(t *testing.T) {
+	t.Parallel()
+	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
+	l := guardtest.NewLocker(t, quorum.New(nodes))
+	_, err := policy.Load(strings.NewReader(mounted), l, offered)
+	require.ErrorContains(t, err, `guard "once", kind: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
+	require.ErrorContains(t, err, `guard "twice", kind: quorum: it keeps`)
+}
+
+// TestMissingGuardRefuses is for programs that do not call Check.
+func TestMissingGuardRefuses(t *testing.T) {
+	t.Parallel()
+	var got *latch.Problem
+	var events []lock.Event
+	l := guardtest.NewLocker(t, memstore.New(), lock.WithObserver(func(_ context.Context, e lock.Event) { events = append(events, e) }))
+	guards, err := policy.Load(strings.NewReader(`{}`), l, offered, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+		got = p
+		p.ServeHTTP(w, r)
+	}))
+	require.NoError(t, err)
+	h := guards.Get("orders")(guardtest.MustNotRun(t))
+	w := guardtest.Serve(h, guardtest.Post("42"))
+	require.Equal(t, 500, w.Code)
+	require.Equal(t, http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}}, w.Header())
+	require.JSONEq(t, `{"title": "Internal Server Error", "status": 500}`, w.Body.String())
+	require.EqualError(t, got.Err, `policy: guard "orders" is not in the policies`)
+	require.Len(t, events, 1)
+	require.Equal(t, event.Rejected, events[0].Kind)
+	require.ErrorIs(t, events[0].Err, got.Err)
+
+	r := guardtest.Post("42")
+	r.Method = http.MethodGet
+	require.Equal(t, 201, guardtest.Serve(guards.Get("orders")(http.HandlerFunc(guardtest.Created)), r).Code, "as a guard does")
+}
+
+func TestLoadMisusePanics(t *testing.T) {
+	t.Parallel()
+	l, file := guardtest.NewLocker(t, memstore.New()), strings.NewReader(`{}`)
+	for want, f := range map[string]func(){
+		"policy.Load: nil io.Reader":           func() { _, _ = policy.Load(nil, l, nil) },
+		"policy.Load: nil *lock.Locker":        func() { _, _ = policy.Load(file, nil, nil) },
+		`policy.Load: nil key function "user"`: func() { _, _ = policy.Load(file, l, map[string]keyfunc.Func{"user": nil}) },
+		"middleware.With: nil option":          func() { _, _ = policy.Load(file, l, nil, nil) },
+	} {
+		require.PanicsWithValue(t, want, f)
+	}
+}
+
+// TestGuardsAreWhatConstructorsReturn: nothing is between a request and its
+// guard that would not be there without a file.
+func TestGuardsAreWhatConstructorsReturn(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker(t, memstore.New())
+	guards, err := load(t, mounted)
+	require.NoError(t, err)
+	for name, inCode := range map[string]func(http.Handler) http.Handler{
+		"once":         latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey),
+		"one-per-user": latch.Lock(l, "user", guardtest.ByUser),
+		"twice":        latch.Dedupe(l, guardtest.ByUser, time.Second),
+	} {
+		fromFile := guards.Get(name)
+		require.Equal(t, code(inCode), code(fromFile), name)
+		h := http.HandlerFunc(guardtest.Created)
+		require.Equal(t, code(inCode(h)), code(fromFile(h)), name)
+	}
+	require.NotEqual(t, code(latch.Lock(l, "user", guardtest.ByUser)), code(guards.Get("twice")), "this comparison can fail")
+}
+
+// code is where the code of a function is.
+func code(f any) uintptr { return reflect.ValueOf(f).Pointer() }
+
+// FuzzLoad: whatever a file is, there is an answer to it, and each error
+// says where it is from.
+func FuzzLoad(f *testing.F) {
+	mistakes, err := os.ReadFile("testdata/mistakes.json")
+	require.NoError(f, err)
+	f.Add(string(mistakes))
+	f.Add(mounted)
+	f.Add("\ufeff{}")
+	f.Add(`{"g": {"kind": "dedupe", "scope": "user", "window": "1s", "request_limit": 9223372036854775807}}`)
+	l := lock.New(memstore.New())
+	f.Fuzz(func(t *testing.T, text string) {
+		guards, err := policy.Load(strings.NewReader(text), l, offered)
+		require.NotEqual(t, err == nil, guards == nil)
+		if err == nil {
+			return
+		}
+		// A name in a text may contain a line break: it is quoted.
+		for line := range strings.Lines(err.Error()) {
+			m := regexp.MustCompile(`^line (\d+), column (\d+): .`).FindStringSubmatch(line)
+			require.NotNil(t, m, line)
+			n, err := strconv.Atoi(m[1])
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, strings.Count(text, "\n")+1)
+		}
+	})
+}

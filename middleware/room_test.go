@@ -1,0 +1,25 @@
+package middleware_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// TestLongAnswersAreNotPooled, whichever part of them is long.
+func TestLongAnswersAreNotPooled(t *testing.T) {
+	t.Parallel()
+	const long = 64<<10 + 1
+	require.False(t, latch.RoomIsPooled(long, 1, 1))
+	require.False(t, latch.RoomIsPooled(1, long, 1))
+	require.False(t, latch.RoomIsPooled(1, 1, 257))
+	pooled := 0
+	for range 100 { // a pool may forget
+		if latch.RoomIsPooled(long-1, long-1, 256) {
+			pooled++
+		}
+	}
+	require.Positive(t, pooled)
+}
