@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -99,6 +101,50 @@ func TestFailOpenEndsWithPanic(t *testing.T) {
 		})
 		down.Store(false)
 		require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code)
+	})
+}
+
+// TestFailOpenOfARecord: the handler runs as if there were no guard, and its answer
+// is not kept. A guard further out keeps it, and Commit is for that one's run.
+func TestFailOpenOfARecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		var events eventLog
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithObserver(events.observe))
+		guard := once(l, latch.WithFailOpen())
+		var done effects
+		var seen context.Context
+		var out http.ResponseWriter
+		var committed error
+		h := guard(done.then(func(w http.ResponseWriter, r *http.Request) {
+			seen, out, committed = r.Context(), w, lock.Commit(r.Context())
+			w.WriteHeader(http.StatusCreated)
+			require.Equal(t, http.StatusConflict, serve(guard(mustNotRun(t)), keyed("k")).Code)
+		}))
+		r, w := keyed("k"), httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, http.StatusCreated, w.Code)
+		require.Equal(t, r.Context(), seen)
+		require.Same(t, w, out)
+		require.Error(t, committed)
+		require.Equal(t, 1, events.count(event.Bypassed))
+		require.Equal(t, http.StatusCreated, serve(h, keyed("k")).Code)
+		require.EqualValues(t, 2, done.n.Load(), "no record was left")
+
+		outer := once(newLocker(t, memstore.New()))(h)
+		for range 2 {
+			require.Equal(t, http.StatusCreated, serve(outer, keyed("k")).Code)
+		}
+		require.NoError(t, committed)
+		require.EqualValues(t, 3, done.n.Load())
+
+		require.PanicsWithValue(t, "boom", func() {
+			serve(guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })), keyed("k"))
+		})
+		down.Store(false)
+		require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), keyed("k")).Code)
 	})
 }
 
