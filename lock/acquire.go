@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock/event"
 )
 
@@ -43,7 +41,11 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		found := c.gate.enter(e, l.cfg.wait > 0)
 		if entered, err, again = true, nil, false; !found.open {
 			entered, err = l.queue(ctx, e, found, began)
-			at, again = now(), l.asksAgain(ctx, err, began)
+			// Work that can run without the store shares no failure with a claim whose
+			// work cannot: it asks for the key itself, since without the key in this
+			// process it would run beside others. It ends: when its time is over, it is
+			// refused where it would have to wait.
+			at, again = now(), !entered && l.failsOpen(ctx, err)
 		}
 	}
 	if err == nil {
@@ -58,31 +60,20 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		return nil
 	}
 
-	hold := (*failopen.Hold)(nil)
-	if entered {
-		if hold = l.holdOf(ctx, err); hold == nil {
-			l.leave(ctx, e, err) // before observers are called: others wait for it
-		}
+	bypass := entered && l.failsOpen(ctx, err)
+	if entered && !bypass {
+		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}
 	if l.observed() {
 		l.emit(ctx, e, eventOf(err), began.since(), err)
 	}
 	l.logRefused(ctx, e, err)
-	if hold != nil {
-		l.bypass(ctx, e, hold, err)
-		return err
+	if bypass {
+		l.bypass(ctx, e, err)
+		return nil
 	}
 	c.owners.Leave()
 	return err
-}
-
-// holdOf returns what ctx asks for if the store does not answer, nil if it asks for
-// nothing or err is another failure.
-func (*Locker) holdOf(ctx context.Context, err error) *failopen.Hold {
-	if !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported) || callerGone(ctx) {
-		return nil
-	}
-	return failopen.From(ctx)
 }
 
 // leave gives up e's key, whose claim ended with err.
@@ -92,13 +83,6 @@ func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 		err = nil // the caller has left, and others may hear something else
 	}
 	l.core.gate.leaveWith(e, err)
-}
-
-// asksAgain reports whether a caller that has waited for another one's claim, and
-// shares its failure, is to ask for the key itself: its work can run without the
-// store, and the other one's will not.
-func (l *Locker) asksAgain(ctx context.Context, err error, began moment) bool {
-	return err != nil && l.holdOf(ctx, err) != nil && !errors.Is(err, errEnding) && began.since() < l.cfg.budget
 }
 
 // callerGone reports whether the caller waits no longer. A context says so a moment after
@@ -119,26 +103,4 @@ func eventOf(err error) event.Kind {
 	default:
 		return event.Refused
 	}
-}
-
-// bypass lets work run without the store's protection. Its claim may have been
-// applied, so it counts as granted while the work runs: removing it would let
-// another process in as well, and duplicates in this process are refused by
-// the gate even now. Both end with the lease that would have been, so that
-// hung work keeps no other caller out.
-func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err error) {
-	c := l.core
-	c.gate.bypass(e)
-	end := sync.OnceFunc(func() {
-		e.leaveClaim()
-		c.gate.leave(e)
-	})
-	timer := time.AfterFunc(l.cfg.lease, end)
-	l.emit(ctx, e, event.Bypassed, 0, err)
-	l.logBypassed(ctx, e, err)
-	hold.End = sync.OnceFunc(func() { // after those, which can end this goroutine: then acquire sees to it
-		timer.Stop()
-		end()
-		c.owners.Leave()
-	})
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -60,14 +60,15 @@ func TestCommitAfterTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		for _, l := range []*lock.Locker{open(lock.WithKeep(keep)), open(lock.WithKeep(keep), lock.WithRerunAbandoned())} {
 			var left context.Context
-			_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+			call := &oncecall.Call{Context: t.Context()}
+			_, _, err := l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
 				left = context.WithoutCancel(ctx)
 				return nil, errors.New("503: it took too long")
 			})
 			require.Error(t, err)
 			require.Equal(t, lock.Free, s.State(t, record).State)
 			require.ErrorIs(t, lock.Commit(left), lock.ErrLost)
-			require.Error(t, early.From(left).SettleEarly(left, []byte("tombstone")), "nothing was recorded")
+			require.Error(t, call.Run.SettleEarly(left, []byte("tombstone")), "nothing was recorded")
 		}
 	})
 }
@@ -113,9 +114,10 @@ func TestCommitKeepsWaitersWaiting(t *testing.T) {
 func TestSettleEarly(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		_, _, err := l.Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
-			require.NoError(t, early.From(ctx).SettleEarly(ctx, []byte("tombstone")))
-			require.NoError(t, early.From(ctx).SettleEarly(ctx, []byte("again")))
+		call := &oncecall.Call{Context: t.Context()}
+		_, _, err := l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
+			require.NoError(t, call.Run.SettleEarly(ctx, []byte("tombstone")))
+			require.NoError(t, call.Run.SettleEarly(ctx, []byte("again")))
 			return nil, errors.New("and then it failed")
 		})
 		require.Error(t, err)
@@ -123,6 +125,5 @@ func TestSettleEarly(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, replayed)
 		require.Equal(t, "tombstone", string(receipt))
-		require.Nil(t, early.From(t.Context()))
 	})
 }

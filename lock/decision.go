@@ -7,24 +7,30 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/oncecall"
 )
 
 // standing is what can be known of a lease without a lock: whether its claim was
-// granted, and whether another call waits for that. Both are in one word, so that of a
-// grant and of who meets the claim at that moment one sees the other.
+// granted, whether another call waits for that, and whether its work runs though the
+// claim was not granted. All are in one word, so that of a grant and of who meets the
+// claim at that moment one sees the other.
 type standing struct{ bits atomic.Uint32 }
 
 const (
 	standsGranted = 1 << iota
 	standsMet
+	standsBypassed
 )
 
-func (s *standing) granted() bool { return s.bits.Load()&standsGranted != 0 }
-func (s *standing) met() bool     { return s.bits.Load()&standsMet != 0 }
+func (s *standing) granted() bool  { return s.bits.Load()&standsGranted != 0 }
+func (s *standing) met() bool      { return s.bits.Load()&standsMet != 0 }
+func (s *standing) bypassed() bool { return s.bits.Load()&standsBypassed != 0 }
 
 // grant notes the grant, and reports whether another call has met the claim before.
 func (s *standing) grant() (met bool) { return s.bits.Or(standsGranted)&standsMet != 0 }
+
+// bypass notes that the work runs unprotected.
+func (s *standing) bypass() { s.bits.Or(standsBypassed) }
 
 // meet notes that another call has met it, and reports whether it was granted before.
 func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
@@ -32,7 +38,7 @@ func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGra
 // pending reports whether e's claim may still be granted or refused. The gate's
 // shard is locked.
 func (e *Lease) pending() bool {
-	return !e.standing.granted() && (e.slot == nil || !e.slot.bypassed)
+	return !e.standing.granted() && !e.bypassed()
 }
 
 // decision is what became of a claim, or of a run, for which other callers of this
@@ -120,7 +126,7 @@ func (d *decision) wake(waiters []*waiter) {
 	}()
 	// The caller whose claim has found them may write to them.
 	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
-	if s, ok := errors.AsType[early.Sharer](d.failure); ok {
+	if s, ok := errors.AsType[oncecall.Sharer](d.failure); ok {
 		d.failure = s.Share()
 	}
 }

@@ -31,7 +31,8 @@ func (e *Lease) Release(ctx context.Context) error {
 // of [Lease.Release], and like there a missing answer is followed up in the
 // background, with the lease renewed meanwhile. If the store has no room for
 // receipt, an empty one is left for keep, and an error that matches [ErrFull] says
-// so. It panics if keep is not positive.
+// so. After work that ran unprotected ([WithFailOpen]) nothing is left, and the error
+// matches ErrUnavailable. It panics if keep is not positive.
 func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
 	positive("Settle: keep", keep)
 	if e == nil {
@@ -69,6 +70,12 @@ func (e *Lease) confirmed(ok bool) bool {
 // been applied, a release would be the loss of its receipt. It does not end with
 // ctx: the request that was served may be gone, and its lock must not stay for that.
 func (e *Lease) finish(ctx context.Context, how end) error {
+	if e.bypassed() {
+		if e.endBypassed() && how.settles {
+			return errBypassed
+		}
+		return nil
+	}
 	e.mu.Lock()
 	if e.phase != holding {
 		e.mu.Unlock()
@@ -161,13 +168,16 @@ func (e *Lease) close(answered bool) {
 
 // endUnreturned ends a lease, or the claim of one, whose caller does not return from its call.
 func (e *Lease) endUnreturned() {
-	if e.standing.granted() {
+	switch {
+	case e.standing.granted():
 		_ = e.giveBack(e.parent)
-		return
+	case e.bypassed():
+		e.endBypassed()
+	default:
+		e.leaveClaim()
+		e.locker.core.gate.leave(e)
+		e.locker.core.owners.Leave()
 	}
-	e.leaveClaim()
-	e.locker.core.gate.leave(e)
-	e.locker.core.owners.Leave()
 }
 
 // giveBack ends a lease whose work has failed, or was not begun. One that was a

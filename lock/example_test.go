@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -72,6 +73,31 @@ func ExampleLocker_With() {
 	// Output:
 	// waited for it
 	// <nil>
+}
+
+// Work that is better done twice than not at all.
+func ExampleWithFailOpen() {
+	locker := lock.New(unreachable{memstore.New()}, lock.WithLogger(slog.New(slog.DiscardHandler)))
+	remind := func(ctx context.Context) error {
+		_, protected := lock.FromContext(ctx)
+		fmt.Println("reminding, protected:", protected)
+		return nil
+	}
+	ctx := context.Background()
+	err := locker.Do(ctx, lock.Key("reminder", "42"), remind)
+	fmt.Println(errors.Is(err, lock.ErrUnavailable))
+	fmt.Println(locker.With(lock.WithFailOpen()).Do(ctx, lock.Key("reminder", "42"), remind))
+	// Output:
+	// true
+	// reminding, protected: false
+	// <nil>
+}
+
+// unreachable is a store that takes no claims.
+type unreachable struct{ lock.Store }
+
+func (unreachable) Claim(context.Context, string, lock.Claim) (lock.Entry, error) {
+	return lock.Entry{}, lock.ErrNotApplied
 }
 
 // A cool-down: the key stays taken for a while after its work.

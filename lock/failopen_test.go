@@ -3,29 +3,42 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/failopen"
+	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
+
+// requireUnprotected checks a lease that protects nothing.
+func requireUnprotected(t *testing.T, e *lock.Lease, err error) {
+	t.Helper()
+	require.NoError(t, err)
+	require.Equal(t, t.Context(), e.Context())
+	_, ok := lock.FromContext(e.Context())
+	require.False(t, ok)
+	_, ok = e.Fence()
+	require.False(t, ok)
+	require.ErrorIs(t, e.Extend(t.Context()), lock.ErrUnavailable)
+}
 
 func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
 		l := open(lock.WithObserver(seen.observe))
 		s.Every(fault.HangReply, fault.Claim)
-		hold := new(failopen.Hold)
-		_, err := l.Acquire(failopen.With(t.Context(), hold), key)
-		require.ErrorIs(t, err, lock.ErrUnknown)
-		require.NotNil(t, hold.End)
+		e, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
+		requireUnprotected(t, e, err)
+		require.Equal(t, 1, seen.count(event.Unknown))
 		require.Equal(t, 1, seen.count(event.Bypassed))
 
 		// attack A1 e: the token counts as granted while the work runs.
@@ -34,8 +47,8 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 		require.Equal(t, lock.Held, s.State(t, key).State, "not swept under the work")
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		hold.End()
-		hold.End()
+		require.NoError(t, e.Release(t.Context()))
+		require.NoError(t, e.Release(t.Context()))
 		synctest.Wait()
 		require.Equal(t, lock.Free, s.State(t, key).State)
 	})
@@ -51,14 +64,12 @@ func TestASettleIsRenewedAfterFailOpenTookItsKey(t *testing.T) {
 		require.NoError(t, err)
 		s.Every(fault.HangRequest, fault.Settle)
 		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
-		hold := new(failopen.Hold)
-		_, err = l.Acquire(failopen.With(t.Context(), hold), key)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
-		require.NotNil(t, hold.End)
+		unprotected, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
+		requireUnprotected(t, unprotected, err)
 		require.Zero(t, s.Count(fault.Renew))
 		time.Sleep(3 * lease)
 		require.Equal(t, lock.Held, s.State(t, key).State)
-		hold.End()
+		require.NoError(t, unprotected.Release(t.Context()))
 		s.Every(nil, fault.Settle)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, lock.Settled, s.State(t, key).State)
@@ -69,15 +80,14 @@ func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		s.Every(fault.Refuse, fault.Claim)
-		hold := new(failopen.Hold)
-		_, err := l.Acquire(failopen.With(t.Context(), hold), key)
-		require.ErrorIs(t, err, lock.ErrUnavailable)
+		hung, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
+		requireUnprotected(t, hung, err)
 		s.Every(nil, fault.Claim)
 		time.Sleep(lease)
 		synctest.Wait()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		hold.End()
+		require.NoError(t, hung.Release(t.Context()))
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld, "the end of the old work does not open the gate of the new one")
 		require.NoError(t, e.Release(t.Context()))
@@ -86,13 +96,11 @@ func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 
 func TestFailOpenIsNotForRefusals(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l, other := open(), open()
+		l, other := open(lock.WithFailOpen()), open()
 		e, err := other.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		hold := new(failopen.Hold)
-		_, err = l.Acquire(failopen.With(t.Context(), hold), key)
+		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
-		require.Nil(t, hold.End)
 		require.NoError(t, e.Release(t.Context()))
 	})
 }
@@ -106,35 +114,9 @@ func TestFailOpenBehindAnUnansweredRelease(t *testing.T) {
 		require.NoError(t, err)
 		s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
 		require.Error(t, e.Release(t.Context()))
-		var mu sync.Mutex
-		running, most := 0, 0
-		var wg sync.WaitGroup
-		for range 2 {
-			wg.Go(func() { // what middleware.Lock does with WithFailOpen
-				var hold failopen.Hold
-				e, err := l.Acquire(failopen.With(context.Background(), &hold), key)
-				if hold.End != nil {
-					defer hold.End()
-				}
-				if err == nil {
-					_ = e.Release(context.Background())
-					return
-				}
-				if !errors.Is(err, lock.ErrUnavailable) {
-					return
-				}
-				mu.Lock()
-				running++
-				most = max(most, running)
-				mu.Unlock()
-				time.Sleep(time.Second)
-				mu.Lock()
-				running--
-				mu.Unlock()
-			})
-		}
-		wg.Wait()
-		require.LessOrEqual(t, most, 1, "duplicates of one process ran beside each other")
+		var atOnce sideBySide
+		_ = meet(2, func(int) error { return l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work) })
+		require.Equal(t, 1, atOnce.most, "duplicates of one process ran beside each other, or none did")
 		s.Every(nil, fault.Claim, fault.Renew, fault.Release)
 	})
 }
@@ -143,16 +125,12 @@ func TestFailOpenBehindAnUnansweredRelease(t *testing.T) {
 func TestFailOpenForACallerThatLeft(t *testing.T) {
 	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
-		l := open(lock.WithObserver(seen.observe))
+		l := open(lock.WithObserver(seen.observe), lock.WithFailOpen())
 		s.Every(fault.Slow(100*time.Millisecond), fault.Claim)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		var hold failopen.Hold
-		_, err := l.Acquire(failopen.With(ctx, &hold), key)
+		_, err := l.Acquire(ctx, key)
 		require.Error(t, err)
-		if hold.End != nil {
-			defer hold.End()
-		}
 		require.Zero(t, seen.count(event.Bypassed))
 	})
 }
@@ -166,22 +144,12 @@ func TestCallersThatMeetAndFailOpen(t *testing.T) {
 		strict := make(chan error, 1)
 		go func() { _, err := l.Acquire(context.Background(), key); strict <- err }()
 		time.Sleep(budget / 2)
-		unprotected := 0
-		var mu sync.Mutex
+		var unprotected sideBySide
 		errs := meet(10, func(int) error {
-			var hold failopen.Hold
-			_, err := l.Acquire(failopen.With(context.Background(), &hold), key)
-			if hold.End != nil {
-				mu.Lock()
-				unprotected++
-				mu.Unlock()
-				time.Sleep(time.Second)
-				hold.End()
-			}
-			return err
+			return l.With(lock.WithFailOpen()).Do(context.Background(), key, unprotected.work)
 		})
 		require.ErrorIs(t, <-strict, lock.ErrUnavailable)
-		require.Equal(t, 1, unprotected)
+		require.Equal(t, 1, unprotected.runs)
 		held := 0
 		for _, err := range errs {
 			if errors.Is(err, lock.ErrHeld) {
@@ -196,7 +164,7 @@ func TestCallersThatMeetAndFailOpen(t *testing.T) {
 // store had the acquire counted as ended twice: Close never found all leases ended.
 func TestObserverEndsABypass(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+		l := open(lock.WithFailOpen(), lock.WithObserver(func(_ context.Context, e lock.Event) {
 			if e.Kind == event.Bypassed {
 				runtime.Goexit()
 			}
@@ -205,15 +173,203 @@ func TestObserverEndsABypass(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			var hold failopen.Hold
-			defer func() {
-				if hold.End != nil {
-					hold.End()
-				}
-			}()
-			_, _ = l.Acquire(failopen.With(context.Background(), &hold), key)
+			_, _ = l.Acquire(context.Background(), key)
 		}()
 		<-done
 		require.Zero(t, l.Stats().Active)
 	})
+}
+
+func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
+	for name, end := range map[string]func() ([]byte, error){
+		"receipt": func() ([]byte, error) { return []byte("answer"), nil },
+		"error":   func() ([]byte, error) { return []byte("none"), errMine },
+		"panic":   func() ([]byte, error) { panic("mine") },
+		"goexit":  func() ([]byte, error) { runtime.Goexit(); return nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithFailOpen())
+				s.Every(fault.Refuse, fault.Claim)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					call := &oncecall.Call{Context: context.Background()}
+					receipt, replayed, err := l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
+						assert.Nil(t, call.Run)
+						assert.Zero(t, lock.Attempt(ctx))
+						assert.Error(t, lock.Commit(ctx))
+						_, _, err := l.Once(ctx, key, print1, nil)
+						assert.ErrorIs(t, err, lock.ErrHeld)
+						return end()
+					})
+					assert.False(t, replayed)
+					if err != nil {
+						assert.ErrorIs(t, err, errMine)
+						assert.Nil(t, receipt)
+					} else {
+						assert.Equal(t, "answer", string(receipt))
+					}
+				}()
+				<-done
+				require.Zero(t, l.Stats().Active)
+				require.Zero(t, s.Count(fault.Settle)+s.Count(fault.Release))
+				s.Every(nil, fault.Claim)
+				var f effect
+				_, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
+				require.NoError(t, err)
+				require.False(t, replayed, "it left no receipt")
+			})
+		})
+	}
+}
+
+var errMine = errors.New("mine")
+
+func TestASettleOfUnprotectedWorkLeavesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen(), lock.WithFencing())
+		s.Every(fault.Refuse, fault.Claim)
+		e, err := l.Acquire(t.Context(), key)
+		requireUnprotected(t, e, err)
+		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
+		require.NoError(t, e.Settle(t.Context(), nil, time.Hour))
+		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
+		require.Zero(t, s.Count(fault.Settle)+s.Count(fault.Release)+s.Count(fault.Renew))
+		s.Every(nil, fault.Claim)
+		require.NoError(t, l.Do(t.Context(), key, nothing))
+	})
+}
+
+// What the store denies for want of room may run unprotected too; what it cannot do,
+// and what a Locker that is closed is asked for, may not.
+func TestWhatFailsOpen(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		runs bool
+	}{
+		"not applied": {lock.ErrNotApplied, true},
+		"unknown":     {errors.New("reply lost"), true},
+		"denied":      {lock.ErrDenied, true},
+		"full":        {lock.ErrFull, true},
+		"unsupported": {fmt.Errorf("%w: %w", lock.ErrNotApplied, errors.ErrUnsupported), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				s.Every(func(context.Context, func() error) error { return tt.err }, fault.Claim)
+				l, ran := open(lock.WithFailOpen()), false
+				err := l.Do(t.Context(), key, func(context.Context) error { ran = true; return nil })
+				require.Equal(t, tt.runs, ran)
+				require.Equal(t, tt.runs, err == nil)
+				require.NoError(t, l.Close(t.Context()))
+				require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrClosed)
+			})
+		})
+	}
+}
+
+func TestFailClosedTakesFailOpenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen())
+		s.Every(fault.Refuse, fault.Claim)
+		require.ErrorIs(t, l.With(lock.WithFailClosed()).Do(t.Context(), key, nil), lock.ErrUnavailable)
+		require.NoError(t, l.Do(t.Context(), key, nothing), "the Locker itself stays as it is")
+	})
+}
+
+func TestCloseWaitsForUnprotectedWork(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen())
+		s.Every(fault.Refuse, fault.Claim)
+		e, err := l.Acquire(t.Context(), key)
+		requireUnprotected(t, e, err)
+		time.AfterFunc(10*lease, func() { _ = e.Release(context.Background()) })
+		began := time.Now()
+		require.NoError(t, l.Close(t.Context()))
+		require.Equal(t, 10*lease, time.Since(began))
+	})
+}
+
+func TestUnprotectedWorkCanBeDetached(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		s.Every(fault.Refuse, fault.Claim)
+		l := open(lock.WithFailOpen())
+		for ends, l := range map[error]*lock.Locker{context.Canceled: l, nil: l.With(lock.WithDetached())} {
+			ctx, cancel := context.WithCancel(t.Context())
+			require.Equal(t, ends, l.Do(ctx, key, func(ctx context.Context) error {
+				cancel()
+				return ctx.Err()
+			}))
+		}
+	})
+}
+
+// Work that can run without the store does not run beside others of this process
+// after it has waited for a claim whose work cannot: for however long, it asks for the
+// key itself.
+func TestFailOpenAfterALongWaitForAClaimThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(time.Minute))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		strict := make(chan error, 1)
+		go func() { strict <- l.Do(context.Background(), key, nothing) }()
+		synctest.Wait()
+		var atOnce sideBySide
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if err := l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(lease)
+		s.Every(fault.HangRequest, fault.Claim)
+		require.NoError(t, e.Release(t.Context()))
+		require.ErrorIs(t, <-strict, lock.ErrUnavailable)
+		wg.Wait()
+		require.Equal(t, 10, atOnce.runs)
+		require.Equal(t, 1, atOnce.most)
+	})
+}
+
+// The same if the queue behind an end that is unanswered is full.
+func TestFailOpenBehindAFullQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(30 * time.Second))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
+		require.Error(t, e.Release(t.Context()))
+		var atOnce sideBySide
+		for _, err := range meet(100, func(int) error {
+			return l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work)
+		}) {
+			if err != nil {
+				require.ErrorIs(t, err, lock.ErrHeld)
+			}
+		}
+		require.Equal(t, 1, atOnce.most)
+	})
+}
+
+// sideBySide is work that takes a second, and how much of it ran at one time.
+type sideBySide struct {
+	mu                  sync.Mutex
+	runs, running, most int
+}
+
+func (w *sideBySide) work(context.Context) error {
+	w.mu.Lock()
+	w.runs++
+	w.running++
+	w.most = max(w.most, w.running)
+	w.mu.Unlock()
+	time.Sleep(time.Second)
+	w.mu.Lock()
+	w.running--
+	w.mu.Unlock()
+	return nil
 }

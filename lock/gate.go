@@ -29,10 +29,9 @@ type gateShard struct {
 // the lease that has the key, once there is something, and is locked with the
 // gate's shard.
 type slot struct {
-	ending   func()    // set when the holder's work is over and only the store's word is missing: asks for it again
-	bypassed bool      // the holder's work runs though its claim was not granted
-	queue    []*waiter // in the order of arrival
-	finds    int       // how often the key was found to have a holder while there was a queue
+	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
+	queue  []*waiter // in the order of arrival
+	finds  int       // how often the key was found to have a holder while there was a queue
 
 	// asked is not nil once another process was found to have the key: the lease
 	// claims it again from time to time, and at once if something is sent here.
@@ -95,7 +94,7 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		sl = *holder.slot
 	}
 	freeing := sl.ending != nil && !holder.end.settles
-	if !sl.bypassed && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
+	if !holder.bypassed() && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
 	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
@@ -147,7 +146,7 @@ func (g *gate) leaveWith(e *Lease, err error) {
 func (g *gate) bypass(e *Lease) {
 	s := e.shard()
 	s.mu.Lock()
-	e.needSlot().bypassed = true
+	e.standing.bypass()
 	s.mu.Unlock()
 	g.share(e, grantOf(e))
 }

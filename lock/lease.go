@@ -109,17 +109,23 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 
 // Context returns a context that ends when the lease does: with a cause that
 // matches [ErrLost] no later than the end of its validity if it was lost, and
-// otherwise at its release. It is derived from the context given to Acquire.
+// otherwise at its release. It is derived from the context given to Acquire. If the
+// work runs unprotected ([WithFailOpen]), it ends with that one only, and
+// [FromContext] does not find the lease in it.
 func (e *Lease) Context() context.Context {
 	if e == nil {
 		return context.Background() //nolint:forbidigo // nothing ends with a lease that there is not
+	}
+	if e.bypassed() {
+		return e.parent
 	}
 	return (*leaseContext)(e)
 }
 
 // Fence returns the fencing token of the lease: a number that grows with every
 // grant of the key. Have the resource that is written to refuse numbers below
-// the highest it has seen. ok is false without [WithFencing].
+// the highest it has seen. ok is false without [WithFencing], and for work that runs
+// unprotected.
 func (e *Lease) Fence() (fence int64, ok bool) {
 	if e == nil || !e.fenced {
 		return 0, false

@@ -4,9 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/early"
 	"github.com/httplatch/httplatch/internal/endable"
-	"github.com/httplatch/httplatch/internal/failopen"
 )
 
 type leaseKey struct{}
@@ -78,10 +76,7 @@ func (c *leaseContext) Value(key any) any {
 		if c.run == nil {
 			return (*Lease)(c)
 		}
-	case failopen.Key:
-		// It was for this acquire. Work inside must not take it for its own.
-		return nil
-	case runKey, early.Key:
+	case runKey:
 		if c.run != nil {
 			return c.run
 		}
@@ -107,8 +102,8 @@ func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // FromContext returns the lease under which the code that was given ctx runs:
 // of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing
-// protects this code: there is none, or the store was down and the middleware
-// was configured to go on without (WithFailOpen).
+// protects this code: there is none, or the store was down and the Locker was
+// configured to go on without ([WithFailOpen]).
 func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 	lease, ok = ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok

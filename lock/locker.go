@@ -146,7 +146,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // It returns a [*RefusedError] if another caller has the key, an error that
 // matches [ErrUnavailable] if the store did not serve it within the budget (one
 // that matches [ErrUnknown] too if the claim may have been applied; it is
-// cleaned up in the background), and one that matches [ErrClosed] after Close.
+// cleaned up in the background), unless [WithFailOpen] is set, and one that matches
+// [ErrClosed] after Close.
 // If ctx ends first, the error matches its cause. While Acquire waits for its turn
 // it returns at once then; while a claim is on its way, with the answer to it or
 // after a third of the budget at the latest. A claim that this answer grants is

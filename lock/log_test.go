@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -82,12 +81,10 @@ func TestLogLines(t *testing.T) {
 		}, []string{"level=ERROR", "the store denied a call", "do what the error says"}},
 		"unprotected": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
-			l := open(log)
+			l := open(log, lock.WithFailOpen())
 			s.Every(fault.Refuse, fault.Claim)
 			for range 5 {
-				var hold failopen.Hold
-				require.ErrorIs(t, l.Do(failopen.With(t.Context(), &hold), key, nothing), lock.ErrUnavailable)
-				hold.End()
+				require.NoError(t, l.Do(t.Context(), key, nothing))
 			}
 		}, []string{"level=WARN", "work runs unprotected", "name=user", "duplicates"}},
 		"abandoned": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/httplatch/httplatch/internal/keytext"
-	"github.com/httplatch/httplatch/internal/scoped"
+	"github.com/httplatch/httplatch/internal/oncecall"
 )
 
 // Once runs fn unless another call has done so within [WithKeep], and returns the
@@ -30,7 +30,8 @@ import (
 // says that fn was run, but lost its lease to another call, which has left no receipt
 // yet. A receipt that the store does not take is returned all the same, and
 // settled in the background; one that it has no room for is returned to this caller
-// only, and an empty receipt to those that follow. Over a store that keeps no
+// only, and an empty receipt to those that follow. What ran unprotected
+// ([WithFailOpen]) leaves none: the next call runs fn again. Over a store that keeps no
 // receipts, such as a quorum, the error matches errors.ErrUnsupported, and fn is not run.
 func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
@@ -41,15 +42,19 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	if err := l.core.noReceipts; err != nil {
 		return nil, false, err
 	}
-	ctx, scope := scoped.Split(ctx)
+	ctx, call := oncecall.Split(ctx)
 	record := keytext.Record(key)
 	if receipt, ok := l.found(ctx, record, key, fingerprint); ok {
 		return receipt, true, nil
 	}
-	e := &newRun(ctx, l, key, record, scope, fingerprint).lease
+	e := &newRun(ctx, l, key, record, call.ScopeOf(), fingerprint).lease
 	if err := l.acquire(ctx, e); err != nil {
 		return instead(err)
 	}
+	if e.bypassed() {
+		return e.run.unprotected(fn)
+	}
+	call.Begin(e.run)
 
 	returned := false
 	defer func() {

@@ -23,6 +23,7 @@ type config struct {
 	rerun     bool
 	detached  bool
 	fenced    bool
+	failOpen  bool
 	observers []Observer
 	origin    func(ctx context.Context) string
 	logger    *slog.Logger
@@ -132,6 +133,29 @@ func WithDetached() Option {
 // errors.ErrUnsupported.
 func WithFencing() Option {
 	return option(func(c *config) { c.fenced = true })
+}
+
+// WithFailOpen runs the work unprotected if the store gives no answer within the
+// budget, or denies the call ([ErrDenied]). [Locker.Do] and [Locker.Once] run their
+// functions, and [Locker.Acquire] returns a lease that protects nothing: [FromContext]
+// does not find it in its context, it has no fence, and neither it nor Once leaves a
+// receipt. [Attempt] and [Commit] find no run. It has to be released all the same:
+// until then, for the length of a lease at most, duplicates that reach this process are
+// refused, and [Locker.Close] waits for it. Those of other processes are not refused.
+// Observers get an [event.Bypassed].
+//
+// Unless set, such work does not run, and the error matches [ErrUnavailable]. It never
+// runs unprotected if the key was refused, if the store cannot do what is asked of it
+// (errors.ErrUnsupported), if the Locker is closed, or if the caller's context has ended.
+func WithFailOpen() Option {
+	return option(func(c *config) { c.failOpen = true })
+}
+
+// WithFailClosed refuses work with [ErrUnavailable] if the store gives no answer, as is
+// done unless set: it takes back the [WithFailOpen] of the Locker whose [Locker.With]
+// it is given to.
+func WithFailClosed() Option {
+	return option(func(c *config) { c.failOpen = false })
 }
 
 // WithObserver adds an observer of events. It may be given several times.

@@ -181,7 +181,8 @@ func (e *Lease) expiry() *loss {
 // Extend renews the lease now, for a full lease or what WithMaxHold leaves of
 // it. It returns an error that matches [ErrLost] if the lease is over, and one
 // that matches [ErrUnavailable] if the store did not serve it within the budget:
-// then the lease goes on as it was.
+// then the lease goes on as it was, as does work that runs unprotected
+// ([WithFailOpen]).
 func (e *Lease) Extend(ctx context.Context) error {
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
@@ -194,6 +195,8 @@ func (e *Lease) Extend(ctx context.Context) error {
 		return lost
 	case phase != holding:
 		return errReleased
+	case e.bypassed():
+		return errBypassed
 	}
 	_, err := e.renewOnce(ctx)
 	return err

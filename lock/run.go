@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/oncecall"
 )
 
 // run is one execution of a function under Once, in one allocation.
@@ -45,6 +45,7 @@ func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerpri
 
 type runKey struct{}
 
+// runOf returns the run that ctx is of, nil if there is none.
 func runOf(ctx context.Context) *run {
 	r, _ := ctx.Value(runKey{}).(*run)
 	return r
@@ -114,7 +115,7 @@ func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	return nil, false, lost
 }
 
-// SettleEarly implements early.Settler.
+// SettleEarly implements oncecall.Run.
 func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
 	if err := r.lease.lostError(); err != nil {
 		return err
@@ -141,11 +142,11 @@ func (r *run) settle(ctx context.Context, receipt []byte) error {
 	return r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 }
 
-// Committed implements early.Settler.
+// Committed implements oncecall.Run.
 func (r *run) Committed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.committed
 }
 
-var _ early.Settler = (*run)(nil)
+var _ oncecall.Run = (*run)(nil)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/httplatch/httplatch/internal/failopen"
 )
 
 // queue waits for e's key, which another lease of this process was found to have,
@@ -26,6 +24,9 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began mome
 		return false, held
 	case found.waiter == nil && found.ending != nil:
 		found.ending()
+		if l.cfg.failOpen {
+			return false, held // one of those in the queue may be about to run without the store
+		}
 		return false, errEnding
 	case found.waiter == nil:
 		return false, held
@@ -57,12 +58,12 @@ func (l *Locker) await(ctx context.Context, found entrance, began moment, held *
 		case <-w.ready:
 			return w.result()
 		case <-timer.C:
-			how := c.gate.quit(w, failopen.From(ctx) != nil, now() < latest)
+			how := c.gate.quit(w, l.cfg.failOpen, now() < latest)
 			if how == quitNot {
 				timer.Reset(latest.until())
 				continue
 			}
-			return w.stopped(ctx, how, held)
+			return w.stopped(how, held)
 		case <-ctx.Done():
 			if c.gate.cancelWait(w) == quitPending {
 				return false, gaveUp(ctx, errPending)
@@ -85,7 +86,7 @@ func (w *waiter) result() (entered bool, err error) {
 }
 
 // stopped is how w's wait has ended, whose time was over.
-func (w *waiter) stopped(ctx context.Context, how quitted, held *RefusedError) (entered bool, err error) {
+func (w *waiter) stopped(how quitted, held *RefusedError) (entered bool, err error) {
 	switch how {
 	case quitGiven: // in the same instant: it would be wrong to report it as held
 		return true, nil
@@ -97,7 +98,7 @@ func (w *waiter) stopped(ctx context.Context, how quitted, held *RefusedError) (
 	case quitEnding:
 		return false, errEnding
 	case quitPending:
-		if failopen.From(ctx) == nil { // else that other work may be about to run without the store
+		if !w.lease.locker.cfg.failOpen { // else that other work may be about to run without the store
 			return false, errPending
 		}
 	case quitHeld, quitNot:

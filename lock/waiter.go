@@ -154,7 +154,7 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 // hand makes next the holder of what holder had.
 func (s *gateShard) hand(holder, next *Lease) {
 	next.slot, holder.slot = holder.slot, nil
-	next.slot.ending, next.slot.bypassed, next.slot.asked = nil, false, nil
+	next.slot.ending, next.slot.asked = nil, nil
 	next.standing.meet() // those who are left in the queue
 	s.holders[next.key] = next
 }

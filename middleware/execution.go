@@ -6,8 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/httplatch/httplatch/internal/early"
-	"github.com/httplatch/httplatch/internal/scoped"
+	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -19,18 +18,19 @@ type execution struct {
 	out     http.ResponseWriter
 	request *http.Request // own
 
-	scope *scoped.Context // of the caller
-	id    string          // of the record
+	call  *oncecall.Call // of the Locker
+	id    string         // of the record
 	asked fingerprint
 
-	ran *ran // nil: the handler was not run
+	ran         *ran // nil: the handler was not run under a lease
+	unprotected bool // it was run without one
 }
 
 // ran is what there is once the handler runs.
 type ran struct {
 	guard    *onceGuard
 	outer    *ran // of a guard further out
-	settler  early.Settler
+	once     oncecall.Run
 	context  runContext
 	answer   answer
 	refused  atomic.Int32 // the status with which a guard further in has refused; 0: none has
@@ -47,9 +47,15 @@ func ranOf(ctx context.Context) *ran {
 }
 
 // run runs the handler under the lease that ctx is of, and returns the record
-// of its answer. A panic goes through it.
+// of its answer. A panic goes through it. If there is no lease, because the store did
+// not answer and the Locker fails open, the handler runs as if there were no guard.
 func (x *execution) run(ctx context.Context) ([]byte, error) {
-	r := &ran{guard: x.guard, outer: ranOf(x.request.Context()), settler: early.From(ctx)}
+	if x.call.Run == nil {
+		x.unprotected = true
+		x.next.ServeHTTP(x.out, x.request)
+		return nil, nil
+	}
+	r := &ran{guard: x.guard, outer: ranOf(x.request.Context()), once: x.call.Run}
 	x.ran = r
 	r.context.init(ctx, x.request.Context(), r)
 	r.answer.init(x.out, x.request, r)
@@ -111,7 +117,7 @@ func (x *execution) discard() {
 // it is settled in the background.
 func (r *ran) settle(receipt []byte) error {
 	r.context.attach() // to settle ends the lease, which must not end the handler
-	err := r.settler.SettleEarly(r.context.lease, receipt)
+	err := r.once.SettleEarly(r.context.lease, receipt)
 	if errors.Is(err, lock.ErrLost) {
 		r.context.detach()
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,6 +106,50 @@ func TestFailOpenEndsWithPanic(t *testing.T) {
 	})
 }
 
+// TestFailOpenOfARecord: the handler runs as if there were no guard, and its answer
+// is not kept. A guard further out keeps it, and Commit is for that one's run.
+func TestFailOpenOfARecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		var events eventLog
+		l := newLocker(t, flakyStore(&down, lock.ErrNotApplied), lock.WithObserver(events.observe))
+		guard := once(l, latch.WithFailOpen())
+		var done effects
+		var seen context.Context
+		var out http.ResponseWriter
+		var committed error
+		h := guard(done.then(func(w http.ResponseWriter, r *http.Request) {
+			seen, out, committed = r.Context(), w, lock.Commit(r.Context())
+			w.WriteHeader(http.StatusCreated)
+			require.Equal(t, http.StatusConflict, serve(guard(mustNotRun(t)), keyed("k")).Code)
+		}))
+		r, w := keyed("k"), httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, http.StatusCreated, w.Code)
+		require.Equal(t, r.Context(), seen)
+		require.Same(t, w, out)
+		require.Error(t, committed)
+		require.Equal(t, 1, events.count(event.Bypassed))
+		require.Equal(t, http.StatusCreated, serve(h, keyed("k")).Code)
+		require.EqualValues(t, 2, done.n.Load(), "no record was left")
+
+		outer := once(newLocker(t, memstore.New()))(h)
+		for range 2 {
+			require.Equal(t, http.StatusCreated, serve(outer, keyed("k")).Code)
+		}
+		require.NoError(t, committed)
+		require.EqualValues(t, 3, done.n.Load())
+
+		require.PanicsWithValue(t, "boom", func() {
+			serve(guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })), keyed("k"))
+		})
+		down.Store(false)
+		require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), keyed("k")).Code)
+	})
+}
+
 // TestFailOpenIsNotInherited: what runs inside a request that was let through
 // by its lock fails closed, unless it asked for something else itself.
 func TestFailOpenIsNotInherited(t *testing.T) {
@@ -127,7 +172,8 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 	})
 }
 
-// TestFailClosed: one route takes back what an application's defaults say.
+// TestFailClosed: one route takes back what an application's defaults say, or its
+// Locker.
 func TestFailClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,6 +185,12 @@ func TestFailClosed(t *testing.T) {
 		for want, opts := range map[int]latch.Option{http.StatusCreated: defaults, http.StatusServiceUnavailable: closed} {
 			require.Equal(t, want, serve(latch.Lock(l, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
 			require.Equal(t, want, serve(once(l, opts)(http.HandlerFunc(created)), keyed("k")).Code)
+		}
+
+		open := l.With(lock.WithFailOpen())
+		for want, opts := range map[int]latch.Option{http.StatusCreated: latch.With(), http.StatusServiceUnavailable: closed} {
+			require.Equal(t, want, serve(latch.Lock(open, "user", byUser, opts)(http.HandlerFunc(created)), post("42")).Code)
+			require.Equal(t, want, serve(once(open, opts)(http.HandlerFunc(created)), keyed("k")).Code)
 		}
 	})
 }

@@ -18,7 +18,7 @@ func (a *answer) final() bool {
 	switch {
 	case int(r.refused.Load()) == a.status:
 		return false
-	case r.settler.Committed():
+	case r.once.Committed():
 		return true
 	case r.guard.final != nil:
 		return r.guard.final(a.status) && !a.refusal()

@@ -34,7 +34,7 @@ func (x *execution) identify() error {
 	if g.key == nil {
 		key = string(x.asked[:])
 	}
-	x.scope.Scope = scope
+	x.call.Scope = scope
 	x.id = identity.Of(g.name, scope, r.Method, path, key)
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
@@ -52,7 +51,6 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	}
 	must(setting.ValidateName(name), "Lock")
 	g := &guard{
-		locker:  l,
 		key:     key,
 		refuser: refuser{name: name},
 		lockConfig: lockConfig{
@@ -67,6 +65,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		}
 		o.applyLock(&g.lockConfig)
 	}
+	g.locker = g.over(l)
 	return func(next http.Handler) http.Handler { return guarded(next, g.name, &g.outlived, g.serve) }
 }
 
@@ -95,8 +94,6 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		p := identityProblem(err)
 		g.locker.Report(ctx, lock.Event{Kind: event.Rejected, Name: g.name, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
-	case g.failOpen:
-		g.tryLocked(ctx, w, x, next, key)
 	default:
 		lease, err := g.locker.Acquire(ctx, key)
 		if err != nil {
@@ -107,37 +104,20 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 }
 
-// tryLocked runs next under the lock, or without it if the store does not
-// answer.
-func (g *guard) tryLocked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, key string) {
-	var hold failopen.Hold
-	lease, err := g.locker.Acquire(failopen.With(ctx, &hold), key)
-	if hold.End != nil {
-		defer hold.End()
-	}
-	switch {
-	case err == nil:
-		g.locked(ctx, w, x, next, lease)
-	case unanswered(err) && ctx.Err() == nil:
-		next.ServeHTTP(w, &x.request)
-	default:
-		g.refuse(w, &x.request, &g.settings, g.lockProblem(err))
-	}
-}
-
-// unanswered reports whether the store did not serve a call, so that
-// WithFailOpen applies: to a store that denies everything too, since the user has
-// chosen availability. A store that cannot do what is asked of it has answered.
-func unanswered(err error) bool {
-	return errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
-}
-
 // locked runs next under lease. The lease ends in a deferred call that does
 // not recover: panics keep their value and their stack, and runtime.Goexit
 // releases too. It ends before net/http, to which this returns, sends the end
 // of a buffered answer.
 func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease *lock.Lease) {
-	x.context.init(lease.Context(), g)
+	work := lease.Context()
+	if found, _ := lock.FromContext(work); found != lease {
+		// The store did not answer, and the Locker fails open: next runs as if there
+		// were no guard.
+		defer release(ctx, lease)
+		next.ServeHTTP(w, &x.request)
+		return
+	}
+	x.context.init(work, g)
 	setContext(&x.context, &x.request)
 	if g.cooldown == 0 {
 		defer release(ctx, lease)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/oncecall"
 )
 
 // notKeptError ends a run of Locker.Once whose answer is sent and not kept. It is that
@@ -14,8 +14,8 @@ import (
 type notKeptError answer
 
 var (
-	_ error        = (*notKeptError)(nil)
-	_ early.Sharer = (*notKeptError)(nil)
+	_ error           = (*notKeptError)(nil)
+	_ oncecall.Sharer = (*notKeptError)(nil)
 )
 
 func (*notKeptError) Error() string { return "middleware: the answer is not kept" }

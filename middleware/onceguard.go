@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
@@ -33,8 +32,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	}
 	must(setting.ValidateReceipts(l), "%s", constructor)
 	g := &onceGuard{
-		locker: l.With(lock.WithDetached()),
-		scope:  scope,
+		scope: scope,
 		idempotentConfig: idempotentConfig{
 			settings:      settings{onError: sendProblem},
 			requestLimit:  setting.DefaultBodyLimit,
@@ -47,6 +45,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		}
 		o.applyIdempotent(&g.idempotentConfig)
 	}
+	g.locker = g.over(l).With(lock.WithDetached())
 	return g
 }
 
@@ -56,9 +55,9 @@ func (g *onceGuard) wrap(next http.Handler) http.Handler {
 
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.order.check(r.Context(), g.name)
-	own, scope := copyOf(r)
+	own, call := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
-	x := execution{guard: g, next: next, out: w, request: own, scope: scope}
+	x := execution{guard: g, next: next, out: w, request: own, call: call}
 	defer func() { returnForm(r, x.request) }()
 	err := x.identify()
 	// Trailers that the client did not announce are put into the request that
@@ -81,21 +80,12 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 // once runs the handler or answers in its place. r is the request of the
 // guard's caller.
 func (x *execution) once(r *http.Request) {
-	g, w, ctx := x.guard, x.out, r.Context()
-	if g.failOpen {
-		var hold failopen.Hold
-		ctx = failopen.With(ctx, &hold)
-		defer func() {
-			if hold.End != nil {
-				hold.End()
-			}
-		}()
-	}
-	x.scope.Context = ctx
-	receipt, replayed, err := g.locker.Once(x.scope, x.id, x.fingerprint(), x.run)
+	g, w := x.guard, x.out
+	x.call.Context = r.Context()
+	receipt, replayed, err := g.locker.Once(x.call, x.id, x.fingerprint(), x.run)
 	_, failed := errors.AsType[*notKeptError](err)
 	switch {
-	case x.left():
+	case x.left(), x.unprotected:
 		// Whatever became of the receipt, there is nothing more to say.
 	case x.complete() && !replayed && (err == nil || failed):
 		x.ran.answer.send()
@@ -105,8 +95,6 @@ func (x *execution) once(r *http.Request) {
 		g.replay(w, x.unrun(r), receipt, "true")
 	case replayed:
 		g.replayFailure(w, x.unrun(r), err)
-	case g.failOpen && unanswered(err) && r.Context().Err() == nil:
-		x.next.ServeHTTP(w, x.request)
 	default:
 		x.discard()
 		g.refuse(w, x.unrun(r), &g.settings, onceProblem(errors.Join(x.broken(), err), x.fingerprint()))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -26,8 +27,16 @@ type Option interface {
 
 // settings are what an Option can set.
 type settings struct {
-	failOpen bool
-	onError  func(http.ResponseWriter, *http.Request, *Problem)
+	outage  lock.Option // what to do if the store gives no answer; nil: as the Locker says
+	onError func(http.ResponseWriter, *http.Request, *Problem)
+}
+
+// over returns l as the guard uses it.
+func (s *settings) over(l *lock.Locker) *lock.Locker {
+	if s.outage == nil {
+		return l
+	}
+	return l.With(s.outage)
 }
 
 type lockConfig struct {
@@ -85,18 +94,19 @@ func With(opts ...Option) Option {
 }
 
 // WithFailOpen runs the handler unprotected if the store gives no answer, or
-// denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then says false, and observers
-// get a [event.Bypassed]. Duplicates that reach the same process are
-// refused all the same; those of other processes are not.
+// denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then
+// says false, and observers get an [event.Bypassed]. Duplicates that reach the same
+// process are refused all the same; those of other processes are not. So do all guards
+// of a Locker with [lock.WithFailOpen].
 func WithFailOpen() Option {
-	return option(func(s *settings) { s.failOpen = true })
+	return option(func(s *settings) { s.outage = lock.WithFailOpen() })
 }
 
 // WithFailClosed answers 503 if the store gives no answer, which is what guards do
 // unless set: it takes back, for one route, a [WithFailOpen] of an application's
-// defaults ([With]).
+// defaults ([With]), or that of the Locker.
 func WithFailClosed() Option {
-	return option(func(s *settings) { s.failOpen = false })
+	return option(func(s *settings) { s.outage = lock.WithFailClosed() })
 }
 
 // WithErrorHandler has f write the answers to refused requests. Retry-After,

@@ -4,21 +4,21 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/httplatch/httplatch/internal/scoped"
+	"github.com/httplatch/httplatch/internal/oncecall"
 )
 
 // copyOf is a guard's own copy of its caller's request: a key function that
 // reads the body replaces it, and the caller's request is not ours to change.
-// The handler gets the same copy. It has room for whose request it is, in one
+// The handler gets the same copy. It has room for the call of Locker.Once, in one
 // allocation.
-func copyOf(r *http.Request) (*http.Request, *scoped.Context) {
+func copyOf(r *http.Request) (*http.Request, *oncecall.Call) {
 	own := new(struct {
 		http.Request
 
-		scope scoped.Context
+		call oncecall.Call
 	})
 	own.Request = *r
-	return &own.Request, &own.scope
+	return &own.Request, &own.call
 }
 
 // setContext gives an own request that no handler has seen yet the context that

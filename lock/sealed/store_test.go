@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
-	"github.com/httplatch/httplatch/internal/failopen"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
@@ -327,14 +326,12 @@ func TestFailsAtOnceAndNeverOpen(t *testing.T) {
 				refused.Add(1)
 			}
 		}),
-			lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))), lock.WithWait(time.Minute))
+			lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))), lock.WithWait(time.Minute), lock.WithFailOpen())
 		began, claims := time.Now(), s.Count(fault.Claim)
-		var hold failopen.Hold
-		_, err = l.Acquire(failopen.With(t.Context(), &hold), key)
+		_, err = l.Acquire(t.Context(), key)
 		requireClass(t, "seal", err)
 		require.ErrorIs(t, err, lock.ErrNotApplied)
 		require.NotErrorIs(t, err, lock.ErrUnavailable)
-		require.Nil(t, hold.End)
 		require.Zero(t, time.Since(began))
 		require.Equal(t, 1, s.Count(fault.Claim)-claims)
 		require.EqualValues(t, 1, refused.Load())

@@ -1,0 +1,73 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock/event"
+)
+
+// failsOpen reports whether the work of an acquire that has ended with err may run
+// unprotected: the store has not served it. A store that cannot do what is asked of
+// it has answered, and a caller that has left needs no work.
+func (l *Locker) failsOpen(ctx context.Context, err error) bool {
+	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && !callerGone(ctx)
+}
+
+// bypass makes e, whose claim has ended with err, a lease that protects nothing. The
+// claim may have been applied, so it counts as granted while the work runs: removing
+// it would let another process in as well, and duplicates in this process are refused
+// by the gate even now. Both end with the lease that would have been, so that hung
+// work keeps no other caller out.
+func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
+	if l.cfg.detached {
+		e.parent = context.WithoutCancel(e.parent)
+	}
+	l.core.gate.bypass(e)
+	e.mu.Lock()
+	e.opening = time.AfterFunc(l.cfg.lease, e.leaveBypassed)
+	e.mu.Unlock()
+	l.emit(ctx, e, event.Bypassed, 0, err)
+	l.logBypassed(ctx, e, err)
+}
+
+// bypassed reports whether e's work runs unprotected.
+func (e *Lease) bypassed() bool { return e.standing.bypassed() }
+
+// leaveBypassed gives up the key of e, which protects nothing, and what its claim may
+// have left.
+func (e *Lease) leaveBypassed() {
+	e.leaveClaim()
+	e.locker.core.gate.leave(e)
+}
+
+// endBypassed says that the work of e, which ran unprotected, is over. first reports
+// that it had not been said before.
+func (e *Lease) endBypassed() (first bool) {
+	e.mu.Lock()
+	first, e.phase = e.phase == holding, over
+	keeps := first && e.opening.Stop() // else it has lasted for longer than a lease, and the key is given up
+	e.mu.Unlock()
+	if !first {
+		return false
+	}
+	defer e.locker.core.owners.Leave()
+	if keeps {
+		e.leaveBypassed()
+	}
+	return true
+}
+
+var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
+
+// unprotected runs fn for r, whose lease protects nothing. There is no run that it
+// could find, and none that others could wait for.
+func (r *run) unprotected(fn func(ctx context.Context) ([]byte, error)) (receipt []byte, replayed bool, err error) {
+	defer r.lease.endBypassed()
+	if receipt, err = fn(r.lease.Context()); err != nil {
+		return nil, false, err
+	}
+	return receipt, false, nil
+}
