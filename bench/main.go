@@ -1,4 +1,4 @@
-// Command bench measures this library beside its peers: locks on one real
+// Command bench compares this library with its peers: locks on one real
 // Redis, guards over HTTP, and what both do as keys become many. It prints one
 // table, and writes it, and all figures, to RESULTS.md.
 //
@@ -63,8 +63,8 @@ func run(ctx context.Context, args []string) error {
 	var out files
 	flags.StringVar(&out.results, "results", "RESULTS.md", "where the table is written, and all medians")
 	flags.StringVar(&out.figures, "figures", "../.artifacts/bench.json", "where the figures of all rounds are written, for -plot and -table; those of -parts only if it is given")
-	flags.StringVar(&out.before, "before", "", "figures of another version, which -plot and -table show beside those of -figures; both may be lists, separated by commas, of one run each")
-	plot := flags.Bool("plot", false, "draw what the last run measured, beside its figures, and measure nothing")
+	flags.StringVar(&out.before, "before", "", "figures of another version, which -plot and -table show next to those of -figures; both may be lists, separated by commas, of one run each")
+	plot := flags.Bool("plot", false, "draw what the last run measured, next to its figures, and measure nothing")
 	table := flags.Bool("table", false, "print the table of what was measured, and measure nothing")
 	if err := flags.Parse(args); err != nil {
 		return err

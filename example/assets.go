@@ -17,7 +17,7 @@ var pageFiles embed.FS
 
 var orderPage = template.Must(template.New("page.html").Funcs(template.FuncMap{"short": short}).ParseFS(pageFiles, "page/page.html"))
 
-// short is enough of an order number or a key to tell it from others by eye.
+// short is enough of an order number or a key to distinguish it from others by eye.
 func short(id string) string { return id[:min(len(id), 6)] }
 
 // assetTypes are those of the files that the page loads. Not every system knows
@@ -53,7 +53,7 @@ func asset(contentType string, content []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.Header().Set("Cache-Control", "no-cache") // ask each time, and be told that it is the same
+		w.Header().Set("Cache-Control", "no-cache") // ask each time; the answer is 304 if it is the same
 		w.Header().Set("ETag", tag)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	})

@@ -67,7 +67,7 @@ func bodyFirst(next http.Handler) http.Handler {
 // net/http notice that the client has gone away.
 func discardBody(w http.ResponseWriter, r *http.Request) error {
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
-		return errTooLarge // or the client is gone, and nobody reads it
+		return errTooLarge // or the client is gone, and does not read it
 	}
 	return nil
 }

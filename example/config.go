@@ -13,7 +13,7 @@ import (
 // maxWork is how long an order may take.
 const maxWork = 30 * time.Second
 
-// maxLease is for how long the Locker holds a key at most, unless it is told
+// maxLease is for how long the Locker holds a key at most, unless it is set
 // otherwise.
 const maxLease = 15 * time.Minute
 
@@ -35,7 +35,7 @@ type config struct {
 }
 
 // errUsage: the command line or the environment cannot be obeyed, and the user
-// was told why.
+// has been shown why.
 var errUsage = errors.New("wrong usage")
 
 // parseConfig reads args, and for flags that are not among them the

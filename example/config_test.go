@@ -45,8 +45,8 @@ func TestUsage(t *testing.T) {
 		{name: "short lease", args: []string{"-lease", "999ms"}, want: "twice -budget"},
 		{name: "long lease", args: []string{"-lease", "16m"}, want: "at most 15m"},
 		{name: "negative cool-down", args: []string{"-cooldown", "-1s"}, want: "-cooldown -1s"},
-		{name: "cool-down beside a file", args: []string{"-cooldown", "1s", "-policies", "policies.json"}, want: `write "cooldown" into the file`},
-		{name: "abandoned beside a file", args: []string{"-abandoned", "rerun", "-policies", "policies.json"}, want: `write "rerun_abandoned" into the file`},
+		{name: "cool-down in addition to a file", args: []string{"-cooldown", "1s", "-policies", "policies.json"}, want: `write "cooldown" into the file`},
+		{name: "abandoned in addition to a file", args: []string{"-abandoned", "rerun", "-policies", "policies.json"}, want: `write "rerun_abandoned" into the file`},
 		{name: "bad value in the environment", env: map[string]string{"LATCH_WORK": "long"}, want: `invalid value "long" for LATCH_WORK`},
 		{name: "several", args: []string{"serve"}, env: map[string]string{"LATCH_ROUTER": "gin"}, want: "use chi or stdlib"},
 	}
@@ -94,7 +94,7 @@ func TestStoreThatIsNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "opening the store: ")
 }
 
-// TestQuorumThatIsNotThere: what is wrong is told with the number of the node.
+// TestQuorumThatIsNotThere: the error names the number of the node.
 func TestQuorumThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	up := redistest.Start(t).URL()

@@ -82,7 +82,7 @@ func focus(p *browser.Page, selector string) {
 func TestConsoleInTheBrowserIsSafe(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
-	// What the desk takes as a user, and what a worker with a key of its own would.
+	// What the desk takes as a user, and what a worker with its own key would.
 	require.Equal(t, 201, c.order("a&lt=/script&b~|").status)
 	p := browser.New(t)
 	for _, query := range []string{
@@ -122,7 +122,7 @@ func TestConsoleIsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	c := busy(t, "42", "-cooldown", "1h")
 	require.Equal(t, 201, c.order("43").status)
-	for _, query := range []string{"", "?answers=1&limit=1", "?q=user", "?key=user%3D42", "?key=user%3D43", "?key=nobody", "?id=1&path=no"} {
+	for _, query := range []string{"", "?answers=1&limit=1", "?q=user", "?key=user%3D42", "?key=user%3D43", "?key=unused", "?id=1&path=no"} {
 		page := c.do("GET", "/console"+query, "", "Accept", "text/html").body
 		require.Equal(t, written(t, page), parsed(t, page), query)
 	}

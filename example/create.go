@@ -46,7 +46,7 @@ func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusCreated, placed)
 }
 
-// errLeaseOver: this handler is not the only one any more, so it stops.
+// errLeaseOver: this handler is no longer the only one, so it stops.
 var errLeaseOver = &refusal{http.StatusServiceUnavailable, "The lock was lost before the work was done; nothing was done."}
 
 // work takes as long as the order or payment it stands for, and ends early

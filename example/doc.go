@@ -43,7 +43,7 @@
 //
 //	go run ./example -policies example/policies.json
 //
-// What the page tries out has guards of its own, which no file changes.
+// What the page tries out has separate guards, which no file changes.
 //
 // # Several masters
 //
@@ -57,6 +57,6 @@
 // Orders live in the memory of the process that took them, without a bound: two
 // processes on one Redis exclude each other, and each lists the orders it placed
 // itself. There is no authentication: a real desk would take the user from it
-// with keyfunc.Context, and would let nobody but operators near /locks and
+// with keyfunc.Context, and would let only operators reach /locks and
 // /console, which says so to visitors from other machines.
 package main

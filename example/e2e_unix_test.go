@@ -35,7 +35,7 @@ var build = sync.OnceValues(func() (path string, err error) {
 	return path, nil
 })
 
-// process is a desk in a process of its own.
+// process is a desk in a separate process.
 type process struct {
 	*client
 	cmd    *exec.Cmd
@@ -212,7 +212,7 @@ func requireOneLeaseAfterDeath(t *testing.T, keys func() []string, args ...strin
 	require.Eventually(t, func() bool { return len(keys()) == 0 }, 10*time.Second, 10*time.Millisecond, "nothing is left in the store")
 }
 
-// TestSecondSignalKills: nobody has to wait for the orders to end.
+// TestSecondSignalKills: an operator need not wait for the orders to end.
 func TestSecondSignalKills(t *testing.T) {
 	t.Parallel()
 	d := startProcess(t)

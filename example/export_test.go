@@ -27,7 +27,7 @@ func (o Orders) Count(user string) int { return len(o.table.of(user)) }
 // ErrOvertaken is the refusal of an old fence.
 var ErrOvertaken = errOvertaken
 
-// RunImpatient is run with other timeouts than everybody's.
+// RunImpatient is run with other timeouts than the defaults.
 func RunImpatient(ctx context.Context, args []string, read, drain time.Duration, stdout, stderr io.Writer) error {
 	cfg, err := parseConfig(args, func(string) string { return "" }, stderr)
 	if err != nil {

@@ -16,7 +16,7 @@ type health struct {
 	Status string `json:"status"`
 }
 
-// healthz is GET /healthz. It asks nobody else: a store that is down is no
+// healthz is GET /healthz. It asks no other service: a store that is down is no
 // reason to restart this process.
 func (d *desk) healthz(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, http.StatusOK, health{"alive"})

@@ -101,7 +101,7 @@ func TestFailuresAfterTheEffect(t *testing.T) {
 	require.Empty(t, c.orders("42"))
 }
 
-// TestRunsAreListed: operators see runs beside locks, as long as they run.
+// TestRunsAreListed: operators see runs in addition to locks, as long as they run.
 func TestRunsAreListed(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t, "-work", "0s", "-abandoned", "rerun")
@@ -113,5 +113,5 @@ func TestRunsAreListed(t *testing.T) {
 	c.awaitLock("user=42")
 	require.Len(t, c.locks(), 2, "the run and the lock")
 	require.NoError(t, <-answered)
-	require.Empty(t, c.locks(), "a receipt keeps nobody waiting")
+	require.Empty(t, c.locks(), "a receipt keeps no request waiting")
 }

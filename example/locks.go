@@ -37,8 +37,8 @@ func (d *desk) listLocks(w http.ResponseWriter, r *http.Request) {
 	}
 	locks := []heldLock{}
 	for e, err := range inspector.List(r.Context()) {
-		if e.State == lock.Settled && strings.HasPrefix(e.Key, "once:") {
-			continue // a receipt, which keeps nobody waiting
+		if e.State == lock.Settled && len(e.Fingerprint) > 0 {
+			continue // a receipt, which keeps no request waiting
 		}
 		state := e.State.String()
 		if err != nil {
@@ -87,7 +87,7 @@ func (d *desk) freeLock(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// whyNotFreed tells an entry that is gone from one that has another token.
+// whyNotFreed distinguishes an entry that is gone from one with another token.
 func whyNotFreed(ctx context.Context, inspector lock.Inspector, key string) error {
 	for e, err := range inspector.List(ctx) {
 		if e.Key == key {

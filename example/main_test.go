@@ -21,25 +21,21 @@ import (
 	desk "github.com/httplatch/httplatch/example"
 	"github.com/httplatch/httplatch/example/internal/browser"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
 	redistest.AtOnce(3)
-	goleak.VerifyTestMain(cleaning{browser.Main(redistest.Main(m))})
+	goleak.VerifyTestMain(testmain.After(browser.Main(redistest.Main(m)), removeBuilt))
 }
 
 // built is the directory of the program that tests start, "" if none did.
 var built string
 
-type cleaning struct{ tests browser.Runner }
-
-func (c cleaning) Run() int {
-	defer func() {
-		if built != "" {
-			_ = os.RemoveAll(built)
-		}
-	}()
-	return c.tests.Run()
+func removeBuilt() {
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
 }
 
 // client talks to one desk.
@@ -132,7 +128,7 @@ func (c *client) hang(user string, header ...string) (leave func()) {
 	}
 }
 
-// pay pays an order, under a key of its own.
+// pay pays an order, under a separate key.
 func (c *client) pay(id string) reply {
 	c.t.Helper()
 	return c.do(http.MethodPost, "/orders/"+id+"/pay", "", "Idempotency-Key", rand.Text())

@@ -16,7 +16,7 @@ import (
 	"github.com/httplatch/httplatch/lock/lockotel"
 )
 
-// metrics is what GET /metrics tells Prometheus: of the locks and of the
+// metrics is what GET /metrics reports to Prometheus: of the locks and of the
 // requests by way of OpenTelemetry, and of what the desk sells. A dashboard and
 // alerts for it are in the directory monitoring.
 type metrics struct {

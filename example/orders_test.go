@@ -122,7 +122,7 @@ func TestRefusedInput(t *testing.T) {
 }
 
 // TestBrokenHeaders: what cannot be a header is refused by net/http itself,
-// before any handler, and told like all else.
+// before any handler, and reported like all else.
 func TestBrokenHeaders(t *testing.T) {
 	t.Parallel()
 	c := startDesk(t)

@@ -47,8 +47,8 @@ func newPageForm(chosen url.Values) pageForm {
 }
 
 // showPage is GET /. A form that was sent without JavaScript leads back here,
-// and says with what in the query: whoever reloads the page then, asks for it
-// and does not send the form again.
+// and gives the outcome in the query: a browser that reloads the page then asks
+// for it, and does not send the form again.
 func (d *desk) showPage(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	d.answerPage(w, r, http.StatusOK, newPageForm(query), d.outcomeOf(query))

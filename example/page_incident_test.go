@@ -58,7 +58,7 @@ func TestIncidentOnThePage(t *testing.T) {
 	}
 }
 
-// testLockoutWithoutJavaScript: who has no script is told too.
+// testLockoutWithoutJavaScript: a user without scripts sees the outcome too.
 func testLockoutWithoutJavaScript(t *testing.T) {
 	t.Helper()
 	c := startDesk(t, "-work", "0s", "-budget", "3s")

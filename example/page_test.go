@@ -78,7 +78,8 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
-// TestPageInCooldown: a click that comes too early is told for how long.
+// TestPageInCooldown: the answer to a click that comes too early says how long to
+// wait.
 func TestPageInCooldown(t *testing.T) {
 	c := startDesk(t, "-work", "0s", "-cooldown", "1h")
 	p := openPage(t, c)

@@ -64,12 +64,12 @@ func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logge
 	logger.Info("shutting down")
 	err = shutDown(context.WithoutCancel(ctx), cfg.drain, d, server)
 	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served) // it had failed beside the signal
+		err = errors.Join(err, served) // it had failed in addition to the signal
 	}
 	return err
 }
 
-// shutDown ends everything in an order that turns nobody away without a word.
+// shutDown ends everything in an order that refuses no client without an answer.
 //
 // The Locker goes first, while the listener is still open: it refuses new
 // orders, which are answered with 503, and waits for those that run. The server
@@ -86,7 +86,7 @@ func shutDown(ctx context.Context, drain time.Duration, d *desk, server *http.Se
 	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
-		// What is still open has no lease: somebody reads or sends very slowly, and
+		// What is still open has no lease: a client reads or sends very slowly, and
 		// is no reason to call this a failure.
 		return errors.Join(err, server.Close())
 	}

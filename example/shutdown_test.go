@@ -83,7 +83,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestShutdownEndsHungOrders: who does not end in time has its context
+// TestShutdownEndsHungOrders: an order that does not end in time has its context
 // cancelled, and its lock is released.
 func TestShutdownEndsHungOrders(t *testing.T) {
 	t.Parallel()

@@ -42,8 +42,8 @@ var (
 // tryOrder is POST /try: an order from the page's form, behind the guard that
 // the form names, over a store that loses a reply if the form says so.
 func (d *desk) tryOrder() http.Handler {
-	// A repeat waits for the first one's answer, since who sends a form without
-	// JavaScript twice sees the second answer only.
+	// A repeat waits for the first one's answer, since a user who sends a form twice
+	// without JavaScript sees the second answer only.
 	once := onlyWithReceipts
 	if !d.cfg.quorum() {
 		receipts := d.tries.With(lock.WithWait(maxWork + 5*time.Second))

@@ -83,8 +83,8 @@ func (d *desk) outcomeOf(query url.Values) *formOutcome {
 }
 
 func (d *desk) showRefusal(w http.ResponseWriter, r *http.Request, sent url.Values, got *heldAnswer) {
-	var told problem
-	if err := json.Unmarshal(got.body.Bytes(), &told); err != nil {
+	var refused problem
+	if err := json.Unmarshal(got.body.Bytes(), &refused); err != nil {
 		refuse(w, err)
 		return
 	}
@@ -94,7 +94,7 @@ func (d *desk) showRefusal(w http.ResponseWriter, r *http.Request, sent url.Valu
 	if got.status != http.StatusUnprocessableEntity { // the key belongs to another form
 		form.Once = cmp.Or(sent.Get("once"), form.Once)
 	}
-	d.answerPage(w, r, got.status, form, &formOutcome{Status: got.status, Text: cmp.Or(told.Detail, told.Title)})
+	d.answerPage(w, r, got.status, form, &formOutcome{Status: got.status, Text: cmp.Or(refused.Detail, refused.Title)})
 }
 
 // heldAnswer is an answer that has not been sent.

@@ -12,7 +12,7 @@ import (
 
 // lossyStore is the desk's store behind a network that loses the reply to a
 // claim where the request asks for it: the incident. The claim is applied, and
-// whoever made it waits until its patience ends.
+// its caller waits until its budget is over.
 type lossyStore struct{ lock.Store }
 
 // Claim is part of [lock.Store].
@@ -36,7 +36,7 @@ func (s lossyStore) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 }
 
 // MaxLag is that of the store below: what is lost is a reply, and no claim
-// comes later for it.
+// arrives later because of it.
 func (s lossyStore) MaxLag() time.Duration {
 	if below, ok := s.Store.(interface{ MaxLag() time.Duration }); ok {
 		return below.MaxLag()

@@ -16,7 +16,7 @@ const naiveExpiry = 2 * time.Minute
 
 func naiveKey(user string) string { return lock.Key("naive", user) }
 
-// naiveLock is the lock of the incident that the README tells of, here to be
+// naiveLock is the lock of the incident that the README describes, here to be
 // compared with [latch.Lock], and never to be copied. It is right as long as
 // every reply arrives.
 func naiveLock(store lock.Store, timeout time.Duration, next http.Handler) http.Handler {
@@ -31,8 +31,8 @@ func naiveLock(store lock.Store, timeout time.Duration, next http.Handler) http.
 		defer cancel()
 		found, err := store.Claim(ctx, key, lock.Claim{Token: token, Attempt: 1, Lease: naiveExpiry})
 		if err != nil {
-			// The mistake: no answer is read as "not taken", so nobody looks again,
-			// and nobody releases what may well have been taken.
+			// The mistake: no answer is read as "not taken", so the key is not
+			// looked up again, and what may have been taken is not released.
 			refuse(w, &refusal{http.StatusServiceUnavailable, "The lock could not be taken. Please try again."})
 			return
 		}

@@ -85,10 +85,10 @@ func brokenClaims() []brokenStore {
 		}},
 		{"lease_expires", "never", withClaim(func(c *lock.Claim) { c.Lease *= 1000 })},
 		{"lease_expires", "too early", withClaim(func(c *lock.Claim) { c.Lease /= 2 })},
-		{"lease_expires", "into a linger that nobody asked for", withClaim(func(c *lock.Claim) { c.Linger = time.Hour })},
+		{"lease_expires", "into a linger that was not asked for", withClaim(func(c *lock.Claim) { c.Linger = time.Hour })},
 		{"linger_abandons", "no linger", withClaim(func(c *lock.Claim) { c.Linger = 0 })},
 		{"linger_abandons", "for ever", withClaim(func(c *lock.Claim) { c.Linger *= 1000 })},
-		{"claim_never_takes_abandoned", "whoever comes takes over", func(b *broken) {
+		{"claim_never_takes_abandoned", "any caller takes over", func(b *broken) {
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 				c.Replaces = b.at(ctx, key).Token
 				return b.complete.Claim(ctx, key, c)
@@ -119,7 +119,7 @@ func brokenClaims() []brokenStore {
 				return e, err
 			}
 		}},
-		{"late_ops_never_touch_successor", "whoever once held the key", func(b *broken) {
+		{"late_ops_never_touch_successor", "every former holder", func(b *broken) {
 			held := make(map[string]bool)
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 				held[key+"="+c.Token] = true

@@ -99,7 +99,7 @@ func brokenRaces() []brokenStore {
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 				e, err := b.complete.Claim(ctx, key, c)
 				if e.Token != c.Token {
-					e.Token = "somebody"
+					e.Token = "another"
 				}
 				return e, err
 			}

@@ -4,7 +4,7 @@
 //
 // # Handlers
 //
-// [Incident] replays on a wiring of yours what this library exists for, the
+// [Incident] replays on your own wiring what this library exists for, the
 // lost packet that locks a user out, and says in words what went wrong. [Storm]
 // sends duplicates, all at once:
 //
@@ -29,10 +29,10 @@
 //	}
 //
 // Where newOrders, which takes a [lock.Store] and returns an [http.Handler], is
-// a lock that knows nothing of lost packets, the test says
+// a lock that does not allow for lost packets, the test says
 //
 //	--- FAIL: TestOrders/claim_reply_lost
-//	    the reply of the claim was lost; the next request of the same user was refused with 409: its key "user=42" was left behind by a claim that nobody waited for
+//	    the reply of the claim was lost; the next request of the same user was refused with 409: its key "user=42" was left behind by a claim that no caller waited for
 //
 // # Faults
 //

@@ -67,7 +67,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// dial and mystore are of somebody who has written a store.
+// dial and mystore belong to the author of a store.
 var (
 	dial    = func(*testing.T) string { return "localhost:7000" }
 	mystore struct{ stores }
@@ -137,7 +137,7 @@ func ExampleLoseReply() {
 	// done: <nil>
 }
 
-// Settles are lost for as long as anybody waits, and the answer is no worse
+// Settles are lost for as long as a caller waits, and the answer is no worse
 // for it: the Locker goes on in the background.
 func ExampleLoseRequest() {
 	ctx := context.Background()
@@ -154,8 +154,8 @@ func ExampleLoseRequest() {
 	// charged, replayed: true, <nil>
 }
 
-// The store hangs, and the claim takes effect when nobody waits for it any
-// more. It locks nobody out.
+// The store hangs, and the claim takes effect when its caller no longer waits
+// for it. It locks no caller out.
 func ExampleStall() {
 	ctx := context.Background()
 	store := latchtest.Stall(lock.NewMemory(), latchtest.Claim, 1, 100*time.Millisecond)

@@ -10,7 +10,7 @@ import (
 
 // Incident replays on your own wiring what locks users out when a packet is
 // lost: a claim that times out at the client but was applied at the server,
-// and stays because nobody looks after it.
+// and stays because no process cleans it up.
 //
 // wire returns your handler, guarded, over the store that it is given; it is
 // called once a subtest. newRequest returns a request of one and the same user;

@@ -149,17 +149,17 @@ func TestIncidentFailsWithoutOne(t *testing.T) {
 		{
 			"SetNX", "claim_reply_lost", naively(func(*naive) {}), orderOf42,
 			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that nobody waited for`,
+				`its key "user=42" was left behind by a claim that no caller waited for`,
 		},
 		{
 			"SetNX", "all_claim_replies_lost", naively(func(*naive) {}), orderOf42,
 			"the replies of all claims were lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that nobody waited for`,
+				`its key "user=42" was left behind by a claim that no caller waited for`,
 		},
 		{
 			"SetNX", "claim_and_release_replies_lost", naively(func(*naive) {}), orderOf42,
 			"the replies of the claim and of all releases and settles were lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that nobody waited for`,
+				`its key "user=42" was left behind by a claim that no caller waited for`,
 		},
 		{
 			"SetNX", "releases_lost", naively(func(*naive) {}), orderOf42,
@@ -171,7 +171,7 @@ func TestIncidentFailsWithoutOne(t *testing.T) {
 				return idempotent()(lock.New(s, lock.WithLogger(quiet)))(naively(func(*naive) {})(s))
 			}, orderOf42,
 			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that nobody waited for`,
+				`its key "user=42" was left behind by a claim that no caller waited for`,
 		},
 		{
 			"SetNX with retries", "claim_reply_lost", naively(func(n *naive) { n.claims = 3 }), orderOf42,
@@ -300,7 +300,7 @@ func TestIncidentAsPrinted(t *testing.T) {
 		"naive": {
 			[]string{"claim_reply_lost", "all_claim_replies_lost", "claim_and_release_replies_lost", "releases_lost"},
 			"the reply of the claim was lost; the next request of the same user was refused with 409: " +
-				`its key "user=42" was left behind by a claim that nobody waited for` + "\n",
+				`its key "user=42" was left behind by a claim that no caller waited for` + "\n",
 		},
 		"invalid": {[]string{"nothing_lost"}, "newRequest's request was answered with 400, want success\n"},
 		"nil":     {nil, "latchtest: Incident without a wiring or without a request\n"},

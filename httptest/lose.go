@@ -52,7 +52,7 @@ func LoseRequest(s lock.Store, op Op, n int) lock.Store {
 // Stall returns s with the next n calls of op held up, as by a server or a
 // network that hangs: they return when their context ends, with an error that
 // does not tell, and are applied when later has passed since they were made,
-// whether anybody waits for them or not. A call whose context never ends does
+// whether their callers still wait or not. A call whose context never ends does
 // not return.
 //
 // A stalled call is on a timer, which is gone after later, and is then given a

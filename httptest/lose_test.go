@@ -105,8 +105,8 @@ func TestStall(t *testing.T) {
 	t.Parallel()
 	for _, o := range operations {
 		for name, later := range map[string]time.Duration{
-			"applied while somebody waits": time.Second,
-			"applied when nobody does":     4 * time.Second,
+			"applied while its caller waits": time.Second,
+			"applied when it has left":       4 * time.Second,
 		} {
 			t.Run(string(o.op)+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -181,7 +181,7 @@ func TestFaultsDoNotCountEndedContexts(t *testing.T) {
 	}
 }
 
-// leaving is a context that ends when somebody waits for its end, and not before.
+// leaving is a context that ends once a caller waits for its end, and not before.
 func leaving(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// naive is a guard as it is written when nobody thinks of lost packets: one
+// naive is a guard as it is written by an author who forgets lost packets: one
 // claim whose failure is taken for "not taken", and one release at the end.
 // Its fields make it a little less so, or more.
 type naive struct {

@@ -27,7 +27,7 @@ func (p *probe) failf(format string, args ...any) {
 	p.Fatalf("%s\nrule: %s", fmt.Sprintf(format, args...), p.rule.words)
 }
 
-// key returns a key that nobody has used.
+// key returns a key that was never used.
 func (*probe) key() string { return "latchtest=" + rand.Text() }
 
 // claimOf returns a claim with every field set that any store takes.

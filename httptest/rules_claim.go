@@ -41,7 +41,7 @@ func absentIsZero(p *probe) {
 	e := p.get(p.key())
 	if e.State != lock.Free || e.Token != "" || e.Attempt != 0 || e.Owner != "" || e.Left != 0 || e.Fence != 0 ||
 		len(e.Fingerprint) != 0 || len(e.Receipt) != 0 {
-		p.failf("Get of a key nobody has used = %+v, want the zero Entry", e)
+		p.failf("Get of a key that was never used = %+v, want the zero Entry", e)
 	}
 }
 

@@ -71,7 +71,7 @@ func (p *probe) interruptStorms(each func(s *storm)) {
 	}
 }
 
-// storm is many calls at once, each on a key of its own.
+// storm is many calls at once, each on its own key.
 type storm struct {
 	*probe
 

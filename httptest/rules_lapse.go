@@ -25,7 +25,7 @@ func lapseRules() []rule {
 		},
 		{
 			"own_linger",
-			"whether a lease has ended, and for how long that is remembered, is judged by the linger in the entry, not by that of whoever asks",
+			"whether a lease has ended, and for how long that is remembered, is judged by the linger in the entry, not by that of the caller",
 			ownLinger,
 		},
 		{
@@ -84,7 +84,7 @@ func ownLinger(p *probe) {
 	p.claim(key, p.claimOf("b", p.long, p.long))
 
 	// A store that takes "no more left than the linger" for "lapsed" must not
-	// use the linger of whoever asks.
+	// use the linger of the caller.
 	key, a = p.key(), p.claimOf("a", p.long, 0)
 	p.claim(key, a)
 	b := p.claimOf("b", p.long, 10*p.long)

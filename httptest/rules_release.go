@@ -40,7 +40,7 @@ func releaseFrees(p *probe) {
 
 func releaseNotOurs(p *probe) {
 	key, a := p.key(), p.claimOf("a", p.long, 0)
-	p.release("of a key nobody has used", false, key, "a")
+	p.release("of a key that was never used", false, key, "a")
 	p.claim(key, a)
 	p.release("by a token that does not hold the key", false, key, "b")
 	p.wantClaim("Get after it", p.get(key), lock.Held, a)

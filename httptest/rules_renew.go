@@ -95,7 +95,7 @@ func renewLengthensLinger(p *probe) {
 
 func renewNeverCreates(p *probe) {
 	key, c := p.key(), p.claimOf("a", p.long, p.long)
-	p.renew("of a key nobody has used", false, key, c)
+	p.renew("of a key that was never used", false, key, c)
 	p.wantFree("after it", key)
 
 	p.claim(key, c)

@@ -25,7 +25,7 @@ func settleRules() []rule {
 		},
 		{
 			"settle_not_ours",
-			"only the token that holds a key settles it, and a key that is free is settled by nobody",
+			"only the token that holds a key settles it, and no token settles a key that is free",
 			settleNotOurs,
 		},
 		{
@@ -75,7 +75,7 @@ func settleAfterLapse(p *probe) {
 
 func settleNotOurs(p *probe) {
 	key, a := p.key(), p.claimOf("a", p.long, 0)
-	p.settle("of a key nobody has used", false, key, "nobody", []byte("x"), p.long)
+	p.settle("of a key that was never used", false, key, "stranger", []byte("x"), p.long)
 	p.wantFree("after it", key)
 
 	p.claim(key, a)

@@ -112,7 +112,7 @@ func (s *scene) culprit() string {
 	if s.served {
 		return "a request that had been answered"
 	}
-	return "a claim that nobody waited for"
+	return "a claim that no caller waited for"
 }
 
 // rest waits until nothing is held.

@@ -26,7 +26,7 @@ import (
 // shows more of what becomes of interrupted ones over a slow line: run TestStore
 // once more through a proxy that delays replies by a few milliseconds.
 //
-//nolint:tparallel // whether it runs beside other tests is its caller's to say
+//nolint:tparallel // whether it runs in parallel with other tests is its caller's to say
 func TestStore(t *testing.T, lease time.Duration, open func(t *testing.T) lock.Store) {
 	t.Helper()
 	if lease < time.Millisecond {

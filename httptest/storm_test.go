@@ -33,7 +33,7 @@ func order(user string) *http.Request {
 	return r
 }
 
-// sequence makes requests that tell their number.
+// sequence makes requests that carry their number.
 func sequence(i int) *http.Request { return order(strconv.Itoa(i)) }
 
 func body(t *testing.T, res *http.Response) string {
@@ -65,7 +65,7 @@ func TestStormOnALock(t *testing.T) {
 	})
 }
 
-// The twin: without the lock, everybody orders.
+// The twin: without the lock, every request orders.
 func TestStormWithoutALock(t *testing.T) {
 	t.Parallel()
 	var orders atomic.Int64
@@ -81,7 +81,7 @@ func TestStormIsAtOnce(t *testing.T) {
 	inside.Add(n)
 	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		inside.Done()
-		inside.Wait() // nobody is answered before all have come
+		inside.Wait() // no request is answered before all have come
 	})
 	require.Len(t, latchtest.Storm(h, n, sequence), n)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
-// maxBody bounds what JSON and Form read where no guard with a limit of its own
+// maxBody bounds what JSON and Form read where no guard with its own limit
 // (WithBodyLimits) stands before them.
 const maxBody = 1 << 20
 

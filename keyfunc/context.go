@@ -9,7 +9,7 @@ import (
 // Context(auth.UserID), where auth.UserID is a func(context.Context) string.
 // It is the one source that a client cannot choose.
 //
-// An empty value means that nobody is authenticated, or that the middleware is
+// An empty value means that no user is authenticated, or that the middleware is
 // mounted outside the authentication: an [*Error] with status 401 that matches
 // [ErrMissing]. Control characters and values over 1 KiB are refused with 400.
 //
@@ -24,11 +24,11 @@ func Context(get func(context.Context) string) Func {
 	}
 	const from = source("context value")
 	const cure = "authenticate, and mount the authentication outside this middleware"
-	nobody := &Error{Status: http.StatusUnauthorized, Err: from.missingError(cure)}
+	unauthenticated := &Error{Status: http.StatusUnauthorized, Err: from.missingError(cure)}
 	return func(r *http.Request) (string, error) {
 		value := get(r.Context())
 		if value == "" {
-			return "", nobody
+			return "", unauthenticated
 		}
 		return from.check(value, cure)
 	}

@@ -31,10 +31,10 @@ func TestContext(t *testing.T) {
 	refused(400, "over 1024 bytes").check(t, f, as(secret+strings.Repeat("x", 1024)))
 	refused(400, "control characters").check(t, f, as("\x1f"+secret))
 
-	nobody := outcome{status: http.StatusUnauthorized, missing: true, text: "mount the authentication outside this middleware"}
-	nobody.check(t, f, as(""))
-	nobody.check(t, f, get("/"))
-	nobody.check(t, keyfunc.Join(constant("x"), f), get("/"))
+	unauthenticated := outcome{status: http.StatusUnauthorized, missing: true, text: "mount the authentication outside this middleware"}
+	unauthenticated.check(t, f, as(""))
+	unauthenticated.check(t, f, get("/"))
+	unauthenticated.check(t, keyfunc.Join(constant("x"), f), get("/"))
 
 	_, err := keyfunc.Optional(f)(get("/"))
 	require.ErrorIs(t, err, keyfunc.ErrSkip)

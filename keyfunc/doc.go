@@ -24,12 +24,12 @@
 //
 // A key is as trustworthy as its source. [Context] is set by your own
 // authentication and is the best there is. [Header] is what the client sent
-// unless a gateway of yours sets the header on every request and replaces what
+// unless your own gateway sets the header on every request and replaces what
 // was there; a client that can choose the header chooses whose lock it takes,
 // and escapes its own. [PathValue], [Query], [Form] and [JSON] are the client's
 // choice by nature. That is fine for the thing that is worked on ("order 7"),
-// because the handler works on that same value. It is not fine for who somebody
-// is, and least of all for the scope of stored answers: one client would be
+// because the handler works on that same value. It is not fine for the identity of
+// a user, and least of all for the scope of stored answers: one client would be
 // given another one's.
 //
 // # Missing or skip
@@ -38,7 +38,7 @@
 // [Context]. So is an empty key, from your own functions too. Nothing runs
 // unguarded by accident. What is meant to run unguarded is named: [Optional]
 // turns a missing key into [ErrSkip], and your own Func may return ErrSkip. One
-// bucket for everybody has a name as well: [Global].
+// bucket for all callers has a name as well: [Global].
 //
 // # Writing your own
 //

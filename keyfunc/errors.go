@@ -15,7 +15,7 @@ var (
 	ErrSkip = errors.New("keyfunc: the request needs no guard")
 )
 
-// Error refuses a request with a status of its own. The functions of this
+// Error refuses a request with its own status. The functions of this
 // package return it for everything but [ErrSkip].
 type Error struct {
 	Status int         // what the client gets, 400 to 599; 400 if it is none of them

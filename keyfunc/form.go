@@ -53,13 +53,13 @@ func Form(field string) Func {
 }
 
 // parseForm lets net/http parse data as the body of r, because that is what the
-// handler will do, on a request of its own that shares nothing r could lose.
+// handler will do, on a separate request that shares nothing r could lose.
 func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 	form := &http.Request{
 		Method: r.Method,
 		URL:    &url.URL{},
 		Header: r.Header,
-		// The guard has limited the body. Without this, ParseForm has a limit of its own.
+		// The guard has limited the body. Without this, ParseForm has its own limit.
 		Body: http.MaxBytesReader(nil, io.NopCloser(bytes.NewReader(data)), int64(len(data))),
 		// Not nil if something has parsed it; then it is not parsed again.
 		PostForm: maps.Clone(r.PostForm),

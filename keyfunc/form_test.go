@@ -75,7 +75,7 @@ func TestForm(t *testing.T) {
 		"mixed":           {"multipart/mixed; boundary=" + boundary, multipartBody(t, part{"once", "", "42"}), absent},
 
 		"multipart":                {multiparts, multipartBody(t, part{"a", "", "1"}, part{"once", "", "42"}), key("42")},
-		"multipart beside a file":  {multiparts, multipartBody(t, part{"doc", "a.pdf", "x\ny"}, part{"once", "", "42"}), key("42")},
+		"multipart with a file":    {multiparts, multipartBody(t, part{"doc", "a.pdf", "x\ny"}, part{"once", "", "42"}), key("42")},
 		"multipart absent":         {multiparts, multipartBody(t, part{"a", "", "1"}), absent},
 		"multipart empty":          {multiparts, multipartBody(t, part{"once", "", ""}), absent},
 		"multipart twice":          {multiparts, multipartBody(t, part{"once", "", secret}, part{"once", "", "2"}), refused(400, "sent twice")},
@@ -115,8 +115,8 @@ func TestFormIgnoresTheQuery(t *testing.T) {
 	require.Empty(t, r.PostFormValue("once"))
 }
 
-// A body that somebody has parsed already is empty; what came out of it counts.
-func TestFormAfterSomebodyParsedIt(t *testing.T) {
+// A body that was parsed already is empty; the values parsed out of it count.
+func TestFormThatWasParsedBefore(t *testing.T) {
 	t.Parallel()
 	r := post(urlencoded, "once=42")
 	require.NoError(t, r.ParseForm())

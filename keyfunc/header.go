@@ -7,7 +7,7 @@ import (
 
 // Header takes the value of a request header: Header("X-User-ID").
 //
-// Anybody can send a header. Use one only if a proxy of yours sets it on every
+// Any client can send a header. Use one only if your own proxy sets it on every
 // request and replaces what the client sent (replaces, not appends).
 //
 // The value is used as it is, without the blanks around it. A header that is
@@ -43,7 +43,7 @@ func Header(name string) Func {
 	}
 }
 
-// tokenByte tells whether c may occur in the name of a header.
+// tokenByte reports whether c may occur in the name of a header.
 func tokenByte(c byte) bool {
 	switch c {
 	case '!', '#', '$', '%', '&', '\'', '*', '+', '-', '.', '^', '_', '`', '|', '~':

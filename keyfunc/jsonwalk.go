@@ -56,7 +56,7 @@ func find(data []byte, tokens []pointerToken) (string, error) {
 	return w.raw, nil
 }
 
-// off is the number of matched tokens for values beside the way.
+// off is the number of matched tokens for values off the path.
 const off = -1
 
 // value visits the value at i, to which matched tokens of the pointer lead, and

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// constant is the simplest Func that somebody could write.
+// constant is the simplest Func that a user could write.
 func constant(key string) keyfunc.Func {
 	return func(*http.Request) (string, error) { return key, nil }
 }

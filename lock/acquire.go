@@ -25,7 +25,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	returned := false
 	defer func() {
 		if !returned { // an observer has ended this goroutine
-			e.desert()
+			e.endUnreturned()
 		}
 	}()
 	err := l.tryAcquire(ctx, e)
@@ -122,7 +122,7 @@ func eventOf(err error) EventKind {
 
 // bypass lets work run without the store's protection. Its claim may have been
 // applied, so it counts as granted while the work runs: removing it would let
-// another process in beside it, and duplicates in this process are refused by
+// another process in as well, and duplicates in this process are refused by
 // the gate even now. Both end with the lease that would have been, so that
 // hung work keeps no other caller out.
 func (l *Locker) bypass(ctx context.Context, e *Lease, hold *failopen.Hold, err error) {

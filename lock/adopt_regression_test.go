@@ -12,7 +12,7 @@ import (
 
 // no-self-conflict: what was to go on with a lost takeover got no answer either, but was
 // applied, and so prolonged the entry. Its token was forgotten all the same when the
-// claim alone could have left nothing any more.
+// claim alone could by then have left nothing.
 func TestRegressionLostAdoptionIsRemembered(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		var f1 effect

@@ -32,8 +32,8 @@ func (a *agenda) init(wake func()) {
 }
 
 // sees reports whether a lease that is due then will be found in the gate in
-// time. It needs no lock, for a lease that is known to be granted: a look begins
-// by taking back its announcement, so who sees that still is seen by it.
+// time. It needs no lock if the lease is known to be granted: a look first takes back
+// its announcement, so a lease whose grant still sees the announcement is found by that look.
 func (a *agenda) sees(due moment) bool { return int64(due) >= a.look.Load() }
 
 // lookBefore has the gate looked through when a lease is due then.

@@ -13,7 +13,7 @@ import (
 )
 
 // All leases of a Locker, and of those made from it, share the timers of their
-// renewals. Each has to be renewed at its own time, whoever came before it.
+// renewals. Each has to be renewed at its own time, whichever lease came before it.
 func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -73,7 +73,7 @@ func TestArrivalEndsTheSweep(t *testing.T) {
 	}
 }
 
-// The same if nobody got the key, and if the reply comes only when Close waits.
+// The same if no caller got the key, and if the reply comes only when Close waits.
 func TestArrivalEndsClose(t *testing.T) {
 	for name, outcome := range map[string]send.Outcome{"answered": send.Answered, "lost": send.Lost} {
 		t.Run(name, func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestArrivalIsNotWaitedForLong(t *testing.T) {
 	})
 }
 
-// Between the landing and the late reply, the token is known as dead: whoever
-// meets it in this process removes it. To others it looks like any other.
+// Between the landing and the late reply, the token is known as dead: a caller
+// that meets it in this process removes it. To others it looks like any other.
 func TestLandedBeforeItsArrival(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		s.lag = longLag

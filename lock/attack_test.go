@@ -22,7 +22,7 @@ const (
 var quiet = slog.New(slog.DiscardHandler)
 
 // bubble runs a test in virtual time, over a store behind a network, and ends
-// by closing the lockers and checking that nobody owns key. It does so twice: with
+// by closing the lockers and checking that key has no owner. It does so twice: with
 // each call on a goroutine of its own, and with the first on the caller's.
 func bubble(t *testing.T, run func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
@@ -399,7 +399,7 @@ func TestFirstNoOfReleaseIsALoss(t *testing.T) {
 	})
 }
 
-// A release that is never answered keeps nobody out: not this process once the
+// A release that is never answered keeps no caller out: not this process once the
 // store is back, and not for longer than the lease.
 func TestIncidentReleaseNeverAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {

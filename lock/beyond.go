@@ -20,6 +20,10 @@ type (
 	serverNamer interface {
 		Servers(ctx context.Context) (ids []string, err error)
 	}
+	// pager is an [Inspector] that lists in steps.
+	pager interface {
+		Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error)
+	}
 	// sized is in this process, and knows what it keeps.
 	sized interface {
 		size() (entries int, bytes int64)
@@ -28,8 +32,8 @@ type (
 
 // isPrompt reports whether the calls of store never wait for anything.
 func isPrompt(store Store) bool {
-	_, ok := store.(interface{ prompt() })
-	return ok
+	s, ok := store.(interface{ prompt() bool })
+	return ok && s.prompt()
 }
 
 // hintsOf returns the Watch of s, or one that never has a hint.

@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// An observer that ended the goroutine when it was told that work is to run without the
+// An observer that ended the goroutine when it was notified that work is to run without the
 // store had the acquire counted as ended twice: Close never found all leases ended.
 func TestRegressionObserverEndsABypass(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {

@@ -53,7 +53,7 @@ func (s *lingering) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 // the claim is swept for as long as something carries it, and Close waits.
 func TestCallsThatAreLeftBehind(t *testing.T) {
 	t.Parallel()
-	for name, silent := range map[string]bool{"told": false, "not told": true} {
+	for name, silent := range map[string]bool{"reported": false, "not reported": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -78,7 +78,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 		// It ended between the claim and the reading of what was in its way.
 		return true, nil
 	case own == dead:
-		// Our own claim, for which no caller waits any more, is in the way. Only
+		// Our own claim, for which no caller waits now, is in the way. Only
 		// this is removed on sight: it is known never to have been granted.
 		// That a token is not known to be alive proves nothing.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)

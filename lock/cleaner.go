@@ -44,10 +44,10 @@ type cleaner struct {
 type stage uint8
 
 const (
-	working  stage = iota
-	hurried        // Close waits for the holders: no long pauses, and no waiting for tokens
-	draining       // they are done: an orphan is removed once
-	stopped        // nothing is begun any more
+	working   stage = iota
+	expedited       // Close waits for the holders: no long pauses, and no waiting for tokens
+	draining        // they are done: an orphan is removed once
+	stopped         // nothing new is begun
 )
 
 func newCleaner(c *core) *cleaner {

@@ -72,8 +72,8 @@ func TestCleanUpIsPaidFromTheRetryBudget(t *testing.T) {
 	})
 }
 
-// no-collapse: clean-up that a Close hurries takes no tokens, and gives none.
-func TestHurriedCleanUpMakesNoTokens(t *testing.T) {
+// no-collapse: clean-up during a Close takes no tokens, and gives none.
+func TestCleanUpDuringCloseMakesNoTokens(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		const lost = 200
 		l := open()

@@ -12,14 +12,14 @@ import (
 // When ctx ends before the holders are done, their contexts end with a cause
 // that matches ErrClosed, and one budget is left to them. A lease whose work
 // does not return even then is not released, since that would let another
-// process in beside it: it is no longer renewed and lapses. Close then returns
+// process in at the same time: it is no longer renewed and lapses. Close then returns
 // an error that says what is left. The store stays open. Close may be called
 // again. Give ctx a deadline: while the store does not answer, clean-ups do not
 // end by themselves.
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.Close()
-	c.cleaner.advance(hurried)
+	c.cleaner.advance(expedited)
 	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
 	if c.owners.Wait(ctx) > 0 {

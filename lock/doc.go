@@ -1,16 +1,16 @@
 // Package lock lets one holder at a time work on a key, across processes, and
-// keeps nobody locked out because a packet was lost.
+// keeps no caller locked out because a packet was lost.
 //
 //	locker := lock.New(redisstore.New(client, redisstore.WithPrefix("shop:")))
 //	err := locker.Do(ctx, lock.Key("user", "42"), func(ctx context.Context) error {
 //		return placeOrder(ctx)
 //	})
 //	if errors.Is(err, lock.ErrHeld) {
-//		// somebody else is at it
+//		// another caller is working on it
 //	}
 //
 // [Locker.Do] is mutual exclusion. [Locker.Once] runs work once and gives
-// everybody who asks for it the same receipt; it is the same object a moment
+// every caller that asks for it the same receipt; it is the same object a moment
 // later: a lock that its holder leaves a receipt in.
 //
 // # What is promised
@@ -19,7 +19,7 @@
 // Validity is measured by the holder's own monotonic clock, from before the
 // first send of its claim, so that a slow answer makes it shorter and never
 // longer. A living holder renews it; a dead one blocks the key for at most
-// [WithLease]. A holder whose lease ended early is told by the cancellation of
+// [WithLease]. A holder whose lease ended early is notified by the cancellation of
 // its context, with a cause that matches [ErrLost].
 //
 // A call to the store ends as applied, as not applied, or as unknown, and

@@ -158,8 +158,8 @@ func (e *Lease) close(answered bool) {
 	e.locker.core.owners.Leave()
 }
 
-// desert ends a lease, or the claim of one, whose caller does not return from its call.
-func (e *Lease) desert() {
+// endUnreturned ends a lease, or the claim of one, whose caller does not return from its call.
+func (e *Lease) endUnreturned() {
 	if e.standing.granted() {
 		_ = e.giveBack(e.parent)
 		return

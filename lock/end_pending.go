@@ -39,7 +39,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 
 // repeatEnd sends the end, which was sent first then, once more and reports whether
 // it need not be sent again. That a store is full is an answer: Close does not wait
-// for another one, and when the keep is over there is nothing to settle any more.
+// for another one, and when the keep is over there is nothing left to settle.
 func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done bool) {
 	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles

@@ -94,7 +94,7 @@ func TestEndWithContextBelowAQuorum(t *testing.T) {
 	}
 }
 
-// one-holder: over a quorum, a holder stops to believe in its lease as much earlier as
+// one-holder: over a quorum, a holder stops relying on its lease as much earlier as
 // the nodes' clocks can differ, and gets no fence, whatever the quorum is wrapped in.
 func TestEndWithContextOverAQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

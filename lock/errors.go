@@ -4,7 +4,7 @@ import "fmt"
 
 // Why a key was refused. A refusal is a [*RefusedError] that matches one of these.
 var (
-	// ErrHeld: somebody holds the key.
+	// ErrHeld: the key has a holder.
 	ErrHeld error = sentinel("lock: key is held")
 	// ErrSettled: the work was done and its receipt is kept: a cool-down.
 	ErrSettled error = sentinel("lock: key is settled")

@@ -55,7 +55,7 @@ const (
 // of a request before they ask for a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 
-// observed reports whether anybody is told of events.
+// observed reports whether events have an observer.
 func (l *Locker) observed() bool { return len(l.cfg.observers) > 0 }
 
 func (l *Locker) emit(ctx context.Context, e *Lease, kind EventKind, took time.Duration, err error) {

@@ -134,7 +134,7 @@ func TestAFailureOfACallerThatLeftIsItsOwn(t *testing.T) {
 }
 
 // The failure of a run that has lost its key, as to an operator, is of that run.
-// Who has the key by then runs on.
+// The run that has the key by then goes on.
 func TestAFailureAfterALossIsItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		var f effect

@@ -13,8 +13,8 @@ import (
 // not asked: its answer would cost a round trip more whenever there is none.
 //
 // No lease of this process has to be asked first. A record is settled once and
-// stays that until its keep is over, so whoever still has the key in the gate is
-// on its way out.
+// stays that until its keep is over, so a lease that still has the key in the gate
+// is about to end.
 func (l *Locker) found(ctx context.Context, key, label string, fingerprint []byte) (receipt []byte, ok bool) {
 	if !l.core.prompt || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
 		return nil, false

@@ -14,26 +14,26 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// answered is what Once has said, and whom it told.
+// answered is what Once has returned, and the events that it has reported.
 type answered struct {
 	receipt  string
 	replayed bool
 	err      string
-	told     []lock.Event
+	events   []lock.Event
 }
 
 // asked asks l for the record of key.
 func asked(ctx context.Context, l *lock.Locker, key, fingerprint string) (a answered) {
-	var told events
-	receipt, replayed, err := l.With(lock.WithObserver(told.observe)).Once(ctx, key, []byte(fingerprint),
+	var observed events
+	receipt, replayed, err := l.With(lock.WithObserver(observed.observe)).Once(ctx, key, []byte(fingerprint),
 		func(context.Context) ([]byte, error) { return nil, errors.New("it ran") })
 	a.receipt, a.replayed = string(receipt), replayed
 	if err != nil {
 		a.err = err.Error()
 	}
-	for _, e := range told.seen {
+	for _, e := range observed.seen {
 		e.Err = nil // it says what err does
-		a.told = append(a.told, e)
+		a.events = append(a.events, e)
 	}
 	return a
 }
@@ -47,7 +47,7 @@ func TestAReceiptIsFoundAsByARun(t *testing.T) {
 		opts        []lock.Option
 		before      func(ctx context.Context, l *lock.Locker) context.Context // with its receipt there, for a minute
 		fingerprint string
-		want        string // the receipt; "": none is told
+		want        string // the receipt; "": none is returned
 		ran         bool
 	}{
 		"it is there":               {fingerprint: fingerprint, want: "receipt"},
@@ -96,7 +96,7 @@ func TestAReceiptIsFoundAsByARun(t *testing.T) {
 	}
 }
 
-// An observer that ends its goroutine as it is told of a replay leaves nothing
+// An observer that ends its goroutine as it is notified of a replay leaves nothing
 // behind.
 func TestAReplayEndsWithItsObserver(t *testing.T) {
 	l := lock.New(lock.NewMemory())

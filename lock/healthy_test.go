@@ -23,7 +23,7 @@ func TestHealthyServerRefusesNoCaller(t *testing.T) {
 	})
 	t.Run("steady at 0.8 C", func(t *testing.T) {
 		load := overload.Load{PerSecond: 0.8 * roomCommands / 2, For: 2 * time.Second}
-		require.Empty(t, unhurried(t, func() ([]string, time.Duration) {
+		require.Empty(t, undisturbed(t, func() ([]string, time.Duration) {
 			proxy := narrow(t, roomCommands)
 			l, end := crowded(t, proxy.Addr(), overloadTwin{})
 			defer end()
@@ -32,7 +32,7 @@ func TestHealthyServerRefusesNoCaller(t *testing.T) {
 		}))
 	})
 	t.Run("bursts of 1,000", func(t *testing.T) {
-		require.Empty(t, unhurried(t, func() (wrong []string, late time.Duration) {
+		require.Empty(t, undisturbed(t, func() (wrong []string, late time.Duration) {
 			l, end := crowded(t, narrow(t, 0).Addr(), overloadTwin{})
 			defer end()
 			for burst := range 4 {

@@ -15,7 +15,7 @@ import (
 // hinted is a scripted store with hints.
 type hinted struct {
 	*scripted
-	mute  bool // ends are not told
+	mute  bool // ends are not reported
 	flood bool // there is a hint at any time
 
 	hints   sync.Mutex
@@ -24,7 +24,7 @@ type hinted struct {
 }
 
 // hintBubble runs a test in virtual time over a store with hints, and ends by
-// closing the lockers and checking that nobody watches any more.
+// closing the lockers and checking that no caller still watches.
 func hintBubble(t *testing.T, run func(t *testing.T, s *hinted, open func(...lock.Option) *lock.Locker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // A takeover is of something. A claim for one that lands after the record has
 // ended finds nothing to take over, and leaves nothing behind: an entry of an
-// attempt that nobody has made would say for as long as a record is kept that the
+// attempt that no caller has made would say for as long as a record is kept that the
 // outcome of it is not known.
 func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {

@@ -6,14 +6,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/endable"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
 //
-// It has in it all that is there once per lease, from its place in the gate to
-// the context of its work, so that a lease is one allocation.
+// It contains all state that exists once per lease, from its place in the gate
+// to the context of its work, so that a lease is one allocation.
 type Lease struct {
 	locker *Locker
 	key    string          // in the store
@@ -24,18 +25,18 @@ type Lease struct {
 	token     string
 	claiming  *send.Call // the last claim; nil before it, and for a store that is prompt
 	fence     int64
-	story     *story // nil if nobody is told it
+	story     *story // nil if there is neither an observer nor an origin
 	grantedAt moment
 	mostHold  time.Duration // from then on
 	takeover  bool          // the last claim was to replace an abandoned entry
-	orphaned  bool          // it was answered, and left an entry that is nobody's
+	orphaned  bool          // it was answered, and left an entry without a holder
 	fenced    bool
 	standing  standing
 
 	away *away // nil for a store that is prompt
 
-	own atomic.Pointer[ownContext] // of the work, once it is asked for or has ended
-	end end                        // how the work ended; written when phase is
+	own atomic.Pointer[endable.Context] // of the work, once it is asked for or has ended
+	end end                             // how the work ended; written when phase is
 
 	hash  uint64 // of its key, in the gate
 	slot  *slot  // while it has the key in this process; locked with the gate's shard, like the next two
@@ -44,7 +45,7 @@ type Lease struct {
 
 	mu         sync.Mutex
 	capped     bool // validUntil is as late as WithMaxHold allows
-	stopped    bool // it is not renewed, and no deadline set, any more
+	stopped    bool // it is no longer renewed, and no deadline is set
 	phase      phase
 	validUntil moment
 	renewals   *renewals   // nil until the first
@@ -98,7 +99,7 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 	e.validUntil, e.capped = sent.add(validity), cfg.maxHold == cfg.lease
 	due := sent.add(cfg.lease / 3)
 	e.due = due
-	met := e.standing.grant() // nobody looks at the rest before, so that it needs no lock
+	met := e.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
 	e.shard().expect(due)
 	if met {
 		e.locker.core.gate.share(e, grantOf(e))
@@ -125,19 +126,19 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 	return e.fence, true
 }
 
-// lose ends the belief in the lease before its work is over. The entry, if
-// there still is one, belongs to nobody any more.
+// lose ends the lease before its work is over. The entry, if
+// there still is one, no longer has a holder.
 func (e *Lease) lose(why *loss) error {
-	lost, first := e.disbelieve(why)
+	lost, first := e.markLost(why)
 	if first {
-		e.forsake(lost)
+		e.dropLost(lost)
 	}
 	return lost
 }
 
-// disbelieve ends the lease's context. first says that it was this call that
-// did, and that forsake has to follow.
-func (e *Lease) disbelieve(why *loss) (lost error, first bool) {
+// markLost ends the lease's context. first reports that it was this call that
+// did, and that dropLost has to follow.
+func (e *Lease) markLost(why *loss) (lost error, first bool) {
 	e.mu.Lock()
 	if e.lost != nil || e.phase == over {
 		defer e.mu.Unlock()
@@ -150,13 +151,13 @@ func (e *Lease) disbelieve(why *loss) (lost error, first bool) {
 	return why, true
 }
 
-// forsake gives up what this process has of a lost lease, and tells of it.
-func (e *Lease) forsake(lost error) {
+// dropLost gives up what this process has of a lost lease, and reports it.
+func (e *Lease) dropLost(lost error) {
 	c := e.locker.core
 	if e.run == nil {
 		// A renewal that was applied and not answered keeps the entry for up to a
-		// lease more, and nobody may be refused by it. (That of a run must stay:
-		// it is what remembers that the outcome is not known.)
+		// lease more, and no caller may be refused because of it. (That of a run must
+		// stay: it records that the outcome is not known.)
 		c.cleaner.add(e.orphan())
 	}
 	c.gate.leave(e)

@@ -2,6 +2,6 @@ package lock
 
 import "context"
 
-// Disbelieve is the first half of the loss of the lease of a run: its key is not
+// MarkLost is the first half of the loss of the lease of a run: its key is not
 // given up yet.
-func Disbelieve(ctx context.Context) { _, _ = runOf(ctx).lease.disbelieve(errTaken) }
+func MarkLost(ctx context.Context) { _, _ = runOf(ctx).lease.markLost(errTaken) }

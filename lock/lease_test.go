@@ -90,8 +90,8 @@ func TestTransientRenewalFailureIsSurvived(t *testing.T) {
 	})
 }
 
-// A renewal that blocks, even beyond its context, must not extend the belief.
-func TestToldNoLaterThanTheEndOfValidity(t *testing.T) {
+// A renewal that blocks, even beyond its context, must not extend the validity.
+func TestNotifiedNoLaterThanTheEndOfValidity(t *testing.T) {
 	for name, f := range map[string]fault{"hangs": hangRequest, "stuck": stuck(time.Minute), "refused": refuse, "lost": loseRequest} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
@@ -112,8 +112,8 @@ func TestToldNoLaterThanTheEndOfValidity(t *testing.T) {
 	}
 }
 
-// The must-fail twin: a holder that trusts its renewer instead of a clock of
-// its own would not be told while the renewal blocks.
+// The must-fail twin: a holder that trusts its renewer instead of its own
+// clock would not be notified while the renewal blocks.
 func TestStuckRenewalDoesBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted().next(renew, stuck(time.Minute))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/early"
+	"github.com/httplatch/httplatch/internal/endable"
 	"github.com/httplatch/httplatch/internal/failopen"
 )
 
@@ -16,32 +17,25 @@ type leaseKey struct{}
 //
 // What ends, own, is made when it is first asked for. Most work is short and
 // never asks, and a context that can end costs more than the rest of a lease:
-// it has to be told by its parent, and told again that it need not be.
+// it has to register with its parent, and to take the registration back.
 type leaseContext Lease
-
-// ownContext is what the work's context ends with.
-type ownContext struct {
-	context.Context //nolint:containedctx // it is one
-	cancel          context.CancelCauseFunc
-}
 
 // released is the own context of all leases that ended with their work before
 // it was asked for. It knows none of their values.
-var released = func() *ownContext {
-	ctx, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // nothing can end it any more
-	cancel(nil)
-	return &ownContext{ctx, cancel}
+var released = func() *endable.Context {
+	own := endable.New(context.Background()) //nolint:forbidigo // nothing can end it later
+	own.Cancel(nil)
+	return own
 }()
 
 // ending returns the context that ends with e.
-func (e *Lease) ending() *ownContext {
+func (e *Lease) ending() *endable.Context {
 	if own := e.own.Load(); own != nil {
 		return own
 	}
-	own := &ownContext{}
-	own.Context, own.cancel = context.WithCancelCause(e.parent)
+	own := endable.New(e.parent)
 	if !e.own.CompareAndSwap(nil, own) {
-		own.cancel(nil) // another was faster, and this one's parent may forget it
+		own.Cancel(nil) // another was faster, and this one's parent may forget it
 	}
 	return e.own.Load()
 }
@@ -53,7 +47,7 @@ func (e *Lease) cancel(cause error) {
 	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
 		return
 	}
-	e.ending().cancel(cause)
+	e.ending().Cancel(cause)
 }
 
 // Done and Err look at the clock, and do not rely on the timer alone: in a
@@ -114,7 +108,7 @@ func (c *leaseContext) String() string { return "lock.Lease.Context" }
 // FromContext returns the lease under which the code that was given ctx runs:
 // of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing
 // protects this code: there is none, or the store was down and the middleware
-// was told to go on without (WithFailOpen).
+// was configured to go on without (WithFailOpen).
 func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 	lease, ok = ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok

@@ -42,7 +42,7 @@ type core struct {
 	recent recent
 
 	closeOnce sync.Once
-	closing   chan struct{} // closed by Close: nobody waits any more
+	closing   chan struct{} // closed by Close: no caller waits after that
 }
 
 // defaultMaxLag is how long a late command is feared from a store that says
@@ -61,7 +61,7 @@ func New(store Store, opts ...Option) *Locker {
 		budget:  500 * time.Millisecond,
 		keep:    24 * time.Hour,
 		logger:  slog.Default(),
-	}.with(opts)
+	}.with(opts).valid()
 	checkFencing(store, &cfg)
 	prompt := isPrompt(store)
 	c := &core{
@@ -96,11 +96,19 @@ func (c *core) locker(cfg config) *Locker {
 
 // With returns a Locker with other settings over the same store, gate and
 // clean-up: keys exclude each other across both, and closing either closes
-// both. Options that are not given stay as they are; observers are added.
+// both. Options that are not given stay as they are; observers are added. It panics
+// about what Validate returns.
 func (l *Locker) With(opts ...Option) *Locker {
-	cfg := l.cfg.with(opts)
+	cfg := l.cfg.with(opts).valid()
 	checkFencing(l.core.store, &cfg)
 	return l.core.locker(cfg)
+}
+
+// Validate returns an error that says which durations of l and opts do not fit each
+// other, for settings that come from a file; nil if they do.
+func (l *Locker) Validate(opts ...Option) error {
+	cfg := l.cfg.with(opts)
+	return cfg.validate()
 }
 
 // Do runs fn while this Locker holds key, and releases the key when fn
@@ -128,7 +136,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // The lease is renewed until Release or Settle is called on it, at most for
 // WithMaxHold.
 //
-// It returns a [*RefusedError] if somebody else has the key, an error that
+// It returns a [*RefusedError] if another caller has the key, an error that
 // matches [ErrUnavailable] if the store did not serve it within the budget (one
 // that matches [ErrUnknown] too if the claim may have been applied; it is
 // cleaned up in the background), and one that matches [ErrClosed] after Close.

@@ -35,20 +35,15 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 		slog.Any("error", lost), slog.Duration("held", e.grantedAt.since()), attrDo(do))
 }
 
-// logRefused reports a key that nobody gets until somebody has looked.
+// logRefused reports a key that no caller gets until its entry was looked at.
 func (l *Locker) logRefused(ctx context.Context, e *Lease, err error) {
-	if e.run == nil || !errors.Is(err, ErrAbandoned) {
-		return
-	}
 	refused, ok := errors.AsType[*RefusedError](err)
-	if !ok {
+	if !ok || e.run == nil || !errors.Is(err, ErrAbandoned) {
 		return
 	}
-	if due, silent := l.core.outage.due("abandoned"); due {
-		l.log(ctx, levelWarn, "lock: a key is refused because its holder has vanished; others are not logged for a minute", e,
-			slog.String("owner", refused.Entry.Owner), slog.Int("repeated", silent),
-			attrDo("find out whether its work took effect, then free the entry (Inspector.Forget); or take WithRerunAbandoned"))
-	}
+	l.logSeldom(ctx, e, "abandoned", "a key is refused because its holder has vanished",
+		"find out whether its work took effect, then free the entry (Inspector.Forget); or take WithRerunAbandoned",
+		slog.String("owner", refused.Entry.Owner))
 }
 
 // logTakenOver reports work that may have been done before.
@@ -59,39 +54,44 @@ func (l *Locker) logTakenOver(ctx context.Context, e *Lease) {
 
 // logBypassed reports that duplicates are not excluded.
 func (l *Locker) logBypassed(ctx context.Context, e *Lease, err error) {
-	if due, silent := l.core.outage.due("bypassed"); due {
-		l.log(ctx, levelWarn, "lock: work runs unprotected, as WithFailOpen allows; others are not logged for a minute", e,
-			slog.Any("error", err), slog.Int("repeated", silent),
-			attrDo("see to the store: until it answers, duplicates that reach other processes are not excluded"))
-	}
+	l.logSeldom(ctx, e, "bypassed", "work runs unprotected, as WithFailOpen allows",
+		"see to the store: until it answers, duplicates that reach other processes are not excluded", slog.Any("error", err))
 }
 
 // logNoRoom reports an answer that cannot be repeated.
 func (l *Locker) logNoRoom(ctx context.Context, e *Lease, size int, err error) {
-	if due, silent := l.core.outage.due("no room"); due {
-		l.log(ctx, levelWarn, "lock: the store has no room for a receipt, and keeps only that the work was done; others are not logged for a minute", e,
-			slog.Int("bytes", size), slog.Any("error", err), slog.Int("repeated", silent),
-			attrDo("give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep"))
-	}
+	l.logSeldom(ctx, e, "no room", "the store has no room for a receipt, and keeps only that the work was done",
+		"give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep",
+		slog.Int("bytes", size), slog.Any("error", err))
 }
 
 // logBacklogFull reports the same, before the store was reached.
 func (l *Locker) logBacklogFull(ctx context.Context, e *Lease, size int) {
-	if due, silent := l.core.outage.due("backlog"); due {
-		l.log(ctx, levelWarn, "lock: receipts that wait for the store fill their room in memory; of further ones only that the work was done "+
-			"will be kept; others are not logged for a minute", e,
-			slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.cleaner.bytes.Load()), slog.Int("repeated", silent),
-			attrDo("see to the store: it does not answer"))
-	}
+	l.logSeldom(ctx, e, "backlog", "receipts that wait for the store fill their room in memory; of further ones only that the work was done will be kept",
+		"see to the store: it does not answer",
+		slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.cleaner.bytes.Load()))
 }
 
 // logDropped reports that there is more to clean up than is cleaned up.
 func (l *Locker) logDropped(ctx context.Context) {
-	if due, silent := l.core.outage.due("clean-up dropped"); due {
-		l.cfg.logger.LogAttrs(ctx, levelWarn, "lock: a clean-up was given up for a newer one; others are not logged for a minute",
-			slog.Int("backlog", int(l.core.cleaner.count.Load())), slog.Int("repeated", silent),
-			attrDo("see to the store, which answers too little: what such a claim has left, if anything, refuses other processes "+
-				"until its lease is over, and after that, if it was of Once, says that the outcome is not known"))
+	l.logSeldom(ctx, nil, "clean-up dropped", "a clean-up was given up for a newer one",
+		"see to the store, which answers too little: what such a claim has left, if anything, refuses other processes "+
+			"until its lease is over, and after that, if it was of Once, says that the outcome is not known",
+		slog.Int("backlog", int(l.core.cleaner.count.Load())))
+}
+
+// logSeldom warns of what happened to the key of e, if that is not nil: once a minute
+// for each class, since it may happen to every request.
+func (l *Locker) logSeldom(ctx context.Context, e *Lease, class, message, do string, attrs ...slog.Attr) {
+	due, silent := l.core.outage.due(class)
+	if !due {
+		return
+	}
+	message = "lock: " + message + "; others are not logged for a minute"
+	if attrs = append(attrs, slog.Int("repeated", silent), attrDo(do)); e == nil {
+		l.cfg.logger.LogAttrs(ctx, levelWarn, message, attrs...)
+	} else {
+		l.log(ctx, levelWarn, message, e, attrs...)
 	}
 }
 

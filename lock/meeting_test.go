@@ -91,7 +91,7 @@ func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
 	}
 }
 
-// A caller that has waited for nothing is refused by who holds the key, though one
+// A caller that has waited for nothing is refused by the holder of the key, though one
 // before it still waits for that.
 func TestTheSecondThatWaitsForAnotherProcessIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
@@ -137,12 +137,12 @@ func TestAShortBudgetEndsNoLongerOne(t *testing.T) {
 			}
 			return apply()
 		}, claim)
-		hurried := make(chan error, 1)
-		go func() { _, err := hasty.Acquire(context.Background(), key); hurried <- err }()
+		hastyErr := make(chan error, 1)
+		go func() { _, err := hasty.Acquire(context.Background(), key); hastyErr <- err }()
 		synctest.Wait()
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
-		require.ErrorIs(t, <-hurried, lock.ErrUnavailable)
+		require.ErrorIs(t, <-hastyErr, lock.ErrUnavailable)
 		require.NoError(t, e.Release(t.Context()))
 	})
 }

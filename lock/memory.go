@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +16,6 @@ const memoryShards = 64
 type memory struct {
 	base   time.Time // all times are nanoseconds since then, so that setting the wall clock ends no lease
 	seed   maphash.Seed
-	mask   uint64 // of hashes: all of each, but in tests
 	room   memoryRoom
 	fences atomic.Int64
 	shards [memoryShards]memoryShard
@@ -47,7 +45,7 @@ func NewMemory(opts ...MemoryOption) Store {
 		}
 		o.applyMemory(&cfg)
 	}
-	m := &memory{base: time.Now(), seed: maphash.MakeSeed(), mask: math.MaxUint64}
+	m := &memory{base: time.Now(), seed: maphash.MakeSeed()}
 	m.room.limit(cfg)
 	// A resource that compares fences may outlive this process.
 	m.fences.Store(m.base.UnixMicro())
@@ -59,22 +57,21 @@ func NewMemory(opts ...MemoryOption) Store {
 
 // prompt marks a store whose calls never wait for anything. A Locker makes
 // them on its caller's goroutine, without a timer: there is nothing to bound.
-func (*memory) prompt() {}
+func (*memory) prompt() bool { return true }
 
 // MaxLag returns 0: no call has an effect after it returned.
 func (*memory) MaxLag() time.Duration { return 0 }
 
 func (m *memory) now() int64 { return int64(time.Since(m.base)) }
 
-// lock locks the shard of key and returns the chain that key is in, and the time as it
-// is under the lock, so that it never goes back for a shard.
-func (m *memory) lock(key string) (s *memoryShard, at memoryChain, now int64) {
-	hash := m.hash(key)
-	s = &m.shards[hash%memoryShards]
+// lock locks the shard of key, and returns the time as it is under the lock, so that it
+// never goes back for a shard.
+func (m *memory) lock(key string) (s *memoryShard, now int64) {
+	s = &m.shards[maphash.String(m.seed, key)%memoryShards]
 	s.mu.Lock()
 	now = m.now()
 	s.expire(now, visitsPerCall)
-	return s, s.chain(hash), now
+	return s, now
 }
 
 // scope is the hash of a scope, 0 of none.
@@ -84,8 +81,6 @@ func (m *memory) scope(name string) uint32 {
 	}
 	return max(uint32(maphash.String(m.seed, name)), 1) //nolint:gosec // any half of a hash is one
 }
-
-func (m *memory) hash(key string) uint64 { return maphash.String(m.seed, key) & m.mask }
 
 // Claim is part of [Store].
 func (m *memory) Claim(ctx context.Context, key string, c Claim) (Entry, error) {
@@ -107,9 +102,9 @@ func (m *memory) Claim(ctx context.Context, key string, c Claim) (Entry, error) 
 // shard's lock it returns a copy of the record, so that what may be long in it
 // is copied outside the lock.
 func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
-	s, at, now := m.lock(key)
+	s, now := m.lock(key)
 	defer s.mu.Unlock()
-	old := s.live(&at, key, now)
+	old := s.live(key, now)
 	if old != nil && (old.state(now) != Abandoned || c.Replaces != old.token()) {
 		return *old, now, nil
 	}
@@ -127,7 +122,7 @@ func (m *memory) claim(key string, c *Claim) (memoryRecord, int64, error) {
 	if err != nil {
 		return memoryRecord{}, 0, err
 	}
-	r := s.put(&at, key, c, scope, now, old)
+	r := s.put(key, c, scope, now, old)
 	if c.Fenced {
 		r.fence = m.fences.Add(1)
 	}
@@ -139,13 +134,13 @@ func (m *memory) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 	if err := checkClaim(ctx, key, &c); err != nil {
 		return false, err
 	}
-	s, at, now := m.lock(key)
+	s, now := m.lock(key)
 	defer s.mu.Unlock()
-	r := s.owned(&at, key, c.Token, now)
+	r := s.owned(key, c.Token, now)
 	if r == nil || r.settled {
 		return false, nil
 	}
-	r.prolong(later(now, c.Lease), int64(c.Linger))
+	s.end(r, r.prolong(later(now, c.Lease), int64(c.Linger)))
 	return true, nil
 }
 
@@ -159,13 +154,13 @@ func (m *memory) remove(ctx context.Context, key, token string, receipts bool) (
 	if err := checkCall(ctx, key, token); err != nil {
 		return false, err
 	}
-	s, at, now := m.lock(key)
+	s, now := m.lock(key)
 	defer s.mu.Unlock()
-	r := s.owned(&at, key, token, now)
+	r := s.owned(key, token, now)
 	if r == nil || r.settled && !receipts {
 		return false, nil
 	}
-	s.drop(&at, r)
+	s.drop(r)
 	return true, nil
 }
 
@@ -179,9 +174,9 @@ func (m *memory) Get(ctx context.Context, key string) (Entry, error) {
 }
 
 func (m *memory) get(key string) (memoryRecord, int64) {
-	s, at, now := m.lock(key)
+	s, now := m.lock(key)
 	defer s.mu.Unlock()
-	if r := s.live(&at, key, now); r != nil {
+	if r := s.live(key, now); r != nil {
 		return *r, now
 	}
 	return memoryRecord{}, now

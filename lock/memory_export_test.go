@@ -2,14 +2,6 @@ package lock
 
 import "unsafe"
 
-// NewMemoryOfFewHashes returns a memory store in which the keys of a test have
-// four hashes, so that most share theirs with others.
-func NewMemoryOfFewHashes(opts ...MemoryOption) Store {
-	m := NewMemory(opts...).(*memory)
-	m.mask = 3
-	return m
-}
-
 // ScopeCounts returns the largest of what a memory store counts for a scope, be it
 // above or below zero.
 func ScopeCounts(s Store) (entries, bytes int64) {

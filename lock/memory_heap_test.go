@@ -78,7 +78,7 @@ func TestMemoryShrinksAfterABurst(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// Nobody asks for the keys of a burst again, and no goroutine cleans up. The
+// No caller asks for the keys of a burst again, and no goroutine cleans up. The
 // calls for other keys do, a little each.
 func TestMemoryOfWhatIsOverIsGivenBack(t *testing.T) {
 	const n = 100_000

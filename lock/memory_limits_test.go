@@ -149,9 +149,8 @@ func TestMemoryKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
 	})
 }
 
-// The next size of the allocator is 128: a million records more than what an entry
-// counts.
+// The next size of the allocator is 112.
 func TestRecordHasTheSizeThatItIsLaidOutFor(t *testing.T) {
 	t.Parallel()
-	require.EqualValues(t, 112, lock.RecordBytes)
+	require.EqualValues(t, 96, lock.RecordBytes)
 }

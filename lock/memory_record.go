@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// recordCost is what an entry takes beside its bytes: the record, its slot
+	// recordCost is what an entry takes in addition to its bytes: the record, its slot
 	// in a map that is two thirds full, and what the allocator rounds up.
 	recordCost = 176
 	// receiptReserve is the receipt that always fits.
@@ -21,7 +21,7 @@ const (
 )
 
 // memoryRecord is one entry. A store of a million of them is meant to stay
-// small, so it is laid out for 112 bytes and two allocations, beside the owner.
+// small, so it is laid out for 96 bytes and two allocations, not counting the owner.
 //
 // A lock is there for a moment, and costs no allocation: until it is settled its
 // record is loose, of the texts that it was claimed with. One with a fingerprint
@@ -35,13 +35,7 @@ type memoryRecord struct {
 	fence   int64
 	scope   uint32 // a hash; see scopeShares
 	reserve uint32 // room for the receipt, until it is there
-
-	// The list of the wheel that the record is in: the next one, and whatever
-	// points at this one.
-	next *memoryRecord
-	link **memoryRecord
-
-	same *memoryRecord // the next one whose key has the same hash
+	place   int32  // in the slots of its shard
 
 	attempt  uint16
 	keyLen   uint16
@@ -144,16 +138,16 @@ func (r *memoryRecord) entry(now int64) Entry {
 	return e
 }
 
-// prolong makes lease and linger end no earlier than given. The record stays
-// where it is in the wheel, which will find it too early and move it then. One
-// whose receipt did not fit ends when that was to end, however often it is tried.
-func (r *memoryRecord) prolong(lease, linger int64) {
+// prolong makes lease and linger end no earlier than given, and returns when r is to
+// be over. One whose receipt did not fit ends when that was to end, however often it
+// is tried.
+func (r *memoryRecord) prolong(lease, linger int64) (over int64) {
 	if r.refused {
-		return
+		return r.over
 	}
 	linger = max(linger, r.over-r.lease)
 	r.lease = max(r.lease, lease)
-	r.over = later(r.lease, time.Duration(linger))
+	return later(r.lease, time.Duration(linger))
 }
 
 // claimCost is the room that the record of c takes.
@@ -163,7 +157,7 @@ func claimCost(key string, c *Claim) int64 {
 }
 
 // reserved is the room for a receipt that c takes: work that is remembered, or is
-// told from other work, will leave one.
+// distinguished from other work, will leave one.
 func reserved(c *Claim) uint32 {
 	if c.Linger > 0 || len(c.Fingerprint) > 0 {
 		return receiptReserve

@@ -170,8 +170,8 @@ func TestScopeCountsReturnToZero(t *testing.T) {
 }
 
 // Four scopes that have used up their share fill the store. No other may be taken
-// for one of them, but for one in a million.
-func TestScopesAreToldApart(t *testing.T) {
+// for one of them, except one in a million.
+func TestScopesAreDistinguished(t *testing.T) {
 	t.Parallel()
 	s := lock.NewMemory(lock.WithLimits(4000, 1<<30), lock.WithScopeShare(0.2))
 	for _, greedy := range []string{"a", "b", "c", "d"} {

@@ -38,9 +38,9 @@ func (m *memory) settle(key, token string, receipt []byte, keep time.Duration) (
 // reserve takes room for a receipt of so many bytes under key, if it is token's to
 // settle.
 func (m *memory) reserve(key, token string, size int, keep time.Duration) error {
-	s, at, now := m.lock(key)
+	s, now := m.lock(key)
 	defer s.mu.Unlock()
-	r := s.owned(&at, key, token, now)
+	r := s.owned(key, token, now)
 	if r == nil || r.settled {
 		return nil
 	}
@@ -54,9 +54,9 @@ func (m *memory) reserve(key, token string, size int, keep time.Duration) error 
 
 // leave makes receipt the outcome of key.
 func (m *memory) leave(key, token, receipt string, keep time.Duration) (ok bool, err error) {
-	s, at, now := m.lock(key)
+	s, now := m.lock(key)
 	defer s.mu.Unlock()
-	r := s.owned(&at, key, token, now)
+	r := s.owned(key, token, now)
 	switch {
 	case r == nil:
 		return false, nil
@@ -67,6 +67,7 @@ func (m *memory) leave(key, token, receipt string, keep time.Duration) (ok bool,
 		return false, s.refuse(r, now, keep, err)
 	}
 	r.settle(receipt)
+	s.records[r.key()] = r // and the key, which may be of a new text
 	s.end(r, later(now, keep))
 	return true, nil
 }

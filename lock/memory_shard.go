@@ -3,16 +3,13 @@ package lock
 import (
 	"maps"
 	"math"
+	"slices"
 	"sync"
 )
 
-// visitsPerCall bounds what a call does about records that are over. It is
-// more than a record is visited in its life, so that calls keep up.
-const visitsPerCall = 32
-
-// spareRecords is how many records of a shard are kept for the next claims: the
-// less a busy store allocates, the less often a large one is marked.
-const spareRecords = 16
+// visitsPerCall is at how many records each call looks whether they are over. Before
+// all have been looked at, calls add a sixteenth more at most.
+const visitsPerCall = 16
 
 // smallMap is how large a map may stay, whatever is left in it.
 const smallMap = 64
@@ -21,33 +18,42 @@ const smallMap = 64
 type memoryShard struct {
 	mu      sync.Mutex
 	store   *memory
-	records map[uint64]*memoryRecord // by the hash of their key; see memoryChain
-	peak    int                      // the most records that the map has held
-	wheel   memoryWheel
-	spare   []*memoryRecord
+	records map[string]*memoryRecord // by key
+	slots   []memorySlot             // the same, in any order
+	hand    int                      // the slot that is looked at next
+	over    int64                    // no record is over before
+	ahead   int64                    // the same of those that the hand has passed
+	peak    int                      // the most records that it has held
+	spare   *memoryRecord            // for the next claim, nil if there is none
+}
+
+// memorySlot keeps the end of its record next to it: the search for records that are
+// over reads memory in a row.
+type memorySlot struct {
+	over   int64
+	record *memoryRecord
 }
 
 func (s *memoryShard) init(m *memory) {
 	s.store = m
-	s.records = make(map[uint64]*memoryRecord)
-	s.spare = make([]*memoryRecord, 0, spareRecords)
-	s.wheel.init()
+	s.records = make(map[string]*memoryRecord)
+	s.over, s.ahead = math.MaxInt64, math.MaxInt64
 }
 
 // live returns the record of key, nil if there is none. A record that is over
-// is removed as it is met, whether or not the wheel has come to it.
-func (s *memoryShard) live(at *memoryChain, key string, now int64) *memoryRecord {
-	r := at.find(key)
+// is removed as it is met, whether or not it is its turn.
+func (s *memoryShard) live(key string, now int64) *memoryRecord {
+	r := s.records[key]
 	if r != nil && now >= r.over {
-		s.drop(at, r)
+		s.drop(r)
 		return nil
 	}
 	return r
 }
 
 // owned returns the record of key if it bears token.
-func (s *memoryShard) owned(at *memoryChain, key, token string, now int64) *memoryRecord {
-	if r := s.live(at, key, now); r != nil && r.token() == token {
+func (s *memoryShard) owned(key, token string, now int64) *memoryRecord {
+	if r := s.live(key, now); r != nil && r.token() == token {
 		return r
 	}
 	return nil
@@ -55,77 +61,70 @@ func (s *memoryShard) owned(at *memoryChain, key, token string, now int64) *memo
 
 // put adds a record of c, in place of old if there is one. Room for it has been
 // taken.
-func (s *memoryShard) put(at *memoryChain, key string, c *Claim, scope uint32, now int64, old *memoryRecord) *memoryRecord {
+func (s *memoryShard) put(key string, c *Claim, scope uint32, now int64, old *memoryRecord) *memoryRecord {
 	if old != nil {
-		s.wheel.remove(old)
-		s.unlink(at, old)
-		s.recycle(old)
+		s.vacate(old)
 	}
-	r := s.fresh()
+	r := s.spare
+	if s.spare = nil; r == nil {
+		r = new(memoryRecord)
+	}
 	r.fill(key, c, scope, now)
-	s.link(at, r)
-	s.peak = max(s.peak, len(s.records))
-	s.wheel.add(r)
+	s.records[r.key()] = r        // and the key, which is not to keep the text of old
+	r.place = int32(len(s.slots)) //nolint:gosec // a shard has not so many
+	s.slots = append(s.slots, memorySlot{record: r})
+	s.end(r, r.over)
+	s.peak = max(s.peak, len(s.slots))
 	return r
 }
 
 // end makes r be over at the given time, be it earlier or later than it was.
 func (s *memoryShard) end(r *memoryRecord, over int64) {
-	earlier := over < r.over
 	r.over = over
-	if earlier {
-		s.wheel.remove(r)
-		s.wheel.add(r)
-	}
+	s.slots[r.place].over = over
+	s.over, s.ahead = min(s.over, over), min(s.ahead, over)
+}
+
+// vacate takes r from its slot, which gets the last record.
+func (s *memoryShard) vacate(r *memoryRecord) {
+	last := len(s.slots) - 1
+	moved := s.slots[last]
+	s.slots[r.place], moved.record.place = moved, r.place
+	s.slots[last] = memorySlot{}
+	s.slots, s.hand = s.slots[:last], min(s.hand, last)
+	s.ahead = min(s.ahead, moved.over) // the hand may have been between the two
 }
 
 // drop removes r and gives its room back.
-func (s *memoryShard) drop(at *memoryChain, r *memoryRecord) {
-	s.wheel.remove(r)
-	s.unlink(at, r)
+func (s *memoryShard) drop(r *memoryRecord) {
+	s.vacate(r)
+	delete(s.records, r.key())
 	s.store.room.give(r.scope, 1, r.cost())
-	s.recycle(r)
-	// A Go map keeps the size it once had. Moving a quarter of what it held,
-	// after three quarters have gone, costs each that went a third of a move.
-	if n := len(s.records); s.peak > smallMap && n <= s.peak/4 {
-		smaller := make(map[uint64]*memoryRecord, n)
+	// A Go map keeps the size it once had, and so does a slice. Moving a quarter of
+	// what they held, after three quarters have gone, costs each that went a third of
+	// a move.
+	if n := len(s.slots); s.peak > smallMap && n <= s.peak/4 {
+		smaller := make(map[string]*memoryRecord, n)
 		maps.Copy(smaller, s.records)
-		s.records, s.peak = smaller, n
+		s.records, s.slots, s.peak = smaller, slices.Clone(s.slots), n
 	}
+	*r = memoryRecord{} // what leaves the lock is a copy
+	s.spare = r
 }
 
-func (s *memoryShard) fresh() *memoryRecord {
-	n := len(s.spare)
-	if n == 0 {
-		return new(memoryRecord)
-	}
-	r := s.spare[n-1]
-	s.spare = s.spare[:n-1]
-	return r
-}
-
-// recycle keeps r, which is in neither the map nor the wheel any more, for the
-// next claim. Nobody else has it: what leaves the lock is a copy.
-func (s *memoryShard) recycle(r *memoryRecord) {
-	if len(s.spare) < cap(s.spare) {
-		*r = memoryRecord{}
-		s.spare = append(s.spare, r)
-	}
-}
-
-// expire removes records that are over, looking at a bounded number of them.
-// What it does not come to is over all the same.
+// expire looks at so many records, one after the other round and round, and removes
+// those that are over. What it has not come to is over all the same.
 func (s *memoryShard) expire(now int64, visits int) {
-	for ; visits > 0; visits-- {
-		r := s.wheel.pop(now)
-		switch {
-		case r == nil:
-			return
-		case now < r.over: // prolonged since, or due in a part of the slot it was in
-			s.wheel.add(r)
-		default:
-			at := s.chain(s.store.hash(r.key()))
-			s.drop(&at, r)
+	for ; visits > 0 && now >= s.over; visits-- {
+		if s.hand == len(s.slots) {
+			s.hand, s.over, s.ahead = 0, s.ahead, math.MaxInt64
+			continue
+		}
+		if slot := s.slots[s.hand]; now >= slot.over {
+			s.drop(slot.record)
+		} else {
+			s.ahead = min(s.ahead, slot.over)
+			s.hand++
 		}
 	}
 }
@@ -141,10 +140,8 @@ func (s *memoryShard) keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keys := make([]string, 0, len(s.records))
-	for _, r := range s.records {
-		for ; r != nil; r = r.same {
-			keys = append(keys, r.key())
-		}
+	for key := range s.records {
+		keys = append(keys, key)
 	}
 	return keys
 }

@@ -202,7 +202,7 @@ func TestCrash(t *testing.T) {
 			for range 3 {
 				_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
 				require.ErrorIs(t, err, lock.ErrAbandoned)
-				// attack C2: another request does not get the key, and is told so.
+				// attack C2: another request does not get the key, and its error says so.
 				_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
 				require.ErrorIs(t, err, lock.ErrMismatch)
 				time.Sleep(keep / 4)
@@ -301,7 +301,7 @@ func TestA1cLostRunIsNotAnOrphan(t *testing.T) {
 			require.ErrorIs(t, err, lock.ErrAbandoned)
 		}
 		require.EqualValues(t, 1, f.runs.Load())
-		// A late settle is accepted, since nobody took over.
+		// A late settle is accepted, since no caller took over.
 		close(hung)
 		require.NoError(t, <-result)
 		receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
@@ -312,7 +312,7 @@ func TestA1cLostRunIsNotAnOrphan(t *testing.T) {
 }
 
 // A first holder that comes back after a takeover gets the winner's receipt, or
-// is told that it lost.
+// an error that says that it lost.
 func TestLateSettleAfterTakeover(t *testing.T) {
 	for name, settled := range map[string]bool{"settled": true, "still running": false} {
 		t.Run(name, func(t *testing.T) {

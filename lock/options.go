@@ -28,7 +28,7 @@ type config struct {
 	logger    *slog.Logger
 }
 
-// drift is how much earlier than the store a holder stops to believe in a
+// drift is how much earlier than the store a holder stops relying on a
 // lease: one percent for the difference of two clocks, and two milliseconds
 // for what a store rounds, as in redis.io's description of Redlock.
 func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
@@ -42,14 +42,27 @@ func (c config) with(opts []Option) config {
 		}
 		o.apply(&c)
 	}
-	if c.lease < 2*c.budget {
-		panic(fmt.Sprintf("lock: a lease of %v is too short for a budget of %v: a claim that was answered late would be over "+
-			"before its work began; WithLease must be at least twice WithBudget", c.lease, c.budget))
-	}
-	if c.maxHold < c.lease {
-		panic(fmt.Sprintf("lock: WithMaxHold(%v) is shorter than the lease of %v", c.maxHold, c.lease))
+	return c
+}
+
+// valid returns c, and panics if it is not valid.
+func (c config) valid() config {
+	if err := c.validate(); err != nil {
+		panic("lock: " + err.Error())
 	}
 	return c
+}
+
+// validate returns what the settings contradict each other in.
+func (c *config) validate() error {
+	switch {
+	case c.lease < 2*c.budget:
+		return fmt.Errorf("a lease of %v is too short for a budget of %v: a claim that was answered late would be over "+
+			"before its work began; the lease must be at least twice the budget", c.lease, c.budget)
+	case c.maxHold < c.lease:
+		return fmt.Errorf("a maximum hold of %v is shorter than the lease of %v", c.maxHold, c.lease)
+	}
+	return nil
 }
 
 func positive(name string, d time.Duration) {
@@ -83,7 +96,7 @@ func WithBudget(d time.Duration) Option {
 }
 
 // WithWait makes a caller wait up to d for a key that is held, instead of
-// being refused at once, or in Once for the receipt of who holds it. It does
+// being refused at once, or in Once for the receipt of its holder. It does
 // not wait unless set. Callers in one process queue in the order of their
 // arrival, at most 64 per key; of several processes, each asks for itself, at
 // random intervals below half a second, so there is no order among them. A
@@ -105,7 +118,7 @@ func WithKeep(d time.Duration) Option {
 }
 
 // WithRerunAbandoned lets [Locker.Once] run the work again when the process
-// that ran it has vanished, after its lease. Nobody knows how far it had come,
+// that ran it has vanished, after its lease. How far it had come is unknown,
 // so the work may happen twice; [Attempt] tells it that it is not the first.
 // Unless set, such a key is refused with [ErrAbandoned] until WithKeep is over.
 func WithRerunAbandoned() Option {
@@ -150,7 +163,7 @@ func WithOrigin(f func(ctx context.Context) string) Option {
 
 // WithLogger sets where the Locker reports what an operator must see: leases
 // that were lost, a store that refuses, work that runs unprotected or again,
-// keys that wait for somebody to look. Each line says in "do" what to do about
+// keys that wait for an operator. Each line says in "do" what to do about
 // it. slog.Default() unless set. Keys are logged as hashes.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {

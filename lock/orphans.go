@@ -154,7 +154,7 @@ func (o *orphans) done(k *known) {
 	k.orphan, k.task = nil, nil
 }
 
-// forgetOld forgets the tokens of which no entry can be in the store any more, and
+// forgetOld forgets the tokens of which no entry can still be in the store, and
 // those that are too many. c.mu is held.
 func (c *cleaner) forgetOld(now time.Time) {
 	o := &c.orphans

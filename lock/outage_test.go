@@ -19,7 +19,7 @@ func TestOutage(t *testing.T) {
 	for _, fault := range []string{"silence", refusedConnections} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
-			require.Empty(t, unhurried(t, func() ([]string, time.Duration) { return throughOutage(t, fault) }))
+			require.Empty(t, undisturbed(t, func() ([]string, time.Duration) { return throughOutage(t, fault) }))
 		})
 	}
 }

@@ -137,10 +137,10 @@ func underLoad(t *testing.T, load overload.Load, twin overloadTwin) (wrong []str
 	return wrongUnder(load, room, o), o.Timers.P99
 }
 
-// unhurried returns what is wrong in a run in which the machine had time for it: one
+// undisturbed returns what is wrong in a run in which the machine had time for it: one
 // that stands still makes callers late that the library serves in time. It does
 // not do so every time.
-func unhurried(t *testing.T, run func() (wrong []string, late time.Duration)) []string {
+func undisturbed(t *testing.T, run func() (wrong []string, late time.Duration)) []string {
 	t.Helper()
 	const muchTooLate = 20 * time.Millisecond
 	wrong, late := run()
@@ -155,7 +155,7 @@ func TestOverload(t *testing.T) {
 	for name, load := range overloads {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Empty(t, unhurried(t, func() ([]string, time.Duration) { return underLoad(t, load, overloadTwin{}) }))
+			require.Empty(t, undisturbed(t, func() ([]string, time.Duration) { return underLoad(t, load, overloadTwin{}) }))
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // What a hook of a store's client panics with is a failure of the one call,
-// whichever goroutine that is on: on most there is nobody to recover.
+// whichever goroutine that is on: on most there is no caller to recover.
 func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 	panics := map[string]fault{
 		"before": func(context.Context, func() error) error { panic("a hook's") },
@@ -92,7 +92,7 @@ func TestPanicsOfAStoreAreUnknownOutcomes(t *testing.T) {
 					l := open()
 					s.every(f, get)
 					_, _, err := l.Once(t.Context(), key, []byte("f"), func(context.Context) ([]byte, error) {
-						s.forget(t, record) // so that who has taken over is looked for
+						s.forget(t, record) // so that the run that has taken over is looked for
 						return []byte("r"), nil
 					})
 					require.ErrorIs(t, err, lock.ErrLost)

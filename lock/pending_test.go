@@ -99,7 +99,7 @@ func TestCallersThatMeetShareOneClaim(t *testing.T) {
 			want: lock.ErrHeld,
 		},
 		{
-			name: "repeats of what nobody knows the end of",
+			name: "repeats of a call with an unknown end",
 			before: func(t *testing.T, s *scripted, _ *lock.Locker) {
 				t.Helper()
 				crash(t, s, func(context.Context) {})
@@ -189,8 +189,8 @@ func TestCallersThatMeetAreJudgedEachByItsFingerprint(t *testing.T) {
 	}
 }
 
-// A claim that is granted refuses those who met it, at once; who waits stays in
-// line.
+// A claim that is granted at once refuses the callers that met it; a waiter stays
+// in the queue.
 func TestCallersThatMeetAClaimThatIsGranted(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -322,9 +322,9 @@ func TestCallersThatMeetSilence(t *testing.T) {
 				})
 			}
 		}
-		hurried, leave := context.WithTimeout(t.Context(), budget/10)
+		brief, leave := context.WithTimeout(t.Context(), budget/10)
 		defer leave()
-		_, err := l.Acquire(hurried, key)
+		_, err := l.Acquire(brief, key)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, budget/10, time.Since(began))
 		wg.Wait()

@@ -169,7 +169,7 @@ func TestAFailureAfterALossIsNotShared(t *testing.T) {
 		go func() {
 			_, _, _ = l.Once(context.Background(), key, print1, func(ctx context.Context) ([]byte, error) {
 				time.Sleep(time.Second)
-				lock.Disbelieve(ctx)
+				lock.MarkLost(ctx)
 				return nil, errCard
 			})
 		}()
@@ -180,8 +180,8 @@ func TestAFailureAfterALossIsNotShared(t *testing.T) {
 	})
 }
 
-// Who is left in the queue behind a claimer that leaves hears of the next one's grant
-// when that comes.
+// A waiter left in the queue behind a claimer that leaves is notified of the next one's
+// grant when that comes.
 func TestThoseLeftInTheQueueHearOfTheNextGrant(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		l := open()

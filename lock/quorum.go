@@ -54,6 +54,9 @@ import (
 // panic: use one Redis for them, with replicas behind Sentinel or in a Cluster. One
 // program can have a Locker over that and another one over a quorum.
 //
+// There are no hints, and no pages of [Inspector]: callers that wait ask again after
+// random pauses, and an operator's tool reads the whole list.
+//
 // There are no fences: of several nodes with clocks of their own no number can
 // be had that grows with every grant. [New] panics if asked for them.
 //
@@ -119,7 +122,7 @@ func checkNodes(stores []Store) {
 			panic(fmt.Sprintf("lock: NewQuorum: stores[%d] is a quorum itself; list its stores instead", i))
 		}
 		switch s.(type) {
-		case *sealed, sealedInspector, sealedPrompt:
+		case *sealed, sealedInspector:
 			panic(fmt.Sprintf("lock: NewQuorum: stores[%d] is sealed; a quorum keeps no receipts, so there is nothing to seal: give it the store itself", i))
 		}
 		for j := range i {
@@ -160,8 +163,8 @@ func (q *quorum) MaxLag() time.Duration {
 	return longest + sendsToNode*(q.timeout+maxNodePause)
 }
 
-// driftOver returns how much earlier than store a holder has to stop to believe
-// in a lease.
+// driftOver returns how much earlier than store a holder has to stop relying
+// on a lease.
 func driftOver(store Store) func(lease time.Duration) time.Duration {
 	if q := quorumIn(store); q != nil {
 		return q.drift

@@ -77,23 +77,25 @@ func (c *calls) begin() (nodes []int) {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
 	c.unwanted, c.released = false, false
+	return c.unbarred()
+}
+
+// reliable returns the nodes whose word for the token counts.
+func (c *calls) reliable() (nodes []int) {
+	c.tokens.mu.Lock()
+	defer c.tokens.mu.Unlock()
+	return c.unbarred()
+}
+
+// unbarred is reliable for a caller that has locked tokens. It is never nil.
+func (c *calls) unbarred() []int {
+	nodes := make([]int, 0, len(c.barred))
 	for node, releases := range c.barred {
 		if releases == 0 {
 			nodes = append(nodes, node)
 		}
 	}
 	return nodes
-}
-
-// reliable returns whether the word of each node for the token counts.
-func (c *calls) reliable() []bool {
-	c.tokens.mu.Lock()
-	defer c.tokens.mu.Unlock()
-	all := make([]bool, len(c.barred))
-	for node, releases := range c.barred {
-		all[node] = releases == 0
-	}
-	return all
 }
 
 func (c *calls) wanted() bool {
@@ -120,7 +122,7 @@ func (c *calls) release() {
 	}
 }
 
-// bar bars a node if the token is not wanted any more, and reports whether it
+// bar bars a node if the token is no longer wanted, and reports whether it
 // did: the entry on it is then to be removed.
 func (c *calls) bar(node int) bool {
 	c.tokens.mu.Lock()

@@ -60,16 +60,8 @@ func (q *quorum) Check(ctx context.Context) error {
 const checkPatience = 10
 
 func checkNode(ctx context.Context, node Store) (servers []string, err error) {
-	if c, ok := node.(interface {
-		Check(ctx context.Context) error
-	}); ok {
-		err = c.Check(ctx)
-	} else {
-		_, err = node.Get(ctx, "check")
-	}
-	named, ok := node.(interface {
-		Servers(ctx context.Context) ([]string, error)
-	})
+	err = checkOf(ctx, node)
+	named, ok := node.(serverNamer)
 	if !ok {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (v *vote) claimOn(ctx context.Context, node Store) (Entry, error) {
 	return e, err
 }
 
-// landed says what the claim has left when nothing of it is in flight any more.
+// landed says what the claim has left when nothing of it is still in flight.
 func (v *vote) landed() send.Outcome {
 	v.token.leave()
 	if v.loose.Load() {

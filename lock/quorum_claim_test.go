@@ -65,7 +65,7 @@ func (r *remote) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entr
 	return r.Store.Claim(ctx, key, c)
 }
 
-// One node is ours, one is somebody else's, and one does not answer: that other token
+// One node has our token, one has another token, and one does not answer: the other token
 // may have the majority, or not. What was taken is given back at once.
 func TestQuorumSplitVote(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -75,7 +75,7 @@ func TestQuorumSplitVote(t *testing.T) {
 		left       string
 	}{
 		"third is down":           {"uud", slow(roundTrip), true, "free"},
-		"third is deaf":           {"uul", slow(roundTrip), false, "free"},
+		"third is silent":         {"uul", slow(roundTrip), false, "free"},
 		"the release is not sure": {"uud", loseRequest, false, "held:ours"}, // for its Locker to clean up
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestQuorumSameClaimTwiceAtOnce(t *testing.T) {
 				if err != nil || e.State != lock.Held || e.Token != "ours" {
 					t.Errorf("claim %d: %v, %v", i, e, err)
 				}
-				clear(e.Fingerprint) // is everybody's own
+				clear(e.Fingerprint) // each caller has its own
 			})
 		}
 		all.Wait()
@@ -219,7 +219,7 @@ func TestQuorumDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, "free held:ours held:ours", f.states(t), "and not brought back, while more may come")
 
-		time.Sleep(10 * time.Second) // nothing can land any more
+		time.Sleep(10 * time.Second) // by then nothing can land
 		_, err = q.Claim(t.Context(), key, c)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -336,7 +336,7 @@ func TestQuorumCallerLeavesBeforeTheLastAnswer(t *testing.T) {
 	})
 }
 
-// A client library that does not even return at its time-out holds nobody up, and
+// A client library that does not even return at its time-out holds no caller up, and
 // Close waits for it.
 func TestQuorumStuckNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -22,13 +22,13 @@ func TestQuorumSettle(t *testing.T) {
 		"all":                    {"uuu", []int{0, 1, 2}, true, false, "settled settled settled"},
 		"one lacks the claim":    {"uuu", []int{0, 2}, true, false, "settled free settled"},
 		"one is down":            {"uud", []int{0, 1, 2}, true, false, "settled settled held"},
-		"one is deaf":            {"uul", []int{0, 1, 2}, true, false, "settled settled settled"},
+		"one is silent":          {"uul", []int{0, 1, 2}, true, false, "settled settled settled"},
 		"one is down for a bit":  {"uuD", []int{0, 1, 2}, true, false, "settled settled settled"},
 		"two lack the claim":     {"uuu", []int{1}, false, false, "free settled free"},
 		"no node has it":         {"uuu", nil, false, false, "free free free"},
 		"one lacks it, one down": {"uud", []int{0, 2}, false, true, "settled free held"},
 		"two are down":           {"udd", []int{0, 1, 2}, false, true, "settled held held"},
-		"two are deaf":           {"ull", []int{0, 1, 2}, false, true, "settled settled settled"},
+		"two are silent":         {"ull", []int{0, 1, 2}, false, true, "settled settled settled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestQuorumCoolDownWhicheverNodesAreDown(t *testing.T) {
 	}
 }
 
-// What a majority has as a cool-down is reported as that, whoever asks first.
+// What a majority has as a cool-down is reported as that, whichever caller asks first.
 func TestQuorumCoolDownIsReported(t *testing.T) {
 	for slowest := range 3 {
 		synctest.Test(t, func(t *testing.T) {

@@ -23,10 +23,10 @@ const (
 	up       condition = 'u'
 	down     condition = 'd' // refuses connections
 	sluggish condition = 's' // executes what it gets, long after the node timeout
-	deaf     condition = 'l' // executes what it gets, and its replies are lost
+	silent   condition = 'l' // executes what it gets, and its replies are lost
 )
 
-var faultOf = map[condition]fault{up: slow(roundTrip), down: refuse, sluggish: late(4 * nodeTimeout), deaf: loseReply}
+var faultOf = map[condition]fault{up: slow(roundTrip), down: refuse, sluggish: late(4 * nodeTimeout), silent: loseReply}
 
 // node is one server of a quorum, behind a network.
 type node struct {

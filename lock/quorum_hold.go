@@ -32,7 +32,7 @@ func (q *quorum) Renew(ctx context.Context, key string, c Claim) (ok bool, err e
 		reliable: t.reliable(),
 	}
 	m.rest = func(a answer[bool]) {
-		if a.err == nil && m.reliable[a.node] {
+		if a.err == nil && slices.Contains(m.reliable, a.node) {
 			q.reseed(ctx, t, a.node, c)
 		}
 	}
@@ -94,13 +94,13 @@ type motion struct {
 	call     string
 	patient  bool // a majority against it is no reason not to hear the others
 	send     func(ctx context.Context, node Store) (bool, error)
-	reliable []bool             // the nodes whose yes counts; nil: all
+	reliable []int              // the nodes whose yes counts; nil: all
 	rest     func(answer[bool]) // deals with a node that has not said yes, after a majority has
-	last     func(node int)     // called when nothing is in flight to a node any more; may be nil
+	last     func(node int)     // called when nothing is still in flight to a node; may be nil
 }
 
 // carry sends m to all nodes. It is carried with a majority of yes, and lost when
-// the others cannot be a majority any more. In between, a node that has not
+// the others can no longer be a majority. In between, a node that has not
 // answered can be the one that matters, and the outcome is not known. t is left in
 // the end.
 func (q *quorum) carry(ctx context.Context, t *calls, m *motion) (ok bool, err error) {
@@ -149,7 +149,7 @@ func (q *quorum) carry(ctx context.Context, t *calls, m *motion) (ok bool, err e
 }
 
 func (m *motion) judge(a *answer[bool]) {
-	if a.err == nil && a.value && m.reliable != nil && !m.reliable[a.node] {
+	if a.err == nil && a.value && m.reliable != nil && !slices.Contains(m.reliable, a.node) {
 		a.value, a.err = false, errBarred
 	}
 }

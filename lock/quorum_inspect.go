@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"hash/maphash"
 	"iter"
 )
 
@@ -17,10 +16,10 @@ type inspectedQuorum struct {
 // lists, so a minority of them may fail.
 func (q inspectedQuorum) List(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		l := quorumList{inspectedQuorum: q, yield: yield, seen: make(map[uint64]struct{}), seed: maphash.MakeSeed()}
+		seen := make(map[string]struct{})
 		failed := q.shortage("list")
 		for node, inspector := range q.inspectors {
-			err, ok := l.node(ctx, inspector)
+			err, ok := q.listNode(ctx, inspector, seen, yield)
 			if !ok {
 				return
 			}
@@ -32,48 +31,27 @@ func (q inspectedQuorum) List(ctx context.Context) iter.Seq2[Entry, error] {
 	}
 }
 
-// quorumList is one run of List.
-type quorumList struct {
-	inspectedQuorum
-	yield func(Entry, error) bool
-
-	// Hashes of the keys seen take less room than the keys.
-	seen map[uint64]struct{}
-	seed maphash.Seed
-}
-
-// node lists what is on one node and was not seen before. err is why the list
+// listNode lists what is on one node and was not seen before. err is why the list
 // ended early; ok is false if the caller has enough.
-func (l *quorumList) node(ctx context.Context, inspector Inspector) (err error, ok bool) {
+func (q inspectedQuorum) listNode(ctx context.Context, inspector Inspector, seen map[string]struct{}, yield func(Entry, error) bool) (err error, ok bool) {
 	for e, err := range inspector.List(ctx) {
-		switch {
-		case err != nil && e.Key == "":
+		if err != nil && e.Key == "" {
 			return err, true
-		case !l.first(e.Key):
-			continue
-		case err != nil: // of this entry only
-			if !l.yield(e, err) {
-				return nil, false
-			}
+		}
+		if _, known := seen[e.Key]; known {
 			continue
 		}
-		now, err := l.Get(ctx, e.Key)
-		if err == nil && now.State == Free {
-			continue
+		seen[e.Key] = struct{}{}
+		if err == nil { // else it is of this entry only
+			key := e.Key
+			e, err = q.Get(ctx, key)
+			e.Key = key
 		}
-		now.Key = e.Key
-		if !l.yield(now, err) {
+		if (err != nil || e.State != Free) && !yield(e, err) {
 			return nil, false
 		}
 	}
 	return nil, true
-}
-
-func (l *quorumList) first(key string) bool {
-	h := maphash.String(l.seed, key)
-	_, known := l.seen[h]
-	l.seen[h] = struct{}{}
-	return !known
 }
 
 // Forget is part of [Inspector]. What a minority still has of it gives no one the

@@ -137,7 +137,7 @@ func TestQuorumForget(t *testing.T) {
 	})
 }
 
-// A read hears everybody, and calls a key free only if a majority does.
+// A read waits for the replies of all nodes, and calls a key free only if a majority does.
 func TestQuorumGet(t *testing.T) {
 	for name, tt := range map[string]struct {
 		conditions string
@@ -152,7 +152,7 @@ func TestQuorumGet(t *testing.T) {
 		"free, one down":         {"uud", nil, "free:"},
 		"perhaps held":           {"uud", map[int]string{0: "a", 2: "a"}, "held:a"},
 		"two down":               {"udd", map[int]string{0: "a", 1: "a"}, ""},
-		"two deaf":               {"ull", map[int]string{0: "a", 1: "a"}, ""},
+		"two silent":             {"ull", map[int]string{0: "a", 1: "a"}, ""},
 		"two slow":               {"sus", map[int]string{0: "a", 1: "a"}, ""},
 		"of five, two and one":   {"uuuuu", map[int]string{0: "a", 1: "a", 2: "b"}, "held:a"},
 		"of five, two":           {"uuuuu", map[int]string{0: "a", 1: "a"}, "free:"},

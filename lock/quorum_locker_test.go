@@ -80,7 +80,7 @@ func TestQuorumNamesWhatItsLockerCanRemove(t *testing.T) {
 }
 
 // Without the factor, a node whose clock is fast ends the lease before its holder
-// stops to believe in it.
+// stops relying on it.
 func TestQuorumDriftFactorEndsTheBelief(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts  []lock.QuorumOption
@@ -196,15 +196,15 @@ func TestQuorumRelease(t *testing.T) {
 		on         []int
 		ok, fails  bool
 	}{
-		"all":                       {"uuu", []int{0, 1, 2}, true, false},
-		"majority":                  {"uuu", []int{0, 2}, true, false},
-		"a minority had it":         {"uuu", []int{2}, false, false},
-		"nobody had it":             {"uuu", nil, false, false},
-		"one is down":               {"udu", []int{0, 2}, true, false},
-		"one of the two is down":    {"uud", []int{0, 2}, false, true},
-		"one of the two is deaf":    {"uul", []int{0, 2}, false, true},
-		"two are down":              {"udd", []int{0, 1, 2}, false, true},
-		"nobody had it, one silent": {"uul", nil, false, false},
+		"all":                        {"uuu", []int{0, 1, 2}, true, false},
+		"majority":                   {"uuu", []int{0, 2}, true, false},
+		"a minority had it":          {"uuu", []int{2}, false, false},
+		"no node had it":             {"uuu", nil, false, false},
+		"one is down":                {"udu", []int{0, 2}, true, false},
+		"one of the two is down":     {"uud", []int{0, 2}, false, true},
+		"one of the two is silent":   {"uul", []int{0, 2}, false, true},
+		"two are down":               {"udd", []int{0, 1, 2}, false, true},
+		"no node had it, one silent": {"uul", nil, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestQuorumRelease(t *testing.T) {
 				require.Equal(t, tt.ok, ok)
 				require.Equal(t, tt.fails, err != nil, "%v", err)
 				require.NotErrorIs(t, err, lock.ErrNotApplied)
-				if err == nil { // a "no" has heard everybody, too
+				if err == nil { // a "no" has the replies of all nodes, too
 					require.NotContains(t, f.states(t), "held")
 				}
 				time.Sleep(time.Second)
@@ -224,7 +224,7 @@ func TestQuorumRelease(t *testing.T) {
 	}
 }
 
-// Whoever removes a dead claim claims again at once. A "no" of the majority, which
+// A caller that removes a dead claim claims again at once. A "no" of the majority, which
 // never had it, must not come before the node that has.
 func TestQuorumReleaseHearsTheMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -252,5 +252,24 @@ func TestQuorumCloseLeavesNothing(t *testing.T) {
 		f.heal()
 		require.NoError(t, l.Close(t.Context()))
 		// The bubble ends here, and it is an error if a goroutine does not.
+	})
+}
+
+// A caller that waits on a quorum gets the key when it is released.
+func TestQuorumWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(5)
+		f.be("uudlu")
+		holder, waiter := f.locker(t), f.locker(t, lock.WithWait(10*time.Second))
+		e, err := holder.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		released := time.Now().Add(5 * time.Second)
+		time.AfterFunc(5*time.Second, func() { _ = e.Release(context.Background()) })
+		require.NoError(t, waiter.Do(t.Context(), key, func(context.Context) error {
+			require.Less(t, time.Since(released), time.Second)
+			return nil
+		}))
+		f.heal()
+		time.Sleep(10 * time.Second)
 	})
 }

@@ -18,8 +18,8 @@ type quorumConfig struct {
 }
 
 // WithNodeTimeout sets how long a node may take for one call: 50 ms unless set.
-// What takes longer counts as no answer. It should be small beside the budget
-// and the lease of the Locker, and long beside a round trip. It panics if d is
+// What takes longer counts as no answer. It should be short compared with
+// the budget and the lease of the Locker, and long compared with a round trip. It panics if d is
 // not positive.
 func WithNodeTimeout(d time.Duration) QuorumOption {
 	positive("WithNodeTimeout", d)
@@ -27,8 +27,8 @@ func WithNodeTimeout(d time.Duration) QuorumOption {
 }
 
 // WithDriftFactor sets which part of a lease is given up for the difference of
-// the nodes' clocks: 0.01 unless set. Holders stop to believe in a lease that
-// much earlier, and 2 ms. It panics unless f is more than 0 and at most 0.5.
+// the nodes' clocks: 0.01 unless set. Holders stop relying on a lease that
+// much earlier, and 2 ms more. It panics unless f is more than 0 and at most 0.5.
 func WithDriftFactor(f float64) QuorumOption {
 	if !(f > 0 && f <= 0.5) { // nor if it is no number
 		panic(fmt.Sprintf("lock: WithDriftFactor(%v): the factor must be more than 0, and at most 0.5: what is left of a lease has to be of use", f))
@@ -38,7 +38,7 @@ func WithDriftFactor(f float64) QuorumOption {
 
 // drift is what redis.io's description of Redlock takes off a lease, with the
 // factor in place of its one percent. The Locker asks for it, because a holder's
-// belief is measured there: from before the first send of its token, whereas
+// validity is measured there: from before the first send of its token, whereas
 // this store sees one send of several, and of a renewal returns no more than
 // yes.
 func (cfg *quorumConfig) drift(lease time.Duration) time.Duration {

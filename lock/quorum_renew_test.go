@@ -33,7 +33,7 @@ func TestQuorumRenewalBringsTheEntryBack(t *testing.T) {
 }
 
 // The must-fail twin, and the hole that is documented: two nodes of three that
-// forget within a lease make two holders. The first is told at its renewal.
+// forget within a lease make two holders. The first is notified at its renewal.
 func TestQuorumTwoRestartsMakeTwoHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)
@@ -66,16 +66,16 @@ func TestQuorumRenew(t *testing.T) {
 		"all":                       {"uuu", []int{0, 1, 2}, nil, true, false, "held:ours held:ours held:ours"},
 		"one has forgotten":         {"uuu", []int{0, 2}, nil, true, false, "held:ours held:ours held:ours"},
 		"one has forgotten, of 5":   {"uuudd", []int{0, 1, 2}, nil, true, false, "held:ours held:ours held:ours free free"},
-		"one is somebody else's":    {"uuu", []int{0, 2}, []int{1}, true, false, "held:ours held:other held:ours"},
+		"one is another's":          {"uuu", []int{0, 2}, []int{1}, true, false, "held:ours held:other held:ours"},
 		"one is down":               {"udu", []int{0, 2}, nil, true, false, "held:ours free held:ours"},
-		"one is deaf":               {"ulu", []int{0, 1, 2}, nil, true, false, "held:ours held:ours held:ours"},
+		"one is silent":             {"ulu", []int{0, 1, 2}, nil, true, false, "held:ours held:ours held:ours"},
 		"two have forgotten":        {"uuu", []int{1}, nil, false, false, "free held:ours free"},
-		"two are somebody else's":   {"uuu", []int{1}, []int{0, 2}, false, false, "held:other held:ours held:other"},
+		"two are another's":         {"uuu", []int{1}, []int{0, 2}, false, false, "held:other held:ours held:other"},
 		"none has it":               {"uuu", nil, nil, false, false, "free free free"},
 		"one forgot, one is down":   {"uud", []int{0, 2}, nil, false, true, "held:ours free held:ours"},
-		"one forgot, one is deaf":   {"uul", []int{0, 2}, nil, false, true, "held:ours free held:ours"},
+		"one forgot, one is silent": {"uul", []int{0, 2}, nil, false, true, "held:ours free held:ours"},
 		"two are down":              {"dud", []int{0, 1, 2}, nil, false, true, "held:ours held:ours held:ours"},
-		"two are deaf":              {"lul", []int{0, 1, 2}, nil, false, true, "held:ours held:ours held:ours"},
+		"two are silent":            {"lul", []int{0, 1, 2}, nil, false, true, "held:ours held:ours held:ours"},
 		"all are down":              {"ddd", []int{0, 1, 2}, nil, false, false, "held:ours held:ours held:ours"},
 		"minority, the rest silent": {"uddll", []int{0, 3}, nil, false, true, "held:ours free free held:ours free"},
 	} {

@@ -49,7 +49,7 @@ type round[T any] struct {
 func nothingLeft() send.Outcome { return send.Nothing }
 
 // askNodes starts a round. The caller must call decide and, in the end, done; over is
-// called when nothing of the round runs any more, and says what it has left.
+// called when nothing of the round still runs, and says what it has left.
 func askNodes[T any](ctx context.Context, q *quorum, nodes []int, over func() send.Outcome, call func(ctx context.Context, node Store) (T, error)) *round[T] {
 	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 	flight := send.InFlight(ctx)

@@ -42,7 +42,6 @@ type persistent struct{ quorum }
 type quorum interface {
 	lock.Store
 	lock.Inspector
-	pager
 	LocksOnly() error
 }
 
@@ -136,7 +135,7 @@ func TestQuorumRefusesOptions(t *testing.T) {
 func nan() float64 { zero := 0.0; return zero / zero }
 
 // There is no number that grows with every grant, and that is said before
-// anybody relies on one.
+// a caller relies on one.
 func TestQuorumHasNoFences(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]lock.Store{

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,35 +14,29 @@ type Recovery struct {
 	Key  string    // as given to the Locker
 }
 
-// maxRecent is how many recoveries are remembered. They are for somebody who
-// looks now; what is to be counted or kept, an [Observer] sees.
+// maxRecent is how many recoveries are remembered. They are for an
+// operator who looks now; an [Observer] can count or keep them.
 const maxRecent = 64
 
-// recent is the latest recoveries, in a ring. Recoveries are rare, so it costs
-// no ordinary call anything.
+// recent is the latest recoveries, the newest last. Recoveries are rare, so it
+// costs no ordinary call anything.
 type recent struct {
-	mu   sync.Mutex
-	ring [maxRecent]Recovery
-	n    int // how many there have been
+	mu  sync.Mutex
+	all []Recovery
 }
 
 func (r *recent) note(kind EventKind, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ring[r.n%maxRecent] = Recovery{At: time.Now(), Kind: kind, Key: key}
-	r.n++
+	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})
 }
 
 // latest returns what match accepts, the newest first.
 func (r *recent) latest(limit int, match func(key string) bool) []Recovery {
 	r.mu.Lock()
-	ring, n := r.ring, r.n
+	all := slices.Clone(r.all)
 	r.mu.Unlock()
-	var all []Recovery
-	for i := n - 1; i >= max(0, n-maxRecent) && len(all) < limit; i-- {
-		if found := ring[i%maxRecent]; match(found.Key) {
-			all = append(all, found)
-		}
-	}
-	return all
+	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key) })
+	slices.Reverse(all)
+	return all[:min(max(limit, 0), len(all))]
 }

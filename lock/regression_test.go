@@ -65,7 +65,7 @@ func TestRegressionLagCountsFromTheReturnOfTheCall(t *testing.T) {
 	})
 }
 
-// told, events: a renewal that meets the lease's own receipt is not a loss.
+// notified, events: a renewal that meets the lease's own receipt is not a loss.
 func TestRegressionRenewalMeetsOwnReceipt(t *testing.T) {
 	for name, f := range map[string]fault{"reply lost": hangReply, "reply slow": slow(budget - 50*time.Millisecond)} {
 		t.Run(name, func(t *testing.T) {
@@ -477,7 +477,7 @@ func TestRegressionStaleReplaces(t *testing.T) {
 }
 
 // no-leak: an observer that ends its goroutine (require in a test's observer)
-// leaves the lease with nobody.
+// leaves the lease without a holder.
 func TestRegressionGoexitInAnObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()
@@ -584,7 +584,7 @@ func TestRegressionSweepReadsNothingOfTheNextClaim(t *testing.T) {
 	})
 }
 
-// answering is a store that answers claims one after the other as it is told,
+// answering is a store that answers claims one after the other as configured,
 // and finds whatever it is to release.
 type answering struct {
 	lock.Store
@@ -604,8 +604,8 @@ func (s *answering) Release(context.Context, string, string) (bool, error) {
 
 func (s *answering) MaxLag() time.Duration { return time.Second }
 
-// no-self-conflict: whoever waits for the unanswered release of its own process
-// was refused, as if somebody held the key, if the wait was over in the instant
+// no-self-conflict: a caller that waits for the unanswered release of its own process
+// was refused, as if another caller held the key, if the wait was over in the instant
 // in which the key became free.
 func TestRegressionFreedInTheInstantTheWaitEnds(t *testing.T) {
 	for range 50 {

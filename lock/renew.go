@@ -101,14 +101,14 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	return sent, nil
 }
 
-// notRenewed is the error of a renewal that found no entry of ours. Unlike a
-// release, a renewal never takes the entry away, so that no unanswered send of
+// notRenewed is the error of a renewal that did not find the lease's entry. Unlike
+// a release, a renewal never takes the entry away, so that no unanswered send of
 // it explains this; but the lease's own end may.
 func (e *Lease) notRenewed() error {
 	e.mu.Lock()
 	if e.phase != holding {
 		if !e.stopped {
-			// A settle that got no answer was applied, or somebody else has the key.
+			// A settle that got no answer was applied, or another caller has the key.
 			// The settle will learn which; there is nothing left to renew.
 			e.stopTimers()
 			e.openAtTheEnd(false)
@@ -155,7 +155,7 @@ func (e *Lease) checkValidity() {
 	e.mu.Lock()
 	if lost := e.lost; lost != nil {
 		e.mu.Unlock()
-		e.cancel(lost) // whoever found it lost may not have come to that yet
+		e.cancel(lost) // the goroutine that found it lost may not have cancelled it yet
 		return
 	}
 	if e.stopped || now() < e.validUntil {
@@ -164,8 +164,8 @@ func (e *Lease) checkValidity() {
 	}
 	why := e.expiry()
 	e.mu.Unlock()
-	if lost, first := e.disbelieve(why); first {
-		go e.forsake(lost)
+	if lost, first := e.markLost(why); first {
+		go e.dropLost(lost)
 	}
 }
 

@@ -98,7 +98,7 @@ func (r *run) wasFreed() bool {
 	return r.freed
 }
 
-// winner returns the receipt of who has taken over from a run that lost its
+// winner returns the receipt of the run that has taken over from one that lost its
 // lease: there can be one answer only.
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease

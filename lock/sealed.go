@@ -33,7 +33,7 @@ import (
 // # What is bound, and what is not
 //
 // A receipt can be opened only under the key and the token that it was settled
-// with. One that was altered, cut, left by somebody without the AEAD, or moved
+// with. One that was altered, cut, left by a writer without the AEAD, or moved
 // to another entry is refused, and so is one that was left before sealing was
 // introduced, until its keep is over. The work is then not run: the Locker
 // returns an error that says what to do and matches [ErrNotApplied] and
@@ -42,7 +42,7 @@ import (
 // receipt, so that an operator can Forget it.
 //
 // The rest of an entry stays as it was: key, state, owner, times, the length of
-// the receipt, and the fingerprint, which Settle is not told. Whoever writes to
+// the receipt, and the fingerprint, which Settle does not get. A writer to
 // the store can still remove an entry, after which the work runs again, bring
 // back an older one of the same key, and let another request than the first
 // have the receipt of its key.
@@ -67,15 +67,10 @@ func NewSealed(store Store, current cipher.AEAD, previous ...cipher.AEAD) Store 
 		panic("lock: NewSealed: there is nothing to seal: " + err.Error())
 	}
 	s := &sealed{Store: store, seals: newSeals(current, previous)}
-	inspector, inspects := store.(Inspector)
-	if !inspects {
-		return s
+	if inspector, ok := store.(Inspector); ok {
+		return sealedInspector{s, inspector}
 	}
-	inspected := sealedInspector{s, inspector}
-	if isPrompt(store) {
-		return sealedPrompt{inspected}
-	}
-	return inspected
+	return s
 }
 
 // sealed is a Store that seals what goes into another, and opens what comes
@@ -117,6 +112,8 @@ func (s *sealed) opened(key string, e Entry, err error) (Entry, error) {
 // MaxLag is that of the store below.
 func (s *sealed) MaxLag() time.Duration { return lagOf(s.Store) }
 
+func (s *sealed) prompt() bool { return isPrompt(s.Store) }
+
 // Watch is that of the store below.
 func (s *sealed) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return hintsOf(s.Store)(key)
@@ -152,9 +149,3 @@ func (s sealedInspector) Page(ctx context.Context, cursor string, limit int, mat
 func (s sealedInspector) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	return s.inspector.Forget(ctx, key, token)
 }
-
-// sealedPrompt is a sealed store over one whose calls never wait for anything:
-// over the memory store, which is an [Inspector].
-type sealedPrompt struct{ sealedInspector }
-
-func (sealedPrompt) prompt() {}

@@ -11,7 +11,7 @@ import (
 )
 
 // What the store keeps of an answer cannot be read without the key, and the
-// answer is the same for everybody who has it.
+// answer is the same for every process that has it.
 func ExampleNewSealed() {
 	secret := bytes.Repeat([]byte{42}, 32) // yours is random, and comes from a secret manager
 	block, err := aes.NewCipher(secret)

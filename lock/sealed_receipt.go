@@ -19,7 +19,7 @@ const (
 	sealDomain = "httplatch sealed receipt 1\n"
 
 	// minRandomNonce is the length in bytes from which on random nonces are not
-	// expected to repeat before anybody changes the key.
+	// expected to repeat before an operator changes the key.
 	minRandomNonce = 12
 )
 
@@ -106,6 +106,6 @@ func (e *sealError) Class() string { return e.class }
 
 // Unwrap returns ErrNotApplied, for the entry was there, and ErrUnsupported,
 // for the store can never do it: the Locker need not ask again, and must not
-// take it for a store that is down, without which work may run if it was told
+// take it for a store that is down, without which work may run if it was configured
 // to fail open.
 func (*sealError) Unwrap() []error { return []error{ErrNotApplied, errors.ErrUnsupported} }

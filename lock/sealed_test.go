@@ -117,7 +117,7 @@ func listedEntry(t *testing.T, s lock.Store, key string) lock.Entry {
 }
 
 // overwrite puts receipt under key in a store, in place of what is there, as
-// whoever can write to a server does.
+// an attacker who can write to a server does.
 func overwrite(t *testing.T, s lock.Store, key, token string, receipt []byte) {
 	t.Helper()
 	i, ok := s.(lock.Inspector)
@@ -161,7 +161,7 @@ func TestSealedKeepsTheContract(t *testing.T) {
 	}
 }
 
-// What is written to the server in place of a receipt, by somebody who has
+// What is written to the server in place of a receipt, by an attacker who has
 // seen all receipts but not the key.
 func TestSealedReceiptsAreBoundToTheirEntry(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func TestUnsealedReceiptsCanBeSwapped(t *testing.T) {
 	require.Equal(t, "answer to other", receipt)
 }
 
-// Key and token are told apart by more than their concatenation.
+// Key and token are distinguished by more than their concatenation.
 func TestSealedKeyAndTokenAreTwo(t *testing.T) {
 	t.Parallel()
 	inner := lock.NewMemory()

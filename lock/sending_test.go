@@ -185,7 +185,7 @@ func TestCallerGoesDuringItsOwnSend(t *testing.T) {
 		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, after)
 		}, context.DeadlineExceeded, after},
-		"deadline that is told late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"deadline that is reported late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			end := time.Now().Add(after)
 			ctx, cancel := context.WithDeadline(ctx, end.Add(time.Millisecond))
 			return eager{ctx, end}, cancel

@@ -60,7 +60,7 @@ func TestSnapshotHolds(t *testing.T) {
 	})
 }
 
-// However many there are, the first of each list are told: the work that hangs,
+// However many there are, the first of each list are reported: the work that hangs,
 // and the call that has lacked its answer for the longest.
 func TestSnapshotTellsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,8 +43,8 @@ import (
 // not block, and wake has a value whenever there may be something to claim; it
 // may be nil. That is a hint and nothing else: values may be lost, made up or
 // taken together, for the Locker claims a little sooner for one, never more
-// often than every few milliseconds, and polls all the same. What ended just
-// before Watch was called is told by a value at the beginning.
+// often than every few milliseconds, and polls all the same. An entry that ended
+// just before Watch was called is reported by a value at the beginning.
 //
 // A store for locks and cool-downs alone has a method LocksOnly() error, which
 // returns an error that matches [ErrNotApplied] and errors.ErrUnsupported and says
@@ -59,11 +59,11 @@ type Store interface {
 	//   - absent or Free: taken, if c.Replaces is ""
 	//   - Held by c.Token: granted again (the answer to an earlier send was lost)
 	//   - Abandoned, and c.Replaces is its token: taken, in one atomic step
-	//   - anything else: unchanged, whoever it belongs to
+	//   - anything else: unchanged, whatever token it has
 	//
 	// A claim with c.Replaces is a takeover or nothing. If what it was to replace
 	// has ended, the key stays free: such a claim can land long after its caller has
-	// given it up, and nobody would know of the entry that it leaves.
+	// given it up, and no caller would know of the entry that it leaves.
 	//
 	// A [Settled] entry of c.Token is a receipt, not a grant. A store that has
 	// no fences answers a claim with Fenced set with errors.ErrUnsupported.

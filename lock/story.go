@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// story is what observers are told of an acquire besides its end. A lease has
-// none if nobody asks for it. It is written before the lease is granted.
+// story is what observers get of an acquire in addition to its end. A lease has
+// none if there is neither an observer nor an origin. It is written before the lease is granted.
 type story struct {
 	began  time.Time
 	waited time.Duration
@@ -14,7 +14,7 @@ type story struct {
 	found  string // owner of the one that was in the way
 }
 
-// story begins the story of an acquire, nil if nobody is told it.
+// story begins the story of an acquire, nil if there is neither an observer nor an origin.
 func (l *Locker) story(ctx context.Context) *story {
 	if len(l.cfg.observers) == 0 && l.cfg.origin == nil {
 		return nil

@@ -66,7 +66,7 @@ func TestEventsTellOfReceipts(t *testing.T) {
 	})
 }
 
-// What a claim says of its origin is met by whoever meets its entry.
+// What a claim says of its origin is returned to a caller that meets its entry.
 func TestOriginIsFoundWithTheEntry(t *testing.T) {
 	bubble(t, func(t *testing.T, s *scripted, open func(...lock.Option) *lock.Locker) {
 		type from struct{}
@@ -162,7 +162,7 @@ func TestStatsOfTheEmbeddedStore(t *testing.T) {
 	require.Zero(t, busy(lock.New(lock.NewSealed(newScripted(), gcm(t, 1)))))
 }
 
-// A package that refuses by itself has observers told.
+// A package that refuses by itself has observers notified.
 func TestReport(t *testing.T) {
 	var seen events
 	l := lock.New(lock.NewMemory(), lock.WithObserver(seen.observe), lock.WithLogger(quiet))

@@ -50,7 +50,7 @@ func (t *task) postpone(again time.Duration, at stage) {
 	if again > 0 {
 		wait, t.pause = again, 0
 	}
-	if at == draining || at == hurried && again == 0 { // what is only repeated to be sure can wait as the holders do
+	if at == draining || at == expedited && again == 0 { // a repeat that only confirms can wait as the holders do
 		wait = min(wait, 50*time.Millisecond)
 	}
 	if t.kicked {

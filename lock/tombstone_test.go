@@ -36,8 +36,8 @@ func TestReceiptThatDoesNotFitEndsWithItsKeep(t *testing.T) {
 			return s
 		},
 	} {
-		for told, fingerprint := range map[string][]byte{"fingerprint": print1, "no fingerprint": nil} {
-			t.Run(name+", "+told, func(t *testing.T) {
+		for given, fingerprint := range map[string][]byte{"fingerprint": print1, "no fingerprint": nil} {
+			t.Run(name+", "+given, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := store()
 					l := lock.New(s, lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget), lock.WithKeep(keep))
@@ -240,7 +240,7 @@ func TestPendingReceiptThatDoesNotFit(t *testing.T) {
 	})
 }
 
-// What Close gives up is not counted any more.
+// What Close gives up is no longer counted.
 func TestPendingReceiptsOfAClosedLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScripted()

@@ -64,12 +64,12 @@ func (l *Locker) await(ctx context.Context, found entrance, began moment, held *
 			}
 			return w.stopped(ctx, how, held)
 		case <-ctx.Done():
-			if c.gate.desert(w) == quitPending {
+			if c.gate.cancelWait(w) == quitPending {
 				return false, gaveUp(ctx, errPending)
 			}
 			return false, gaveUp(ctx, held)
 		case <-c.closing:
-			c.gate.desert(w)
+			c.gate.cancelWait(w)
 			return false, ErrClosed
 		}
 	}

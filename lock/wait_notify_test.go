@@ -128,7 +128,7 @@ func TestEarlyHintIsKept(t *testing.T) {
 	})
 }
 
-// Hints are made by whoever can reach the server. However many there are, the
+// Any client that can reach the server can make hints. However many there are, the
 // store is asked no more than every 5 ms.
 func TestHintsAreBounded(t *testing.T) {
 	const d = 10 * time.Second
@@ -159,7 +159,7 @@ func TestHintsAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever need not wait does not watch, and nobody does after the wait.
+// A caller that need not wait does not watch, and no caller watches after the wait.
 func TestWatchEndsWithTheWait(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts    []lock.Option

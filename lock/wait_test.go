@@ -205,7 +205,7 @@ func TestOnceWaiters(t *testing.T) {
 }
 
 // Waiting after Commit goes on: an early answer without the receipt would be
-// given to everybody who double-clicked.
+// given to every caller that double-clicked.
 func TestCommitKeepsWaitersWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *scripted, open func(...lock.Option) *lock.Locker) {
 		here, there := open(lock.WithRerunAbandoned()), open(lock.WithRerunAbandoned(), lock.WithWait(time.Minute))

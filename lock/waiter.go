@@ -12,7 +12,7 @@ type waiter struct {
 }
 
 // maxWaiters bounds the queue behind a holder, here or in another process. A waiter
-// is a goroutine that anybody can make. Those behind a claim that is on its way are
+// is a goroutine that any client can make. Those behind a claim that is on its way are
 // not bounded: their wait is, by the budget.
 const maxWaiters = 64
 
@@ -77,9 +77,9 @@ const (
 	quitDecided                // the waiter's decision was there already, or is about to be
 )
 
-// desert ends the wait of w without interest in the key: if w was given it, it
-// goes on to the next.
-func (g *gate) desert(w *waiter) quitted {
+// cancelWait ends the wait of w, which no longer wants the key: if w was given
+// it, the key goes on to the next waiter.
+func (g *gate) cancelWait(w *waiter) quitted {
 	q := g.quit(w, false, false)
 	if q == quitGiven {
 		g.leave(w.lease)

@@ -40,8 +40,8 @@ func (a *answer) init(out http.ResponseWriter, request *http.Request, r *ran) {
 	a.record = newRecord(a.room.record)
 }
 
-// recycle gives the room to other answers. Whoever still writes to this one does
-// not write to theirs.
+// recycle gives the room to other answers. A handler that still writes to this one
+// does not write to theirs.
 func (a *answer) recycle() {
 	a.room.record = a.record
 	a.ran.guard.rooms.put(a.room)
@@ -53,7 +53,7 @@ func (a *answer) recycle() {
 func (a *answer) Header() http.Header { return a.header }
 
 // WriteHeader notes the status and the headers. Informational answers are sent
-// at once and not kept, but for 101, which nothing of HTTP follows.
+// at once and not kept, except 101, which nothing of HTTP follows.
 func (a *answer) WriteHeader(status int) {
 	switch {
 	case status < 100 || status > 999:
@@ -63,7 +63,7 @@ func (a *answer) WriteHeader(status int) {
 		return
 	case status == http.StatusSwitchingProtocols:
 		a.begin(status)
-		_ = a.leave() // of which the writes that follow tell
+		_ = a.leave() // the writes that follow return its error
 	case status < 200:
 		a.inform(status)
 	default:
@@ -72,7 +72,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // begin fixes the status and the headers: what the handler does to them
-// afterwards has no effect, as in net/http, but for trailers.
+// afterwards has no effect, as in net/http, except for trailers.
 func (a *answer) begin(status int) {
 	a.status, a.declared = status, -1
 	if cl := a.header["Content-Length"]; len(cl) > 0 {

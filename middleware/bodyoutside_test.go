@@ -200,7 +200,7 @@ func TestFormParsedOutsideIsTheSameAtEveryLength(t *testing.T) {
 	}
 }
 
-// A file of a form that was parsed outside and cannot be read any more.
+// A file of a form that was parsed outside and can no longer be read.
 func TestFileOfFormParsedOutsideIsGone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -365,8 +365,8 @@ func TestBodyConsumedOutsideWithChosenFingerprintIsServed(t *testing.T) {
 	require.Equal(t, 201, serve(outside(t, consume, latch.Lock(l, "user", byUser), created), keyed("k")).Code)
 }
 
-// TestConsumedBodyIsHintedOnce cannot run beside other tests: the default
-// logger is everybody's.
+// TestConsumedBodyIsHintedOnce cannot run in parallel: all tests share the
+// default logger.
 func TestConsumedBodyIsHintedOnce(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()

@@ -16,8 +16,8 @@ import (
 //
 //	mux.Handle("/admin/locks", operatorsOnly(latch.Console(locker)))
 //
-// Whoever reaches it sees keys as they are, users among them, and can let work
-// run twice. Requests that come from another machine with no sign of
+// A visitor who reaches it sees keys as they are, users among them, and can let
+// work run twice. Requests that come from another machine with no sign of
 // authentication (no Authorization, no cookie, no client certificate, no header
 // of an authenticating proxy such as Remote-User, which your own middleware may
 // set too) are served, but get a warning on the page, and the first one is

@@ -6,8 +6,8 @@ import (
 	"embed"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"html/template"
+	"log/slog"
 	"net/http"
 	"strings"
 )
@@ -35,11 +35,11 @@ func readConsoleStyle() (style []byte, hash string) {
 type consoleAnswer struct {
 	w       http.ResponseWriter
 	r       *http.Request
-	exposed bool // everybody can reach the console, as far as one can tell
+	exposed bool // every client can reach the console, as far as one can find out
 }
 
 // secure sets what keeps a page with others' bytes harmless: no scripts, nothing
-// inline, nothing from elsewhere, in no frame, in no cache, told to nobody.
+// inline, nothing from elsewhere, in no frame, in no cache, no referrer sent.
 func (a *consoleAnswer) secure() {
 	h := a.w.Header()
 	h.Set("Content-Security-Policy",
@@ -54,7 +54,7 @@ func (a *consoleAnswer) secure() {
 
 func (a *consoleAnswer) html() bool { return strings.Contains(a.r.Header.Get("Accept"), "text/html") }
 
-// style sends the style sheet, which has to be a file of its own to be allowed.
+// style sends the style sheet, which has to be a separate file to be allowed.
 func (a *consoleAnswer) style() {
 	h := a.w.Header()
 	h.Set("Content-Type", "text/css; charset=utf-8")
@@ -77,7 +77,9 @@ func (a *consoleAnswer) send(status int, name string, data any) {
 		err = json.NewEncoder(&body).Encode(data)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("middleware: the console's own page failed: %v", err))
+		slog.Default().LogAttrs(a.r.Context(), slog.LevelError, "httplatch: the console could not write its answer", slog.Any("error", err))
+		(&Problem{Status: http.StatusInternalServerError, Title: "The console could not write its answer."}).ServeHTTP(a.w, a.r)
+		return
 	}
 	a.w.Header().Set("Content-Type", contentType)
 	a.w.WriteHeader(status)

@@ -39,7 +39,7 @@ type heldHere struct {
 // entryLink leads to the entry of key from any page of the console.
 func entryLink(key string) string { return "?key=" + url.QueryEscape(key) }
 
-// situation is what an entry means to somebody who waits for it.
+// situation is what an entry means to a request that waits for it.
 type situation string
 
 const (
@@ -74,7 +74,7 @@ func (e *consoleEntry) Part() string { return lastPart(e.Shown()) }
 // Left is the time left.
 func (e *consoleEntry) Left() string { return span(e.left) }
 
-// Process is who has claimed it.
+// Process is the process that has claimed it.
 func (e *consoleEntry) Process() string { return process(e.Owner) }
 
 // Since is when this process got it.
@@ -128,7 +128,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) consoleEntry {
 	return c
 }
 
-// sweeping reports whether e is a claim that nobody works under.
+// sweeping reports whether e is a claim that no work runs under.
 func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
 	for _, c := range cleanups {
 		if c.Entry == e.Key && c.Token == e.Token && c.Kind == lock.EventReaped {
@@ -152,7 +152,7 @@ func (e *consoleEntry) running() {
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
 }
 
-// lease says who has e and for how long.
+// lease says which process has e and for how long.
 func (e *consoleEntry) lease(what string) string {
 	switch {
 	case e.Here == nil:

@@ -15,7 +15,7 @@ import (
 // whole looks text up as a whole key: as it is, as name=value whose value holds
 // something that lock.Key escapes, and as what a program gave to lock.Locker.Once.
 // Whole keys are found at once, however many there are. free is those of them
-// that read like a key and that nobody has.
+// that read like a key and are free.
 func (c *console) whole(ctx context.Context, text string) (found []lock.Entry, free []string, err error) {
 	candidates := []string{text}
 	if name, value, ok := strings.Cut(text, "="); ok {
@@ -112,7 +112,7 @@ func (c *console) showEntry(a *consoleAnswer, key, mistake string) {
 }
 
 // showRecord answers with the record of a request behind Idempotent, whose key is
-// a hash that nobody can type.
+// a hash that no operator can type.
 func (c *console) showRecord(a *consoleAnswer, query url.Values) {
 	path, err := url.ParseRequestURI(query.Get("path"))
 	if err != nil {

@@ -137,14 +137,14 @@ func TestConsoleRefusesOtherSites(t *testing.T) {
 		header  []string
 		refused bool
 	}{
-		"another site":            {[]string{"Sec-Fetch-Site", "cross-site"}, true},
-		"a site beside":           {[]string{"Sec-Fetch-Site", "same-site"}, true},
-		"another origin":          {[]string{"Origin", "https://evil.example"}, true},
-		"no origin to speak of":   {[]string{"Origin", "null"}, true},
-		"another port":            {[]string{"Origin", "http://desk.example:8081"}, true},
-		"the page itself":         {[]string{"Sec-Fetch-Site", "same-origin", "Origin", "http://desk.example"}, false},
-		"an old browser":          {[]string{"Origin", "http://desk.example"}, false},
-		"a script, not a browser": {nil, false},
+		"another site":             {[]string{"Sec-Fetch-Site", "cross-site"}, true},
+		"another host of the site": {[]string{"Sec-Fetch-Site", "same-site"}, true},
+		"another origin":           {[]string{"Origin", "https://evil.example"}, true},
+		"no origin to speak of":    {[]string{"Origin", "null"}, true},
+		"another port":             {[]string{"Origin", "http://desk.example:8081"}, true},
+		"the page itself":          {[]string{"Sec-Fetch-Site", "same-origin", "Origin", "http://desk.example"}, false},
+		"an old browser":           {[]string{"Origin", "http://desk.example"}, false},
+		"a script, not a browser":  {nil, false},
 	} {
 		for _, accept := range []string{browserAccept, "application/json"} {
 			put(t, store, "user=42", lock.Claim{Token: "t", Lease: time.Hour})
@@ -179,8 +179,8 @@ func TestConsoleNeedsTheToken(t *testing.T) {
 	require.Equal(t, "token of user=42", o.entry("user=42").Token)
 }
 
-// Work under a key that is freed hears of it at its next renewal, and the key is
-// the next request's then in this process too.
+// Work under a key that is freed is notified at its next renewal, and from then on
+// the next request can take the key in this process too.
 func TestConsoleFreesWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lock.NewMemory(), lock.WithLogger(quiet))
@@ -196,23 +196,24 @@ func TestConsoleFreesWhatHangs(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, http.StatusOK, o.ask(http.MethodPost, "", o.form("user=42", "42"), browserAccept).Code)
 		require.ErrorIs(t, <-lost, lock.ErrLost)
-		synctest.Wait() // the Locker counts the loss after it has told the work
+		synctest.Wait() // the Locker counts the loss after it has notified the work
 		require.NoError(t, l.Do(t.Context(), "user=42", func(context.Context) error { return nil }))
 		require.Equal(t, "lost", o.list("").Process.Recoveries[0].Kind)
 	})
 }
 
-// deafStore answers nothing but claims.
-type deafStore struct{ lock.Store }
+// claimsOnly is a store that answers nothing but claims.
+type claimsOnly struct{ lock.Store }
 
-var errDeaf = errors.New("no answer")
+var errNoAnswer = errors.New("no answer")
 
-func (deafStore) Get(context.Context, string) (lock.Entry, error)       { return lock.Entry{}, errDeaf }
-func (deafStore) Release(context.Context, string, string) (bool, error) { return false, errDeaf }
+func (claimsOnly) Get(context.Context, string) (lock.Entry, error) { return lock.Entry{}, errNoAnswer }
+
+func (claimsOnly) Release(context.Context, string, string) (bool, error) { return false, errNoAnswer }
 
 func TestConsoleOverASilentStore(t *testing.T) {
 	t.Parallel()
-	o := operatorOf(t, newLocker(t, deafStore{lock.NewMemory()}))
+	o := operatorOf(t, newLocker(t, claimsOnly{lock.NewMemory()}))
 	require.Equal(t, http.StatusServiceUnavailable, o.ask(http.MethodGet, "key=a", "", browserAccept).Code)
 	w := o.ask(http.MethodDelete, "key=a&token=t", "", browserAccept)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
@@ -230,7 +231,7 @@ func TestConsoleCannotForgetWithoutAnInspector(t *testing.T) {
 	require.Equal(t, http.StatusNotImplemented, o.ask(http.MethodDelete, "key=user%3D42&token=t", "", browserAccept).Code)
 }
 
-// What nobody can open any more can be found and freed all the same.
+// An entry that can no longer be unsealed can be found and freed all the same.
 func TestConsoleFreesWhatIsSealed(t *testing.T) {
 	t.Parallel()
 	aead := func(key byte) cipher.AEAD {

@@ -25,7 +25,7 @@ type consoleList struct {
 	Limit   int      `json:"-"`
 	Answers bool     `json:"-"` // stored ones are shown too
 	Begun   bool     `json:"-"` // it is not the first page
-	Free    []string `json:"-"` // whole keys that were asked for and that nobody has
+	Free    []string `json:"-"` // whole keys that were asked for and are free
 }
 
 const (

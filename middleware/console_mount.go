@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// openMount finds out that the console can be reached by everybody. It cannot
-// know what stands in front of it, but whoever was let in by something usually
+// openMount finds out that every client can reach the console. It cannot know
+// what stands in front of it, but a client that was authenticated there usually
 // carries a sign of it.
 type openMount struct{ once sync.Once }
 
-// signs are headers that browsers carry, or that proxies set, for somebody who
-// was let in. What is in them is not looked at: that is for who reads them to do.
+// signs are headers that browsers carry, or that proxies set, for a client that was
+// authenticated. Their values are not looked at: that is for their readers to do.
 var signs = []string{
 	"Authorization", "Cookie",
 	"Remote-User", "X-Remote-User", "X-Forwarded-User", "X-Forwarded-Email", "X-Auth-Request-User",

@@ -19,7 +19,7 @@ import (
 
 const exposedWarning = "Everybody may be able to open this page."
 
-// A console that everybody can reach says so: once in the log, and on each page.
+// A console that every client can reach says so: once in the log, and on each page.
 func TestConsoleWarnsOfAnOpenMount(t *testing.T) {
 	for what, tt := range map[string]struct {
 		remote string

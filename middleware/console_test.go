@@ -170,7 +170,7 @@ func TestConsoleExplains(t *testing.T) {
 		require.Nil(t, o.entry("user=there").Here)
 
 		l2 := o.list("")
-		require.Len(t, l2.Entries, 6, "a stored answer keeps nobody waiting")
+		require.Len(t, l2.Entries, 6, "a stored answer keeps no request waiting")
 		require.Len(t, l2.Process.Holds, 1)
 		require.Len(t, o.list("answers=1").Entries, 7)
 		page := o.page("answers=1")
@@ -220,7 +220,7 @@ func TestConsoleShowsCleanupsAndRecoveries(t *testing.T) {
 	})
 }
 
-// An entry that is being swept is nobody's, and is not called held.
+// An entry that is being swept has no holder, and is not called held.
 func TestConsoleKnowsItsOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := lock.NewMemory()

@@ -33,8 +33,8 @@ func visible(s string) string {
 	return b.String()
 }
 
-// maxOwner is how much is shown of an owner, which is "host:pid" unless somebody
-// else wrote it.
+// maxOwner is how much is shown of an owner, which is "host:pid" unless another
+// program wrote it.
 const maxOwner = 100
 
 // process is owner in words.
@@ -78,7 +78,7 @@ func ceil(d, unit time.Duration) int64 { return int64((d-1)/unit) + 1 }
 func ago(t time.Time) string { return span(max(time.Since(t), time.Millisecond)) }
 
 // lastPart is what an operator may type of a key, as it is shown, instead of all
-// of it: what comes after its name, or the end of a hash.
+// of it: the part after its name, or the end of a hash.
 func lastPart(shown string) string {
 	part := shown
 	if _, value, found := strings.Cut(shown, "="); found {

@@ -110,7 +110,7 @@ var (
 )
 
 // faults is everything that is wrong with a page of the console: with its HTML,
-// with what somebody without a mouse or without eyes needs, and with what must
+// with what a user without a mouse or without eyes needs, and with what must
 // not be in it.
 func faults(page string) []string {
 	all, err := readPage(page)

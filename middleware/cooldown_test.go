@@ -167,7 +167,7 @@ func answerByHand(conn net.Conn, buf *bufio.ReadWriter) error {
 	return errors.Join(err, buf.Flush(), conn.Close())
 }
 
-// TestCooldownStatus: 409 invites nobody to repeat, so it says no time.
+// TestCooldownStatus: 409 invites no client to repeat, so it says no time.
 func TestCooldownStatus(t *testing.T) {
 	t.Parallel()
 	for status, retryAfter := range map[int]string{429: "3", 409: ""} {

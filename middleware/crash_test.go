@@ -18,7 +18,7 @@ import (
 )
 
 // TestAbandoned: a process dies in the handler. Whether its request had an
-// effect is not known, and it is not run again unless somebody chose so.
+// effect is not known, and it is not run again unless WithRerunAbandoned is set.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
 	for _, rerun := range []bool{false, true} {

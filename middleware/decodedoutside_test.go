@@ -60,7 +60,7 @@ func TestBodyDecodedOutsideUpToItsLineEndIsRefused(t *testing.T) {
 				body := strings.Replace(tt.body, "SKU\"", sku+"\"", 1)
 				body = strings.Replace(body, "SKU<", sku+"<", 1)
 				r := typed(tt.contentType, body, tt.chunked)
-				if tt.chunked { // the line end is a chunk of its own
+				if tt.chunked { // the line end is a separate chunk
 					value := strings.TrimRight(body, "\r\n")
 					r.Body = io.NopCloser(io.MultiReader(strings.NewReader(value), iotest.OneByteReader(strings.NewReader(body[len(value):]))))
 				}

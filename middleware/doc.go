@@ -28,8 +28,8 @@
 // While a record lives, the handler's effect happens at most once, unless the
 // handler failed (500 or above, a panic, or what else [WithFinal] does not keep)
 // without having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen.
-// If the process dies in the middle, nobody knows whether there was an effect,
-// and repeats are told so.
+// If the process dies in the middle, it is unknown whether there was an effect,
+// and repeats get that answer.
 //
 // The answer is held back until its record is settled, and it is sent even if
 // the store does not confirm that: the record is then completed in the
@@ -104,7 +104,7 @@
 //
 // # Order of middleware
 //
-// Authentication goes outside, because the key usually is who somebody is, and
+// Authentication goes outside, because the key usually is who the user is, and
 // so that repeats are authenticated too. Then comes Idempotent or Dedupe, then
 // Lock, then the handler: the other way round, repeats would be refused by the
 // lock and its cool-down, and that is logged as an error, once.

@@ -153,7 +153,7 @@ func TestKeyErrorCarriesHeaders(t *testing.T) {
 }
 
 // TestKeyErrorDoesNotFrameTheBody: headers that a key function has copied from an
-// answer of its own upstream, say, frame that one's body and not ours.
+// answer of its upstream, say, frame that one's body and not ours.
 func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	t.Parallel()
 	own := &keyfunc.Error{Status: 403, Header: http.Header{"content-length": {"3"}, "Transfer-Encoding": {"identity"}, "X-Reason": {"1"}}}
@@ -165,8 +165,8 @@ func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	require.JSONEq(t, `{"title":"Forbidden","status":403}`, string(answer.body))
 }
 
-// TestPlainKeyErrorIsTheServersFault cannot run beside other tests: the default
-// logger is that of all.
+// TestPlainKeyErrorIsTheServersFault cannot run in parallel: all tests share the
+// default logger.
 func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
 	for name, guard := range map[string]func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler{
 		"lock": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {

@@ -55,7 +55,7 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 	r.answer.init(x.out, x.request, r)
 	defer func() {
 		if !r.returned && !r.answer.gone {
-			// It panicked. Whoever answers instead must not find half of its headers.
+			// It panicked. The code that answers instead must not find half of its headers.
 			r.answer.discard()
 		}
 		r.context.end()

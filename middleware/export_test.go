@@ -35,3 +35,8 @@ func WriteRecord(r Record) []byte {
 	noted.note(nil, r.Header, false)
 	return closeRecord(append(newRecord(nil), r.Body...), noted.headers, r.Status, r.Sized)
 }
+
+// SendOnConsole sends data as the page called name, or as JSON, as the console does.
+func SendOnConsole(w http.ResponseWriter, r *http.Request, name string, data any) {
+	(&consoleAnswer{w: w, r: r}).send(http.StatusOK, name, data)
+}

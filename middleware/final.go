@@ -27,7 +27,7 @@ func (a *answer) final() bool {
 }
 
 // finalByDefault keeps what the same request would be answered again, and not
-// what depends on the moment, or on who asks.
+// what depends on the moment, or on the caller.
 func finalByDefault(status int) bool {
 	return status < 500 && !slices.Contains([]int{
 		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout,

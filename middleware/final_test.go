@@ -114,8 +114,8 @@ func TestPanicFrees(t *testing.T) {
 	}
 }
 
-// TestPanicLeavesNoHeaders: whoever answers instead does so as if nothing had
-// been written.
+// TestPanicLeavesNoHeaders: the code that answers instead does so as if
+// nothing had been written.
 func TestPanicLeavesNoHeaders(t *testing.T) {
 	t.Parallel()
 	for _, begun := range []bool{false, true} {

@@ -20,7 +20,7 @@ const (
 // fingerprint is a version and a hash.
 type fingerprint [1 + sha256.Size]byte
 
-// fingerprintOfRequest tells requests apart by their method, path, query and
+// fingerprintOfRequest distinguishes requests by their method, path, query and
 // body. Where something outside the guard has parsed a form, it is by that form,
 // and by what is left of the body: all of it if it was put back, else nothing, or
 // what stood behind the form.
@@ -67,7 +67,7 @@ func canonicalQuery(raw string) string {
 	return values.Encode()
 }
 
-// shortBody is the longest that is not worth a hash of its own.
+// shortBody is the longest that is not worth its own hash.
 const shortBody = 256
 
 // appendContent appends the body, or a hash of it.

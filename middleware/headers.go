@@ -36,7 +36,7 @@ func appendHeaders(b []byte, before, after http.Header, fields []field, http2 bo
 	return b
 }
 
-// beyond returns what there is in now beside was: extended says that all of was
+// beyond returns what now has in addition to was: extended says that all of was
 // is still there, in its order, or at the beginning of one text.
 func beyond(was, now []string) (more []string, extended bool) {
 	if len(was) == 0 {
@@ -77,7 +77,7 @@ func collects(name string) bool {
 func dropped(name string, connection []string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	switch name {
-	case "Set-Cookie", "Set-Cookie2", // would hand one session to whoever has the key
+	case "Set-Cookie", "Set-Cookie2", // would hand one session to every client that has the key
 		"Authorization", "Www-Authenticate", "Authentication-Info",
 		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 		"Content-Length", // is set again from the body

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 //
 //	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// scope says whose request it is: nobody is given another one's answer. Take
+// scope says whose request it is: no caller is given another one's answer. Take
 // it from your authentication, which has to be mounted outside; where all
 // callers are one, say [keyfunc.Global]. In the embedded store, a scope has its
 // share of the room ([lock.WithScopeShare]). key says which of that caller's
@@ -25,14 +24,14 @@ import (
 //
 // The path is the one that the guard sees, whatever its spelling: "/a%3Bb" is
 // "/a;b", and "/a%2Fb" is not "/a/b". Routes that [http.StripPrefix] makes
-// equal are one, and need Lockers or scopes that tell them apart.
+// equal are one, and need Lockers or scopes that distinguish them.
 //
 // The handler's context outlives the client's connection: a browser gives up
 // the first request of a double click, and what it has begun must come to its
 // end. It ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for
 // what a handler can ask and say. How long answers are kept, whether a repeat
 // waits for the first, and what happens after a crash are settings of the
-// Locker: pass locker.With(...) for a route of its own.
+// Locker: pass locker.With(...) for those of one route.
 //
 // Answers of 500 and above, a panic, 401, 403, 408, 425 and 429, and those of
 // 400 and above with Retry-After free the key ([WithFinal]); repeats that wait for
@@ -66,9 +65,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // It panics on a nil Locker, a nil function, a window that is not positive, a nil
 // option, and a store that keeps no receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
-	if window <= 0 {
-		panic(fmt.Sprintf("middleware.Dedupe: a window of %v: it must be positive", window))
-	}
+	must(validateWindow(window), "Dedupe")
 	g := newOnceGuard("Dedupe", l, scope, opts)
 	g.name = "dedupe"
 	g.locker = g.locker.With(lock.WithKeep(window))

@@ -74,7 +74,7 @@ func TestIdempotentSpec(t *testing.T) {
 		{name: "closed, failing open", closed: true, opts: []latch.IdempotentOption{latch.WithFailOpen()}, want: wantProblem{status: 503, kind: "shutting-down", retryAfter: "1", connection: "close"}},
 		{name: "no scope", scope: keyfunc.Header("X-Absent"), want: wantProblem{status: 400, kind: "key-missing"}},
 		{name: "empty scope without error", scope: func(*http.Request) (string, error) { return "", nil }, want: wantProblem{status: 400, kind: "key-missing"}},
-		{name: "nobody is authenticated", scope: keyfunc.Context(func(context.Context) string { return "" }), want: wantProblem{status: 401, kind: "unauthenticated"}},
+		{name: "no user is authenticated", scope: keyfunc.Context(func(context.Context) string { return "" }), want: wantProblem{status: 401, kind: "unauthenticated"}},
 		{name: "empty key without error", key: func(*http.Request) (string, error) { return "", nil }, want: wantProblem{status: 400, kind: "key-missing"}},
 		{name: "plain error", key: fails(errors.New(secret)), want: wantProblem{status: 500, kind: "key-failed"}},
 		{name: "own status", key: fails(&keyfunc.Error{Status: 403, Err: errors.New(secret)}), want: wantProblem{status: 403}},

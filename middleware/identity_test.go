@@ -97,7 +97,7 @@ func TestWithFingerprint(t *testing.T) {
 	e.require(t, 2)
 }
 
-// TestMismatchComesFirst: a different request is told so while the first one
+// TestMismatchComesFirst: a different request is refused as such while the first one
 // runs, after it, and after it was abandoned.
 func TestMismatchComesFirst(t *testing.T) {
 	t.Parallel()

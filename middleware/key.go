@@ -76,7 +76,7 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 	case status == http.StatusRequestEntityTooLarge:
 		return bodyTooLarge.problem(status, 0, err)
 	case status != http.StatusBadRequest:
-		// The key function knows more about it than any text of ours.
+		// The key function knows more about it than our own text.
 		return &Problem{Status: status, Title: http.StatusText(status), Err: err}
 	case errors.Is(err, keyfunc.ErrMissing):
 		return keyMissing.problem(status, 0, err)

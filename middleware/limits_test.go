@@ -82,7 +82,7 @@ func TestKeyFunctionsTakeTheGuardsLimit(t *testing.T) {
 	}
 }
 
-// A Lock has no limit to set: 1 MiB, whatever a guard beside it has.
+// A Lock has no limit to set: 1 MiB, whatever another guard has.
 func TestLockAloneReadsAMebibyte(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lock.NewMemory())

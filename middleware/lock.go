@@ -3,9 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/failopen"
@@ -20,7 +18,7 @@ import (
 // The name ("user", "order") keeps kinds of keys apart and labels metrics. The
 // lock is that of lock.Key(name, value), so a worker that calls
 // [lock.Locker.Do] with it and this route exclude each other. Settings such as
-// the lease are the Locker's: pass locker.With(...) for a route of its own.
+// the lease are the Locker's: pass locker.With(...) for those of one route.
 //
 // A request for which key returns [keyfunc.ErrSkip] runs unguarded; "" is
 // [keyfunc.ErrMissing], and every error refuses the request.
@@ -32,7 +30,7 @@ import (
 //
 // The key is free when the handler returns. [http.TimeoutHandler] returns before
 // the handler that it runs, so it goes outside of Lock: inside, its 503 frees the
-// key, and another request runs beside the handler that is still at work. That is
+// key, and another request runs while the handler is still at work. That is
 // logged as an error, once, if it is what Lock is given, or if a handler behind it
 // looks for a value in its context, or for its lease, after Lock has returned. A
 // goroutine that goes on behind the answer has no lock either.
@@ -47,13 +45,10 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	switch {
 	case l == nil:
 		panic("middleware.Lock: nil *lock.Locker")
-	case name == "":
-		panic(`middleware.Lock: empty name: say what the key is, like "user" or "order"`)
-	case strings.HasPrefix(name, "once:"):
-		panic(fmt.Sprintf("middleware.Lock: name %q: the Locker keeps keys that begin with once: for receipts", name))
 	case key == nil:
 		panic("middleware.Lock: nil key function")
 	}
+	must(validateName(name), "Lock")
 	g := &guard{
 		locker:  l,
 		key:     key,

@@ -17,7 +17,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestLostLeaseEndsHandler, and tells it why.
+// TestLostLeaseEndsHandler, and gives it the cause.
 func TestLostLeaseEndsHandler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestLostLeaseEndsHandler(t *testing.T) {
 				require.Error(t, r.Context().Err())
 				require.ErrorIs(t, context.Cause(r.Context()), lock.ErrLost)
 			}))
-			require.Equal(t, 200, serve(h, keyed(fmt.Sprint(ask))).Code, "nobody took over, so the late answer counts")
+			require.Equal(t, 200, serve(h, keyed(fmt.Sprint(ask))).Code, "no request took over, so the late answer counts")
 		}
 	})
 }

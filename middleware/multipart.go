@@ -33,7 +33,7 @@ func appendMultipart(b []byte, contentType string, body []byte) []byte {
 
 // hashParts writes the parts of body, with their headers, to h. It reports false
 // if the delimiter occurs anywhere but in lines before, between and behind them,
-// or if there is anything beside the parts and those lines. An empty line in
+// or if there is anything in addition to the parts and those lines. An empty line in
 // front is nothing: some writers begin a form without parts with it.
 func hashParts(h hash.Hash, body, delimiter []byte) bool {
 	const newline = "\r\n"

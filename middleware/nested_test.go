@@ -16,7 +16,7 @@ import (
 )
 
 // TestRefusalByInnerGuardIsNotKept: it says what was so at that moment. It is
-// told by who refused, since its status can be any.
+// recognized by the guard that refused, since its status can be any.
 func TestRefusalByInnerGuardIsNotKept(t *testing.T) {
 	t.Parallel()
 	for name, status := range map[string]int{"409": 409, "423": 423, "200 by an error handler": 200} {
@@ -81,8 +81,8 @@ func TestInnerIdempotentRefusalIsNotKept(t *testing.T) {
 	e.require(t, 1)
 }
 
-// TestWrongOrderIsLoggedOnce cannot run beside other tests: the default logger
-// is everybody's.
+// TestWrongOrderIsLoggedOnce cannot run in parallel: all tests share the default
+// logger.
 func TestWrongOrderIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()

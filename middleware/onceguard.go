@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
@@ -34,9 +33,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	case scope == nil:
 		panic("middleware." + constructor + ": nil scope; where all callers are one, say keyfunc.Global")
 	}
-	if s, ok := l.Store().(interface{ LocksOnly() error }); ok && s.LocksOnly() != nil {
-		panic(fmt.Sprintf("middleware.%s: %v", constructor, s.LocksOnly()))
-	}
+	must(validateReceipts(l), "%s", constructor)
 	g := &onceGuard{
 		locker: l.With(lock.WithDetached()),
 		scope:  scope,

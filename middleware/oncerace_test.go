@@ -19,7 +19,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// redisStore is on a real server that all tests share, under keys of its own.
+// redisStore is on a real server that all tests share, under its own keys.
 func redisStore(t *testing.T) lock.Store {
 	t.Helper()
 	return openRedis(t, redistest.Shared(t).URL())

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
@@ -115,9 +114,7 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 // Unwrap; use [http.ResponseController] for the rest. The answer of a hijacked
 // connection counts as below 400.
 func WithCooldown(d time.Duration) LockOption {
-	if d <= 0 {
-		panic(fmt.Sprintf("middleware.WithCooldown(%v): the duration must be positive", d))
-	}
+	must(validatePositive(d), "WithCooldown(%v)", d)
 	return lockOption(func(c *lockConfig) { c.cooldown = d })
 }
 
@@ -127,11 +124,7 @@ func WithCooldown(d time.Duration) LockOption {
 // one. An error handler ([WithErrorHandler]) finds what is left of the cool-down
 // in the [lock.RefusedError] of its Problem. It panics on any other status.
 func WithCooldownStatus(code int) LockOption {
-	switch code {
-	case http.StatusConflict, http.StatusTooManyRequests:
-	default:
-		panic(fmt.Sprintf("middleware.WithCooldownStatus(%d): use 409 or 429", code))
-	}
+	must(validateCooldownStatus(code), "WithCooldownStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
 }
 
@@ -143,20 +136,14 @@ func WithCooldownStatus(code int) LockOption {
 // under the lock. Behind [Idempotent] and [Dedupe] it is not needed, except for
 // requests that these let pass unguarded. It panics if limit is not positive.
 func WithBodyFirst(limit int64) LockOption {
-	if limit <= 0 {
-		panic(fmt.Sprintf("middleware.WithBodyFirst(%d): the limit must be positive", limit))
-	}
+	must(validateBodyFirst(limit), "WithBodyFirst(%d)", limit)
 	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
 }
 
 // WithContentionStatus sets the status for a request whose key another one
 // has: 409 unless set, or 423, 425 or 429. It panics on any other.
 func WithContentionStatus(code int) LockOption {
-	switch code {
-	case http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
-	default:
-		panic(fmt.Sprintf("middleware.WithContentionStatus(%d): use 409, 423, 425 or 429", code))
-	}
+	must(validateContentionStatus(code), "WithContentionStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.contention = code })
 }
 
@@ -190,7 +177,7 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 }
 
 // WithFingerprint sets what has to be equal in two requests with one key: what
-// f returns, beside the method and the path. A request that differs in it is
+// f returns, in addition to the method and the path. A request that differs in it is
 // answered with 422. Unless set it is the query, in any order, and the body: a
 // multipart form by its parts, one that was parsed outside by its values and
 // files. For [Dedupe] it decides which requests are the
@@ -211,8 +198,6 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // cannot be replayed. Both are 1 MiB unless set. It panics if one of them is
 // not positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
-	if request <= 0 || response <= 0 {
-		panic(fmt.Sprintf("middleware.WithBodyLimits(%d, %d): limits must be positive", request, response))
-	}
+	must(validateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
 	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.responseLimit = request, response })
 }

@@ -24,8 +24,8 @@ func inTheMiddle(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
 }
 
-// TestHandlerOutlivesItsGuard cannot run beside other tests: the default logger
-// is everybody's. What is behind a TimeoutHandler, or goes on in a goroutine,
+// TestHandlerOutlivesItsGuard cannot run in parallel: all tests share the default
+// logger. What is behind a TimeoutHandler, or goes on in a goroutine,
 // may be at work when the guard has freed the key.
 func TestHandlerOutlivesItsGuard(t *testing.T) {
 	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }
@@ -101,8 +101,8 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 	}
 }
 
-// TestRequestLeftToOuterMiddleware cannot run beside other tests: the default
-// logger is everybody's. Adapters of routers (echo.WrapMiddleware is one) put the
+// TestRequestLeftToOuterMiddleware cannot run in parallel: all tests share the
+// default logger. Adapters of routers (echo.WrapMiddleware is one) put the
 // request of what they wrap in the place of their own, and leave it there, so that
 // access logs outside look for values in a context that has ended. So does the next
 // request, where a program keeps a context for it.

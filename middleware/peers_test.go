@@ -210,12 +210,12 @@ func TestHono92CompletedWithoutResponse(t *testing.T) {
 func TestTruxify2387AnonymousIsOneUser(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lock.NewMemory())
-	nobody := keyfunc.Context(func(context.Context) string { return "" })
-	h := latch.Idempotent(l, nobody, keyfunc.IdempotencyKey)(mustNotRun(t))
+	anonymous := keyfunc.Context(func(context.Context) string { return "" })
+	h := latch.Idempotent(l, anonymous, keyfunc.IdempotencyKey)(mustNotRun(t))
 	requireProblem(t, wantProblem{status: 401, kind: "unauthenticated"}, serve(h, keyed("k")))
 
 	var e effects
-	skips := latch.Idempotent(l, keyfunc.Optional(nobody), keyfunc.IdempotencyKey)(http.HandlerFunc(e.answer))
+	skips := latch.Idempotent(l, keyfunc.Optional(anonymous), keyfunc.IdempotencyKey)(http.HandlerFunc(e.answer))
 	require.Equal(t, "order 1", serve(skips, keyed("k")).Body.String())
 	require.Equal(t, "order 2", serve(skips, keyed("k")).Body.String(), "unguarded, rather than one for all")
 }
@@ -269,7 +269,7 @@ func TestFiber4693HeadersAreSplit(t *testing.T) {
 }
 
 // The fingerprint of every request without a body was that of the empty one,
-// whatever else differed; and of requests whose body somebody had read.
+// whatever else differed; and of requests whose body had been read before.
 func TestIdempotentAPI58HashOfNothing(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lock.NewMemory())

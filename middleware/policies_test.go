@@ -43,7 +43,7 @@ func TestPoliciesTenMistakes(t *testing.T) {
 	want := []string{
 		`line 5, column 12: guard "order-lock", key: the code offers no key function "usr": write user`,
 		`line 6, column 5: guard "order-lock": there is no field "leese": write lease`,
-		`line 7, column 14: guard "order-lock", lease: a lease of 800ms is too short for a budget of 500ms: a claim that was answered late would be over before its work began; lease must be at least twice the budget`,
+		`line 7, column 14: guard "order-lock", lease: a lease of 800ms is too short for a budget of 500ms: a claim that was answered late would be over before its work began; the lease must be at least twice the budget`,
 		`line 8, column 17: guard "order-lock", cooldown: "2 seconds" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
 		`line 9, column 26: guard "order-lock", contention_status: use 409, 423, 425 or 429`,
 		`line 11, column 3: guard "order-once": it has no key, which guards of kind idempotent need: add it`,
@@ -106,8 +106,8 @@ func TestPoliciesSayWhatIsWrong(t *testing.T) {
 			`line 1, column 81: guard "g", cooldown: the duration must be positive`,
 			`line 1, column 97: guard "g", lease: "1d" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`,
 		}},
-		{`{"g": {` + aLock + `, "lease": "20m"}}`, []string{`line 1, column 64: guard "g", lease: max_hold(15m0s) is shorter than the lease of 20m0s`}},
-		{`{"g": {` + aLock + `, "max_hold": "20s"}}`, []string{`line 1, column 67: guard "g", max_hold: max_hold(20s) is shorter than the lease of 30s`}},
+		{`{"g": {` + aLock + `, "lease": "20m"}}`, []string{`line 1, column 64: guard "g", lease: a maximum hold of 15m0s is shorter than the lease of 20m0s`}},
+		{`{"g": {` + aLock + `, "max_hold": "20s"}}`, []string{`line 1, column 67: guard "g", max_hold: a maximum hold of 20s is shorter than the lease of 30s`}},
 		{`{"g": {` + aLock + `, "max_hold": "20s", "lease": "?"}}`, []string{`line 1, column 83: guard "g", lease: "?" is not a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`}},
 		{`{"g": {` + aLock + `, "contention_status": "409"}}`, []string{`line 1, column 76: guard "g", contention_status: "409" is not a whole number: write one, without quotes`}},
 		{`{"g": {` + aLock + `, "contention_status": 409.5, "lease": "30s", "lease": "10s"}}`, []string{
@@ -198,8 +198,8 @@ func TestPoliciesOverAQuorum(t *testing.T) {
 	nodes := []lock.Store{lock.NewMemory(), lock.NewMemory(), lock.NewMemory()}
 	l := newLocker(t, lock.NewQuorum(nodes))
 	_, err := latch.LoadPolicies(strings.NewReader(mounted), l, offered)
-	require.ErrorContains(t, err, `kind: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
-	require.ErrorContains(t, err, `window: lock: a quorum keeps`)
+	require.ErrorContains(t, err, `guard "once", kind: lock: a quorum keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis`)
+	require.ErrorContains(t, err, `guard "twice", kind: lock: a quorum keeps`)
 }
 
 // TestMissingGuardRefuses is for programs that do not call Check.
@@ -272,7 +272,7 @@ func FuzzPolicies(f *testing.F) {
 		if err == nil {
 			return
 		}
-		// A name in a text may have a line break of its own: it is quoted.
+		// A name in a text may contain a line break: it is quoted.
 		for line := range strings.Lines(err.Error()) {
 			m := regexp.MustCompile(`^line (\d+), column (\d+): .`).FindStringSubmatch(line)
 			require.NotNil(t, m, line)

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -60,55 +59,41 @@ func (b *builder) wrong(field, format string, args ...any) {
 	b.report(at, "guard %q, %s: "+format, append([]any{b.policy.name, field}, args...)...)
 }
 
+// accept reports err, if there is one, as a mistake in the value of the field.
+func (b *builder) accept(field string, err error) (ok bool) {
+	if err != nil {
+		b.wrong(field, "%v", err)
+	}
+	return err == nil
+}
+
 // build returns the guard, or nil if it reported something.
-func (b *builder) build() (guard func(http.Handler) http.Handler) {
+func (b *builder) build() func(http.Handler) http.Handler {
 	before := len(b.findings)
 	if b.policy.name == "" {
 		b.report(b.policy.at, `a guard without a name: give it one, like "submit-order"`)
 	}
 	b.read(b.members(b.policy.valueAt, `an object with the fields of a guard, like {"kind": "lock", ...}`))
 	if !b.unread["lease"] && !b.unread["max_hold"] {
-		b.try(b.present("lease", "max_hold"), func() { b.locker = b.locker.With(b.lockerOptions...) })
+		b.accept(b.present("lease", "max_hold"), b.locker.Validate(b.lockerOptions...))
 	}
-	if limit := b.present("request_limit", "response_limit"); limit != "" {
-		b.try(limit, func() { b.onceOptions = append(b.onceOptions, WithBodyLimits(b.request, b.response)) })
+	if b.kind == kindIdempotent || b.kind == kindDedupe {
+		b.accept("kind", validateReceipts(b.locker))
 	}
-	switch {
-	case len(b.findings) > before:
+	if len(b.findings) > before {
 		return nil
-	case b.kind == kindLock:
-		return Lock(b.locker, b.name, b.key, b.lockOptions...)
-	case b.kind == kindIdempotent:
-		b.try("kind", func() { guard = Idempotent(b.locker, b.scope, b.key, b.onceOptions...) })
-	default:
-		b.try("kind", func() { guard = Dedupe(b.locker, b.scope, b.window, b.onceOptions...) })
 	}
-	return guard
+	l := b.locker.With(b.lockerOptions...)
+	b.onceOptions = append(b.onceOptions, WithBodyLimits(b.request, b.response))
+	switch b.kind {
+	case kindLock:
+		return Lock(l, b.name, b.key, b.lockOptions...)
+	case kindIdempotent:
+		return Idempotent(l, b.scope, b.key, b.onceOptions...)
+	default:
+		return Dedupe(l, b.scope, b.window, b.onceOptions...)
+	}
 }
-
-// try runs f, and reports what it panics about as a mistake in the value of the
-// field. What a file may not say is what the constructors refuse: it is written
-// down there, and nowhere else.
-func (b *builder) try(field string, f func()) (ok bool) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case string:
-			_, why, _ := strings.Cut(p, ": ") // the package
-			if _, rest, found := strings.Cut(why, "): "); found {
-				why = rest // the call
-			}
-			b.wrong(field, "%s", inTheFile.Replace(why))
-		default:
-			panic(p)
-		}
-	}()
-	f()
-	return true
-}
-
-// inTheFile is what the settings that a panic mentions are called in the file.
-var inTheFile = strings.NewReplacer("WithLease", "lease", "WithMaxHold", "max_hold", "WithBudget", "the budget")
 
 // present is the first of these fields that the policy has, or "".
 func (b *builder) present(fields ...string) string {

@@ -36,12 +36,12 @@ var (
 	keyed   = []string{kindLock, kindIdempotent}
 )
 
-// policyFields are all fields beside the kind.
+// policyFields are all fields except the kind.
 var policyFields = map[string]policyField{
 	"name":        {locks, takeName},
 	"key":         {keyed, func(b *builder, m member) bool { return b.takeKey(m, &b.key) }},
 	"scope":       {onces, func(b *builder, m member) bool { return b.takeKey(m, &b.scope) }},
-	"window":      {[]string{kindDedupe}, duration(setWindow)},
+	"window":      {[]string{kindDedupe}, duration(validateWindow, func(b *builder, d time.Duration) { b.window = d })},
 	"fingerprint": {onces, takeFingerprint},
 
 	"lease":           {anyKind, lockerDuration(lock.WithLease)},
@@ -50,21 +50,21 @@ var policyFields = map[string]policyField{
 	"keep":            {[]string{kindIdempotent}, lockerDuration(lock.WithKeep)},
 	"rerun_abandoned": {onces, takeRerun},
 
-	"cooldown": {locks, duration(func(b *builder, d time.Duration) {
+	"cooldown": {locks, duration(validatePositive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, WithCooldown(d))
 	})},
-	"cooldown_status": {locks, integer(func(b *builder, n int64) {
-		b.lockOptions = append(b.lockOptions, WithCooldownStatus(int(n)))
+	"cooldown_status": {locks, integer(validateCooldownStatus, func(b *builder, code int) {
+		b.lockOptions = append(b.lockOptions, WithCooldownStatus(code))
 	})},
-	"body_first": {locks, integer(func(b *builder, n int64) {
+	"body_first": {locks, integer(validateBodyFirst, func(b *builder, n int64) {
 		b.lockOptions = append(b.lockOptions, WithBodyFirst(n))
 	})},
-	"contention_status": {locks, integer(func(b *builder, n int64) {
-		b.lockOptions = append(b.lockOptions, WithContentionStatus(int(n)))
+	"contention_status": {locks, integer(validateContentionStatus, func(b *builder, code int) {
+		b.lockOptions = append(b.lockOptions, WithContentionStatus(code))
 	})},
 	"final_below":    {onces, takeFinalBelow},
-	"request_limit":  {onces, integer(func(b *builder, n int64) { b.request = n })},
-	"response_limit": {onces, integer(func(b *builder, n int64) { b.response = n })},
+	"request_limit":  {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
+	"response_limit": {onces, integer(limit, func(b *builder, n int64) { b.response = n })},
 	"fail_open":      {anyKind, takeFailOpen},
 }
 

@@ -33,8 +33,8 @@ func shown(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// duration reads a duration and gives it to set, for which it may be wrong.
-func duration(set func(b *builder, d time.Duration)) func(b *builder, m member) bool {
+// duration reads a duration and gives it to set if it is valid.
+func duration(validate func(d time.Duration) error, set func(b *builder, d time.Duration)) func(b *builder, m member) bool {
 	const want = `a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`
 	return func(b *builder, m member) bool {
 		s, read := value[string](b, m, want)
@@ -46,21 +46,32 @@ func duration(set func(b *builder, d time.Duration)) func(b *builder, m member) 
 			b.wrong(m.name, "%s is not %s", shown(m.value), want)
 			return false
 		}
-		return b.try(m.name, func() { set(b, d) })
+		if !b.accept(m.name, validate(d)) {
+			return false
+		}
+		set(b, d)
+		return true
 	}
 }
 
 func lockerDuration(option func(d time.Duration) lock.Option) func(b *builder, m member) bool {
-	return duration(func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
+	return duration(validatePositive, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
 }
 
-// integer reads a whole number and gives it to set, for which it may be wrong.
-func integer(set func(b *builder, n int64)) func(b *builder, m member) bool {
+// integer reads a whole number and gives it to set if it is valid.
+func integer[T int | int64](validate func(n T) error, set func(b *builder, n T)) func(b *builder, m member) bool {
 	return func(b *builder, m member) bool {
-		n, read := value[int64](b, m, "a whole number: write one, without quotes")
-		return read && b.try(m.name, func() { set(b, n) })
+		n, read := value[T](b, m, "a whole number: write one, without quotes")
+		if !read || !b.accept(m.name, validate(n)) {
+			return false
+		}
+		set(b, n)
+		return true
 	}
 }
+
+// limit is the rule of one of the two limits of WithBodyLimits.
+func limit(n int64) error { return validateBodyLimits(n) }
 
 func (b *builder) takeKind(m member) {
 	const want = `a kind of guard: write "lock", "idempotent" or "dedupe"`
@@ -75,12 +86,7 @@ func (b *builder) takeKind(m member) {
 func takeName(b *builder, m member) bool {
 	name, read := value[string](b, m, `a name: write one in quotes, like "user"`)
 	b.name = name
-	return read && b.try(m.name, func() { Lock(b.locker, name, keyfunc.Global) })
-}
-
-func setWindow(b *builder, d time.Duration) {
-	b.window = d
-	Dedupe(b.locker, keyfunc.Global, d)
+	return read && b.accept(m.name, validateName(name))
 }
 
 // takeKey reads the name of one of the key functions that the code offers.
@@ -108,11 +114,7 @@ func takeFingerprint(b *builder, m member) bool {
 
 func takeFinalBelow(b *builder, m member) bool {
 	below, read := value[int](b, m, "a status: write a number, without quotes, like 400")
-	switch {
-	case !read:
-		return false
-	case below <= 200 || below > 600:
-		b.wrong(m.name, "%d keeps no answers, or all there are: write 300, 400 or 500", below)
+	if !read || !b.accept(m.name, validateFinalBelow(below)) {
 		return false
 	}
 	b.onceOptions = append(b.onceOptions, WithFinal(func(status int) bool { return status < below }))
@@ -126,8 +128,8 @@ func takeFailOpen(b *builder, m member) bool {
 	return read
 }
 
-// takeRerun takes no false: a Locker that was told to run abandoned work again
-// cannot be told otherwise, and a file that seems to say so would lie.
+// takeRerun takes no false: a Locker that was set to run abandoned work again
+// cannot be set otherwise, and a file that seems to do so would be wrong.
 func takeRerun(b *builder, m member) bool {
 	rerun, read := value[bool](b, m, "true: write that, without quotes, or remove the field")
 	if read && !rerun {

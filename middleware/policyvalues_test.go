@@ -33,7 +33,7 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 	tests := []struct {
 		fields string
 		code   func(l *lock.Locker) guard
-		plain  string // fields beside which it must make a difference
+		plain  string // fields in addition to which it must make a difference
 	}{
 		{aLock + `, "cooldown": "3s"`, func(l *lock.Locker) guard {
 			return latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second))
@@ -65,7 +65,7 @@ func TestPoliciesSetWhatTheOptionsSet(t *testing.T) {
 	}
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
-			// Of each guard a locker and a store of its own, or they would meet.
+			// Each guard has its own locker and store, or they would meet.
 			fromFile := func(fields string) string {
 				guards, err := load(t, `{"g": {`+fields+`}}`)
 				require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestPoliciesRerunAbandoned(t *testing.T) {
 			}), keyed("k"))
 			time.Sleep(time.Minute)
 			require.Equal(t, want, serve(guarded(alive, created), keyed("k")).Code, fields)
-			time.Sleep(48 * time.Hour) // the dead one has nothing to settle any more
+			time.Sleep(48 * time.Hour) // the dead one has nothing left to settle
 		})
 	}
 }

@@ -16,8 +16,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestSealedReceiptsAreBoundToTheirKey: who can write to the store, but has no
-// key, cannot make one request's answer another's.
+// TestSealedReceiptsAreBoundToTheirKey: a client that can write to the store, but
+// has no key, cannot make one request's answer another's.
 func TestSealedReceiptsAreBoundToTheirKey(t *testing.T) {
 	t.Parallel()
 	block, err := aes.NewCipher(make([]byte, 32))

@@ -18,7 +18,7 @@ type Problem struct {
 	Type       string        // a URI that is stable per case and leads to its description; "": nothing to say beyond the status
 	Title      string        // a fixed sentence per type
 	RetryAfter time.Duration // 0: no Retry-After
-	Header     http.Header   // sent beside those, which come first, except for what frames the body; that of a [keyfunc.Error], or nil
+	Header     http.Header   // sent in addition to those, which come first, except for what frames the body; that of a [keyfunc.Error], or nil
 	Err        error         // why, for logs and errors.Is; never sent
 }
 
@@ -37,7 +37,7 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(p.body(status)) //nolint:gosec // JSON, and said to be
 }
 
-// writeHeader sets what every answer to p needs, whoever writes its body.
+// writeHeader sets what every answer to p needs, whichever function writes its body.
 func (p *Problem) writeHeader(h http.Header) {
 	for name, values := range p.Header {
 		switch name = http.CanonicalHeaderKey(name); name {
@@ -92,6 +92,15 @@ func (k kind) problem(status int, retryAfter time.Duration, err error) *Problem 
 	return &Problem{Status: status, Type: kindBase + k.name, Title: k.title, RetryAfter: retryAfter, Err: err}
 }
 
+// unservedProblem is the answer to a request that was not processed because the
+// Locker could not find out who has its key.
+func unservedProblem(err error) *Problem {
+	if errors.Is(err, lock.ErrClosed) {
+		return shuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
+	}
+	return unavailable.problem(http.StatusServiceUnavailable, time.Second, err)
+}
+
 // lockProblem is the answer to a request whose lock was not acquired because
 // of err.
 func (g *guard) lockProblem(err error) *Problem {
@@ -104,13 +113,11 @@ func (g *guard) lockProblem(err error) *Problem {
 		}
 		return coolingDown.problem(g.cooldownStatus, retryAfter, err)
 	case refused != nil:
-		// A lease that is renewed does not tell when its work ends, so what is
+		// A lease that is renewed does not say when its work ends, so what is
 		// left of it is no reason to wait that long.
 		return held.problem(g.contention, time.Second, err)
-	case errors.Is(err, lock.ErrClosed):
-		return shuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
 	default:
-		return unavailable.problem(http.StatusServiceUnavailable, time.Second, err)
+		return unservedProblem(err)
 	}
 }
 
@@ -126,10 +133,8 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 		return outcomeUnknown.problem(http.StatusConflict, 0, err)
 	case refused != nil:
 		return inProgress.problem(http.StatusConflict, time.Second, err)
-	case errors.Is(err, lock.ErrClosed):
-		return shuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
 	default:
-		return unavailable.problem(http.StatusServiceUnavailable, time.Second, err)
+		return unservedProblem(err)
 	}
 }
 

@@ -99,8 +99,8 @@ func TestProblemSendsItself(t *testing.T) {
 	}
 }
 
-// TestMissingKeyIsHintedOnce cannot run beside other tests: the default logger
-// is everybody's.
+// TestMissingKeyIsHintedOnce cannot run in parallel: all tests share the default
+// logger.
 func TestMissingKeyIsHintedOnce(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()

@@ -270,7 +270,7 @@ func TestRegressionEscapedPath(t *testing.T) {
 	require.Equal(t, 201, serve(h, b).Code, "another path is another request")
 }
 
-// In re-run mode, what was committed is never run again, whoever vanished.
+// In re-run mode, what was committed is never run again, whichever process vanished.
 func TestRegressionCommitThenCrashInRerunMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := lock.NewMemory()

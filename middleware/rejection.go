@@ -2,7 +2,7 @@ package middleware
 
 import "strings"
 
-// rejection tells observers of a request that was refused for itself, before
+// rejection notifies observers of a request that was refused for itself, before
 // the Locker was asked.
 type rejection struct{ problem *Problem }
 

@@ -14,7 +14,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// Observers hear of requests that never come to the Locker, and why.
+// Observers are notified of requests that never reach the Locker, and why.
 func TestRequestsBeforeTheLockerAreReported(t *testing.T) {
 	t.Parallel()
 	teapot := func(*http.Request) (string, error) {
@@ -32,7 +32,7 @@ func TestRequestsBeforeTheLockerAreReported(t *testing.T) {
 		"lock, none needed": {func(l *lock.Locker) func(http.Handler) http.Handler {
 			return latch.Lock(l, "user", keyfunc.Optional(byUser))
 		}, "", false, ""},
-		"lock, nobody": {func(l *lock.Locker) func(http.Handler) http.Handler {
+		"lock, no user": {func(l *lock.Locker) func(http.Handler) http.Handler {
 			return latch.Lock(l, "user", keyfunc.Context(none))
 		}, "", false, "unauthenticated"},
 		"lock, own status": {func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Lock(l, "user", teapot) }, "", false, "refused"},

@@ -61,7 +61,7 @@ func (r *room) note(before, now http.Header, http2 bool) {
 	r.headers = appendHeaders(r.headers, before, now, r.sent, http2)
 }
 
-// changed reports whether h is not any more what it was.
+// changed reports whether h is no longer what it was.
 func (r *room) changed(h http.Header) bool {
 	if len(h) != len(r.sent) {
 		return true

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/endable"
 )
 
 // runContext is the context of a handler. It ends with the lease until the
@@ -16,18 +18,13 @@ type runContext struct {
 	client context.Context //nolint:containedctx // and then
 	ran    *ran
 
-	// A context with an end of its own costs more than all the rest, and few
+	// A context with its own end costs more than all the rest, and few
 	// handlers ask for the end. It is made for those that do.
-	own  atomic.Pointer[ownContext]
+	own  atomic.Pointer[endable.Context]
 	mu   sync.Mutex
 	stop func() bool // following what own follows
 
 	returned atomic.Bool // the guard has
-}
-
-type ownContext struct {
-	context.Context //nolint:containedctx // it is one
-	cancel          context.CancelCauseFunc
 }
 
 func (c *runContext) init(lease, client context.Context, r *ran) {
@@ -47,24 +44,23 @@ func (c *runContext) end() {
 		c.mu.Lock()
 		c.stop()
 		c.mu.Unlock()
-		own.cancel(nil)
+		own.Cancel(nil)
 	}
 }
 
-func (c *runContext) follow(parent context.Context) *ownContext {
+func (c *runContext) follow(parent context.Context) *endable.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := c.own.Load()
 	if own == nil {
-		own = &ownContext{}
-		own.Context, own.cancel = context.WithCancelCause(context.WithoutCancel(c.lease))
+		own = endable.New(context.WithoutCancel(c.lease))
 		c.own.Store(own)
 	} else {
 		c.stop()
 	}
-	c.stop = context.AfterFunc(parent, func() { own.cancel(context.Cause(parent)) })
+	c.stop = context.AfterFunc(parent, func() { own.Cancel(context.Cause(parent)) })
 	if parent.Err() != nil {
-		own.cancel(context.Cause(parent)) // at once, and not on the goroutine that AfterFunc started
+		own.Cancel(context.Cause(parent)) // at once, and not on the goroutine that AfterFunc started
 	}
 	return own
 }
@@ -101,5 +97,5 @@ func (c *runContext) current() context.Context {
 }
 
 // String keeps a context that is printed, as mocks do with their arguments, from
-// being read beside its use.
+// being read while it is in use.
 func (*runContext) String() string { return "middleware.Idempotent.Context" }

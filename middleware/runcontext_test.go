@@ -14,7 +14,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestStreamEndsWithItsClient: once it is on its way, nobody but the client
+// TestStreamEndsWithItsClient: once it is on its way, only the client
 // needs it. Before that, the client's leaving is no reason to stop.
 func TestStreamEndsWithItsClient(t *testing.T) {
 	t.Parallel()

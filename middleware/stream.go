@@ -13,7 +13,7 @@ import (
 // the reason that this answer cannot be kept, even if the process dies in the
 // middle of it.
 //
-// It fails only if the lease was lost, since the record is somebody else's then.
+// It fails only if the lease was lost, since the record is another request's then.
 func (a *answer) leave() error {
 	if a.err != nil || a.gone {
 		return a.err

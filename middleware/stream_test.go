@@ -18,7 +18,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// spyStore tells when a receipt is settled, and can refuse to.
+// spyStore reports when a receipt is settled, and can refuse to settle it.
 type spyStore struct {
 	lock.Store
 	settle func(ctx context.Context) (ok bool, err error) // called before the store; if it fails, the store is not asked

@@ -62,8 +62,8 @@ func TestTrailersAnnouncedOutside(t *testing.T) {
 	}
 }
 
-// TestTrailersOfTheHandlerAreNotReplayed is the twin: whoever has announced
-// them.
+// TestTrailersOfTheHandlerAreNotReplayed is the twin: whichever handler or
+// middleware has announced them.
 func TestTrailersOfTheHandlerAreNotReplayed(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(h http.Header) (late func()){

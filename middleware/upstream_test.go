@@ -27,7 +27,7 @@ var bothStores = map[string]func(t *testing.T) lock.Store{
 	"redis":  redisStore,
 }
 
-// gateway is a reverse proxy to backend behind guard, on a server of its own.
+// gateway is a reverse proxy to backend behind guard, on a separate server.
 func gateway(t *testing.T, guard func(http.Handler) http.Handler, backend http.Handler, flush time.Duration) (submit func() exchange) {
 	t.Helper()
 	upstream, err := url.Parse(startServer(t, backend).URL)
@@ -94,7 +94,7 @@ func TestGuardedGatewayKeepsNoRefusalOfItsBackend(t *testing.T) {
 }
 
 // TestGatewayBeforeItsOwnClaim: the backend sees the claim of its gateway. Once
-// it has a prefix of its own, the next try runs.
+// it has its own prefix, the next try runs.
 func TestGatewayBeforeItsOwnClaim(t *testing.T) {
 	t.Parallel()
 	for storeName, open := range bothStores {
@@ -122,8 +122,8 @@ func TestGatewayBeforeItsOwnClaim(t *testing.T) {
 // problemBase is where the types of our problems begin.
 const problemBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
 
-// TestUpstreamRefusals says what is taken for one of ours, in a guard that keeps
-// everything else.
+// TestUpstreamRefusals says what is taken for one of our own refusals, in a guard that
+// keeps everything else.
 func TestUpstreamRefusals(t *testing.T) {
 	t.Parallel()
 	const kind = "application/problem+json"

@@ -45,8 +45,8 @@ func serve(ctx context.Context, server *http.Server, listener net.Listener, lock
 	return errors.Join(err, server.Shutdown(patience))
 }
 
-// TestServeDrains: an order that has begun is finished and answered, one that
-// comes later is refused and told so, and then nothing listens any more.
+// TestServeDrains: an order that has begun is finished and answered, a later one
+// is refused with an answer, and then the port is closed.
 func TestServeDrains(t *testing.T) {
 	t.Parallel()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -95,7 +95,7 @@ func TestServeDrains(t *testing.T) {
 	stop() // as the signal does
 
 	late, closing := http.StatusCreated, false
-	for late == http.StatusCreated { // until the Locker has heard of it
+	for late == http.StatusCreated { // until the Locker is closing
 		late, closing, err = order("43")
 		require.NoError(t, err)
 	}

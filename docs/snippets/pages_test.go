@@ -59,7 +59,7 @@ func TestGoBlocksAreCompiled(t *testing.T) {
 			require.True(t, partOf(compiled, b.text), "%s:%d: no file of the repository has this code:\n%s", page, b.line, b.text)
 		}
 	}
-	require.False(t, partOf(compiled, "nobody.Has(this)\n"), "this search can fail")
+	require.False(t, partOf(compiled, "notInAnyFile(this)\n"), "this search can fail")
 }
 
 func partOf(files []string, code string) bool {
@@ -75,7 +75,7 @@ func partOf(files []string, code string) bool {
 func flat(code string) string { return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(code, "") }
 
 // TestOtherBlocksParse: files for other programs are at least well-formed. What
-// they mean is tested beside the code that they belong to.
+// they mean is tested next to the code that they belong to.
 func TestOtherBlocksParse(t *testing.T) {
 	t.Parallel()
 	for _, page := range append(pages(t), "../../README.md", "../../CONTRIBUTING.md") {
@@ -129,7 +129,7 @@ func anchorsOf(text string) []string {
 	return anchors
 }
 
-// TestIndexHasEveryPage: what nobody finds is not there.
+// TestIndexHasEveryPage: a page that readers cannot find is as good as missing.
 func TestIndexHasEveryPage(t *testing.T) {
 	t.Parallel()
 	index := read(t, "../README.md")

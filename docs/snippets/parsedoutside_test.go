@@ -63,7 +63,7 @@ func (p page) submit(t *testing.T, srv *httptest.Server, multi bool, fields url.
 
 // TestFormsParsedByRealMiddlewaresOutside: nosurf reads its token out of the
 // form and HTTPMethodOverrideHandler the method, so that a guard inside finds
-// no body. It finds the form, and tells tea from coffee.
+// no body. It finds the form, and distinguishes tea from coffee.
 func TestFormsParsedByRealMiddlewaresOutside(t *testing.T) {
 	t.Parallel()
 	redis, err := redisstore.Open(t.Context(), redistest.Start(t).URL())

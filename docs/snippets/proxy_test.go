@@ -16,7 +16,7 @@ import (
 const published = "v0.1.0"
 
 // serveModule lays out this checkout as a module proxy does, and returns the
-// file URL of it: "go get" then finds a module that nobody has published yet.
+// file URL of it: "go get" then finds a module that is not published yet.
 func serveModule(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()

@@ -122,7 +122,7 @@ func scriptOf(steps []step) string {
 		case s.file != "":
 			fmt.Fprintf(&b, "cat >%s <<'END OF FILE'\n%sEND OF FILE\n", s.file, s.text)
 		case strings.HasSuffix(s.command, "&"):
-			// Nobody types the next command in less than it takes to listen.
+			// No reader types the next command in less than it takes to listen.
 			fmt.Fprintf(&b, "%s\nfor i in {1..600}; do (: </dev/tcp/localhost/8080) 2>/dev/null && break; sleep 0.1; done\n", s.command)
 		default:
 			fmt.Fprintf(&b, "%s </dev/null\n", s.command)
@@ -133,7 +133,7 @@ func scriptOf(steps []step) string {
 	return b.String()
 }
 
-// newcomersEnv is that of somebody with a module cache of their own. Besides
+// newcomersEnv is that of a newcomer with an empty module cache. Besides
 // this checkout, modules come from where they come from on this machine.
 func newcomersEnv(t *testing.T) []string {
 	t.Helper()
@@ -144,7 +144,7 @@ func newcomersEnv(t *testing.T) []string {
 	downloaded := "file://" + filepath.ToSlash(filepath.Join(here[0], "cache", "download"))
 	return []string{
 		"GOPROXY=" + serveModule(t) + "," + downloaded + "," + here[1],
-		"GOSUMDB=off", // nobody has heard of this version
+		"GOSUMDB=off", // the checksum database does not know this version
 		"GOMODCACHE=" + t.TempDir(),
 		"GOFLAGS=-modcacherw", // so that t can remove it
 		"GOWORK=off",
@@ -168,7 +168,7 @@ func missing(shown, printed string) string {
 
 func timeless(s string) string { return regexp.MustCompile(`\d+\.\d+s`).ReplaceAllString(s, "T") }
 
-// awaitPort waits until nobody else listens on addr: the tutorial does.
+// awaitPort waits until no other process listens on addr: the tutorial does.
 func awaitPort(t *testing.T, addr string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)

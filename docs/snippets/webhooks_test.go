@@ -84,7 +84,7 @@ func TestWebhook(t *testing.T) {
 		return w.Code
 	}
 	require.Equal(t, 403, deliver("1", "wrong", "stolen"))
-	require.Equal(t, 204, deliver("1", "right", "push"), "the ID is not used up by somebody else")
+	require.Equal(t, 204, deliver("1", "right", "push"), "a delivery with a wrong signature does not use up the ID")
 	require.Equal(t, 204, deliver("1", "right", "push, attempt 2"))
 	require.Len(t, queue, 1)
 

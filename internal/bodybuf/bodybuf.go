@@ -110,7 +110,7 @@ func tooLarge(limit int64) error {
 }
 
 // body replays data and then reads on in src. Read is for one goroutine at a
-// time; Close may be called beside it, as an HTTP transport does.
+// time; Close may be called at the same time, as an HTTP transport does.
 type body struct {
 	src    io.ReadCloser
 	data   []byte // what was read ahead

@@ -182,7 +182,7 @@ func TestTooLargeIsPutBack(t *testing.T) {
 	require.ErrorIs(t, err, bodybuf.ErrTooLarge)
 }
 
-// Who is in the middle of a body that was not kept goes on where it was.
+// A reader in the middle of a body that was not kept goes on where it was.
 func TestTooLargeIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	body := strings.Repeat("1234567890", 100)

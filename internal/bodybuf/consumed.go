@@ -22,8 +22,8 @@ func FormParsed(r *http.Request) bool {
 
 // MultipartParsed is FormParsed for a multipart form, which may be one without
 // parts. MultipartReader leaves a form too, to mark a body that it has given away:
-// always the same one, and no r.Form, which tells its mark from a form even in a
-// clone of the request.
+// always the same one, and no r.Form, which distinguishes its mark from a form even
+// in a clone of the request.
 func MultipartParsed(r *http.Request) bool {
 	form := r.MultipartForm
 	return form != nil && (len(form.Value)+len(form.File) > 0 || form != givenAway && r.Form != nil)
@@ -43,9 +43,9 @@ var givenAway = func() *multipart.Form {
 // decides about the line end. Fewer bytes than the announced ones alone are no
 // sign: what decompresses or rewrites a body leaves the Content-Length of the
 // client. And what is left then is what the handler gets, and works with, so it
-// tells requests apart. A body that becomes empty on its way, like a compressed
-// nothing, cannot be told from one that was read, and has to be announced as
-// empty by what does that.
+// distinguishes requests. A body that becomes empty on its way, like a compressed
+// nothing, cannot be distinguished from one that was read, and has to be announced
+// as empty by what does that.
 //
 // A chunked body announces no length. It is taken for one that was read only if
 // its type says that it was something: there is no JSON, no XML and no multipart

@@ -125,7 +125,7 @@ func TestRewind(t *testing.T) {
 	}
 	require.Equal(t, 1, src.closed)
 
-	// The limit of a guard is that of whoever reads it again.
+	// The limit of a guard is that of the reader that reads the body again.
 	r, _ = request(strings.NewReader("12345678"), 8)
 	bodybuf.Limit(r, 8)
 	_, err := bodybuf.Bytes(r, 1)

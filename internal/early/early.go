@@ -8,7 +8,7 @@ import "context"
 type Settler interface {
 	// SettleEarly leaves receipt and ends the run's lease. What its function
 	// returns afterwards changes nothing. It fails if the outcome of the run
-	// cannot be recorded any more, or is not known to be.
+	// can no longer be recorded, or is not known to be.
 	SettleEarly(ctx context.Context, receipt []byte) error
 
 	// Committed reports whether lock.Commit was called in the run.

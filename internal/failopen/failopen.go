@@ -1,6 +1,6 @@
 // Package failopen lets middleware tell a Locker that the work will run even
 // if the store gives no answer, so that the Locker neither cleans up behind it
-// meanwhile nor lets a duplicate of this process run beside it.
+// meanwhile nor lets a duplicate of this process run at the same time.
 package failopen
 
 import "context"

@@ -21,16 +21,16 @@ const (
 	noOrphan       = "no-orphan"
 	noSelfConflict = "no-self-conflict"
 	threeOutcomes  = "three outcomes"
-	told           = "told"
+	notified       = "notified"
 	once           = "once"
 	sameAnswer     = "same-answer"
 	bounded        = "bounded"
 	fenced         = "fenced"
 )
 
-var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, told, once, sameAnswer, bounded, fenced, "no-leak"}
+var invariants = []string{oneHolder, ownRelease, noOrphan, noSelfConflict, threeOutcomes, notified, once, sameAnswer, bounded, fenced, "no-leak"}
 
-// book is what is known about who holds and who has done what.
+// book is what is known about the holders and about what each has done.
 type book struct {
 	timers *timers
 
@@ -90,7 +90,7 @@ func (h *holding) young(t time.Time) bool {
 }
 
 // enter books a holder, and looks for another one whose lease is valid. Of an
-// older lease only the context tells, and a busy machine may end that late, so
+// older lease only the context shows, and a busy machine may end that late, so
 // it gets some time.
 func (b *book) enter(ctx context.Context, key string) *holding {
 	h := &holding{key: key, ctx: ctx, since: time.Now(), late: b.timers.sum()}
@@ -125,9 +125,9 @@ func (b *book) leave(h *holding) {
 	}
 }
 
-// wasTold checks a holder whose context has just ended though its caller's has
+// wasNotified checks a holder whose context has just ended though its caller's has
 // not.
-func (b *book) wasTold(h *holding) {
+func (b *book) wasNotified(h *holding) {
 	b.mu.Lock()
 	last := b.renewed[h.key]
 	b.mu.Unlock()
@@ -135,10 +135,10 @@ func (b *book) wasTold(h *holding) {
 		last = h.since
 	}
 	if late := time.Since(last) - campaignLease; late > campaignSlack+b.timers.sum()-h.late {
-		b.violated(told, "the holder of %s was told %v after its lease was over", h.key, late)
+		b.violated(notified, "the holder of %s was notified %v after its lease was over", h.key, late)
 	}
 	if cause := context.Cause(h.ctx); !errors.Is(cause, lock.ErrLost) {
-		b.violated(told, "the holder of %s was told %v", h.key, cause)
+		b.violated(notified, "the holder of %s was notified with the cause %v", h.key, cause)
 	}
 }
 
@@ -187,40 +187,40 @@ func (b *book) answered(key string, receipt []byte, replayed bool) {
 	}
 }
 
-// tally counts by name.
-type tally struct {
+// counter counts by name.
+type counter struct {
 	mu sync.Mutex
 	n  map[string]int
 }
 
-func (t *tally) add(name string, n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.n == nil {
-		t.n = make(map[string]int)
+func (c *counter) add(name string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = make(map[string]int)
 	}
-	t.n[name] += n
+	c.n[name] += n
 }
 
-func (t *tally) get(name string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.n[name]
+func (c *counter) get(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[name]
 }
 
-func (t *tally) total() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (c *counter) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	sum := 0
-	for _, n := range t.n {
+	for _, n := range c.n {
 		sum += n
 	}
 	return sum
 }
 
 // names are those that were counted at least once.
-func (t *tally) names() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.n)), func(name string) bool { return t.n[name] == 0 })
+func (c *counter) names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.n)), func(name string) bool { return c.n[name] == 0 })
 }

@@ -12,7 +12,7 @@ import (
 
 const answerPrefix = "answer of "
 
-// What a store sends, told apart by its arguments.
+// What a store sends, distinguished by its arguments.
 var (
 	claimSent  = respproxy.Match{Func: func(args [][]byte) bool { return isSet(args) || isScript(args) && isGuardedClaim(args) }}
 	renewSent  = respproxy.Match{Func: func(args [][]byte) bool { return isScript(args) && len(args) == 7 && !isAnswer(args) }}

@@ -56,9 +56,9 @@ type campaign struct {
 	direct   *redisstore.Store // without faults
 	hosts    []*host
 	book     *book
-	injected tally // faults that struck, by kind
-	rare     tally
-	outcomes tally
+	injected counter // faults that struck, by kind
+	rare     counter
+	outcomes counter
 	took     time.Duration
 
 	untilViolated []string // a twin's run ends with the first of these
@@ -69,7 +69,7 @@ type campaign struct {
 	victims       atomic.Int64 // and those that a process dies in
 }
 
-// host is a process's worth of lockers over a network of its own.
+// host is a process's worth of lockers over its own network.
 type host struct {
 	c       *campaign
 	n       int
@@ -251,8 +251,8 @@ func (c *campaign) close() {
 	}
 }
 
-// mustLock takes key, which nobody works under. One process may be in the way
-// of another for a lease, and never in its own.
+// mustLock takes key, which has no holder at work. One process may block
+// another for a lease, and never itself.
 func (h *host) mustLock(l *lock.Locker, key string, calm time.Time, own bool) {
 	late := h.c.book.timers.sum()
 	for began := time.Now(); ; {

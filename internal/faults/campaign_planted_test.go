@@ -26,7 +26,7 @@ func (s ownerless) Release(ctx context.Context, key, token string) (bool, error)
 	return s.Store.Release(ctx, key, token)
 }
 
-// robber takes a key from whoever holds it, now and then.
+// robber takes a key from its holder, now and then.
 type robber struct{ lock.Store }
 
 func (s robber) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
@@ -40,8 +40,8 @@ func (s robber) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	return s.Store.Claim(ctx, key, c)
 }
 
-// naiveClaim is told "taken" by the repetition of a claim whose reply was lost,
-// and does not ask by whom.
+// naiveClaim gets the reply "taken" to the second send of a claim whose reply was
+// lost, and does not ask by whom.
 type naiveClaim struct{ lock.Store }
 
 func (s naiveClaim) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
@@ -49,7 +49,7 @@ func (s naiveClaim) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	if err == nil || errors.Is(err, lock.ErrNotApplied) {
 		return e, err
 	}
-	return lock.Entry{State: lock.Held, Token: "somebody"}, nil
+	return lock.Entry{State: lock.Held, Token: "another"}, nil
 }
 
 // forgetful answers every release of a claim that had failed with "done".
@@ -98,8 +98,8 @@ func (s hasty) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry,
 	return e, err
 }
 
-// sweeper cleans up after a claim that had failed by freeing its key, whoever holds
-// it by then.
+// sweeper cleans up after a claim that had failed by freeing its key, even if it has
+// another holder by then.
 type sweeper struct {
 	lock.Store
 	failed sync.Map // tokens

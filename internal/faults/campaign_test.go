@@ -21,7 +21,7 @@ var (
 )
 
 // Six processes' worth of lockers work on the same keys of one Redis, each over
-// a network of its own, while replies, requests, connections, scripts, the
+// its own network, while replies, requests, connections, scripts, the
 // server and other processes are lost at random. The server keeps what it has
 // acknowledged, so every invariant holds to the letter.
 //
@@ -90,12 +90,12 @@ func (c *campaign) report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "fault campaign, seed %d: %d faults of %d kinds in %v\n", c.seed, c.injected.total(), len(c.injected.names()), c.took.Round(time.Second/10))
 	for _, part := range []struct {
-		title string
-		tally *tally
+		title  string
+		counts *counter
 	}{{"injected", &c.injected}, {"rare paths", &c.rare}, {"outcomes", &c.outcomes}} {
 		fmt.Fprintf(&b, "%s\n", part.title)
-		for _, name := range part.tally.names() {
-			fmt.Fprintf(&b, "  %6d  %s\n", part.tally.get(name), name)
+		for _, name := range part.counts.names() {
+			fmt.Fprintf(&b, "  %6d  %s\n", part.counts.get(name), name)
 		}
 	}
 	found := c.book.violations()

@@ -45,7 +45,7 @@ func (h *host) lockGuarded(ctx context.Context, plan *rand.Rand) {
 	})
 }
 
-// lockOwn is the only caller of its key, so there is nobody to be refused by.
+// lockOwn is the only caller of its key, so no other holder can cause a refusal.
 func (h *host) lockOwn(ctx context.Context, plan *rand.Rand) { h.doOwn(ctx, plan, h.locker, h.own()) }
 
 func (h *host) lockOwnGuarded(ctx context.Context, plan *rand.Rand) {
@@ -53,12 +53,12 @@ func (h *host) lockOwnGuarded(ctx context.Context, plan *rand.Rand) {
 }
 
 func (h *host) doOwn(ctx context.Context, plan *rand.Rand, l *lock.Locker, key string) {
-	// A caller that leaves while the release before is not answered yet may be
-	// told that: it has not waited for the end of it.
+	// A caller that leaves while the previous release is still unanswered may be
+	// refused because of it: the caller has not waited for the end of that release.
 	if err := h.do(ctx, plan, l, key, 300, nil); isHeld(err) && !errors.Is(err, context.DeadlineExceeded) {
 		var refused *lock.RefusedError
 		errors.As(err, &refused)
-		h.c.book.violated(noSelfConflict, "%s is refused, and nobody else wants it: %v, %+v", key, err, refused.Entry)
+		h.c.book.violated(noSelfConflict, "%s is refused, and has no other caller: %v, %+v", key, err, refused.Entry)
 	}
 }
 
@@ -122,18 +122,18 @@ func (h *host) do(ctx context.Context, plan *rand.Rand, l *lock.Locker, key stri
 // work takes as long as it should, or ends with its lease.
 func (h *host) work(caller context.Context, at *holding, long time.Duration, hangs bool) {
 	if hangs {
-		long = campaignHold + 2*campaignSlack // told long before
+		long = campaignHold + 2*campaignSlack // notified long before
 	}
 	t := time.NewTimer(long)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		if hangs {
-			h.c.book.violated(told, "a holder of %s was never told", at.key)
+			h.c.book.violated(notified, "a holder of %s was never notified", at.key)
 		}
 	case <-at.ctx.Done():
 		if caller.Err() == nil {
-			h.c.book.wasTold(at)
+			h.c.book.wasNotified(at)
 		}
 	case <-h.c.stop:
 	}

@@ -86,7 +86,7 @@ func TestClockJumpsForward(t *testing.T) {
 	deliver()
 	require.Empty(t, j.server.Keys(t, "*late*"), "a claim from before is refused as late")
 	requireSecondHolder(t, first, j.there, "user=42")
-	why := isTold(t, renewed)
+	why := isNotified(t, renewed)
 	require.ErrorIs(t, again(t, func() error {
 		_, _, err := j.there.Once(t.Context(), "order", nil, func(context.Context) ([]byte, error) {
 			run.runs.Add(1)
@@ -101,7 +101,7 @@ func TestClockJumpsForward(t *testing.T) {
 	for _, key := range []string{"user=42", "user=renewed", "user=late", "user=new"} {
 		j.use(t, key)
 	}
-	t.Logf("the holder that did not ask was told: %s", why)
+	t.Logf("the holder that did not ask was notified: %s", why)
 }
 
 // The server's clock is set back by an hour: entries from before live for an
@@ -137,15 +137,15 @@ func TestClockJumpsBack(t *testing.T) {
 	require.NoError(t, serves(t, j.there, "user=late-there", calm, false))
 	t.Logf("claims that came late were gone within %v", time.Since(calm))
 
-	// Belief does not follow the server's clock. (The holder is told first; its
+	// Belief does not follow the server's clock. (The holder is notified first; its
 	// own process lets others in a moment later.)
-	after, err := brief.wasTold()
+	after, err := brief.wasNotified()
 	require.NoError(t, err)
 	calm = time.Now()
 	require.NoError(t, serves(t, j.here, "user=brief", calm, false))
 	require.NoError(t, serves(t, j.there, "user=brief", calm, false))
 
-	// Nobody is left to remove what the killed process held, but an operator.
+	// Only an operator is left to remove what the killed process held.
 	time.Sleep(time.Until(claimed.Add(killedLease)))
 	refused(t, j.there, "user=killed")
 	require.Greater(t, j.lifetime(t, "user=killed"), 59*time.Minute)
@@ -158,7 +158,7 @@ func TestClockJumpsBack(t *testing.T) {
 }
 
 // The twin of the fences that grow: a clock that is set back, and a key that
-// nobody uses for as long as its last fence is remembered, a minute.
+// stays unused for as long as its last fence is remembered, a minute.
 func TestClockBackTakesFencesBack(t *testing.T) {
 	t.Parallel()
 	j := newJump(t)

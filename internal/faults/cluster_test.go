@@ -51,9 +51,9 @@ func testMasterStepsDown(t *testing.T, cluster *redistest.Cluster) {
 	}
 	master := cluster.Owner(t, prefix)
 	replica := cluster.Replicas[slices.Index(cluster.Nodes, master)]
-	nobodyNotices(t, cluster, prefix, func(work func()) {
+	noCallNotices(t, cluster, prefix, func(work func()) {
 		work()
-		replica.Do(t, "CLUSTER", "FAILOVER") // before slots move: a replica that has not heard of that yet gets no votes
+		replica.Do(t, "CLUSTER", "FAILOVER") // before slots move: a replica that has not learned of that yet gets no votes
 		cluster.AwaitOwner(t, prefix, replica)
 		work()
 	})
@@ -67,7 +67,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster) {
 	slot := cluster.Slot(t, prefix)
 	keys := 0
 	began := time.Now()
-	nobodyNotices(t, cluster, prefix, func(work func()) {
+	noCallNotices(t, cluster, prefix, func(work func()) {
 		for range moves {
 			from, to := nextOwner(t, cluster, prefix)
 			keys += moveSlot(t, slot, from, to, work)
@@ -81,9 +81,9 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster) {
 	require.Positive(t, moved)
 }
 
-// nobodyNotices requires that no call fails, and that no promise is broken, when
+// noCallNotices requires that no call fails, and that no promise is broken, when
 // the cluster changes while its users work on one slot.
-func nobodyNotices(t *testing.T, cluster *redistest.Cluster, prefix string, change func(work func())) {
+func noCallNotices(t *testing.T, cluster *redistest.Cluster, prefix string, change func(work func())) {
 	t.Helper()
 	callers := clusterCallers(t, cluster, prefix, ampleBudget)
 	held := acquired(t, callers[0].locker.With(lock.WithLease(time.Minute)), "user=held")
@@ -198,7 +198,7 @@ func testMasterDies(t *testing.T, cluster *redistest.Cluster) {
 		require.WithinRange(t, at, killed, settled, "a second holder appears in the window only")
 	}
 	lives(t, held)
-	t.Logf("all nodes know the new master %v after the kill; %d grants of the shared key, %d beside another valid lease",
+	t.Logf("all nodes know the new master %v after the kill; %d grants of the shared key, %d during another valid lease",
 		promoted.Round(time.Millisecond), shared.grants, len(shared.overlaps))
 	tr.reportOutages(t, killed, callers)
 	require.NoError(t, clusterLeft(t, cluster, "latch:lock:user=own*", trafficLease+slack))

@@ -52,7 +52,7 @@ func TestPausedHolder(t *testing.T) {
 	require.Equal(t, "OK", client.Eval(t.Context(), writeFenced, []string{"fenced"}, fence, "successor").Val())
 	require.NoError(t, client.Set(t.Context(), "unfenced", "successor", 0).Err())
 
-	// It may have renewed long before the stop, and knows a pause by its length.
+	// It may have renewed long before the stop, and recognizes a pause by its length.
 	time.Sleep(time.Until(stopped.Add(pausedLease + 100*time.Millisecond)))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	says := func() string {
@@ -71,7 +71,7 @@ func TestPausedHolder(t *testing.T) {
 }
 
 // pausedLease is longer than a busy machine takes the processor away for, which
-// the holder cannot tell from being stopped.
+// the holder cannot distinguish from being stopped.
 const pausedLease = 4 * time.Second
 
 // childPauses is stopped while it spins: between two of its steps more time
@@ -92,7 +92,7 @@ func childPauses(ctx context.Context, store lock.Store) error {
 	}
 	l := lock.New(store, lock.WithLogger(quiet), lock.WithFencing(), lock.WithLease(pausedLease), lock.WithBudget(pausedLease/2))
 	err = l.Do(ctx, "user=42", func(leased context.Context) error {
-		last := time.Now() // before it says so: whoever hears it may stop this process at once
+		last := time.Now() // before it says so: the test that reads it may stop this process at once
 		say("held")
 		for {
 			now := time.Now()

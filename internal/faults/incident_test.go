@@ -187,7 +187,7 @@ func direct(t *testing.T, server *redistest.Server, s setup) *redisstore.Store {
 	return open(t, server.URL())
 }
 
-// In guarded mode the server itself refuses what comes too late.
+// In guarded mode the server itself refuses a command that arrives too late.
 func TestLateCommandIsRefusedInGuardedMode(t *testing.T) {
 	t.Parallel()
 	for _, s := range slices.Concat(setups, []setup{redis62}) {

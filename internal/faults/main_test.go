@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childRole); role != "" {
 		os.Exit(child(role))
 	}
-	redis.SetLogger(mute{}) // it tells of every connection that is lost here
+	redis.SetLogger(mute{}) // it reports every connection that is lost here
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 
@@ -198,7 +198,7 @@ func (d *desk) order(t *testing.T, user string, work time.Duration) answer {
 }
 
 // within orders until it is taken, and reports an error if that is not by the
-// deadline. refused tells whether a 409 is an error too.
+// deadline. refused says whether a 409 is an error too.
 func (d *desk) within(t *testing.T, user string, deadline time.Time, refused bool) error {
 	t.Helper()
 	for {
@@ -211,7 +211,7 @@ func (d *desk) within(t *testing.T, user string, deadline time.Time, refused boo
 			}
 			return nil
 		case a.status == http.StatusConflict && refused:
-			return fmt.Errorf("refused with %d although nobody holds the lock", a.status)
+			return fmt.Errorf("refused with %d although the lock has no holder", a.status)
 		case tooLate:
 			return fmt.Errorf("still %d at the deadline", a.status)
 		}

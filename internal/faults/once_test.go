@@ -67,7 +67,7 @@ func TestOnceUnderFaults(t *testing.T) {
 						require.Equal(t, "answer", string(receipt))
 						require.EqualValues(t, 1, runs.Load())
 					}
-					// Whoever asks now, and whatever is still under way.
+					// The callers that ask now, and the calls that are still in flight.
 					deadline := time.Now().Add(soon)
 					for _, l := range []*lock.Locker{l, other} {
 						for {

@@ -52,7 +52,7 @@ func TestPartitionOfPackets(t *testing.T) {
 }
 
 // deliveredLate: the kernel delivers a claim whose connection was closed long
-// ago, and nobody asks for its key. It is removed all the same.
+// ago, and no caller asks for its key. It is removed all the same.
 func deliveredLate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -123,7 +123,7 @@ func runInside(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// namespaced is a command in a network namespace of its own. A user other than
+// namespaced is a command in its own network namespace. A user other than
 // root is root in there.
 func namespaced(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()

@@ -125,7 +125,7 @@ func childDies(ctx context.Context, store lock.Store) error {
 			select {}
 		})
 	}
-	if err == nil { // somebody else was first
+	if err == nil { // another process was first
 		_, err = fmt.Fprintln(os.Stdout, "replayed")
 	}
 	return err

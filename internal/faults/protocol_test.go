@@ -16,7 +16,7 @@ import (
 
 var (
 	fencing = lock.WithFencing()
-	orphan  = lock.Claim{Token: "nobody", Lease: time.Minute}
+	orphan  = lock.Claim{Token: "orphan", Lease: time.Minute}
 )
 
 // Two clicks within one round trip, and a third process that competes, 10,000
@@ -68,7 +68,7 @@ func TestDoubleClick(t *testing.T) {
 	require.NoError(t, left(t, server, soon))
 }
 
-// The twin: an acquire that deletes, on sight, every refusing token of its own
+// The twin: an acquire that deletes, on sight, every refusing token of the same
 // process that it does not know to be alive yet. The same double click must
 // show that this takes a living lease away.
 func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
@@ -92,7 +92,7 @@ func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
 }
 
 // A server that is stopped while a claim is on its way, and executes it when it
-// wakes up, in an order of its own with the clean-up.
+// wakes up, in any order with the clean-up.
 func TestStalledServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -167,24 +167,24 @@ func TestRedisGoneForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()), lock.WithLease(shortLease))
-	until(t, func() bool { // a busy machine may not serve the claim, and may hold up whoever is told
-		began, told := time.Now(), time.Time{}
+	until(t, func() bool { // a busy machine may not serve the claim, and may delay the holder that is notified
+		began, notified := time.Now(), time.Time{}
 		err := l.Do(t.Context(), "user=42", func(ctx context.Context) error {
 			server.Stop()
 			defer server.Cont()
 			<-ctx.Done()
-			told = time.Now()
+			notified = time.Now()
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			return nil
 		})
-		if told.IsZero() {
+		if notified.IsZero() {
 			require.ErrorIs(t, err, lock.ErrUnavailable)
 			return false
 		}
 		require.ErrorIs(t, err, lock.ErrLost)
 		require.NoError(t, left(t, server, soon))
-		t.Logf("told after %v, a lease is %v", told.Sub(began), shortLease)
-		return told.Sub(began) <= shortLease
+		t.Logf("notified after %v, a lease is %v", notified.Sub(began), shortLease)
+		return notified.Sub(began) <= shortLease
 	})
 	release(t, acquired(t, l, "user=42"))
 }

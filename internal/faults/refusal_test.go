@@ -72,7 +72,7 @@ func TestServerRefusals(t *testing.T) {
 			for range 5 {
 				wg.Go(func() {
 					a := d.order(t, "42", 0)
-					// Of five at once, one asks the store and four meet it in the gate.
+					// Of five at once, one asks the store and four meet that claim in the process.
 					if a.status != http.StatusServiceUnavailable && a.status != http.StatusConflict {
 						t.Errorf("answered %d", a.status)
 					}

@@ -15,9 +15,9 @@ import (
 )
 
 // Why redisstore.New takes no Ring. Two processes lock through a Ring of two
-// shards, both of which are well the whole time. One process does not hear of
-// the PINGs that its Ring sends to one of them, and of nothing else: its claims
-// still reach that shard, and are refused as they should be. Then its Ring gives
+// shards, both of which are well the whole time. The PINGs that one process's
+// Ring sends to one of them fail, and nothing else does: its claims still reach
+// that shard, and are refused as they should be. Then its Ring gives
 // the shard up, sends its keys to the other, and both processes hold them.
 func TestRingMakesASecondHolder(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestRingMakesASecondHolder(t *testing.T) {
 
 	require.True(t, take(t, here, key, "here"))
 	require.False(t, take(t, there, key, "there"))
-	deaf := proxy.On(respproxy.Match{Name: "ping"}, respproxy.ReplyError("ERR not heard"))
+	failing := proxy.On(respproxy.Match{Name: "ping"}, respproxy.ReplyError("ERR not heard"))
 	began := time.Now()
 	refusals := 0
 	until(t, func() bool {
@@ -40,7 +40,7 @@ func TestRingMakesASecondHolder(t *testing.T) {
 		return false
 	})
 	t.Logf("refused %d times, and granted a second time %v after the first heartbeat was lost", refusals, time.Since(began).Round(time.Millisecond))
-	require.GreaterOrEqual(t, deaf.Hits(), 3)
+	require.GreaterOrEqual(t, failing.Hits(), 3)
 	require.Equal(t, "here", left.Do(t, "GET", key), "both hold it")
 	require.Equal(t, "there", right.Do(t, "GET", key))
 

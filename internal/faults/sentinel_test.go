@@ -36,7 +36,7 @@ func TestSentinelFailover(t *testing.T) {
 	})
 }
 
-// testSentinelKeeps: a lease goes through the failover, and nobody else gets its
+// testSentinelKeeps: a lease survives the failover, and no other caller gets its
 // key. Calls fail in the meantime only, and say so.
 func testSentinelKeeps(t *testing.T, pair *redistest.Pair) {
 	t.Helper()
@@ -73,7 +73,7 @@ func testSentinelKeeps(t *testing.T, pair *redistest.Pair) {
 
 // testSentinelLoses: the replica stops hearing its master just before a lease is
 // granted. Its holder and another one believe in their leases on one key; the
-// fence is what tells them apart. No lease in one Redis can do better: this is
+// fence is what distinguishes them. No lease in one Redis can do better: this is
 // the twin of one-holder, and has to fail as it does.
 func testSentinelLoses(t *testing.T, pair *redistest.Pair) {
 	t.Helper()
@@ -100,7 +100,7 @@ func testSentinelLoses(t *testing.T, pair *redistest.Pair) {
 	pair.Replica.Cont()
 	pair.AwaitMaster(t, pair.Replica)
 	requireSecondHolder(t, lost, there, "user=lost")
-	t.Logf("%v after the kill there was a second holder, fenced, and the first was told", time.Since(killed).Round(time.Millisecond))
+	t.Logf("%v after the kill there was a second holder, fenced, and the first was notified", time.Since(killed).Round(time.Millisecond))
 	require.False(t, run(there), "a receipt is lost in the same way")
 	require.Equal(t, 2, runs)
 	refused(t, there, "user=known")

@@ -100,23 +100,23 @@ func allWithin(calls map[string]func() error) (longest time.Duration, err error)
 
 // doomed is a short lease, and when its context ended.
 type doomed struct {
-	lease   *lock.Lease
-	granted time.Time // not before it was
-	told    chan time.Time
-	late    func() time.Duration
+	lease    *lock.Lease
+	granted  time.Time // not before it was
+	notified chan time.Time
+	late     func() time.Duration
 }
 
 func doom(t *testing.T, lease *lock.Lease) *doomed {
 	t.Helper()
-	w := &doomed{lease: lease, granted: time.Now(), told: make(chan time.Time, 1), late: sync.OnceValue(lateness())}
+	w := &doomed{lease: lease, granted: time.Now(), notified: make(chan time.Time, 1), late: sync.OnceValue(lateness())}
 	t.Cleanup(func() { w.late() })
-	context.AfterFunc(lease.Context(), func() { w.told <- time.Now() })
+	context.AfterFunc(lease.Context(), func() { w.notified <- time.Now() })
 	return w
 }
 
-// wasTold waits for the end of a lease that nobody can renew, and reports if it
-// came after its validity or for another reason.
-func (w *doomed) wasTold() (after time.Duration, err error) {
+// wasNotified waits for the end of a lease that cannot be renewed, and returns an
+// error if that came after its validity or for another reason.
+func (w *doomed) wasNotified() (after time.Duration, err error) {
 	after, ok := w.within(shortLease + bound)
 	if !ok {
 		after, ok = w.within(shortLease + bound + w.late())
@@ -125,7 +125,7 @@ func (w *doomed) wasTold() (after time.Duration, err error) {
 		return after, fmt.Errorf("a holder still believed in a lease of %v after %v", shortLease, after)
 	}
 	if cause := context.Cause(w.lease.Context()); !errors.Is(cause, lock.ErrLost) {
-		return after, fmt.Errorf("a holder was told something else: %w", cause)
+		return after, fmt.Errorf("a holder was notified with another cause: %w", cause)
 	}
 	return after, nil
 }
@@ -134,7 +134,7 @@ func (w *doomed) within(patience time.Duration) (after time.Duration, ok bool) {
 	timer := time.NewTimer(time.Until(w.granted.Add(patience)))
 	defer timer.Stop()
 	select {
-	case at := <-w.told:
+	case at := <-w.notified:
 		after = at.Sub(w.granted)
 		return after, after <= patience+w.late()
 	case <-timer.C:

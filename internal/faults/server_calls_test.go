@@ -13,19 +13,18 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// soon is patience with everything that has no bound of its own. It is far from
+// soon is patience with everything that has no other bound. It is far from
 // the lease after which every key frees itself.
 const soon = 25 * time.Second
 
-// process is the locker of a process of its own.
+// process is the locker of a separate process.
 func process(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker {
 	t.Helper()
 	return locker(t, store, append(opts, lock.WithLease(time.Minute))...)
 }
 
-// serves acquires key until it is granted, and gives it back. dead tells that
-// nobody is alive who could hold it for this locker, so that a refusal is an
-// error.
+// serves acquires key until it is granted, and gives it back. dead says that
+// key has no live holder, so that a refusal is an error.
 func serves(t *testing.T, l *lock.Locker, key string, calm time.Time, dead bool) error {
 	t.Helper()
 	for {
@@ -64,7 +63,7 @@ func wrong(err error) error {
 	return err
 }
 
-// until polls for a condition that has no bound of its own.
+// until polls for a condition that has no other bound.
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(soon); !condition(); time.Sleep(5 * time.Millisecond) {
@@ -96,7 +95,7 @@ func acquired(t *testing.T, l *lock.Locker, key string) (lease *lock.Lease) {
 	return lease
 }
 
-// refused requires that somebody else has key.
+// refused requires that key has another holder.
 func refused(t *testing.T, l *lock.Locker, key string) {
 	t.Helper()
 	require.ErrorIs(t, again(t, func() error {

@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// A server that makes room by removing locks. Open refuses it; over a client of
-// its own, a service hears of it when a lock is gone.
+// A server that makes room by removing locks. Open refuses it; over its own
+// client, a service is notified when a lock is gone.
 func TestServerEvictsALock(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"} {
@@ -40,9 +40,9 @@ func TestServerEvictsALock(t *testing.T) {
 			server.Do(t, "CONFIG", "SET", "maxmemory", 0) // or it goes on with the next holder
 
 			requireSecondHolder(t, first, there, "user=42")
-			why := isTold(t, renewed)
-			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first hears of nothing")
-			t.Logf("evicted after %d writes of 10 kB; the holder that did not ask was told: %s", writes, why)
+			why := isNotified(t, renewed)
+			require.True(t, naive(), "the twin: a second holder of a plain SETNX, whose first is not notified")
+			t.Logf("evicted after %d writes of 10 kB; the holder that did not ask was notified: %s", writes, why)
 		})
 	}
 }
@@ -60,7 +60,7 @@ func TestServerThatEvictsNothing(t *testing.T) {
 		"client": func() error { _, err := there.Acquire(t.Context(), "user=2"); return unavailable(err) },
 	})
 	require.NoError(t, err)
-	refused(t, there, "user=42") // who holds what is known without memory
+	refused(t, there, "user=42") // holders are known without memory
 	lives(t, first)
 	server.Do(t, "CONFIG", "SET", "maxmemory", 0)
 	for _, l := range []*lock.Locker{here, there} {

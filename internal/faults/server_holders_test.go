@@ -33,7 +33,7 @@ func (l *ledger) write(t *testing.T, lease *lock.Lease, entry string) bool {
 
 // requireSecondHolder lets there take what here has lost at the server without knowing it
 // yet, and checks what that leads to: two that believe in their leases, of
-// which the fence stops the first, who is told at the next word of the server,
+// which the fence stops the first, which is notified at the next reply of the server,
 // and leaves its successor alone.
 func requireSecondHolder(t *testing.T, first *lock.Lease, there *lock.Locker, key string) {
 	t.Helper()
@@ -44,7 +44,7 @@ func requireSecondHolder(t *testing.T, first *lock.Lease, there *lock.Locker, ke
 	require.True(t, book.write(t, successor, "second"))
 	require.False(t, book.write(t, first, "first, late"))
 	require.Equal(t, []string{"first", "second"}, book.guarded)
-	require.Equal(t, []string{"first", "second", "first, late"}, book.open, "without a fence nobody notices")
+	require.Equal(t, []string{"first", "second", "first, late"}, book.open, "without a fence the late write is accepted")
 
 	require.ErrorIs(t, again(t, func() error { return first.Extend(t.Context()) }), lock.ErrLost)
 	require.ErrorIs(t, context.Cause(first.Context()), lock.ErrLost)
@@ -53,9 +53,9 @@ func requireSecondHolder(t *testing.T, first *lock.Lease, there *lock.Locker, ke
 	lives(t, successor)
 }
 
-// isTold waits for the end of a lease whose entry is gone, and returns why it
+// isNotified waits for the end of a lease whose entry is gone, and returns why it
 // ended: by the answer to a renewal, or with its validity if there was none.
-func isTold(t *testing.T, lease *lock.Lease) string {
+func isNotified(t *testing.T, lease *lock.Lease) string {
 	t.Helper()
 	until(t, func() bool { return lease.Context().Err() != nil })
 	cause := context.Cause(lease.Context())

@@ -53,7 +53,7 @@ func TestServerKilledWithoutPersistence(t *testing.T) {
 	server.Restart(t)
 
 	requireSecondHolder(t, first, there, "user=42")
-	why := isTold(t, renewed)
+	why := isNotified(t, renewed)
 	require.False(t, run(there), "a receipt is lost with the rest")
 	require.EqualValues(t, 2, runs.Load())
 	require.True(t, run(here))
@@ -62,7 +62,7 @@ func TestServerKilledWithoutPersistence(t *testing.T) {
 			release(t, acquired(t, l, key))
 		}
 	}
-	t.Logf("claims at the dead server took %v at most; the holder that did not ask was told: %s", longest, why)
+	t.Logf("claims at the dead server took %v at most; the holder that did not ask was notified: %s", longest, why)
 }
 
 // With an append-only file that is written through, a kill changes nothing.

@@ -23,7 +23,7 @@ type ordeal struct {
 	// ErrUnavailable for one that certainly was not applied.
 	claim error
 
-	observed struct{ fault, calls, told, again, others time.Duration } // for the report
+	observed struct{ fault, calls, notified, again, others time.Duration } // for the report
 }
 
 // newOrdeal: here has a store that Open has made, there one over a client as
@@ -92,5 +92,5 @@ func (o *ordeal) report(t *testing.T) {
 	t.Helper()
 	at := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 	t.Logf("calls took at most %v (budget %v), a lease of %v was over after %v; after the fault its process was served within %v, all within %v",
-		at(o.observed.calls), budget, shortLease, at(o.observed.told), at(o.observed.again), at(o.observed.others))
+		at(o.observed.calls), budget, shortLease, at(o.observed.notified), at(o.observed.again), at(o.observed.others))
 }

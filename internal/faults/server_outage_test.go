@@ -135,7 +135,7 @@ func TestServerAsleep(t *testing.T) {
 	}
 }
 
-// say sends one command on a connection of its own. When it returns the bytes
+// say sends one command on a new connection. When it returns the bytes
 // are at the server. answer waits for the first line of the reply, and more
 // sends another command.
 func say(t *testing.T, server *redistest.Server, command string) (answer func() string, more func(command string)) {

@@ -47,7 +47,7 @@ func (o *ordeal) during(t *testing.T, b begun) error {
 		return err
 	}
 	o.observed.calls = max(o.observed.calls, longest)
-	if o.observed.told, err = b.brief.wasTold(); err != nil {
+	if o.observed.notified, err = b.brief.wasNotified(); err != nil {
 		return err
 	}
 	if b.long.Context().Err() != nil {

@@ -75,17 +75,17 @@ func TestServerPromotesAReplica(t *testing.T) {
 			refused(t, there, "user=replicated")
 			lives(t, replicated)
 			requireSecondHolder(t, lost, there, "user=lost")
-			why := isTold(t, renewed)
+			why := isNotified(t, renewed)
 			release(t, acquired(t, here, "user=renewed"))
-			// A release that was answered is lost as well. The key is held for nobody,
-			// for what is left of the lease and no longer.
+			// A release that was answered is lost as well. The key stays held without a
+			// holder, for what is left of the lease and no longer.
 			refused(t, here, "user=released")
 			refused(t, there, "user=released")
 			left, ok := p.replica.Do(t, "PTTL", "latch:lock:user=released").(int64)
 			require.True(t, ok)
 			require.Positive(t, left)
 			require.LessOrEqual(t, left, int64(60_000))
-			t.Logf("a claim without a master took %v; the holder that did not ask was told: %s", longest, why)
+			t.Logf("a claim without a master took %v; the holder that did not ask was notified: %s", longest, why)
 		})
 	}
 }

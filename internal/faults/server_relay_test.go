@@ -12,7 +12,7 @@ import (
 )
 
 // relay is a line to a server: slow, or one that leads to another server by
-// now. It knows nothing of commands.
+// now. It does not parse commands.
 type relay struct {
 	listener net.Listener
 	toServer atomic.Pointer[pace]

@@ -43,7 +43,7 @@ func startRun(t *testing.T, l *lock.Locker) *startedRun {
 	return r
 }
 
-// replays: whoever asks now gets the answer of the work that ran.
+// replays: a caller that asks now gets the answer of the work that ran.
 func (r *startedRun) replays(t *testing.T, calm time.Time, lockers ...*lock.Locker) error {
 	t.Helper()
 	for _, l := range lockers {

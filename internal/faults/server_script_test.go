@@ -34,8 +34,8 @@ var forgetters = map[string]func(t *testing.T) (*redistest.Server, *redisstore.S
 	},
 }
 
-// A server that has forgotten all scripts before every single call, as after a
-// failover: nobody notices.
+// A server that has lost all scripts before every single call, as after a
+// failover: no caller notices.
 func TestServerForgetsScripts(t *testing.T) {
 	t.Parallel()
 	for name, start := range forgetters {
@@ -85,7 +85,7 @@ func TestServerForgetsScripts(t *testing.T) {
 	}
 }
 
-// lockWith makes every call that a lease knows, each through call.
+// lockWith makes every call that a lease has, each through call.
 func lockWith(t *testing.T, l *lock.Locker, key string, call func(func() error)) {
 	t.Helper()
 	ctx := t.Context()

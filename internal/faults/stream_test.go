@@ -42,7 +42,7 @@ func childStreams(store lock.Store, flush bool) error {
 	select {}
 }
 
-// A process is killed in the middle of a request. Whatever a repeat is told,
+// A process is killed in the middle of a request. Whatever the reply to a repeat,
 // nothing runs again that the other process may have done.
 func TestKilledInTheMiddleOfARequest(t *testing.T) {
 	t.Parallel()

@@ -30,5 +30,5 @@ func TestTrafficCatches(t *testing.T) {
 	until(t, func() bool { return len(tr.violations(lost, lost)) > 0 })
 	tr.end()
 	found := strings.Join(tr.violations(lost, lost), "\n")
-	require.Contains(t, found, "no-self-conflict: user=own is refused, and nobody else wants it")
+	require.Contains(t, found, "no-self-conflict: user=own is refused, and has no other caller")
 }

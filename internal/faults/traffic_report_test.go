@@ -24,7 +24,7 @@ func (tr *traffic) failures() []string {
 }
 
 // violations are the calls that must not have ended as they did: outside of the
-// window between two times nothing fails, but for what a busy machine does.
+// window between two times nothing fails, except for what a busy machine does.
 func (tr *traffic) violations(from, to time.Time) []string {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

@@ -17,10 +17,10 @@ type fencedSpot struct {
 	inside   *lock.Lease
 	newest   int64
 	grants   int
-	overlaps []time.Time // when one came beside another that believed in its lease
+	overlaps []time.Time // when one was granted while another believed in its lease
 }
 
-// enter books a holder. Whoever comes later has a higher fence, come what may.
+// enter books a holder. Every later holder has a higher fence, whatever happens.
 func (s *fencedSpot) enter(e *lock.Lease) error {
 	fence, ok := e.Fence()
 	s.mu.Lock()

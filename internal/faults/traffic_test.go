@@ -55,7 +55,7 @@ type caller struct {
 	budget time.Duration
 	store  *witness
 	locker *lock.Locker
-	keys   int // that nobody else wants
+	keys   int // that have no other caller
 }
 
 func newCaller(t *testing.T, client string, store *redisstore.Store, budget time.Duration) *caller {
@@ -133,8 +133,8 @@ func (tr *traffic) fault(format string, args ...any) {
 	tr.faults = append(tr.faults, fmt.Sprintf(format, args...))
 }
 
-// own takes and frees a key that nobody else wants, so that whoever refuses it
-// is c itself.
+// own takes and frees a key that has no other caller, so that only an entry of
+// c itself can refuse it.
 func (tr *traffic) own(c *caller, key string) {
 	c.keys++
 	tr.each(func() {
@@ -149,7 +149,7 @@ func (tr *traffic) own(c *caller, key string) {
 	})
 }
 
-// denied asks for a key that somebody else holds all the time.
+// denied asks for a key that another caller holds all the time.
 func (tr *traffic) denied(c *caller, key string) {
 	tr.each(func() {
 		began := time.Now()
@@ -172,7 +172,7 @@ func (tr *traffic) book(c *caller, key string, began time.Time, err error) {
 		// key for a lease.
 		o.outcome, o.excused = "held by a lease that was released", true
 		if !c.store.hasFreed(refused.Entry.Token) {
-			tr.fault("no-self-conflict: %s is refused, and nobody else wants it: %v, %+v", key, err, refused.Entry)
+			tr.fault("no-self-conflict: %s is refused, and has no other caller: %v, %+v", key, err, refused.Entry)
 		}
 	} else if err != nil {
 		o.outcome, o.excused = tr.classify(key, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// longestPoll is between two claims of a waiter that hears nothing.
+// longestPoll is between two claims of a waiter that gets no notification.
 const longestPoll = 501 * time.Millisecond
 
 // Whatever becomes of a notification, its loss costs one poll.
@@ -69,7 +69,7 @@ func TestLostNotifications(t *testing.T) {
 	}
 }
 
-// Whoever may publish can publish as much as he likes.
+// A client that may publish can publish as much as it likes.
 func TestFloodOfNotifications(t *testing.T) {
 	t.Parallel()
 	const messages = 20_000

@@ -69,8 +69,8 @@ type had struct {
 	from, to        time.Time
 }
 
-// A hundred waiters in four processes: each gets the key once, nobody beside
-// another, and hardly any time passes between two of them. Of each process only
+// A hundred waiters in four processes: each gets the key once, no two hold it
+// together, and hardly any time passes between two of them. Of each process only
 // one asks the server.
 func TestHundredWaitersInFourProcesses(t *testing.T) {
 	t.Parallel()
@@ -136,8 +136,8 @@ func TestHundredWaitersInFourProcesses(t *testing.T) {
 	}
 }
 
-// manyClaims is what one process never makes in a few seconds in which nobody
-// releases the key.
+// manyClaims is a number of claims that one process never makes in a few seconds
+// in which the key is not released.
 const manyClaims = 60
 
 func claimsOf(proxies []*respproxy.Proxy) []int {
@@ -180,7 +180,7 @@ func spread(all []time.Duration) string {
 		all[len(all)/2].Round(10*time.Microsecond), all[len(all)-1].Round(10*time.Microsecond))
 }
 
-// The twin: callers that each have a Locker of their own all ask.
+// The twin: callers that each have their own Locker all ask.
 func TestManyLockersInOneProcessAllAsk(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

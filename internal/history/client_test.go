@@ -22,7 +22,7 @@ type client struct {
 	key    string
 	asked  lock.Claim   // the same however often it is sent
 	stage  stage        // of its token
-	old    []lock.Claim // that are not in use any more
+	old    []lock.Claim // that are no longer in use
 	seen   lock.Entry   // what refused the last claim
 	minted int
 }
@@ -109,7 +109,7 @@ func (c *client) act(ctx context.Context) error {
 	return c.claimAnew(ctx)
 }
 
-// lapses returns yes if what nobody ends ends by itself.
+// lapses returns yes if an entry that no client ends ends by itself.
 func (c *client) lapses(yes, no int) int {
 	if c.family.lease < endless {
 		return yes
@@ -152,7 +152,7 @@ func (c *client) claimAnew(ctx context.Context) error {
 		// Seen a while ago, so that others may have taken it over meanwhile.
 		c.asked.Replaces, c.asked.Attempt = c.seen.Token, c.seen.Attempt+1
 	case len(c.old) > 0 && c.pick(3, 1) == 1:
-		// Nothing bears that any more, or should not.
+		// No entry bears that any longer, or none should.
 		c.asked.Replaces, c.asked.Attempt = c.old[c.rng.IntN(len(c.old))].Token, 2
 	}
 	return c.claim(ctx)

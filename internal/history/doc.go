@@ -1,6 +1,6 @@
 // Package history holds the tests that check the protocol of package lock for
-// linearizability, over a real Redis, under faults. It has no code of its own,
-// and is a module of its own so that its checker enters no other go.mod.
+// linearizability, over a real Redis, under faults. It has only tests,
+// and is a separate module so that its checker enters no other go.mod.
 //
 // Many clients claim, renew, settle, release and take over a few keys at once,
 // through a proxy that loses, holds and forges what passes. What each of them
@@ -22,7 +22,7 @@
 // # Time
 //
 // Most histories have leases that outlast them, so that nothing ends unless
-// somebody ends it. In the others leases, lingers and receipts are short, and
+// a client ends it. In the others leases, lingers and receipts are short, and
 // their ends are part of the specification: an entry may have lapsed if the
 // latest moment at which the operation can have come is one at which the lease
 // can have been over, and must have lapsed if even the earliest is one at which
@@ -36,7 +36,7 @@
 // The same is recorded of whole Lockers, one to a client: on the level of the
 // store, with all their repetitions, extensions and sweeps, and on their own,
 // as acquire and release, where a refusal has to name a lease that was held, a
-// receipt, or a claim whose fate its caller was not told.
+// receipt, or a claim whose outcome its caller did not learn.
 //
 // # What shows that the check can fail
 //

@@ -109,7 +109,7 @@ func (f family) run(t *testing.T, seed uint64, c *counts) (byStore, byLease erro
 
 var opened atomic.Int64
 
-// patient are timeouts for a busy machine. Calls have deadlines of their own.
+// patient are timeouts for a busy machine. Calls have their own deadlines.
 const patient = "&dial_timeout=30s&read_timeout=30s&write_timeout=30s&pool_timeout=30s"
 
 // open returns a store that shares round trips as soon as three calls meet, every
@@ -135,7 +135,7 @@ func (f family) judge(t *testing.T, seed uint64) judge {
 	t.Helper()
 	name := fmt.Sprintf("history-%d-%s", seed, f.name)
 	if f.plant != nil {
-		// There are more histories if one takes long, and nobody looks at it.
+		// There are more histories if one takes long, and no reader looks at it.
 		return judge{5 * time.Second, filepath.Join(t.TempDir(), name)}
 	}
 	return judge{3 * time.Minute, filepath.Join(gallery(t), name)}

@@ -19,7 +19,7 @@ const endless = time.Hour
 // during a history adds what it was set by; see history.slack.
 const clockSlack = 3 * time.Millisecond
 
-// span is when a lease, or a receipt, ends: between lo and hi. Nobody knows
+// span is when a lease, or a receipt, ends: between lo and hi. It cannot be known
 // better, because an operation takes effect at some time between its call and
 // its return. Each answer narrows it.
 type span struct{ lo, hi int64 }
@@ -38,7 +38,7 @@ func later(t int64, d time.Duration) int64 {
 // can have come to by then.
 type moment struct {
 	state
-	phase       lock.State // with Abandoned, which the state itself does not tell from Held
+	phase       lock.State // with Abandoned, which the state itself does not distinguish from Held
 	early, late int64      // the operation took effect between these
 }
 

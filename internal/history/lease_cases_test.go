@@ -27,8 +27,8 @@ func TestLeaseModel(t *testing.T) {
 			by(1, actTake, "a", 0, 1), by(2, actRefused, "a", 2, 3), by(1, actExtend, "a", 4, 5), by(1, actFree, "a", 6, 7), by(2, actTake, "b", 8, 9),
 		}},
 		{"two at once", false, []porcupine.Operation{by(1, actTake, "a", 0, 1), by(2, actTake, "b", 2, 3)}},
-		{"refused by nobody", false, []porcupine.Operation{by(2, actRefused, "a", 2, 3)}},
-		{"refused by who has left", false, []porcupine.Operation{
+		{"refused without a holder", false, []porcupine.Operation{by(2, actRefused, "a", 2, 3)}},
+		{"refused by a former holder", false, []porcupine.Operation{
 			by(1, actTake, "a", 0, 1), by(1, actFree, "a", 2, 3), by(2, actRefused, "a", 4, 5),
 		}},
 		{"refused by a stray", true, []porcupine.Operation{stray(1, "a", 0), by(2, actRefused, "a", 2, 3), by(2, actTake, "b", 4, 5)}},

@@ -19,7 +19,7 @@ const (
 	actFree
 	actSettle
 	actLost  // a lease was said to have been lost
-	actStray // a claim that got no answer, or one that nobody waited for, lands
+	actStray // a claim that got no answer, or one that no caller waited for, lands
 	actEnd   // all is done that ever is, strays apart
 	acts
 )
@@ -41,8 +41,8 @@ type deed struct {
 
 func (d deed) String() string { return fmt.Sprintf("%v %s %s", d.act, d.token, d.receipt) }
 
-// tenure is the state of a key: who has it. What has strayed is had by nobody,
-// and is swept sooner or later.
+// tenure is the state of a key: its holder. A stray claim has no holder, and
+// is swept sooner or later.
 type tenure struct {
 	kind    tenureKind
 	client  int

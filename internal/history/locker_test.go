@@ -14,7 +14,7 @@ import (
 )
 
 // user works under the leases of a Locker, one after the other. The Locker is
-// its own, so that no local gate answers in place of the store.
+// its own, so that no local refusal replaces the answer of the store.
 type user struct {
 	store  *witness
 	locker *lock.Locker

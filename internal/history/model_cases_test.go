@@ -103,8 +103,8 @@ func TestModel(t *testing.T) {
 		ops   []record
 	}{
 		{"refused by the holder", true, []record{lasts(0, "a").granted(1), lasts(2, "b").finds(3, held("a"))}},
-		{"refused by nobody", false, []record{lasts(2, "b").finds(3, held("a"))}},
-		{"refused by who was not there yet", false, []record{lasts(2, "b").finds(3, held("a")), lasts(4, "a").granted(5)}},
+		{"refused without a holder", false, []record{lasts(2, "b").finds(3, held("a"))}},
+		{"refused by a later holder", false, []record{lasts(2, "b").finds(3, held("a")), lasts(4, "a").granted(5)}},
 		{"refused by one of the same time", true, []record{lasts(2, "b").finds(5, held("a")), lasts(4, "a").granted(6)}},
 		{"two holders", false, []record{lasts(0, "a").granted(1), lasts(2, "b").granted(3)}},
 		{"granted twice to one token, as if new", false, []record{claims(0, "a", "").granted(1), claims(20, "a", "").granted(21)}},

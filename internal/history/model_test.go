@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// state is what is under one key, as far as the operations up to now tell.
+// state is what is under one key, as far as the operations up to now show.
 type state struct {
 	kind    lock.State // Free, Held (lapsed or not) or Settled
 	token   string

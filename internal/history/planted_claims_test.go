@@ -14,8 +14,8 @@ import (
 )
 
 // plainSetNX claims by SET with NX, over a client that repeats what it has no
-// answer to, and reads the entry that its first send has made as somebody
-// else's.
+// answer to, and reads the entry that its first send has made as that of
+// another client.
 type plainSetNX struct {
 	*redisstore.Store
 	client *redis.Client
@@ -54,7 +54,7 @@ func (s hasty) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry,
 	return e, err
 }
 
-// anyones takes over whatever is abandoned.
+// anyones takes over every abandoned entry.
 type anyones struct{ *redisstore.Store }
 
 func plantAnyones(_ *testing.T, _ string, s *redisstore.Store) store { return anyones{s} }

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// plainDel releases by DEL, whoever has the key.
+// plainDel releases by DEL, even if another client has the key.
 type plainDel struct {
 	*redisstore.Store
 	client *redis.Client
@@ -75,7 +75,7 @@ func (s tardy) Release(ctx context.Context, key, token string) (bool, error) {
 	return true, nil
 }
 
-// necromancer renews what is not there any more.
+// necromancer renews an entry that is gone.
 type necromancer struct{ *redisstore.Store }
 
 func plantNecromancer(_ *testing.T, _ string, s *redisstore.Store) store { return necromancer{s} }

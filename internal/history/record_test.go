@@ -139,7 +139,7 @@ func (w *witness) note(ctx context.Context, in call, out answer, err error) {
 	case errors.Is(err, lock.ErrNotApplied):
 		return // what it did not do is not part of the history
 	case err != nil && in.verb == opGet:
-		return // nor what nobody saw
+		return // nor an entry that no client saw
 	}
 	if err != nil {
 		w.unknowns.Add(1)

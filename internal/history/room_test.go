@@ -7,8 +7,8 @@ import (
 
 // room is where clients meet at one key at a time. They go on to the next when
 // so much has been done to it, or when it is worn out: each unknown outcome
-// multiplies the orders that there are, and on a receipt that lasts nothing
-// happens any more.
+// multiplies the orders that there are, and to a receipt that lasts nothing
+// more happens.
 type room struct {
 	name string
 

@@ -34,7 +34,7 @@ func (u *user) granted(from, to int64) string {
 }
 
 // unanswered is nil if the store has answered a release or a settle of a lease
-// of Once. If it has not, that goes on in the background, and nobody is told.
+// of Once. If it has not, that goes on in the background, and no caller is notified.
 func (u *user) unanswered(d deed) error {
 	u.h.mu.Lock()
 	defer u.h.mu.Unlock()

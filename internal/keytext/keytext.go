@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Marker is the first byte of a joined key ([Join]). It tells "the two values
+// Marker is the first byte of a joined key ([Join]). It distinguishes "the two values
 // 42 and 7" from one value that happens to read "42&7". It is the ASCII unit
 // separator: no HTTP header can carry it, and the functions of package keyfunc
 // refuse control characters wherever else they read.

@@ -10,7 +10,7 @@
 //     dropped, since no claim begins a lease anew. Clean-up ends it sooner: by a
 //     delete that found the entry if no more than one send can have made one (not
 //     answered, or granted too late), by one that was sent after the answers to all
-//     sends, or by one that was sent when nothing could land any more. Each had to be
+//     sends, or by one that was sent when nothing could land any longer. Each had to be
 //     answered. A server that was stalled may still take that last delete before the
 //     claim, unless it refuses late claims. No delete touches a receipt.
 //   - fence.pml: a holder that was paused beyond its lease does not undo the

@@ -43,7 +43,7 @@
  *               RULES       one that has found the entry, if no more than one send
  *                           can have made it that no delete or release has undone:
  *                           one that was not answered, or that was granted when
- *                           nobody waited; or one that was sent after the answers
+ *                           no caller waited; or one that was sent after the answers
  *                           to all sends; or one that was sent when the network
  *                           had no claim of the token any more. This model has no
  *                           time: the library knows that by its calls having

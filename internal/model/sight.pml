@@ -2,7 +2,7 @@
  * May an acquire delete an entry of its own process that is in its way?
  *
  * A claim that got no answer may have been applied. Its process must not be
- * locked out by it until somebody cleans up, so the next acquire that is refused
+ * locked out by it until it is cleaned up, so the next acquire that is refused
  * by it deletes it on sight. But a claim that was applied and whose answer is on
  * its way looks the same to another acquire of the process that meets it.
  *

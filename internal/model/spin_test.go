@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 const howToInstall = `the model checker spin, or the C compiler that it needs, is missing.
@@ -28,12 +30,8 @@ type tools struct {
 func findTools(t *testing.T) tools {
 	t.Helper()
 	found, err := lookTools(t.Context())
-	switch {
-	case err == nil:
-	case os.Getenv("CI") == "true":
-		t.Fatalf("%s\n%v", howToInstall, err)
-	default:
-		t.Skipf("SKIPPED, %s\n%v", howToInstall, err)
+	if err != nil {
+		testmain.Unavailable(t, howToInstall, err)
 	}
 	return found
 }
@@ -114,21 +112,21 @@ func (tl tools) search(t *testing.T, model string, defines []string) search {
 	if m := assertionLine.FindStringSubmatch(s.output); m != nil {
 		s.violated = m[1]
 	}
-	s.steps = story(run(tl.spin, append([]string{"-t", "-T", "-B"}, variant...)...))
+	s.steps = stepsOf(run(tl.spin, append([]string{"-t", "-T", "-B"}, variant...)...))
 	return s
 }
 
 func number(t *testing.T, line *regexp.Regexp, output string) int {
 	t.Helper()
 	m := line.FindStringSubmatch(output)
-	require.NotNil(t, m, "%s is not in what the search tells:\n%s", line, output)
+	require.NotNil(t, m, "%s is not in what the search prints:\n%s", line, output)
 	n, err := strconv.Atoi(m[1])
 	require.NoError(t, err)
 	return n
 }
 
-// story makes one line of what a model printed while an execution was replayed.
-func story(replay string) string {
+// stepsOf makes one line of what a model printed while an execution was replayed.
+func stepsOf(replay string) string {
 	var steps []string
 	for line := range strings.Lines(replay) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "spin:") {

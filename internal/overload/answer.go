@@ -39,7 +39,7 @@ func ping(ctx context.Context, addr string) bool {
 	return err == nil && line == "+PONG\r\n"
 }
 
-// empty is when nothing waited for its clean-up any more, after began.
+// empty is when no entry was left that waited for its clean-up, after began.
 func empty(ctx context.Context, l *lock.Locker, began time.Time) time.Duration {
 	for ctx.Err() == nil {
 		if l.Stats().Backlog == 0 {

@@ -6,5 +6,5 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// denied has a file of its own: versions to compare with may not have this error.
+// denied has a separate file: versions to compare with may not have this error.
 func denied(err error) bool { return errors.Is(err, lock.ErrDenied) }

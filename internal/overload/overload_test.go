@@ -120,7 +120,7 @@ func TestRefusedUntilAdmitted(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, 10*time.Second, time.Millisecond)
 }
 
-// locker has nothing of its own to show: the figures have.
+// locker has nothing itself to show: the figures have.
 func locker(t *testing.T, p *overload.Proxy) *lock.Locker {
 	t.Helper()
 	store, err := redisstore.Open(t.Context(), "redis://"+p.Addr())

@@ -10,7 +10,7 @@ import (
 // than the one asked for, since all timers are late.
 const catchUp = 20 * time.Millisecond
 
-// pace gives each command a time of its own.
+// pace gives each command its own time.
 type pace struct {
 	each time.Duration // of one command
 

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 //go:embed testdata/clock.c
@@ -88,7 +90,7 @@ func compile(tb testing.TB, library string) {
 	words := strings.Fields(cmp.Or(os.Getenv("CC"), "cc")) // "gcc -m64" is common
 	path, err := exec.LookPath(words[0])
 	if err != nil {
-		unavailable(tb, noCompiler, err)
+		testmain.Unavailable(tb, noCompiler, err)
 	}
 	source := filepath.Join(filepath.Dir(library), "clock.c")
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {

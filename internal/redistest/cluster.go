@@ -25,7 +25,7 @@ type Cluster struct {
 
 	args      []string
 	password  string
-	announced []int // the ports of Nodes that clients are told
+	announced []int // the ports of Nodes that clients get
 	buses     []int // of Nodes
 }
 
@@ -36,11 +36,11 @@ type Cluster struct {
 //
 // With announce a proxy can sit in front of each node: it is called with the
 // node's number and its address, and returns the port of 127.0.0.1 that
-// clients are to be told, by CLUSTER SLOTS and by redirections. The nodes
+// clients are to get, from CLUSTER SLOTS and from redirections. The nodes
 // themselves keep talking directly. nil announces the real ports.
 //
 // Nodes and Replicas stay what they were when they started, whatever is moved
-// or promoted later; [Cluster.Owner] and [Cluster.Masters] tell what is.
+// or promoted later; [Cluster.Owner] and [Cluster.Masters] report what is.
 func StartCluster(tb testing.TB, masters int, announce func(node int, addr string) (port int), args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 {

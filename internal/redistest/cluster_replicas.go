@@ -42,7 +42,7 @@ func (c *Cluster) AddReplicas(tb testing.TB) {
 	}
 	c.await(tb)
 	for _, s := range c.members() {
-		// What a node is a replica of is heard of later than that it is one.
+		// A node's master becomes known later than that it is a replica.
 		c.eventually(tb, s, "does not know its replicas", func() bool {
 			nodes := c.nodes(tb, s)
 			return !slices.ContainsFunc(ids, func(id string) bool { return !strings.Contains(nodes, "slave "+id) })

@@ -64,8 +64,8 @@ func (c *Cluster) ownerBy(tb testing.TB, s *Server, slot int) *Server {
 
 // at is the server that is known to clients by addr.
 func (c *Cluster) at(addr string) *Server {
-	for i, told := range c.Addrs() {
-		if told == addr {
+	for i, announced := range c.Addrs() {
+		if announced == addr {
 			return c.Nodes[i]
 		}
 	}

@@ -39,19 +39,19 @@ func TestClusterOfThree(t *testing.T) {
 	}
 }
 
-func TestClusterAnnouncesWhatItIsTold(t *testing.T) {
+func TestClusterAnnouncesGivenPorts(t *testing.T) {
 	t.Parallel()
-	var asked, told []string
+	var asked, announced []string
 	c := redistest.StartCluster(t, 2, func(node int, addr string) int {
 		port, err := redistest.FreePort()
 		require.NoError(t, err)
 		require.Len(t, asked, node)
 		asked = append(asked, addr)
-		told = append(told, fmt.Sprintf("127.0.0.1:%d", port))
+		announced = append(announced, fmt.Sprintf("127.0.0.1:%d", port))
 		return port
 	})
 	require.Equal(t, []string{c.Nodes[0].Addr(), c.Nodes[1].Addr()}, asked)
-	require.Equal(t, told, c.Addrs())
+	require.Equal(t, announced, c.Addrs())
 	for _, node := range c.Nodes {
 		var seen []string
 		shards, err := node.Client(t).ClusterShards(t.Context()).Result()
@@ -59,7 +59,7 @@ func TestClusterAnnouncesWhatItIsTold(t *testing.T) {
 		for _, s := range shards {
 			seen = append(seen, fmt.Sprintf("%s:%d", s.Nodes[0].IP, s.Nodes[0].Port))
 		}
-		require.ElementsMatch(t, told, seen)
+		require.ElementsMatch(t, announced, seen)
 	}
 }
 

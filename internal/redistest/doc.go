@@ -1,5 +1,5 @@
 // Package redistest starts real redis-server processes for tests and
-// benchmarks: on loopback, on a port of their own, in a temporary directory,
+// benchmarks: on loopback, on their own port, in a temporary directory,
 // and gone when the test is, however it ends.
 //
 //	srv := redistest.Start(t)                              // one for this test

@@ -10,9 +10,10 @@ import (
 )
 
 // Ports below every system's ephemeral range. In that range a port could be
-// taken as the source port of any outgoing connection while a server of ours
-// is down, and a client that dials it could even connect to itself. So are those that
-// are 10,000 higher, where a server in cluster mode has its bus.
+// taken as the source port of any outgoing connection while one of our own
+// servers is down, and a client that dials it could even connect to itself. The
+// ports 10,000 above, where a server in cluster mode has its bus, are below that
+// range too.
 const firstPort, ports = 12000, 10000
 
 var (
@@ -20,7 +21,7 @@ var (
 	handedOut   = map[int]bool{}
 )
 
-// FreePort returns a TCP port that nobody listens on at 127.0.0.1 and that it
+// FreePort returns a TCP port that no process listens on at 127.0.0.1 and that it
 // has not returned before. It is free when looked at, which is not a promise:
 // other processes look too.
 func FreePort() (int, error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// process is a running child that somebody reaps.
+// process is a running child that a goroutine reaps.
 type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it has been reaped

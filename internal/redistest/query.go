@@ -18,7 +18,7 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	return c
 }
 
-// Do runs one command on a connection of its own and returns its answer, nil
+// Do runs one command on a new connection and returns its answer, nil
 // for a null reply. An error ends the test.
 func (s *Server) Do(tb testing.TB, args ...any) any {
 	tb.Helper()
@@ -33,7 +33,7 @@ func (s *Server) Do(tb testing.TB, args ...any) any {
 	return v
 }
 
-// Keys returns the server's keys in order, on a connection of its own: all of
+// Keys returns the server's keys in order, read on a new connection: all of
 // them, or those that match one of the patterns ("*user=42").
 func (s *Server) Keys(tb testing.TB, patterns ...string) []string {
 	tb.Helper()

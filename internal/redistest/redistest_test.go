@@ -165,7 +165,7 @@ func TestStopAndCont(t *testing.T) {
 		require.ErrorAs(t, err, &timeout)
 		require.True(t, timeout.Timeout())
 		s.Cont()
-		// The command lay in the socket, so it is applied although nobody waited.
+		// The command lay in the socket, so it is applied although the client no longer waited.
 		require.Eventually(t, func() bool { return s.Do(t, "GET", "k") == strconv.Itoa(i) }, long, 5*time.Millisecond)
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(long)))
 		_, err = io.ReadFull(conn, answer)

@@ -12,7 +12,7 @@ import (
 // and master counts it as one. args are as for [Start].
 func StartReplica(tb testing.TB, master *Server, args ...string) *Server {
 	tb.Helper()
-	// A master waits for more replicas to come, five seconds unless told not to.
+	// A master waits for more replicas to come, five seconds unless configured otherwise.
 	master.Do(tb, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
 	args = append([]string{"--replicaof", "127.0.0.1 " + strconv.Itoa(master.Port())}, args...)
 	if master.password != "" {

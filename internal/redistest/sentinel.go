@@ -119,7 +119,7 @@ func (w *Sentinel) await(tb testing.TB) {
 			}, func() string { return fmt.Sprintf("a Sentinel knows only %v", is) })
 		}
 		// A Sentinel that gets no CPU time for two seconds would do nothing for
-		// the next thirty. Servers that cannot be told otherwise will do.
+		// the next thirty. Servers without this setting will do.
 		c := s.adminClient()
 		_ = c.Do(tb.Context(), "SENTINEL", "DEBUG", "TILT-TRIGGER", time.Minute.Milliseconds()).Err()
 		_ = c.Close()

@@ -38,10 +38,10 @@ func (p *Pair) Client(tb testing.TB) *redis.Client {
 }
 
 // ClusterClient returns go-redis' failover cluster client, with default options
-// but for dials, which are not repeated. It is closed when tb ends, and so is
+// except for dials, which are not repeated. It is closed when tb ends, and so is
 // its connection to a Sentinel. Its own Close (of go-redis 9.23) leaves that and
-// three goroutines behind; but the client drops a Sentinel that does not answer
-// any more when it asks for the master.
+// three goroutines behind; but the client drops a Sentinel that no longer answers
+// when it asks for the master.
 func (p *Pair) ClusterClient(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	var line line

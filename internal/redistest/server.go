@@ -32,8 +32,8 @@ type Server struct {
 }
 
 // Start starts a redis-server for tb and returns when it answers. It listens
-// on a free port of 127.0.0.1, keeps nothing on disk and lives in a directory
-// of its own ([Server.Dir]).
+// on a free port of 127.0.0.1, keeps nothing on disk and runs in its own
+// directory ([Server.Dir]).
 //
 // args are appended to the command line ("--maxmemory", "1") and override
 // those defaults, the port excepted. A relative path, such as that of a
@@ -185,7 +185,7 @@ func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	s.Kill()
 	var err error
-	for range 20 { // somebody's short-lived socket may sit on the port
+	for range 20 { // another process's short-lived socket may occupy the port
 		if err = s.run(); err == nil {
 			return
 		}

@@ -15,7 +15,7 @@ const (
 	// Reset ends it with a TCP reset. What was answered just before may be lost
 	// with it, and go-redis, over RESP3, reports it as EOF too.
 	Reset
-	// Hang keeps it open and says nothing any more, until the client closes it.
+	// Hang keeps it open and sends nothing more, until the client closes it.
 	Hang
 )
 

@@ -85,7 +85,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestResetIsOne: over RESP2 go-redis tells a reset from an end.
+// TestResetIsOne: over RESP2 go-redis distinguishes a reset from an end.
 func TestResetIsOne(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]respproxy.Action{
@@ -187,8 +187,8 @@ func TestHangKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// TestEndOfConnection: nothing that a client sends after it was told the end
-// reaches the server.
+// TestEndOfConnection: nothing that a client sends after it saw the end of
+// its connection reaches the server.
 func TestEndOfConnection(t *testing.T) {
 	t.Parallel()
 	s, p := started(t)

@@ -19,14 +19,14 @@ type conn struct {
 	intake  *intake
 	open    *queue
 	replies chan reply  // closed when the server is gone
-	stream  atomic.Bool // what the server sends are no replies any more, but a replica's copy
+	stream  atomic.Bool // what the server sends are no longer replies, but a replica's copy
 
 	delivered chan struct{} // closed when deliver has returned
 	done      chan struct{} // closed by kill
 	kill      func()        // closes both sockets; may be called again
 
 	// Deliver's own.
-	mute bool // the client gets nothing any more
+	mute bool // the client gets nothing more
 	last End  // how its connection ends
 }
 
@@ -76,7 +76,7 @@ func (c *conn) forward() {
 	in := newReader(c.intake)
 	for {
 		args, raw, err := in.command()
-		if err != nil || !c.proxy.gate.wait(c.done) {
+		if err != nil || !c.proxy.freeze.wait(c.done) {
 			return
 		}
 		if len(args) == 0 { // has no reply

@@ -80,11 +80,11 @@ func (c *conn) act(a Action, raw []byte) {
 }
 
 func (c *conn) write(b []byte) {
-	if c.mute || !c.proxy.gate.wait(c.done) {
+	if c.mute || !c.proxy.freeze.wait(c.done) {
 		return
 	}
 	if _, err := c.client.Write(b); err != nil {
-		c.mute = true // gone; what it sent is still answered, to nobody
+		c.mute = true // gone; what it sent is still answered, and the answer dropped
 	}
 }
 

@@ -15,8 +15,8 @@
 //
 // Commands of one connection keep their order, pipelined or not. Replies are
 // parsed (RESP2 and RESP3), so reply n goes to command n; push messages pass at
-// any place and are nobody's reply. HELLO, AUTH, CLIENT SETINFO and the like
-// pass like all others, and a Match without a Name means them too.
+// any place and are the reply to no command. HELLO, AUTH, CLIENT SETINFO and the
+// like pass like all others, and a Match without a Name means them too.
 //
 // Not supported, because their answers are not one per command: CLIENT REPLY
 // OFF and SKIP, and MONITOR. RESP2 subscriptions pass, but rules on such a

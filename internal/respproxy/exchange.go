@@ -24,7 +24,7 @@ func newExchange(name string) *exchange {
 // local reports that the server never sees the command.
 func (x *exchange) local() bool { return x.action.kind == drop || x.action.kind == errorReply }
 
-// deliver ends a hold. It returns false if x is not held, or not any more.
+// deliver ends a hold. It returns false if x is not held, or no longer held.
 func (x *exchange) deliver() bool {
 	first := false
 	if x.action.kind == hold {

@@ -16,7 +16,7 @@ var ends = map[string]respproxy.End{
 }
 
 // TestFoundingIncident: with go-redis' default retries, a SETNX whose reply is
-// lost reports that somebody else holds the key. Nobody else does.
+// lost reports that another client holds the key. No other does.
 func TestFoundingIncident(t *testing.T) {
 	t.Parallel()
 	for name, end := range ends {
@@ -54,7 +54,7 @@ func founding(t *testing.T, s *redistest.Server, p *respproxy.Proxy, c redis.Uni
 	lost := p.On(respproxy.Match{Name: "set|setnx", Key: key, Count: 1}, respproxy.Swallow(end))
 	taken, err := c.SetNX(t.Context(), key, token, time.Hour).Result()
 	require.NoError(t, err)
-	require.False(t, taken, "the client is told no")
+	require.False(t, taken, "the client gets the reply no")
 	require.Equal(t, token, s.Do(t, "GET", key), "and it holds the key")
 	require.Equal(t, 1, lost.Hits())
 }

@@ -21,15 +21,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
 
-// readTimeout is what an impatient client waits for what never comes, and patience
-// what a test waits for what comes soon.
+// readTimeout is how long a client with a short timeout waits for a reply that
+// never comes, and patience how long a test waits for one that comes soon.
 const (
 	readTimeout = 500 * time.Millisecond
 	soon        = 20 * time.Millisecond
 	patience    = 20 * time.Second
 )
 
-// bare returns a client that sends every command once and tells what happened.
+// bare returns a client that sends every command once and reports what happened.
 func bare(t *testing.T, addr string) *redis.Client {
 	t.Helper()
 	return client(t, redis.Options{Addr: addr, ReadTimeout: patience})
@@ -43,8 +43,8 @@ func impatient(t *testing.T, addr string) *redis.Client {
 	return c
 }
 
-// goesOn waits until a client, which may be in more of a hurry than a busy machine
-// allows, gets an answer.
+// goesOn waits until a client, whose timeout may be too short for a busy machine,
+// gets an answer.
 func goesOn(t *testing.T, c *redis.Client) {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, patience, time.Millisecond)

@@ -91,8 +91,8 @@ func TestPipelineThatIsWrittenBeforeItIsRead(t *testing.T) {
 	}
 }
 
-// TestLoad: many connections and every action at random; what clients were
-// told is true of the server.
+// TestLoad: many connections and every action at random; the replies that
+// clients got are true of the server.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	s, p := started(t)

@@ -17,7 +17,7 @@ import (
 type Proxy struct {
 	upstream string
 	port     int
-	gate     gate
+	freeze   freeze
 	wg       sync.WaitGroup
 
 	mu       sync.Mutex
@@ -88,10 +88,10 @@ func (p *Proxy) Commands(name string) int {
 
 // Freeze stops everything in both directions; connections stay open, and new
 // ones are accepted and hang. What was being written passes.
-func (p *Proxy) Freeze() { p.gate.close() }
+func (p *Proxy) Freeze() { p.freeze.begin() }
 
 // Thaw ends Freeze: what came meanwhile passes on.
-func (p *Proxy) Thaw() { p.gate.open() }
+func (p *Proxy) Thaw() { p.freeze.end() }
 
 // Down closes all connections, drops what is held, and refuses new connections.
 func (p *Proxy) Down() {
@@ -117,7 +117,7 @@ func (p *Proxy) Up(tb testing.TB) {
 	}
 	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p.port}
 	ln, err := net.ListenTCP("tcp", addr)
-	for try := 0; err != nil && try < 50; try++ { // somebody's short-lived socket may sit on the port
+	for try := 0; err != nil && try < 50; try++ { // another process's short-lived socket may occupy the port
 		time.Sleep(20 * time.Millisecond)
 		ln, err = net.ListenTCP("tcp", addr)
 	}

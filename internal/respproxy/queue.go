@@ -20,7 +20,7 @@ func (q *queue) push(x *exchange) {
 	q.signal()
 }
 
-// close says that nothing will be pushed any more.
+// close says that nothing more will be pushed.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true

@@ -11,14 +11,14 @@ import (
 )
 
 // StartRedis62 is [Start] for a proxy that makes the server, a newer one, answer
-// as Redis 6.2 does, as far as package redisstore can tell:
+// as Redis 6.2 does, as far as package redisstore can find out:
 //
 //   - SET with NX and GET is a syntax error, if nothing is wrong before that
 //   - the refusals in scripts are wrapped, and worded, as there
 //   - INFO says so
 //   - commands that are younger are unknown
 //
-// Faults go on a proxy of their own in front of this one.
+// Faults go on a separate proxy in front of this one.
 func StartRedis62(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
 	p := Start(tb, upstream)

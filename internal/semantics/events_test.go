@@ -7,7 +7,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// then is something that happens beside the requests.
+// then is an event in addition to the requests.
 func then(words string, f func(w *world) error) step {
 	return step{sent: words, run: func(w *world, _ *step) error { return f(w) }}
 }

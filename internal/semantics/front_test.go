@@ -14,7 +14,7 @@ import (
 // front is a store as one process sees it, whose link can fail.
 type front struct {
 	lock.Store
-	dead   atomic.Bool // nothing arrives any more: the process has died, or the link
+	dead   atomic.Bool // nothing more arrives: the process has died, or the link
 	brief  bool        // claims get a lease of a millisecond, so that no row waits for the end of one
 	silent atomic.Bool // settles are applied, and their answers lost
 	full   atomic.Bool // claims find no room

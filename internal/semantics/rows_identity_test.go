@@ -16,7 +16,7 @@ func scoped(scope keyfunc.Func) guard {
 	}
 }
 
-// twice sends two requests, each of which is one of its own.
+// twice sends two requests, which are not repeats of each other.
 func twice(a, b []mod) []step {
 	return []step{submission(a...).gets(created(1)), submission(b...).gets(created(2))}
 }

@@ -37,20 +37,20 @@ func storeSection() section {
 	open := idempotent(latch.WithFailOpen())
 	return section{"When the store fails", `If the store fails before the handler runs, the answer is 503, within the budget; if it fails afterwards, the handler's
 answer is sent, and recorded when the store is back. The key stays taken until then.`, []row{
-		{name: "down before", faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "idemlease: 503; celeris, bright-room/idem: runs, unprotected; fiber: 500", why: "preventing duplicates is the purpose"},
-		{name: "down before, a repeat", faulty: true, hurried: true, steps: []step{submission().gets(created(1)), down(), submission().gets(unavailable()), up(), submission().comes(replay())}, effects: 1, practice: "celeris: runs again"},
-		{name: "down before, another process", faulty: true, hurried: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "usual"},
-		{name: "down before, `WithFailOpen`", guard: open, faulty: true, hurried: true, steps: []step{down(), submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "celeris: by default"},
-		{name: "down before, `WithFailOpen`, a duplicate in the same process", guard: open, faulty: true, hurried: true, steps: []step{down(), submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "celeris: runs", why: "this process knows"},
-		{name: "full", faulty: true, hurried: true, steps: []step{full, submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "go-idempotency: refused; an LRU: evicts", why: "an evicted request runs again"},
-		{name: "full, a repeat", faulty: true, hurried: true, steps: []step{submission().gets(created(1)), full, submission(elsewhere()).gets(replay())}, effects: 1, practice: "go-idempotency: replayed"},
-		{name: "down after the handler ran", faulty: true, hurried: true, steps: []step{
+		{name: "down before", faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "idemlease: 503; celeris, bright-room/idem: runs, unprotected; fiber: 500", why: "preventing duplicates is the purpose"},
+		{name: "down before, a repeat", faulty: true, shortBudget: true, steps: []step{submission().gets(created(1)), down(), submission().gets(unavailable()), up(), submission().comes(replay())}, effects: 1, practice: "celeris: runs again"},
+		{name: "down before, another process", faulty: true, shortBudget: true, steps: []step{down(), submission().gets(unavailable()), submission(elsewhere()).gets(created(1)), up(), submission().comes(replay())}, effects: 1, practice: "usual"},
+		{name: "down before, `WithFailOpen`", guard: open, faulty: true, shortBudget: true, steps: []step{down(), submission().gets(created(1)), submission().gets(created(2))}, effects: 2, practice: "celeris: by default"},
+		{name: "down before, `WithFailOpen`, a duplicate in the same process", guard: open, faulty: true, shortBudget: true, steps: []step{down(), submission().begins(), submission().gets(inProgress()), finish(created(1))}, effects: 1, practice: "celeris: runs", why: "this process knows"},
+		{name: "full", faulty: true, shortBudget: true, steps: []step{full, submission().gets(unavailable()), up(), submission().comes(created(1))}, effects: 1, practice: "go-idempotency: refused; an LRU: evicts", why: "an evicted request runs again"},
+		{name: "full, a repeat", faulty: true, shortBudget: true, steps: []step{submission().gets(created(1)), full, submission(elsewhere()).gets(replay())}, effects: 1, practice: "go-idempotency: replayed"},
+		{name: "down after the handler ran", faulty: true, shortBudget: true, steps: []step{
 			submission().begins(), down(), finish(created(1)), submission(elsewhere()).gets(inProgress()), up(), submission(elsewhere()).comes(replay()),
 		}, effects: 1, practice: "fiber: error, result lost; idemlease: released, runs again; go-idempotency: 503", why: "the effect is there"},
-		{name: "down after the handler failed", faulty: true, hurried: true, handler: failing(500), steps: []step{
+		{name: "down after the handler failed", faulty: true, shortBudget: true, handler: failing(500), steps: []step{
 			submission().begins(), down(), finish(fresh(500)), up(), submission(elsewhere()).comes(created(2)),
 		}, effects: 2, practice: "blocked until the lease ends"},
-		{name: "the answer to the settle is lost", faulty: true, hurried: true, steps: []step{
+		{name: "the answer to the settle is lost", faulty: true, shortBudget: true, steps: []step{
 			submission().begins(), mute, finish(created(1)), submission(elsewhere()).gets(replay()), up(), submission().comes(replay()),
 		}, effects: 1, practice: "go-redis#2985: refused by itself"},
 		{name: "shut down", steps: []step{shut(), submission().gets(shuttingDown()), submission(elsewhere()).gets(created(1))}, effects: 1, practice: "503, or a connection that is reset"},

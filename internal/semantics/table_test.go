@@ -20,21 +20,21 @@ import (
 
 // row is one case of the table.
 type row struct {
-	name      string
-	guard     guard         // nil: Idempotent by user and Idempotency-Key
-	locker    []lock.Option // of both processes
-	faulty    bool          // the link of the first process to the store can fail
-	brief     bool          // what the first process claims has a lease of a millisecond at the store
-	hurried   bool          // the first process gives up soon on a store that is down
-	impatient bool          // it is to fail, and does not wait long for that
-	early     func(c *run)  // what the handler does before it may stop
-	handler   func(c *run)  // and then; nil: it creates an order
-	steps     []step
-	effects   int64  // how often the handler ran, in the end
-	only      string // the one router that it makes sense with
-	because   string // why
-	practice  string // what others do, or ask for
-	why       string // why the answer differs from that
+	name        string
+	guard       guard         // nil: Idempotent by user and Idempotency-Key
+	locker      []lock.Option // of both processes
+	faulty      bool          // the link of the first process to the store can fail
+	brief       bool          // what the first process claims has a lease of a millisecond at the store
+	shortBudget bool          // the first process has a budget of a second, so that a store that is down does not take long
+	impatient   bool          // it is to fail, and does not wait long for that
+	early       func(c *run)  // what the handler does before it may stop
+	handler     func(c *run)  // and then; nil: it creates an order
+	steps       []step
+	effects     int64  // how often the handler ran, in the end
+	only        string // the one router that it makes sense with
+	because     string // why
+	practice    string // what others do, or ask for
+	why         string // why the answer differs from that
 }
 
 // section is a part of the page.
@@ -103,7 +103,7 @@ func (r *row) guarded() guard {
 var routers = map[string]routes{"stdlib": stdlib, "chi": chiRouter}
 
 // TestTable runs every row over both stores, behind both routers. The four wait
-// most of their time, so they run beside each other.
+// most of their time, so they run in parallel.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -131,7 +131,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// redisStore is on a real server that all rows share, under keys of its own.
+// redisStore is on a real server that all rows share, under its own keys.
 func redisStore(client *redis.Client) lock.Store {
 	return redisstore.New(client, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
 }

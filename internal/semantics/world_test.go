@@ -92,7 +92,7 @@ func newWorld(r *row, g guard, on routes, base lock.Store) *world {
 		store = w.front
 	}
 	var opts []lock.Option
-	if r.hurried {
+	if r.shortBudget {
 		opts = append(opts, lock.WithBudget(time.Second))
 	}
 	w.first = w.start(store, opts...)

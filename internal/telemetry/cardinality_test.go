@@ -20,8 +20,8 @@ import (
 
 const users = 100_000
 
-// storm sends the requests of so many users, each to a path and under an
-// idempotency key of its own, through both guards; some of them twice.
+// storm sends the requests of so many users, each to its own path and
+// under its own idempotency key, through both guards; some of them twice.
 func storm(t *testing.T, l *lock.Locker, from, to int) {
 	t.Helper()
 	h := latch.Idempotent(l, byUser, keyfunc.IdempotencyKey)(latch.Lock(l, "user", byUser)(http.HandlerFunc(created)))

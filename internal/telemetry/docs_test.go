@@ -51,7 +51,7 @@ func everything(t *testing.T) (families map[string]*dto.MetricFamily, moved map[
 		for _, s := range situations {
 			before := te.scrape(t)
 			s.makes(t, te)
-			synctest.Wait() // a loss, for one, is counted after the work was told
+			synctest.Wait() // a loss, for one, is counted after the work was notified
 			for sample, value := range te.scrape(t) {
 				if value != before[sample] {
 					moved[familyOf(sample)] = true

@@ -166,7 +166,7 @@ func TestDashboardParses(t *testing.T) {
 	require.NotEmpty(t, d.Title)
 	require.NotEmpty(t, d.UID)
 	require.Positive(t, d.SchemaVersion)
-	require.Equal(t, "datasource", d.Templating.List[0].Type, "whoever loads it chooses the data source, and edits nothing")
+	require.Equal(t, "datasource", d.Templating.List[0].Type, "the operator who loads it chooses the data source, and edits nothing")
 	require.Contains(t, string(d.Templating.List[1].Query), "label_values(lock_losses_total, policy)")
 
 	asGrafana := strings.NewReplacer("$__rate_interval", "1m", "$policy", ".*")
@@ -198,8 +198,8 @@ func TestDashboardParses(t *testing.T) {
 	require.Greater(t, queries, 20)
 }
 
-// The dashboard shows every metric that the docs have: what nobody looks at is
-// not worth its series.
+// The dashboard shows every metric that the docs have: a metric that no operator looks at
+// is not worth its series.
 func TestDashboardShowsEverything(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(monitoring, "dashboard.json"))
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// request runs f in a span of its own, as otelhttp runs a handler.
+// request runs f in a new span, as otelhttp runs a handler.
 func (te *telemetry) request(t *testing.T, f func(ctx context.Context)) trace.ReadOnlySpan {
 	t.Helper()
 	ctx, span := te.traces.Tracer("test").Start(t.Context(), "POST /orders", apitrace.WithNewRoot())
@@ -75,7 +75,8 @@ func TestReplayIsLinkedToTheOriginal(t *testing.T) {
 	})
 }
 
-// Who is refused is led to who holds the key, in this process and in another.
+// A refused request is linked to the holder of the key, in this process and in
+// another.
 func TestRefusalIsLinkedToTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		te, store := newTelemetry(t), lock.NewMemory()
@@ -106,7 +107,7 @@ func TestNoLinkWithoutASampledTrace(t *testing.T) {
 	require.NotContains(t, lockotel.Origin(ctx), " 00-")
 }
 
-// What stands in an entry may be anybody's: it is read with care.
+// Any client may have written what stands in an entry: it is read with care.
 func TestStrangeOwners(t *testing.T) {
 	te := newTelemetry(t)
 	for _, owner := range []string{

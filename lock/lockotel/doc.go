@@ -18,8 +18,8 @@
 // The attribute "policy" is the name that a key was given, such as the "user"
 // of lock.Key("user", "42"). No attribute of a metric is ever made of a key, a
 // user, a path or an error's text. As a program may compose its keys by other
-// means than lock.Key, no more than 64 names are told apart, and then come
-// under "_OTHER"; the same holds for error.type.
+// means than lock.Key, at most 64 names are distinguished; later ones come
+// under "_OTHER". The same holds for error.type.
 //
 // # Traces
 //

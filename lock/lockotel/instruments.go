@@ -63,7 +63,7 @@ func newInstruments(meter metric.Meter) instruments {
 }
 
 // maker makes instruments. Where a provider refuses, it hands out one that does
-// nothing, and says why to whoever wants to know.
+// nothing, and reports why to the error handler.
 type maker struct{ metric.Meter }
 
 func (m maker) counter(name, unit, help string) metric.Int64Counter {

@@ -90,7 +90,7 @@ func failureOf(kind lock.EventKind) string {
 // gone reports whether the caller has left.
 func gone(ctx context.Context) bool { return ctx.Err() != nil }
 
-// other stands for what is not told apart.
+// other stands for values that are not distinguished.
 const other = "_OTHER"
 
 // classOf is what err calls itself.

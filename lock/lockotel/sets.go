@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxTexts bounds the policies, and the classes of errors, that are told apart.
+// maxTexts bounds the policies, and the classes of errors, that are distinguished.
 const maxTexts = 64
 
 // sets are the attribute sets that there are, each made once.

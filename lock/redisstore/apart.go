@@ -13,7 +13,7 @@ import (
 // apart makes a call that changes nothing on a goroutine of its own. It returns
 // when ctx has ended, whatever the client, its hooks and the server do: for
 // callers other than a Locker, which has a timer of its own.
-func apart[T any](ctx context.Context, call func() (T, error)) (T, error) {
+func apart[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
 	type result struct {
 		value T
 		err   error
@@ -34,8 +34,7 @@ func apart[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		var none T
-		return none, notApplied("context", ctx.Err())
+		return value, notApplied("context", ctx.Err())
 	}
 }
 

@@ -186,7 +186,7 @@ func TestServerForgetsTheScriptsOfABatch(t *testing.T) {
 	}
 }
 
-// A lost reply costs those whose reply was not read, and nobody else. Nothing is
+// A lost reply costs the callers whose reply was not read, and no others. Nothing is
 // sent twice, although the client is one that repeats.
 func TestLostReplyInABatch(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 )
 
 // A server that says nothing for a while must not cost clients with default
-// options their pool, and their users the time after. (But for the time after
+// options their pool, and their users the time after. (Except for the time after
 // which those would give up by themselves.)
 func TestCallsEndWithTheirContexts(t *testing.T) {
 	t.Parallel()

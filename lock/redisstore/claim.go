@@ -31,11 +31,8 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	if len(c.Token) == 0 || len(c.Token) > 255 {
 		return lock.Entry{}, notApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
 	}
-	name, hashed := s.name(key)
-	v := newValue(c, "")
-	if hashed {
-		v.key = key
-	}
+	name, kept := s.name(key)
+	v := newValue(c, kept)
 	switch {
 	case c.Fenced:
 		return s.claimFenced(ctx, name, &v, c)
@@ -84,9 +81,9 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Cl
 	}
 }
 
-// readRefused tells what is there although the server refused to execute the
+// readRefused returns what is there although the server refused to execute the
 // claim: a server without memory, or without a disk, can still replay a receipt
-// and still knows who holds what.
+// and can still return the holder of a key.
 func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lock.Entry, error) {
 	if class := classOf(refusal); class != "OOM" && class != "MISCONF" {
 		return lock.Entry{}, refusal

@@ -138,7 +138,7 @@ func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // neverWritten reports whether err, which the client itself has returned for the
 // only send of a command, comes from before that was written. A failure of the
-// handshake, or of code of the client's user, cannot be told from a later one.
+// handshake, or of the user's code in the client, looks the same as a later one.
 func neverWritten(err error) bool {
 	class := kind(err)
 	return class == "dial" || class == "pool" || class == "closed" || errors.Is(err, errTimeOver)

@@ -31,7 +31,7 @@ type command struct {
 	how      send.Outcome    // what flight learns
 	arrived  time.Time
 	deadline time.Time     // of the caller
-	over     chan struct{} // has something once the caller need not wait any more
+	over     chan struct{} // has a value once the caller need no longer wait
 	batch    *batch
 	alone    batch // of a command that its caller sends
 	reply    any   // the first, read by the batch

@@ -70,9 +70,15 @@ func TestDenialsAreNotTriedAgain(t *testing.T) {
 				}
 				l := lock.New(s, lock.WithLease(3*patience), lock.WithBudget(budget), lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				rule := p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError(tt.text))
-				began := time.Now()
-				_, err := l.Acquire(t.Context(), keyFor(t))
-				took := time.Since(began)
+				var err error
+				var took time.Duration
+				for range 3 { // a send that is on its way when the time is over is unknown, and one on a busy machine can be
+					began := time.Now()
+					_, err = l.Acquire(t.Context(), keyFor(t))
+					if took = time.Since(began); !tt.may || !errors.Is(err, lock.ErrUnknown) {
+						break
+					}
+				}
 
 				require.ErrorIs(t, err, lock.ErrUnavailable)
 				require.NotErrorIs(t, err, lock.ErrUnknown)

@@ -7,8 +7,8 @@ import (
 
 // userTimeout is how long sent bytes may stay unacknowledged. Past it the
 // kernel gives up a connection, even one that was closed: otherwise it would
-// keep delivering what was written to it, a claim that nobody waits for, for as
-// long as two minutes.
+// keep delivering what was written to it, a claim that no caller waits for, for
+// as long as two minutes.
 const userTimeout = 10 * time.Second
 
 // openLag is userTimeout, and some for what the network has taken.

@@ -26,7 +26,7 @@
 // # What it does not
 //
 // Redis replicates asynchronously. A failover can lose an entry that was just
-// made, and then somebody else gets the key; so can a server that restarts
+// made, and then another caller gets the key; so can a server that restarts
 // without its data, or one that evicts. A lock with a fence ([lock.Claim]'s
 // Fenced) lets the protected resource notice. Fences follow the server's clock,
 // so they grow across lost entries and failovers to within what the clocks of
@@ -79,7 +79,7 @@
 // # Waiting
 //
 // Callers that wait for another process ([lock.WithWait]) poll. With
-// [WithNotifications] they are also told, by publish and subscribe, and have the
+// [WithNotifications] they are also notified, by publish and subscribe, and have the
 // key about as soon as it is free. That is a hint: what is lost, or refused by a
 // missing permission, costs the poll that it would have saved.
 //
@@ -93,7 +93,7 @@
 //     ~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname
 //     and in a Cluster +cluster|slots +command, for a database other than 0
 //     +select. Clients that identify themselves to the server, as go-redis does
-//     unless told otherwise, also try +client|setinfo and
+//     unless configured otherwise, also try +client|setinfo and
 //     +client|maint_notifications, and do without. [WithNotifications] needs
 //     &latch:* +publish +subscribe +unsubscribe
 //     too: every release is published on the channel that has the entry's name.

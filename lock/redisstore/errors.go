@@ -173,9 +173,8 @@ func kind(err error) string {
 //
 // A script can meet one at its first write, which then has not happened; after
 // a first write the server lets the others pass. NOPERM is an exception: it can
-// come at the second write. That an entry can be renewed, settled or removed by
-// somebody who is not permitted to SET takes a change of permissions while it
-// is held.
+// come at the second write. Only if the permissions change while an entry is
+// held can a user without the permission to SET renew, settle or remove it.
 func replyCode(err error) string {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

@@ -23,10 +23,10 @@ const (
 var Dialer = dialer
 
 // Name is the Redis key of the entry of key.
-func Name(prefix, key string) (name string, hashed bool) { return (&Store{prefix: prefix}).name(key) }
+func Name(prefix, key string) (name, kept string) { return (&Store{prefix: prefix}).name(key) }
 
 // KeyOf is the inverse of Name.
-func KeyOf(prefix, name string) (key string, hashed, ok bool) {
+func KeyOf(prefix, name string) (key string, ok bool) {
 	return (&Store{prefix: prefix}).keyOf(name)
 }
 
@@ -56,7 +56,7 @@ func SkewClocks(s *Store, d time.Duration) {
 	}
 }
 
-// Listening reports whether a store has a goroutine that hears of others'
+// Listening reports whether a store has a goroutine that receives others'
 // releases.
 func Listening(s *Store) bool {
 	s.notices.mu.Lock()

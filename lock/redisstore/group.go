@@ -238,24 +238,30 @@ func (g *group) depart(b *batch) {
 }
 
 // running is how many batches are out that the next one has to wait for. One whose
-// time is over has no caller any more, whatever it hangs in. One that stalls has taken
+// time is over no longer has a caller, whatever it hangs in. One that stalls has taken
 // a connection, and no more than that.
 func (g *group) running(now time.Time) int {
 	if len(g.batches) >= maxHanging {
 		return g.most
 	}
-	n, stalled := 0, 0
+	n, stalled, overdue := 0, 0, 0
 	for _, b := range g.batches {
 		switch {
 		case b.Err() != nil:
 		case g.window.stalls(b, now):
 			stalled++
+		case g.window.overdue(b, now):
+			overdue++
+			fallthrough
 		default:
 			n++
 		}
 	}
-	if n+stalled >= g.most {
+	switch {
+	case n+stalled >= g.most:
 		return g.most
+	case n == 1 && overdue == 1: // one more finds out whether it is the server, or a connection
+		return 0
 	}
 	return n
 }

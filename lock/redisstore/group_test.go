@@ -644,8 +644,48 @@ func TestLateRepliesAreNoSlowServer(t *testing.T) {
 	})
 }
 
-// Each caller's time ends when it ends, whoever has come before it and however many
-// wait.
+// A connection that is dead keeps its own batch, and no others, also where the window
+// has become a single command, for a slow server that is quick again.
+func TestDeadConnectionInASmallWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var trip atomic.Int64
+		g := redisstore.NewGroup(32, 32, true, func(ctx context.Context, names []string, reply func(string)) error {
+			if slices.Contains(names, "dead") {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return answerAll(time.Duration(trip.Load()))(ctx, names, reply)
+		})
+		for _, phase := range []struct {
+			trip  time.Duration
+			calls int
+		}{{time.Millisecond, 1}, {100 * time.Millisecond, 30}, {time.Millisecond, 50}} {
+			trip.Store(int64(phase.trip))
+			for range phase.calls {
+				require.NoError(t, g.Do(t.Context(), "one", true))
+			}
+		}
+		var all sync.WaitGroup
+		arrive := func(name string, budget time.Duration) {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), budget)
+				defer cancel()
+				assert.Equal(t, name == "dead", g.Do(ctx, name, true) != nil, name)
+			})
+		}
+		arrive("dead", time.Minute)
+		synctest.Wait()
+		for i := range 100 {
+			arrive(strconv.Itoa(i), time.Second)
+		}
+		all.Wait()
+		time.Sleep(time.Second) // for the batch of the dead one, which ends with its call
+	})
+}
+
+// Each caller's time ends when it ends, whichever caller has come before it and
+// however many wait.
 func TestDeadlinesInAnyOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

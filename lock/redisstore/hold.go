@@ -39,25 +39,24 @@ func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 // Release removes the entry of token unless it is a receipt. It works when the
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	cmd, ok := s.change(key, token)
-	if !ok {
-		return false, nil
-	}
-	cmd.load = appendPrefix(cmd.space[:0], stateHeld, token)
 	if s.notices == nil {
-		return changed(s.eval(ctx, removeScript, cmd))
+		return s.remove(ctx, key, token)
 	}
-	return changed(s.eval(ctx, removeScript, cmd, s.published("")...))
+	return s.remove(ctx, key, token, s.published("")...)
 }
 
 // Forget removes the entry of token, a receipt too.
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
+	return s.remove(ctx, key, token, s.published("receipt")...)
+}
+
+func (s *Store) remove(ctx context.Context, key, token string, args ...any) (ok bool, err error) {
 	cmd, ok := s.change(key, token)
 	if !ok {
 		return false, nil
 	}
 	cmd.load = appendPrefix(cmd.space[:0], stateHeld, token)
-	return changed(s.eval(ctx, removeScript, cmd, s.published("receipt")...))
+	return changed(s.eval(ctx, removeScript, cmd, args...))
 }
 
 // change returns a command that will do something to the entry of token. ok is

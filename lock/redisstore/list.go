@@ -28,13 +28,56 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 			yield(lock.Entry{}, err)
 			return
 		}
-		l := listing{store: s, yield: yield, seen: make(map[uint64]struct{}), seed: maphash.MakeSeed()}
+		// SCAN may return a name twice. Hashes of the names seen take an eighth of the
+		// memory of the names.
+		seen, seed := make(map[uint64]struct{}), maphash.MakeSeed()
+		first := func(name, _ string) bool {
+			h := maphash.String(seed, name)
+			_, known := seen[h]
+			seen[h] = struct{}{}
+			return !known
+		}
 		for _, master := range masters {
-			if !l.node(ctx, master) {
-				return
+			cursor := "0"
+			for more := true; more; more = cursor != "0" {
+				var names []string
+				if names, cursor, err = s.scan(ctx, master, cursor, scanCount); err != nil {
+					yield(lock.Entry{}, err)
+					return
+				}
+				for part := range slices.Chunk(names, loadCount) {
+					if !s.listPart(ctx, part, first, yield) {
+						return
+					}
+				}
 			}
 		}
 	}
+}
+
+// listPart yields the entries of some names, and reports whether the listing goes on.
+func (s *Store) listPart(ctx context.Context, names []string, first func(name, key string) bool, yield func(lock.Entry, error) bool) bool {
+	found, err := s.load(ctx, names, first)
+	for _, f := range found {
+		if f.cut {
+			whole, there, failed := s.whole(ctx, f)
+			if failed != nil {
+				err = failed
+				break
+			}
+			if !there {
+				continue
+			}
+			f = whole
+		}
+		if !yield(f.entry, f.err) {
+			return false
+		}
+	}
+	if err != nil {
+		yield(lock.Entry{}, err)
+	}
+	return err == nil
 }
 
 // masters is every master of a cluster, always in the same order, or just the
@@ -68,67 +111,4 @@ func (s *Store) masters(ctx context.Context) ([]sender, error) {
 		all[i] = master
 	}
 	return all, nil
-}
-
-// listing is one run of List.
-type listing struct {
-	store *Store
-	yield func(lock.Entry, error) bool
-
-	// SCAN may return a name twice. Hashes of the names seen take an eighth of
-	// the memory of the names.
-	seen map[uint64]struct{}
-	seed maphash.Seed
-}
-
-// node yields the entries of one master. It is false if the listing is over.
-func (l *listing) node(ctx context.Context, master sender) bool {
-	for cursor := "0"; ; {
-		names, next, err := l.store.scan(ctx, master, cursor, scanCount)
-		if err != nil {
-			return l.fail(err)
-		}
-		for part := range slices.Chunk(names, loadCount) {
-			if !l.part(ctx, part) {
-				return false
-			}
-		}
-		if next == "0" {
-			return true
-		}
-		cursor = next
-	}
-}
-
-// part yields the entries of some names.
-func (l *listing) part(ctx context.Context, names []string) bool {
-	found, err := l.store.load(ctx, names, func(name, _ string) bool { return l.first(name) })
-	for _, f := range found {
-		if f.cut {
-			whole, there, err := l.store.whole(ctx, f)
-			if err != nil {
-				return l.fail(err)
-			}
-			if !there {
-				continue
-			}
-			f = whole
-		}
-		if !l.yield(f.entry, f.err) {
-			return false
-		}
-	}
-	return err == nil || l.fail(err)
-}
-
-func (l *listing) fail(err error) bool {
-	l.yield(lock.Entry{}, err)
-	return false
-}
-
-func (l *listing) first(name string) bool {
-	h := maphash.String(l.seed, name)
-	_, known := l.seen[h]
-	l.seen[h] = struct{}{}
-	return !known
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pulse is how often a listener looks whether anybody still waits, and whether
-// its connection still lives.
+// pulse is how often a listener checks whether a caller still waits, and whether
+// its connection still works.
 const pulse = 3 * time.Second
 
-// A listener that fails pauses, longer each time: nobody waits for it.
+// A listener that fails pauses, longer each time: no caller waits for it.
 const (
 	minRelisten = 100 * time.Millisecond
 	maxRelisten = 5 * time.Second
@@ -96,7 +96,7 @@ func (l *listener) session(parent context.Context) (again bool) {
 	}
 }
 
-// again waits after a panic, and reports whether anybody still wants to hear.
+// again waits after a panic, and reports whether a caller still waits.
 func (l *listener) again(parent context.Context) bool {
 	rest(parent, brokenPause)
 	return parent.Err() == nil && !l.notices.retire()

@@ -126,8 +126,8 @@ func TestListeningEndsWithTheClient(t *testing.T) {
 	}
 }
 
-// A connection that ends, and one that says nothing any more, is replaced; and
-// who watches is told, for what happened meanwhile was not heard.
+// A connection that ends, or goes silent, is replaced; and the callers that watch
+// are notified, because events in between were missed.
 func TestListenerReconnects(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(t *testing.T, srv *redistest.Server, p *respproxy.Proxy){
@@ -168,7 +168,7 @@ func TestListenerReconnects(t *testing.T) {
 	}
 }
 
-// Whoever begins to watch before there is a server hears as soon as there is.
+// A caller that begins to watch before there is a server is notified as soon as there is.
 func TestListenerWaitsForTheServer(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
@@ -235,7 +235,7 @@ func TestRefusedListenersSaySoOnce(t *testing.T) {
 	require.Equal(t, 1, log.count("NOPERM"))
 }
 
-// Nothing that a server does, or does not do, holds up who watches or closes.
+// Nothing that a server does, or does not do, holds up a caller that watches or closes.
 func TestWatchingNeverBlocks(t *testing.T) {
 	t.Parallel()
 	const obstacle = 30 * time.Second // a time-out of the client

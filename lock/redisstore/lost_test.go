@@ -114,7 +114,7 @@ func TestLostReplies(t *testing.T) {
 }
 
 // What the client does with commands that may be repeated: it finds its own
-// entry and takes it for somebody else's.
+// entry and takes it for another caller's.
 func TestPlainSetNXRepeatsAndDeniesItself(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 
-// open returns a store on the server at url, as Open sets it up but for timeouts
+// open returns a store on the server at url, as Open sets it up except for timeouts
 // that url does not set: a busy machine would exceed those of Open.
 func open(tb testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	tb.Helper()

@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"net/url"
 	"strings"
+
+	"github.com/httplatch/httplatch/internal/keytext"
 )
 
 const (
 	lockPart = "lock:"
-	oncePart = "once:" // also how the keys of receipts begin
+	oncePart = keytext.RecordPrefix
 
 	// maxEncoded is how long a readable name may be. Beyond it, a hash is.
 	maxEncoded = 200
@@ -19,9 +21,9 @@ const (
 	hashMark = "#"
 )
 
-// name is the Redis key of the entry of key: "latch:lock:user=42". hashed says
-// that key cannot be read from it and has to be kept in the entry.
-func (s *Store) name(key string) (name string, hashed bool) {
+// name is the Redis key of the entry of key: "latch:lock:user=42". kept
+// is key if that cannot be read from it and has to be kept in the entry, else "".
+func (s *Store) name(key string) (name, kept string) {
 	part, rest := lockPart, key
 	if after, found := strings.CutPrefix(key, oncePart); found {
 		part, rest = oncePart, after
@@ -29,36 +31,36 @@ func (s *Store) name(key string) (name string, hashed bool) {
 	encoded := escape(rest)
 	if len(encoded) > maxEncoded {
 		sum := sha256.Sum256([]byte(key))
-		return s.prefix + part + hashMark + hex.EncodeToString(sum[:]), true
+		return s.prefix + part + hashMark + hex.EncodeToString(sum[:]), key
 	}
-	return s.prefix + part + encoded, false
+	return s.prefix + part + encoded, ""
 }
 
 // keyOf is the inverse of name. ok is false for what name never returns; key is
 // "" if it is to be read from the entry.
-func (s *Store) keyOf(name string) (key string, hashed, ok bool) {
+func (s *Store) keyOf(name string) (key string, ok bool) {
 	rest, found := strings.CutPrefix(name, s.prefix)
 	if !found {
-		return "", false, false
+		return "", false
 	}
 	part := ""
 	if after, found := strings.CutPrefix(rest, oncePart); found {
 		part, rest = oncePart, after
 	} else if rest, found = strings.CutPrefix(rest, lockPart); !found {
-		return "", false, false
+		return "", false
 	}
 	if hash, found := strings.CutPrefix(rest, hashMark); found {
-		return "", true, len(hash) == hex.EncodedLen(sha256.Size)
+		return "", len(hash) == hex.EncodedLen(sha256.Size)
 	}
 	unescaped, err := url.PathUnescape(rest)
 	if err != nil {
-		return "", false, false
+		return "", false
 	}
 	// One key has one name: what reads like a key but is written otherwise is
 	// not an entry that a claim would meet.
 	key = part + unescaped
 	again, _ := s.name(key)
-	return key, false, again == name
+	return key, again == name
 }
 
 // escape percent-encodes all bytes but those that neither Redis (globs, hash

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// notices is what a store hears of the keys that somebody waits for.
+// notices is what a store receives about the keys that callers wait for.
 type notices struct {
 	client redis.UniversalClient
 
@@ -21,7 +21,7 @@ type notices struct {
 	warned   sync.Once
 }
 
-// topic is a channel that somebody waits for a message on.
+// topic is a channel on which a caller waits for a message.
 type topic struct {
 	waiting map[chan struct{}]struct{}
 	asked   bool // SUBSCRIBE was sent
@@ -51,7 +51,7 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	w := make(chan struct{}, 1)
 	t.waiting[w] = struct{}{}
 	if t.begun {
-		w <- struct{}{} // the confirmation that the others were told of has passed
+		w <- struct{}{} // the confirmation that woke the others has passed
 	}
 	n.used = true
 	if n.listener == nil {
@@ -110,8 +110,8 @@ func (n *notices) renew() {
 	}
 }
 
-// wake tells those who wait that there was a message on channel, or that the
-// subscription to it has begun: what happened before was not told.
+// wake notifies the waiters that there was a message on channel, or that the
+// subscription to it has begun: earlier events were not reported.
 func (n *notices) wake(channel string, begun bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,7 +128,7 @@ func (n *notices) wake(channel string, begun bool) {
 	}
 }
 
-// retire makes the listener go if nobody has waited since it last asked.
+// retire ends the listener if no caller has waited since it last asked.
 func (n *notices) retire() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 //	...
 //	locker := lock.New(store, lock.WithWait(2*time.Second))
 //
-// Whoever releases publishes, and whoever waits listens, so all processes that
-// share keys should have the option. Those that do not, and messages that are
-// lost, cost what waiting costs without it and nothing else.
+// Holders publish when they release, and waiters listen, so all processes that
+// share keys should have the option. A process without it, or a lost message,
+// costs what waiting costs without the option and nothing else.
 //
 // Every release and settle then publishes, on the channel that has the name of
 // the entry; a Cluster sends that to all its nodes. The store has one connection
-// more, outside of the client's pool, while somebody waits and for some seconds
+// more, outside of the client's pool, while a caller waits and for some seconds
 // after, or until [Store.Close], which is worth calling after [New] too. The
 // user needs the permissions in the package documentation; without that to
 // publish, keys are released all the same.

@@ -44,7 +44,7 @@ func heard(wake <-chan struct{}, within time.Duration) bool {
 }
 
 // ends are the ways in which an entry ends, each with what is done before.
-// Nothing but the end is told.
+// Nothing but the end is reported.
 var ends = map[string]func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error){
 	"release": func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error) {
 		take(t, silent, key, claim("a"))
@@ -116,16 +116,16 @@ func TestWatchHears(t *testing.T) {
 				defer stop()
 				hears(t, wake) // that the watch has begun
 				for how, end := range ends {
-					told := false
-					for try := 0; try < tries && !told; try++ {
+					notified := false
+					for try := 0; try < tries && !notified; try++ {
 						ok, err := end(t, silent, there, key)
 						require.NoError(t, err)
 						require.True(t, ok)
-						told = heard(wake, patience/time.Duration(tries))
+						notified = heard(wake, patience/time.Duration(tries))
 						_, err = silent.Forget(t.Context(), key, "a")
 						require.NoError(t, err)
 					}
-					require.True(t, told, how)
+					require.True(t, notified, how)
 				}
 				if i%3 == 0 {
 					stop() // so that others come and go
@@ -302,7 +302,7 @@ func TestNotificationsWithTheLeastPermission(t *testing.T) {
 	require.Empty(t, srv.Do(t, "ACL", "LOG"))
 }
 
-// channels is what somebody is subscribed to.
+// channels lists the channels with a subscriber.
 func channels(tb testing.TB, srv *redistest.Server) []any {
 	tb.Helper()
 	all, ok := srv.Do(tb, "PUBSUB", "CHANNELS").([]any)

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -95,15 +96,9 @@ func tune(o *redis.Options) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true // CLIENT SETINFO would be one more permission; the name tells who it is
 	o.DialerRetries = 1
-	setDefault(&o.MaxRetries, -1)
-	setDefault(&o.DialTimeout, openTimeout)
-	setDefault(&o.ReadTimeout, openTimeout)
-	setDefault(&o.WriteTimeout, openTimeout)
-	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxConnections)
-	setDefault(&o.ClientName, clientName)
-	// They stretch the read timeout to ten seconds while a server is maintained.
+	// It stretches the read timeout to ten seconds while a server is maintained.
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 }
 
@@ -111,14 +106,8 @@ func tuneCluster(o *redis.ClusterOptions) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	setDefault(&o.DialerRetries, 1)
-	setDefault(&o.MaxRetries, -1)
-	setDefault(&o.DialTimeout, openTimeout)
-	setDefault(&o.ReadTimeout, openTimeout)
-	setDefault(&o.WriteTimeout, openTimeout)
-	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxConnections)
-	setDefault(&o.ClientName, clientName)
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 }
 
@@ -126,19 +115,20 @@ func tuneFailover(o *redis.FailoverOptions) {
 	o.ContextTimeoutEnabled = true
 	o.DisableIdentity = true
 	setDefault(&o.DialerRetries, 1)
-	setDefault(&o.MaxRetries, -1)
-	setDefault(&o.DialTimeout, openTimeout)
-	setDefault(&o.ReadTimeout, openTimeout)
-	setDefault(&o.WriteTimeout, openTimeout)
-	setDefault(&o.PoolTimeout, openTimeout)
-	setDefault(&o.PipelinePoolSize, maxConnections)
-	setDefault(&o.ClientName, clientName)
+	setDefaults(&o.MaxRetries, &o.PipelinePoolSize, &o.ClientName, &o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout)
 	o.Dialer = dialer(o.DialTimeout, o.TLSConfig)
 }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
+// setDefaults sets what a URL can set too, where it has not.
+func setDefaults(retries, pool *int, name *string, timeouts ...*time.Duration) {
+	setDefault(retries, -1)
+	setDefault(pool, maxConnections)
+	setDefault(name, clientName)
+	for _, t := range timeouts {
+		setDefault(t, openTimeout)
 	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	*field = cmp.Or(*field, value)
 }

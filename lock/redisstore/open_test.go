@@ -189,7 +189,7 @@ func TestOpenFailures(t *testing.T) {
 		start func(t *testing.T) string
 		want  []string
 	}{
-		"nobody there": {
+		"no server there": {
 			func(t *testing.T) string {
 				p := respproxy.Start(t, redistest.Shared(t).Addr())
 				p.Down()

@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// maxScan bounds how long one SCAN keeps the server from everybody else.
+// maxScan bounds how long one SCAN keeps the server from its other clients.
 const maxScan = 1000
 
 // Page is the optional part of [lock.Inspector]: one SCAN, for which the server

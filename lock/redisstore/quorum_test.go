@@ -49,7 +49,6 @@ type quorum interface {
 	checker
 	MaxLag() time.Duration
 	LocksOnly() error
-	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
 }
 
 func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {

@@ -293,8 +293,8 @@ func TestClosedAndExhaustedClients(t *testing.T) {
 	}
 }
 
-// A server that is full still knows who holds what, and can be told that it is
-// over.
+// A server that is full can still return the holder of a key, and end its
+// entry.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(testing.TB, string) *respproxy.Proxy{"as it is": respproxy.Start, "Redis 6.2": respproxy.StartRedis62} {
@@ -354,8 +354,8 @@ func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
 	}
 }
 
-// A failure of code of the client's user is not taken for one of before the command,
-// which it cannot be told from.
+// A failure of the user's code in the client is not taken for one of before the
+// command, because the two look the same.
 func TestFailedCredentialsAreUnknown(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{
@@ -372,7 +372,7 @@ func TestFailedCredentialsAreUnknown(t *testing.T) {
 	}
 }
 
-// A server that cannot write still knows who has a key.
+// A server that cannot write can still return the holder of a key.
 func TestClaimsOfTakenKeysAreAnsweredWithoutWrites(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis cannot persist to disk."} {

@@ -65,7 +65,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	items := make([]loaded, 0, len(names))
 	var cmds []redis.Cmder
 	for _, name := range names {
-		key, _, ok := s.keyOf(name)
+		key, ok := s.keyOf(name)
 		if ok && want(name, key) {
 			items = append(items, loaded{name: name, key: key})
 			cmds = append(cmds, query{redis.NewCmd(ctx, "eval", glanceScript.source, 1, name, glanceBytes)})
@@ -115,7 +115,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 }
 
 // whole reads again, and all of it, what was cut, or has moved to another node of
-// the Cluster. ok is false if there is nothing any more.
+// the Cluster. ok is false if the entry is gone.
 func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
 	answer, err := s.eval(ctx, readScript, newCommand(of.name))
 	if err != nil || answer == nil {

@@ -21,7 +21,7 @@ type slowRow struct {
 	receipt    int  // bytes of what a single caller settles: more than fits between client and server
 }
 
-// silence is a server that answers nothing any more.
+// silence is a server that no longer answers anything.
 func silence(_ *testing.T, s *slowScene) (end func()) {
 	s.proxy.Freeze()
 	return s.proxy.Thaw

@@ -50,9 +50,9 @@ var (
 // over it end with their contexts if ContextTimeoutEnabled is not set; hooks that
 // are added later do not see these, nor do those of a Cluster client itself: add
 // them to its nodes ([redis.ClusterClient.OnNewNode]). A hook sees the commands as
-// pipelines. Other options that Open would set differently cost a [lock.Locker] no
-// correctness, but keep goroutines and connections of calls that outlast their
-// budget for longer; New logs them, once, to [slog.Default].
+// pipelines. What else Open would set differently costs a [lock.Locker] nothing but
+// goroutines and connections of calls that are over, for longer: DialTimeout and
+// PoolTimeout (a second with Open), DialerRetries (1).
 //
 // Over the client of an Open, a caller sends a command itself while few others are
 // in flight; over that of a New, which can have anything in it, a goroutine does.
@@ -75,9 +75,7 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(fmt.Sprintf("redisstore.New: client is a nil %T", client))
 	}
-	s := newStore(client, false, opts)
-	s.logOptions()
-	return s
+	return newStore(client, false, opts)
 }
 
 // newStore returns a store over client. opened says that Open has made it, with no

@@ -1,8 +1,6 @@
 package redisstore_test
 
 import (
-	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -54,38 +52,7 @@ func TestCloseLeavesTheCallersClientOpen(t *testing.T) {
 	require.Equal(t, 2*time.Minute, s.MaxLag())
 }
 
-// Not parallel: there is one default logger.
-func TestNewSaysOnceWhatOpenWouldSetDifferently(t *testing.T) {
-	var log bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-
-	logged := func(client redis.UniversalClient) string {
-		log.Reset()
-		redisstore.New(client)
-		require.NoError(t, client.Close())
-		require.LessOrEqual(t, strings.Count(log.String(), "\n"), 1)
-		return log.String()
-	}
-	all := []string{"DialerRetries=1", "DialTimeout=1s", "PoolTimeout=1s"}
-	for _, client := range []redis.UniversalClient{
-		redis.NewClient(&redis.Options{}),
-		redis.NewClusterClient(&redis.ClusterOptions{}),
-	} {
-		text := logged(client)
-		require.Contains(t, text, "level=WARN")
-		for _, want := range all {
-			require.Contains(t, text, want)
-		}
-	}
-	require.Empty(t, logged(redis.NewClient(&redis.Options{DialerRetries: 1, DialTimeout: time.Second, PoolTimeout: time.Second})))
-	require.NotContains(t, logged(redis.NewClient(&redis.Options{DialTimeout: time.Second})), "DialTimeout")
-	require.Contains(t, logged(redis.NewClient(&redis.Options{DialTimeout: -1})), "DialTimeout=1s")
-	require.Empty(t, logged(unknownClient{redis.NewClient(&redis.Options{})}))
-}
-
-// unknownClient stands for somebody's wrapper around a client.
+// unknownClient stands for a user's wrapper around a client.
 type unknownClient struct{ redis.UniversalClient }
 
 func TestWrappedClients(t *testing.T) {

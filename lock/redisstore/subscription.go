@@ -12,7 +12,7 @@ import (
 // stays locked.
 type subscription struct {
 	sub      *redis.PubSub
-	received chan struct{} // closed when nothing is received any more
+	received chan struct{} // closed when receiving has ended
 	broken   bool          // then: by a panic
 }
 

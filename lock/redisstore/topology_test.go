@@ -33,7 +33,7 @@ func try(t *testing.T, s *redisstore.Store) {
 }
 
 // A rediss-cluster URL cannot say that certificates are not to be verified, so
-// what works here is Open but for that.
+// what works here is Open except for that.
 func TestClusterOverTLS(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, func(_ int, addr string) int {

@@ -57,16 +57,21 @@ func newWindow(share, batches int) window {
 // batch is how many commands a batch may have.
 func (w *window) batch() int { return min(w.size, w.share) }
 
-// room reports whether one more batch may leave beside those that run, for so
+// room reports whether one more batch may leave in addition to those that run, for so
 // many commands that wait.
 func (w *window) room(running, waiting int) bool {
 	return running == 0 || running < w.size/w.share && (waiting >= min(grouping, w.share) || w.least > short)
 }
 
 // stalls reports whether b waits for a connection that stalls: batches that left
-// after it were answered, and it takes many times as long as usual.
+// after it were answered, and it is overdue.
 func (w *window) stalls(b *batch, now time.Time) bool {
-	return b.began.Before(w.newest) && now.Sub(b.began) > max(8*w.usual, 2*tick)
+	return b.began.Before(w.newest) && w.overdue(b, now)
+}
+
+// overdue reports whether b takes many times as long as usual.
+func (w *window) overdue(b *batch, now time.Time) bool {
+	return now.Sub(b.began) > max(8*w.usual, 2*tick)
 }
 
 // learn takes in a batch that was answered.

@@ -124,7 +124,7 @@ func (p *Proxy) drop(conns ...net.Conn) {
 	}
 }
 
-// deliver hands each chunk over when it is due. It sleeps in a thread of its own:
+// deliver hands each chunk over when it is due. It sleeps in its own thread:
 // the runtime's timers are late by up to a millisecond on a machine that has
 // little to do, which is a fifth of what is measured here.
 func (p *Proxy) deliver() {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Op is one time of what is measured. caller and n tell it from all others.
+// Op is one time of what is measured. caller and n distinguish it from all others.
 type Op func(ctx context.Context, caller, n int) error
 
 // ErrApart is what an Op returns if it went well but does not count: neither

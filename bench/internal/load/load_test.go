@@ -115,7 +115,7 @@ func TestFailuresAreCountedApart(t *testing.T) {
 				require.InDelta(t, 3960, r.Done, 300)
 				require.Len(t, r.Took, r.Done)
 				_, err = run(t, failing(10, broken))
-				require.ErrorIs(t, err, broken, "one in ten is not a figure any more")
+				require.ErrorIs(t, err, broken, "with one failure in ten there is no figure")
 			})
 		})
 	}
@@ -203,7 +203,7 @@ func waited(took []time.Duration) int {
 	return n
 }
 
-// More connections than one: a stalled one holds up nobody else.
+// More connections than one: a stalled one does not hold up the others.
 func TestOpenUsesAllCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := load.Open(t.Context(), 2, everyMillisecond(1000), stallsOnce(100*time.Millisecond))

@@ -8,8 +8,9 @@ import (
 )
 
 // NewClient returns the go-redis client that all contenders over go-redis get,
-// but for go-zero, which makes its own. It is set as redisstore.Open sets it,
-// which costs nobody anything: no retries, no identification, contexts obeyed.
+// except go-zero, which makes its own. It is set as redisstore.Open sets it,
+// which costs no contender anything: no retries, no identification, contexts
+// obeyed.
 func NewClient(t Target) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     t.Addr,

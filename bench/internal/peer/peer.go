@@ -1,7 +1,7 @@
 // Package peer has the lock libraries that are compared, each behind the same
 // small interface and given the same means: one Redis, go-redis with a pool of
-// the same size and without retries, a lease of [Lease], one try a call. What
-// one of them cannot be told, its file says.
+// the same size and without retries, a lease of [Lease], one try a call. If
+// one of them has no setting for a part of that, its file says so.
 package peer
 
 import (
@@ -27,7 +27,7 @@ const (
 	GoZero        = "zeromicro/go-zero"
 )
 
-// ErrRefused is what [Locker.Acquire] returns if somebody else has the key.
+// ErrRefused is what [Locker.Acquire] returns if another caller has the key.
 var ErrRefused = errors.New("peer: the key is held")
 
 // Peer is one library.
@@ -44,7 +44,7 @@ type Target struct {
 
 // Locker is a library at work. It is safe for concurrent use.
 type Locker interface {
-	// Acquire takes key in one try. If somebody has it, the error is ErrRefused.
+	// Acquire takes key in one try. If another caller has it, the error is ErrRefused.
 	Acquire(ctx context.Context, key string) (Held, error)
 	Close(ctx context.Context) error
 }

@@ -27,7 +27,7 @@ func open(t *testing.T, p peer.Peer) peer.Locker {
 	return l
 }
 
-// excludes is nil if l, and another one beside it, exclude as a lock must.
+// excludes is nil if l, and another one of the same kind, exclude as a lock must.
 func excludes(ctx context.Context, l, other peer.Locker, key string) error {
 	for round := range 3 {
 		held, err := l.Acquire(ctx, key)

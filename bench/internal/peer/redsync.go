@@ -41,7 +41,7 @@ func (h redlockHeld) Release(ctx context.Context) error {
 	return released(ok, err)
 }
 
-// released is what a release that tells by a bool comes to.
+// released is the result of a release that reports success by a bool.
 func released(ok bool, err error) error {
 	if err == nil && !ok {
 		return errors.New("peer: a key that was held was not released")

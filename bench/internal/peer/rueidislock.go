@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidisLock is redis/rueidis/rueidislock. It has a client of its own, which
+// rueidisLock is redis/rueidis/rueidislock. It has its own client, which
 // puts all callers' commands on one connection, so the pool's size says nothing
 // to it. Set differently from its defaults:
 //
@@ -50,7 +50,7 @@ func (r rueidisLock) Close(context.Context) error {
 }
 
 // rueidisHeld releases: it returns when the server has answered. Whether it did
-// is not told.
+// is not reported.
 type rueidisHeld context.CancelFunc
 
 func (h rueidisHeld) Release(context.Context) error {

@@ -21,7 +21,7 @@ type Machine struct {
 	Versions []string `json:"versions"` // of what is compared
 }
 
-// compared are the modules whose versions are told.
+// compared are the modules whose versions are listed.
 var compared = []string{
 	"github.com/redis/go-redis/v9",
 	"github.com/bsm/redislock",

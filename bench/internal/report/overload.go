@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/suite"
 )
 
-// overloadRows tell what is left of the server's room when more is asked for, at
-// what cost, and how soon all is well again; beside the same of an earlier
+// overloadRows show what is left of the server's room when more is asked for, at
+// what cost, and how soon all is well again; next to the same of an earlier
 // version, if its figures are there.
 func overloadRows(s *stats.Samples) []row {
 	over := []string{suite.OpenCase(2), suite.OpenCase(5), suite.ClosedCase(600), suite.ClosedCase(3000)}

@@ -65,7 +65,7 @@ func (r *Run) about(separator string) string {
 	return strings.Join([]string{r.Machine.String(), fmt.Sprintf("medians of %d rounds, %s in all", r.Rounds, r.Took)}, separator)
 }
 
-// figure has three digits that count, and thousands are told apart.
+// figure has three significant digits, and separates thousands.
 func figure(v float64) string {
 	switch magnitude := math.Abs(v); {
 	case math.IsNaN(v):

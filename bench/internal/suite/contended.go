@@ -8,12 +8,12 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/peer"
 )
 
-// Contended is the part in which everybody wants one key, which somebody has:
+// Contended is the part in which all callers want one key, which has a holder:
 // how many duplicates are refused in a second.
 const Contended = "contended"
 
 // Cases of Contended. In the first this library refuses by itself. In the second
-// the holder is one more process, and every caller has a process of its own:
+// the holder is one more process, and every caller has its own process:
 // callers of one process would be refused there, since the claim of one of them
 // is on its way.
 const (

@@ -8,14 +8,14 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/peer"
 )
 
-// Cycles is the part in which callers take and release keys of their own.
+// Cycles is the part in which callers take and release their own keys.
 const Cycles = "cycles"
 
 // Callers are how many there are at once.
 var Callers = []int{1, 8, 64, 256, 1024}
 
-// Few callers wait most of the time for the machine to wake somebody up, and how
-// long it takes for that changes by half from one second to the next. So they are
+// Few callers wait most of the time for the machine to wake one of them up, and
+// how long it takes for that changes by half from one second to the next. So they are
 // measured fewTimes a round.
 const (
 	few      = 8
@@ -71,7 +71,7 @@ func (b *bench) measureCycle(ctx context.Context, srv *server, p peer.Peer, call
 	})
 }
 
-// cycles are those of callers that take keys of their own in turn.
+// cycles are those of callers that take their own keys in turn.
 func cycles(l peer.Locker, callers int) load.Op {
 	key := keys(callers)
 	return func(ctx context.Context, caller, n int) error { return peer.Cycle(ctx, l, key(caller, n)) }

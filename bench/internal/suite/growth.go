@@ -85,7 +85,7 @@ type grownStore struct {
 	close   func() error
 }
 
-// growMemory fills an embedded store, in a process of its own: what its garbage
+// growMemory fills an embedded store, in a separate process: what its garbage
 // collector has to look at is a part of what it costs.
 func (b *bench) growMemory(ctx context.Context, n int) (grownStore, error) {
 	c, err := hire(ctx, 1, job{Kind: jobMemory, Keys: n, Window: b.Window})
@@ -136,7 +136,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc) //nolint:gosec // no heap is that large
 }
 
-// growRedis fills a Redis server of its own.
+// growRedis fills a separate Redis server.
 func (b *bench) growRedis(ctx context.Context, n int) (grownStore, error) {
 	srv := b.server()
 	client := peer.NewClient(peer.Target{Addr: srv.addr, Pool: b.Pool})

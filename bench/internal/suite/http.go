@@ -126,7 +126,7 @@ func (c *clients) close() error {
 	return err
 }
 
-// distinct are orders of users of their own under keys of their own. Those of
+// distinct are orders of separate users under separate keys. Those of
 // one phase are not those of another.
 func (c *clients) distinct(phase int) load.Op {
 	return func(_ context.Context, caller, n int) error {

@@ -11,7 +11,7 @@ import (
 )
 
 // Latency is the part in which the server is far away: behind a proxy, in a
-// process of its own, that delays what goes through it by half of RoundTrip in
+// separate process, that delays what goes through it by half of RoundTrip in
 // each direction. Cases are those of CallersCase.
 const Latency = "latency"
 

@@ -22,7 +22,7 @@ import (
 )
 
 // ScenarioArg is the only argument of a program that is to run one scenario: a
-// process of its own, so that neither goroutines nor clean-ups of one are left to
+// separate process, so that neither goroutines nor clean-ups of one are left to
 // the next.
 const ScenarioArg = "scenario"
 
@@ -138,7 +138,7 @@ func PlayScenario(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("bench: a scenario: %w", err)
 	}
 	redis.SetLogger(silent{})
-	logx.Disable() // of go-zero, which tells once a minute, where the outcome goes, how the process is
+	logx.Disable() // of go-zero, which reports once a minute, where the outcome goes, how the process is
 	var o outcome
 	err := host.Run(func(h *host.Host) (err error) {
 		o, err = s.play(ctx, h)

@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 )
 
-// server is a redis-server of a part, and a connection beside those of the
-// contenders to ask it what they cost.
+// server is a redis-server of a part, and a connection in addition to those of
+// the contenders to ask it what they cost.
 type server struct {
 	addr   string
 	client *redis.Client

@@ -77,7 +77,7 @@ func measureStalls(ctx context.Context, b *bench) (err error) {
 }
 
 // firstTime reports whether it has not seen a command before. It is a reply that
-// is late, not a key: whoever asks again, with the same command, is answered.
+// is late, not a key: a caller that sends the same command again is answered.
 func firstTime() func(args [][]byte) bool {
 	var seen sync.Map
 	return func(args [][]byte) bool {

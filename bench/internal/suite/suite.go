@@ -42,7 +42,7 @@ const (
 	WaitRoutes = "goroutines a waiting caller"
 )
 
-// Settings are what a run can be told.
+// Settings are what can be set for a run.
 type Settings struct {
 	Rounds int           // of every comparison
 	Window time.Duration // how long one measurement lasts; a fifth of it is run before, unmeasured
@@ -220,7 +220,7 @@ func (b *bench) use(ctx context.Context, p peer.Peer, addr string, f func(l peer
 	return nil
 }
 
-// keys are those that callers take in turn. Nobody takes another one's.
+// keys are those that callers take in turn. No caller takes another one's.
 func keys(callers int) func(caller, n int) string {
 	const each = 64
 	all := make([]string, callers*each)

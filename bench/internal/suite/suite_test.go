@@ -59,9 +59,9 @@ func measured(t *testing.T, part string) *stats.Samples {
 	return s
 }
 
-// Every part comes to figures of every contender. None is nothing, but for round
+// Every part comes to figures of every contender. None is zero, except for round
 // trips, where that is the point of some, and what is done in time, which on a
-// busy machine may be nothing in a window as short as that.
+// busy machine may be zero in a window as short as that.
 func TestEveryPart(t *testing.T) {
 	for part, want := range map[string]struct {
 		metric       string
@@ -127,7 +127,7 @@ func TestACancelledRunEnds(t *testing.T) {
 func TestAWorkerTellsWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct{ name, job, want string }{
 		{"no such job", `{"Kind":"nap"}`, `no kind of job "nap"`},
-		{"no such peer", `{"Kind":"refusals","Peer":"nobody"}`, `no peer "nobody"`},
+		{"no such peer", `{"Kind":"refusals","Peer":"unknown"}`, `no peer "unknown"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
@@ -140,7 +140,7 @@ func TestAWorkerTellsWhatIsWrong(t *testing.T) {
 	require.Error(t, suite.Work(t.Context(), strings.NewReader("not JSON"), io.Discard))
 }
 
-// A worker that asks for a key that nobody holds must not count grants as
+// A worker that asks for a key that has no holder must not count grants as
 // refusals.
 func TestAWorkerSeesThatItsKeyIsFree(t *testing.T) {
 	job, err := json.Marshal(map[string]any{

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A worker is one more process of this program. It is told a job, gets ready,
+// A worker is one more process of this program. It is given a job, gets ready,
 // and then measures as often as it is asked to: a JSON value a line, on its
 // standard input and output.
 

@@ -8,7 +8,7 @@ import (
 	"github.com/httplatch/httplatch/internal/respproxy"
 )
 
-// Proxies have a process of their own: what they cost is no contender's.
+// Proxies have their own process: what they cost is no contender's.
 
 func delayWorker(ctx context.Context, j job) (worker, error) {
 	p, err := delay.Listen(ctx, j.Addr, j.Delay)

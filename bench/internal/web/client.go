@@ -55,7 +55,7 @@ func Dial(ctx context.Context, addr string) (*Conn, error) {
 // Close closes the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Order sends the order of a user under a key, both told by a number, and
+// Order sends the order of a user under a key, each given by its number, and
 // returns the status of the answer.
 func (c *Conn) Order(user, key int) (status int, err error) {
 	write(c.user, user)
@@ -79,7 +79,7 @@ func write(field []byte, n int) {
 
 var errAnswer = errors.New("web: an answer that the client of the benchmark does not understand")
 
-// answer reads one answer, which has to tell its length.
+// answer reads one answer, which has to announce its length.
 func (c *Conn) answer() (status int, err error) {
 	line, err := c.in.ReadSlice('\n')
 	if err != nil {

@@ -43,7 +43,7 @@ func serveFiber(ctx context.Context, work func(), guard fiber.Handler, after fun
 		app.Use(guard)
 	}
 	app.Post("/orders", func(c fiber.Ctx) error {
-		_ = c.Body() // read before, whether anybody asks or not
+		_ = c.Body() // read before, whether a handler asks for it or not
 		work()
 		c.Set("Content-Type", "application/json")
 		return c.Status(fiber.StatusCreated).SendString(Answer)

@@ -2,13 +2,15 @@ package browser
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 const howToInstall = `no chromium: this test needs a real browser.
@@ -30,63 +32,30 @@ func binary(tb testing.TB) string {
 		}
 		failure = err
 	}
-	if os.Getenv("CI") == "true" {
-		tb.Fatalf("%s\n%v", howToInstall, failure)
-	}
-	tb.Skipf("SKIPPED, %s\n%v", howToInstall, failure)
+	testmain.Unavailable(tb, howToInstall, failure)
 	return ""
 }
 
-var shared struct {
-	mu      sync.Mutex
-	mained  bool
-	process context.Context //nolint:containedctx // it is how chromedp names a process
-	end     func()
-}
-
-// Runner is a [testing.M], or what wraps one.
-type Runner interface{ Run() int }
+var shared testmain.Shared[context.Context]
 
 // Main wraps m so that the Chromium of [New] ends when the tests have run:
 //
 //	func TestMain(m *testing.M) { os.Exit(browser.Main(m).Run()) }
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(browser.Main(m)) }
-func Main(m Runner) Runner { return runner{m} }
-
-type runner struct{ tests Runner }
-
-func (r runner) Run() int {
-	shared.mu.Lock()
-	shared.mained = true
-	shared.mu.Unlock()
-	defer func() {
-		shared.mu.Lock()
-		defer shared.mu.Unlock()
-		if shared.end != nil {
-			shared.end()
-		}
-	}()
-	return r.tests.Run()
-}
+func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 
 // chromium returns the one of this test process, and starts it at the first
 // call.
 func chromium(tb testing.TB) context.Context {
 	tb.Helper()
 	path := binary(tb)
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if !shared.mained {
-		tb.Fatal("browser: New needs a TestMain that uses browser.Main")
-	}
-	if shared.process == nil {
+	return shared.Get(tb, "browser: New needs a TestMain that uses browser.Main", func() (context.Context, func(), error) {
 		process, end, err := launch(path)
 		if err != nil {
-			tb.Fatalf("browser: start %s: %v", path, err)
+			return nil, nil, fmt.Errorf("browser: start %s: %w", path, err)
 		}
-		shared.process, shared.end = process, end //nolint:fatcontext // set once
-	}
-	return shared.process
+		return process, end, nil
+	})
 }
 
 func launch(path string) (process context.Context, end func(), err error) {

@@ -15,7 +15,7 @@ import (
 // patience is how long a step may take, on a machine with other things to do.
 const patience = 30 * time.Second
 
-// Page is a tab in a profile of its own. It ends with its test.
+// Page is a tab in a separate profile. It ends with its test.
 type Page struct {
 	tb       testing.TB
 	tab      context.Context //nolint:containedctx // it is how chromedp names a tab
@@ -88,7 +88,7 @@ func (p *Page) must(what string, steps ...chromedp.Action[chromedp.Void]) {
 }
 
 // until asks again and again until ask says yes, or fails the test. What ask
-// cannot tell yet is an error, which is shown if it never can.
+// cannot decide yet is an error, which is shown if it never can.
 func (p *Page) until(what string, ask func(ctx context.Context) (bool, error)) {
 	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(p.tab, patience)

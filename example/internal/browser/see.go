@@ -94,7 +94,7 @@ func (p *Page) write(name string, png []byte) error {
 		dir = p.tb.ArtifactDir()
 	}
 	dir = filepath.Join(dir, "screens")
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for whoever looks at a build
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // for readers of a build's screenshots
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644) //nolint:gosec // the same

@@ -12,7 +12,7 @@ type Outcome uint8
 const (
 	// Nothing says that it was not applied, and will not be.
 	Nothing Outcome = iota
-	// Answered says that it may have been applied, and will not be any more.
+	// Answered says that it may have been applied, and will not be later.
 	Answered
 	// Lost says that it may have been applied, and may yet be.
 	Lost
@@ -126,7 +126,7 @@ func (f *Flight) Doubt() Doubt {
 	return f.doubt
 }
 
-// WhenLanded has do called when nothing is in flight any more, now or later. It
+// WhenLanded has do called when nothing is in flight, now or later. It
 // may be called more than once.
 func (f *Flight) WhenLanded(do func()) {
 	f.mu.Lock()
