@@ -7,8 +7,8 @@
 # command, which keeps it in its module cache.
 #
 # Tests without redis-server, spin, chromium, promtool or a second version of Go
-# are still useful, so their absence is a warning, and an error where CI=true. A missing C compiler is
-# always an error.
+# are still useful, so their absence is a warning, and an error where CI=true. A
+# missing C compiler is always an error.
 set -euo pipefail
 
 present() {
@@ -20,7 +20,7 @@ present() {
 		[ "$(go env GOOS)" = darwin ] || command -v "${cc%% *}"
 		;;
 	chromium) browser ;;
-	go1.*) GOTOOLCHAIN=$1 go version ;; # downloads it
+	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
 	promtool) command -v promtool ;;
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
@@ -61,9 +61,11 @@ how_to() {
 		echo "or name one that is elsewhere: CHROMIUM=/path/to/chromium"
 		;;
 	go1.*)
-		echo "$1 is missing, and the go command cannot download it: that the tests pass"
-		echo "with it is not shown. It says why:"
-		echo "    GOTOOLCHAIN=$1 go version"
+		echo "$1 is missing: that the tests pass with it is not shown. The go command"
+		echo "cannot download it:"
+		GOTOOLCHAIN=$1 go version 2>&1 | sed 's/^/    /' || true
+		echo "Let it reach its GOPROXY ($(go env GOPROXY)), or name a version of https://go.dev/dl:"
+		echo "    make test-newer NEWER_GO=go1.N.M"
 		;;
 	promtool)
 		echo "promtool is missing: that the alerts fire is not shown. It is a part of"
