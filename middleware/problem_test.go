@@ -83,8 +83,8 @@ func TestProblemSendsItself(t *testing.T) {
 		},
 		{
 			"what JSON escapes",
-			latch.Problem{Status: 409, Type: "a?b=c&d", Title: "\"<\\\n\x7fö\u2028\xff"},
-			409, "", `{"type":"a?b=c\u0026d","title":"\"\u003c\\\n` + "\x7fö" + `\u2028\ufffd","status":409}`,
+			latch.Problem{Status: 409, Type: "a?b=c&d", Title: "\"<\\\n\x7fö\u2028\xff\xff\ufffd"},
+			409, "", `{"type":"a?b=c\u0026d","title":"\"\u003c\\\n` + "\x7fö" + `\u2028` + "\ufffd\ufffd\ufffd" + `","status":409}`,
 		},
 		{"status only", latch.Problem{Status: 404}, 404, "", `{"status":404}`},
 		{"zero", latch.Problem{}, 500, "", `{"status":500}`},

@@ -21,7 +21,9 @@ func (p *Problem) body(status int) []byte {
 // appendJSON appends s as a JSON string.
 func appendJSON(b []byte, s string) []byte {
 	if !literal(s) {
-		quoted, err := json.Marshal(s)
+		// Go 1.26 escapes what stands for a byte that is not UTF-8, and Go 1.27 does
+		// not. Conversion to runes replaces each such byte, as both do.
+		quoted, err := json.Marshal(string([]rune(s)))
 		if err != nil {
 			quoted = []byte(`""`) // it cannot be, and the status says enough
 		}

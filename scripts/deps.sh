@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|promtool|spin|chromium|cc ...
+# usage: scripts/deps.sh redis-server|promtool|spin|chromium|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
 # from apt, where that asks no question: as root, or with a sudo that needs no
-# password. NO_INSTALL=1 prevents it.
+# password. NO_INSTALL=1 prevents it. Another version of Go comes through the go
+# command, which keeps it in its module cache.
 #
-# Tests without redis-server, spin, chromium or promtool are still useful, so their
-# absence is a warning, and an error where CI=true. A missing C compiler is
-# always an error.
+# Tests without redis-server, spin, chromium, promtool or a second version of Go
+# are still useful, so their absence is a warning, and an error where CI=true. A
+# missing C compiler is always an error.
 set -euo pipefail
 
 present() {
@@ -19,6 +20,7 @@ present() {
 		[ "$(go env GOOS)" = darwin ] || command -v "${cc%% *}"
 		;;
 	chromium) browser ;;
+	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
 	promtool) command -v promtool ;;
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
@@ -38,6 +40,7 @@ packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
 	chromium) echo chromium fonts-dejavu-core ;; # without a font its pages are empty
+	go1.*) ;;
 	promtool) echo prometheus ;;
 	redis-server) echo redis-server ;;
 	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
@@ -56,6 +59,13 @@ how_to() {
 		echo "browser is skipped. Install it:"
 		echo "    apt-get install chromium | brew install --cask chromium | dnf install chromium"
 		echo "or name one that is elsewhere: CHROMIUM=/path/to/chromium"
+		;;
+	go1.*)
+		echo "$1 is missing: that the tests pass with it is not shown. The go command"
+		echo "cannot download it:"
+		GOTOOLCHAIN=$1 go version 2>&1 | sed 's/^/    /' || true
+		echo "Let it reach its GOPROXY ($(go env GOPROXY)), or name a version of https://go.dev/dl:"
+		echo "    make test-newer NEWER_GO=go1.N.M"
 		;;
 	promtool)
 		echo "promtool is missing: that the alerts fire is not shown. It is a part of"
@@ -78,7 +88,7 @@ how_to() {
 
 apt() {
 	local sudo=""
-	[ "${NO_INSTALL:-}" = "" ] && command -v apt-get >/dev/null || return 1
+	[ $# != 0 ] && [ "${NO_INSTALL:-}" = "" ] && command -v apt-get >/dev/null || return 1
 	if [ "$(id -u)" != 0 ]; then
 		sudo -n true 2>/dev/null || return 1
 		sudo="sudo -n"
