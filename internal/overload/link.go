@@ -65,6 +65,7 @@ func (l *link) copy(to, from net.Conn) {
 		n, err := from.Read(piece)
 		if n > 0 && !l.mute() {
 			if _, err := to.Write(piece[:n]); err != nil {
+				_, _ = io.Copy(io.Discard, from) // to close it now would cut off what comes the other way
 				return
 			}
 		}
