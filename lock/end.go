@@ -113,18 +113,23 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
-	l.trouble(ctx, err)
-	took := time.Duration(0)
-	if !l.core.local {
-		took = e.grantedAt.since() - n.began
-	}
-	l.emitFailed(ctx, e, n.call(), took, err)
+	e.notFinished(ctx, err)
 	seenTo = true
 	e.finishLater(ctx)
 	if lost != nil {
 		return lost
 	}
 	return err
+}
+
+// notFinished reports that the end got no answer.
+func (e *Lease) notFinished(ctx context.Context, err error) {
+	l, took := e.locker, time.Duration(0)
+	l.trouble(ctx, err)
+	if !l.core.local {
+		took = e.grantedAt.since() - e.end.began
+	}
+	l.emitFailed(ctx, e, e.end.call(), took, err)
 }
 
 // finished closes the books of a lease whose end was answered.
