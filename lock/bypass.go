@@ -60,6 +60,14 @@ func (e *Lease) endBypassed() (first bool) {
 	return true
 }
 
+// finishBypassed is finish for a lease that protects nothing.
+func (e *Lease) finishBypassed(settles bool) error {
+	if e.endBypassed() && settles {
+		return errBypassed
+	}
+	return nil
+}
+
 var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
 
 // unprotected runs fn for r, whose lease protects nothing. There is no run that it

@@ -71,10 +71,7 @@ func (e *Lease) confirmed(ok bool) bool {
 // ctx: the request that was served may be gone, and its lock must not stay for that.
 func (e *Lease) finish(ctx context.Context, how end) error {
 	if e.bypassed() {
-		if e.endBypassed() && how.settles {
-			return errBypassed
-		}
-		return nil
+		return e.finishBypassed(how.settles)
 	}
 	e.mu.Lock()
 	if e.phase != holding {
