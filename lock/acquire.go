@@ -35,7 +35,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := now()
-	e.story = l.story(ctx)
+	e.claim.story = l.story(ctx)
 	at, entered, err := began, true, error(nil)
 	for again := true; again; {
 		found := c.gate.enter(e, l.cfg.wait > 0)

@@ -10,16 +10,17 @@ func GrantWhileLooking() (found bool) {
 	var a agenda
 	a.init(func() {})
 	defer a.stop()
-	e := &Lease{due: now().add(time.Hour)}
+	e := new(Lease)
+	e.local.due = now().add(time.Hour)
 	a.lookBefore(now())
 	waitsForShard := false
 	a.start(func(yield func(*Lease) bool) {
 		yield(e)
-		e.standing.grant()
-		waitsForShard = !a.sees(e.due) // as gateShard.expect
+		e.claim.standing.grant()
+		waitsForShard = !a.sees(e.local.due) // as gateShard.expect
 	})
 	if waitsForShard {
-		a.lookBefore(e.due)
+		a.lookBefore(e.local.due)
 	}
-	return e.place > 0 || moment(a.look.Load()) <= e.due
+	return e.local.queued() || moment(a.look.Load()) <= e.local.due
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
 )
@@ -26,36 +25,27 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 		e.parent = context.WithoutCancel(e.parent)
 	}
 	l.core.gate.bypass(e)
-	e.mu.Lock()
-	e.opening = time.AfterFunc(l.cfg.lease, e.leaveBypassed)
-	e.mu.Unlock()
+	v := &e.validity
+	v.mu.Lock()
+	v.stopped, v.until = true, now().add(l.cfg.lease)
+	e.openAtTheEnd(opensBypassed)
+	v.mu.Unlock()
 	l.emit(ctx, e, event.Bypassed, 0, err)
 	l.logBypassed(ctx, e, err)
 }
 
 // bypassed reports whether e's work runs unprotected.
-func (e *Lease) bypassed() bool { return e.standing.bypassed() }
-
-// leaveBypassed gives up the key of e, which protects nothing, and what its claim may
-// have left.
-func (e *Lease) leaveBypassed() {
-	e.leaveClaim()
-	e.locker.core.gate.leave(e)
-}
+func (e *Lease) bypassed() bool { return e.claim.standing.bypassed() }
 
 // endBypassed says that the work of e, which ran unprotected, is over. first reports
 // that it had not been said before.
 func (e *Lease) endBypassed() (first bool) {
-	e.mu.Lock()
-	first, e.phase = e.phase == holding, over
-	keeps := first && e.opening.Stop() // else it has lasted for longer than a lease, and the key is given up
-	e.mu.Unlock()
-	if !first {
+	if _, first = e.validity.end(false); !first {
 		return false
 	}
 	defer e.locker.core.owners.Leave()
-	if keeps {
-		e.leaveBypassed()
+	if how := e.validity.close(); how != opensNothing { // else it has lasted for longer than a lease, and the key is given up
+		e.open(how)
 	}
 	return true
 }

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -21,7 +20,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.token, e.takeover = c.tokens.next(), e.run != nil && e.run.replaces != ""
+		e.claim.token, e.claim.takeover = c.tokens.next(), e.run != nil && e.run.replaces != ""
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
@@ -48,28 +47,28 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry *Entry) (err error) {
 	c := l.core
 	if c.local {
-		*entry, err = c.store.Claim(ctx, e.key, e.claim(l.cfg.lease))
+		*entry, err = c.store.Claim(ctx, e.key, e.claimOf(l.cfg.lease))
 		return publicError(err, false)
 	}
 	r := &e.away.claim
-	if e.claiming = &e.away.claiming; r.key != "" {
-		r, e.claiming = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
+	if e.claim.call = &e.away.claiming; r.key != "" {
+		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
 	}
-	r.store, r.key, r.claim = c.store, e.key, e.claim(l.cfg.lease)
-	err = c.ask(ctx, e.claiming, send.Terms{Budget: deadline.until()}, r)
+	r.store, r.key, r.claim = c.store, e.key, e.claimOf(l.cfg.lease)
+	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.until()}, r)
 	*entry = r.entry
 	return err
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
 func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline moment) (again bool, err error) {
-	if entry.State == Held && entry.Token == e.token {
+	if entry.State == Held && entry.Token == e.claim.token {
 		return false, l.granted(ctx, e, entry.Fence, sent)
 	}
 	if e.run != nil {
 		e.run.replaces, e.run.attempt = "", 1 // whatever was seen before has changed
 	}
-	e.story.finds(entry.Owner)
+	e.claim.story.finds(entry.Owner)
 	own := notKnown
 	if entry.State != Settled {
 		own = l.core.cleaner.fateOf(entry.Token)
@@ -96,22 +95,6 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	return true, nil
 }
 
-// claim is what e asks the store for.
-func (e *Lease) claim(lease time.Duration) Claim {
-	cfg := &e.locker.cfg
-	c := Claim{
-		Token:   e.token,
-		Attempt: 1,
-		Owner:   e.owner(),
-		Lease:   lease,
-		Fenced:  cfg.fenced,
-	}
-	if r := e.run; r != nil {
-		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
-	}
-	return c
-}
-
 // granted makes e a running lease, if enough of it is left.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment) error {
 	took := sent.since()
@@ -119,16 +102,16 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 	if took >= validity {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.
-		e.orphaned = true
+		e.claim.orphaned = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
-	e.fence, e.fenced = fence, l.cfg.fenced
+	e.claim.fence, e.claim.fenced = fence, l.cfg.fenced
 	e.start(sent, took, validity)
 	kind := event.Claimed
 	switch {
-	case e.claiming != nil && e.claiming.Unanswered():
+	case e.claim.call != nil && e.claim.call.Unanswered():
 		kind = event.Recovered
-	case e.takeover:
+	case e.claim.takeover:
 		kind = event.TakenOver
 		l.logTakenOver(ctx, e)
 	}
@@ -157,11 +140,11 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 // work has begun under it. If it is over by now, the key is claimed again.
 func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline moment) (again bool, err error) {
 	e.leaveClaim()
-	e.token, e.takeover, e.run.attempt = entry.Token, true, entry.Attempt
+	e.claim.token, e.claim.takeover, e.run.attempt = entry.Token, true, entry.Attempt
 	sent := now()
-	e.claiming = new(send.Call)
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(l.cfg.lease)}
-	err = l.core.ask(ctx, e.claiming, send.Terms{Budget: deadline.until()}, renew)
+	e.claim.call = new(send.Call)
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(l.cfg.lease)}
+	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.until()}, renew)
 	switch {
 	case err != nil:
 		l.trouble(ctx, err)

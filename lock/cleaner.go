@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"container/heap"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +24,6 @@ const (
 // nothing to do.
 type cleaner struct {
 	core    *core
-	most    int          // maxOrphans
 	count   atomic.Int64 // of those that were not answered yet, to be read without the lock
 	bytes   atomic.Int64 // of the receipts that wait to be settled; see maxPendingBytes
 	dropped atomic.Int64
@@ -37,7 +35,6 @@ type cleaner struct {
 	all      map[*task]struct{}
 	orphans  orphans
 	stage    stage
-	timer    *time.Timer
 }
 
 // stage is how far the Locker's Close has come.
@@ -51,9 +48,8 @@ const (
 )
 
 func newCleaner(c *core) *cleaner {
-	cl := &cleaner{core: c, most: maxOrphans, all: make(map[*task]struct{})}
-	cl.timer = time.AfterFunc(time.Hour, cl.wake)
-	cl.timer.Stop()
+	cl := &cleaner{core: c, all: make(map[*task]struct{})}
+	cl.ends.timerQueue, cl.removals.timerQueue = newTimerQueue[*task](cl.wake), newTimerQueue[*task](cl.wake)
 	return cl
 }
 
@@ -76,22 +72,20 @@ func (c *cleaner) enqueue(t *task, wait time.Duration) (started bool) {
 		return false
 	}
 	t.born = time.Now()
-	t.next = t.born.Add(wait)
 	c.all[t] = struct{}{}
 	c.tasks.Enter()
 	c.count.Add(1)
-	heap.Push(t.in, t)
+	t.in.put(t, now().add(wait))
 	return true
 }
 
 // kick runs t now, or once more if it is running.
 func (c *cleaner) kick(t *task) {
 	c.mu.Lock()
-	if t.index == nowhere {
+	if !t.queued() {
 		t.kicked = true
 	} else if _, known := c.all[t]; known {
-		t.next = time.Time{} // before all that is merely due
-		heap.Fix(t.in, t.index)
+		t.in.put(t, min(now(), t.in.first())-1) // before all that is merely due
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -101,25 +95,23 @@ func (c *cleaner) kick(t *task) {
 func (c *cleaner) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := time.Duration(never)
+	at := now()
 	for _, q := range c.queues() {
-		for q.Len() > 0 && q.running < maxRunning {
-			t := q.dueHeap[0]
-			if wait := time.Until(t.next); wait > 0 {
-				first = min(first, wait)
-				break
-			}
-			if t.paid = c.stage == working; t.paid && !c.core.sender.Retries.Take() {
-				c.timer.Reset(tokenPause)
+		q.fired()
+		for q.running < maxRunning && at >= q.first() {
+			paid := c.stage == working
+			if paid && !c.core.sender.Retries.Take() {
+				q.arm(at.add(tokenPause))
 				return
 			}
-			heap.Pop(q)
+			t := q.pop()
+			t.paid = paid
 			q.running++
 			go c.run(t, c.stage == draining)
 		}
-	}
-	if first != never {
-		c.timer.Reset(first)
+		if q.running < maxRunning {
+			q.arm(q.first())
+		}
 	}
 }
 
@@ -148,8 +140,7 @@ func (c *cleaner) ran(t *task, p progress) {
 			t.settled = true
 			c.count.Add(-1)
 		}
-		t.postpone(p.again, c.stage)
-		heap.Push(t.in, t)
+		t.in.put(t, now().add(t.postpone(p.again, c.stage)))
 	}
 	c.mu.Unlock()
 	if over && !p.done {
@@ -162,12 +153,12 @@ func (c *cleaner) ran(t *task, p progress) {
 func (c *cleaner) advance(to stage) {
 	c.mu.Lock()
 	c.stage = max(c.stage, to)
-	now := time.Now()
-	for _, q := range c.queues() {
-		for _, t := range q.dueHeap {
-			t.next, t.pause = now, 0
+	at := now()
+	for t := range c.all {
+		t.pause = 0
+		if t.queued() {
+			t.in.put(t, at)
 		}
-		heap.Init(q)
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -177,12 +168,13 @@ func (c *cleaner) advance(to stage) {
 func (c *cleaner) stop() {
 	c.mu.Lock()
 	c.stage = stopped
-	c.timer.Stop()
-	waiting := slices.Concat(c.ends.dueHeap, c.removals.dueHeap)
+	waiting := slices.Concat(c.ends.items, c.removals.items)
 	for _, t := range waiting {
 		c.forget(t)
 	}
-	c.ends.dueHeap, c.removals.dueHeap, c.orphans = nil, nil, orphans{}
+	c.ends.clear()
+	c.removals.clear()
+	c.orphans = orphans{}
 	c.mu.Unlock()
 	for _, t := range waiting {
 		t.forgotten()

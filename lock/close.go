@@ -41,7 +41,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	for _, e := range c.gate.all() {
 		e.abort() // what the cleaner gave up may still be renewed
 	}
-	c.gate.stop()
+	c.gate.forgetAlarms()
 	if working+unfinished+calls == 0 {
 		return nil
 	}
@@ -55,13 +55,8 @@ func (l *Locker) Close(ctx context.Context) error {
 // abort ends the context of a lease that has not ended at Close, and its
 // renewal, so that it lapses.
 func (e *Lease) abort() {
-	e.mu.Lock()
-	granted := e.standing.granted()
-	if granted {
-		e.stopTimers()
-	}
-	e.mu.Unlock()
-	if granted {
+	if e.claim.standing.granted() {
+		e.validity.abort()
 		e.cancel(fmt.Errorf("%w while the lease was held", ErrClosed))
 	}
 }

@@ -4,42 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 )
-
-// standing is what can be known of a lease without a lock: whether its claim was
-// granted, whether another call waits for that, and whether its work runs though the
-// claim was not granted. All are in one word, so that of a grant and of who meets the
-// claim at that moment one sees the other.
-type standing struct{ bits atomic.Uint32 }
-
-const (
-	standsGranted = 1 << iota
-	standsMet
-	standsBypassed
-)
-
-func (s *standing) granted() bool  { return s.bits.Load()&standsGranted != 0 }
-func (s *standing) met() bool      { return s.bits.Load()&standsMet != 0 }
-func (s *standing) bypassed() bool { return s.bits.Load()&standsBypassed != 0 }
-
-// grant notes the grant, and reports whether another call has met the claim before.
-func (s *standing) grant() (met bool) { return s.bits.Or(standsGranted)&standsMet != 0 }
-
-// bypass notes that the work runs unprotected.
-func (s *standing) bypass() { s.bits.Or(standsBypassed) }
-
-// meet notes that another call has met it, and reports whether it was granted before.
-func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
-
-// pending reports whether e's claim may still be granted or refused. The gate's
-// shard is locked.
-func (e *Lease) pending() bool {
-	return !e.standing.granted() && !e.bypassed()
-}
 
 // decision is what became of a claim, or of a run, for which other callers of this
 // process have waited. Where the store would tell them the same, it is theirs too.
@@ -55,7 +23,7 @@ type decision struct {
 // grantOf is the decision for those who have met the claim of e, and refuses them.
 func grantOf(e *Lease) *decision {
 	d := &decision{granted: true, entry: Entry{State: Held, Owner: e.owner()}}
-	if e.standing.granted() {
+	if e.claim.standing.granted() {
 		d.print = e.fingerprint()
 	}
 	return d

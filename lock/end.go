@@ -63,7 +63,7 @@ func (n *end) kind() event.Kind {
 // own receipt, so there it means no, unless that can be over by now.
 func (e *Lease) confirmed(ok bool) bool {
 	n := &e.end
-	return ok || n.unanswered && (!n.settles || e.grantedAt.since()-n.began >= n.keep)
+	return ok || n.unanswered && (!n.settles || e.claim.grantedAt.since()-n.began >= n.keep)
 }
 
 // finish ends the lease. Only the first call does: after a settle that may have
@@ -73,21 +73,16 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	if e.bypassed() {
 		return e.finishBypassed(how.settles)
 	}
-	e.mu.Lock()
-	if e.phase != holding {
-		e.mu.Unlock()
+	why, first := e.validity.end(how.settles)
+	if !first {
 		return nil
 	}
-	e.phase, e.end = ended, how
-	n, lost := &e.end, e.lost
-	if !n.settles {
-		e.stopTimers() // what is about to be given back needs no renewal
-	}
-	e.mu.Unlock()
+	e.end = how
+	n, lost := &e.end, why.orNil()
 
 	l := e.locker
 	if !l.core.local {
-		n.began = e.grantedAt.since()
+		n.began = e.claim.grantedAt.since()
 		n.receipt = slices.Clone(n.receipt) // a send that has not returned in time still reads it
 	}
 	if l.observed() {
@@ -124,7 +119,7 @@ func (e *Lease) notFinished(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
 	l.trouble(ctx, err)
 	if !l.core.local {
-		took = e.grantedAt.since() - e.end.began
+		took = e.claim.grantedAt.since() - e.end.began
 	}
 	l.emitFailed(ctx, e, e.end.call(), took, err)
 }
@@ -149,13 +144,7 @@ func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 // close gives back everything the lease holds in this process. answered says
 // that the store has confirmed its end.
 func (e *Lease) close(answered bool) {
-	e.mu.Lock()
-	e.phase = over
-	e.stopTimers()
-	if e.opening != nil {
-		e.opening.Stop()
-	}
-	e.mu.Unlock()
+	e.validity.close()
 	e.cancel(nil)
 	e.releasePending()
 	if answered {
@@ -171,7 +160,7 @@ func (e *Lease) close(answered bool) {
 // endUnreturned ends a lease, or the claim of one, whose caller does not return from its call.
 func (e *Lease) endUnreturned() {
 	switch {
-	case e.standing.granted():
+	case e.claim.standing.granted():
 		_ = e.giveBack(e.parent)
 	case e.bypassed():
 		e.endBypassed()
@@ -195,28 +184,16 @@ func (e *Lease) giveBack(ctx context.Context) error {
 
 // lapse ends the lease, and asks nothing of the store.
 func (e *Lease) lapse() {
-	e.mu.Lock()
-	if e.phase != holding {
-		e.mu.Unlock()
-		return
+	if _, first := e.validity.end(true); first {
+		e.close(false)
 	}
-	e.phase = ended
-	e.mu.Unlock()
-	e.close(false)
-}
-
-// lostError is why the lease was lost, nil if it was not.
-func (e *Lease) lostError() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lost
 }
 
 // leaveClaim hands what a claim may have left, or may leave yet, to the cleaner. One
 // that was to take over is not removed, since what it replaced is of unknown outcome,
 // and to remove it would be to forget that: see Locker.adopt.
 func (e *Lease) leaveClaim() {
-	if e.orphaned || e.claiming.Flight().Doubt() != (send.Doubt{}) {
+	if e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{}) {
 		e.locker.core.cleaner.add(e.orphan())
 	}
 }

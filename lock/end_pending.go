@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/bounded"
 )
@@ -24,13 +23,13 @@ func (e *Lease) finishLater(ctx context.Context) {
 		in:      &c.cleaner.ends,
 		attempt: func(closing bool) progress { return progress{done: e.repeatEnd(ctx, first, closing)} },
 		giveUp:  func() { e.close(false) },
-		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.token, Kind: e.end.kind()},
+		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.claim.token, Kind: e.end.kind()},
 	}
 	dropped := e.keepPending()
 	if !e.end.settles {
-		e.mu.Lock()
-		e.openAtTheEnd(true)
-		e.mu.Unlock()
+		e.validity.mu.Lock()
+		e.openAtTheEnd(opensOrphaned)
+		e.validity.mu.Unlock()
 	}
 	c.gate.end(e, func() { c.cleaner.kick(t) })
 	c.cleaner.start(t)
@@ -62,9 +61,7 @@ func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done
 
 // worthRepeating says whether the entry can still be there.
 func (e *Lease) worthRepeating() bool {
-	e.mu.Lock()
-	renewed, until := e.lost == nil && !e.stopped, e.validUntil
-	e.mu.Unlock()
+	renewed, until := e.validity.renewed()
 	switch {
 	case !e.end.settles:
 		return now() < until // after that, it is an orphan
@@ -77,18 +74,6 @@ func (e *Lease) worthRepeating() bool {
 	default:
 		return false
 	}
-}
-
-// openAtTheEnd opens the gate when the validity of an ended lease is over,
-// whether or not the store has answered by then. What is left of one that was
-// to be released has no holder, and is removed. e.mu is held.
-func (e *Lease) openAtTheEnd(released bool) {
-	e.opening = time.AfterFunc(e.validUntil.until(), func() {
-		if released {
-			e.locker.core.cleaner.add(e.orphan())
-		}
-		e.locker.core.gate.leave(e)
-	})
 }
 
 // keepPending keeps the receipt of an end that is to be repeated, if there is room.

@@ -30,7 +30,7 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
 	if l.core.local {
-		r := endRequest{store: l.core.store, key: e.key, token: e.token, receipt: n.receipt, keep: n.keep}
+		r := endRequest{store: l.core.store, key: e.key, token: e.claim.token, receipt: n.receipt, keep: n.keep}
 		err = r.Send(lasting)
 		return r.ok, publicError(err, false)
 	}
@@ -38,7 +38,7 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	if r.key != "" {
 		r, call = new(endRequest), new(send.Call)
 	}
-	r.store, r.key, r.token, r.receipt, r.keep = l.core.store, e.key, e.token, n.receipt, n.keep
+	r.store, r.key, r.token, r.receipt, r.keep = l.core.store, e.key, e.claim.token, n.receipt, n.keep
 	defer func() { r.receipt = nil }() // it may be dropped, and not stay in memory here
 	err = l.core.ask(ctx, call, l.lastingTerms(), r)
 	n.unanswered = n.unanswered || call.Unanswered()

@@ -48,7 +48,7 @@ func (e *Lease) event(kind event.Kind, took time.Duration, err error) Event {
 		err = nil
 	}
 	v := Event{Kind: kind, Name: keytext.Name(e.label()), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
-	e.story.tell(&v)
+	e.claim.story.tell(&v)
 	return v
 }
 
@@ -72,11 +72,10 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	if !l.observed() {
 		return
 	}
-	v := e.event(e.end.kind(), e.grantedAt.since(), nil)
+	v := e.event(e.end.kind(), e.claim.grantedAt.since(), nil)
 	v.Size = len(e.end.receipt)
-	e.mu.Lock()
-	v.Left = max(e.validUntil.until(), 0)
-	e.mu.Unlock()
+	_, until := e.validity.renewed()
+	v.Left = max(until.until(), 0)
 	l.announce(ctx, v)
 }
 

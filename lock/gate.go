@@ -25,32 +25,12 @@ type gateShard struct {
 	agenda  agenda
 }
 
-// slot is what may be to know of a key that is pending or granted. It belongs to
-// the lease that has the key, once there is something, and is locked with the
-// gate's shard.
-type slot struct {
-	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
-	queue  []*waiter // in the order of arrival
-	finds  int       // how often the key was found to have a holder while there was a queue
-
-	// asked is not nil once another process was found to have the key: the lease
-	// claims it again from time to time, and at once if something is sent here.
-	asked chan struct{}
-}
-
-func (e *Lease) needSlot() *slot {
-	if e.slot == nil {
-		e.slot = new(slot)
-	}
-	return e.slot
-}
-
 func newGate() *gate {
 	g := &gate{seed: maphash.MakeSeed()}
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.holders = make(map[string]*Lease)
-		s.agenda.init(s.renew)
+		s.agenda.init(s.ring)
 	}
 	return g
 }
@@ -82,16 +62,16 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 		s.holders[e.key] = e
 		return entrance{open: true}
 	}
-	if granted := holder.standing.meet(); !granted && holder.pending() {
+	if granted := holder.claim.standing.meet(); !granted && holder.pending() {
 		w := s.enqueue(e, holder, patient)
-		if sl := holder.slot; !patient || len(sl.queue) > maxWaiters {
+		if sl := holder.local.slot; !patient || len(sl.queue) > maxWaiters {
 			sl.ask()
 		}
 		return entrance{waiter: w, owner: holder.owner()}
 	}
 	var sl slot
-	if holder.slot != nil {
-		sl = *holder.slot
+	if holder.local.slot != nil {
+		sl = *holder.local.slot
 	}
 	freeing := sl.ending != nil && !holder.end.settles
 	if !holder.bypassed() && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
@@ -131,7 +111,7 @@ func (g *gate) leaveWith(e *Lease, err error) {
 	var d *decision
 	var answered []*waiter
 	if s.holders[e.key] == e {
-		if err != nil && e.slot != nil {
+		if err != nil && e.local.slot != nil {
 			d = decisionOf(e, err)
 			answered = s.answered(e, d)
 		}
@@ -146,7 +126,7 @@ func (g *gate) leaveWith(e *Lease, err error) {
 func (g *gate) bypass(e *Lease) {
 	s := e.shard()
 	s.mu.Lock()
-	e.standing.bypass()
+	e.claim.standing.bypass()
 	s.mu.Unlock()
 	g.share(e, grantOf(e))
 }
@@ -161,26 +141,26 @@ func (s *gateShard) expect(due moment) {
 	s.agenda.lookBefore(due)
 }
 
-// schedule has e renewed once more, when it is due.
+// schedule sets the alarm of e.
 func (s *gateShard) schedule(e *Lease, due moment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.agenda.add(e, due)
 }
 
-// renew starts what is due.
-func (s *gateShard) renew() {
+// ring starts what is due.
+func (s *gateShard) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.agenda.start(maps.Values(s.holders))
 }
 
-// stop ends all renewals that have not begun.
-func (g *gate) stop() {
+// forgetAlarms keeps all alarms from ringing.
+func (g *gate) forgetAlarms() {
 	for i := range g.shards {
 		s := &g.shards[i]
 		s.mu.Lock()
-		s.agenda.stop()
+		s.agenda.forget()
 		s.mu.Unlock()
 	}
 }

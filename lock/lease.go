@@ -2,65 +2,33 @@ package lock
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/httplatch/httplatch/internal/endable"
 	"github.com/httplatch/httplatch/lock/event"
-	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
 //
-// It contains all state that exists once per lease, from its place in the gate
-// to the context of its work, so that a lease is one allocation.
+// It contains all state that exists once per lease, so that a lease is one allocation,
+// in four parts. Each says what may touch it: the claim is written before the grant, and
+// read by all after it; the local entry is locked with the gate's shard; the validity
+// has a lock of its own; the end belongs to one goroutine after the other.
 type Lease struct {
 	locker *Locker
 	key    string          // in the store
 	parent context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
 	run    *run            // of Once; nil for mutual exclusion
-
-	// Written before the lease is granted.
-	token     string
-	claiming  *send.Call // the last claim; nil before it, and for a store that is prompt
-	fence     int64
-	story     *story // nil if there is neither an observer nor an origin
-	grantedAt moment
-	mostHold  time.Duration // from then on
-	takeover  bool          // the last claim was to replace an abandoned entry
-	orphaned  bool          // it was answered, and left an entry without a holder
-	fenced    bool
-	standing  standing
-
-	away *away // nil for a store that is prompt
+	away   *away           // nil for a store that is prompt
 
 	own atomic.Pointer[endable.Context] // of the work, once it is asked for or has ended
-	end end                             // how the work ended; written when phase is
 
-	hash  uint64 // of its key, in the gate
-	slot  *slot  // while it has the key in this process; locked with the gate's shard, like the next two
-	due   moment // when it is to be renewed; written before the lease is granted, too
-	place int32  // on the agenda, from 1; 0: it was never there
-
-	mu         sync.Mutex
-	capped     bool // validUntil is as late as WithMaxHold allows
-	stopped    bool // it is no longer renewed, and no deadline is set
-	phase      phase
-	validUntil moment
-	renewals   *renewals   // nil until the first
-	opening    *time.Timer // opens the gate after a release that is not answered
-	lost       error
+	claim    leaseClaim
+	local    localEntry
+	validity validity
+	end      end
 }
-
-type phase uint8
-
-const (
-	holding phase = iota
-	ended         // Release or Settle was called
-	over          // and was answered, or nothing more can be done
-)
 
 // label is what the caller calls the key.
 func (e *Lease) label() string {
@@ -69,9 +37,6 @@ func (e *Lease) label() string {
 	}
 	return e.key
 }
-
-// shard is the part of the gate that its key is in.
-func (e *Lease) shard() *gateShard { return e.locker.core.gate.shard(e.hash) }
 
 // fingerprint is empty for mutual exclusion.
 func (e *Lease) fingerprint() []byte {
@@ -87,24 +52,6 @@ func (e *Lease) attempt() int {
 		return e.run.attempt
 	}
 	return 1
-}
-
-// start makes a claim that was sent, and granted that much later, a running
-// lease. Its validity counts from when it was sent.
-func (e *Lease) start(sent moment, took, validity time.Duration) {
-	cfg := &e.locker.cfg
-	if cfg.detached {
-		e.parent = context.WithoutCancel(e.parent)
-	}
-	e.grantedAt, e.mostHold = sent.add(took), cfg.maxHold-took
-	e.validUntil, e.capped = sent.add(validity), cfg.maxHold == cfg.lease
-	due := sent.add(cfg.lease / 3)
-	e.due = due
-	met := e.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
-	e.shard().expect(due)
-	if met {
-		e.locker.core.gate.share(e, grantOf(e))
-	}
 }
 
 // Context returns a context that ends when the lease does: with a cause that
@@ -127,10 +74,10 @@ func (e *Lease) Context() context.Context {
 // the highest it has seen. ok is false without [WithFencing], and for work that runs
 // unprotected.
 func (e *Lease) Fence() (fence int64, ok bool) {
-	if e == nil || !e.fenced {
+	if e == nil || !e.claim.fenced {
 		return 0, false
 	}
-	return e.fence, true
+	return e.claim.fence, true
 }
 
 // lose ends the lease before its work is over. The entry, if
@@ -140,26 +87,20 @@ func (e *Lease) lose(why *loss) error {
 	if first {
 		e.dropLost(lost)
 	}
-	return lost
+	return lost.orNil()
 }
 
 // markLost ends the lease's context. first reports that it was this call that
 // did, and that dropLost has to follow.
-func (e *Lease) markLost(why *loss) (lost error, first bool) {
-	e.mu.Lock()
-	if e.lost != nil || e.phase == over {
-		defer e.mu.Unlock()
-		return e.lost, false
+func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
+	if lost, first = e.validity.lose(why); first {
+		e.cancel(why)
 	}
-	e.lost = why
-	e.stopTimers()
-	e.mu.Unlock()
-	e.cancel(why)
-	return why, true
+	return lost, first
 }
 
 // dropLost gives up what this process has of a lost lease, and reports it.
-func (e *Lease) dropLost(lost error) {
+func (e *Lease) dropLost(lost *loss) {
 	c := e.locker.core
 	if e.run == nil {
 		// A renewal that was applied and not answered keeps the entry for up to a
@@ -170,16 +111,12 @@ func (e *Lease) dropLost(lost error) {
 	c.gate.leave(e)
 	c.recent.note(event.Lost, e.label())
 	ctx := e.Context()
-	e.locker.emit(ctx, e, event.Lost, e.grantedAt.since(), lost)
+	e.locker.emit(ctx, e, event.Lost, e.claim.grantedAt.since(), lost)
 	e.locker.logLost(ctx, e, lost)
 }
 
-// stopTimers ends renewal and deadline for good. e.mu is held. The gate takes it
-// off the agenda as it leaves, and a renewal that begins before does nothing.
-func (e *Lease) stopTimers() {
-	e.stopped = true
-	if e.renewals != nil {
-		e.renewals.deadline.Stop()
-		e.renewals.stop()
-	}
+// lostError is why the lease was lost, nil if it was not.
+func (e *Lease) lostError() error {
+	lost, _ := e.validity.state()
+	return lost.orNil()
 }

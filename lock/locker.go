@@ -160,7 +160,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
 	e := l.newLease()
-	e.locker, e.key, e.parent, e.hash = l, key, ctx, l.core.gate.hash(key)
+	e.locker, e.key, e.parent, e.local.hash = l, key, ctx, l.core.gate.hash(key)
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}

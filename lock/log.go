@@ -33,7 +33,7 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 		do = why.do
 	}
 	l.log(ctx, levelError, "lock: lease lost before its work had ended", e,
-		slog.Any("error", lost), slog.Duration("held", e.grantedAt.since()), attrDo(do))
+		slog.Any("error", lost), slog.Duration("held", e.claim.grantedAt.since()), attrDo(do))
 }
 
 // logRefused reports a key that no caller gets until its entry was looked at.

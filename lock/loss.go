@@ -14,6 +14,14 @@ type loss struct {
 func (l *loss) Error() string { return ErrLost.Error() + ": " + l.reason }
 func (*loss) Unwrap() error   { return ErrLost }
 
+// orNil is l as an error, nil if there was no loss.
+func (l *loss) orNil() error {
+	if l == nil {
+		return nil
+	}
+	return l
+}
+
 // Class is a short and stable name of the reason, to count by.
 func (l *loss) Class() string { return l.class }
 

@@ -128,7 +128,7 @@ func Commit(ctx context.Context) error {
 	if !l.cfg.rerun {
 		return nil // a record whose holder has vanished is never run again
 	}
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(l.cfg.keep)}
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(l.cfg.keep)}
 	err := l.ask(ctx, l.lastingTerms(), renew)
 	switch {
 	case err != nil:

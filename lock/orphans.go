@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
@@ -106,7 +105,7 @@ func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	}
 	c.orphans.removing++
 	c.enqueue(k.task, wait)
-	if c.orphans.removing <= c.most {
+	if c.orphans.removing <= maxOrphans {
 		return false
 	}
 	for ; c.orphans.first < len(c.orphans.queue); c.orphans.first++ {
@@ -124,14 +123,14 @@ func (c *cleaner) giveUp(k *known) bool {
 	if k.task == nil || k.runs() {
 		return false
 	}
-	heap.Remove(&c.removals, k.task.index)
+	c.removals.drop(k.task)
 	c.forget(k.task)
 	c.orphans.done(k)
 	return true
 }
 
 // runs reports whether its removal talks to the store just now.
-func (k *known) runs() bool { return k.task != nil && k.task.index == nowhere }
+func (k *known) runs() bool { return k.task != nil && !k.task.queued() }
 
 func (c *cleaner) removed(k *known) {
 	c.mu.Lock()
@@ -161,7 +160,7 @@ func (o *orphans) done(k *known) {
 func (c *cleaner) forgetOld(now time.Time) {
 	o := &c.orphans
 	for len(o.queue) > 0 {
-		k, tooMany := o.queue[0], len(o.queue) > 2*c.most
+		k, tooMany := o.queue[0], len(o.queue) > 2*maxOrphans
 		if now.Before(k.until) && !tooMany {
 			return
 		}

@@ -10,30 +10,74 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// renewals is what a lease needs that is renewed at all.
-type renewals struct {
-	deadline *time.Timer     // ends the lease whatever its renewal does
-	ctx      context.Context //nolint:containedctx // shared by all of them
-	stop     context.CancelFunc
+// start makes a claim that was sent, and granted that much later, a running
+// lease. Its validity counts from when it was sent.
+func (e *Lease) start(sent moment, took, validity time.Duration) {
+	cfg := &e.locker.cfg
+	if cfg.detached {
+		e.parent = context.WithoutCancel(e.parent)
+	}
+	e.claim.grantedAt, e.claim.mostHold = sent.add(took), cfg.maxHold-took
+	due := sent.add(cfg.lease / 3)
+	e.local.due = due
+	e.validity.start(sent.add(validity), due, cfg.maxHold == cfg.lease)
+	met := e.claim.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
+	e.shard().expect(due)
+	if met {
+		e.locker.core.gate.share(e, grantOf(e))
+	}
 }
 
-// renew runs a third of a lease after its grant, and after each renewal, on
-// a goroutine that the agenda starts.
-func (e *Lease) renew() {
-	ctx, ok := e.beginRenewal()
-	if !ok {
-		return
+// alarm does what is due of a lease, and runs on a goroutine that the agenda starts. The
+// clock decides what that is, so that one alarm too many does no harm.
+func (e *Lease) alarm() {
+	v := &e.validity
+	v.mu.Lock()
+	what, how := v.due(now()), v.opens
+	var ctx context.Context
+	switch what {
+	case dueRenewal:
+		ctx = v.beginRenewal(e.parent)
+	case dueOpening:
+		v.opens = opensNothing
+	case dueExpiry, dueLater:
 	}
+	if what != dueExpiry {
+		e.setAlarm()
+	}
+	v.mu.Unlock()
+	switch what {
+	case dueRenewal:
+		e.renew(ctx)
+	case dueExpiry:
+		_ = e.lose(e.expiry())
+	case dueOpening:
+		e.open(how)
+	case dueLater:
+	}
+}
+
+// setAlarm puts e on the agenda for what is due next. The validity is locked, so that
+// nothing is put there after its end.
+func (e *Lease) setAlarm() {
+	if next := e.validity.next(); next != never {
+		e.shard().schedule(e, next)
+	}
+}
+
+// renew runs a third of a lease after its grant, and after each renewal, with the
+// context of the renewals.
+func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	last := now()
-	defer func() { e.scheduleRenewal(last) }() // also if a hook of the store's ends the goroutine
+	defer func() { e.endRenewal(last) }() // also if a hook of the store's ends the goroutine
 	for {
 		answer, err := e.renewOnce(ctx)
 		if err == nil || errors.Is(err, ErrLost) {
 			last = answer
 			return
 		}
-		// No answer. The deadline ends the lease if that stays so; until then
+		// No answer. An alarm ends the lease if that stays so; until then
 		// the store is asked again, since every answer may be the one in time.
 		e.locker.trouble(ctx, err)
 		timer := time.NewTimer(min(cfg.lease/10, time.Second))
@@ -46,21 +90,13 @@ func (e *Lease) renew() {
 	}
 }
 
-// beginRenewal returns the context of the renewals: not the caller's, whose
-// client may have gone while the work goes on. ok is false if the lease is over.
-func (e *Lease) beginRenewal() (ctx context.Context, ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stopped {
-		return nil, false
-	}
-	if e.renewals == nil {
-		// Before the first send: a renewal that hangs must not delay it.
-		r := &renewals{deadline: time.AfterFunc(e.validUntil.until(), e.expire)}
-		r.ctx, r.stop = context.WithCancel(context.WithoutCancel(e.parent))
-		e.renewals = r
-	}
-	return e.renewals.ctx, true
+// endRenewal sets the alarm after a renewal that was sent then.
+func (e *Lease) endRenewal(sent moment) {
+	v := &e.validity
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.endRenewal(sent.add(e.locker.cfg.lease / 3))
+	e.setAlarm()
 }
 
 // renewOnce asks for a full lease from now, and returns when that was.
@@ -68,11 +104,11 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	l := e.locker
 	sent = now()
 	// The hold ends to the millisecond, not up to a lease later.
-	lease := min(l.cfg.lease, e.mostHold-time.Duration(sent-e.grantedAt))
+	lease := min(l.cfg.lease, e.claim.mostHold-time.Duration(sent-e.claim.grantedAt))
 	if lease < time.Millisecond {
 		return sent, nil
 	}
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claim(lease)}
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(lease)}
 	err = l.core.ask(ctx, new(send.Call), send.Terms{Budget: l.cfg.budget}, renew)
 	switch {
 	case err != nil:
@@ -83,15 +119,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	case !renew.ok:
 		return sent, e.notRenewed()
 	}
-	e.mu.Lock()
-	lost, phase := e.lost, e.phase
-	if until := sent.add(lease - l.core.drift(lease)); until > e.validUntil && !e.stopped {
-		e.validUntil, e.capped = until, lease < l.cfg.lease
-		if e.renewals != nil {
-			e.renewals.deadline.Reset(until.until())
-		}
-	}
-	e.mu.Unlock()
+	lost, phase := e.validity.prolong(sent.add(lease-l.core.drift(lease)), lease < l.cfg.lease)
 	switch {
 	case lost != nil:
 		return sent, lost
@@ -106,73 +134,62 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 // a release, a renewal never takes the entry away, so that no unanswered send of
 // it explains this; but the lease's own end may.
 func (e *Lease) notRenewed() error {
-	e.mu.Lock()
-	if e.phase != holding {
-		if !e.stopped {
-			// A settle that got no answer was applied, or another caller has the key.
-			// The settle will learn which; there is nothing left to renew.
-			e.stopTimers()
-			e.openAtTheEnd(false)
-		}
-		e.mu.Unlock()
-		return errReleased
+	v := &e.validity
+	v.mu.Lock()
+	if v.phase == holding {
+		v.mu.Unlock()
+		return e.lose(errTaken)
 	}
-	e.mu.Unlock()
-	return e.lose(errTaken)
+	defer v.mu.Unlock()
+	if !v.stopped {
+		// A settle that got no answer was applied, or another caller has the key.
+		// The settle will learn which; there is nothing left to renew.
+		v.stop()
+		e.openAtTheEnd(opensGate)
+	}
+	return errReleased
 }
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
-func (e *Lease) scheduleRenewal(sent moment) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.stopped || e.capped {
-		return
-	}
-	e.shard().schedule(e, sent.add(e.locker.cfg.lease/3))
+// openAtTheEnd opens the gate when the validity of a lease is over that is not renewed
+// any more, whether or not the store has answered by then. The validity is locked.
+func (e *Lease) openAtTheEnd(how opens) {
+	e.validity.opens = how
+	e.setAlarm()
 }
 
-// expire runs at the end of validity.
-func (e *Lease) expire() {
-	e.mu.Lock()
-	if e.stopped {
-		e.mu.Unlock()
-		return
+// open lets other callers of this process claim the key. What is left of a lease that was
+// to be released has no holder, and is removed.
+func (e *Lease) open(how opens) {
+	switch how {
+	case opensOrphaned:
+		e.locker.core.cleaner.add(e.orphan())
+	case opensBypassed:
+		e.leaveClaim()
+	case opensGate, opensNothing:
 	}
-	if left := e.validUntil.until(); left > 0 { // renewed while this was on its way
-		e.renewals.deadline.Reset(left)
-		e.mu.Unlock()
-		return
-	}
-	why := e.expiry()
-	e.mu.Unlock()
-	_ = e.lose(why)
+	e.locker.core.gate.leave(e)
 }
 
 // checkValidity ends the lease's context if its validity is over. It may be
 // called under any lock of the work, which observers may want too; so the rest
 // of the loss is done elsewhere.
 func (e *Lease) checkValidity() {
-	e.mu.Lock()
-	if lost := e.lost; lost != nil {
-		e.mu.Unlock()
+	lost, expired := e.validity.check(now())
+	switch {
+	case lost != nil:
 		e.cancel(lost) // the goroutine that found it lost may not have cancelled it yet
-		return
-	}
-	if e.stopped || now() < e.validUntil {
-		e.mu.Unlock()
-		return
-	}
-	why := e.expiry()
-	e.mu.Unlock()
-	if lost, first := e.markLost(why); first {
-		go e.dropLost(lost)
+	case expired:
+		if lost, first := e.markLost(e.expiry()); first {
+			go e.dropLost(lost)
+		}
 	}
 }
 
-// expiry says why the validity ended. e.mu is held.
+// expiry says why the validity ended.
 func (e *Lease) expiry() *loss {
-	if e.capped {
+	if e.validity.isCapped() {
 		return lossByMaxHold(e.locker.cfg.maxHold)
 	}
 	return errExpired
@@ -187,10 +204,7 @@ func (e *Lease) Extend(ctx context.Context) error {
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	e.mu.Lock()
-	lost, phase := e.lost, e.phase
-	e.mu.Unlock()
-	switch {
+	switch lost, phase := e.validity.state(); {
 	case lost != nil:
 		return lost
 	case phase != holding:

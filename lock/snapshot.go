@@ -88,8 +88,8 @@ func (s *gateShard) holds(all []Hold, match func(key string) bool) []Hold {
 	slots := make([]seen, 0, len(s.holders))
 	for _, e := range s.holders {
 		found := seen{lease: e}
-		if e.slot != nil {
-			found.waiting, found.ending = len(e.slot.queue), e.slot.ending != nil
+		if e.local.slot != nil {
+			found.waiting, found.ending = len(e.local.slot.queue), e.local.slot.ending != nil
 		}
 		slots = append(slots, found)
 	}
@@ -107,12 +107,13 @@ func (s *gateShard) holds(all []Hold, match func(key string) bool) []Hold {
 // hold is what others may know of e. Until it is granted, its token changes and
 // belongs to the goroutine that claims.
 func (e *Lease) hold() Hold {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	h := Hold{Key: e.label(), Entry: e.key}
-	if e.standing.granted() {
-		h.Token, h.Since, h.Until = e.token, e.grantedAt.wall(), e.validUntil.wall()
-		h.Renewed = !e.stopped && !e.capped
+	if e.claim.standing.granted() {
+		h.Token, h.Since = e.claim.token, e.claim.grantedAt.wall()
+		v := &e.validity
+		v.mu.Lock()
+		h.Until, h.Renewed = v.until.wall(), !v.stopped && !v.capped
+		v.mu.Unlock()
 	}
 	return h
 }

@@ -32,10 +32,10 @@ func (l *Locker) story(ctx context.Context) *story {
 
 // owner is what an entry of e says of its owner.
 func (e *Lease) owner() string {
-	if e.story == nil {
+	if e.claim.story == nil {
 		return e.locker.core.owner
 	}
-	return e.story.owner
+	return e.claim.story.owner
 }
 
 // waits notes that e has waited for another holder since then.

@@ -9,10 +9,10 @@ type task struct {
 	giveUp  func()  // called if the task is forgotten before it is done; may be nil
 	of      Cleanup // what an operator is shown of it, except for its Since, which is born
 
+	schedule // it is in no queue while it runs
+
 	born    time.Time
-	next    time.Time
 	pause   time.Duration
-	index   int  // in its queue; nowhere while it runs
 	paid    bool // it runs, and has taken a token for that
 	kicked  bool // it was asked for while it ran
 	settled bool // it was answered, and is only repeated to be sure
@@ -20,7 +20,7 @@ type task struct {
 
 // taskQueue is the tasks of one kind, those that run not included.
 type taskQueue struct {
-	dueHeap[*task]
+	timerQueue[*task]
 
 	running int
 }
@@ -35,18 +35,15 @@ type progress struct {
 
 const longPause = 5 * time.Second
 
-func (t *task) dueBefore(other *task) bool { return t.next.Before(other.next) }
-func (t *task) moved(to int)               { t.index = to }
-
-// postpone sets when t is next due. The pause grows from 10 ms to a second, which is
-// what a landing command may cost another process, and after a quarter of a minute is
+// postpone returns in how long t is next due. The pause grows from 10 ms to a second, which
+// is what a landing command may cost another process, and after a quarter of a minute is
 // five.
-func (t *task) postpone(again time.Duration, at stage) {
+func (t *task) postpone(again time.Duration, at stage) (wait time.Duration) {
 	t.pause = min(max(2*t.pause, 10*time.Millisecond), time.Second)
 	if time.Since(t.born) > 15*time.Second {
 		t.pause = longPause
 	}
-	wait := t.pause
+	wait = t.pause
 	if again > 0 {
 		wait, t.pause = again, 0
 	}
@@ -56,7 +53,7 @@ func (t *task) postpone(again time.Duration, at stage) {
 	if t.kicked {
 		t.kicked, wait = false, 0
 	}
-	t.next = time.Now().Add(wait)
+	return wait
 }
 
 func (t *task) forgotten() {

@@ -17,7 +17,7 @@ import (
 // not freed it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
 	held := &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: found.owner}}
-	e.story.finds(found.owner)
+	e.claim.story.finds(found.owner)
 	switch {
 	case found.mismatch:
 		held.Reason = ErrMismatch
@@ -33,7 +33,7 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began mome
 	}
 	if l.cfg.wait > 0 || found.ending != nil {
 		queued := time.Now()
-		defer func() { e.story.waits(queued) }()
+		defer func() { e.claim.story.waits(queued) }()
 	}
 	if found.ending != nil {
 		found.ending()
@@ -81,7 +81,7 @@ func (w *waiter) result() (entered bool, err error) {
 	if w.decided == nil {
 		return true, nil
 	}
-	w.lease.story.finds(w.decided.entry.Owner)
+	w.lease.claim.story.finds(w.decided.entry.Owner)
 	return false, w.decided.end(w.lease)
 }
 
@@ -137,7 +137,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		pause := min(pollPause(polls, refused.Entry.Left), remaining)
 		rested := time.Now()
 		end := l.rest(ctx, pause, wake, asked, began.add(minPause), err)
-		e.story.waits(rested)
+		e.claim.story.waits(rested)
 		if end != nil {
 			return end
 		}

@@ -42,7 +42,7 @@ func (g *gate) quit(w *waiter, usurp, early bool) quitted {
 	if i < 0 {
 		return quitDecided
 	}
-	sl := holder.slot
+	sl := holder.local.slot
 	pending := holder.pending() && w.finds == sl.finds
 	if early && (pending || holder.pending() && sl.asked != nil) {
 		w.patient = false
@@ -97,10 +97,10 @@ func (sl *slot) ask() {
 
 // queued is the place of w in the queue behind e, -1 if it is not there.
 func (e *Lease) queued(w *waiter) int {
-	if e == nil || e.slot == nil {
+	if e == nil || e.local.slot == nil {
 		return -1
 	}
-	return slices.Index(e.slot.queue, w)
+	return slices.Index(e.local.slot.queue, w)
 }
 
 // share gives d to those behind e whom it answers. They go before the next one
@@ -129,10 +129,10 @@ func (g *gate) rests(e *Lease, d *decision) (asked <-chan struct{}) {
 
 // answered takes those whom d answers from the queue behind e.
 func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
-	if d == nil || e.slot == nil || s.holders[e.key] != e {
+	if d == nil || e.local.slot == nil || s.holders[e.key] != e {
 		return nil
 	}
-	e.slot.queue = slices.DeleteFunc(e.slot.queue, func(w *waiter) bool {
+	e.local.slot.queue = slices.DeleteFunc(e.local.slot.queue, func(w *waiter) bool {
 		if d.reason(w.lease, w.patient) == nil {
 			return false
 		}
@@ -142,31 +142,31 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 	if d.entry.State != Held {
 		return answered
 	}
-	e.slot.finds++
-	if len(e.slot.queue) > maxWaiters {
-		answered = append(answered, e.slot.queue[maxWaiters:]...)
-		clear(e.slot.queue[maxWaiters:])
-		e.slot.queue = e.slot.queue[:maxWaiters]
+	e.local.slot.finds++
+	if len(e.local.slot.queue) > maxWaiters {
+		answered = append(answered, e.local.slot.queue[maxWaiters:]...)
+		clear(e.local.slot.queue[maxWaiters:])
+		e.local.slot.queue = e.local.slot.queue[:maxWaiters]
 	}
 	return answered
 }
 
 // hand makes next the holder of what holder had.
 func (s *gateShard) hand(holder, next *Lease) {
-	next.slot, holder.slot = holder.slot, nil
-	next.slot.ending, next.slot.asked = nil, nil
-	next.standing.meet() // those who are left in the queue
+	next.local.slot, holder.local.slot = holder.local.slot, nil
+	next.local.slot.ending, next.local.slot.asked = nil, nil
+	next.claim.standing.meet() // those who are left in the queue
 	s.holders[next.key] = next
 }
 
 // pass gives the key of e to the first of its queue.
 func (s *gateShard) pass(e *Lease) {
-	if e.slot == nil || len(e.slot.queue) == 0 {
+	if e.local.slot == nil || len(e.local.slot.queue) == 0 {
 		delete(s.holders, e.key)
 		return
 	}
-	next := e.slot.queue[0]
-	e.slot.queue = slices.Delete(e.slot.queue, 0, 1)
+	next := e.local.slot.queue[0]
+	e.local.slot.queue = slices.Delete(e.local.slot.queue, 0, 1)
 	s.hand(e, next.lease)
 	close(next.ready)
 }

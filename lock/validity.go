@@ -1,0 +1,201 @@
+package lock
+
+import (
+	"context"
+	"sync"
+)
+
+// validity is for how long a lease can be relied on, and whether it still is. Nothing
+// writes it but its own methods, and in renew.go, those that say so. Under its lock the
+// gate's shard may be locked; no store and no observer is called.
+type validity struct {
+	mu       sync.Mutex
+	phase    phase
+	opens    opens
+	capped   bool // until is as late as WithMaxHold allows
+	renewing bool
+	stopped  bool // it is no longer renewed, and its end is no loss
+
+	until    moment
+	renewAt  moment    // never if it is not renewed any more
+	renewals *renewals // nil until the first
+	lost     *loss
+}
+
+type phase uint8
+
+const (
+	holding phase = iota
+	ended         // Release or Settle was called
+	over          // and was answered, or nothing more can be done
+)
+
+// opens is what happens when the validity of a lease is over that is not renewed.
+type opens uint8
+
+const (
+	opensNothing  opens = iota
+	opensGate           // others of this process may claim
+	opensOrphaned       // and what it may have left in the store is removed
+	opensBypassed       // likewise; it was never granted, and its work runs unprotected
+)
+
+// renewals is what all renewals of a lease share.
+type renewals struct {
+	ctx  context.Context //nolint:containedctx // ends with the lease
+	stop context.CancelFunc
+}
+
+// start sets what no other goroutine knows of yet.
+func (v *validity) start(until, renewAt moment, capped bool) {
+	v.until, v.renewAt, v.capped = until, renewAt, capped
+}
+
+// due is what is due of a lease.
+type due uint8
+
+const (
+	dueLater due = iota
+	dueRenewal
+	dueExpiry
+	dueOpening
+)
+
+// due says what is due at that moment. v.mu is held.
+func (v *validity) due(at moment) due {
+	switch {
+	case v.stopped && v.opens == opensNothing:
+		return dueLater
+	case at >= v.until && v.stopped:
+		return dueOpening
+	case at >= v.until:
+		return dueExpiry
+	case at >= v.renewAt && !v.stopped && !v.renewing:
+		return dueRenewal
+	default:
+		return dueLater
+	}
+}
+
+// next is when something will be due, never if nothing will. v.mu is held.
+func (v *validity) next() moment {
+	switch {
+	case v.stopped && v.opens == opensNothing:
+		return never
+	case v.stopped, v.renewing:
+		return v.until
+	default:
+		return min(v.renewAt, v.until)
+	}
+}
+
+// beginRenewal returns the context of the renewals: not parent, the caller's, whose
+// client may have gone while the work goes on. v.mu is held.
+func (v *validity) beginRenewal(parent context.Context) context.Context {
+	v.renewing = true
+	if v.renewals == nil {
+		r := new(renewals)
+		r.ctx, r.stop = context.WithCancel(context.WithoutCancel(parent))
+		v.renewals = r
+	}
+	return v.renewals.ctx
+}
+
+// endRenewal says that the next renewal is due then. v.mu is held.
+func (v *validity) endRenewal(next moment) {
+	v.renewing, v.renewAt = false, next
+	if v.capped {
+		v.renewAt = never
+	}
+}
+
+// prolong moves the end of the validity to until, if that is later.
+func (v *validity) prolong(until moment, capped bool) (lost *loss, phase phase) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if until > v.until && !v.stopped {
+		v.until, v.capped = until, capped
+	}
+	return v.lost, v.phase
+}
+
+// stop ends renewal and alarms for good. v.mu is held. The gate takes the lease off the
+// agenda as it leaves, and an alarm that rings before does nothing.
+func (v *validity) stop() {
+	v.stopped = true
+	if v.renewals != nil {
+		v.renewals.stop()
+	}
+}
+
+// lose notes that the lease was lost. first reports that it was this call that did.
+func (v *validity) lose(why *loss) (lost *loss, first bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lost != nil || v.phase == over {
+		return v.lost, false
+	}
+	v.lost = why
+	v.stop()
+	return why, true
+}
+
+// end notes that the work is over. first reports that it was this call that did: its
+// caller has the lease's end. A lease that is settled is renewed until that is answered.
+func (v *validity) end(settles bool) (lost *loss, first bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.phase != holding {
+		return nil, false
+	}
+	v.phase = ended
+	if !settles {
+		v.stop() // what is about to be given back needs no renewal
+	}
+	return v.lost, true
+}
+
+// close notes that all is over. opens is what would have happened at the end of the
+// validity, and will not.
+func (v *validity) close() (opens opens) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.phase = over
+	v.stop()
+	opens, v.opens = v.opens, opensNothing
+	return opens
+}
+
+// abort ends it for a Locker that was closed: the lease lapses.
+func (v *validity) abort() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stop()
+}
+
+// check is what a look at the clock finds.
+func (v *validity) check(at moment) (lost *loss, expired bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.lost, !v.stopped && at >= v.until
+}
+
+func (v *validity) isCapped() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.capped
+}
+
+// state is what others ask.
+func (v *validity) state() (lost *loss, phase phase) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.lost, v.phase
+}
+
+// renewed reports whether it still is, and until when it is valid.
+func (v *validity) renewed() (renewed bool, until moment) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.stopped, v.until
+}
