@@ -64,7 +64,7 @@ func (a *agenda) start(all iter.Seq[*Lease]) {
 		}
 	}
 	for at >= a.first() {
-		go a.pop().alarm()
+		go a.pop().ring()
 	}
 	a.arm(min(a.first(), moment(a.look.Load())))
 }

@@ -27,8 +27,8 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	l.core.gate.bypass(e)
 	v := &e.validity
 	v.mu.Lock()
-	v.stopped, v.until = true, now().add(l.cfg.lease)
-	e.openAtTheEnd(opensBypassed)
+	v.bypass(now().add(l.cfg.lease))
+	e.setAlarm()
 	v.mu.Unlock()
 	l.emit(ctx, e, event.Bypassed, 0, err)
 	l.logBypassed(ctx, e, err)

@@ -28,7 +28,8 @@ func (e *Lease) finishLater(ctx context.Context) {
 	dropped := e.keepPending()
 	if !e.end.settles {
 		e.validity.mu.Lock()
-		e.openAtTheEnd(opensOrphaned)
+		e.validity.openLater(opensOrphaned)
+		e.setAlarm()
 		e.validity.mu.Unlock()
 	}
 	c.gate.end(e, func() { c.cleaner.kick(t) })

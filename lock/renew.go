@@ -28,32 +28,22 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 	}
 }
 
-// alarm does what is due of a lease, and runs on a goroutine that the agenda starts. The
-// clock decides what that is, so that one alarm too many does no harm.
-func (e *Lease) alarm() {
+// ring does what is due of a lease, and runs on a goroutine that the agenda starts.
+func (e *Lease) ring() {
 	v := &e.validity
 	v.mu.Lock()
-	what, how := v.due(now()), v.opens
-	var ctx context.Context
-	switch what {
-	case dueRenewal:
-		ctx = v.beginRenewal(e.parent)
-	case dueOpening:
-		v.opens = opensNothing
-	case dueExpiry, dueLater:
-	}
-	if what != dueExpiry {
+	due := v.ring(now(), e.parent, e.locker.cfg.maxHold)
+	if due.expired == nil {
 		e.setAlarm()
 	}
 	v.mu.Unlock()
-	switch what {
-	case dueRenewal:
-		e.renew(ctx)
-	case dueExpiry:
-		_ = e.lose(e.expiry())
-	case dueOpening:
-		e.open(how)
-	case dueLater:
+	switch {
+	case due.renewal != nil:
+		e.renew(due.renewal)
+	case due.expired != nil:
+		_ = e.lose(due.expired)
+	case due.opens != opensNothing:
+		e.open(due.opens)
 	}
 }
 
@@ -144,20 +134,13 @@ func (e *Lease) notRenewed() error {
 	if !v.stopped {
 		// A settle that got no answer was applied, or another caller has the key.
 		// The settle will learn which; there is nothing left to renew.
-		v.stop()
-		e.openAtTheEnd(opensGate)
+		v.openLater(opensGate)
+		e.setAlarm()
 	}
 	return errReleased
 }
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
-
-// openAtTheEnd opens the gate when the validity of a lease is over that is not renewed
-// any more, whether or not the store has answered by then. The validity is locked.
-func (e *Lease) openAtTheEnd(how opens) {
-	e.validity.opens = how
-	e.setAlarm()
-}
 
 // open lets other callers of this process claim the key. What is left of a lease that was
 // to be released has no holder, and is removed.
@@ -176,23 +159,15 @@ func (e *Lease) open(how opens) {
 // called under any lock of the work, which observers may want too; so the rest
 // of the loss is done elsewhere.
 func (e *Lease) checkValidity() {
-	lost, expired := e.validity.check(now())
+	lost, expired := e.validity.check(e.locker.cfg.maxHold)
 	switch {
 	case lost != nil:
 		e.cancel(lost) // the goroutine that found it lost may not have cancelled it yet
-	case expired:
-		if lost, first := e.markLost(e.expiry()); first {
+	case expired != nil:
+		if lost, first := e.markLost(expired); first {
 			go e.dropLost(lost)
 		}
 	}
-}
-
-// expiry says why the validity ended.
-func (e *Lease) expiry() *loss {
-	if e.validity.isCapped() {
-		return lossByMaxHold(e.locker.cfg.maxHold)
-	}
-	return errExpired
 }
 
 // Extend renews the lease now, for a full lease or what WithMaxHold leaves of

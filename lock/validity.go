@@ -3,11 +3,12 @@ package lock
 import (
 	"context"
 	"sync"
+	"time"
 )
 
-// validity is for how long a lease can be relied on, and whether it still is. Nothing
-// writes it but its own methods, and in renew.go, those that say so. Under its lock the
-// gate's shard may be locked; no store and no observer is called.
+// validity is for how long a lease can be relied on, and whether it still is. Only its
+// methods write it. Under its lock the gate's shard may be locked, to set the lease's
+// alarm; no store and no observer is called.
 type validity struct {
 	mu       sync.Mutex
 	phase    phase
@@ -51,33 +52,29 @@ func (v *validity) start(until, renewAt moment, capped bool) {
 	v.until, v.renewAt, v.capped = until, renewAt, capped
 }
 
-// due is what is due of a lease.
-type due uint8
-
-const (
-	dueLater due = iota
-	dueRenewal
-	dueExpiry
-	dueOpening
-)
-
-// due says what is due at that moment. v.mu is held.
-func (v *validity) due(at moment) due {
-	switch {
-	case v.stopped && v.opens == opensNothing:
-		return dueLater
-	case at >= v.until && v.stopped:
-		return dueOpening
-	case at >= v.until:
-		return dueExpiry
-	case at >= v.renewAt && !v.stopped && !v.renewing:
-		return dueRenewal
-	default:
-		return dueLater
-	}
+// alarm is what is due of a lease.
+type alarm struct {
+	renewal context.Context // of a renewal that is to be sent; else nil
+	expired *loss           // the lease is over, because of this; else nil
+	opens   opens
 }
 
-// next is when something will be due, never if nothing will. v.mu is held.
+// ring says what is due at that moment, and notes that it is done. It knows by the clock,
+// so that one alarm too many does no harm. v.mu is held.
+func (v *validity) ring(at moment, parent context.Context, maxHold time.Duration) (a alarm) {
+	switch {
+	case v.stopped && at >= v.until:
+		a.opens, v.opens = v.opens, opensNothing
+	case v.stopped:
+	case at >= v.until:
+		a.expired = v.expiry(maxHold)
+	case at >= v.renewAt && !v.renewing:
+		a.renewal = v.beginRenewal(parent)
+	}
+	return a
+}
+
+// next is when something will be due that is not yet, never if nothing will. v.mu is held.
 func (v *validity) next() moment {
 	switch {
 	case v.stopped && v.opens == opensNothing:
@@ -128,6 +125,19 @@ func (v *validity) stop() {
 	}
 }
 
+// openLater has others get the key when the validity is over, since it is not renewed any
+// more. v.mu is held.
+func (v *validity) openLater(how opens) {
+	v.stop()
+	v.opens = how
+}
+
+// bypass makes it that of a lease which was not granted, until then. v.mu is held.
+func (v *validity) bypass(until moment) {
+	v.until = until
+	v.openLater(opensBypassed)
+}
+
 // lose notes that the lease was lost. first reports that it was this call that did.
 func (v *validity) lose(why *loss) (lost *loss, first bool) {
 	v.mu.Lock()
@@ -173,17 +183,22 @@ func (v *validity) abort() {
 	v.stop()
 }
 
-// check is what a look at the clock finds.
-func (v *validity) check(at moment) (lost *loss, expired bool) {
+// check is ring for one who wants to rely on the lease now.
+func (v *validity) check(maxHold time.Duration) (lost, expired *loss) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.lost, !v.stopped && at >= v.until
+	if !v.stopped && now() >= v.until {
+		expired = v.expiry(maxHold)
+	}
+	return v.lost, expired
 }
 
-func (v *validity) isCapped() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.capped
+// expiry says why the validity has ended. v.mu is held.
+func (v *validity) expiry(maxHold time.Duration) *loss {
+	if v.capped {
+		return lossByMaxHold(maxHold)
+	}
+	return errExpired
 }
 
 // state is what others ask.
