@@ -32,14 +32,14 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 func (e *Lease) ring() {
 	v := &e.validity
 	v.mu.Lock()
-	due := v.ring(now(), e.parent, e.locker.cfg.maxHold)
+	due := v.ring(e.parent, now(), e.locker.cfg.maxHold)
 	if due.expired == nil {
 		e.setAlarm()
 	}
 	v.mu.Unlock()
 	switch {
-	case due.renewal != nil:
-		e.renew(due.renewal)
+	case due.renewals != nil:
+		e.renew(due.renewals.ctx)
 	case due.expired != nil:
 		_ = e.lose(due.expired)
 	case due.opens != opensNothing:

@@ -54,14 +54,14 @@ func (v *validity) start(until, renewAt moment, capped bool) {
 
 // alarm is what is due of a lease.
 type alarm struct {
-	renewal context.Context // of a renewal that is to be sent; else nil
-	expired *loss           // the lease is over, because of this; else nil
-	opens   opens
+	renewals *renewals // of which one is to be sent; else nil
+	expired  *loss     // the lease is over, because of this; else nil
+	opens    opens
 }
 
 // ring says what is due at that moment, and notes that it is done. It knows by the clock,
 // so that one alarm too many does no harm. v.mu is held.
-func (v *validity) ring(at moment, parent context.Context, maxHold time.Duration) (a alarm) {
+func (v *validity) ring(parent context.Context, at moment, maxHold time.Duration) (a alarm) {
 	switch {
 	case v.stopped && at >= v.until:
 		a.opens, v.opens = v.opens, opensNothing
@@ -69,7 +69,7 @@ func (v *validity) ring(at moment, parent context.Context, maxHold time.Duration
 	case at >= v.until:
 		a.expired = v.expiry(maxHold)
 	case at >= v.renewAt && !v.renewing:
-		a.renewal = v.beginRenewal(parent)
+		a.renewals = v.beginRenewal(parent)
 	}
 	return a
 }
@@ -86,16 +86,16 @@ func (v *validity) next() moment {
 	}
 }
 
-// beginRenewal returns the context of the renewals: not parent, the caller's, whose
-// client may have gone while the work goes on. v.mu is held.
-func (v *validity) beginRenewal(parent context.Context) context.Context {
+// beginRenewal returns the renewals' context: not parent, the caller's, whose client may
+// have gone while the work goes on. v.mu is held.
+func (v *validity) beginRenewal(parent context.Context) *renewals {
 	v.renewing = true
 	if v.renewals == nil {
 		r := new(renewals)
 		r.ctx, r.stop = context.WithCancel(context.WithoutCancel(parent))
 		v.renewals = r
 	}
-	return v.renewals.ctx
+	return v.renewals
 }
 
 // endRenewal says that the next renewal is due then. v.mu is held.
