@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,7 +155,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(key, keytext.RecordPrefix) {
+	if keytext.IsRecord(key) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
 	e := l.newLease()

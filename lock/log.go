@@ -2,8 +2,6 @@ package lock
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 
@@ -16,12 +14,15 @@ const (
 	levelError = slog.LevelError
 )
 
+// Logger returns the logger of [WithLogger], for packages that log on behalf of the
+// Locker, as package middleware does.
+func (l *Locker) Logger() *slog.Logger { return l.cfg.logger }
+
 // log reports what happened to the key of e, without telling the key. The hash
 // is the beginning of the name under which a store keeps a record of Once.
 func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
-	sum := sha256.Sum256([]byte(e.label()))
 	attrs = append([]slog.Attr{
-		slog.String("name", keytext.Name(e.label())), slog.String("key_sha256", hex.EncodeToString(sum[:8])),
+		slog.String("name", keytext.Name(e.label())), slog.String("key_sha256", keytext.Digest(e.label())),
 	}, attrs...)
 	l.cfg.logger.LogAttrs(ctx, level, message, attrs...)
 }

@@ -183,7 +183,8 @@ func WithOrigin(f func(ctx context.Context) string) Option {
 // WithLogger sets where the Locker reports what an operator must see: leases
 // that were lost, a store that refuses, work that runs unprotected or again,
 // keys that wait for an operator. Each line says in "do" what to do about
-// it. slog.Default() unless set. Keys are logged as hashes.
+// it. The guards of package middleware and the console over the Locker log there, too.
+// Unless set, it is what slog.Default() returns to [New]. Keys are logged as hashes.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		panic("lock: WithLogger(nil)")

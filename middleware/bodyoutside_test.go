@@ -366,14 +366,10 @@ func TestBodyConsumedOutsideWithChosenFingerprintIsServed(t *testing.T) {
 	require.Equal(t, 201, serve(outside(t, consume, latch.Lock(l, "user", byUser), created), keyed("k")).Code)
 }
 
-// TestConsumedBodyIsHintedOnce cannot run in parallel: all tests share the
-// default logger.
 func TestConsumedBodyIsHintedOnce(t *testing.T) {
 	var out bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	l := newLocker(t, memstore.New())
+	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
+	l := newLocker(t, memstore.New(), logger)
 	for name, guard := range map[string]func(http.Handler) http.Handler{
 		"idempotent": once(l),
 		"dedupe":     latch.Dedupe(l, byUser, time.Hour),

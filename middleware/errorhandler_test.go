@@ -166,8 +166,6 @@ func TestKeyErrorDoesNotFrameTheBody(t *testing.T) {
 	require.JSONEq(t, `{"title":"Forbidden","status":403}`, string(answer.body))
 }
 
-// TestPlainKeyErrorIsTheServersFault cannot run in parallel: all tests share the
-// default logger.
 func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
 	for name, guard := range map[string]func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler{
 		"lock": func(l *lock.Locker, f keyfunc.Func) func(http.Handler) http.Handler {
@@ -188,11 +186,9 @@ func TestPlainKeyErrorIsTheServersFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			before := slog.Default()
-			slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
-			t.Cleanup(func() { slog.SetDefault(before) })
+			logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
 			synctest.Test(t, func(t *testing.T) {
-				l := lock.New(memstore.New())
+				l := lock.New(memstore.New(), logger)
 				defer end(l)
 				h := guard(l, func(*http.Request) (string, error) { return "", errors.New("no session store") })(mustNotRun(t))
 				requireLine := func(repeated int) {

@@ -3,7 +3,7 @@ package middleware
 import "net/http"
 
 // guarded is next behind the guard whose serve is given.
-func guarded(next http.Handler, name string, outlived *outlivedHint, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
+func guarded(next http.Handler, guard *guardLog, outlived *outlivedHint, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
 	early := answersEarly(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if safe(r.Method) {
@@ -11,7 +11,7 @@ func guarded(next http.Handler, name string, outlived *outlivedHint, serve func(
 			return
 		}
 		if early {
-			outlived.log(r.Context(), name)
+			outlived.log(r.Context(), guard)
 		}
 		serve(w, r, next)
 	})

@@ -87,18 +87,17 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 
 // hintAtOrder tells the developer why a key may be missing. It is logged once
 // per guard, because a client can leave out its key as often as it likes.
-func hintAtOrder(ctx context.Context, name string) {
-	slog.Default().LogAttrs(ctx, slog.LevelWarn,
-		"httplatch: a request was refused because it has no key; if all are, the guard is mounted in the wrong place: "+
-			"keyfunc.PathValue needs it on the route, not around the router; keyfunc.Context needs it inside the authentication",
-		slog.String("name", name))
+func (g *guardLog) hintAtOrder(ctx context.Context) {
+	g.log(ctx, slog.LevelWarn,
+		"a request was refused because it has no key; if all are, the guard is mounted in the wrong place: "+
+			"keyfunc.PathValue needs it on the route, not around the router; keyfunc.Context needs it inside the authentication")
 }
 
 // hintAtConsumed logs, once per guard, that it is mounted in the wrong place.
-func hintAtConsumed(ctx context.Context, name string, err error) {
-	slog.Default().LogAttrs(ctx, slog.LevelError,
-		"httplatch: a request was refused because its body, which says what it is, was read before the guard; "+
+func (g *guardLog) hintAtConsumed(ctx context.Context, err error) {
+	g.log(ctx, slog.LevelError,
+		"a request was refused because its body, which says what it is, was read before the guard; "+
 			"mount the guard outside of what reads the body, or put the body back there "+
 			"(r.Body = io.NopCloser(bytes.NewReader(body))), or name what to compare instead (WithFingerprint)",
-		slog.String("name", name), slog.Any("error", err))
+		slog.Any("error", err))
 }

@@ -52,7 +52,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	must(setting.ValidateName(name), "Lock")
 	g := &guard{
 		key:     key,
-		refuser: refuser{name: name},
+		refuser: refuser{guardLog: guardLog{name: name}},
 		lockConfig: lockConfig{
 			settings:       settings{onError: sendProblem},
 			cooldownStatus: http.StatusTooManyRequests,
@@ -66,7 +66,8 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		o.applyLock(&g.lockConfig)
 	}
 	g.locker = g.over(l)
-	return func(next http.Handler) http.Handler { return guarded(next, g.name, &g.outlived, g.serve) }
+	g.logger = g.locker.Logger()
+	return func(next http.Handler) http.Handler { return guarded(next, &g.guardLog, &g.outlived, g.serve) }
 }
 
 // guard is what one call of Lock built.

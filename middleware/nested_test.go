@@ -84,14 +84,10 @@ func TestInnerIdempotentRefusalIsNotKept(t *testing.T) {
 	e.require(t, 1)
 }
 
-// TestWrongOrderIsLoggedOnce cannot run in parallel: all tests share the default
-// logger.
 func TestWrongOrderIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	l := newLocker(t, memstore.New())
+	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
+	l := newLocker(t, memstore.New(), logger)
 
 	right := once(l)(latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour))(http.HandlerFunc(created)))
 	require.Equal(t, 201, serve(right, keyed("k")).Code)

@@ -46,15 +46,16 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		o.applyIdempotent(&g.idempotentConfig)
 	}
 	g.locker = g.over(l).With(lock.WithDetached())
+	g.logger = g.locker.Logger()
 	return g
 }
 
 func (g *onceGuard) wrap(next http.Handler) http.Handler {
-	return guarded(next, g.name, &g.outlived, g.serve)
+	return guarded(next, &g.guardLog, &g.outlived, g.serve)
 }
 
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	g.order.check(r.Context(), g.name)
+	g.order.check(r.Context(), &g.guardLog)
 	own, call := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
 	x := execution{guard: g, next: next, out: w, request: own, call: call}

@@ -16,15 +16,14 @@ import (
 // its guard has returned, and freed the key.
 type outlivedHint struct{ logged atomic.Bool }
 
-func (h *outlivedHint) log(ctx context.Context, name string) {
+func (h *outlivedHint) log(ctx context.Context, guard *guardLog) {
 	if h.logged.Load() || h.logged.Swap(true) {
 		return
 	}
-	slog.Default().LogAttrs(ctx, slog.LevelError,
-		"httplatch: a handler goes on when its guard has returned and freed the key, so that another request can run beside it; "+
+	guard.log(ctx, slog.LevelError,
+		"a handler goes on when its guard has returned and freed the key, so that another request can run beside it; "+
 			"mount http.TimeoutHandler, and any other middleware that answers for a handler that goes on, outside the guard; "+
-			"a goroutine that uses the lease of its request behind the answer has none, and needs a lock of its own",
-		slog.String("name", name))
+			"a goroutine that uses the lease of its request behind the answer has none, and needs a lock of its own")
 }
 
 // asked looks at a use of a handler's context after its guard has returned. Not
@@ -32,12 +31,12 @@ func (h *outlivedHint) log(ctx context.Context, name string) {
 // HTTP client may still dial, and an adapter of a router that has put the guard's
 // request in the place of its own leaves it to what is mounted outside. It is one
 // if a handler looks for a value, or any code for the lease, which is answer.
-func (h *outlivedHint) asked(ctx context.Context, name string, answer any) {
+func (h *outlivedHint) asked(ctx context.Context, guard *guardLog, answer any) {
 	if h.logged.Load() {
 		return
 	}
 	if _, lease := answer.(*lock.Lease); lease || insideHandler() {
-		h.log(ctx, name)
+		h.log(ctx, guard)
 	}
 }
 
@@ -93,7 +92,7 @@ func (c *lockedContext) init(lease context.Context, g *guard) { c.Context, c.gua
 func (c *lockedContext) Value(key any) any {
 	answer := c.Context.Value(key)
 	if c.returned.Load() && !internal(key) {
-		c.guard.outlived.asked(c.Context, c.guard.name, answer)
+		c.guard.outlived.asked(c.Context, &c.guard.guardLog, answer)
 	}
 	return answer
 }

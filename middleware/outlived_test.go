@@ -25,8 +25,7 @@ func inTheMiddle(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
 }
 
-// TestHandlerOutlivesItsGuard cannot run in parallel: all tests share the default
-// logger. What is behind a TimeoutHandler, or goes on in a goroutine,
+// What is behind a TimeoutHandler, or goes on in a goroutine,
 // may be at work when the guard has freed the key.
 func TestHandlerOutlivesItsGuard(t *testing.T) {
 	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }
@@ -76,11 +75,9 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 		for guard, logged := range map[string]bool{"user": tt.lock, "idempotent": tt.once} {
 			t.Run(guard+", "+tt.name, func(t *testing.T) {
 				var out bytes.Buffer
-				before := slog.Default()
-				slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
-				t.Cleanup(func() { slog.SetDefault(before) })
+				logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
 				synctest.Test(t, func(t *testing.T) {
-					l := newLocker(t, memstore.New())
+					l := newLocker(t, memstore.New(), logger)
 					guards := map[string]func(http.Handler) http.Handler{"user": latch.Lock(l, "user", byUser), "idempotent": once(l)}
 					h := tt.outside(guards[guard](tt.inside(tt.handler)))
 					for range 3 {
@@ -102,18 +99,15 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 	}
 }
 
-// TestRequestLeftToOuterMiddleware cannot run in parallel: all tests share the
-// default logger. Adapters of routers (echo.WrapMiddleware is one) put the
+// Adapters of routers (echo.WrapMiddleware is one) put the
 // request of what they wrap in the place of their own, and leave it there, so that
 // access logs outside look for values in a context that has ended. So does the next
 // request, where a program keeps a context for it.
 func TestRequestLeftToOuterMiddleware(t *testing.T) {
 	out := &bytes.Buffer{} // a server has answered before it is read
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewJSONHandler(out, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
+	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(out, nil)))
 	for _, http2 := range []bool{false, true} {
-		l := newLocker(t, memstore.New())
+		l := newLocker(t, memstore.New(), logger)
 		for name, guard := range map[string]func(http.Handler) http.Handler{"Lock": latch.Lock(l, "user", byUser), "Idempotent": once(l)} {
 			var left atomic.Pointer[http.Request]
 			guarded := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { left.Store(r) }))

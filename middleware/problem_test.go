@@ -100,14 +100,10 @@ func TestProblemSendsItself(t *testing.T) {
 	}
 }
 
-// TestMissingKeyIsHintedOnce cannot run in parallel: all tests share the default
-// logger.
 func TestMissingKeyIsHintedOnce(t *testing.T) {
 	var out bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	l := newLocker(t, memstore.New())
+	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
+	l := newLocker(t, memstore.New(), logger)
 	for _, name := range []string{"user", "order"} {
 		out.Reset()
 		h := latch.Lock(l, name, keyfunc.PathValue("id"))(mustNotRun(t))

@@ -15,7 +15,7 @@ type rareLog struct {
 	silent int // occurrences since
 }
 
-func (l *rareLog) log(ctx context.Context, message, name string, err error) {
+func (l *rareLog) log(ctx context.Context, guard *guardLog, message string, err error) {
 	l.mu.Lock()
 	if !l.last.IsZero() && time.Since(l.last) < time.Minute {
 		l.silent++
@@ -25,6 +25,6 @@ func (l *rareLog) log(ctx context.Context, message, name string, err error) {
 	silent := l.silent
 	l.last, l.silent = time.Now(), 0
 	l.mu.Unlock()
-	slog.Default().LogAttrs(ctx, slog.LevelError, message+"; others are not logged for a minute",
-		slog.String("name", name), slog.Any("error", err), slog.Int("repeated", silent))
+	guard.log(ctx, slog.LevelError, message+"; others are not logged for a minute",
+		slog.Any("error", err), slog.Int("repeated", silent))
 }

@@ -13,7 +13,7 @@ import (
 
 // refuser answers instead of the handler.
 type refuser struct {
-	name     string    // of the guard, for the log
+	guardLog
 	missing  sync.Once // a key
 	consumed sync.Once // a body
 	failed   rareLog   // functions
@@ -21,7 +21,7 @@ type refuser struct {
 
 // refuse answers r, which is a guard's own request, with p.
 func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p *Problem) {
-	f.log(r.Context(), p)
+	f.report(r.Context(), p)
 	bodybuf.Rewind(r) // a function that WithErrorHandler has set may read it
 	p.writeHeader(w.Header())
 	if errors.Is(p.Err, lock.ErrClosed) {
@@ -46,15 +46,15 @@ func keepOut(r *http.Request, status int) {
 	}
 }
 
-// log reports a refusal that may be the server's own fault.
-func (f *refuser) log(ctx context.Context, p *Problem) {
+// report logs a refusal that may be the server's own fault.
+func (f *refuser) report(ctx context.Context, p *Problem) {
 	switch {
 	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
-		f.missing.Do(func() { hintAtOrder(ctx, f.name) })
+		f.missing.Do(func() { f.hintAtOrder(ctx) })
 	case p.Status != http.StatusInternalServerError:
 	case errors.Is(p.Err, bodybuf.ErrConsumed):
-		f.consumed.Do(func() { hintAtConsumed(ctx, f.name, p.Err) })
+		f.consumed.Do(func() { f.hintAtConsumed(ctx, p.Err) })
 	case p.Type == kindBase+keyFailed.name && ctx.Err() == nil: // a client that has gone may fail what asks for its sake
-		f.failed.log(ctx, "httplatch: requests are refused because a function that the guard was given failed", f.name, p.Err)
+		f.failed.log(ctx, &f.guardLog, "requests are refused because a function that the guard was given failed", p.Err)
 	}
 }

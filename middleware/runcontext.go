@@ -84,7 +84,7 @@ func (c *runContext) Value(key any) any {
 	}
 	answer := c.current().Value(key)
 	if c.returned.Load() && !internal(key) {
-		c.ran.guard.outlived.asked(c.lease, c.ran.guard.name, answer)
+		c.ran.guard.outlived.asked(c.lease, &c.ran.guard.guardLog, answer)
 	}
 	return answer
 }

@@ -37,6 +37,7 @@ func readStyle() (sheet []byte, hash string) {
 type answer struct {
 	w       http.ResponseWriter
 	r       *http.Request
+	logger  *slog.Logger
 	exposed bool // every client can reach the console, as far as one can find out
 }
 
@@ -79,7 +80,7 @@ func (a *answer) send(status int, name string, data any) {
 		err = json.NewEncoder(&body).Encode(data)
 	}
 	if err != nil {
-		slog.Default().LogAttrs(a.r.Context(), slog.LevelError, "httplatch: the console could not write its answer", slog.Any("error", err))
+		a.logger.LogAttrs(a.r.Context(), slog.LevelError, "httplatch: the console could not write its answer", slog.Any("error", err))
 		(&latch.Problem{Status: http.StatusInternalServerError, Title: "The console could not write its answer."}).ServeHTTP(a.w, a.r)
 		return
 	}

@@ -31,7 +31,7 @@ const patience = 3 * time.Second
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	a := &answer{w: w, r: r.WithContext(ctx), exposed: h.mount.check(r)}
+	a := &answer{w: w, r: r.WithContext(ctx), exposed: h.mount.check(r, h.locker.Logger()), logger: h.locker.Logger()}
 	a.secure()
 	if err := h.origins.Check(r); err != nil {
 		a.fail(crossOrigin)

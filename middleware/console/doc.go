@@ -11,7 +11,7 @@
 // authentication (no Authorization, no cookie, no client certificate, no header
 // of an authenticating proxy such as Remote-User, which your own middleware may
 // set too) are served, but get a warning on the page, and the first one is
-// logged as an error to [slog.Default].
+// logged as an error to the Locker's logger.
 //
 // # Requests
 //

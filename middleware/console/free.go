@@ -2,9 +2,7 @@ package console
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"mime"
@@ -70,9 +68,8 @@ func (h *handler) free(a *answer, key, token string) {
 		a.fail(f)
 		return
 	}
-	sum := sha256.Sum256([]byte(key))
-	slog.Default().LogAttrs(ctx, slog.LevelInfo, "httplatch: an operator freed a key",
-		slog.String("name", keytext.Name(key)), slog.String("key_sha256", hex.EncodeToString(sum[:8])), slog.String("remote", a.r.RemoteAddr))
+	a.logger.LogAttrs(ctx, slog.LevelInfo, "httplatch: an operator freed a key",
+		slog.String("name", keytext.Name(key)), slog.String("key_sha256", keytext.Digest(key)), slog.String("remote", a.r.RemoteAddr))
 	if !a.html() {
 		a.w.WriteHeader(http.StatusNoContent)
 		return

@@ -153,7 +153,7 @@ func TestPagesTenThousandInRedis(t *testing.T) {
 	calls := commands(t, srv)
 	require.NotZero(t, calls["scan"])
 	require.LessOrEqual(t, calls["scan"], 10)
-	require.LessOrEqual(t, calls["get"], 2*50, "entries read for one page")
+	require.LessOrEqual(t, calls["get"], 3*50, "entries read for one page, of which SCAN may return more than it is asked for")
 	require.NotContains(t, calls, "keys")
 
 	keys, _, most := o.walk("limit=200")

@@ -22,12 +22,12 @@ var signs = []string{
 
 // check reports whether r came from another machine without such a sign, and
 // logs the first time that this is so.
-func (m *openMount) check(r *http.Request) bool {
+func (m *openMount) check(r *http.Request, logger *slog.Logger) bool {
 	if signed(r) || local(r) {
 		return false
 	}
 	m.once.Do(func() {
-		slog.Default().LogAttrs(r.Context(), slog.LevelError,
+		logger.LogAttrs(r.Context(), slog.LevelError,
 			"httplatch: the console was reached from another machine without credentials: everybody who can connect may read keys "+
 				"and free them; mount it behind your authentication (or have that set the request header Remote-User, if it leaves no trace)",
 			slog.String("remote", r.RemoteAddr))

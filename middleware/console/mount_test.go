@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/middleware/console"
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
@@ -45,11 +46,9 @@ func TestWarnsOfAnOpenMount(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			var out bytes.Buffer
-			before := slog.Default()
-			slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
-			t.Cleanup(func() { slog.SetDefault(before) })
+			logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
 
-			page := console.New(guardtest.NewLocker(t, memstore.New()))
+			page := console.New(guardtest.NewLocker(t, memstore.New(), logger))
 			for range 3 {
 				r := httptest.NewRequest(http.MethodGet, "/console", nil)
 				r.RemoteAddr, r.TLS = tt.remote, tt.tls
