@@ -12,6 +12,7 @@ OVERLOADROUNDS ?= 3
 BEFORE ?=
 FUZZTIME ?= 60s
 FAULTS ?= 10000
+RECORDS ?= 1000000
 SEED ?=
 ARGS ?=
 
@@ -32,38 +33,43 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 # tests, and do not decide the versions that the library is built with.
 APART = $(CURDIR)/bench $(CURDIR)/tools
 
-# The packages whose tests measure the time of real servers and processes: each is
-# tested alone, with more parallel tests than there are cores, since most of its
-# tests wait most of the time. Of the other packages, as many are tested in parallel
-# as there are cores.
-ALONE = /(example|lock|lock/redisstore|internal/faults)$$
+# The packages whose tests measure the time of real servers and processes, or keep a browser
+# busy: each is tested alone, with more parallel tests than there are cores, since most of its
+# tests wait most of the time. Of the other packages, one more is tested in parallel
+# than there are cores.
+ALONE = /(example|example/internal/forms|lock|lock/redisstore|internal/faults)$$
 ATONCE = $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+ONEMORE = $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 
 # The newest Go. All packages are tested with it, all at once, without the race detector
 # and without the tests that wait longest or measure time.
 NEWER_GO ?= go1.27.4
-NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Looks|\w+OnTopologies)$$
+NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Looks|LooksRefused|Journey|Journeys|Libraries|Once|OnceCatches|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|\w+OnTopologies)$$
+
+# The libraries of these packages take longer to compile than all others together, and are
+# not compiled once more with the newest Go.
+NEWER_WITHOUT = /docs/integrations$$
 
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cores; may install redis-server, spin, chromium and gcc with apt (NO_INSTALL=1: nothing)
+test: ## Vet and test all modules with the race detector, in 15 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, spin, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
 	@# promtool comes with a server, which a test should not install on a developer's machine.
-	@scripts/deps.sh redis-server spin chromium $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
+	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(RACE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
+	go test $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
 	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 -parallel $(ATONCE) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: test-newer
 test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests of NEWER_SKIP
-	@scripts/deps.sh redis-server spin chromium $(NEWER_GO)
+	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
-		export GOTOOLCHAIN=$(NEWER_GO) && go vet work && \
-		go test -shuffle=on -p $(ATONCE) -parallel $(ATONCE) -skip '$(NEWER_SKIP)' $(TESTFLAGS) work; \
+		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
+		go test -shuffle=on -p $(ATONCE) -parallel $(ATONCE) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi
@@ -76,11 +82,28 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every sin
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 	@cat $(TEST_ARTIFACTS)/*.txt
 
+.PHONY: once-pg
+once-pg: ## 210 histories over PostgreSQL, and the fault campaign for work in its transactions, with FAULTS (10000) faults and SEED, in about 20 minutes
+	@scripts/deps.sh redis-server postgresql pgbouncer $(if $(RACE),cc)
+	go test $(RACE) -count=1 -v -timeout 60m -run OverPostgres ./internal/history -args -histories.pg 210 $(if $(SEED),-seed $(SEED))
+	cd lock/pgstore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
+
+# What make journey runs of example/internal: packages, each with its arguments.
+JOURNEYS = "journey -journey.every=1" "forms"
+
+.PHONY: journey
+journey: ## From the client to the row, connections cut at every byte offset, on all stores: .artifacts/journey.txt
+	@scripts/deps.sh redis-server postgresql chromium curl npm $(if $(RACE),cc)
+	@for journey in $(JOURNEYS); do \
+		set -- $$journey; \
+		(set -x; cd example && go test $(RACE) -count=1 -v -timeout 60m ./internal/$$1 -args "$${@:2}") || exit 1; \
+	done
+
 .PHONY: lint
 lint: ## Lint, and check the format, go.mod files and shell scripts
-	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts
+	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts lint-form
 
-.PHONY: lint-format lint-code lint-modules lint-scripts
+.PHONY: lint-format lint-code lint-modules lint-scripts lint-form
 lint-format:
 	scripts/golangci-lint fmt --diff
 
@@ -102,6 +125,24 @@ lint-scripts:
 		echo "shellcheck is not installed: the scripts were not checked"; \
 	fi
 
+lint-form:
+	GOWORK=off go -C tools run ./formscript -check
+
+.PHONY: form-script
+form-script: ## Make form/latch.min.js and its integrity value from form/latch.js
+	GOWORK=off go -C tools run ./formscript
+
+.PHONY: picture
+picture: ## Take the picture of the README, docs/desk.png, from three double clicks at the order desk
+	@scripts/deps.sh chromium
+	go test -count=1 -run TestLooks/desk-1280-light ./example
+	cp $(TEST_ARTIFACTS)/screens/desk-1280-light-4-guarded.png docs/desk.png
+
+.PHONY: form-looks
+form-looks: ## Take pictures of a form and of every refusal page on all screens, and have axe look at them: .artifacts/screens
+	@scripts/deps.sh chromium npm
+	go test -count=1 -run Looks ./example/internal/forms -args -looks.all
+
 .PHONY: fmt
 fmt: ## Format the code
 	scripts/golangci-lint fmt
@@ -117,6 +158,17 @@ bench-overload: ## Measure overload and outages, 30 minutes a round (OVERLOADROU
 	@scripts/deps.sh redis-server
 	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -rounds $(OVERLOADROUNDS) -parts overload,outage $(BENCHFLAGS)
 	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -table
+
+.PHONY: bench-pg
+bench-pg: ## Measure work in transactions of PostgreSQL next to bare ones, a million receipts and the clean-up, in 15 minutes: .artifacts/pg.json (BENCHROUNDS=9, IDEMLEASE=its checkout)
+	@scripts/deps.sh postgresql
+	cd bench && GOWORK=off go test ./internal/shop
+	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . -figures $(TEST_ARTIFACTS)/pg.json -rounds $(BENCHROUNDS) -window 1s -parts '$(if $(BENCH),$(BENCH),transactions,receipts,clean-up)' $(BENCHFLAGS)
+
+.PHONY: bench-console
+bench-console: ## Look through RECORDS (1000000) records with the console, in two minutes: .artifacts/console.txt
+	@scripts/deps.sh redis-server
+	go test -count=1 -v -timeout 20m -run '^TestConsoleOfMany$$' ./middleware/console -args -console.records $(RECORDS)
 
 .PHONY: bench-plot
 bench-plot: ## Draw what make bench and make bench-overload measured: .artifacts/*.svg (BEFORE=figures of another version)

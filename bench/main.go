@@ -42,13 +42,19 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) (err error) {
-	if slices.Equal(args, []string{suite.WorkerArg}) {
+	switch {
+	case slices.Equal(args, []string{suite.WorkerArg}):
 		return suite.Work(ctx, os.Stdin, os.Stdout)
-	}
-	if slices.Equal(args, []string{suite.ScenarioArg}) {
+	case slices.Equal(args, []string{suite.ScenarioArg}):
 		slog.SetDefault(slog.New(slog.DiscardHandler))
 		return suite.PlayScenario(ctx, os.Stdin, os.Stdout)
+	default:
+		return command(ctx, args)
 	}
+}
+
+// command is what people ask for.
+func command(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set := suite.Settings{Log: os.Stderr}
 	flags.IntVar(&set.Rounds, "rounds", 9, "rounds of every comparison")
@@ -59,6 +65,8 @@ func run(ctx context.Context, args []string) (err error) {
 	flags.Uint64Var(&set.Seed, "seed", uint64(time.Now().UnixNano()), "of the order of contenders and of arrivals")
 	parts := flags.String("parts", "", "only these, separated by commas: "+strings.Join(suite.PartNames(), ", "))
 	keys := flags.String("keys", "1000,100000,1000000", "live keys of the part "+suite.Growth)
+	receipts := flags.String("receipts", "1000,1000000", "kept receipts of the part "+suite.Receipts)
+	flags.DurationVar(&set.Play, "play", time.Minute, "clean-up: how long an hour lasts")
 	surgeFlags(flags, &set)
 	var out files
 	flags.StringVar(&out.results, "results", "RESULTS.md", "where the table is written, and all medians")
@@ -83,7 +91,10 @@ func run(ctx context.Context, args []string) (err error) {
 			out.figures = ""
 		}
 	}
-	if set.Keys, err = numbers(*keys); err != nil {
+	if set.Keys, err = numbers("keys", *keys); err != nil {
+		return err
+	}
+	if set.Receipts, err = numbers("receipts", *receipts); err != nil {
 		return err
 	}
 	if set.Rounds < 1 || set.Window <= 0 || set.Pool < 1 || set.Rate <= 0 || set.Many < 1 {
@@ -92,12 +103,12 @@ func run(ctx context.Context, args []string) (err error) {
 	return measure(ctx, set, out)
 }
 
-// numbers reads the list of -keys.
-func numbers(list string) (all []int, err error) {
+// numbers reads the list of a flag.
+func numbers(name, list string) (all []int, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("bench: -keys %s: not a list of numbers", list)
+			return nil, fmt.Errorf("bench: -%s %s: not a list of numbers", name, list)
 		}
 		all = append(all, n)
 	}

@@ -10,12 +10,17 @@ import (
 	"net/http"
 	"path"
 	"time"
+
+	"github.com/httplatch/httplatch/form"
 )
 
 //go:embed page
 var pageFiles embed.FS
 
-var orderPage = template.Must(template.New("page.html").Funcs(template.FuncMap{"short": short}).ParseFS(pageFiles, "page/page.html"))
+var orderPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"short":     short,
+	"integrity": func() string { return form.Integrity },
+}).ParseFS(pageFiles, "page/page.html"))
 
 // short is enough of an order number or a key to distinguish it from others by eye.
 func short(id string) string { return id[:min(len(id), 6)] }
@@ -45,7 +50,7 @@ func assetRoutes() (routes []route) {
 		}
 		routes = append(routes, route{"GET", "/assets/" + f.Name(), asset(contentType, content)})
 	}
-	return routes
+	return append(routes, route{"GET", "/assets/latch.js", form.Script()})
 }
 
 func asset(contentType string, content []byte) http.Handler {

@@ -21,6 +21,7 @@ const maxLease = 15 * time.Minute
 type config struct {
 	addr     string
 	redis    []string
+	postgres string // "" for none
 	router   string
 	work     time.Duration
 	lease    time.Duration
@@ -28,6 +29,7 @@ type config struct {
 	cooldown time.Duration
 	fencing  bool
 	rerun    bool
+	tx       bool   // with postgres
 	policies string // a file, "" for none
 
 	drain       time.Duration // how long running orders may take to end after a signal
@@ -51,6 +53,8 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 		cfg.redis = append(cfg.redis, s)
 		return nil
 	})
+	flags.StringVar(&cfg.postgres, "postgres", "", "`URL` of a PostgreSQL that other processes share, for the orders too, which are committed with their receipts")
+	flags.BoolVar(&cfg.tx, "transaction", true, "with -postgres: commit an order with its receipt; =false shows what that prevents")
 	flags.StringVar(&cfg.router, "router", "chi", "chi or stdlib")
 	flags.DurationVar(&cfg.work, "work", 50*time.Millisecond, "how long an order or a payment takes, up to 30s")
 	flags.DurationVar(&cfg.lease, "lease", 30*time.Second, "how long a key stays taken when its process dies")
@@ -60,6 +64,8 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 	flags.StringVar(&abandoned, "abandoned", "refuse", "what becomes of an idempotent submission whose process vanished: refuse or rerun")
 
 	flags.StringVar(&cfg.policies, "policies", "", "`file` with the guards of the routes, as in policies.json; -cooldown and -abandoned are in it")
+
+	flags.VisitAll(func(f *flag.Flag) { f.Usage += "; or " + variable(f) })
 
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -77,13 +83,16 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 	return cfg, nil
 }
 
+// variable is that of the environment for f.
+func variable(f *flag.Flag) string { return "LATCH_" + strings.ToUpper(f.Name) }
+
 // fromEnvironment sets each flag that was not given from LATCH_<NAME>.
 func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	var errs []error
 	flags.VisitAll(func(f *flag.Flag) {
-		name := "LATCH_" + strings.ToUpper(f.Name)
+		name := variable(f)
 		value := getenv(name)
 		if given[f.Name] || value == "" {
 			return
@@ -111,6 +120,10 @@ func noArguments(flags *flag.FlagSet) error {
 // check says what the Locker would panic about, in terms of the flags.
 func (c config) check() error {
 	switch {
+	case c.postgres != "" && len(c.redis) > 0:
+		return errors.New("-postgres and -redis exclude each other: the desk has its locks in one of them")
+	case c.postgres == "" && !c.tx:
+		return errors.New("-transaction=false needs -postgres: without it there are no transactions")
 	case len(c.redis) > 1 && len(c.redis)%2 == 0:
 		return fmt.Errorf("-redis was given %d times: a quorum needs an odd number of independent masters, three or more", len(c.redis))
 	case twice(c.redis) >= 0:
@@ -135,6 +148,9 @@ func (c config) check() error {
 
 // quorum reports whether the desk runs over several independent masters.
 func (c config) quorum() bool { return len(c.redis) > 1 }
+
+// transactions reports whether orders are committed with their receipts.
+func (c config) transactions() bool { return c.postgres != "" && c.tx }
 
 // twice returns the index of the first value that was there before, or -1.
 func twice(values []string) int {

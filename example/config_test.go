@@ -38,6 +38,8 @@ func TestUsage(t *testing.T) {
 			name: "taking over on a quorum", args: []string{"-abandoned", "rerun"}, env: map[string]string{"LATCH_REDIS": "redis://a redis://b redis://c"},
 			want: "-abandoned rerun needs a single -redis",
 		},
+		{name: "both stores", args: []string{"-redis", "redis://a"}, env: map[string]string{"LATCH_POSTGRES": "postgres://a"}, want: "-postgres and -redis exclude each other"},
+		{name: "no transactions", args: []string{"-transaction=false"}, want: "-transaction=false needs -postgres"},
 		{name: "abandoned", args: []string{"-abandoned", "maybe"}, want: "use refuse or rerun"},
 		{name: "negative work", args: []string{"-work", "-1s"}, want: "-work -1s"},
 		{name: "long work", args: []string{"-work", "31s"}, want: "-work 31s"},
@@ -67,7 +69,7 @@ func TestHelp(t *testing.T) {
 	var stderr bytes.Buffer
 	err := desk.Run(t.Context(), []string{"-h"}, func(string) string { return "" }, io.Discard, &stderr)
 	require.ErrorIs(t, err, flag.ErrHelp)
-	for _, name := range []string{"addr", "redis", "router", "work", "lease", "budget", "cooldown", "fencing", "abandoned", "policies"} {
+	for _, name := range []string{"addr", "redis", "router", "work", "lease", "budget", "cooldown", "fencing", "abandoned", "policies", "postgres", "transaction"} {
 		require.Contains(t, stderr.String(), "  -"+name)
 	}
 }
@@ -91,6 +93,8 @@ func TestStoreThatIsNotThere(t *testing.T) {
 	err := desk.Run(t.Context(), []string{"-redis", "redis://127.0.0.1:1"}, func(string) string { return "" }, io.Discard, io.Discard)
 	require.ErrorContains(t, err, "opening the store: ")
 	err = desk.Run(t.Context(), []string{"-redis", "http://127.0.0.1"}, func(string) string { return "" }, io.Discard, io.Discard)
+	require.ErrorContains(t, err, "opening the store: ")
+	err = desk.Run(t.Context(), []string{"-postgres", "postgres://127.0.0.1:1/desk"}, func(string) string { return "" }, io.Discard, io.Discard)
 	require.ErrorContains(t, err, "opening the store: ")
 }
 

@@ -165,32 +165,3 @@ func parsed(t *testing.T, page string) string {
 	walk(root)
 	return b.String()
 }
-
-// TestConsoleScreens makes the pictures that are looked at, and checks that
-// nothing sticks out of them.
-func TestConsoleScreens(t *testing.T) {
-	t.Parallel()
-	c := busy(t, "42", "-cooldown", "1h")
-	require.Equal(t, 201, c.order("43", "Idempotency-Key", "8e03978e").status)
-	require.Equal(t, 201, c.order(strings.Repeat("a-long-name_", 10)).status)
-	for name, opts := range map[string][]browser.Option{
-		"390":       {browser.Size(390, 844)},
-		"390-dark":  {browser.Size(390, 844), browser.Dark()},
-		"1280":      {browser.Size(1280, 800)},
-		"1280-dark": {browser.Size(1280, 800), browser.Dark()},
-	} {
-		p := browser.New(t, opts...)
-		for view, query := range map[string]string{
-			"list": "?answers=1", "search": "?q=user%3D7", "held": "?key=user%3D42", "cooldown": "?key=user%3D43",
-		} {
-			p.Open(c.url + "/console" + query)
-			require.LessOrEqual(t, browser.Eval[int](p, "document.documentElement.scrollWidth"), browser.Eval[int](p, "innerWidth"), name+" "+view)
-			p.Screenshot("console-" + view + "-" + name)
-		}
-		p.Open(c.url + "/console?key=user%3D42")
-		p.Type("#confirm", "no")
-		p.Expect("status of 422")
-		p.Follow(func() { p.Press(browser.Enter) })
-		p.Screenshot("console-mistake-" + name)
-	}
-}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -32,9 +33,9 @@ func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
 
 	lease, _ := lock.FromContext(r.Context())
 	fence, fenced := lease.Fence()
-	placed, err := d.orders.place(order{User: user, SKU: wanted.SKU, Quantity: wanted.Quantity}, fence, fenced)
+	placed, err := d.orders.place(r.Context(), order{User: user, SKU: wanted.SKU, Quantity: wanted.Quantity}, fence, fenced)
 	if err != nil {
-		refuse(w, errLeaseOver) // overtaken
+		refuse(w, d.ordersError(err))
 		return
 	}
 	d.metrics.orders.Inc()
@@ -44,6 +45,20 @@ func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Location", "/orders/"+placed.ID)
 	answerJSON(w, http.StatusCreated, placed)
+}
+
+// ordersError is the refusal that err of the orders leads to. What a database says is for
+// the log only.
+func (d *desk) ordersError(err error) error {
+	switch {
+	case errors.Is(err, errOvertaken):
+		return errLeaseOver
+	case errors.Is(err, errNoOrder):
+		return errUnknownOrder
+	default:
+		d.logger.Error("the orders cannot be reached", "error", err)
+		return &refusal{http.StatusServiceUnavailable, "The orders cannot be reached."}
+	}
 }
 
 // errLeaseOver: this handler is no longer the only one, so it stops.

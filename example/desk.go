@@ -20,14 +20,14 @@ type desk struct {
 	guards   guards
 	lossy    lossyStore   // store, for the page, which may lose replies
 	tries    *lock.Locker // over lossy
-	orders   *orders
+	orders   orders
 	metrics  *metrics
 	logger   *slog.Logger
 	draining atomic.Bool // a signal has come
 	unready  atomic.Bool // and the log says why
 }
 
-func newDesk(cfg config, store lock.Store, logger *slog.Logger) (*desk, error) {
+func newDesk(cfg config, b backend, logger *slog.Logger) (*desk, error) {
 	m := newMetrics()
 	opts := []lock.Option{
 		lock.WithLease(cfg.lease),
@@ -39,21 +39,24 @@ func newDesk(cfg config, store lock.Store, logger *slog.Logger) (*desk, error) {
 	if cfg.fencing {
 		opts = append(opts, lock.WithFencing())
 	}
-	locker := lock.New(store, opts...)
+	if cfg.transactions() {
+		opts = append(opts, lock.WithTransaction())
+	}
+	locker := lock.New(b.store, opts...)
 	mounted, err := newGuards(cfg, locker)
 	if err != nil {
 		return nil, err
 	}
-	lossy := lossyStore{store}
+	lossy := lossyStore{b.store}
 	m.locks.Watch(locker) // for as long as there is this desk
 	return &desk{
 		cfg:     cfg,
-		store:   store,
+		store:   b.store,
 		locker:  locker,
 		guards:  mounted,
 		lossy:   lossy,
 		tries:   lock.New(lossy, opts...),
-		orders:  newOrders(),
+		orders:  b.orders,
 		metrics: m,
 		logger:  logger,
 	}, nil

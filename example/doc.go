@@ -1,10 +1,11 @@
 // Command example is an order desk that takes each submission once: one order
 // per user at a time, one payment per order at a time. It is a complete server
-// to try httplatch with, on its own or over Redis:
+// to try httplatch with, on its own, over Redis or over PostgreSQL:
 //
 //	go run ./example
 //	go run ./example -addr :8081 -redis redis://localhost:6379
 //	go run ./example -redis redis://a:6379 -redis redis://b:6379 -redis redis://c:6379
+//	go run ./example -postgres postgres://desk@localhost/desk
 //
 // Then open http://localhost:8080, or submit twice at once:
 //
@@ -26,14 +27,15 @@
 //	GET    /healthz             the process lives
 //	GET    /readyz              it can take orders: the store takes locks, no shutdown
 //	GET    /metrics             for Prometheus
-//	GET    /locks               what is held, abandoned or cooling down
+//	GET    /locks               what is held, abandoned or cooling down, as JSON; a browser is sent to /console
 //	DELETE /locks?key=K&token=T ends one of those, if it still bears that token
-//	GET    /console             the same for people: who has a key and why, and a form to free it
+//	GET    /console             the page for operators: who has a key and why, and a form to free it
 //
-// To see what happens when things go wrong, POST /orders obeys three headers:
-// "X-Work: 300ms" (how long this order takes), "X-Fail: 500", "panic" or "hang"
-// (what the handler does once the order exists), and "X-Commit: 1" (it calls
-// lock.Commit before, so that the order is never placed again).
+// To see what happens when things go wrong, POST /orders obeys four headers:
+// "X-Work: 300ms" (how long this order takes), and of what the handler does once the
+// order exists, "X-Commit: 1" (it calls lock.Commit, so that the order is never placed
+// again), then "X-Linger: 3s" (it goes on for so long, whatever becomes of its lease),
+// then "X-Fail: 500", "panic" or "hang".
 //
 // # Policies
 //
@@ -52,11 +54,21 @@
 // payment, is refused with 501. One -redis serves both; it may be a Cluster, or
 // behind Sentinel.
 //
+// # PostgreSQL
+//
+// With -postgres the orders are rows of a table, which all desks of that database list,
+// and the locks and answers are in the same database. A request with an Idempotency-Key,
+// and a payment, runs in a transaction that is committed with its answer: if the process
+// is killed, paused or overtaken, or the handler fails, its rows are rolled back, and the
+// next try finds nothing of it. The table of the orders has no unique constraint.
+// -transaction=false keeps the rest and leaves that out, to show what it prevents: with
+// -abandoned rerun, an order whose process was paused is there twice.
+//
 // # What it leaves out
 //
-// Orders live in the memory of the process that took them, without a bound: two
-// processes on one Redis exclude each other, and each lists the orders it placed
-// itself. There is no authentication: a real desk would take the user from it
+// Without -postgres orders live in the memory of the process that took them, without a
+// bound: two processes on one Redis exclude each other, and each lists the orders it
+// placed itself. There is no authentication: a real desk would take the user from it
 // with keyfunc.Context, and would let only operators reach /locks and
 // /console, which says so to visitors from other machines.
 package main

@@ -39,7 +39,25 @@ var build = sync.OnceValues(func() (path string, err error) {
 type process struct {
 	*client
 	cmd    *exec.Cmd
-	stderr *bytes.Buffer // to be read when it has ended
+	stderr *logbook
+}
+
+// logbook is what a process has written so far.
+type logbook struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (b *logbook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(p)
+}
+
+func (b *logbook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.String()
 }
 
 // processLives is how long a desk may live: many times what any test of it
@@ -52,8 +70,8 @@ func startProcess(t *testing.T, args ...string) *process {
 	path, err := build()
 	require.NoError(t, err)
 	cmd := exec.Command(path, append(args, "-addr", "127.0.0.1:0")...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	stderr := new(logbook)
+	cmd.Stderr = stderr
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -69,7 +87,7 @@ func startProcess(t *testing.T, args ...string) *process {
 	require.NoError(t, err)
 	url, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "listening on ")
 	require.True(t, ok, line)
-	return &process{newClient(t, url), cmd, &stderr}
+	return &process{newClient(t, url), cmd, stderr}
 }
 
 // requireStorm checks what 50 orders of one user at once must come to.

@@ -6,23 +6,29 @@ import (
 	"time"
 )
 
+// Prefix is that of the entries of a desk.
+const Prefix = prefix
+
 // Run is run, for tests that are clients of the desk.
 var Run = run
 
 // Orders is the table behind the desk, for what no client can bring about.
-type Orders struct{ table *orders }
+type Orders struct{ table orders }
 
 // NewOrders returns an empty table.
-func NewOrders() Orders { return Orders{newOrders()} }
+func NewOrders() Orders { return Orders{newMemoryOrders()} }
 
 // Place places an order of user under fence.
-func (o Orders) Place(user string, fence int64) error {
-	_, err := o.table.place(order{User: user, SKU: "tea", Quantity: 1}, fence, true)
+func (o Orders) Place(ctx context.Context, user string, fence int64) error {
+	_, err := o.table.place(ctx, order{User: user, SKU: "tea", Quantity: 1}, fence, true)
 	return err
 }
 
 // Count is how many orders user has.
-func (o Orders) Count(user string) int { return len(o.table.of(user)) }
+func (o Orders) Count(ctx context.Context, user string) (int, error) {
+	all, err := o.table.of(ctx, user)
+	return len(all), err
+}
 
 // ErrOvertaken is the refusal of an old fence.
 var ErrOvertaken = errOvertaken

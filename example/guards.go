@@ -46,9 +46,9 @@ func guardsOfFlags(cfg config, l *lock.Locker) guards {
 	}
 	return guards{
 		// A key of a client counts for its user; whose a payment is, its path says.
-		orderOnce: latch.Idempotent(receipts, userID, keyIfAny, latch.WithFinal(placed)),
+		orderOnce: latch.Idempotent(receipts, userID, keyIfAny, latch.WithName("order-once"), latch.WithFinal(placed)),
 		orderLock: latch.Lock(l, "user", userID, cfg.perUser()...),
-		payOnce:   latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(placed)),
+		payOnce:   latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithName("pay-once"), latch.WithFinal(placed)),
 		payLock:   latch.Lock(l, "order", orderID),
 	}
 }

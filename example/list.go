@@ -12,8 +12,13 @@ func (d *desk) listOrders(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &refusal{http.StatusBadRequest, "Say whose orders, once: /orders?user=U."})
 		return
 	}
+	all, err := d.orders.of(r.Context(), user)
+	if err != nil {
+		refuse(w, d.ordersError(err))
+		return
+	}
 	w.Header().Set("Cache-Control", "no-store")
-	answerJSON(w, http.StatusOK, d.orders.of(user))
+	answerJSON(w, http.StatusOK, all)
 }
 
 // showOrder is GET /orders/{id}, where Location leads to.
@@ -23,9 +28,9 @@ func (d *desk) showOrder(w http.ResponseWriter, r *http.Request) {
 		refuse(w, errUnknownOrder)
 		return
 	}
-	found, err := d.orders.get(id)
+	found, err := d.orders.get(r.Context(), id)
 	if err != nil {
-		refuse(w, errUnknownOrder)
+		refuse(w, d.ordersError(err))
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	_ "embed" // for locks.html
-	"html/template"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,7 +13,7 @@ import (
 // maxLocks is how many entries /locks shows.
 const maxLocks = 1000
 
-// heldLock is an entry of the store as an operator sees it.
+// heldLock is an entry of the store as a script of an operator sees it.
 type heldLock struct {
 	Key     string `json:"key"`
 	State   string `json:"state"` // held, abandoned, settled (a cool-down), or unreadable
@@ -28,8 +26,14 @@ var errNoInspector = &refusal{http.StatusNotImplemented, "This store cannot be i
 
 var errStoreDown = &refusal{http.StatusServiceUnavailable, "The store does not answer."}
 
-// listLocks is GET /locks.
+// listLocks is GET /locks, for scripts. People get the console.
 func (d *desk) listLocks(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		http.Redirect(w, r, "/console", http.StatusSeeOther)
+		return
+	}
 	inspector, ok := d.store.(lock.Inspector)
 	if !ok {
 		refuse(w, errNoInspector)
@@ -54,12 +58,6 @@ func (d *desk) listLocks(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	slices.SortFunc(locks, func(a, b heldLock) int { return cmp.Compare(a.Key, b.Key) })
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Vary", "Accept")
-	if strings.Contains(r.Header.Get("Accept"), "text/html") {
-		answerHTML(w, locksPage, locks)
-		return
-	}
 	answerJSON(w, http.StatusOK, locks)
 }
 
@@ -99,8 +97,3 @@ func whyNotFreed(ctx context.Context, inspector lock.Inspector, key string) erro
 	}
 	return &refusal{http.StatusNotFound, "There is no such lock."}
 }
-
-//go:embed locks.html
-var locksHTML string
-
-var locksPage = template.Must(template.New("locks").Parse(locksHTML))

@@ -9,14 +9,22 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process without waiting
-	slog.SetDefault(newLogger(os.Stderr))
+	signaled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	context.AfterFunc(signaled, func() {
+		stop() // a second signal ends the process without waiting, once it shows that it has got the first
+		cancel()
+	})
+	logging.Disable()                                              // what the Redis client has to say, it says in its errors
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // for what has no Locker
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
+	cancel()
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errUsage):

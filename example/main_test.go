@@ -20,13 +20,14 @@ import (
 
 	desk "github.com/httplatch/httplatch/example"
 	"github.com/httplatch/httplatch/example/internal/browser"
+	"github.com/httplatch/httplatch/internal/pgserver"
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
 	redistest.AtOnce(3)
-	goleak.VerifyTestMain(testmain.After(browser.Main(redistest.Main(m)), removeBuilt))
+	goleak.VerifyTestMain(testmain.After(pgserver.Main(browser.Main(redistest.Main(m))), removeBuilt))
 }
 
 // built is the directory of the program that tests start, "" if none did.

@@ -106,6 +106,8 @@ func TestRefusedInput(t *testing.T) {
 		{"X-Work without a unit", good("X-Work", "5"), order, 400},
 		{"negative X-Work", good("X-Work", "-1ms"), order, 400},
 		{"X-Work over 30s", good("X-Work", "30.001s"), order, 400},
+		{"X-Linger is no duration", good("X-Linger", "long"), order, 400},
+		{"X-Linger over 30s with X-Work", good("X-Linger", "29s", "X-Work", "1001ms"), order, 400},
 		{"unknown X-Fail", good("X-Fail", "maybe"), order, 400},
 	}
 	onBothRouters(t, func(t *testing.T, router string) {
@@ -266,12 +268,19 @@ func TestPaymentsAreLockedByOrder(t *testing.T) {
 
 func TestFencesRefuseTheOvertaken(t *testing.T) {
 	t.Parallel()
-	orders := desk.NewOrders()
-	require.NoError(t, orders.Place("42", 7))
-	require.NoError(t, orders.Place("42", 9))
-	require.ErrorIs(t, orders.Place("42", 8), desk.ErrOvertaken)
-	require.NoError(t, orders.Place("43", 8), "fences are per user")
-	require.Equal(t, 2, orders.Count("42"))
+	requireFences(t, desk.NewOrders())
+}
+
+func requireFences(t *testing.T, orders desk.Orders) {
+	t.Helper()
+	ctx := t.Context()
+	require.NoError(t, orders.Place(ctx, "42", 7))
+	require.NoError(t, orders.Place(ctx, "42", 9))
+	require.ErrorIs(t, orders.Place(ctx, "42", 8), desk.ErrOvertaken)
+	require.NoError(t, orders.Place(ctx, "43", 8), "fences are per user")
+	placed, err := orders.Count(ctx, "42")
+	require.NoError(t, err)
+	require.Equal(t, 2, placed)
 }
 
 func TestFencesGrow(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
-	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -51,11 +50,15 @@ func newPageForm(chosen url.Values) pageForm {
 // for it, and does not send the form again.
 func (d *desk) showPage(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	d.answerPage(w, r, http.StatusOK, newPageForm(query), d.outcomeOf(query))
+	d.answerPage(w, r, http.StatusOK, newPageForm(query), d.outcomeOf(r.Context(), query))
 }
 
 func (d *desk) answerPage(w http.ResponseWriter, r *http.Request, status int, form pageForm, outcome *formOutcome) {
-	orders := d.orders.of(form.User)
+	orders, err := d.orders.of(r.Context(), form.User)
+	if err != nil {
+		refuse(w, d.ordersError(err))
+		return
+	}
 	slices.Reverse(orders)
 	data := pageData{
 		Form:    form,
@@ -77,20 +80,6 @@ func (d *desk) answerPage(w http.ResponseWriter, r *http.Request, status int, fo
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	w.WriteHeader(status)
-	// A client that has gone away is the only cause of an error.
-	_, _ = body.WriteTo(w)
-}
-
-// answerHTML sends a page whose scripts and styles are its own.
-func answerHTML(w http.ResponseWriter, t *template.Template, data any) {
-	var body bytes.Buffer
-	if err := t.Execute(&body, data); err != nil {
-		refuse(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; img-src data:; script-src 'unsafe-inline'; "+
-		"style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'")
 	// A client that has gone away is the only cause of an error.
 	_, _ = body.WriteTo(w)
 }

@@ -5,11 +5,12 @@ import "net/http"
 // payOrder is POST /orders/{id}/pay. It runs under the lock of its order.
 func (d *desk) payOrder(w http.ResponseWriter, r *http.Request) {
 	id, err := orderID(r)
-	if err == nil {
-		_, err = d.orders.get(id)
-	}
 	if err != nil {
 		refuse(w, errUnknownOrder)
+		return
+	}
+	if _, err := d.orders.get(r.Context(), id); err != nil {
+		refuse(w, d.ordersError(err))
 		return
 	}
 	if err := discardBody(w, r); err != nil {
@@ -20,8 +21,8 @@ func (d *desk) payOrder(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if err := d.orders.pay(id); err != nil {
-		refuse(w, errUnknownOrder)
+	if err := d.orders.pay(r.Context(), id); err != nil {
+		refuse(w, d.ordersError(err))
 		return
 	}
 	d.metrics.payments.Inc()
@@ -31,4 +32,4 @@ func (d *desk) payOrder(w http.ResponseWriter, r *http.Request) {
 	}{id, "paid"})
 }
 
-var errUnknownOrder = &refusal{http.StatusNotFound, "This process knows no such order."}
+var errUnknownOrder = &refusal{http.StatusNotFound, "This desk knows no such order."}

@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/httplatch/httplatch/lock"
 )
 
 // run serves until ctx ends, lets what runs finish, and leaves nothing behind.
@@ -23,20 +21,23 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 }
 
 func (c config) run(ctx context.Context, stdout, stderr io.Writer) error {
-	logger := newLogger(stderr)
-	store, closeStore, err := openStore(ctx, c.redis, c.budget)
+	b, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(serve(ctx, c, store, logger, stdout), closeStore())
+	return errors.Join(serve(ctx, c, b, stdout, stderr), b.close())
 }
 
-func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
-
-func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logger, stdout io.Writer) error {
-	d, err := newDesk(cfg, store, logger)
+func serve(ctx context.Context, cfg config, b backend, stdout, stderr io.Writer) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.addr)
 	if err != nil {
 		return err
+	}
+	at := reachable(listener.Addr())
+	logger := newLogger(stderr, "http://"+at+"/console")
+	d, err := newDesk(cfg, b, logger)
+	if err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	server := &http.Server{
 		Handler:           d.handler(),
@@ -46,11 +47,7 @@ func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logge
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.addr)
-	if err != nil {
-		return errors.Join(err, d.close(ctx))
-	}
-	if _, err := fmt.Fprintf(stdout, "listening on http://%s\n", reachable(listener.Addr())); err != nil {
+	if _, err := fmt.Fprintf(stdout, greeting, at, cfg.where()); err != nil {
 		return errors.Join(err, listener.Close(), d.close(ctx))
 	}
 
@@ -68,6 +65,14 @@ func serve(ctx context.Context, cfg config, store lock.Store, logger *slog.Logge
 	}
 	return err
 }
+
+// greeting is what the desk says first, of an address and a store.
+const greeting = `listening on http://%[1]s
+  store    %[2]s
+  page     http://%[1]s/
+  console  http://%[1]s/console
+  try      curl -i %[1]s/orders -H 'X-User-ID: 42' -d '{"sku":"tea","quantity":1}'
+`
 
 // shutDown ends everything in an order that refuses no client without an answer.
 //

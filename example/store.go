@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -19,22 +20,63 @@ const prefix = "desk:"
 // openTimeout bounds how long the store may take to answer at the start.
 const openTimeout = 5 * time.Second
 
-// openStore opens the Redis that the URL names, a quorum of several, or the
-// embedded store without any. Calls on it have budget.
-func openStore(ctx context.Context, urls []string, budget time.Duration) (store lock.Store, closeStore func() error, err error) {
+// backend is where the desk keeps its locks and its orders.
+type backend struct {
+	store  lock.Store
+	orders orders
+	close  func() error
+}
+
+// where says where the desk keeps its locks.
+func (c config) where() string {
+	switch {
+	case c.postgres != "":
+		return "PostgreSQL, with the orders"
+	case c.quorum():
+		return fmt.Sprintf("a quorum of %d Redis servers, for locks alone", len(c.redis))
+	case len(c.redis) == 1:
+		return "Redis"
+	default:
+		return "embedded, for this process alone (-redis URL or -postgres URL: for several)"
+	}
+}
+
+// open opens the PostgreSQL or the Redis that the URL names, a quorum of several Redis, or
+// the embedded store without any.
+func (c config) open(ctx context.Context) (backend, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	switch len(urls) {
-	case 0:
-		return memstore.New(), func() error { return nil }, nil
-	case 1:
-		shared, err := redisstore.Open(ctx, urls[0], redisstore.WithPrefix(prefix))
-		if err != nil {
-			return nil, nil, fmt.Errorf("opening the store: %w", err)
+	b := backend{orders: newMemoryOrders(), close: func() error { return nil }}
+	var err error
+	switch {
+	case c.postgres != "":
+		return openPostgres(ctx, c.postgres)
+	case c.quorum():
+		b.store, b.close, err = openQuorum(ctx, c.redis, c.budget)
+	case len(c.redis) == 1:
+		var shared *redisstore.Store
+		if shared, err = redisstore.Open(ctx, c.redis[0], redisstore.WithPrefix(prefix)); err != nil {
+			return backend{}, fmt.Errorf("opening the store: %w", err)
 		}
-		return shared, shared.Close, nil
+		b.store, b.close = shared, shared.Close
+	default:
+		b.store = memstore.New()
 	}
-	return openQuorum(ctx, urls, budget)
+	return b, err
+}
+
+// openPostgres opens a database that has the orders in addition to the locks.
+func openPostgres(ctx context.Context, url string) (backend, error) {
+	store, err := pgstore.Open(ctx, url)
+	if err != nil {
+		return backend{}, fmt.Errorf("opening the store: %w", err)
+	}
+	table, err := newTableOrders(ctx, store.Pool())
+	if err != nil {
+		store.Close()
+		return backend{}, err
+	}
+	return backend{store, table, func() error { store.Close(); return nil }}, nil
 }
 
 // openQuorum opens independent masters, of which a minority may be down: a desk

@@ -6,26 +6,31 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
 // trial is what the headers for trying things out ask of an order.
 type trial struct {
 	work   time.Duration
+	linger time.Duration
 	mode   string // "", 500, panic or hang
 	commit bool
 }
 
-// trialOf reads X-Work and X-Fail. Its errors are refusals.
+// trialOf reads X-Work, X-Linger, X-Fail and X-Commit. Its errors are refusals.
 func trialOf(r *http.Request, work time.Duration) (trial, error) {
-	if text := r.Header.Get("X-Work"); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil || d < 0 || d > maxWork {
-			return trial{}, &refusal{http.StatusBadRequest, `X-Work must be a duration from 0 to 30s, like "300ms".`}
-		}
-		work = d
+	work, err := durationOf(r, "X-Work", work)
+	if err != nil {
+		return trial{}, err
+	}
+	linger, err := durationOf(r, "X-Linger", 0)
+	if err != nil {
+		return trial{}, err
 	}
 	commit := r.Header.Get("X-Commit")
 	switch {
+	case work+linger > maxWork: // a shutdown waits for no longer than that
+		return trial{}, &refusal{http.StatusBadRequest, "X-Work and X-Linger must not be more than 30s together."}
 	case commit != "" && commit != "1":
 		return trial{}, &refusal{http.StatusBadRequest, "X-Commit must be 1."}
 	case commit != "" && lock.Attempt(r.Context()) == 0:
@@ -34,27 +39,50 @@ func trialOf(r *http.Request, work time.Duration) (trial, error) {
 	mode := r.Header.Get("X-Fail")
 	switch mode {
 	case "", "500", "panic", "hang":
-		return trial{work, mode, commit != ""}, nil
+		return trial{work, linger, mode, commit != ""}, nil
 	default:
 		return trial{}, &refusal{http.StatusBadRequest, "X-Fail must be 500, panic or hang."}
 	}
+}
+
+// durationOf reads a header for trying things out.
+func durationOf(r *http.Request, header string, absent time.Duration) (time.Duration, error) {
+	text := r.Header.Get(header)
+	if text == "" {
+		return absent, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > maxWork {
+		return 0, &refusal{http.StatusBadRequest, header + ` must be a duration from 0 to 30s, like "300ms".`}
+	}
+	return d, nil
+}
+
+// fate is what becomes of the order that was placed when the handler answers that it has
+// failed. In a transaction it is rolled back, after lock.Commit, too.
+func fate(ctx context.Context) string {
+	if _, ok := pgstore.Tx(ctx); ok {
+		return "The order is rolled back."
+	}
+	return "The order exists."
 }
 
 // after does what is asked for when the order exists.
 func (t trial) after(ctx context.Context) error {
 	if t.commit {
 		if err := lock.Commit(ctx); err != nil {
-			return &refusal{http.StatusInternalServerError, "X-Commit could not be obeyed. The order exists."}
+			return &refusal{http.StatusInternalServerError, "X-Commit could not be obeyed. " + fate(ctx)}
 		}
 	}
+	<-time.NewTimer(t.linger).C // and not ctx.Done: a handler that does not look there
 	switch t.mode {
 	case "500":
-		return &refusal{http.StatusInternalServerError, "X-Fail asked for this. The order exists."}
+		return &refusal{http.StatusInternalServerError, "X-Fail asked for this. " + fate(ctx)}
 	case "panic":
-		panic("X-Fail asked for this; the order exists")
+		panic("X-Fail asked for this")
 	case "hang":
 		<-ctx.Done()
-		return &refusal{http.StatusServiceUnavailable, "X-Fail asked for a handler that hangs. The order exists."}
+		return &refusal{http.StatusServiceUnavailable, "X-Fail asked for a handler that hangs. " + fate(ctx)}
 	}
 	return nil
 }

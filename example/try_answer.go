@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -32,7 +33,9 @@ func (d *desk) answerForm(next http.Handler) http.Handler {
 		}
 		ctx, claims := withClaimLog(r.Context(), form.Get("lose") == "1")
 		got := &heldAnswer{header: w.Header()}
-		next.ServeHTTP(got, r.WithContext(ctx))
+		inner := r.Clone(ctx)
+		inner.Header.Set("Accept", "application/json") // what it says is shown on a page of the desk
+		next.ServeHTTP(got, inner)
 		if all := claims.String(); all != "" {
 			w.Header().Set("X-Claims", all)
 		}
@@ -74,8 +77,11 @@ func (d *desk) redirectToOrder(w http.ResponseWriter, r *http.Request, form url.
 }
 
 // outcomeOf reads what redirectToOrder has put into the query; nil is nothing.
-func (d *desk) outcomeOf(query url.Values) *formOutcome {
-	placed, err := d.orders.get(query.Get("order"))
+func (d *desk) outcomeOf(ctx context.Context, query url.Values) *formOutcome {
+	if query.Get("order") == "" {
+		return nil
+	}
+	placed, err := d.orders.get(ctx, query.Get("order"))
 	if err != nil || placed.User != query.Get("user") {
 		return nil
 	}

@@ -19,19 +19,29 @@ func (s lossyStore) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	claims, _ := ctx.Value(claimsKey{}).(*claimLog)
 	lost := claims.loseNext()
 	e, err := s.Store.Claim(ctx, key, c)
+	granted := err == nil && e.State == lock.Held && e.Token == c.Token
 	switch {
 	case lost:
-		claims.note("lost")
+		if granted {
+			claims.note("lost")
+		} else {
+			claims.note("unheard")
+		}
 		<-ctx.Done()
 		return lock.Entry{}, fmt.Errorf("the reply to a claim was lost, as asked for: %w", ctx.Err())
 	case err != nil:
 		claims.note("failed")
-	case e.State == lock.Held && e.Token == c.Token:
+	case granted:
 		claims.note("granted")
 	default:
 		claims.note("refused")
 	}
 	return e, err
+}
+
+// Begin is part of [lock.Transactor], which the store below is unless Describe says no.
+func (s lossyStore) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	return s.Store.(lock.Transactor).Begin(ctx, key, token) //nolint:errcheck,forcetypeassert // the Locker has asked Describe
 }
 
 // Describe is that of the store below: what is lost is a reply, and no claim

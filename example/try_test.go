@@ -145,6 +145,7 @@ func TestLostReplies(t *testing.T) {
 			require.Equal(t, http.StatusCreated, c.tryForm(nil, "guard", "naive").status)
 			require.Empty(t, c.locks(), "the naive lock is right as long as every reply arrives")
 			requireProblem(t, http.StatusServiceUnavailable, c.tryForm(nil, "guard", "naive", "lose", "1"))
+			require.Equal(t, "unheard", c.tryForm(nil, "guard", "naive", "lose", "1").header.Get("X-Claims"), "it was no grant that was lost")
 			refused := c.tryForm(nil, "guard", "naive")
 			requireProblem(t, http.StatusConflict, refused)
 			var seconds int

@@ -25,6 +25,8 @@ import (
 // releases and settles, or to the claim and to those, or the releases and
 // settles themselves. It then sends the next, with the store in order. To pass,
 //
+//   - no Lock is mounted outside Idempotent or Dedupe: repeats would be refused by it
+//     instead of getting the first answer;
 //   - the first is answered within the limit, with success (below 400) or 503;
 //   - the next, sent as soon as the first is answered, succeeds within it;
 //   - then nothing is held in the store, receipts apart.
@@ -74,6 +76,10 @@ func (l loss) replay(t reporter, limit time.Duration, wire func(lock.Store) http
 	s.judge(first)
 	if !p.claimed() {
 		s.failf(first, "the request claimed nothing in the store: are its method and its route guarded?")
+	}
+	if key := p.lockOutside(); key != "" {
+		s.failf(nil, "Lock is mounted outside Idempotent or Dedupe: it held %q when the record of the request was claimed, so that repeats are "+
+			"refused by the lock and its cool-down instead of getting the first answer; mount Idempotent and Dedupe outside Lock", key)
 	}
 	s.next()
 	s.rest()

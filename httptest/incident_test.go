@@ -75,6 +75,13 @@ func nested(opts ...latch.LockOption) func(l *lock.Locker) func(http.Handler) ht
 	}
 }
 
+// lockOutside mounts a guard in the wrong place.
+func lockOutside(guard func(l *lock.Locker) func(http.Handler) http.Handler) func(l *lock.Locker) func(http.Handler) http.Handler {
+	return func(l *lock.Locker) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler { return locked()(l)(guard(l)(next)) }
+	}
+}
+
 func deduped(l *lock.Locker) func(http.Handler) http.Handler {
 	return latch.Dedupe(l, byUser, time.Minute)
 }
@@ -223,6 +230,14 @@ func TestIncidentFailsWithoutOne(t *testing.T) {
 		{
 			"another failure", "release_replies_lost", everySecond(http.StatusNotFound), orderOf42,
 			"the replies of all releases and settles were lost; the next request of the same user was answered with 404, want success",
+		},
+		{
+			"Lock outside Idempotent", "nothing_lost", guarded(lockOutside(idempotent())), orderOf42,
+			`nothing was lost; Lock is mounted outside Idempotent or Dedupe: it held "user=42" when`,
+		},
+		{
+			"Lock outside Dedupe", "nothing_lost", guarded(lockOutside(deduped)), orderOf42,
+			`nothing was lost; Lock is mounted outside Idempotent or Dedupe: it held "user=42" when`,
 		},
 		{
 			"no handler", "nothing_lost", func(lock.Store) http.Handler { return nil }, orderOf42,

@@ -30,7 +30,8 @@ const (
 // The returned store is safe for concurrent use. It is a [lock.Inspector] if s
 // is one, has the MaxLag of s, and never counts as one whose calls need no
 // bounding, not even over a memory store: a [lock.Locker] uses it as it would a
-// store across a network. What else s has, such as Close, is called on s
+// store across a network. If s is a [lock.Transactor], so is the returned store, and a
+// [Settle] that fails is that of a transaction too: the commit. What else s has, such as Close, is called on s
 // itself. Faults are combined by nesting: a call meets the outermost first, and
 // one that is lost there never gets to those within.
 //

@@ -2,8 +2,10 @@ package latchtest
 
 import (
 	"math"
+	"slices"
 	"sync"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -45,6 +47,9 @@ type plan struct {
 	mu    sync.Mutex
 	over  bool
 	calls map[call]int
+
+	locks   []string // that are claimed, and not yet ended
+	outside string   // a lock under which a record was claimed; "": none
 }
 
 type call struct {
@@ -57,6 +62,7 @@ func (p *plan) hits(op Op, key string) bool {
 	defer p.mu.Unlock()
 	c := call{op, key}
 	p.calls[c]++
+	p.nest(c)
 	limit := 0
 	switch op {
 	case Claim:
@@ -66,6 +72,27 @@ func (p *plan) hits(op Op, key string) bool {
 	case Renew:
 	}
 	return !p.over && p.calls[c] <= limit
+}
+
+// nest follows which locks are held when a record is claimed.
+func (p *plan) nest(c call) {
+	switch {
+	case keytext.IsRecord(c.key):
+		if c.op == Claim && p.outside == "" && len(p.locks) > 0 {
+			p.outside = p.locks[0]
+		}
+	case c.op == Claim:
+		p.locks = append(p.locks, c.key)
+	case c.op == Release, c.op == Settle:
+		p.locks = slices.DeleteFunc(p.locks, func(key string) bool { return key == c.key })
+	}
+}
+
+// lockOutside returns the key of a lock that was held when a record was claimed.
+func (p *plan) lockOutside() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outside
 }
 
 // stop ends the loss.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -89,7 +90,7 @@ func (p *probe) twoTokens(ours, other string) {
 
 func keysOpaque(p *probe) {
 	unique := p.key() + "="
-	long := unique + strings.Repeat("k", lock.MaxKeyBytes-len(unique)-1)
+	long := unique + strings.Repeat("k", keytext.MaxBytes-len(unique)-1)
 	keys := []string{long + "a", long + "b", long, unique}
 	seen := map[string]bool{"": true}
 	for _, pair := range twins {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestStore checks that a store obeys every rule of [lock.Store] and, if it
-// has them, those of [lock.Inspector] and of fences.
+// has them, those of [lock.Inspector], of [lock.Transactor] and of fences.
 //
 // Each rule is a parallel subtest, for which open is called once. The stores
 // may be one and the same, or several over one server that others use too: the
@@ -63,6 +63,8 @@ func rules() []rule {
 		interruptRules(),
 		inspectRules(),
 		pageRules(),
+		transactionReceiptRules(),
+		transactionCallRules(),
 	)
 }
 

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/faketx"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -76,19 +77,59 @@ func TestRulesPassOnMemory(t *testing.T) {
 			t.Parallel()
 			r := watch(t, rule, func() lock.Store { return memstore.New() })
 			require.Empty(t, r.failed)
-			require.Equal(t, rule == "locks_only_refuses", r.skipped != "", r.skipped)
+			require.Equal(t, rule == "locks_only_refuses" || strings.HasPrefix(rule, "transaction_"), r.skipped != "", r.skipped)
 		})
 	}
+}
+
+// TestRulesPassOnATransactor whose steps take no time, and some.
+func TestRulesPassOnATransactor(t *testing.T) {
+	t.Parallel()
+	for rule := range latchtest.Rules() {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			for name, commit := range map[string]faketx.Fault{
+				"prompt":  nil,
+				"slow":    faketx.Slow(700 * time.Millisecond),
+				"slower":  slowRequest,
+				"silent":  faketx.HangReply,
+				"cut off": faketx.LoseReply,
+			} {
+				unanswered := name == "silent" || name == "cut off"
+				if unanswered && rule != "transaction_outcome_is_true" {
+					continue
+				}
+				r := watch(t, rule, func() lock.Store {
+					s := faketx.New()
+					if s.Every(faketx.Commit, commit); unanswered {
+						s.Next(faketx.Commit, faketx.Slow(time.Second)) // by which the rule knows how long it takes
+					}
+					s.Every(faketx.Outcome, faketx.Slow(100*time.Millisecond))
+					return s
+				})
+				require.Empty(t, r.failed, name)
+				require.Equal(t, slices.Contains(optional, rule), r.skipped != "", r.skipped)
+			}
+		})
+	}
+}
+
+// slowRequest is a COMMIT that takes long to arrive.
+func slowRequest(ctx context.Context, apply func() error) error {
+	if err := underway(ctx, 700*time.Millisecond); err != nil {
+		return err
+	}
+	return apply()
 }
 
 // TestRulesFailOnBrokenStores is what makes TestStore worth running: each way
 // to get a store wrong is found by the rule that forbids it.
 func TestRulesFailOnBrokenStores(t *testing.T) {
 	t.Parallel()
-	for _, b := range brokenStores() {
+	for _, b := range allBroken() {
 		t.Run(b.rule+"/"+b.name, func(t *testing.T) {
 			t.Parallel()
-			r := watch(t, b.rule, func() lock.Store { return newBroken(b.breakIt) })
+			r := watch(t, b.rule, b.open)
 			require.Empty(t, r.skipped)
 			require.NotEmpty(t, r.failed, "the rule did not notice")
 			require.Contains(t, r.failed, "\nrule: "+latchtest.Rules()[b.rule])
@@ -100,7 +141,7 @@ func TestRulesFailOnBrokenStores(t *testing.T) {
 func TestEveryRuleFailsOnABrokenStore(t *testing.T) {
 	t.Parallel()
 	can := make(map[string]string)
-	for _, b := range brokenStores() {
+	for _, b := range allBroken() {
 		can[b.rule] = latchtest.Rules()[b.rule]
 	}
 	require.Equal(t, latchtest.Rules(), can)
@@ -118,18 +159,20 @@ func TestRuleNames(t *testing.T) {
 // is may not be.
 func TestOptionalPartsAreSkipped(t *testing.T) {
 	t.Parallel()
-	optional := []string{
-		"fences_grow", "fence_of_grant_is_stable", "plain_claim_after_fenced_release", "fences_grow_past_unfenced_holders",
-		"list_yields_live", "forget_compares_token", "page_yields_live", "locks_only_refuses",
-	}
 	for rule := range latchtest.Rules() {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
 			r := watch(t, rule, func() lock.Store { return bare{memstore.New()} })
 			require.Empty(t, r.failed)
-			require.Equal(t, slices.Contains(optional, rule), r.skipped != "", r.skipped)
+			require.Equal(t, slices.Contains(optional, rule) || strings.HasPrefix(rule, "transaction_"), r.skipped != "", r.skipped)
 		})
 	}
+}
+
+// optional are the rules of what a store need not have, except transactions.
+var optional = []string{
+	"fences_grow", "fence_of_grant_is_stable", "plain_claim_after_fenced_release", "fences_grow_past_unfenced_holders",
+	"list_yields_live", "forget_compares_token", "page_yields_live", "locks_only_refuses",
 }
 
 // bare is a store that has neither fences nor an Inspector.

@@ -17,14 +17,14 @@ const maxBody = 1 << 20
 func (s source) body(r *http.Request) ([]byte, error) {
 	data, err := bodybuf.Bytes(r, maxBody)
 	if err != nil {
-		status := http.StatusBadRequest
+		refusal := &Error{Status: http.StatusBadRequest, Err: fmt.Errorf("keyfunc: %s cannot be read: %w", s, err)}
 		switch {
 		case errors.Is(err, bodybuf.ErrTooLarge):
-			status = http.StatusRequestEntityTooLarge
+			refusal.Status, refusal.Detail = http.StatusRequestEntityTooLarge, s.detail("cannot be read: the request body is too large")
 		case errors.Is(err, bodybuf.ErrConsumed):
-			status = http.StatusInternalServerError
+			refusal.Status = http.StatusInternalServerError
 		}
-		return nil, s.refuse(status, fmt.Errorf("cannot be read: %w", err))
+		return nil, refusal
 	}
 	return data, nil
 }

@@ -7,7 +7,10 @@ import (
 
 // Context takes what your authentication put into the request's context:
 // Context(auth.UserID), where auth.UserID is a func(context.Context) string.
-// It is the one source that a client cannot choose.
+// It is the one source that a client cannot choose. For a func(context.Context)
+// (string, bool), write a function that drops the bool and returns "" for false:
+//
+//	keyfunc.Context(func(ctx context.Context) string { id, _ := auth.UserID(ctx); return id })
 //
 // An empty value means that no user is authenticated, or that the middleware is
 // mounted outside the authentication: an [*Error] with status 401 that matches

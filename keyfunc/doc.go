@@ -32,6 +32,19 @@
 // a user, and least of all for the scope of stored answers: one client would be
 // given another one's.
 //
+// # What a key has to say itself
+//
+// What the key, or the scope of stored answers, does not say is not looked at:
+//
+//   - Tenants. The host is no part of a lock's key, nor of a stored answer's scope. Where
+//     user 42 of one tenant is not user 42 of another, say both:
+//     Join(Context(tenant.ID), Context(auth.UserID)).
+//   - Headers. Requests with one idempotency key are compared by query and body, not by
+//     their headers. A header that changes what is asked for belongs in
+//     middleware.WithFingerprint, and one that changes whose request it is into the scope.
+//   - Permissions. A repeat gets the stored answer, and only what is mounted outside the
+//     guard is asked again: authorise there.
+//
 // # Missing or skip
 //
 // A request without the key is refused: [ErrMissing], 400, or 401 from

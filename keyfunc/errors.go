@@ -21,6 +21,7 @@ type Error struct {
 	Status int         // what the client gets, 400 to 599; 400 if it is none of them
 	Err    error       // why; for the log, never sent
 	Header http.Header // sent in addition, like the WWW-Authenticate that a 401 needs; not changed
+	Detail string      // a sentence for the client: what is missing or malformed, and where. Put no value of the request into it
 }
 
 // Error returns the text of Err.

@@ -24,7 +24,8 @@ func Global(*http.Request) (string, error) { return "*", nil }
 func call(f Func, r *http.Request, s source) (string, error) {
 	key, err := f(r)
 	if err == nil && key == "" {
-		err = s.missing("its function returned an empty key")
+		// The client is not the one to know of functions.
+		err = &Error{Status: http.StatusBadRequest, Err: s.missingError("its function returned an empty key")}
 	}
 	return key, err
 }

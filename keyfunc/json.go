@@ -50,7 +50,7 @@ func JSON(pointer string) Func {
 		}
 		found, err := find(data, tokens)
 		if err != nil {
-			return "", from.refuse(http.StatusBadRequest, err)
+			return "", from.refuse(err)
 		}
 		return from.check(found, "send it in the body")
 	}

@@ -68,4 +68,5 @@ func (o outcome) check(t *testing.T, f keyfunc.Func, r *http.Request) {
 	require.ErrorContains(t, err, o.text)
 	require.True(t, strings.HasPrefix(err.Error(), "keyfunc: "), "%v", err)
 	require.NotContains(t, err.Error(), secret)
+	require.NotContains(t, refusal.Detail, secret)
 }

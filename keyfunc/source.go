@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // maxValue is how many bytes a value may have: as many as a lock takes.
@@ -32,19 +33,27 @@ func (s source) check(value, cure string) (string, error) {
 }
 
 func (s source) missing(cure string) error {
-	return &Error{Status: http.StatusBadRequest, Err: s.missingError(cure)}
+	return &Error{Status: http.StatusBadRequest, Err: s.missingError(cure), Detail: s.detail("is missing")}
 }
 
 func (s source) missingError(cure string) error {
 	return &missingError{"keyfunc: " + string(s) + " is missing; " + cure}
 }
 
+// bad refuses a value because of what, which ends with "; " and the cure.
 func (s source) bad(what string) error {
-	return s.refuse(http.StatusBadRequest, errors.New(what))
+	return s.refuse(errors.New(what))
 }
 
-func (s source) refuse(status int, what error) error {
-	return &Error{Status: status, Err: fmt.Errorf("keyfunc: %s %w", s, what)}
+// detail is for the client, which can do something about what it sends itself.
+func (s source) detail(what string) string {
+	what, _, _ = strings.Cut(what, "; ")
+	return "The " + string(s) + " " + what + "."
+}
+
+// refuse is bad for an error of this package.
+func (s source) refuse(what error) error {
+	return &Error{Status: http.StatusBadRequest, Err: fmt.Errorf("keyfunc: %s %w", s, what), Detail: s.detail(what.Error())}
 }
 
 // named panics if name is empty.

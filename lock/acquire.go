@@ -35,7 +35,6 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := now()
-	e.claim.story = l.story(ctx)
 	at, entered, err := began, true, error(nil)
 	for again := true; again; {
 		found := c.gate.enter(e, l.cfg.wait > 0)
@@ -78,7 +77,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 
 // leave gives up e's key, whose claim ended with err.
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
-	e.leaveClaim()
+	e.cleanUpClaim()
 	if callerGone(ctx) {
 		err = nil // the caller has left, and others may hear something else
 	}

@@ -27,7 +27,7 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	l.core.gate.bypass(e)
 	v := &e.validity
 	v.mu.Lock()
-	v.bypass(now().add(l.cfg.lease))
+	v.bypassLocked(now().add(l.cfg.lease))
 	e.setAlarm()
 	v.mu.Unlock()
 	l.emit(ctx, e, event.Bypassed, 0, err)

@@ -34,7 +34,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 		if !again {
 			return err
 		}
-		e.leaveClaim()
+		e.cleanUpClaim()
 		if at = now(); at >= deadline {
 			break
 		}
@@ -46,7 +46,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 // to copy it from call to call was a twentieth of what a guard in memory costs.
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry *Entry) (err error) {
 	c := l.core
-	if c.local {
+	if c.inProcess {
 		*entry, err = c.store.Claim(ctx, e.key, e.claimOf(l.cfg.lease))
 		return publicError(err, false)
 	}
@@ -139,7 +139,7 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 // applied: under its token, which is renewed for that, and with its number, since no
 // work has begun under it. If it is over by now, the key is claimed again.
 func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline moment) (again bool, err error) {
-	e.leaveClaim()
+	e.cleanUpClaim()
 	e.claim.token, e.claim.takeover, e.run.attempt = entry.Token, true, entry.Attempt
 	sent := now()
 	e.claim.call = new(send.Call)

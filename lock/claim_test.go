@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
@@ -206,14 +207,14 @@ func TestHeldElsewhere(t *testing.T) {
 
 func TestBadKeys(t *testing.T) {
 	l := lock.New(memstore.New())
-	for name, k := range map[string]string{"empty": "", "long": string(make([]byte, lock.MaxKeyBytes+1)), "reserved": "once:1"} {
+	for name, k := range map[string]string{"empty": "", "long": string(make([]byte, keytext.MaxBytes+1)), "reserved": "once:1"} {
 		t.Run(name, func(t *testing.T) {
 			_, err := l.Acquire(t.Context(), k)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, lock.ErrUnavailable)
 		})
 	}
-	e, err := l.Acquire(t.Context(), string(make([]byte, lock.MaxKeyBytes)))
+	e, err := l.Acquire(t.Context(), string(make([]byte, keytext.MaxBytes)))
 	require.NoError(t, err)
 	require.NoError(t, e.Release(t.Context()))
 }

@@ -23,6 +23,7 @@
 //
 //	memstore.New()            one process, and tests
 //	redisstore.New, Open      several processes over Redis or Valkey: one node, Sentinel or Cluster
+//	pgstore.New(pool)         several processes over PostgreSQL; receipts in the work's own transaction
 //	quorum.New(stores)        three or five servers that share nothing; locks only, no receipts (Redlock)
 //	sealed.New(store, aead)   any of these, with encrypted receipts
 //
@@ -66,7 +67,7 @@
 //
 // A [Store] has five methods, which take a [Claim] and return an [Entry] in some
 // [State]. latchtest.TestStore checks every rule of it. What a store can do beyond that
-// it says by methods of [Inspector], [Pager], [Watcher], [Checker], [ServerLister] and
-// [Describer]. One whose calls do not return when their contexts end is passed through
-// [EndWithContext].
+// it says by methods of [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
+// [Transactor] and [Describer]. One whose calls do not return when their contexts end is
+// passed through [EndWithContext].
 package lock

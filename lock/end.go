@@ -2,10 +2,12 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -77,21 +79,31 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	if !first {
 		return nil
 	}
-	e.end = how
-	n, lost := &e.end, why.orNil()
+	e.setEnd(how)
+	return e.sendFinish(ctx, why.orNil())
+}
 
-	l := e.locker
-	if !l.core.local {
+// setEnd says how the lease ends. The receipt is copied for a store that has to be
+// waited for: a send that has not returned in time still reads it.
+func (e *Lease) setEnd(how end) {
+	e.end = how
+	if n := &e.end; !e.locker.core.inProcess {
 		n.began = e.claim.grantedAt.since()
-		n.receipt = slices.Clone(n.receipt) // a send that has not returned in time still reads it
+		n.receipt = slices.Clone(n.receipt)
 	}
+}
+
+// sendFinish asks the store for the end of the lease. lost is why it was lost, nil if it
+// was not.
+func (e *Lease) sendFinish(ctx context.Context, lost error) error {
+	l := e.locker
 	if l.observed() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	seenTo := false
 	defer func() {
 		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
-			n.unanswered = true
+			e.end.unanswered = true
 			e.finishLater(context.WithoutCancel(ctx))
 		}
 	}()
@@ -117,8 +129,12 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 // notFinished reports that the end got no answer.
 func (e *Lease) notFinished(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
-	l.trouble(ctx, err)
-	if !l.core.local {
+	if _, aborted := errors.AsType[*oncecall.AbortedError](err); aborted {
+		l.logAborted(ctx, e, err)
+	} else {
+		l.trouble(ctx, err)
+	}
+	if !l.core.inProcess {
 		took = e.claim.grantedAt.since() - e.end.began
 	}
 	l.emitFailed(ctx, e, e.end.call(), took, err)
@@ -146,12 +162,12 @@ func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 func (e *Lease) close(answered bool) {
 	e.validity.close()
 	e.cancel(nil)
-	e.releasePending()
+	e.uncountReceipt()
 	if answered {
 		// A send of the claim that got no answer can land after the release, and its
 		// entry has no holder. It must be known as dead before the next one gets the
 		// key.
-		e.leaveClaim()
+		e.cleanUpClaim()
 	}
 	e.locker.core.gate.leave(e)
 	e.locker.core.owners.Leave()
@@ -165,7 +181,7 @@ func (e *Lease) endUnreturned() {
 	case e.bypassed():
 		e.endBypassed()
 	default:
-		e.leaveClaim()
+		e.cleanUpClaim()
 		e.locker.core.gate.leave(e)
 		e.locker.core.owners.Leave()
 	}
@@ -189,10 +205,10 @@ func (e *Lease) lapse() {
 	}
 }
 
-// leaveClaim hands what a claim may have left, or may leave yet, to the cleaner. One
+// cleanUpClaim hands what a claim may have left, or may leave yet, to the cleaner. One
 // that was to take over is not removed, since what it replaced is of unknown outcome,
 // and to remove it would be to forget that: see Locker.adopt.
-func (e *Lease) leaveClaim() {
+func (e *Lease) cleanUpClaim() {
 	if e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{}) {
 		e.locker.core.cleaner.add(e.orphan())
 	}

@@ -3,9 +3,11 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/httplatch/httplatch/lock/internal/bounded"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // maxPendingBytes bounds what the receipts hold in memory that the store has not
@@ -14,35 +16,45 @@ import (
 // last for longer than that, and must not end the process.
 const maxPendingBytes = 64 << 20
 
-// finishLater repeats the end until it is answered or the entry cannot be there any
-// more. Meanwhile other callers of this process do not get the key; each that wants it
+// finishLater has the cleaner repeat the end ([Lease.retryEnd]) until it is answered, or
+// the lease is over. What a release without an answer may have left then is an [orphan],
+// which the cleaner goes on removing. Meanwhile other callers of this process do not get the key; each that wants it
 // has the store asked again.
 func (e *Lease) finishLater(ctx context.Context) {
 	c, first := e.locker.core, now()
 	t := &task{
 		in:      &c.cleaner.ends,
-		attempt: func(closing bool) progress { return progress{done: e.repeatEnd(ctx, first, closing)} },
+		attempt: func(closing bool) progress { return progress{done: e.retryEnd(ctx, first, closing)} },
 		giveUp:  func() { e.close(false) },
 		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.claim.token, Kind: e.end.kind()},
 	}
 	dropped := e.keepPending()
 	if !e.end.settles {
-		e.validity.mu.Lock()
-		e.validity.openLater(opensOrphaned)
-		e.setAlarm()
-		e.validity.mu.Unlock()
+		e.openAtExpiry()
 	}
-	c.gate.end(e, func() { c.cleaner.kick(t) })
+	c.gate.markEnding(e, func() { c.cleaner.kick(t) })
 	c.cleaner.start(t)
 	if dropped > 0 {
 		e.locker.logBacklogFull(ctx, e, dropped)
 	}
 }
 
-// repeatEnd sends the end, which was sent first then, once more and reports whether
+// openAtExpiry has others of this process get the key when the lease is over, and what it
+// has left removed then.
+func (e *Lease) openAtExpiry() {
+	e.validity.mu.Lock()
+	defer e.validity.mu.Unlock()
+	e.validity.openLaterLocked(opensOrphaned)
+	e.setAlarm()
+}
+
+// retryEnd sends the end, which was sent first then, once more and reports whether
 // it need not be sent again. That a store is full is an answer: Close does not wait
 // for another one, and when the keep is over there is nothing left to settle.
-func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done bool) {
+func (e *Lease) retryEnd(ctx context.Context, first moment, closing bool) (done bool) {
+	if e.undecided() {
+		return e.decideLater(ctx)
+	}
 	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles
 	full := settles && errors.Is(err, ErrFull)
@@ -51,17 +63,17 @@ func (e *Lease) repeatEnd(ctx context.Context, first moment, closing bool) (done
 		_ = e.finished(ctx, ok, nil)
 		return true
 	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
-	case full && first.since() >= e.end.keep, !settles && !e.worthRepeating():
+	case full && first.since() >= e.end.keep, !settles && !e.mayRemain():
 		e.locker.core.cleaner.add(e.orphan()) // before the gate opens: what is left may refuse no caller
-	case e.worthRepeating():
+	case e.mayRemain():
 		return false
 	}
 	e.close(false)
 	return true
 }
 
-// worthRepeating says whether the entry can still be there.
-func (e *Lease) worthRepeating() bool {
+// mayRemain says whether the entry can still be there.
+func (e *Lease) mayRemain() bool {
 	renewed, until := e.validity.renewed()
 	switch {
 	case !e.end.settles:
@@ -90,7 +102,7 @@ func (e *Lease) keepPending() (dropped int) {
 		return size
 	default:
 		n.pending = true
-		if c.local {
+		if c.inProcess {
 			n.receipt = slices.Clone(n.receipt) // its caller's until now
 		}
 	}
@@ -99,14 +111,59 @@ func (e *Lease) keepPending() (dropped int) {
 
 // dropReceipt forgets the receipt of an end. An empty one is settled.
 func (e *Lease) dropReceipt() {
-	e.releasePending()
+	e.uncountReceipt()
 	e.end.receipt = nil
 }
 
-// releasePending takes the receipt out of the count of those that wait.
-func (e *Lease) releasePending() {
+// uncountReceipt takes the receipt out of the count of those that wait.
+func (e *Lease) uncountReceipt() {
 	if n := &e.end; n.pending {
 		n.pending = false
 		e.locker.core.cleaner.bytes.Add(-int64(len(n.receipt)))
 	}
+}
+
+// sendEnd asks the store, for the first time or again, within a budget, and whether or not ctx has
+// ended. A receipt that the store has no room for is not worth another try, and must
+// not stay in memory for one. It is dropped: an empty receipt fits where the claim
+// did, and says that the work was done.
+func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
+	ok, err = e.sendEndOnce(ctx)
+	size := len(e.end.receipt)
+	if size == 0 || !errors.Is(err, ErrFull) {
+		return ok, false, err
+	}
+	noRoom := err
+	e.dropReceipt()
+	ok, err = e.sendEndOnce(ctx)
+	e.locker.logNoRoom(ctx, e, size, noRoom)
+	return ok, true, err
+}
+
+var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
+
+func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
+	l, n := e.locker, &e.end
+	if l.core.inProcess {
+		r := endRequest{store: l.core.store, key: e.key, token: e.claim.token, receipt: n.receipt, keep: n.keep}
+		err = r.Send(lasting)
+		return r.ok, publicError(err, false)
+	}
+	r, call := &e.away.end, &e.away.ended
+	if r.key != "" {
+		r, call = new(endRequest), new(send.Call)
+	}
+	r.store, r.key, r.token, r.receipt, r.keep = l.core.store, e.key, e.claim.token, n.receipt, n.keep
+	defer func() { r.receipt = nil }() // it may be dropped, and not stay in memory here
+	err = l.core.ask(ctx, call, l.lastingTerms(), r)
+	n.unanswered = n.unanswered || call.Unanswered()
+	return r.ok, err
+}
+
+// call is what it asks of the store.
+func (n *end) call() string {
+	if n.settles {
+		return callSettle
+	}
+	return callRelease
 }

@@ -114,6 +114,11 @@ func untilEnd[T any](ctx context.Context, call func() (T, error)) (answer T, err
 	if ctx.Err() != nil {
 		return answer, fmt.Errorf("%w: %w", ErrNotApplied, context.Cause(ctx))
 	}
+	return waitFor(ctx, call)
+}
+
+// waitFor is untilEnd for a call that is made even if ctx has ended.
+func waitFor[T any](ctx context.Context, call func() (T, error)) (answer T, err error) {
 	type result struct {
 		answer T
 		err    error

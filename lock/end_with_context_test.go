@@ -23,13 +23,14 @@ type optional interface {
 	lock.Watcher
 	lock.Checker
 	lock.ServerLister
+	lock.Transactor
 	lock.Describer
 }
 
 // What a store can do beyond the interface, it can do below EndWithContext.
 func TestEndWithContextKeepsWhatItsStoreCan(t *testing.T) {
 	t.Parallel()
-	s := &capable{memstore.New(), lock.Description{MaxLag: 7 * time.Second, Drift: 0.2, NoReceipts: errOrder, NoFences: errOrder}, make(chan struct{}, 1)}
+	s := &capable{memstore.New(), lock.Description{MaxLag: 7 * time.Second, Drift: 0.2, NoReceipts: errOrder, NoFences: errOrder, NoTransactions: errOrder}, make(chan struct{}, 1)}
 	ends, ok := lock.EndWithContext(s).(optional)
 	require.True(t, ok)
 	require.Equal(t, s.about, ends.Describe())
@@ -52,6 +53,9 @@ func TestEndWithContextKeepsWhatItsStoreCan(t *testing.T) {
 	servers, err := ends.Servers(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, servers)
+	work, _, err := ends.Begin(t.Context(), key, "token")
+	require.NoError(t, err)
+	require.Equal(t, key+"token", work.Value(capable{}))
 }
 
 // What a store cannot do is not made up.
@@ -73,6 +77,9 @@ func TestEndWithContextOfAPlainStore(t *testing.T) {
 	servers, err := ends.Servers(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, servers)
+	_, _, err = ends.Begin(t.Context(), key, "token")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorIs(t, ends.Describe().NoTransactions, errors.ErrUnsupported)
 	require.Equal(t, lock.Describe(plain{memstore.New()}), ends.Describe())
 	require.ErrorContains(t, lock.EndWithContext(fault.New().Every(fault.Refuse, fault.Get)).(lock.Checker).Check(t.Context()), "READONLY", "it finds out by a Get")
 }

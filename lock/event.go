@@ -3,9 +3,10 @@ package lock
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/lock/event"
 )
 
@@ -21,7 +22,7 @@ type Event struct {
 	Key     string // the key itself: never a label
 	Once    bool   // of Once; else of Do or Acquire
 	Attempt int
-	Call    string        // unknown, unavailable: to the store, that has failed: claim, renew, settle or release
+	Call    string        // unknown, unavailable: to the store, that has failed: claim, begin, renew, settle or release
 	Took    time.Duration // of the acquire, the call or the clean-up; released, settled, lost: since the grant
 	Waited  time.Duration // how much of an acquire was waiting for another holder, 0 if it need not or would not
 	Left    time.Duration // released, settled: of the validity of the lease
@@ -47,7 +48,7 @@ func (e *Lease) event(kind event.Kind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	v := Event{Kind: kind, Name: keytext.Name(e.label()), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
+	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
 	e.claim.story.tell(&v)
 	return v
 }
@@ -93,3 +94,73 @@ func (l *Locker) observe(ctx context.Context, o Observer, e Event) {
 	}()
 	o(ctx, e)
 }
+
+// story is what observers get of an acquire in addition to its end. A lease has
+// none if there is neither an observer nor an origin. It is written before the lease is granted.
+type story struct {
+	began  time.Time
+	waited time.Duration
+	owner  string // of the entry that is claimed
+	found  string // owner of the one that was in the way
+}
+
+// story begins the story of an acquire, nil if there is neither an observer nor an origin.
+func (l *Locker) story(ctx context.Context) *story {
+	if len(l.cfg.observers) == 0 && l.cfg.origin == nil {
+		return nil
+	}
+	s := &story{began: time.Now(), owner: l.core.owner}
+	if l.cfg.origin != nil {
+		if origin := l.cfg.origin(ctx); origin != "" {
+			s.owner += " " + strings.ReplaceAll(origin, string(about.Mark), " ")
+		}
+	}
+	return s
+}
+
+// owner is what an entry of e says of its owner.
+func (e *Lease) owner() string {
+	if e.claim.story == nil {
+		return e.locker.core.owner
+	}
+	return e.claim.story.owner
+}
+
+// waits notes that e has waited for another holder since then.
+func (s *story) waits(since time.Time) {
+	if s != nil {
+		s.waited += time.Since(since)
+	}
+}
+
+// finds notes what was in the way.
+func (s *story) finds(owner string) {
+	if s != nil {
+		s.found = about.Process(owner)
+	}
+}
+
+// tell adds what the kind of v has of it.
+func (s *story) tell(v *Event) {
+	if s == nil {
+		return
+	}
+	switch v.Kind {
+	case event.Claimed, event.Recovered:
+		v.Took, v.Waited = time.Since(s.began), s.waited
+	case event.TakenOver, event.Refused, event.Replayed:
+		v.Took, v.Waited, v.Owner = time.Since(s.began), s.waited, s.found
+	case event.Unknown, event.Unavailable:
+		v.Call, v.Waited = callClaim, s.waited
+	case event.Renewed, event.Lost, event.Released, event.Settled, event.Reaped, event.Bypassed, event.Skipped, event.Rejected:
+	}
+}
+
+// The calls to a store that events name.
+const (
+	callClaim   = "claim"
+	callBegin   = "begin"
+	callRenew   = "renew"
+	callSettle  = "settle"
+	callRelease = "release"
+)

@@ -183,6 +183,10 @@ func (*capable) Page(context.Context, string, int, func(string) bool) (page []lo
 
 func (*capable) Check(context.Context) error { return errOrder }
 
+func (*capable) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	return context.WithValue(ctx, capable{}, key+token), nil, nil
+}
+
 func (*capable) Servers(context.Context) ([]string, error) { return []string{"a"}, nil }
 
 // plain hides what a store has beyond the interface.

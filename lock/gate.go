@@ -42,11 +42,11 @@ func (g *gate) shard(hash uint64) *gateShard { return &g.shards[hash%gateShards]
 
 // entrance is what enter found.
 type entrance struct {
-	open     bool    // the key is the lease's now
-	mismatch bool    // another lease has it, for a different request
-	waiter   *waiter // nil if there is no waiting
-	ending   func()  // not nil if the holder is done: asks the store to confirm that now
-	owner    string  // the holder's, if that is another
+	open       bool    // the key is the lease's now
+	mismatch   bool    // another lease has it, for a different request
+	waiter     *waiter // nil if there is no waiting
+	confirmEnd func()  // not nil if the holder is done: asks the store to confirm that now
+	owner      string  // the holder's, if that is another
 }
 
 // enter takes e's key for e. If another lease has it, e is queued behind it if patient
@@ -73,14 +73,14 @@ func (*gate) enter(e *Lease, patient bool) entrance {
 	if holder.local.slot != nil {
 		sl = *holder.local.slot
 	}
-	freeing := sl.ending != nil && !holder.end.settles
+	freeing := sl.confirmEnd != nil && !holder.end.settles
 	if !holder.bypassed() && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
-	if !patient && sl.ending == nil || len(sl.queue) >= maxWaiters {
-		return entrance{ending: sl.ending, owner: holder.owner()}
+	if !patient && sl.confirmEnd == nil || len(sl.queue) >= maxWaiters {
+		return entrance{confirmEnd: sl.confirmEnd, owner: holder.owner()}
 	}
-	return entrance{waiter: s.enqueue(e, holder, patient), ending: sl.ending, owner: holder.owner()}
+	return entrance{waiter: s.enqueue(e, holder, patient), confirmEnd: sl.confirmEnd, owner: holder.owner()}
 }
 
 // sameRequest compares fingerprints. One that is empty equals all.
@@ -88,13 +88,13 @@ func sameRequest(a, b []byte) bool {
 	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
 }
 
-// end says that e's work is over, and that kick asks the store to confirm that.
-func (g *gate) end(e *Lease, kick func()) {
+// markEnding says that e's work is over, and that kick asks the store to confirm that.
+func (g *gate) markEnding(e *Lease, kick func()) {
 	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holders[e.key] == e {
-		e.needSlot().ending = kick
+		e.needSlot().confirmEnd = kick
 	}
 }
 

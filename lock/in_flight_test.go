@@ -142,7 +142,7 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 				e, err := memory.Get(t.Context(), "k")
 				require.NoError(t, err)
 				if silent {
-					require.Equal(t, lock.Held, e.State, "an orphan, as nobody looked for it any more")
+					require.Equal(t, lock.Held, e.State, "an orphan, as no process looked for it any more")
 				} else {
 					require.Equal(t, lock.Free, e.State)
 				}

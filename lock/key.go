@@ -1,10 +1,11 @@
 package lock
 
-import "github.com/httplatch/httplatch/internal/keytext"
+import (
+	"errors"
+	"fmt"
 
-// MaxKeyBytes is the longest key a [Locker] takes, and the longest that a
-// [Store] has to keep.
-const MaxKeyBytes = 1024
+	"github.com/httplatch/httplatch/internal/keytext"
+)
 
 // Key composes the key that middleware.Lock(l, name, ...) uses: "user=42" for
 // Key("user", "42"), "order=7&eu" for Key("order", "7", "eu"). A worker that
@@ -14,4 +15,14 @@ const MaxKeyBytes = 1024
 // escaped ("~26"), so no choice of values makes two different identities meet.
 func Key(name string, parts ...string) string {
 	return keytext.Compose(name, parts...)
+}
+
+func validKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("lock: empty key: compose it with lock.Key")
+	case len(key) > keytext.MaxBytes:
+		return fmt.Errorf("lock: key of %d bytes: at most %d are allowed; hash what is long", len(key), keytext.MaxBytes)
+	}
+	return nil
 }

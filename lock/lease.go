@@ -4,7 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/endable"
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/event"
 )
 
@@ -36,6 +38,14 @@ func (e *Lease) label() string {
 		return e.run.label
 	}
 	return e.key
+}
+
+// name is that of what the key is of: of the guard, if there is one over a run.
+func (e *Lease) name() string {
+	if e.run != nil && e.run.owner != "" {
+		return about.Guard(e.run.owner)
+	}
+	return keytext.Name(e.label())
 }
 
 // fingerprint is empty for mutual exclusion.

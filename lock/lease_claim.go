@@ -65,6 +65,12 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 	}
 	if r := e.run; r != nil {
 		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
+		if r.owner != "" {
+			c.Owner = r.owner
+		}
+		if r.leavesNothing() {
+			c.Linger = 0
+		}
 	}
 	return c
 }

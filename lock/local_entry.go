@@ -2,7 +2,7 @@ package lock
 
 // localEntry is what the gate has of a lease: its key's place among those that this
 // process holds or claims, and on the agenda. It is locked with the gate's shard, all of
-// it, but for what is written before the gate knows the lease.
+// it, except what is written before the gate knows the lease.
 type localEntry struct {
 	schedule // of what is next due; set before the lease is granted, too
 
@@ -20,9 +20,9 @@ func (e *Lease) shard() *gateShard { return e.locker.core.gate.shard(e.local.has
 // the lease that has the key, once there is something, and is locked with the
 // gate's shard.
 type slot struct {
-	ending func()    // set when the holder's work is over and only the store's word is missing: asks for it again
-	queue  []*waiter // in the order of arrival
-	finds  int       // how often the key was found to have a holder while there was a queue
+	confirmEnd func()    // set when the holder's work is over and only the store's word is missing: asks for it again
+	queue      []*waiter // in the order of arrival
+	finds      int       // how often the key was found to have a holder while there was a queue
 
 	// asked is not nil once another process was found to have the key: the lease
 	// claims it again from time to time, and at once if something is sent here.

@@ -26,10 +26,11 @@ type Locker struct {
 // core is what a Locker and those derived from it by With share.
 type core struct {
 	store      Store
-	local      bool // the store's calls wait for nothing
+	inProcess  bool // the store's calls wait for nothing
 	sender     *send.Sender
 	maxLag     time.Duration // how long after a call returned its command may still take effect
 	noReceipts error         // why the store keeps none, nil if it does
+	transactor Transactor    // the store; nil if it is none
 	watch      func(key string) (wake <-chan struct{}, stop func())
 	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
 	owner      string
@@ -47,7 +48,8 @@ type core struct {
 }
 
 // New returns a Locker over store. It does not dial. It panics if store is nil,
-// if the options contradict each other, and if fences are asked of a store without.
+// if the options contradict each other, and if fences or transactions are asked of a
+// store without.
 func New(store Store, opts ...Option) *Locker {
 	if store == nil {
 		panic("lock: New(nil): pass memstore.New() or a redisstore.Store")
@@ -60,12 +62,13 @@ func New(store Store, opts ...Option) *Locker {
 		logger:  slog.Default(),
 	}.with(opts).valid()
 	about := Describe(store)
-	checkFencing(&about, &cfg)
+	checkStore(&about, &cfg)
 	c := &core{
 		store:      store,
-		local:      about.Local,
+		inProcess:  about.Local,
 		maxLag:     about.MaxLag,
 		noReceipts: about.NoReceipts,
+		transactor: transactorOf(store),
 		watch:      watchOf(store),
 		drift:      about.drift,
 		owner:      owner(),
@@ -99,18 +102,21 @@ func (c *core) locker(cfg config) *Locker {
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts).valid()
 	about := Describe(l.core.store)
-	checkFencing(&about, &cfg)
+	checkStore(&about, &cfg)
 	return l.core.locker(cfg)
 }
 
-// checkFencing panics if fences are asked for where there are none.
-func checkFencing(about *Description, cfg *config) {
-	if cfg.fenced && about.NoFences != nil {
+// checkStore panics if something is asked for that the store does not have.
+func checkStore(about *Description, cfg *config) {
+	switch {
+	case cfg.fenced && about.NoFences != nil:
 		panic("lock: WithFencing: " + about.NoFences.Error())
+	case cfg.inTx && about.NoTransactions != nil:
+		panic("lock: WithTransaction: " + about.NoTransactions.Error())
 	}
 }
 
-// Validate returns an error that says which durations of l and opts do not fit each
+// Validate returns an error that says which settings of l and opts do not fit each
 // other, for settings that come from a file; nil if they do.
 func (l *Locker) Validate(opts ...Option) error {
 	cfg := l.cfg.with(opts)
@@ -160,6 +166,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	}
 	e := l.newLease()
 	e.locker, e.key, e.parent, e.local.hash = l, key, ctx, l.core.gate.hash(key)
+	e.claim.story = l.story(ctx)
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}
@@ -167,22 +174,12 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 }
 
 func (l *Locker) newLease() *Lease {
-	if l.core.local {
+	if l.core.inProcess {
 		return new(Lease)
 	}
 	away := new(awayLease)
 	away.Lease.away = &away.away
 	return &away.Lease
-}
-
-func validKey(key string) error {
-	switch {
-	case key == "":
-		return errors.New("lock: empty key: compose it with lock.Key")
-	case len(key) > MaxKeyBytes:
-		return fmt.Errorf("lock: key of %d bytes: at most %d are allowed; hash what is long", len(key), MaxKeyBytes)
-	}
-	return nil
 }
 
 // owner tells operators where a lease is held.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/event"
 )
@@ -18,13 +19,15 @@ const (
 // Locker, as package middleware does.
 func (l *Locker) Logger() *slog.Logger { return l.cfg.logger }
 
-// log reports what happened to the key of e, without telling the key. The hash
-// is the beginning of the name under which a store keeps a record of Once.
+// log reports what happened to the key of e, without the key. The hash is the beginning
+// of the name under which a store keeps a record of Once. That name is no secret, so that
+// the line can lead to the record: console is what follows the address of package console.
 func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
-	attrs = append([]slog.Attr{
-		slog.String("name", keytext.Name(e.label())), slog.String("key_sha256", keytext.Digest(e.label())),
-	}, attrs...)
-	l.cfg.logger.LogAttrs(ctx, level, message, attrs...)
+	which := []slog.Attr{slog.String("name", e.name()), slog.String("key_sha256", keytext.Digest(e.label()))}
+	if e.run != nil {
+		which = append(which, slog.String("console", "?key="+e.key))
+	}
+	l.cfg.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
 }
 
 // logLost reports that work goes on, or went on, without its lease.
@@ -43,9 +46,12 @@ func (l *Locker) logRefused(ctx context.Context, e *Lease, err error) {
 	if !ok || e.run == nil || !errors.Is(err, ErrAbandoned) {
 		return
 	}
-	l.logSeldom(ctx, e, "abandoned", "a key is refused because its holder has vanished",
-		"find out whether its work took effect, then free the entry (Inspector.Forget); or take WithRerunAbandoned",
-		slog.String("owner", refused.Entry.Owner))
+	// A class for each first digit of the hash: what one customer is refused for does not
+	// hide the line of another, and there are 16 a minute at most.
+	class := "abandoned " + keytext.Digest(e.label())[:1]
+	l.logSeldom(ctx, e, class, "a key is refused because its holder has vanished",
+		"find out whether its work took effect, then free the entry (package console, or Inspector.Forget); or take WithRerunAbandoned",
+		slog.String("owner", about.Process(refused.Entry.Owner)))
 }
 
 // logTakenOver reports work that may have been done before.
@@ -72,6 +78,13 @@ func (l *Locker) logBacklogFull(ctx context.Context, e *Lease, size int) {
 	l.logSeldom(ctx, e, "backlog", "receipts that wait for the store fill their room in memory; of further ones only that the work was done will be kept",
 		"see to the store: it does not answer",
 		slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.cleaner.bytes.Load()))
+}
+
+// logAborted reports work that was undone for a reason that will come again.
+func (l *Locker) logAborted(ctx context.Context, e *Lease, err error) {
+	l.logSeldom(ctx, e, "aborted", "work was rolled back because its transaction could not be committed",
+		"have the work return an error when a statement of its transaction has failed, or make such statements in a savepoint; "+
+			"and leave the end of the transaction to the Locker", slog.Any("error", err))
 }
 
 // logDropped reports that there is more to clean up than is cleaned up.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -59,6 +61,15 @@ func TestLogLines(t *testing.T) {
 				return nil
 			}), lock.ErrLost)
 		}, []string{"level=ERROR", "lease lost", "name=user", "took or removed", "held=1s", "compare what they wrote"}},
+		"run lost": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
+			t.Helper()
+			_, _, err := open(log).Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
+				s.Free(t, record)
+				<-ctx.Done()
+				return nil, nil
+			})
+			require.ErrorIs(t, err, lock.ErrLost)
+		}, []string{"level=ERROR", "lease lost", `console="?key=` + record + `"`}},
 		"held for too long": {func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			require.ErrorIs(t, open(log, lock.WithMaxHold(lease)).Do(t.Context(), key, func(ctx context.Context) error {
@@ -95,13 +106,13 @@ func TestLogLines(t *testing.T) {
 				_, _, err := l.Once(t.Context(), key, print1, nil)
 				require.ErrorIs(t, err, lock.ErrAbandoned)
 			}
-		}, []string{"level=WARN", "holder has vanished", "owner=", "Inspector.Forget", "key_sha256=" + record[len("once:"):len("once:")+16]}},
+		}, []string{"level=WARN", "holder has vanished", "owner=", "Inspector.Forget", "key_sha256=" + record[len("once:"):len("once:")+16], `console="?key=` + record + `"`}},
 		"taken over": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			crashed(t, s)
 			_, _, err := open(log, lock.WithRerunAbandoned()).Once(t.Context(), key, print1, (&effect{}).run("again"))
 			require.NoError(t, err)
-		}, []string{"level=WARN", "runs again", "attempt=2", "took effect twice"}},
+		}, []string{"level=WARN", "runs again", "attempt=2", "took effect twice", `console="?key=` + record + `"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -123,6 +134,39 @@ func TestLogLines(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each of several keys whose holders have vanished has its line, and a great many have 16 a
+// minute.
+func TestRefusedKeysAreLoggedApart(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		keys := make([]string, 500)
+		for i := range keys {
+			keys[i] = fmt.Sprint("job=", i)
+			_, err := s.Claim(t.Context(), keytext.Record(keys[i]), lock.Claim{Token: "t", Lease: time.Second, Linger: time.Hour})
+			require.NoError(t, err)
+		}
+		time.Sleep(2 * time.Second)
+		var b logbook
+		l := open(b.option())
+		for round := 1; round <= 2; round++ {
+			first := make(map[byte]string) // of the keys whose hash begins with a digit
+			for _, k := range keys {
+				_, _, err := l.Once(t.Context(), k, nil, nil)
+				require.ErrorIs(t, err, lock.ErrAbandoned)
+				if record := keytext.Record(k); first[record[len("once:")]] == "" {
+					first[record[len("once:")]] = record
+				}
+			}
+			require.Len(t, first, 16)
+			require.Len(t, b.lines(), 16*round)
+			all := strings.Join(b.lines()[16*(round-1):], "\n")
+			for _, record := range first {
+				require.Contains(t, all, `console="?key=`+record+`"`)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
 }
 
 // A line that was held back is counted in the next one of its class.

@@ -1,11 +1,15 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"time"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock/event"
 )
 
 // Once runs fn unless another call has done so within [WithKeep], and returns the
@@ -26,6 +30,8 @@ import (
 // [ErrAbandoned] until WithKeep is over, or run again if [WithRerunAbandoned]
 // says so.
 //
+// [WithTransaction] has fn run in a transaction of the store, and says what is different.
+//
 // The other errors are those of [Locker.Acquire]. One that matches [ErrLost]
 // says that fn was run, but lost its lease to another call, which has left no receipt
 // yet. A receipt that the store does not take is returned all the same, and
@@ -44,10 +50,12 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	}
 	ctx, call := oncecall.Split(ctx)
 	record := keytext.Record(key)
-	if receipt, ok := l.found(ctx, record, key, fingerprint); ok {
+	if receipt, ok := l.found(ctx, call, record, key, fingerprint); ok {
 		return receipt, true, nil
 	}
 	e := &newRun(ctx, l, key, record, call.ScopeOf(), fingerprint).lease
+	e.claim.story = l.story(ctx)
+	e.run.owner = call.Owner(e.owner())
 	if err := l.acquire(ctx, e); err != nil {
 		return instead(err)
 	}
@@ -62,7 +70,10 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 			_ = e.run.fail(ctx, errNotReturned)
 		}
 	}()
-	receipt, err = fn(e.Context())
+	work, err := e.run.begin(ctx)
+	if err == nil {
+		receipt, err = fn(work)
+	}
 	returned = true
 	if err != nil {
 		if end := e.run.fail(ctx, err); errors.Is(end, ErrLost) {
@@ -105,8 +116,9 @@ func Attempt(ctx context.Context) int {
 // over.
 //
 // An error that matches [ErrLost] says that the lease was over already. One
-// that matches [ErrUnavailable] is possible with [WithRerunAbandoned] only: the
-// store has not taken note, so a crash would still let the work run again.
+// that matches [ErrUnavailable] is possible with [WithRerunAbandoned] and
+// [WithTransaction] only: the store has not taken note, so a crash would still let the
+// work run again.
 // Outside of Once it returns an error and does nothing.
 func Commit(ctx context.Context) error {
 	r := runOf(ctx)
@@ -125,10 +137,14 @@ func Commit(ctx context.Context) error {
 	if err := e.lostError(); err != nil {
 		return err
 	}
-	if !l.cfg.rerun {
+	if !l.cfg.rerun && !l.cfg.inTx {
 		return nil // a record whose holder has vanished is never run again
 	}
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(l.cfg.keep)}
+	hold := l.cfg.keep
+	if !l.cfg.rerun {
+		hold = max(e.leaseLeft(now()), time.Millisecond) // it is the linger that is to be noted
+	}
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(hold)}
 	err := l.ask(ctx, l.lastingTerms(), renew)
 	switch {
 	case err != nil:
@@ -138,4 +154,33 @@ func Commit(ctx context.Context) error {
 		return e.lose(errTaken)
 	}
 	return nil
+}
+
+// found looks for the receipt that acquire would end with, before anything is
+// begun: most of what a replay costs is a run that never runs. ok is false if
+// there may be none, and acquire finds out. A store that has to be waited for is
+// not asked: its answer would cost a round trip more whenever there is none.
+//
+// No lease of this process has to be asked first. A record is settled once and
+// stays that until its keep is over, so a lease that still has the key in the gate
+// is about to end.
+func (l *Locker) found(ctx context.Context, call *oncecall.Call, key, label string, fingerprint []byte) (receipt []byte, ok bool) {
+	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
+		return nil, false
+	}
+	var began time.Time
+	if l.observed() {
+		began = time.Now()
+	}
+	entry, err := l.core.store.Get(ctx, key)
+	if err != nil || entry.State != Settled || !sameRequest(fingerprint, entry.Fingerprint) {
+		return nil, false
+	}
+	if l.observed() {
+		l.announce(ctx, Event{
+			Kind: event.Replayed, Name: cmp.Or(call.GuardName(), keytext.Name(label)), Key: label, Once: true, Attempt: 1,
+			Took: time.Since(began), Owner: about.Process(entry.Owner),
+		})
+	}
+	return entry.Receipt, true
 }

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -24,6 +25,7 @@ type config struct {
 	detached  bool
 	fenced    bool
 	failOpen  bool
+	inTx      bool
 	observers []Observer
 	origin    func(ctx context.Context) string
 	logger    *slog.Logger
@@ -57,6 +59,9 @@ func (c *config) validate() error {
 			"before its work began; the lease must be at least twice the budget", c.lease, c.budget)
 	case c.maxHold < c.lease:
 		return fmt.Errorf("a maximum hold of %v is shorter than the lease of %v", c.maxHold, c.lease)
+	case c.inTx && c.failOpen:
+		return errors.New("WithTransaction and WithFailOpen contradict each other: work that runs unprotected has no transaction; " +
+			"where the database does not answer, the work could not write to it either")
 	}
 	return nil
 }
@@ -122,7 +127,8 @@ func WithRerunAbandoned() Option {
 }
 
 // WithDetached lets the context of the work go on when the caller's ends. It
-// still ends with the lease.
+// still ends with the lease. middleware.Idempotent and middleware.Dedupe always have it;
+// middleware.Lock needs it where a browser may give up a request that it has sent.
 func WithDetached() Option {
 	return option(func(c *config) { c.detached = true })
 }
@@ -158,6 +164,33 @@ func WithFailClosed() Option {
 	return option(func(c *config) { c.failOpen = false })
 }
 
+// WithTransaction has the function of [Locker.Once] run in a transaction of the store,
+// which is committed with its receipt: afterwards either both are there or neither. The
+// store has to be a [Transactor], or [New] and [Locker.With] panic, and its package says
+// how the function gets the transaction from its context. [Locker.Do] and
+// [Locker.Acquire] are as without it.
+//
+// If the function fails, its transaction is rolled back. What has no receipt did not
+// happen: if the process dies, the key is free after its lease, and the next call runs,
+// without [WithRerunAbandoned] and as the first ([Attempt]). An effect outside of the
+// database is announced by [Commit], which then fails if the store does not take note.
+// From there on a failure still rolls back what was written, but never frees the key.
+//
+// Once returns after the commit. Beyond its other errors it returns one that matches
+// ErrUnavailable if all was rolled back and the same call may succeed, as after a
+// serialization failure; one that matches [ErrNotApplied], and not ErrUnavailable, if all
+// was rolled back because the transaction could not be committed, as after a statement
+// that has failed; and one that matches [ErrUnknown] if the commit got no answer and it
+// could not be found out, within a budget more, what became of it. In the latter case
+// that is found out in the background; until then the key is held, and afterwards the
+// next call gets the receipt, or runs. With ErrLost, all was rolled back.
+//
+// It contradicts [WithFailOpen]. A derived Locker ([Locker.With]) is for the routes that
+// need it, and the Locker that it is derived from for the others.
+func WithTransaction() Option {
+	return option(func(c *config) { c.inTx = true })
+}
+
 // WithObserver adds an observer of events. It may be given several times.
 func WithObserver(o Observer) Option {
 	if o == nil {
@@ -184,7 +217,9 @@ func WithOrigin(f func(ctx context.Context) string) Option {
 // that were lost, a store that refuses, work that runs unprotected or again,
 // keys that wait for an operator. Each line says in "do" what to do about
 // it. The guards of package middleware and the console over the Locker log there, too.
-// Unless set, it is what slog.Default() returns to [New]. Keys are logged as hashes.
+// Unless set, it is what slog.Default() returns to [New]. Keys are logged as hashes. A line
+// about a record of [Locker.Once] has in "console" what leads to it, behind the address
+// of package console.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		panic("lock: WithLogger(nil)")

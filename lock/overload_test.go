@@ -123,7 +123,7 @@ func underLoad(t *testing.T, load overload.Load, twin overloadTwin) (wrong []str
 // not do so every time.
 func undisturbed(t *testing.T, run func() (wrong []string, late time.Duration)) []string {
 	t.Helper()
-	const muchTooLate = 20 * time.Millisecond
+	const muchTooLate = 8 * time.Millisecond
 	wrong, late := run()
 	for again := 0; len(wrong) > 0 && late > muchTooLate && again < 2; again++ {
 		t.Logf("once more, since timers were late by %v: %v", late, wrong)

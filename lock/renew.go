@@ -32,7 +32,7 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 func (e *Lease) ring() {
 	v := &e.validity
 	v.mu.Lock()
-	due := v.ring(e.parent, now(), e.locker.cfg.maxHold)
+	due := v.ringLocked(e.parent, now(), e.locker.cfg.maxHold)
 	if due.expired == nil {
 		e.setAlarm()
 	}
@@ -50,7 +50,7 @@ func (e *Lease) ring() {
 // setAlarm puts e on the agenda for what is due next. The validity is locked, so that
 // nothing is put there after its end.
 func (e *Lease) setAlarm() {
-	if next := e.validity.next(); next != never {
+	if next := e.validity.nextLocked(); next != never {
 		e.shard().schedule(e, next)
 	}
 }
@@ -85,7 +85,7 @@ func (e *Lease) endRenewal(sent moment) {
 	v := &e.validity
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.endRenewal(sent.add(e.locker.cfg.lease / 3))
+	v.endRenewalLocked(sent.add(e.locker.cfg.lease / 3))
 	e.setAlarm()
 }
 
@@ -93,8 +93,7 @@ func (e *Lease) endRenewal(sent moment) {
 func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	l := e.locker
 	sent = now()
-	// The hold ends to the millisecond, not up to a lease later.
-	lease := min(l.cfg.lease, e.claim.mostHold-time.Duration(sent-e.claim.grantedAt))
+	lease := e.leaseLeft(sent)
 	if lease < time.Millisecond {
 		return sent, nil
 	}
@@ -120,6 +119,12 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	return sent, nil
 }
 
+// leaseLeft is for how long the lease may be renewed at that moment. The hold ends to the
+// millisecond, not up to a lease later.
+func (e *Lease) leaseLeft(at moment) time.Duration {
+	return min(e.locker.cfg.lease, e.claim.mostHold-time.Duration(at-e.claim.grantedAt))
+}
+
 // notRenewed is the error of a renewal that did not find the lease's entry. Unlike
 // a release, a renewal never takes the entry away, so that no unanswered send of
 // it explains this; but the lease's own end may.
@@ -134,7 +139,7 @@ func (e *Lease) notRenewed() error {
 	if !v.stopped {
 		// A settle that got no answer was applied, or another caller has the key.
 		// The settle will learn which; there is nothing left to renew.
-		v.openLater(opensGate)
+		v.openLaterLocked(opensGate)
 		e.setAlarm()
 	}
 	return errReleased
@@ -149,7 +154,7 @@ func (e *Lease) open(how opens) {
 	case opensOrphaned:
 		e.locker.core.cleaner.add(e.orphan())
 	case opensBypassed:
-		e.leaveClaim()
+		e.cleanUpClaim()
 	case opensGate, opensNothing:
 	}
 	e.locker.core.gate.leave(e)

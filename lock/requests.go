@@ -80,7 +80,7 @@ type away struct {
 
 // ask makes the call r to the store. The error is the one that callers see.
 func (c *core) ask(ctx context.Context, call *send.Call, terms send.Terms, r send.Request) error {
-	if !c.local {
+	if !c.inProcess {
 		err := send.Do(ctx, c.sender, call, terms, r)
 		return publicError(err, call.Unanswered())
 	}

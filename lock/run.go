@@ -15,6 +15,7 @@ type run struct {
 	scope string // whose work it is
 	print []byte // the fingerprint; in room, if it is not longer, as those of package middleware are not
 	room  [48]byte
+	owner string // what its entry says of it; "": what that of a lock does
 
 	// Written before the lease is granted.
 	replaces string // token of the abandoned entry to take over
@@ -27,11 +28,13 @@ type run struct {
 	early   sync.Mutex
 	settled bool  // before the function returned
 	end     error // of that
+
+	tx *transaction // that the function runs in; nil if it runs in none
 }
 
 func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerprint []byte) *run {
 	r := new(run)
-	if !l.core.local {
+	if !l.core.inProcess {
 		away := new(awayRun)
 		r, away.lease.away = &away.run, &away.away
 	}
@@ -54,10 +57,10 @@ func runOf(ctx context.Context) *run {
 // fail ends a run that has no receipt because of err.
 func (r *run) fail(ctx context.Context, err error) error {
 	settled, _ := r.settledEarly()
-	r.mu.Lock()
-	r.freed = !r.committed && !settled // from here on, nothing can be committed
-	freed := r.freed
-	r.mu.Unlock()
+	freed := !settled && r.free()
+	if r.tx != nil {
+		r.rollback(ctx)
+	}
 	switch {
 	case settled:
 		return nil
@@ -80,8 +83,20 @@ func (r *run) shareFailure(err error) {
 	}
 }
 
+// free notes that the run ends without a receipt, unless [Commit] was called, and reports
+// whether it does: from here on, nothing can be committed.
+func (r *run) free() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.freed = !r.committed
+	return r.freed
+}
+
 // succeed leaves the receipt.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
+	if r.tx != nil {
+		return r.commit(ctx, receipt)
+	}
 	settled, err := r.settledEarly()
 	if !settled {
 		err = r.settle(ctx, receipt)
@@ -117,6 +132,9 @@ func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 
 // SettleEarly implements oncecall.Run.
 func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
+	if r.tx != nil {
+		return errEarly
+	}
 	if err := r.lease.lostError(); err != nil {
 		return err
 	}
@@ -141,6 +159,11 @@ func (r *run) settledEarly() (settled bool, end error) {
 func (r *run) settle(ctx context.Context, receipt []byte) error {
 	return r.lease.Settle(ctx, receipt, r.lease.locker.cfg.keep)
 }
+
+// InTransaction implements oncecall.Run.
+func (r *run) InTransaction() bool { return r.tx != nil }
+
+var errEarly = errors.New("lock: nothing can be settled before the work's transaction is")
 
 // Committed implements oncecall.Run.
 func (r *run) Committed() bool {

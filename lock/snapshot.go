@@ -2,6 +2,7 @@ package lock
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
@@ -89,7 +90,7 @@ func (s *gateShard) holds(all []Hold, match func(key string) bool) []Hold {
 	for _, e := range s.holders {
 		found := seen{lease: e}
 		if e.local.slot != nil {
-			found.waiting, found.ending = len(e.local.slot.queue), e.local.slot.ending != nil
+			found.waiting, found.ending = len(e.local.slot.queue), e.local.slot.confirmEnd != nil
 		}
 		slots = append(slots, found)
 	}
@@ -131,4 +132,78 @@ func (c *cleaner) list(limit int, match func(key string) bool) []Cleanup {
 	c.mu.Unlock()
 	all = slices.DeleteFunc(all, func(c Cleanup) bool { return !match(c.Entry) })
 	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
+}
+
+// Recovery is something that went wrong and was dealt with, or that could not
+// be: what [Snapshot] remembers of it. A Recovered is of a claim that got no answer, or
+// of a commit ([WithTransaction]): what became of it was found out.
+type Recovery struct {
+	At   time.Time
+	Kind event.Kind // event.Recovered, event.TakenOver, event.Reaped or event.Lost
+	Key  string     // as given to the Locker
+}
+
+// maxRecent is how many recoveries are remembered. They are for an
+// operator who looks now; an [Observer] can count or keep them.
+const maxRecent = 64
+
+// recent is the latest recoveries, the newest last. Recoveries are rare, so it
+// costs no ordinary call anything.
+type recent struct {
+	mu  sync.Mutex
+	all []Recovery
+}
+
+func (r *recent) note(kind event.Kind, key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})
+}
+
+// latest returns what match accepts, the newest first.
+func (r *recent) latest(limit int, match func(key string) bool) []Recovery {
+	r.mu.Lock()
+	all := slices.Clone(r.all)
+	r.mu.Unlock()
+	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key) })
+	slices.Reverse(all)
+	return all[:min(max(limit, 0), len(all))]
+}
+
+// Stats are numbers of this moment, for gauges.
+type Stats struct {
+	Active  int // leases that are held, acquires under way, and work that runs unprotected
+	Backlog int // clean-ups, releases and settles that still lack the store's answer
+
+	// BacklogBytes is what the receipts among them hold in memory: 64 MiB at the most.
+	// Above that a receipt is dropped, and an empty one settled in its place.
+	BacklogBytes int64
+
+	// Dropped is how many clean-ups were given up since the Locker was made, because
+	// there were 65,536 and a new one came. Their entries, if there are any, end with
+	// their leases; those of [Locker.Once] say for WithKeep after that that the outcome is
+	// not known, and refuse other processes with [ErrAbandoned].
+	Dropped int64
+
+	// Retries is what the retry budget has: how often the Locker may send a call again,
+	// or clean up, right now. An answered call adds a fifth, up to 1,000, and a second
+	// adds ten, up to 100. At 0 a call that fails is not tried again.
+	Retries int
+
+	// What the store keeps in this process, as [Description] has it. 0 for a server's.
+	Entries int
+	Bytes   int64
+}
+
+// Stats returns the numbers of this Locker and all that share its store by
+// [Locker.With]. It asks no server.
+func (l *Locker) Stats() Stats {
+	c := l.core
+	s := Stats{
+		Active: c.owners.Count(), Backlog: int(c.cleaner.count.Load()), BacklogBytes: c.cleaner.bytes.Load(),
+		Dropped: c.cleaner.dropped.Load(), Retries: c.sender.Retries.Tokens(),
+	}
+	about := Describe(c.store)
+	s.Entries, s.Bytes = about.Entries, about.Bytes
+	return s
 }

@@ -26,13 +26,13 @@ import (
 //     the earlier ones did.
 //   - Lease and linger are judged by the store's own clock, and by the linger
 //     that is stored in the entry, not by the caller's.
-//   - Keys (1 to [MaxKeyBytes]) and tokens (1 to 255 bytes) are opaque bytes:
+//   - Keys (1 to 1,024 bytes) and tokens (1 to 255 bytes) are opaque bytes:
 //     "tok1" and "tok10" are two tokens, whatever the encoding.
 //   - Slices are copied in and out. An absent entry is the zero [Entry].
 //   - Methods are safe for concurrent use.
 //
 // What a store can do beyond that it says by further methods: [Inspector], [Pager],
-// [Watcher], [Checker], [ServerLister] and [Describer]. A wrapper hands on those of the
+// [Watcher], [Checker], [ServerLister], [Transactor] and [Describer]. A wrapper hands on those of the
 // store within that it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns what is there

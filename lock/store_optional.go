@@ -2,6 +2,8 @@ package lock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"time"
 )
@@ -54,6 +56,45 @@ type ServerLister interface {
 	Servers(ctx context.Context) (ids []string, err error)
 }
 
+// Transactor is a [Store] that can leave a receipt in the transaction of the work that
+// it is of, so that either both are there afterwards or neither.
+type Transactor interface {
+	// Begin begins the transaction for the work under the claim of token, which is
+	// granted. The context it returns is derived from ctx and carries the transaction to
+	// the work. Begin may wait for a connection until ctx ends, as it does with the
+	// lease. If there is an error, nothing was begun.
+	Begin(ctx context.Context, key, token string) (context.Context, Transaction, error)
+}
+
+// Transaction is what a [Transactor] has begun. It is ended by one call of Settle, or of
+// Rollback. Its methods are called one after the other, when the work has returned. A
+// transaction of which this process says nothing more has no effect.
+type Transaction interface {
+	// Settle turns the entry of the claim, whether its lease has ended or not, into a
+	// receipt that is kept for keep, as [Store.Settle] does, and commits it with the work.
+	// ok is false if the entry is not that claim's any more: then all was rolled back.
+	//
+	// An error that matches [ErrNotApplied] says that all was rolled back, for certain:
+	// one that matches [ErrUnavailable] too, that the work may succeed if it is run again,
+	// as after a serialization failure. After every other error the outcome is unknown.
+	Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error)
+
+	// Outcome finds out what became of a Settle whose outcome is unknown, and sees to it
+	// that no more can become of it: what it has answered once stays true. After an error
+	// it is asked again.
+	Outcome(ctx context.Context) (committed bool, err error)
+
+	// Rollback ends the transaction and has no effect after Settle. If there is an error,
+	// it is the server that ends it, later.
+	Rollback(ctx context.Context) error
+}
+
+// transactorOf returns s as a [Transactor], nil if it is none.
+func transactorOf(s Store) Transactor {
+	t, _ := s.(Transactor)
+	return t
+}
+
 // Describer is a [Store] of which not all is as it is by default.
 type Describer interface {
 	// Describe is called by New, and for [Locker.Stats]. It does not block.
@@ -88,10 +129,19 @@ type Description struct {
 	// Fenced set with errors.ErrUnsupported.
 	NoFences error
 
+	// NoTransactions, unless nil, says why work does not run in a transaction of the
+	// store: New and With panic with it if [WithTransaction] is set. [Describe] sets it
+	// for a store that is no [Transactor]; a wrapper that always has a Begin returns that
+	// of the store within.
+	NoTransactions error
+
 	// What the store keeps in this process, for gauges. 0 for a server's.
 	Entries int
 	Bytes   int64
 }
+
+var errNoTransactor = fmt.Errorf("lock: the store is no Transactor, so there is no transaction that receipts could be part of: "+
+	"use one of the database that the work writes to: %w", errors.ErrUnsupported)
 
 const (
 	// defaultMaxLag is how long a late command is feared from a store that says
@@ -118,6 +168,9 @@ func Describe(store Store) Description {
 	}
 	if d.Drift == 0 {
 		d.Drift = defaultDrift
+	}
+	if d.NoTransactions == nil && transactorOf(store) == nil {
+		d.NoTransactions = errNoTransactor
 	}
 	return d
 }

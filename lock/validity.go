@@ -47,7 +47,7 @@ type renewals struct {
 	stop context.CancelFunc
 }
 
-// start sets what no other goroutine knows of yet.
+// start sets what no other goroutine knows of yet, so that v.mu need not be held.
 func (v *validity) start(until, renewAt moment, capped bool) {
 	v.until, v.renewAt, v.capped = until, renewAt, capped
 }
@@ -59,9 +59,9 @@ type alarm struct {
 	opens    opens
 }
 
-// ring says what is due at that moment, and notes that it is done. It knows by the clock,
+// ringLocked says what is due at that moment, and notes that it is done. It knows by the clock,
 // so that one alarm too many does no harm. v.mu is held.
-func (v *validity) ring(parent context.Context, at moment, maxHold time.Duration) (a alarm) {
+func (v *validity) ringLocked(parent context.Context, at moment, maxHold time.Duration) (a alarm) {
 	switch {
 	case v.stopped && at >= v.until:
 		a.opens, v.opens = v.opens, opensNothing
@@ -69,13 +69,13 @@ func (v *validity) ring(parent context.Context, at moment, maxHold time.Duration
 	case at >= v.until:
 		a.expired = v.expiry(maxHold)
 	case at >= v.renewAt && !v.renewing:
-		a.renewals = v.beginRenewal(parent)
+		a.renewals = v.beginRenewalLocked(parent)
 	}
 	return a
 }
 
-// next is when something will be due that is not yet, never if nothing will. v.mu is held.
-func (v *validity) next() moment {
+// nextLocked is when something will be due that is not yet, never if nothing will. v.mu is held.
+func (v *validity) nextLocked() moment {
 	switch {
 	case v.stopped && v.opens == opensNothing:
 		return never
@@ -86,9 +86,9 @@ func (v *validity) next() moment {
 	}
 }
 
-// beginRenewal returns the renewals' context: not parent, the caller's, whose client may
+// beginRenewalLocked returns the renewals' context: not parent, the caller's, whose client may
 // have gone while the work goes on. v.mu is held.
-func (v *validity) beginRenewal(parent context.Context) *renewals {
+func (v *validity) beginRenewalLocked(parent context.Context) *renewals {
 	v.renewing = true
 	if v.renewals == nil {
 		r := new(renewals)
@@ -98,8 +98,8 @@ func (v *validity) beginRenewal(parent context.Context) *renewals {
 	return v.renewals
 }
 
-// endRenewal says that the next renewal is due then. v.mu is held.
-func (v *validity) endRenewal(next moment) {
+// endRenewalLocked says that the next renewal is due then. v.mu is held.
+func (v *validity) endRenewalLocked(next moment) {
 	v.renewing, v.renewAt = false, next
 	if v.capped {
 		v.renewAt = never
@@ -116,26 +116,26 @@ func (v *validity) prolong(until moment, capped bool) (lost *loss, phase phase) 
 	return v.lost, v.phase
 }
 
-// stop ends renewal and alarms for good. v.mu is held. The gate takes the lease off the
+// stopLocked ends renewal and alarms for good. v.mu is held. The gate takes the lease off the
 // agenda as it leaves, and an alarm that rings before does nothing.
-func (v *validity) stop() {
+func (v *validity) stopLocked() {
 	v.stopped = true
 	if v.renewals != nil {
 		v.renewals.stop()
 	}
 }
 
-// openLater has others get the key when the validity is over, since it is not renewed any
+// openLaterLocked has others get the key when the validity is over, since it is not renewed any
 // more. v.mu is held.
-func (v *validity) openLater(how opens) {
-	v.stop()
+func (v *validity) openLaterLocked(how opens) {
+	v.stopLocked()
 	v.opens = how
 }
 
-// bypass makes it that of a lease which was not granted, until then. v.mu is held.
-func (v *validity) bypass(until moment) {
+// bypassLocked makes it that of a lease which was not granted, until then. v.mu is held.
+func (v *validity) bypassLocked(until moment) {
 	v.until = until
-	v.openLater(opensBypassed)
+	v.openLaterLocked(opensBypassed)
 }
 
 // lose notes that the lease was lost. first reports that it was this call that did.
@@ -146,7 +146,7 @@ func (v *validity) lose(why *loss) (lost *loss, first bool) {
 		return v.lost, false
 	}
 	v.lost = why
-	v.stop()
+	v.stopLocked()
 	return why, true
 }
 
@@ -160,7 +160,7 @@ func (v *validity) end(settles bool) (lost *loss, first bool) {
 	}
 	v.phase = ended
 	if !settles {
-		v.stop() // what is about to be given back needs no renewal
+		v.stopLocked() // what is about to be given back needs no renewal
 	}
 	return v.lost, true
 }
@@ -171,16 +171,17 @@ func (v *validity) close() (opens opens) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.phase = over
-	v.stop()
+	v.stopLocked()
 	opens, v.opens = v.opens, opensNothing
 	return opens
 }
 
-// abort ends it for a Locker that was closed: the lease lapses.
-func (v *validity) abort() {
+// halt ends renewal and alarms: the lease is given back, or lapses since its Locker was
+// closed.
+func (v *validity) halt() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.stop()
+	v.stopLocked()
 }
 
 // check is ring for one who wants to rely on the lease now.

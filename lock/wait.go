@@ -22,8 +22,8 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began mome
 	case found.mismatch:
 		held.Reason = ErrMismatch
 		return false, held
-	case found.waiter == nil && found.ending != nil:
-		found.ending()
+	case found.waiter == nil && found.confirmEnd != nil:
+		found.confirmEnd()
 		if l.cfg.failOpen {
 			return false, held // one of those in the queue may be about to run without the store
 		}
@@ -31,12 +31,12 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began mome
 	case found.waiter == nil:
 		return false, held
 	}
-	if l.cfg.wait > 0 || found.ending != nil {
+	if l.cfg.wait > 0 || found.confirmEnd != nil {
 		queued := time.Now()
 		defer func() { e.claim.story.waits(queued) }()
 	}
-	if found.ending != nil {
-		found.ending()
+	if found.confirmEnd != nil {
+		found.confirmEnd()
 	}
 	return l.await(ctx, found, began, held)
 }
@@ -48,7 +48,7 @@ func (l *Locker) await(ctx context.Context, found entrance, began moment, held *
 	c, w := l.core, found.waiter
 	latest := began.add(max(l.cfg.wait, l.cfg.budget))
 	until := latest
-	if l.cfg.wait > 0 && found.ending == nil {
+	if l.cfg.wait > 0 && found.confirmEnd == nil {
 		until = began.add(l.cfg.wait)
 	}
 	timer := time.NewTimer(until.until())
@@ -58,7 +58,7 @@ func (l *Locker) await(ctx context.Context, found entrance, began moment, held *
 		case <-w.ready:
 			return w.result()
 		case <-timer.C:
-			how := c.gate.quit(w, l.cfg.failOpen, now() < latest)
+			how := c.gate.stopWaiting(w, l.cfg.failOpen, now() < latest)
 			if how == quitNot {
 				timer.Reset(latest.until())
 				continue
@@ -126,7 +126,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		}
 		var refused *RefusedError
 		errors.As(err, &refused)
-		e.leaveClaim()
+		e.cleanUpClaim()
 		asked := l.core.gate.rests(e, decisionOf(e, err))
 		if polls == 0 {
 			// Not before the first refusal: a caller that need not wait does not pay for it.
@@ -179,8 +179,9 @@ func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-ch
 }
 
 // pollPause grows from about 10 ms to half a second, all of it random, so
-// that the processes which wait for one key do not ask together. It is never
-// longer than the lease that is in the way.
+// that the processes which wait for one key do not ask together. It is no
+// longer than hint, which is what is left of the lease that is in the way, where the store
+// says that.
 func pollPause(polls int, hint time.Duration) time.Duration {
 	most := min(20*time.Millisecond<<min(polls, 5), 500*time.Millisecond)
 	if hint > 0 {

@@ -27,10 +27,10 @@ func (*gateShard) enqueue(e, holder *Lease, patient bool) *waiter {
 	return w
 }
 
-// quit ends the wait of w, and says in which way. usurp takes the key from a
+// stopWaiting ends the wait of w, and says in which way. usurp takes the key from a
 // holder whose work is over, though the store has not confirmed its end. early says
 // that w can wait for an answer of the store, and only for holders no longer.
-func (g *gate) quit(w *waiter, usurp, early bool) quitted {
+func (g *gate) stopWaiting(w *waiter, usurp, early bool) quitted {
 	s := w.lease.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (g *gate) quit(w *waiter, usurp, early bool) quitted {
 	switch {
 	case pending:
 		return quitPending
-	case sl.ending == nil:
+	case sl.confirmEnd == nil:
 		return quitHeld
 	case usurp:
 		s.agenda.keep(holder) // until it has the store's word, it is renewed
@@ -80,7 +80,7 @@ const (
 // cancelWait ends the wait of w, which no longer wants the key: if w was given
 // it, the key goes on to the next waiter.
 func (g *gate) cancelWait(w *waiter) quitted {
-	q := g.quit(w, false, false)
+	q := g.stopWaiting(w, false, false)
 	if q == quitGiven {
 		g.leave(w.lease)
 	}
@@ -154,7 +154,7 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 // hand makes next the holder of what holder had.
 func (s *gateShard) hand(holder, next *Lease) {
 	next.local.slot, holder.local.slot = holder.local.slot, nil
-	next.local.slot.ending, next.local.slot.asked = nil, nil
+	next.local.slot.confirmEnd, next.local.slot.asked = nil, nil
 	next.claim.standing.meet() // those who are left in the queue
 	s.holders[next.key] = next
 }

@@ -128,7 +128,7 @@ func (a *answer) admit(n int) (pass bool, err error) {
 		return false, http.ErrBodyNotAllowed
 	case a.declared >= 0 && a.written > a.declared:
 		return false, http.ErrContentLength
-	case size <= a.ran.guard.responseLimit, size <= maxRefusal && a.mayBeRefusal():
+	case size <= a.ran.guard.responseLimit, size <= a.refusalLimit():
 		return false, nil
 	}
 	if err := a.leave(); err != nil {
@@ -152,6 +152,8 @@ func (a *answer) finish() ([]byte, error) {
 	switch {
 	case a.ran.settled:
 		return nil, nil // nothing changes a settled record
+	case a.err != nil && a.ran.once.InTransaction():
+		return nil, a.err // nothing of it is there to be recorded
 	case !a.final():
 		return nil, (*notKeptError)(a)
 	case !a.replayable():

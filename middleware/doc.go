@@ -40,6 +40,14 @@
 // handler, or shorter than its Content-Length, is not replayed either. Trailers
 // that outer middleware announces are its own, and come with each answer.
 //
+// With [lock.WithTransaction] the handler's effect and the record of its answer are
+// committed together, and the answer is sent after that: a failure, a crash, or a lease
+// that is lost has no effect, and the next try runs. If the commit got no answer, the
+// database is asked; in the rare case that it cannot say yet, the client gets 503, and a
+// repeat the true answer. What cannot be held back does not go with that: a Flush does
+// nothing, a Hijack is not supported, and an answer of more than WithBodyLimits allows
+// fails, is rolled back, and replaced by 500.
+//
 // Repeats that come while the first request runs get 409, or with [lock.WithWait]
 // its answer when it has one. If it fails and leaves no record, those that have waited
 // for it in the same process get the failed answer too, with
@@ -99,8 +107,9 @@
 //	the Locker was closed                      503, Retry-After: 1, Connection: close
 //
 // All of them are application/problem+json with a stable type, fixed texts and
-// Cache-Control: no-store; see [Problem] to send something else, and
-// docs/problems.md for what each type asks of the client.
+// Cache-Control: no-store, or a [Page] for a client that prefers text/html, as a
+// browser does that sends a form; see [Problem] to send something else, and
+// docs/problems.md for what each type asks of the client, and what each page says.
 //
 // # Order of middleware
 //

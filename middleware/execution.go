@@ -87,6 +87,15 @@ func (x *execution) left() bool { return x.ran != nil && x.ran.answer.gone }
 // hand.
 func (x *execution) complete() bool { return x.ran != nil && x.ran.returned && x.broken() == nil }
 
+// problem is the answer if err has kept the handler from running, or its answer from
+// being sent.
+func (x *execution) problem(err error) *Problem {
+	if x.ran != nil && x.ran.once.InTransaction() {
+		return transactionProblem(err)
+	}
+	return onceProblem(err, x.fingerprint())
+}
+
 // broken is why the handler's answer could not begin to go out.
 func (x *execution) broken() error {
 	if x.ran == nil {

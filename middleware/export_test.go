@@ -7,3 +7,6 @@ func RoomIsPooled(answer, headers, sent int) bool {
 	r := p.get()
 	return cap(r.record) == answer && cap(r.headers) == headers && cap(r.sent) == sent
 }
+
+// SetOnce says that a guard processes the request of p once, however often it is sent.
+func SetOnce(p *Problem, once bool) { p.once = once }

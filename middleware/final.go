@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"bytes"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -12,13 +13,14 @@ import (
 // is: neither that of a guard further in, which has left its mark on the run (a
 // refusal that the handler did not hand on, and answered in its place, is none),
 // nor that of a guard of another process, which came over a connection. But
-// what happened after lock.Commit must not happen again.
+// what happened after lock.Commit must not happen again. In a transaction, the Locker sees
+// to that, and an answer that is not final rolls back what was written.
 func (a *answer) final() bool {
 	r := a.ran
 	switch {
 	case int(r.refused.Load()) == a.status:
 		return false
-	case r.once.Committed():
+	case r.once.Committed() && !r.once.InTransaction():
 		return true
 	case r.guard.final != nil:
 		return r.guard.final(a.status) && !a.refusal()
@@ -46,8 +48,11 @@ func (a *answer) retryLater() bool {
 	return len(after) > 0 && after[0] != ""
 }
 
-// maxRefusal is above the longest refusal of a guard.
-const maxRefusal = 4 << 10
+// Above the longest refusals of a guard.
+const (
+	maxRefusal     = 4 << 10
+	maxRefusalPage = 64 << 10
+)
 
 // refusal reports whether the answer is a [Problem] of a guard, which a handler
 // that is a proxy has received from the guarded service behind it.
@@ -55,22 +60,52 @@ func (a *answer) refusal() bool {
 	if !a.mayBeRefusal() {
 		return false
 	}
-	var members map[string]json.RawMessage // not a struct, which would take "Type" as well
-	var name string
-	return json.Unmarshal(a.body(), &members) == nil && json.Unmarshal(members["type"], &name) == nil &&
-		strings.HasPrefix(name, kindBase)
+	switch a.refusalType() {
+	case problemType:
+		var members map[string]json.RawMessage // not a struct, which would take "Type" as well
+		var name string
+		return json.Unmarshal(a.body(), &members) == nil && json.Unmarshal(members["type"], &name) == nil &&
+			strings.HasPrefix(name, kindBase)
+	case pageType:
+		// The mark is in front of everything that a client has sent.
+		head := a.body()[:min(a.size(), 512)]
+		return len(head) > len(pageStart) && bytes.Contains(head, []byte(pageMark))
+	}
+	return false
 }
 
-// mayBeRefusal reports whether the answer could be one, whatever its body will
-// be. One that is compressed is not recognised.
-func (a *answer) mayBeRefusal() bool {
-	if a.status < 400 || a.size() > maxRefusal {
-		return false
+// refusalType is the media type of the answer if it could be a refusal, whatever its
+// body will be, else "". One that is compressed is not recognised.
+func (a *answer) refusalType() string {
+	if a.status < 400 {
+		return ""
 	}
 	kind, coding := a.room.values("Content-Type"), a.room.values("Content-Encoding")
 	if len(kind) != 1 || len(coding) > 0 && !strings.EqualFold(coding[0], "identity") {
-		return false
+		return ""
 	}
 	media, _, err := mime.ParseMediaType(kind[0])
-	return err == nil && media == "application/problem+json"
+	if err != nil {
+		return ""
+	}
+	return media
+}
+
+// refusalLimit is how long the answer can become and still be a refusal.
+func (a *answer) refusalLimit() int64 {
+	switch a.refusalType() {
+	case problemType:
+		return maxRefusal
+	case pageType:
+		if begun := a.body(); string(begun[:min(len(begun), len(pageStart))]) == pageStart[:min(len(begun), len(pageStart))] {
+			return maxRefusalPage
+		}
+	}
+	return 0
+}
+
+// mayBeRefusal reports whether the answer, as far as it is written, could become one.
+func (a *answer) mayBeRefusal() bool {
+	limit := a.refusalLimit()
+	return limit > 0 && int64(a.size()) <= limit
 }

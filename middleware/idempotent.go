@@ -28,6 +28,11 @@ import (
 // "/a;b", and "/a%2Fb" is not "/a/b". Routes that [http.StripPrefix] makes
 // equal are one, and need Lockers or scopes that distinguish them.
 //
+// Three things do not distinguish requests: the host, so the tenant of a service with
+// several belongs in scope; headers, except those that [WithFingerprint] is given; and
+// what the caller may do. A repeat gets the stored answer, whatever a check inside the
+// guard would say by now: authorise outside.
+//
 // The handler's context outlives the client's connection: a browser gives up
 // the first request of a double click, and what it has begun must come to its
 // end. It ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for
@@ -40,8 +45,12 @@ import (
 // such an answer get it, marked with "Idempotent-Replayed: not-kept". See the
 // package's documentation for the rest.
 //
-// Options are [WithFinal], [WithFingerprint], [WithBodyLimits], and those of
-// type [Option]: [With], [WithFailOpen], [WithFailClosed] and [WithErrorHandler].
+// The record says, for operators, which guard it is of ([WithName]), method, path, when
+// the request began, and whose it is: the scope, or what [WithLabel] says. Package
+// console finds it by these.
+//
+// Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithName], [WithLabel],
+// and those of type [Option]: [With], [WithFailOpen], [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil function and a nil option, and if the Locker's
 // store keeps no receipts, as a [quorum.New].
@@ -50,8 +59,8 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 		panic("middleware.Idempotent: nil key function")
 	}
 	g := newOnceGuard("Idempotent", l, scope, opts)
-	g.name, g.key = identity.Idempotent, key
-	return g.wrap
+	g.kind, g.key = identity.Idempotent, key
+	return g.called(g.kind)
 }
 
 // Dedupe runs a request once within window, and answers the same request again
@@ -69,7 +78,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	must(setting.ValidateWindow(window), "Dedupe")
 	g := newOnceGuard("Dedupe", l, scope, opts)
-	g.name = "dedupe"
+	g.kind = "dedupe"
 	g.locker = g.locker.With(lock.WithKeep(window))
-	return g.wrap
+	return g.called(g.kind)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/middleware/internal/identity"
@@ -35,7 +36,11 @@ func (x *execution) identify() error {
 		key = string(x.asked[:])
 	}
 	x.call.Scope = scope
-	x.id = identity.Of(g.name, scope, r.Method, path, key)
+	x.call.About = about.Request{Guard: g.name, Method: r.Method, Path: path, Label: scope}
+	if g.label != nil {
+		x.call.About.Label = g.label(r)
+	}
+	x.id = identity.Of(g.kind, scope, r.Method, path, key)
 	return nil
 }
 
@@ -72,8 +77,8 @@ func identityProblem(err error) *Problem {
 	case !errors.As(err, &body), errors.Is(body, bodybuf.ErrConsumed):
 		return keyProblem(err)
 	case errors.Is(body, bodybuf.ErrTooLarge):
-		return bodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
+		return ProblemBodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
 	default:
-		return bodyUnreadable.problem(http.StatusBadRequest, 0, body)
+		return ProblemBodyUnreadable.problem(http.StatusBadRequest, 0, body)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -32,10 +33,11 @@ func (g *guard) keyOf(r *http.Request) (string, error) {
 		return "", err
 	}
 	key := lock.Key(g.name, value)
-	if len(key) > lock.MaxKeyBytes {
+	if len(key) > keytext.MaxBytes {
 		return "", &keyfunc.Error{
 			Status: http.StatusBadRequest,
-			Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), lock.MaxKeyBytes),
+			Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), keytext.MaxBytes),
+			Detail: "The value is too long.",
 		}
 	}
 	if g.bodyFirst > 0 {
@@ -54,13 +56,13 @@ func keyProblem(err error) *Problem {
 	own, ok := errors.AsType[*keyfunc.Error](err)
 	switch {
 	case errors.Is(err, bodybuf.ErrConsumed):
-		return bodyConsumed.problem(http.StatusInternalServerError, 0, err)
+		return ProblemBodyConsumed.problem(http.StatusInternalServerError, 0, err)
 	case !ok && !errors.Is(err, keyfunc.ErrMissing):
-		return keyFailed.problem(http.StatusInternalServerError, 0, err)
+		return ProblemKeyFailed.problem(http.StatusInternalServerError, 0, err)
 	}
 	p := refusedKey(own, err)
 	if own != nil {
-		p.Header = own.Header.Clone()
+		p.Header, p.Detail = own.Header.Clone(), own.Detail
 	}
 	return p
 }
@@ -72,16 +74,16 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 	}
 	switch {
 	case status == http.StatusUnauthorized:
-		return unauthenticated.problem(status, 0, err)
+		return ProblemUnauthenticated.problem(status, 0, err)
 	case status == http.StatusRequestEntityTooLarge:
-		return bodyTooLarge.problem(status, 0, err)
+		return ProblemBodyTooLarge.problem(status, 0, err)
 	case status != http.StatusBadRequest:
 		// The key function knows more about it than our own text.
 		return &Problem{Status: status, Title: http.StatusText(status), Err: err}
 	case errors.Is(err, keyfunc.ErrMissing):
-		return keyMissing.problem(status, 0, err)
+		return ProblemKeyMissing.problem(status, 0, err)
 	default:
-		return keyInvalid.problem(status, 0, err)
+		return ProblemKeyInvalid.problem(status, 0, err)
 	}
 }
 

@@ -29,6 +29,11 @@ import (
 // a body, so does a client that sends it slowly, until the ReadTimeout of the
 // server: say [WithBodyFirst].
 //
+// The handler's context ends when the client goes away, in the middle of the work:
+// the second click on a form does that, because the browser gives up the first request for it.
+// The second request is refused while the first runs, and runs if it comes later. With a Locker that has
+// [lock.WithDetached], the work goes on, as behind [Idempotent] and [Dedupe].
+//
 // The key is free when the handler returns. [http.TimeoutHandler] returns before
 // the handler that it runs, so it goes outside of Lock: inside, its 503 frees the
 // key, and another request runs while the handler is still at work. That is

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -103,7 +104,7 @@ func TestLockSpec(t *testing.T) {
 		},
 		{
 			name: "key of 1 KiB and one byte", key: func(*http.Request) (string, error) {
-				return strings.Repeat("k", lock.MaxKeyBytes-len("user=")+1), nil
+				return strings.Repeat("k", keytext.MaxBytes-len("user=")+1), nil
 			},
 			want: wantProblem{status: 400, kind: "key-invalid"},
 		},

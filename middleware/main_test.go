@@ -62,10 +62,11 @@ func requireProblem(t *testing.T, want wantProblem, w *httptest.ResponseRecorder
 	require.Equal(t, want.status, w.Code)
 	require.Equal(t, []string{"application/problem+json"}, w.Header().Values("Content-Type"))
 	require.Equal(t, []string{"no-store"}, w.Header().Values("Cache-Control"))
+	require.Equal(t, []string{"Accept"}, w.Header().Values("Vary"))
 	require.Equal(t, want.retryAfter, w.Header().Get("Retry-After"))
 	require.Equal(t, want.connection, w.Header().Get("Connection"))
 	for name := range w.Header() {
-		require.Contains(t, []string{"Content-Type", "Cache-Control", "Retry-After", "Connection"}, name)
+		require.Contains(t, []string{"Content-Type", "Cache-Control", "Vary", "Retry-After", "Connection"}, name)
 	}
 
 	var body map[string]any
@@ -74,6 +75,10 @@ func requireProblem(t *testing.T, want wantProblem, w *httptest.ResponseRecorder
 	if want.kind != "" {
 		members++
 		require.Equal(t, "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"+want.kind, body["type"])
+	}
+	if _, ok := body["detail"]; ok {
+		members++
+		require.NotEmpty(t, body["detail"])
 	}
 	require.Len(t, body, members)
 	require.EqualValues(t, want.status, body["status"])

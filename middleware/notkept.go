@@ -47,7 +47,7 @@ const notKeptMark = "not-kept"
 func (g *onceGuard) replayFailure(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.record == nil {
-		g.refuse(w, r, &g.settings, firstFailed.problem(http.StatusServiceUnavailable, time.Second, err))
+		g.refuse(w, r, &g.settings, ProblemFirstFailed.problem(http.StatusServiceUnavailable, time.Second, err))
 		return
 	}
 	g.replay(w, r, f.record, notKeptMark)

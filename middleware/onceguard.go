@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 
@@ -14,6 +15,7 @@ import (
 // onceGuard is what one call of Idempotent or Dedupe built.
 type onceGuard struct {
 	locker *lock.Locker
+	kind   string // part of each record's key
 	scope  keyfunc.Func
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
@@ -34,7 +36,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	g := &onceGuard{
 		scope: scope,
 		idempotentConfig: idempotentConfig{
-			settings:      settings{onError: sendProblem},
+			settings:      settings{onError: sendProblem, once: true},
 			requestLimit:  setting.DefaultBodyLimit,
 			responseLimit: setting.DefaultBodyLimit,
 		},
@@ -48,6 +50,12 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	g.locker = g.over(l).With(lock.WithDetached())
 	g.logger = g.locker.Logger()
 	return g
+}
+
+// called is the middleware of g, whose name is kind unless set.
+func (g *onceGuard) called(kind string) func(http.Handler) http.Handler {
+	g.name = cmp.Or(g.guardName, kind)
+	return g.wrap
 }
 
 func (g *onceGuard) wrap(next http.Handler) http.Handler {
@@ -98,6 +106,6 @@ func (x *execution) once(r *http.Request) {
 		g.replayFailure(w, x.unrun(r), err)
 	default:
 		x.discard()
-		g.refuse(w, x.unrun(r), &g.settings, onceProblem(errors.Join(x.broken(), err), x.fingerprint()))
+		g.refuse(w, x.unrun(r), &g.settings, x.problem(errors.Join(x.broken(), err)))
 	}
 }

@@ -15,7 +15,7 @@ import (
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
-// [WithFingerprint], [WithBodyLimits], and every [Option].
+// [WithFingerprint], [WithBodyLimits], [WithName], [WithLabel], and every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -29,6 +29,7 @@ type Option interface {
 type settings struct {
 	outage  lock.Option // what to do if the store gives no answer; nil: as the Locker says
 	onError func(http.ResponseWriter, *http.Request, *Problem)
+	once    bool // the guard is Idempotent or Dedupe
 }
 
 // over returns l as the guard uses it.
@@ -49,8 +50,10 @@ type lockConfig struct {
 
 type idempotentConfig struct {
 	settings
-	final         func(status int) bool // nil: finalByDefault, and no Retry-After
-	fingerprint   keyfunc.Func          // nil: of the whole request
+	guardName     string                     // "" unless set
+	label         func(*http.Request) string // nil: the scope
+	final         func(status int) bool      // nil: finalByDefault, and no Retry-After
+	fingerprint   keyfunc.Func               // nil: of the whole request
 	requestLimit  int64
 	responseLimit int64
 }
@@ -97,7 +100,8 @@ func With(opts ...Option) Option {
 // denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then
 // says false, and observers get an [event.Bypassed]. Duplicates that reach the same
 // process are refused all the same; those of other processes are not. So do all guards
-// of a Locker with [lock.WithFailOpen].
+// of a Locker with [lock.WithFailOpen]. A guard of a Locker with [lock.WithTransaction]
+// panics if it is given this.
 func WithFailOpen() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailOpen() })
 }
@@ -112,8 +116,9 @@ func WithFailClosed() Option {
 // WithErrorHandler has f write the answers to refused requests. Retry-After,
 // Cache-Control and [Problem.Header] are already set; status, Content-Type and
 // body are f's. f can read the body of r from its first byte, as far as the
-// client has sent it. For those that f does not want to change, it calls p.ServeHTTP. It panics if
-// f is nil.
+// client has sent it. For those that f does not want to change, it calls p.ServeHTTP. Unless set,
+// clients that prefer text/html get a page and all others JSON; p.Page lets f change
+// the texts of the page, or show them in its own. It panics if f is nil.
 func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)) Option {
 	if f == nil {
 		panic("middleware.WithErrorHandler: nil function")
@@ -177,11 +182,12 @@ func WithContentionStatus(code int) LockOption {
 // begin again.
 //
 // Three rules stand above final, in this order. A refusal by a guard of this
-// package further in is never kept. After [lock.Commit] every other answer is.
-// And the refusal of a guarded service, which the handler of a gateway passes
+// package further in is never kept. After [lock.Commit] every other answer is (with
+// [lock.WithTransaction]: if final says so; else what was written is rolled back, and
+// repeats get 409). And the refusal of a guarded service, which the handler of a gateway passes
 // on, is not. That one is recognised by its body: a status of 400 and above,
 // application/problem+json of up to 4 KiB with one of the types of
-// docs/problems.md. One that is compressed is kept, or not, like any other
+// docs/problems.md, or a [Page] with one of them. One that is compressed is kept, or not, like any other
 // answer.
 //
 // A webhook, say, keeps only what succeeded, so that a redelivery runs once the
@@ -214,7 +220,7 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // is refused with 413 before anything is claimed (for [keyfunc.JSON] and
 // [keyfunc.Form] under this guard too), and up to how many bytes
 // the body of an answer is kept; a longer one is sent as it is written, and
-// cannot be replayed. Both are 1 MiB unless set. It panics if one of them is
+// cannot be replayed (with [lock.WithTransaction]: fails, and is answered with 500). Both are 1 MiB unless set. It panics if one of them is
 // not positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
 	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,12 @@ func TestMisusePanics(t *testing.T) {
 		{"Idempotent over a quorum", func() { latch.Idempotent(locks, byUser, byUser) }, "middleware.Idempotent: quorum: it keeps locks and cool-downs, and no receipts: for Once, Idempotent and Dedupe use one Redis"},
 		{"Dedupe over a quorum", func() { latch.Dedupe(locks.With(), byUser, time.Second) }, "middleware.Dedupe: quorum: it keeps"},
 		{"nil final", func() { latch.WithFinal(nil) }, "middleware.WithFinal: nil function"},
+		{"a guard without a name", func() { latch.WithName("") }, `middleware.WithName(""): empty name`},
+		{"a long name", func() { latch.WithName(strings.Repeat("ä", 32) + "b") }, "a name has at most 64 bytes of UTF-8"},
+		{"a line break in a name", func() { latch.WithName("orders\n") }, `middleware.WithName("orders\n"): a name has`},
+		{"DEL in a name", func() { latch.WithName("a\x7f") }, "no control characters"},
+		{"a name that is no UTF-8", func() { latch.WithName("\xff") }, "a name has at most 64 bytes of UTF-8"},
+		{"nil label", func() { latch.WithLabel(nil) }, "middleware.WithLabel: nil function"},
 		{"nil fingerprint", func() { latch.WithFingerprint(nil) }, "middleware.WithFingerprint: nil key function"},
 		{"no request limit", func() { latch.WithBodyLimits(0, 1) }, "middleware.WithBodyLimits(0, 1)"},
 		{"negative response limit", func() { latch.WithBodyLimits(1, -1) }, "middleware.WithBodyLimits(1, -1)"},
@@ -102,6 +109,7 @@ func TestWhatDoesNotCompile(t *testing.T) {
 	require.False(t, ok)
 	for _, o := range []latch.IdempotentOption{
 		latch.WithFinal(func(int) bool { return true }), latch.WithFingerprint(byUser), latch.WithBodyLimits(1, 1),
+		latch.WithName("orders"), latch.WithLabel(func(*http.Request) string { return "" }),
 	} {
 		_, ok = o.(latch.LockOption)
 		require.False(t, ok)

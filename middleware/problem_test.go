@@ -25,13 +25,13 @@ func TestProblemTypesAreDescribed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/problems.md")
 	require.NoError(t, err)
-	source, err := os.ReadFile("problem.go")
+	source, err := os.ReadFile("problemkind.go")
 	require.NoError(t, err)
 	var described, used []string
 	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(string(page), -1) {
 		described = append(described, m[1])
 	}
-	for _, m := range regexp.MustCompile(`kind\{"([^"]*)"`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`ProblemKind = "([^"]*)"`).FindAllStringSubmatch(string(source), -1) {
 		used = append(used, m[1])
 	}
 	require.NotEmpty(t, used)
@@ -86,6 +86,11 @@ func TestProblemSendsItself(t *testing.T) {
 			latch.Problem{Status: 409, Type: "a?b=c&d", Title: "\"<\\\n\x7fö\u2028\xff\xff\ufffd"},
 			409, "", `{"type":"a?b=c\u0026d","title":"\"\u003c\\\n` + "\x7fö" + `\u2028` + "\ufffd\ufffd\ufffd" + `","status":409}`,
 		},
+		{
+			"with a detail",
+			latch.Problem{Status: 400, Type: "a", Title: "Bad.", Detail: "The header \"X\" is missing."},
+			400, "", `{"type":"a","title":"Bad.","detail":"The header \"X\" is missing.","status":400}`,
+		},
 		{"status only", latch.Problem{Status: 404}, 404, "", `{"status":404}`},
 		{"zero", latch.Problem{}, 500, "", `{"status":500}`},
 		{"not a failure", latch.Problem{Status: 204}, 500, "", `{"status":500}`},
@@ -116,4 +121,28 @@ func TestMissingKeyIsHintedOnce(t *testing.T) {
 		require.Equal(t, name, line.Name)
 		require.Contains(t, line.Msg, "on the route")
 	}
+}
+
+// TestProblemKindAndDetail: the detail of a key function is sent, and a handler of errors
+// distinguishes refusals by a constant.
+func TestProblemKindAndDetail(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	var got *latch.Problem
+	h := latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+		got = p
+		p.ServeHTTP(w, r)
+	}))(mustNotRun(t))
+	w := serve(h, post("42"))
+	require.Equal(t, latch.ProblemKeyMissing, got.Kind())
+	require.Contains(t, w.Body.String(), `"detail":"The header Idempotency-Key is missing."`)
+
+	r := post("42")
+	r.Header.Set("Idempotency-Key", strings.Repeat("x", 300))
+	w = serve(h, r)
+	require.Equal(t, latch.ProblemKeyInvalid, got.Kind())
+	require.Contains(t, w.Body.String(), `"detail":"The header Idempotency-Key is over 255 bytes long."`)
+
+	require.Empty(t, (&latch.Problem{Type: "https://example.com/problems#held"}).Kind())
+	require.Empty(t, (&latch.Problem{}).Kind())
 }

@@ -9,7 +9,7 @@ import (
 // refusal.
 func (p *Problem) body(status int) []byte {
 	b := append(make([]byte, 0, 256), '{')
-	for _, member := range [...][2]string{{`"type":`, p.Type}, {`"title":`, p.Title}} {
+	for _, member := range [...][2]string{{`"type":`, p.Type}, {`"title":`, p.Title}, {`"detail":`, p.Detail}} {
 		if member[1] != "" {
 			b = append(appendJSON(append(b, member[0]...), member[1]), ',')
 		}

@@ -17,11 +17,13 @@ type refuser struct {
 	missing  sync.Once // a key
 	consumed sync.Once // a body
 	failed   rareLog   // functions
+	early    rareLog   // answers
 }
 
 // refuse answers r, which is a guard's own request, with p.
 func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p *Problem) {
 	f.report(r.Context(), p)
+	p.once = s.once || ranOf(r.Context()) != nil
 	bodybuf.Rewind(r) // a function that WithErrorHandler has set may read it
 	p.writeHeader(w.Header())
 	if errors.Is(p.Err, lock.ErrClosed) {
@@ -54,7 +56,18 @@ func (f *refuser) report(ctx context.Context, p *Problem) {
 	case p.Status != http.StatusInternalServerError:
 	case errors.Is(p.Err, bodybuf.ErrConsumed):
 		f.consumed.Do(func() { f.hintAtConsumed(ctx, p.Err) })
-	case p.Type == kindBase+keyFailed.name && ctx.Err() == nil: // a client that has gone may fail what asks for its sake
+	case p.Kind() == ProblemRolledBack:
+		f.logEarly(ctx, p)
+	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // a client that has gone may fail what asks for its sake
 		f.failed.log(ctx, &f.guardLog, "requests are refused because a function that the guard was given failed", p.Err)
+	}
+}
+
+// logEarly reports an answer that is too long for a transaction. What the database did not
+// commit, the Locker reports.
+func (f *refuser) logEarly(ctx context.Context, p *Problem) {
+	if early, ok := errors.AsType[*earlyError](p.Err); ok {
+		f.early.log(ctx, &f.guardLog, "an answer was replaced by 500, and its work rolled back; raise the second limit of WithBodyLimits, "+
+			"or serve what streams, or takes over its connection, by a Locker without WithTransaction", early)
 	}
 }

@@ -12,9 +12,9 @@ func (r rejection) Unwrap() error { return r.problem.Err }
 // Class is a short and stable name of the reason: the last part of the
 // problem's type, or "refused" for a status that a key function chose itself.
 func (r rejection) Class() string {
-	name, ok := strings.CutPrefix(r.problem.Type, kindBase)
-	if !ok {
+	kind := r.problem.Kind()
+	if kind == "" {
 		return "refused"
 	}
-	return strings.ReplaceAll(name, "-", "_")
+	return strings.ReplaceAll(string(kind), "-", "_")
 }

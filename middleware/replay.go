@@ -20,11 +20,11 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 	case len(receipt) > 0 && err != nil:
 		// Of a newer version of this package, or damaged. It still says that the
 		// request was processed.
-		g.refuse(w, r, &g.settings, notReplayable.problem(http.StatusConflict, 0, err))
+		g.refuse(w, r, &g.settings, ProblemResultNotReplayable.problem(http.StatusConflict, 0, err))
 		return
 	case len(receipt) == 0 || rec.Tombstone:
 		rec.SetHeader(w.Header())
-		g.refuse(w, r, &g.settings, notReplayable.problem(http.StatusConflict, 0, errNotKept))
+		g.refuse(w, r, &g.settings, ProblemResultNotReplayable.problem(http.StatusConflict, 0, errNotKept))
 		return
 	}
 	replayed := [2]string{replayedHeader, mark}

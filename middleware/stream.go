@@ -3,6 +3,7 @@ package middleware
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 
@@ -15,9 +16,14 @@ import (
 // the reason that this answer cannot be kept, even if the process dies in the
 // middle of it.
 //
-// It fails only if the lease was lost, since the record is another request's then.
+// It fails if the lease was lost, since the record is another request's then, and in a
+// transaction, which is committed when the handler has returned.
 func (a *answer) leave() error {
 	if a.err != nil || a.gone {
+		return a.err
+	}
+	if a.ran.once.InTransaction() {
+		a.err = &earlyError{a.ran.guard.responseLimit}
 		return a.err
 	}
 	a.restore()
@@ -40,7 +46,8 @@ func (a *answer) leave() error {
 // FlushError is what http.ResponseController calls. A flushed answer cannot be
 // replayed. Where nothing could be flushed anyway, the answer is held back; so
 // is one that may be a refusal of a service behind a proxy: a proxy that flushes
-// does so before the body is there, which says whether it is one.
+// does so before the body is there, which says whether it is one. One of a transaction is
+// held back until that is committed.
 func (a *answer) FlushError() error {
 	if !a.gone {
 		if a.err != nil { // it may be over
@@ -52,7 +59,7 @@ func (a *answer) FlushError() error {
 		if a.status == 0 {
 			a.begin(http.StatusOK)
 		}
-		if a.mayBeRefusal() {
+		if a.ran.once.InTransaction() || a.mayBeRefusal() {
 			return nil
 		}
 		if err := a.leave(); err != nil {
@@ -86,8 +93,11 @@ func flushes(w http.ResponseWriter) bool {
 // Hijack takes over the connection. The outcome is recorded whatever it will
 // be, before the handler has the connection.
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if a.err != nil {
+	switch {
+	case a.err != nil:
 		return nil, nil, a.err
+	case a.ran.once.InTransaction():
+		return nil, nil, fmt.Errorf("%w: what leaves over the connection would leave before the transaction of the work is committed", http.ErrNotSupported)
 	}
 	// Taking it sends nothing, and may turn out to be impossible: then the
 	// handler will answer in another way, which can be kept.
@@ -108,6 +118,15 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // Unwrap lets http.ResponseController reach what the server offers.
 func (a *answer) Unwrap() http.ResponseWriter { return a.out }
+
+// earlyError says that an answer of work in a transaction would have to leave before that
+// is committed.
+type earlyError struct{ limit int64 }
+
+func (e *earlyError) Error() string {
+	return fmt.Sprintf("middleware: an answer of more than %d bytes, or one that switches protocols, cannot leave before the transaction "+
+		"of its work is committed, so that was rolled back", e.limit)
+}
 
 // tombstone is the record of an answer that is not kept.
 func (a *answer) tombstone() []byte {

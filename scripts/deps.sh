@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|promtool|spin|chromium|cc|go1.27.4 ...
+# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|promtool|spin|chromium|curl|npm|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
 # from apt, where that asks no question: as root, or with a sudo that needs no
 # password. NO_INSTALL=1 prevents it. Another version of Go comes through the go
 # command, which keeps it in its module cache.
 #
-# Tests without redis-server, spin, chromium, promtool or a second version of Go
-# are still useful, so their absence is a warning, and an error where CI=true. A
-# missing C compiler is always an error.
+# Tests without redis-server, postgresql, pgbouncer, spin, chromium, curl, npm, promtool or a
+# second version of Go are still useful, so their absence is a warning, and an error
+# where CI=true. A missing C compiler is always an error.
 set -euo pipefail
 
 present() {
@@ -20,7 +20,11 @@ present() {
 		[ "$(go env GOOS)" = darwin ] || command -v "${cc%% *}"
 		;;
 	chromium) browser ;;
+	curl) command -v curl ;;
 	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
+	npm) command -v npm ;; # as example/internal/forms does
+	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as lock/pgstore/internal/pgtest does
+	postgresql) postgresql ;;
 	promtool) command -v promtool ;;
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
@@ -36,11 +40,29 @@ browser() {
 	return 1
 }
 
+# postgresql finds the programs that lock/pgstore/internal/pgtest would start.
+postgresql() {
+	local initdb dir dirs
+	if initdb=$(command -v initdb); then
+		initdb=$(dirname "$(readlink -f "$initdb")")
+	fi
+	dirs=${POSTGRES_BIN:-$initdb /usr/lib/postgresql/*/bin /usr/pgsql-*/bin
+		/opt/homebrew/opt/postgresql@*/bin /usr/local/opt/postgresql@*/bin /home/linuxbrew/.linuxbrew/opt/postgresql@*/bin}
+	for dir in $dirs; do
+		[ -x "$dir/initdb" ] && [ -x "$dir/postgres" ] && return
+	done
+	return 1
+}
+
 packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
 	chromium) echo chromium fonts-dejavu-core ;; # without a font its pages are empty
+	curl) echo curl ;;
 	go1.*) ;;
+	npm) echo npm ;;
+	pgbouncer) echo pgbouncer ;;
+	postgresql) echo postgresql ;;
 	promtool) echo prometheus ;;
 	redis-server) echo redis-server ;;
 	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
@@ -60,12 +82,41 @@ how_to() {
 		echo "    apt-get install chromium | brew install --cask chromium | dnf install chromium"
 		echo "or name one that is elsewhere: CHROMIUM=/path/to/chromium"
 		;;
+	curl)
+		echo "curl is missing: what it does when its connection is cut is not shown."
+		echo "Install it:"
+		echo "    apt-get install curl | brew install curl | dnf install curl"
+		;;
 	go1.*)
 		echo "$1 is missing: that the tests pass with it is not shown. The go command"
 		echo "cannot download it:"
 		GOTOOLCHAIN=$1 go version 2>&1 | sed 's/^/    /' || true
 		echo "Let it reach its GOPROXY ($(go env GOPROXY)), or name a version of https://go.dev/dl:"
 		echo "    make test-newer NEWER_GO=go1.N.M"
+		;;
+	npm)
+		echo "npm is missing: everything that shows how forms behave with htmx and Turbo,"
+		echo "and that their pages are accessible, is skipped. Install it:"
+		echo "    apt-get install npm | brew install node | dnf install npm"
+		echo "and let it reach its registry."
+		;;
+	pgbouncer)
+		echo "pgbouncer is missing: everything that shows how the PostgreSQL store"
+		echo "behaves behind it is skipped. Install it:"
+		echo "    apt-get install pgbouncer | brew install pgbouncer | dnf install pgbouncer"
+		echo "or name one that is elsewhere: PGBOUNCER=/path/to/pgbouncer"
+		echo "Debian's package starts one at once, which the tests do not need:"
+		echo "    systemctl disable --now pgbouncer"
+		;;
+	postgresql)
+		echo "PostgreSQL is missing: everything that shows how the PostgreSQL store"
+		echo "behaves on a real server is skipped. Install it:"
+		echo "    apt-get install postgresql | brew install postgresql | dnf install postgresql-server"
+		echo "or name the directory of initdb and postgres: POSTGRES_BIN=/path/to/bin"
+		echo "Debian's package creates and starts a cluster at once, which the tests do not"
+		echo "need. It does not with this line in a file *.conf of"
+		echo "/etc/postgresql-common/createcluster.d (make that before you install):"
+		echo "    create_main_cluster = false"
 		;;
 	promtool)
 		echo "promtool is missing: that the alerts fire is not shown. It is a part of"
@@ -86,6 +137,15 @@ how_to() {
 	esac
 }
 
+# no_cluster keeps Debian's postgresql from creating a cluster and starting it, now
+# and at every boot: the tests make their own. One that is there stays as it is.
+no_cluster() {
+	local dir=/etc/postgresql-common/createcluster.d
+	[ -e /etc/postgresql-common/createcluster.conf ] && return
+	"$@" mkdir -p $dir
+	echo "create_main_cluster = false" | "$@" tee $dir/tests-need-no-cluster.conf >/dev/null
+}
+
 apt() {
 	local sudo=""
 	[ $# != 0 ] && [ "${NO_INSTALL:-}" = "" ] && command -v apt-get >/dev/null || return 1
@@ -94,6 +154,7 @@ apt() {
 		sudo="sudo -n"
 	fi
 	echo "installing with apt-get: $*"
+	case " $* " in *" postgresql "*) no_cluster $sudo ;; esac
 	local log
 	log=$(mktemp)
 	# A repository that cannot be refreshed does not matter if the others have

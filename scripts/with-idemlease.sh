@@ -18,6 +18,12 @@ version=$(git -C "$checkout" log -1 --abbrev=12 --date=format:%Y%m%d%H%M%S --for
 cp "$bench/go.mod" "$to.mod"
 cp "$bench/go.sum" "$to.sum"
 go mod edit -require="$module@$version" -replace="$module=$checkout" "$to.mod"
-printf '{"Replace": {"%s": "%s"}}\n' \
-	"$bench/internal/suite/idemlease.go" "$bench/internal/suite/testdata/idemlease.go" >"$to.json"
+packages=(suite)
+if [ -e "$checkout/pgstore/go.mod" ]; then # a module of its own, since its version 1.1
+	go mod edit -require="$module/pgstore@$version" -replace="$module/pgstore=$checkout/pgstore" "$to.mod"
+	packages+=(shop)
+fi
+for package in "${packages[@]}"; do
+	printf '"%s": "%s"\n' "$bench/internal/$package/idemlease.go" "$bench/internal/$package/testdata/idemlease.go"
+done | paste -sd, | sed 's/.*/{"Replace": {&}}/' >"$to.json"
 echo "-mod=mod -modfile=$to.mod -overlay=$to.json"

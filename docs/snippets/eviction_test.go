@@ -2,7 +2,6 @@ package snippets_test
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,10 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
-	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
-	latch "github.com/httplatch/httplatch/middleware"
 )
 
 func TestEvictionIsRefused(t *testing.T) {
@@ -37,33 +34,6 @@ func TestEvictionIsRefused(t *testing.T) {
 			require.Empty(t, b.language)
 		}
 	}
-}
-
-// TestSizes is what the page reckons with.
-func TestSizes(t *testing.T) {
-	t.Parallel()
-	const answer = 1024
-	srv := redistest.Start(t)
-	require.NoError(t, withStore(t.Context(), srv.URL(), func(locker *lock.Locker) {
-		once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
-		onePerUser := latch.Lock(locker, "user", keyfunc.Context(auth.UserID))
-		h := chain(func(w http.ResponseWriter, _ *http.Request) {
-			size, ok := srv.Do(t, "MEMORY", "USAGE", "shop:lock:user=42").(int64)
-			require.True(t, ok)
-			t.Logf("a lock takes %d bytes", size)
-			require.LessOrEqual(t, size, int64(256))
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Location", "/orders/6J25NBC6PSYZRTTN7RBQMAPK55")
-			_, _ = w.Write(make([]byte, answer))
-		}, auth.Require, once, onePerUser)
-		require.Equal(t, 200, served(h, "POST", "/orders", "k").Code)
-	}))
-	keys := srv.Keys(t)
-	require.Len(t, keys, 1)
-	size, ok := srv.Do(t, "MEMORY", "USAGE", keys[0]).(int64)
-	require.True(t, ok)
-	t.Logf("the record of an answer of %d bytes takes %d", answer, size)
-	require.LessOrEqual(t, size, int64(answer+600))
 }
 
 // TestFullServer is the table of the page.

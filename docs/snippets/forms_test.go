@@ -2,7 +2,6 @@ package snippets_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"html/template"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/form"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -27,8 +27,7 @@ import (
 
 var orderForm = template.Must(template.New("form").Parse(`<!doctype html>
 <title>Order</title>
-<form method="post" action="/orders">
-<input type="hidden" name="once" value="{{.}}">
+<form method="post" action="/orders">{{.}}
 <label>Article <input name="sku" required></label>
 <button>Order</button>
 </form>
@@ -37,7 +36,7 @@ var orderForm = template.Must(template.New("form").Parse(`<!doctype html>
 func showForm(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	if err := orderForm.Execute(w, rand.Text()); err != nil {
+	if err := orderForm.Execute(w, form.Field()); err != nil {
 		slog.Error("showing the form", "error", err)
 	}
 }
@@ -66,15 +65,28 @@ func takeOrder(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/orders/"+id, http.StatusSeeOther)
 }
 
-func showProblem(w http.ResponseWriter, _ *http.Request, p *latch.Problem) {
-	message := "Your order could not be taken. Please try again."
-	switch p.Status {
-	case http.StatusConflict:
-		message = "Your order is still being processed. Please look at your orders in a moment."
-	case http.StatusUnprocessableEntity:
-		message = "This form was sent before. Please look at your orders."
+var messages = map[latch.ProblemKind]string{
+	latch.ProblemInProgress:          "We are working on your order. It counts once, however often you click.",
+	latch.ProblemHeld:                "Another order of yours is still being processed.",
+	latch.ProblemCoolingDown:         "You ordered a moment ago. Look at your orders before you order again.",
+	latch.ProblemKeyReused:           "This form was sent before, with another article. Look at your orders.",
+	latch.ProblemOutcomeUnknown:      "We do not know whether your order was taken. Look at your orders.",
+	latch.ProblemResultNotReplayable: "Your order was taken. Look at your orders.",
+	latch.ProblemFirstFailed:         "Your order was not taken. Please send it again.",
+	latch.ProblemUnavailable:         "Your order was not taken. Please send it again in a moment.",
+	latch.ProblemShuttingDown:        "Your order was not taken. Please send it again in a moment.",
+}
+
+func showProblem(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+	page, ok := p.Page(r)
+	if !ok {
+		p.ServeHTTP(w, r) // JSON, for clients that prefer it
+		return
 	}
-	http.Error(w, message, p.Status)
+	if message, ok := messages[page.Kind]; ok {
+		page.Title, page.Text = "Your order", []string{message}
+	}
+	page.ServeHTTP(w, r)
 }
 
 // placed numbers the orders of placeOrder, which takes a second for each.
@@ -102,9 +114,10 @@ func TestForm(t *testing.T) {
 			return m[1]
 		}
 		submit := func(ctx context.Context, key, sku string) *httptest.ResponseRecorder {
-			form := url.Values{"once": {key}, "sku": {sku}}
-			r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader(form.Encode()))
+			fields := url.Values{"once": {key}, "sku": {sku}}
+			r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader(fields.Encode()))
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Accept", "text/html,*/*;q=0.8")
 			r.SetBasicAuth("42", "")
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
@@ -132,5 +145,76 @@ func TestForm(t *testing.T) {
 		require.Equal(t, 422, submit(t.Context(), key, "").Code)
 		require.Equal(t, 303, submit(t.Context(), key, "tea").Code, "a mistake corrected, with the same key")
 		require.EqualValues(t, 3, placed.Load())
+	})
+}
+
+// TestFormsThatCannotChange: a double click on a form without a key, and its flash message.
+func TestFormsThatCannotChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker := newLocker(t, memstore.New())
+		once := latch.Dedupe(
+			locker.With(lock.WithWait(10*time.Second)),
+			keyfunc.Context(auth.UserID), 10*time.Second,
+		)
+		var orders atomic.Int64
+		h := auth.Require(once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			id := strconv.FormatInt(orders.Add(1), 10)
+			http.SetCookie(w, &http.Cookie{Name: "flash", Value: "thanks"})
+			http.Redirect(w, r, "/orders/"+id+"?placed=1", http.StatusSeeOther)
+		})))
+		submit := func(ctx context.Context) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader("sku=tea"))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.SetBasicAuth("42", "")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w
+		}
+		ctx, giveUp := context.WithCancel(t.Context())
+		go submit(ctx)
+		synctest.Wait()
+		giveUp()
+		second := submit(t.Context())
+		require.Equal(t, "/orders/1?placed=1", second.Header().Get("Location"))
+		require.Empty(t, second.Header().Get("Set-Cookie"), "the flash message is lost, and the query is not")
+		require.EqualValues(t, 1, orders.Load())
+		time.Sleep(11 * time.Second)
+		require.Equal(t, "/orders/2?placed=1", submit(t.Context()).Header().Get("Location"), "after the window it is another one")
+	})
+}
+
+// TestSecondClickBehindLock: what the first request's context is when its client has gone.
+func TestSecondClickBehindLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker := newLocker(t, memstore.New())
+		onePerUser := latch.Lock(locker.With(lock.WithDetached()), "user", keyfunc.Context(auth.UserID))
+		for guard, goesOn := range map[string]bool{"plain": false, "detached": true} {
+			use := onePerUser
+			if guard == "plain" {
+				use = latch.Lock(locker, "user", keyfunc.Context(auth.UserID))
+			}
+			work := make(chan error, 1)
+			h := auth.Require(use(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				time.Sleep(time.Second)
+				work <- r.Context().Err()
+			})))
+			ctx, giveUp := context.WithCancel(t.Context())
+			submit := func(ctx context.Context) int {
+				r := httptest.NewRequestWithContext(ctx, "POST", "/orders", strings.NewReader("sku=tea"))
+				r.SetBasicAuth("42", "")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				return w.Code
+			}
+			go submit(ctx)
+			synctest.Wait()
+			giveUp()
+			require.Equal(t, 409, submit(t.Context()), guard)
+			require.Equal(t, goesOn, <-work == nil, guard)
+			synctest.Wait()
+		}
 	})
 }

@@ -96,39 +96,6 @@ func TestOtherBlocksParse(t *testing.T) {
 	}
 }
 
-// TestLinksLead: to pages that are there, and to headings that they have.
-func TestLinksLead(t *testing.T) {
-	t.Parallel()
-	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	for _, page := range append(pages(t), "../../README.md", "../../CONTRIBUTING.md", "../../CHANGELOG.md") {
-		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
-			target, anchor, _ := strings.Cut(m[1], "#")
-			if strings.Contains(target, "://") {
-				continue
-			}
-			path := page
-			if target != "" {
-				path = filepath.Join(filepath.Dir(page), target)
-			}
-			_, err := os.Stat(path)
-			require.NoError(t, err, "%s links to %s", page, m[1])
-			if anchor != "" {
-				require.Contains(t, anchorsOf(read(t, path)), anchor, "%s links to %s", page, m[1])
-			}
-		}
-	}
-}
-
-// anchorsOf are the names by which the headings of a page can be linked to.
-func anchorsOf(text string) []string {
-	var anchors []string
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
-		plain := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
-		anchors = append(anchors, strings.ReplaceAll(plain, " ", "-"))
-	}
-	return anchors
-}
-
 // TestIndexHasEveryPage: a page that readers cannot find is as good as missing.
 func TestIndexHasEveryPage(t *testing.T) {
 	t.Parallel()

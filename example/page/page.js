@@ -28,7 +28,7 @@ function begin(fields, now) {
 
 async function submit(mine, fields, now) {
   const row = mine.view.add(now);
-  const got = await send(fields);
+  const got = await send(fields, usesKey());
   row.answered(got);
   mine.tries.push(got);
   if (got.order && usesKey()) $("used").hidden = false;

@@ -1,9 +1,12 @@
 // send submits the form once and returns the result: kind is ran, replayed,
-// refused or failed.
-export async function send(fields) {
+// refused or failed. With keyed, behind a guard that knows the form's one-time key, the
+// submission is sent again, with that key, when its connection breaks or the server asks
+// for it. Without, that could be a second order.
+export async function send(fields, keyed) {
   let answer, body;
   try {
-    answer = await fetch("/try", { method: "POST", body: fields, headers: { Accept: "application/json" } });
+    const post = keyed ? latch.fetch : fetch;
+    answer = await post("/try", { method: "POST", body: fields, headers: { Accept: "application/json" } });
     body = await answer.json();
   } catch {
     return { kind: "failed", tag: "No answer", text: "The connection ended.", claims: [] };

@@ -3,7 +3,7 @@ const kept = 4; // bursts
 
 // The result of a claim, as the server saw it.
 const claimWords = {
-  lost: "claim granted, but its reply lost", granted: "claim granted", refused: "claim refused", failed: "claim failed",
+  lost: "claim granted, but its reply lost", unheard: "claim refused, and its reply lost", granted: "claim granted", refused: "claim refused", failed: "claim failed",
 };
 
 export class Timeline {
@@ -76,7 +76,7 @@ class Row {
     this.element.className = "try " + got.kind;
     this.words.replaceChildren(make("span", "tag", got.tag), make("span", "text", got.text),
       make("span", "times", `${hundredths(this.from)}–${seconds(until)}`));
-    if (got.claims.includes("lost")) {
+    if (got.claims.some((c) => c === "lost" || c === "unheard")) {
       this.words.append(make("span", "claims", "Store: " + got.claims.map((c) => claimWords[c]).join(" → ")));
     }
   }

@@ -1,5 +1,5 @@
 // Package history holds the tests that check the protocol of package lock for
-// linearizability, over a real Redis, under faults. It has only tests,
+// linearizability, over a real Redis and a real PostgreSQL, under faults. It has only tests,
 // and is a separate module so that its checker enters no other go.mod.
 //
 // Many clients claim, renew, settle, release and take over a few keys at once,
@@ -16,7 +16,7 @@
 // part of the history, so that any effect it had is one that nothing explains.
 // What failed otherwise took effect at any time after its call, after its
 // return and after the end of its client, or never; only a fenced claim, which
-// the server refuses when it comes too late, did so by the deadline of its call
+// Redis refuses when it comes too late, did so by the deadline of its call
 // or never.
 //
 // # Time
@@ -46,7 +46,7 @@
 //
 // # Running it
 //
-//	go test -race ./internal/history -v -histories 1000 -seed 7
+//	go test -race ./internal/history -v -histories 1000 -histories.pg 210 -seed 7
 //
 // The seed fixes what the clients intend and which faults are drawn; how they
 // interleave is the machine's doing, so that a failure is not repeated by its

@@ -6,15 +6,8 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"github.com/httplatch/httplatch/internal/redistest"
-	"github.com/httplatch/httplatch/internal/respproxy"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 const (
@@ -29,6 +22,7 @@ const (
 // family is a kind of history.
 type family struct {
 	name   string
+	server server
 	lease  time.Duration
 	linger time.Duration
 	keep   time.Duration
@@ -58,14 +52,14 @@ var (
 // store and on that of Lockers.
 func (f family) run(t *testing.T, seed uint64, c *counts) (byStore, byLease error) {
 	t.Helper()
-	server := redistest.Shared(t)
-	proxy := respproxy.Start(t, server.Addr())
-	disturbed, undisturbed := f.open(t, proxy.Addr()), f.near
+	w := f.server.disturb(t, rand.New(rand.NewPCG(seed, 0)))
+	disturbed, undisturbed := f.open(t, w.addr()), f.near
 	if undisturbed == nil {
-		undisturbed = f.open(t, server.Addr())
+		undisturbed = f.open(t, f.server.addr(t))
 	}
 	h := newHistory(c)
-	w := brew(proxy, rand.New(rand.NewPCG(seed, 0)))
+	h.deadlines = f.server.deadlines()
+	w.begin()
 	var users []*user
 	var all sync.WaitGroup
 	ctx := context.WithoutCancel(t.Context())
@@ -107,24 +101,16 @@ func (f family) run(t *testing.T, seed uint64, c *counts) (byStore, byLease erro
 	return byStore, byLease
 }
 
-var opened atomic.Int64
+// over is the same kind of history of another server.
+func (f family) over(s server) family {
+	f.server = s
+	return f
+}
 
-// patient are timeouts for a busy machine. Calls have their own deadlines.
-const patient = "&dial_timeout=30s&read_timeout=30s&write_timeout=30s&pool_timeout=30s"
-
-// open returns a store that shares round trips as soon as three calls meet, every
-// other time.
+// open returns a store of the server at addr.
 func (f family) open(t *testing.T, addr string) store {
 	t.Helper()
-	var s *redisstore.Store
-	var err error
-	options := "?pool_size=40&min_idle_conns=4" + patient
-	if opened.Add(1)%2 == 0 {
-		options += "&pipeline_pool_size=2"
-	}
-	s, err = redisstore.Open(t.Context(), "redis://"+addr+options)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	s := f.server.open(t, addr)
 	if f.plant != nil {
 		return f.plant(t, addr, s)
 	}

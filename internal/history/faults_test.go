@@ -11,8 +11,8 @@ import (
 // patienceOfCall is how long a client waits for one call.
 const patienceOfCall = 150 * time.Millisecond
 
-// faults are what happens to commands, and to how many of a thousand.
-var faults = []struct {
+// redisFaults are what happens to commands, and to how many of a thousand.
+var redisFaults = []struct {
 	name     string
 	permille int
 	action   respproxy.Action
@@ -32,14 +32,26 @@ var faults = []struct {
 	{"applied, then failed", 13, respproxy.ReplyErrorAfterApply("upstream failure")},
 }
 
-// weather is the faults of one history.
-type weather struct {
+// redisWeather is the faults of one history over Redis.
+type redisWeather struct {
+	dice
+
+	proxy *respproxy.Proxy
 	rules []*respproxy.Rule
 	dark  *respproxy.Rule
-
-	mu    sync.Mutex
-	rng   *rand.Rand
 	spell map[string]int // how many commands on a key will get no reply
+}
+
+// dice are safe for concurrent use.
+type dice struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+func (d *dice) draw(permille int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.IntN(1000) < permille
 }
 
 // darkness is how many commands on a key in a row get no reply, of one key in
@@ -49,27 +61,20 @@ const (
 	darkKeys = 5
 )
 
-// brew lets faults happen to what passes p, the handshakes of new connections
-// apart.
-func brew(p *respproxy.Proxy, rng *rand.Rand) *weather {
-	w := &weather{rng: rng, spell: map[string]int{}}
+func (w *redisWeather) addr() string { return w.proxy.Addr() }
+
+// begin lets faults happen to what passes, the handshakes of new connections apart.
+func (w *redisWeather) begin() {
 	on := func(action respproxy.Action, happens func(args [][]byte) bool) *respproxy.Rule {
-		return p.On(respproxy.Match{Name: "set|eval|evalsha", Func: happens}, action)
+		return w.proxy.On(respproxy.Match{Name: "set|eval|evalsha", Func: happens}, action)
 	}
 	w.dark = on(respproxy.Swallow(respproxy.Hang), w.darkens)
-	for _, f := range faults {
+	for _, f := range redisFaults {
 		w.rules = append(w.rules, on(f.action, func([][]byte) bool { return w.draw(f.permille) }))
 	}
-	return w
 }
 
-func (w *weather) draw(permille int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rng.IntN(1000) < permille
-}
-
-func (w *weather) darkens(args [][]byte) bool {
+func (w *redisWeather) darkens(args [][]byte) bool {
 	key := string(args[1])
 	if len(args) > 3 && len(args[0]) > len("set") {
 		key = string(args[3])
@@ -85,11 +90,11 @@ func (w *weather) darkens(args [][]byte) bool {
 }
 
 // end counts what happened.
-func (w *weather) end(c *counts) {
+func (w *redisWeather) end(c *counts) {
 	w.dark.Remove()
 	c.add("faults", "all replies lost", w.dark.Hits())
 	for i, r := range w.rules {
 		r.Remove()
-		c.add("faults", faults[i].name, r.Hits())
+		c.add("faults", redisFaults[i].name, r.Hits())
 	}
 }

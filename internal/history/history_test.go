@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/httplatch/httplatch/internal/redistest"
 )
 
 // atOnce is how many histories are made at the same time: mostly they wait.
@@ -15,14 +13,25 @@ const atOnce = 4
 
 func TestHistories(t *testing.T) {
 	t.Logf("-seed %d -histories %d", *seedFlag, *historiesFlag)
+	makeHistories(t, onRedis{}, *historiesFlag)
+}
+
+func TestHistoriesOverPostgres(t *testing.T) {
+	t.Logf("-seed %d -histories.pg %d", *seedFlag, *postgresFlag)
+	makeHistories(t, newPostgres(t), *postgresFlag)
+}
+
+// makeHistories makes so many histories over a server, and checks each.
+func makeHistories(t *testing.T, s server, n int) {
+	t.Helper()
 	c := newCounts()
-	near := family{}.open(t, redistest.Shared(t).Addr())
+	near := family{}.over(s).open(t, s.addr(t))
 	next := make(chan int)
 	var all sync.WaitGroup
 	for range atOnce {
 		all.Go(func() {
 			for i := range next {
-				f := families[i%len(families)]
+				f := families[i%len(families)].over(s)
 				f.near = near
 				t.Run(fmt.Sprintf("%03d %s", i, f.name), func(t *testing.T) {
 					byStore, byLease := f.run(t, *seedFlag+uint64(i), c)
@@ -32,22 +41,22 @@ func TestHistories(t *testing.T) {
 			}
 		})
 	}
-	for i := range *historiesFlag {
+	for i := range n {
 		next <- i
 	}
 	close(next)
 	all.Wait()
 	c.log(t)
-	if *historiesFlag >= 100 && !t.Failed() {
-		requireEventful(t, c)
+	if n >= 100 && !t.Failed() {
+		requireEventful(t, s, c)
 	}
 }
 
 // requireEventful: that nothing is wrong says little where nothing happened.
-func requireEventful(t *testing.T, c *counts) {
+func requireEventful(t *testing.T, s server, c *counts) {
 	t.Helper()
-	for _, f := range faults {
-		require.Positive(t, c.get("faults", f.name), f.name)
+	for _, fault := range s.faults() {
+		require.Positive(t, c.get("faults", fault), fault)
 	}
 	for v := range opFound {
 		require.Positive(t, c.get("calls", v.String()), v)

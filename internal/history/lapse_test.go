@@ -40,6 +40,7 @@ type moment struct {
 	state
 	phase       lock.State // with Abandoned, which the state itself does not distinguish from Held
 	early, late int64      // the operation took effect between these
+	from        int64      // its call
 }
 
 // moments are all that s can be when c takes effect: a lease that can have
@@ -50,7 +51,7 @@ type moment struct {
 func (s state) moments(c call) []moment {
 	// Operations take effect in an order, so not before those that were already.
 	s.now = max(s.now, c.from)
-	m := moment{state: s, phase: s.kind, early: s.now, late: c.to}
+	m := moment{state: s, phase: s.kind, early: s.now, late: c.to, from: c.from}
 	if m.early > m.late {
 		return nil
 	}
@@ -93,15 +94,17 @@ func (m moment) in(phase lock.State) (moment, bool) {
 	return m, m.end.lo <= m.end.hi && m.now <= m.late
 }
 
-// ending is when what an operation grants for d ends.
+// ending is when what an operation grants for d ends. A store may count from any moment
+// of its call: from before it waited for another, say.
 func (m moment) ending(d, slack time.Duration) span {
 	if d >= endless {
 		return unending
 	}
-	return span{later(m.early, d-slack), later(m.late, d+slack)}
+	return span{later(m.from, d-slack), later(m.late, d+slack)}
 }
 
-// tell narrows the end by how much was left, and reports whether that can be.
+// tell narrows the end by how much was left at some moment of the call, and reports
+// whether that can be.
 func (m *moment) tell(left, slack time.Duration) bool {
 	if left == 0 || m.end == unending {
 		return true // not known, or not followed
@@ -109,7 +112,7 @@ func (m *moment) tell(left, slack time.Duration) bool {
 	if m.phase == lock.Abandoned {
 		left -= m.linger
 	}
-	m.end.lo = max(m.end.lo, later(m.early, left-slack))
+	m.end.lo = max(m.end.lo, later(m.from, left-slack))
 	m.end.hi = min(m.end.hi, later(m.late, left+slack))
 	m.now = max(m.now, m.end.lo-int64(left+slack))
 	return m.end.lo <= m.end.hi && m.now <= m.late

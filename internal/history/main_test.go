@@ -9,16 +9,18 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/pgserver"
 	"github.com/httplatch/httplatch/internal/redistest"
 )
 
 var (
 	seedFlag      = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of what clients do and of the faults")
 	historiesFlag = flag.Int("histories", 203, "how many histories to check")
+	postgresFlag  = flag.Int("histories.pg", 28, "how many histories over PostgreSQL to check; 210 are all that reliability.md reports")
 )
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // Lockers report every fault
 	logging.Disable()
-	goleak.VerifyTestMain(redistest.Main(m))
+	goleak.VerifyTestMain(pgserver.Main(redistest.Main(m)), goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 }

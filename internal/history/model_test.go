@@ -86,7 +86,8 @@ func (r rules) apply(m moment, in call, out answer) (after state, change, ok boo
 	case opGet:
 		return r.show(m, in, out)
 	case opFound:
-		return m.state, false, m.phase != lock.Free
+		// Or it was granted, and over before it was answered.
+		return m.state, false, m.phase != lock.Free || in.lease <= time.Duration(in.to-in.from)+r.slack
 	case opRenew:
 		if held {
 			m.prolong(in, r.slack)
@@ -131,7 +132,9 @@ func (r rules) grant(m moment, in call, out answer) (after state, change, ok boo
 	if !out.known {
 		return after, true, true
 	}
-	return after, true, ok && got.state == lock.Held && got.token == in.token && got.left == in.lease
+	passed := in.lease - got.left // as far as the store says so
+	ok = ok && passed >= 0 && passed <= time.Duration(m.late-m.from)+r.slack
+	return after, true, ok && got.state == lock.Held && got.token == in.token
 }
 
 // show leaves the entry as it is, and has it for an answer.

@@ -10,18 +10,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // plainSetNX claims by SET with NX, over a client that repeats what it has no
 // answer to, and reads the entry that its first send has made as that of
 // another client.
 type plainSetNX struct {
-	*redisstore.Store
+	store
 	client *redis.Client
 }
 
-func plantPlainSetNX(t *testing.T, addr string, s *redisstore.Store) store {
+func plantPlainSetNX(t *testing.T, addr string, s store) store {
 	t.Helper()
 	return plainSetNX{s, naive(t, addr)}
 }
@@ -42,12 +41,12 @@ func (s plainSetNX) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 }
 
 // hasty says of everything that was not answered that it did not happen.
-type hasty struct{ *redisstore.Store }
+type hasty struct{ store }
 
-func plantHasty(_ *testing.T, _ string, s *redisstore.Store) store { return hasty{s} }
+func plantHasty(_ *testing.T, _ string, s store) store { return hasty{s} }
 
 func (s hasty) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	e, err := s.Store.Claim(ctx, key, c)
+	e, err := s.store.Claim(ctx, key, c)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
 	}
@@ -55,9 +54,9 @@ func (s hasty) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry,
 }
 
 // anyones takes over every abandoned entry.
-type anyones struct{ *redisstore.Store }
+type anyones struct{ store }
 
-func plantAnyones(_ *testing.T, _ string, s *redisstore.Store) store { return anyones{s} }
+func plantAnyones(_ *testing.T, _ string, s store) store { return anyones{s} }
 
 func (s anyones) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if c.Replaces != "" {
@@ -67,13 +66,13 @@ func (s anyones) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entr
 		}
 		c.Replaces = e.Token
 	}
-	return s.Store.Claim(ctx, key, c)
+	return s.store.Claim(ctx, key, c)
 }
 
 // usurper takes over what is still held.
-type usurper struct{ *redisstore.Store }
+type usurper struct{ store }
 
-func plantUsurper(_ *testing.T, _ string, s *redisstore.Store) store { return usurper{s} }
+func plantUsurper(_ *testing.T, _ string, s store) store { return usurper{s} }
 
 func (s usurper) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if c.Replaces != "" {
@@ -81,16 +80,16 @@ func (s usurper) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entr
 			return lock.Entry{}, err
 		}
 	}
-	return s.Store.Claim(ctx, key, c)
+	return s.store.Claim(ctx, key, c)
 }
 
 // unguarded claims on when its caller has given up.
 type unguarded struct {
-	*redisstore.Store
+	store
 	under *sync.WaitGroup
 }
 
-func plantUnguarded(t *testing.T, _ string, s *redisstore.Store) store {
+func plantUnguarded(t *testing.T, _ string, s store) store {
 	t.Helper()
 	under := new(sync.WaitGroup)
 	t.Cleanup(under.Wait)
@@ -106,7 +105,7 @@ func (s unguarded) Claim(ctx context.Context, key string, c lock.Claim) (lock.En
 	s.under.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*patienceOfCall)
 		defer cancel()
-		e, err := s.Store.Claim(ctx, key, c)
+		e, err := s.store.Claim(ctx, key, c)
 		answers <- answer{e, err}
 	})
 	select {

@@ -9,16 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // plainDel releases by DEL, even if another client has the key.
 type plainDel struct {
-	*redisstore.Store
+	store
 	client *redis.Client
 }
 
-func plantPlainDel(t *testing.T, addr string, s *redisstore.Store) store {
+func plantPlainDel(t *testing.T, addr string, s store) store {
 	t.Helper()
 	return plainDel{s, naive(t, addr)}
 }
@@ -29,22 +28,22 @@ func (s plainDel) Release(ctx context.Context, key, _ string) (bool, error) {
 }
 
 // plainSettle settles whatever there is.
-type plainSettle struct{ *redisstore.Store }
+type plainSettle struct{ store }
 
-func plantPlainSettle(_ *testing.T, _ string, s *redisstore.Store) store { return plainSettle{s} }
+func plantPlainSettle(_ *testing.T, _ string, s store) store { return plainSettle{s} }
 
 func (s plainSettle) Settle(ctx context.Context, key, _ string, receipt []byte, keep time.Duration) (bool, error) {
 	e, err := s.Get(ctx, key)
 	if err != nil {
 		return false, err
 	}
-	return s.Store.Settle(ctx, key, e.Token, receipt, keep)
+	return s.store.Settle(ctx, key, e.Token, receipt, keep)
 }
 
 // sweepingRelease removes receipts too.
-type sweepingRelease struct{ *redisstore.Store }
+type sweepingRelease struct{ store }
 
-func plantSweepingRelease(_ *testing.T, _ string, s *redisstore.Store) store {
+func plantSweepingRelease(_ *testing.T, _ string, s store) store {
 	return sweepingRelease{s}
 }
 
@@ -54,11 +53,11 @@ func (s sweepingRelease) Release(ctx context.Context, key, token string) (bool, 
 
 // tardy releases in the background.
 type tardy struct {
-	*redisstore.Store
+	store
 	under *sync.WaitGroup
 }
 
-func plantTardy(t *testing.T, _ string, s *redisstore.Store) store {
+func plantTardy(t *testing.T, _ string, s store) store {
 	t.Helper()
 	under := new(sync.WaitGroup)
 	t.Cleanup(under.Wait)
@@ -70,18 +69,18 @@ func (s tardy) Release(ctx context.Context, key, token string) (bool, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patienceOfCall)
 		defer cancel()
 		time.Sleep(5 * time.Millisecond)
-		_, _ = s.Store.Release(ctx, key, token)
+		_, _ = s.store.Release(ctx, key, token)
 	})
 	return true, nil
 }
 
 // necromancer renews an entry that is gone.
-type necromancer struct{ *redisstore.Store }
+type necromancer struct{ store }
 
-func plantNecromancer(_ *testing.T, _ string, s *redisstore.Store) store { return necromancer{s} }
+func plantNecromancer(_ *testing.T, _ string, s store) store { return necromancer{s} }
 
 func (s necromancer) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
-	ok, err := s.Store.Renew(ctx, key, c)
+	ok, err := s.store.Renew(ctx, key, c)
 	if err != nil || ok {
 		return ok, err
 	}
@@ -91,17 +90,17 @@ func (s necromancer) Renew(ctx context.Context, key string, c lock.Claim) (bool,
 
 // cached reads what it has read before.
 type cached struct {
-	*redisstore.Store
+	store
 	read *sync.Map
 }
 
-func plantCached(_ *testing.T, _ string, s *redisstore.Store) store { return cached{s, new(sync.Map)} }
+func plantCached(_ *testing.T, _ string, s store) store { return cached{s, new(sync.Map)} }
 
 func (s cached) Get(ctx context.Context, key string) (lock.Entry, error) {
 	if e, ok := s.read.Load(key); ok {
 		return e.(lock.Entry), nil
 	}
-	e, err := s.Store.Get(ctx, key)
+	e, err := s.store.Get(ctx, key)
 	if err == nil {
 		s.read.Store(key, e)
 	}

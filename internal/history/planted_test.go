@@ -5,12 +5,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // planting makes the store of the server at addr wrong, in one thing.
-type planting func(t *testing.T, addr string, s *redisstore.Store) store
+type planting func(t *testing.T, addr string, s store) store
 
 // naive is a client with the options that go-redis has by default.
 func naive(t *testing.T, addr string) *redis.Client {

@@ -24,6 +24,8 @@ type history struct {
 	began  time.Time
 	wall   time.Time // the same without its monotonic part
 	counts *counts
+	// deadlines are those of fenced claims, if the server refuses them afterwards.
+	deadlines bool
 
 	mu      sync.Mutex
 	records []record
@@ -132,7 +134,7 @@ func (w *witness) note(ctx context.Context, in call, out answer, err error) {
 	in.to, out.known = returned, err == nil
 	if err != nil {
 		out = answer{}
-		in.to = deadlineOf(ctx, in, w.h.began)
+		in.to = w.h.deadlineOf(ctx, in)
 	}
 	w.h.counts.operation(in.verb, err)
 	switch {
@@ -152,12 +154,12 @@ func (w *witness) note(ctx context.Context, in call, out answer, err error) {
 
 // deadlineOf is the latest moment at which a call of unknown outcome can take
 // effect.
-func deadlineOf(ctx context.Context, in call, began time.Time) int64 {
+func (h *history) deadlineOf(ctx context.Context, in call) int64 {
 	deadline, guarded := ctx.Deadline()
-	if in.verb != opClaim || !in.fenced || !guarded {
+	if in.verb != opClaim || !in.fenced || !guarded || !h.deadlines {
 		return never
 	}
-	return max(int64(deadline.Sub(began)), in.from)
+	return max(int64(deadline.Sub(h.began)), in.from)
 }
 
 // announce says that a token is about to be claimed.

@@ -13,12 +13,7 @@ const enough = 20
 // The twin of TestHistories: the same over stores that are wrong.
 func TestPlantedBugsAreFound(t *testing.T) {
 	t.Parallel()
-	t.Logf("-seed %d", *seedFlag)
-	for _, bug := range []struct {
-		name   string
-		family family
-		plant  planting
-	}{
+	findPlanted(t, onRedis{}, []planted{
 		{"plain DEL", lasting, plantPlainDel},
 		{"plain SET NX with retries", lasting, plantPlainSetNX},
 		{"settle without token", lasting, plantPlainSettle},
@@ -30,15 +25,53 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		{"takeover of a held entry", lapsing, plantUsurper},
 		{"lease too short", lapsing, plantStretched(0.5)},
 		{"lease too long", lapsing, plantStretched(2)},
-		{"fence that repeats", fenced, plantCoarse},
+		{"fence that repeats", fenced, plantCoarse(1_000_000)},
 		{"late fenced claim", brief, plantUnguarded},
 		{"Locker: plain DEL", lockers, plantPlainDel},
 		{"Locker: plain SET NX with retries", lockers, plantPlainSetNX},
 		{"Locker: release in the background", lockers, plantTardy},
-	} {
+	})
+}
+
+// The twin of TestHistoriesOverPostgres.
+func TestPlantedBugsAreFoundOverPostgres(t *testing.T) {
+	t.Parallel()
+	findPlanted(t, newPostgres(t), []planted{
+		{"renew without token", lasting, plantPlainRenew},
+		{"release without token", lasting, plantPlainDelete},
+		{"settle without token", lasting, plantPlainSettle},
+		{"claim that looks at no expiry", lasting, plantGreedy},
+		{"claim that overlooks what is over", lapsing, plantUnforgiving},
+		{"settle after expiry", brief, plantLateSettle},
+		{"release of receipts", lasting, plantSweepingRelease},
+		{"timeout taken for a failure", lasting, plantHasty},
+		{"renew that creates", lasting, plantNecromancer},
+		{"cached read", lasting, plantCached},
+		{"takeover of any abandoned entry", lingering, plantAnyones},
+		{"takeover of a held entry", lapsing, plantUsurper},
+		{"lease too short", lapsing, plantStretched(0.5)},
+		{"lease too long", lapsing, plantStretched(2)},
+		{"fence that repeats", fenced, plantCoarse(5)},
+		{"Locker: release without token", lockers, plantPlainDelete},
+		{"Locker: release in the background", lockers, plantTardy},
+	})
+}
+
+// planted is a bug, and the kind of history that shows it.
+type planted struct {
+	name   string
+	family family
+	plant  planting
+}
+
+// findPlanted requires that each bug is found.
+func findPlanted(t *testing.T, s server, bugs []planted) {
+	t.Helper()
+	t.Logf("-seed %d", *seedFlag)
+	for _, bug := range bugs {
 		t.Run(bug.name, func(t *testing.T) {
 			t.Parallel()
-			f := bug.family
+			f := bug.family.over(s)
 			f.plant = bug.plant
 			c := newCounts()
 			for i := range uint64(enough) {

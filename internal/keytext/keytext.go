@@ -9,6 +9,10 @@ import (
 	"strings"
 )
 
+// MaxBytes is the longest key that a Locker takes, and the longest that a store
+// has to.
+const MaxBytes = 1024
+
 // Marker is the first byte of a joined key ([Join]). It distinguishes "the two values
 // 42 and 7" from one value that happens to read "42&7". It is the ASCII unit
 // separator: no HTTP header can carry it, and the functions of package keyfunc

@@ -27,6 +27,7 @@ const (
 // Kinds are all of them.
 func Kinds() []Kind { return []Kind{Unknown, Denied, CleanUp, Unavailable, Held, Other} }
 
+// String returns the name of k in reports.
 func (k Kind) String() string {
 	return [...]string{"unknown", "refused by admission", "refused for clean-up", "unavailable", "held", "other"}[k]
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 func TestStartWithClock(t *testing.T) {
@@ -49,13 +50,13 @@ func TestNoCompilerSkipsButFailsInCI(t *testing.T) {
 	t.Setenv("CC", "/nonexistent/cc -m64")
 	start := func(tb testing.TB) { redistest.StartWithClock(tb) }
 	t.Setenv("CI", "")
-	v := judged(t, start)
-	require.Contains(t, v.skipped, "no C compiler")
-	require.Contains(t, v.skipped, "/nonexistent/cc")
-	require.Empty(t, v.failed)
+	v := testmain.Judge(t, start)
+	require.Contains(t, v.WhySkipped, "no C compiler")
+	require.Contains(t, v.WhySkipped, "/nonexistent/cc")
+	require.Empty(t, v.WhyFailed)
 
 	t.Setenv("CI", "true")
-	v = judged(t, start)
-	require.Contains(t, v.failed, "apt-get install gcc")
-	require.Empty(t, v.skipped)
+	v = testmain.Judge(t, start)
+	require.Contains(t, v.WhyFailed, "apt-get install gcc")
+	require.Empty(t, v.WhySkipped)
 }

@@ -1,48 +1,13 @@
 package redistest_test
 
 import (
-	"fmt"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
-
-// verdict is a TB that remembers how it was ended.
-type verdict struct {
-	testing.TB
-
-	skipped, failed string
-}
-
-func (v *verdict) Helper() {}
-
-func (v *verdict) Fatal(args ...any) {
-	v.failed = fmt.Sprint(args...)
-	runtime.Goexit()
-}
-
-func (v *verdict) Fatalf(format string, args ...any) { v.Fatal(fmt.Sprintf(format, args...)) }
-
-func (v *verdict) Skipf(format string, args ...any) {
-	v.skipped = fmt.Sprintf(format, args...)
-	runtime.Goexit()
-}
-
-// judged runs f as the body of a test that may end early.
-func judged(t *testing.T, f func(testing.TB)) *verdict {
-	t.Helper()
-	v := &verdict{TB: t}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f(v)
-	}()
-	<-ended
-	return v
-}
 
 func TestNoServerSkipsButFailsInCI(t *testing.T) {
 	t.Setenv("REDIS_SERVER", "/nonexistent/redis-server")
@@ -52,15 +17,15 @@ func TestNoServerSkipsButFailsInCI(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CI", "")
-			v := judged(t, start)
-			require.Contains(t, v.skipped, "apt-get install redis-server")
-			require.Contains(t, v.skipped, "/nonexistent/redis-server")
-			require.Empty(t, v.failed)
+			v := testmain.Judge(t, start)
+			require.Contains(t, v.WhySkipped, "apt-get install redis-server")
+			require.Contains(t, v.WhySkipped, "/nonexistent/redis-server")
+			require.Empty(t, v.WhyFailed)
 
 			t.Setenv("CI", "true")
-			v = judged(t, start)
-			require.Contains(t, v.failed, "REDIS_SERVER=")
-			require.Empty(t, v.skipped)
+			v = testmain.Judge(t, start)
+			require.Contains(t, v.WhyFailed, "REDIS_SERVER=")
+			require.Empty(t, v.WhySkipped)
 		})
 	}
 }
@@ -80,7 +45,7 @@ func TestBadUseFailsWithAReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Contains(t, judged(t, tt.start).failed, tt.want)
+			require.Contains(t, testmain.Judge(t, tt.start).WhyFailed, tt.want)
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 // Without a double quote, which Valkey 8.1 does not escape when it reads its
@@ -44,6 +45,6 @@ func TestSentinelReplacesAMaster(t *testing.T) {
 
 func TestSentinelNeedsAPair(t *testing.T) {
 	t.Parallel()
-	v := judged(t, func(tb testing.TB) { redistest.StartSentinel(tb, 0) })
-	require.Contains(t, v.failed, "a pair to watch")
+	v := testmain.Judge(t, func(tb testing.TB) { redistest.StartSentinel(tb, 0) })
+	require.Contains(t, v.WhyFailed, "a pair to watch")
 }

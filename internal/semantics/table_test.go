@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/faketx"
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -25,6 +26,7 @@ type row struct {
 	guard       guard         // nil: Idempotent by user and Idempotency-Key
 	locker      []lock.Option // of both processes
 	faulty      bool          // the link of the first process to the store can fail
+	database    bool          // the store is a database in memory, in place of the others
 	brief       bool          // what the first process claims has a lease of a millisecond at the store
 	shortBudget bool          // the first process has a budget of a second, so that a store that is down does not take long
 	impatient   bool          // it is to fail, and does not wait long for that
@@ -50,7 +52,7 @@ func table() []section {
 	all := []section{
 		keySection(), identitySection(), fingerprintSection(), formSection(), methodSection(),
 		replaySection(), statusSection(), privateSection(), keptSection(), runningSection(),
-		endSection(), crashSection(), streamSection(), limitSection(), storeSection(),
+		endSection(), crashSection(), streamSection(), limitSection(), storeSection(), transactionSection(),
 		refusalSection(), dedupeSection(), lockSection(), nestedSection(),
 	}
 	for i := range all {
@@ -118,7 +120,7 @@ func TestTable(t *testing.T) {
 					if r.only != "" && r.only != name {
 						continue
 					}
-					for backend, store := range map[string]lock.Store{"memory": memstore.New(), "Redis": redisStore(client)} {
+					for backend, store := range r.stores(client) {
 						wg.Go(func() {
 							if err := r.execute(r.guarded(), on, store); err != nil {
 								t.Errorf("%s, %s: %v", name, backend, err)
@@ -130,6 +132,14 @@ func TestTable(t *testing.T) {
 			})
 		}
 	}
+}
+
+// stores are what the row is run over.
+func (r *row) stores(client *redis.Client) map[string]lock.Store {
+	if r.database {
+		return map[string]lock.Store{"database": faketx.New()}
+	}
+	return map[string]lock.Store{"memory": memstore.New(), "Redis": redisStore(client)}
 }
 
 // redisStore is on a real server that all rows share, under its own keys.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/faketx"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -107,7 +108,11 @@ func verdicts(g guard) (failed, passed []string) {
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				r.impatient = true
-				err := r.execute(g, stdlib, memstore.New())
+				store := lock.Store(memstore.New())
+				if r.database {
+					store = faketx.New()
+				}
+				err := r.execute(g, stdlib, store)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {

@@ -2,7 +2,7 @@ package telemetry_test
 
 import (
 	"bytes"
-	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,6 +77,8 @@ func TestAlertsParse(t *testing.T) {
 	require.NoError(t, err)
 	tests, err := os.ReadFile(filepath.Join(monitoring, "alerts_test.yml"))
 	require.NoError(t, err)
+	runbook, err := os.ReadFile("../../docs/runbook.md")
+	require.NoError(t, err)
 	n := 0
 	for _, g := range rules.Groups {
 		for _, rule := range g.Rules {
@@ -87,9 +89,56 @@ func TestAlertsParse(t *testing.T) {
 			require.NotEmpty(t, rule.Labels["severity"], rule.Alert)
 			require.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
 			require.NotEmpty(t, rule.Annotations["description"], rule.Alert)
+			require.NoError(t, runbookOf(rule.Alert, rule.Annotations, runbook))
 		}
 	}
 	require.Equal(t, 8, n)
+}
+
+// runbookOf says what is wrong with where the annotations of an alert lead to: a section of
+// the runbook of its own, with text and steps.
+func runbookOf(alert string, annotations map[string]string, runbook []byte) error {
+	const page = "https://github.com/httplatch/httplatch/blob/main/docs/runbook.md#"
+	anchor, ok := strings.CutPrefix(annotations["runbook_url"], page)
+	if !ok {
+		return fmt.Errorf("%s: runbook_url is %q", alert, annotations["runbook_url"])
+	}
+	for section := range strings.SplitSeq("\n"+string(runbook), "\n## ") {
+		heading, text, _ := strings.Cut(section, "\n")
+		switch {
+		case anchor == "", strings.ToLower(heading) != anchor: // GitHub's anchor of one word
+		case heading != alert:
+			return fmt.Errorf("%s: runbook_url leads to %s", alert, heading)
+		case !strings.Contains(text, "\n1. "):
+			return fmt.Errorf("%s: its section has no steps", alert)
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the runbook has no section %q", alert, anchor)
+}
+
+// The twin: a link that leads nowhere, or elsewhere, is caught.
+func TestRunbooksThatDoNotLeadAreCaught(t *testing.T) {
+	const page = "https://github.com/httplatch/httplatch/blob/main/docs/runbook.md#"
+	runbook := []byte("# Runbook\n\n## LockLost\n\nText.\n\n1. Look.\n\n## LockHeld\n\nText.\n")
+	for name, tt := range map[string]struct{ alert, url, want string }{
+		"leads":          {"LockLost", page + "locklost", ""},
+		"none":           {"LockLost", "", `runbook_url is ""`},
+		"another page":   {"LockLost", "https://example.com/#locklost", "runbook_url is"},
+		"no section":     {"LockGone", page + "lockgone", `the runbook has no section "lockgone"`},
+		"no anchor":      {"LockLost", page, `the runbook has no section ""`},
+		"another's":      {"LockGone", page + "locklost", "leads to LockLost"},
+		"nothing to do":  {"LockHeld", page + "lockheld", "has no steps"},
+		"the page's own": {"Runbook", page + "runbook", `the runbook has no section "runbook"`},
+	} {
+		err := runbookOf(tt.alert, map[string]string{"runbook_url": tt.url}, runbook)
+		if tt.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, tt.want, name)
+		}
+	}
 }
 
 // findPromtool skips t without promtool, and fails it in CI.
@@ -134,76 +183,4 @@ func TestAlertsThatDoNotFireAreCaught(t *testing.T) {
 	out, err := command.CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "LockLost")
-}
-
-// dashboard is what of a Grafana dashboard has to be right for it to load.
-type dashboard struct {
-	Title, UID    string
-	SchemaVersion int
-	Panels        []struct {
-		ID                       int
-		Type, Title, Description string
-		GridPos                  struct{ H, W, X, Y int }
-		Datasource               struct{ Type, UID string }
-		Targets                  []struct {
-			RefID, Expr string
-			Datasource  struct{ Type, UID string }
-		}
-	}
-	Templating struct {
-		List []struct {
-			Name, Type string
-			Query      json.RawMessage
-		}
-	}
-}
-
-func TestDashboardParses(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(monitoring, "dashboard.json"))
-	require.NoError(t, err)
-	var d dashboard
-	require.NoError(t, json.Unmarshal(text, &d))
-	require.NotEmpty(t, d.Title)
-	require.NotEmpty(t, d.UID)
-	require.Positive(t, d.SchemaVersion)
-	require.Equal(t, "datasource", d.Templating.List[0].Type, "the operator who loads it chooses the data source, and edits nothing")
-	require.Contains(t, string(d.Templating.List[1].Query), "label_values(lock_losses_total, policy)")
-
-	asGrafana := strings.NewReplacer("$__rate_interval", "1m", "$policy", ".*")
-	ids, taken := make(map[int]bool), make(map[[2]int]string)
-	queries := 0
-	for _, p := range d.Panels {
-		require.False(t, ids[p.ID], "two panels %d", p.ID)
-		ids[p.ID] = true
-		require.NotEmpty(t, p.Title)
-		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
-			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				require.Empty(t, taken[[2]int{x, y}], "%s lies over", p.Title)
-				require.Less(t, x, 24)
-				taken[[2]int{x, y}] = p.Title
-			}
-		}
-		if p.Type == "row" {
-			continue
-		}
-		require.NotEmpty(t, p.Description, p.Title)
-		require.Equal(t, "${datasource}", p.Datasource.UID, p.Title)
-		require.NotEmpty(t, p.Targets, p.Title)
-		for _, target := range p.Targets {
-			queries++
-			require.Equal(t, "${datasource}", target.Datasource.UID, p.Title)
-			requireScraped(t, asGrafana.Replace(target.Expr))
-		}
-	}
-	require.Greater(t, queries, 20)
-}
-
-// The dashboard shows every metric that the docs have: a metric that no operator looks at
-// is not worth its series.
-func TestDashboardShowsEverything(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(monitoring, "dashboard.json"))
-	require.NoError(t, err)
-	for name := range readDocs(t) {
-		require.Contains(t, string(text), name)
-	}
 }

@@ -2,7 +2,6 @@ package testmain_test
 
 import (
 	"errors"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,30 +13,6 @@ type tests func() int
 
 func (f tests) Run() int { return f() }
 
-// verdict is what became of a test.
-type verdict struct {
-	testing.TB
-
-	fatal []any
-}
-
-func (v *verdict) Helper() {}
-func (v *verdict) Fatal(args ...any) {
-	v.fatal = args
-	runtime.Goexit()
-}
-
-func judged(t *testing.T, test func(tb testing.TB)) *verdict {
-	v := &verdict{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		test(v)
-	}()
-	<-done
-	return v
-}
-
 func TestSharedIsMadeOnceAndEndsOnce(t *testing.T) {
 	t.Parallel()
 	var s testmain.Shared[int]
@@ -45,8 +20,8 @@ func TestSharedIsMadeOnceAndEndsOnce(t *testing.T) {
 	get := func(tb testing.TB) int {
 		return s.Get(tb, "it needs Main", func() (int, func(), error) { made++; return made, func() { ended++ }, nil })
 	}
-	v := judged(t, func(tb testing.TB) { get(tb) })
-	require.Equal(t, []any{"it needs Main"}, v.fatal)
+	v := testmain.Judge(t, func(tb testing.TB) { get(tb) })
+	require.Equal(t, "it needs Main", v.WhyFailed)
 
 	run := testmain.After(s.Main(tests(func() int {
 		require.Equal(t, 1, get(t))
@@ -67,10 +42,10 @@ func TestSharedThatCannotBeMadeFailsEveryTest(t *testing.T) {
 	broken, tried := errors.New("broken"), 0
 	s.Main(tests(func() int {
 		for range 2 {
-			v := judged(t, func(tb testing.TB) {
+			v := testmain.Judge(t, func(tb testing.TB) {
 				s.Get(tb, "", func() (int, func(), error) { tried++; return 0, nil, broken })
 			})
-			require.Equal(t, []any{broken}, v.fatal)
+			require.Equal(t, broken.Error(), v.WhyFailed)
 		}
 		return 0
 	})).Run()
@@ -78,11 +53,29 @@ func TestSharedThatCannotBeMadeFailsEveryTest(t *testing.T) {
 }
 
 func TestUnavailable(t *testing.T) {
+	missing := func(tb testing.TB) { testmain.Unavailable(tb, "install it", errors.New("not found")) }
 	t.Setenv("CI", "")
-	var skipped bool
-	t.Run("skips", func(t *testing.T) {
-		defer func() { skipped = t.Skipped() }()
-		testmain.Unavailable(t, "nothing is missing: this is a test of tests that lack something", errors.New("not found"))
+	v := testmain.Judge(t, missing)
+	require.Equal(t, "SKIPPED, install it\nnot found", v.WhySkipped)
+	require.False(t, v.Failed())
+	t.Setenv("CI", "true")
+	v = testmain.Judge(t, missing)
+	require.Empty(t, v.WhySkipped)
+	require.Equal(t, "install it\nnot found", v.WhyFailed)
+}
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	var order []string
+	v := testmain.Judge(t, func(tb testing.TB) {
+		tb.Cleanup(func() { order = append(order, "first") })
+		tb.Cleanup(func() { order = append(order, "last") })
+		tb.Errorf("%d", 1)
+		tb.FailNow()
+		order = append(order, "never")
 	})
-	require.True(t, skipped)
+	require.Equal(t, []string{"last", "first"}, order)
+	require.Equal(t, []string{"1"}, v.Errors)
+	require.True(t, v.Failed())
+	require.False(t, testmain.Judge(t, func(testing.TB) {}).Failed())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -11,8 +12,8 @@ func checkKey(ctx context.Context, key string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
 	}
-	if n := len(key); n < 1 || n > lock.MaxKeyBytes {
-		return fmt.Errorf("%w: key of %d bytes, want 1 to %d", lock.ErrNotApplied, n, lock.MaxKeyBytes)
+	if n := len(key); n < 1 || n > keytext.MaxBytes {
+		return fmt.Errorf("%w: key of %d bytes, want 1 to %d", lock.ErrNotApplied, n, keytext.MaxBytes)
 	}
 	return nil
 }

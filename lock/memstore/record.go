@@ -59,7 +59,7 @@ func (r *record) fill(key string, c *lock.Claim, scope uint32, now int64) {
 	r.over = bounded.Later(r.lease, c.Linger)
 	r.attempt = uint16(min(c.Attempt, math.MaxUint16)) //nolint:gosec // nor is it negative
 	r.scope, r.reserve = scope, reserved(c)
-	r.keyLen = uint16(len(key))      //nolint:gosec // at most MaxKeyBytes
+	r.keyLen = uint16(len(key))      //nolint:gosec // at most keytext.MaxBytes
 	r.tokenLen = uint8(len(c.Token)) //nolint:gosec // at most maxTokenBytes
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -101,7 +102,7 @@ func TestTimesDoNotOverflow(t *testing.T) {
 func TestRefusesWhatNoLockerSends(t *testing.T) {
 	t.Parallel()
 	s := memstore.New()
-	long := string(make([]byte, lock.MaxKeyBytes+1))
+	long := string(make([]byte, keytext.MaxBytes+1))
 	for name, call := range map[string]func() error{
 		"no key":           func() error { _, err := s.Claim(t.Context(), "", memoryClaim("a", 1)); return err },
 		"long key":         func() error { _, err := s.Claim(t.Context(), long, memoryClaim("a", 1)); return err },

@@ -2,12 +2,8 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
-	"sync/atomic"
-	"time"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // apart makes a call that changes nothing on a goroutine of its own. It returns
@@ -20,11 +16,11 @@ func apart[T any](ctx context.Context, call func() (T, error)) (value T, err err
 	}
 	done := make(chan result, 1)
 	go func() {
-		r := result{err: notApplied(kind(errUnsettled), errUnsettled)}
+		r := result{err: failure.NotApplied(failure.Kind(failure.ErrUnsettled), failure.ErrUnsettled)}
 		defer func() {
 			if p := recover(); p != nil {
-				err := hookPanic(p)
-				r.err = notApplied(kind(err), err)
+				err := failure.OfHook(p)
+				r.err = failure.NotApplied(failure.Kind(err), err)
 			}
 			done <- r
 		}()
@@ -34,24 +30,6 @@ func apart[T any](ctx context.Context, call func() (T, error)) (value T, err err
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return value, notApplied("context", ctx.Err())
+		return value, failure.NotApplied("context", ctx.Err())
 	}
-}
-
-var (
-	errPanicked  = errors.New("panic in a hook of the client")
-	errUnsettled = errors.New("a hook of the client did not return") // it has ended its goroutine
-)
-
-var panicLogged atomic.Int64 // when a panic last was, in Unix nanoseconds
-
-// hookPanic logs what a hook of the client has panicked with, and makes an error
-// of it. It is for goroutines whose panic would end the process.
-func hookPanic(p any) error {
-	err := fmt.Errorf("%w: %v", errPanicked, p)
-	now, last := time.Now().UnixNano(), panicLogged.Load()
-	if time.Duration(now-last) >= time.Minute && panicLogged.CompareAndSwap(last, now) {
-		slog.Default().Error("redisstore: "+err.Error()+"; others are not logged for a minute", "stack", string(debug.Stack()))
-	}
-	return err
 }

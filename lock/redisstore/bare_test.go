@@ -2,13 +2,15 @@ package redisstore_test
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -51,24 +53,53 @@ func TestBareClients(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.options.Addr = server.Addr()
+			p := respproxy.Start(t, server.Addr())
+			tt.options.Addr = p.Addr()
 			client := redis.NewClient(&tt.options)
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
 			if tt.before != nil {
 				client.AddHook(tt.before)
 			}
-			store := redisstore.New(client)
+			l := lock.New(redisstore.New(client), lock.WithLease(4*patience), lock.WithMaxHold(4*patience), lock.WithBudget(patience))
 			if tt.after != nil {
 				client.AddHook(tt.after)
 			}
-			require.False(t, redisstore.Bare(client), "nothing was sent that could show it")
+			require.False(t, sendsItself(t, l, p), "nothing was sent that could show it")
 			for range 2 {
-				_, err := store.Claim(t.Context(), keyFor(t), lock.Claim{Token: "a", Lease: time.Minute})
-				require.NoError(t, err)
-				require.Equal(t, tt.bare, redisstore.Bare(client))
+				require.Equal(t, tt.bare, sendsItself(t, l, p))
 			}
-			_, err := store.Release(t.Context(), keyFor(t), "a")
-			require.NoError(t, err)
+			require.NoError(t, l.Close(timeout(t, patience)))
 		})
 	}
+}
+
+// sendsItself reports whether a caller of l waits for the server in the client, and not
+// for another goroutine that does.
+func sendsItself(t *testing.T, l *lock.Locker, p *respproxy.Proxy) bool {
+	t.Helper()
+	held := p.On(respproxy.Match{Name: "set", Key: nameOf(t), Count: 1}, respproxy.Hold())
+	caller, done := make(chan string, 1), make(chan error, 1)
+	go func() {
+		title, _, _ := strings.Cut(stacks(false), " [")
+		caller <- title + " "
+		done <- l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil })
+	}()
+	title := <-caller
+	held.Wait(t, 1)
+	var itself bool
+	for stack := range strings.SplitSeq(stacks(true), "\n\n") {
+		if strings.HasPrefix(stack, title) {
+			require.Contains(t, stack, "redisstore.(*Store).Claim")
+			itself = strings.Contains(stack, "go-redis")
+		}
+	}
+	require.Equal(t, 1, held.Deliver(t))
+	require.NoError(t, <-done)
+	return itself
+}
+
+// stacks is the stack of this goroutine, or of all.
+func stacks(all bool) string {
+	buf := make([]byte, 16<<20)
+	return string(buf[:runtime.Stack(buf, all)])
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
@@ -25,28 +24,77 @@ type outcome struct {
 	err   error
 }
 
-// gathered has n claims, each on a key of its own, share one round trip. before,
-// if not nil, is called when all of them wait for it.
-func gathered(t *testing.T, s *redisstore.Store, n int, ctx func(i int) context.Context, before func()) (outcomes func() []outcome) {
+// gathering is calls, each on a key of its own, that share one round trip: they wait for
+// the only connection, which another call keeps busy.
+type gathering struct {
+	letGo func()
+	all   []outcome
+	ended []chan struct{}
+}
+
+// gather begins n calls on s, which has one connection for pipelines, through p. They
+// are all queued when it returns.
+func gather(t *testing.T, s *redisstore.Store, p *respproxy.Proxy, n int, ctx func(i int) context.Context, call func(ctx context.Context, i int) outcome) *gathering {
 	t.Helper()
-	require.Eventually(t, func() bool { return redisstore.Out(s) == 0 }, patience, time.Millisecond)
-	letGo := redisstore.Gather(s)
-	all := make([]outcome, n)
-	var calls sync.WaitGroup
+	g := &gathering{all: make([]outcome, n)}
+	busy := p.On(respproxy.Match{Name: "set", Key: entryName(keyFor(t) + "&busy")}, respproxy.Hold())
+	first := make(chan error, 1)
+	go func() {
+		_, err := s.Claim(timeout(t, time.Minute), keyFor(t)+"&busy", claim("tok"))
+		first <- err
+	}()
+	busy.Wait(t, 1)
 	for i := range n {
-		calls.Go(func() {
-			all[i].entry, all[i].err = s.Claim(ctx(i), member(t, i), claim("tok"))
-		})
-		require.Eventually(t, func() bool { return redisstore.Queued(s) == i+1 }, patience, time.Millisecond)
+		each, ended := &asked{Context: ctx(i), queued: make(chan struct{})}, make(chan struct{})
+		g.ended = append(g.ended, ended)
+		go func() {
+			defer close(ended)
+			g.all[i] = call(each, i)
+		}()
+		<-each.queued
 	}
-	if before != nil {
-		before()
+	g.letGo = func() {
+		require.Equal(t, 1, busy.Deliver(t))
+		busy.Remove()
+		require.NoError(t, <-first)
 	}
-	letGo()
-	return func() []outcome {
-		calls.Wait()
-		return all
+	return g
+}
+
+// outcomes lets the calls go, and returns what they came to.
+func (g *gathering) outcomes() []outcome {
+	g.letGo()
+	return g.wait()
+}
+
+func (g *gathering) wait() []outcome {
+	for _, ended := range g.ended {
+		<-ended
 	}
+	return g.all
+}
+
+// asked is the context of a call. A store asks for its deadline when it queues the
+// call, before it looks at what else ends.
+type asked struct {
+	context.Context //nolint:containedctx // it is one
+
+	once   sync.Once
+	queued chan struct{}
+}
+
+func (a *asked) Deadline() (time.Time, bool) {
+	a.once.Do(func() { close(a.queued) })
+	return a.Context.Deadline()
+}
+
+// claimsOf gathers claims.
+func claimsOf(t *testing.T, s *redisstore.Store, p *respproxy.Proxy, n int, ctx func(i int) context.Context) *gathering {
+	t.Helper()
+	return gather(t, s, p, n, ctx, func(ctx context.Context, i int) (o outcome) {
+		o.entry, o.err = s.Claim(ctx, member(t, i), claim("tok"))
+		return o
+	})
 }
 
 // member is the key of the i-th of those that share a round trip.
@@ -57,9 +105,10 @@ func member(t *testing.T, i int) string {
 
 func memberName(t *testing.T, i int) string {
 	t.Helper()
-	name, _ := redisstore.Name("latch:", member(t, i))
-	return name
+	return entryName(member(t, i))
 }
+
+func oneConnection(o *redis.Options) { o.PipelinePoolSize = 1 }
 
 func unbounded(t *testing.T) func(int) context.Context {
 	t.Helper()
@@ -70,14 +119,18 @@ func unbounded(t *testing.T) func(int) context.Context {
 type batchHook struct {
 	lateHook
 
-	batches, commands atomic.Int32
-	before, after     func(cmds []redis.Cmder)
-	again             bool
+	batches, commands, returned atomic.Int32
+	before, after               func(cmds []redis.Cmder)
+	again                       bool
 }
 
 func (h *batchHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) == 1 {
+			return next(ctx, cmds)
+		}
 		h.batches.Add(1)
+		defer h.returned.Add(1)
 		h.commands.Add(int32(len(cmds)))
 		if h.before != nil {
 			h.before(cmds)
@@ -95,10 +148,10 @@ func (h *batchHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 func (*batchHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// hooked is a store over a client with hook.
+// hooked is a store with one connection over a client with hook.
 func hooked(t *testing.T, addr string, hook redis.Hook) *redisstore.Store {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(&redis.Options{Addr: addr, PipelinePoolSize: 1})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	client.AddHook(hook)
 	return redisstore.New(client)
@@ -107,8 +160,9 @@ func hooked(t *testing.T, addr string, hook redis.Hook) *redisstore.Store {
 func TestCallersShareARoundTrip(t *testing.T) {
 	t.Parallel()
 	h := new(batchHook)
-	s := hooked(t, redistest.Shared(t).Addr(), h)
-	all := gathered(t, s, 10, unbounded(t), nil)()
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	s := hooked(t, p.Addr(), h)
+	all := claimsOf(t, s, p, 10, unbounded(t)).outcomes()
 	require.EqualValues(t, 1, h.batches.Load())
 	require.EqualValues(t, 10, h.commands.Load())
 	for i, o := range all {
@@ -118,42 +172,16 @@ func TestCallersShareARoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "tok", e.Token)
 	}
-	require.Eventually(t, func() bool { return redisstore.Out(s) == 0 }, patience, time.Millisecond)
-}
-
-// What is large goes alone: others would wait for it.
-func TestLargeCommandsGoAlone(t *testing.T) {
-	t.Parallel()
-	h := new(batchHook)
-	s := hooked(t, redistest.Shared(t).Addr(), h)
-	for i := range 3 {
-		take(t, s, member(t, i), claim("tok"))
-	}
-	_, err := s.Settle(t.Context(), member(t, 0), "other", nil, time.Minute) // so that there is the script
-	require.NoError(t, err)
-	letGo := redisstore.Gather(s)
-	before := h.batches.Load()
-	var calls sync.WaitGroup
-	for i := range 3 {
-		calls.Go(func() {
-			_, err := s.Settle(timeout(t, patience), member(t, i), "tok", make([]byte, []int{8 << 10, 1 << 10, 32 << 10}[i]), time.Minute)
-			assert.NoError(t, err)
-		})
-		require.Eventually(t, func() bool { return redisstore.Queued(s) == i+1 }, patience, time.Millisecond)
-	}
-	letGo()
-	calls.Wait()
-	require.EqualValues(t, 2, h.batches.Load()-before, "the first goes with none that is large")
 }
 
 // Commands that get an error, of whatever kind, leave the others alone.
 func TestErrorRepliesAreOfOneCommand(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
-	s := overClient(t, p.Addr(), nil)
+	s := overClient(t, p.Addr(), oneConnection)
 	p.On(respproxy.Match{Key: memberName(t, 0)}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
 	p.On(respproxy.Match{Key: memberName(t, 2)}, respproxy.ReplyErrorAfterApply("upstream failure"))
-	all := gathered(t, s, 5, unbounded(t), nil)()
+	all := claimsOf(t, s, p, 5, unbounded(t)).outcomes()
 	requireNotApplied(t, all[0].err, "READONLY")
 	requireUnknown(t, all[2].err, "reply")
 	for _, i := range []int{1, 3, 4} {
@@ -165,24 +193,22 @@ func TestErrorRepliesAreOfOneCommand(t *testing.T) {
 func TestServerForgetsTheScriptsOfABatch(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	s := overClient(t, srv.Addr(), nil)
-	gathered(t, s, 8, unbounded(t), nil)()
+	p := respproxy.Start(t, srv.Addr())
+	s := overClient(t, p.Addr(), oneConnection)
+	claimsOf(t, s, p, 8, unbounded(t)).outcomes()
 	for range 2 {
 		srv.Do(t, "SCRIPT", "FLUSH")
-		require.Eventually(t, func() bool { return redisstore.Out(s) == 0 }, patience, time.Millisecond)
-		letGo := redisstore.Gather(s)
-		var calls sync.WaitGroup
-		for i := range 8 {
-			calls.Go(func() {
-				ok, err := s.Renew(t.Context(), member(t, i), claim("tok"))
-				if !ok || err != nil {
-					t.Errorf("%v, %v", ok, err)
-				}
-			})
+		all := gather(t, s, p, 8, unbounded(t), func(ctx context.Context, i int) (o outcome) {
+			var ok bool
+			if ok, o.err = s.Renew(ctx, member(t, i), claim("tok")); ok {
+				o.entry.State = lock.Held
+			}
+			return o
+		}).outcomes()
+		for _, o := range all {
+			require.NoError(t, o.err)
+			require.Equal(t, lock.Held, o.entry.State)
 		}
-		require.Eventually(t, func() bool { return redisstore.Queued(s) == 8 }, patience, time.Millisecond)
-		letGo()
-		calls.Wait()
 	}
 }
 
@@ -194,9 +220,9 @@ func TestLostReplyInABatch(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
-			s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = 3*time.Second, 3 })
+			s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout, o.MaxRetries, o.PipelinePoolSize = 3*time.Second, 3, 1 })
 			p.On(respproxy.Match{Name: "set", Key: memberName(t, 2)}, respproxy.Swallow(end))
-			all := gathered(t, s, 5, unbounded(t), nil)()
+			all := claimsOf(t, s, p, 5, unbounded(t)).outcomes()
 			for i, o := range all {
 				if i < 2 {
 					require.NoError(t, o.err)
@@ -204,7 +230,7 @@ func TestLostReplyInABatch(t *testing.T) {
 					requireUnknown(t, o.err, want)
 				}
 			}
-			require.Equal(t, 5, p.Commands("set"))
+			require.Equal(t, 1+5, p.Commands("set"), "and the one that they waited for")
 			for i := range all {
 				p.Clear()
 				require.Equal(t, i >= 2, take(t, s, member(t, i), claim("tok")).Left == 0 && all[i].err != nil, "found, not taken anew")
@@ -241,7 +267,7 @@ func TestHookThatRepeatsABatch(t *testing.T) {
 	s := hooked(t, p.Addr(), &batchHook{again: true})
 	p.On(respproxy.Match{Name: "set", Key: memberName(t, 1), Count: 1}, respproxy.Swallow(respproxy.Close))
 	p.On(respproxy.Match{Name: "set", Key: memberName(t, 1)}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	all := gathered(t, s, 3, unbounded(t), nil)()
+	all := claimsOf(t, s, p, 3, unbounded(t)).outcomes()
 	require.NoError(t, all[0].err)
 	require.NotZero(t, all[0].entry.Left, "taken, and not found as taken")
 	requireUnknown(t, all[1].err, "READONLY")
@@ -260,22 +286,22 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 				t.Parallel()
 				p := respproxy.Start(t, redistest.Shared(t).Addr())
 				s := hooked(t, p.Addr(), &batchHook{before: end})
-				for _, o := range gathered(t, s, 3, unbounded(t), nil)() {
+				for _, o := range claimsOf(t, s, p, 3, unbounded(t)).outcomes() {
 					require.ErrorContains(t, o.err, "hook")
 					require.ErrorIs(t, o.err, lock.ErrNotApplied)
 				}
-				require.Zero(t, p.Commands("set"))
-				require.Eventually(t, func() bool { return redisstore.Out(s) == 0 }, patience, time.Millisecond)
+				require.Equal(t, 1, p.Commands("set"), "what they waited for")
+				take(t, s, keyFor(t), claim("tok")) // the connection is free again
 			})
 			t.Run("after", func(t *testing.T) {
 				t.Parallel()
-				s := hooked(t, redistest.Shared(t).Addr(), &batchHook{after: end})
+				p := respproxy.Start(t, redistest.Shared(t).Addr())
+				s := hooked(t, p.Addr(), &batchHook{after: end})
 				for range 3 {
-					for _, o := range gathered(t, s, 3, unbounded(t), nil)() {
+					for _, o := range claimsOf(t, s, p, 3, unbounded(t)).outcomes() {
 						require.NoError(t, o.err, "it was answered before")
 					}
 				}
-				require.Eventually(t, func() bool { return redisstore.Out(s) == 0 }, patience, time.Millisecond)
 			})
 		})
 	}
@@ -288,12 +314,12 @@ func TestHooksThatKeepABatch(t *testing.T) {
 	h := &keepingHook{proceed: make(chan struct{}), done: make(chan struct{})}
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
 	s := hooked(t, p.Addr(), h)
-	for _, o := range gathered(t, s, 3, unbounded(t), nil)() {
+	for _, o := range claimsOf(t, s, p, 3, unbounded(t)).outcomes() {
 		require.ErrorIs(t, o.err, lock.ErrNotApplied)
 	}
 	close(h.proceed)
 	<-h.done
-	require.Zero(t, p.Commands("set"))
+	require.Equal(t, 1, p.Commands("set"), "what they waited for")
 }
 
 type keepingHook struct {
@@ -304,6 +330,9 @@ type keepingHook struct {
 
 func (h *keepingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) == 1 {
+			return next(ctx, cmds)
+		}
 		go func() {
 			<-h.proceed
 			_ = next(context.WithoutCancel(ctx), cmds)
@@ -319,40 +348,45 @@ func TestSharingWithAClosedOrExhaustedClient(t *testing.T) {
 		Addr: redistest.Shared(t).Addr(), PoolSize: 1, PipelinePoolSize: -1, PoolTimeout: 20 * time.Millisecond,
 	})
 	s := redisstore.New(client)
+	claims := func() (errs []error) { // the first keeps the others waiting
+		var calls sync.WaitGroup
+		var mu sync.Mutex
+		for i := range 3 {
+			calls.Go(func() {
+				_, err := s.Claim(timeout(t, patience), member(t, i), claim("tok"))
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			})
+		}
+		calls.Wait()
+		return errs
+	}
 	conn := client.Conn()
 	require.NoError(t, conn.Ping(t.Context()).Err())
-	for _, o := range gathered(t, s, 3, unbounded(t), nil)() {
-		requireNotApplied(t, o.err, "pool")
+	for _, err := range claims() {
+		requireNotApplied(t, err, "pool")
 	}
 	require.NoError(t, conn.Close())
 	require.NoError(t, client.Close())
-	for _, o := range gathered(t, s, 3, unbounded(t), nil)() {
-		requireNotApplied(t, o.err, "closed")
+	for _, err := range claims() {
+		requireNotApplied(t, err, "closed")
 	}
-}
-
-func TestSharingIsBounded(t *testing.T) {
-	t.Parallel()
-	s := open(t, redistest.Shared(t).URL())
-	empty := redisstore.FillQueue(s)
-	_, err := s.Claim(t.Context(), keyFor(t), claim("tok"))
-	requireNotApplied(t, err, "queue")
-	require.ErrorIs(t, err, lock.ErrDenied, "to be sent again would only make it longer")
-	empty()
-	take(t, s, keyFor(t), claim("tok"))
 }
 
 // Nothing is left of a store over a client of the program's own.
 func TestCloseWaitsForRoundTrips(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())
-	s := hooked(t, p.Addr(), new(batchHook))
+	h := new(batchHook)
+	s := hooked(t, p.Addr(), h)
 	held := p.On(respproxy.Match{Name: "set", Key: memberName(t, 0)}, respproxy.HoldFor(200*time.Millisecond))
-	outcomes := gathered(t, s, 3, unbounded(t), nil)
+	g := claimsOf(t, s, p, 3, unbounded(t))
+	g.letGo()
 	held.Wait(t, 1)
 	require.NoError(t, s.Close())
-	require.Zero(t, redisstore.Out(s))
-	for _, o := range outcomes() {
+	require.EqualValues(t, 1, h.returned.Load())
+	for _, o := range g.wait() {
 		require.NoError(t, o.err)
 	}
 }
@@ -363,12 +397,12 @@ func TestCanceledNeighbors(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
-	s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout = patience })
+	s := overClient(t, p.Addr(), func(o *redis.Options) { o.ReadTimeout, o.PipelinePoolSize = patience, 1 })
 	held := p.On(respproxy.Match{Name: "set", Key: memberName(t, 0)}, respproxy.Hold())
 	queued, cancelQueued := context.WithCancel(t.Context())
 	written, cancelWritten := context.WithCancel(t.Context())
 	defer cancelWritten()
-	outcomes := gathered(t, s, 5, func(i int) context.Context {
+	g := claimsOf(t, s, p, 5, func(i int) context.Context {
 		switch i {
 		case 1:
 			return queued
@@ -376,14 +410,15 @@ func TestCanceledNeighbors(t *testing.T) {
 			return written
 		}
 		return timeout(t, 20*time.Second)
-	}, func() {
-		cancelQueued()
-		require.Eventually(t, func() bool { return redisstore.Queued(s) == 4 }, patience, time.Millisecond)
 	})
+	cancelQueued()
+	<-g.ended[1]
+	g.letGo()
 	held.Wait(t, 1)
 	cancelWritten()
+	<-g.ended[2]
 	require.Equal(t, 1, held.Deliver(t))
-	all := outcomes()
+	all := g.wait()
 	requireNotApplied(t, all[1].err, "context")
 	requireUnknown(t, all[2].err, "timeout")
 	require.ErrorIs(t, all[2].err, context.Canceled)

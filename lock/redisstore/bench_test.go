@@ -11,7 +11,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // cycle claims and releases key.
@@ -68,13 +67,6 @@ func BenchmarkBareSetNXEvalSHA(b *testing.B) {
 		if n, err := script.Run(b.Context(), client, []string{"bare"}, token).Int(); err != nil || n != 1 {
 			b.Fatal(n, err)
 		}
-	}
-}
-
-func BenchmarkName(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		redisstore.Name("latch:", "user=0191e5b6-4b7e-7c3a-9f0e-1b2c3d4e5f60")
 	}
 }
 

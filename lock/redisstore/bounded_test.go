@@ -62,7 +62,7 @@ func TestHooksSeeEveryCommandOnce(t *testing.T) {
 		client := redistest.Shared(t).Client(t)
 		var seen countingHook
 		client.AddHook(&seen)
-		s := neverShared(redisstore.New(client))
+		s := redisstore.New(client)
 		_ = redisstore.New(client) // a second store changes nothing
 		take(t, s, keyFor(t), claim("a"))
 		require.EqualValues(t, 1, seen.sets.Load())
@@ -73,7 +73,7 @@ func TestHooksSeeEveryCommandOnce(t *testing.T) {
 		var seen, seenByNode countingHook
 		client.AddHook(&seen)
 		client.OnNewNode(func(node *redis.Client) { node.AddHook(&seenByNode) })
-		s := neverShared(redisstore.New(client))
+		s := redisstore.New(client)
 		_ = redisstore.New(client)
 		take(t, s, keyFor(t), claim("a"))
 		require.Zero(t, seen.sets.Load(), "it does not route them")
@@ -108,13 +108,13 @@ func TestMovedSlots(t *testing.T) {
 	}
 	stores := map[string]*redisstore.Store{
 		"New": redisstore.New(cluster.Client(t)), "Open": open(t, cluster.URL()),
-		"New-shared": alwaysShared(redisstore.New(cluster.Client(t))), "Open-shared": alwaysShared(open(t, cluster.URL())),
+		"sharing": sharing(t, open(t, cluster.URL()+"?pipeline_pool_size=1")),
 	}
 	for i, client := range stores {
 		take(t, client, "warm-"+i, claim("a"))
 	}
 	from := func(key string) int {
-		name, _ := redisstore.Name("latch:", key)
+		name := entryName(key)
 		if cluster.Owner(t, name) == cluster.Nodes[0] {
 			return 0
 		}
@@ -124,7 +124,7 @@ func TestMovedSlots(t *testing.T) {
 		for _, how := range []string{"ask", "moved"} {
 			key := fmt.Sprintf("%s-%s", name, how)
 			take(t, s, "warm-"+key, claim("a"))
-			redisName, _ := redisstore.Name("latch:", key)
+			redisName := entryName(key)
 			slot := cluster.Nodes[0].Do(t, "CLUSTER", "KEYSLOT", redisName)
 			a := from(key)
 			b := 1 - a
@@ -185,7 +185,7 @@ func TestFailedNodeOfACluster(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 3, nil)
 			s := store(t, cluster)
-			redisName, _ := redisstore.Name("latch:", "k")
+			redisName := entryName("k")
 			failed := cluster.Owner(t, redisName)
 			heir := cluster.Nodes[0]
 			if heir == failed {

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
 // Check says what would keep the store from working, each with a cure, or nil.
@@ -46,19 +49,19 @@ type findings struct {
 func (f *findings) add(class string, cause error, cure string) {
 	if !slices.Contains(f.classes, class) {
 		f.classes = append(f.classes, class)
-		f.all = append(f.all, &failure{class: class, cause: cause, cure: cure})
+		f.all = append(f.all, failure.New(class, cause, cure))
 	}
 }
 
 // failed takes in the error of a command.
 func (f *findings) failed(command string, err error) {
-	var is *failure
+	var is *failure.Error
 	switch {
-	case !errors.As(err, &is), is.class == "NOSCRIPT", isSyntaxError(err):
-	case is.class == "NOPERM":
+	case !errors.As(err, &is), is.Class() == "NOSCRIPT", failure.IsSyntaxError(err):
+	case is.Class() == "NOPERM":
 		f.deny(command, err.Error())
-	case is.class == strings.ToUpper(is.class), is.class == "command", is.class == "reply":
-		f.add(is.class, is.cause, is.cure)
+	case is.Class() == strings.ToUpper(is.Class()), is.Class() == "command", is.Class() == "reply":
+		f.add(is.Class(), is.Cause(), is.Cure())
 	default:
 		f.stop = err
 	}
@@ -76,7 +79,7 @@ func (f *findings) deny(command, text string) {
 
 func (f *findings) join() error {
 	if len(f.denied) > 0 {
-		f.add("NOPERM", fmt.Errorf("the user may not run %s", strings.Join(f.denied, ", ")), cures["NOPERM"])
+		f.add("NOPERM", fmt.Errorf("the user may not run %s", strings.Join(f.denied, ", ")), failure.Cure("NOPERM"))
 	}
 	return errors.Join(f.all...)
 }
@@ -92,21 +95,18 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 	info := parseInfo(text)
 
 	if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" { // Valkey calls it the second
-		f.stop = &failure{
-			class: "SENTINEL",
-			cause: errors.New("this is a Sentinel, not a server that keeps data"),
-			cure:  "use redis.NewFailoverClient or a redis-sentinel:// URL",
-		}
+		f.stop = failure.New("SENTINEL", errors.New("this is a Sentinel, not a server that keeps data"),
+			"use redis.NewFailoverClient or a redis-sentinel:// URL")
 		return
 	}
 	if v := info["redis_version"]; !recent(v) {
 		f.add("VERSION", fmt.Errorf("the server is Redis %s", v), "use Redis 6.2 or later, 7.0 or later for the fastest claim, or Valkey")
 	}
 	if info["cluster_enabled"] == "1" && s.cluster == nil {
-		f.add("MOVED", errors.New("the server is part of a Cluster, the client is not a cluster client"), cures["MOVED"])
+		f.add("MOVED", errors.New("the server is part of a Cluster, the client is not a cluster client"), failure.Cure("MOVED"))
 	}
 	if info["role"] == "slave" {
-		f.add("READONLY", errors.New("the server is a replica"), cures["READONLY"])
+		f.add("READONLY", errors.New("the server is a replica"), failure.Cure("READONLY"))
 	}
 	policy := info["maxmemory_policy"]
 	if evicts := policy != "" && policy != "noeviction"; evicts && info["maxmemory"] != "0" {
@@ -144,17 +144,17 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	f.failed("PING", err)
 	_, err = ask(ctx, s.client, "scan", "0", "match", name, "count", 1, "type", "string")
 	f.failed("SCAN", err)
-	c := newCommand(name)
-	_, err = s.to.do(ctx, c.with("set", name, &c.load, "nx", "get", "px", 1000))
+	c := group.NewCommand(name)
+	_, err = s.to.do(ctx, c.With("set", name, &c.Load, "nx", "get", "px", 1000))
 	f.failed("SET", err)
-	_, err = s.to.do(ctx, newCommand(name).script("evalsha", readScript.sha))
+	_, err = s.to.do(ctx, group.NewCommand(name).Script("evalsha", readScript.sha))
 	f.failed("EVALSHA", err)
-	c = newCommand(name)
-	c.load = load("nothing")
+	c = group.NewCommand(name)
+	c.Load = group.Load("nothing")
 	if s.notices != nil {
-		c.load = load("publish")
+		c.Load = group.Load("publish")
 	}
-	answer, err := s.to.do(ctx, c.script("eval", probeScript.source))
+	answer, err := s.to.do(ctx, c.Script("eval", probeScript.source))
 	f.failed("EVAL", err)
 	if s.notices != nil {
 		s.checkSubscribe(ctx, name, f)
@@ -164,8 +164,8 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	for pair := range slices.Chunk(results, 2) {
 		command, _ := pair[0].(string)
 		text, _ := pair[len(pair)-1].(string)
-		if code := codeOf(text); code != "" && code != "NOPERM" {
-			f.add(code, errors.New(text), cures[code])
+		if code := failure.CodeOf(text); code != "" && code != "NOPERM" {
+			f.add(code, errors.New(text), failure.Cure(code))
 		} else {
 			f.deny(command+" in a script", text)
 		}

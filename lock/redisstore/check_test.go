@@ -13,6 +13,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 func TestCheckNamesWhatIsWrong(t *testing.T) {
@@ -68,7 +69,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 func TestCheckNamesMissingPermissions(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	words := strings.Fields(redisstore.MinimalACL)
+	words := strings.Fields(failure.MinimalACL)
 	check := func(t *testing.T, user string, rules []string) error {
 		args := []any{"ACL", "SETUSER", user, "on", ">p"}
 		for _, r := range rules {
@@ -87,7 +88,7 @@ func TestCheckNamesMissingPermissions(t *testing.T) {
 		err := check(t, "without"+word, without)
 		require.Error(t, err, word)
 		require.ErrorContains(t, err, "NOPERM", word)
-		require.ErrorContains(t, err, redisstore.MinimalACL)
+		require.ErrorContains(t, err, failure.MinimalACL)
 		want := strings.ToUpper(strings.TrimPrefix(word, "+"))
 		if strings.HasPrefix(word, "~") {
 			want = "on keys with the prefix"
@@ -144,9 +145,9 @@ func TestPermissionsAreDocumented(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
-	require.Contains(t, string(doc), redisstore.MinimalACL+"\n")
-	require.Contains(t, string(doc), redisstore.ClusterACL)
-	require.Contains(t, string(doc), redisstore.LargeACL)
+	require.Contains(t, string(doc), failure.MinimalACL+"\n")
+	require.Contains(t, string(doc), failure.ClusterACL)
+	require.Contains(t, string(doc), failure.LargeACL)
 }
 
 func TestCheckStopsAtWhatExplainsTheRest(t *testing.T) {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
 // Claim takes key for c.Token if it is free. Without c.Replaces and c.Fenced,
@@ -29,10 +31,10 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 
 func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if len(c.Token) == 0 || len(c.Token) > 255 {
-		return lock.Entry{}, notApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
+		return lock.Entry{}, failure.NotApplied("argument", fmt.Errorf("a token of %d bytes, not 1 to 255", len(c.Token)))
 	}
-	name, kept := s.name(key)
-	v := newValue(c, kept)
+	name, kept := entry.Name(s.prefix, key)
+	v := entry.New(c, kept)
 	switch {
 	case c.Fenced:
 		return s.claimFenced(ctx, name, &v, c)
@@ -46,14 +48,14 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 
 // claimPlain: SET with NX and GET answers nil if it has set the value, and else
 // the value that is there, which can be the one that this token has set before.
-func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Claim) (lock.Entry, error) {
-	cmd := newCommand(name)
-	cmd.load, cmd.yields = v.appendTo(cmd.space[:0]), true
-	answer, err := s.to.do(ctx, cmd.with("set", name, &cmd.load, "nx", "get", "px", keepFor(c)))
+func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
+	cmd := group.NewCommand(name)
+	cmd.Load, cmd.Yields = v.AppendTo(cmd.Room()), true
+	answer, err := s.to.do(ctx, cmd.With("set", name, &cmd.Load, "nx", "get", "px", keepFor(c)))
 	switch {
 	case err == nil && answer == nil:
 		return granted(c, 0), nil
-	case err != nil && isSyntaxError(err):
+	case err != nil && failure.IsSyntaxError(err):
 		s.scripted.Store(true)
 		r, err := s.claimScript(ctx, name, v, c, "")
 		return r.entry, err
@@ -62,22 +64,22 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Cl
 	}
 	raw, ok := answer.(string)
 	if !ok {
-		return lock.Entry{}, badAnswer(answer)
+		return lock.Entry{}, failure.BadAnswer(answer)
 	}
-	old, err := decode(raw)
+	old, err := entry.Decode(raw)
 	switch {
 	case err != nil:
-		return lock.Entry{}, notApplied("value", err)
-	case old.state == stateStub:
+		return lock.Entry{}, failure.NotApplied("value", err)
+	case old.State == entry.Stub:
 		r, err := s.claimScript(ctx, name, v, c, "")
 		return r.entry, err
-	case old.state == stateSettled && strings.HasPrefix(name, s.prefix+oncePart):
+	case old.State == entry.Settled && entry.IsRecord(s.prefix, name):
 		// A replay needs the receipt and not how long it will be kept.
-		return old.entry(-1), nil
-	case old.state == stateSettled, old.linger > 0:
+		return old.Entry(-1), nil
+	case old.State == entry.Settled, old.Linger > 0:
 		return s.read(ctx, name)
 	default:
-		return old.entry(-1), nil
+		return old.Entry(-1), nil
 	}
 }
 
@@ -85,7 +87,7 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *value, c lock.Cl
 // claim: a server without memory, or without a disk, can still replay a receipt
 // and can still return the holder of a key.
 func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lock.Entry, error) {
-	if class := classOf(refusal); class != "OOM" && class != "MISCONF" {
+	if class := failure.ClassOf(refusal); class != "OOM" && class != "MISCONF" {
 		return lock.Entry{}, refusal
 	}
 	e, err := s.read(ctx, name)
@@ -103,20 +105,20 @@ type claimed struct {
 }
 
 // claimScript claims in Lua. notAfter is "" for a claim without a fence.
-func (s *Store) claimScript(ctx context.Context, name string, v *value, c lock.Claim, notAfter string) (claimed, error) {
-	cmd := newCommand(name)
-	cmd.load, cmd.yields = v.appendHead(cmd.space[:0]), true
-	answer, err := s.eval(ctx, claimScript, cmd, v.appendTail(nil), keepFor(c), c.Replaces, notAfter)
+func (s *Store) claimScript(ctx context.Context, name string, v *entry.Value, c lock.Claim, notAfter string) (claimed, error) {
+	cmd := group.NewCommand(name)
+	cmd.Load, cmd.Yields = v.AppendHead(cmd.Room()), true
+	answer, err := s.eval(ctx, claimScript, cmd, v.AppendTail(nil), keepFor(c), c.Replaces, notAfter)
 	if err != nil {
 		return claimed{}, err
 	}
 	fields, ok := answer.([]any)
 	if !ok || len(fields) < 2 {
-		return claimed{}, badAnswer(answer)
+		return claimed{}, failure.BadAnswer(answer)
 	}
 	now, ok := fields[1].(int64)
 	if !ok {
-		return claimed{}, badAnswer(answer)
+		return claimed{}, failure.BadAnswer(answer)
 	}
 	r := claimed{now: time.Duration(now) * time.Microsecond}
 	switch {
@@ -126,7 +128,7 @@ func (s *Store) claimScript(ctx context.Context, name string, v *value, c lock.C
 	case fields[0] == int64(1) && len(fields) == 3:
 		fence, ok := fields[2].(int64)
 		if !ok {
-			return claimed{}, badAnswer(answer)
+			return claimed{}, failure.BadAnswer(answer)
 		}
 		r.entry = granted(c, fence)
 	case fields[0] == int64(0) && len(fields) == 5:
@@ -134,9 +136,9 @@ func (s *Store) claimScript(ctx context.Context, name string, v *value, c lock.C
 		if err != nil {
 			return claimed{}, err
 		}
-		r.entry = there.entry(left)
+		r.entry = there.Entry(left)
 	default:
-		return claimed{}, badAnswer(answer)
+		return claimed{}, failure.BadAnswer(answer)
 	}
 	return r, nil
 }
@@ -156,7 +158,7 @@ func granted(c lock.Claim, fence int64) lock.Entry {
 
 // keepFor is how long Redis keeps the entry of c, in ms.
 func keepFor(c lock.Claim) int64 {
-	return max(milliseconds(c.Lease), 1) + milliseconds(c.Linger)
+	return max(entry.Milliseconds(c.Lease), 1) + entry.Milliseconds(c.Linger)
 }
 
 var errLate = errors.New("refused as too late")

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,6 +10,9 @@ import (
 	"weak"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
 // pipeliner sends pipelines. To make one is five allocations.
@@ -101,12 +103,12 @@ func (*link) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		switch c := cmds[0].(type) {
-		case *command:
+		case *group.Command:
 			l.looked.Do(l.look)
-			return c.batch.transmit(func() error { return l.clone.send(ctx, cmds) })
+			return c.Transmit(func() error { return l.clone.send(ctx, cmds) })
 		case query:
 			err := l.clone.send(ctx, cmds)
-			if isReply(err) && slices.ContainsFunc(cmds, failedOne) {
+			if failure.IsReply(err) && slices.ContainsFunc(cmds, failedOne) {
 				return nil // a cluster client would take the error of one for that of all
 			}
 			return err
@@ -122,24 +124,16 @@ func failedOne(cmd redis.Cmder) bool { return cmd.Err() != nil }
 func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		switch c := cmd.(type) {
-		case *command:
-			if c.batch.outer {
+		case *group.Command:
+			if c.Outer() {
 				return l.clone.client.Process(ctx, c)
 			}
 			// A hook has taken a pipeline apart.
-			return c.batch.transmit(func() error { return l.clone.client.Process(ctx, c) })
+			return c.Transmit(func() error { return l.clone.client.Process(ctx, c) })
 		case query:
 			return l.clone.client.Process(ctx, c)
 		default:
 			return next(ctx, cmd)
 		}
 	}
-}
-
-// neverWritten reports whether err, which the client itself has returned for the
-// only send of a command, comes from before that was written. A failure of the
-// handshake, or of the user's code in the client, looks the same as a later one.
-func neverWritten(err error) bool {
-	class := kind(err)
-	return class == "dial" || class == "pool" || class == "closed" || errors.Is(err, errTimeOver)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // What a store knows of a server's clock it knows to within a round trip, and it
@@ -35,16 +34,4 @@ func TestLateClaimsOverASlowNetwork(t *testing.T) {
 	e, err := s.Get(timeout(t, patience), keyFor(t))
 	require.NoError(t, err)
 	require.Equal(t, lock.Free, e.State)
-}
-
-// A slow answer says less of a server's clock than a quick one before it, and does
-// not replace it: claims would be refused as too late that are not.
-func TestASlowAnswerDoesNotBlurAClock(t *testing.T) {
-	t.Parallel()
-	base := time.Now()
-	after := base.Add
-	c := redisstore.NewClock(base)
-	c.Heard(base, after(2*time.Millisecond), 10*time.Second+time.Millisecond)
-	c.Heard(after(time.Second), after(3*time.Second), 12*time.Second)
-	require.Equal(t, 14*time.Second-time.Millisecond, c.At(after(4*time.Second)))
 }

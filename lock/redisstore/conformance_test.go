@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,11 +15,14 @@ import (
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // The shortest lease that a busy machine can tell from none.
 const shortest = 30 * time.Millisecond
 
+// Each store has a server of its own: to list it in small steps takes as long as it has
+// entries, those of other tests, too.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	same := func(s lock.Store) func(*testing.T) lock.Store {
@@ -26,16 +30,16 @@ func TestConformance(t *testing.T) {
 	}
 	t.Run("client", func(t *testing.T) {
 		t.Parallel()
-		latchtest.TestStore(t, shortest, same(overClient(t, redistest.Shared(t).Addr(), nil)))
+		latchtest.TestStore(t, shortest, same(overClient(t, redistest.Start(t).Addr(), nil)))
 	})
 	t.Run("RESP2", func(t *testing.T) {
 		t.Parallel()
-		s := overClient(t, redistest.Shared(t).Addr(), func(o *redis.Options) { o.Protocol = 2 })
+		s := overClient(t, redistest.Start(t).Addr(), func(o *redis.Options) { o.Protocol = 2 })
 		latchtest.TestStore(t, shortest, same(s))
 	})
 	t.Run("open", func(t *testing.T) {
 		t.Parallel()
-		latchtest.TestStore(t, shortest, same(open(t, redistest.Shared(t).URL())))
+		latchtest.TestStore(t, shortest, same(open(t, redistest.Start(t).URL())))
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -55,35 +59,48 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("shared", func(t *testing.T) {
 		t.Parallel()
-		cluster := redistest.StartCluster(t, 3, nil)
-		latchtest.TestStore(t, shortest, same(alwaysShared(overClient(t, redistest.Shared(t).Addr(), nil))))
-		latchtest.TestStore(t, shortest, same(alwaysShared(open(t, redistest.Shared(t).URL()))))
-		latchtest.TestStore(t, shortest, same(alwaysShared(redisstore.New(cluster.Client(t)))))
-		latchtest.TestStore(t, shortest, same(alwaysShared(open(t, cluster.URL()))))
-		latchtest.TestStore(t, shortest, same(alwaysFenced{alwaysShared(open(t, redistest.Shared(t).URL()))}))
+		server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, nil)
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), PipelinePoolSize: 1})
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		latchtest.TestStore(t, shortest, same(sharing(t, overClient(t, server.Addr(), oneConnection))))
+		latchtest.TestStore(t, shortest, same(sharing(t, open(t, server.URL()+"?pipeline_pool_size=1"))))
+		latchtest.TestStore(t, shortest, same(sharing(t, redisstore.New(client))))
+		latchtest.TestStore(t, shortest, same(sharing(t, open(t, cluster.URL()+"?pipeline_pool_size=1"))))
+		latchtest.TestStore(t, shortest, same(alwaysFenced{sharing(t, open(t, server.URL()+"?pipeline_pool_size=1"))}))
 	})
 	t.Run("fenced", func(t *testing.T) {
 		t.Parallel()
-		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, redistest.Shared(t).URL())}))
+		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, redistest.Start(t).URL())}))
 	})
 	t.Run("before Redis 7", func(t *testing.T) {
 		t.Parallel()
-		p := respproxy.StartRedis62(t, redistest.Shared(t).Addr())
+		p := respproxy.StartRedis62(t, redistest.Start(t).Addr())
 		latchtest.TestStore(t, shortest, same(open(t, p.URL())))
-		latchtest.TestStore(t, shortest, same(alwaysShared(overClient(t, p.Addr(), nil))))
+		latchtest.TestStore(t, shortest, same(sharing(t, overClient(t, p.Addr(), oneConnection))))
 		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, p.URL())}))
 	})
 }
 
-// alwaysShared makes s share round trips from the first command on.
-func alwaysShared(s *redisstore.Store) *redisstore.Store {
-	redisstore.Alone(s, 0)
-	return s
-}
-
-// neverShared makes s send every command over a connection of its own.
-func neverShared(s *redisstore.Store) *redisstore.Store {
-	redisstore.Alone(s, redisstore.Many)
+// sharing keeps s, which has one connection for pipelines, busy with the calls of
+// others, so that those of the test share round trips with them.
+func sharing(t *testing.T, s *redisstore.Store) *redisstore.Store {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	var others sync.WaitGroup
+	for i := range 3 {
+		key := member(t, i)
+		others.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = s.Claim(ctx, key, claim("another"))
+				_, _ = s.Release(ctx, key, "another")
+				time.Sleep(200 * time.Microsecond)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		others.Wait()
+	})
 	return s
 }
 
@@ -109,15 +126,15 @@ func TestMinimalACL(t *testing.T) {
 		rules string
 		start func(t *testing.T) (srv *redistest.Server, url string)
 	}{
-		"single": {redisstore.MinimalACL + " " + redisstore.LargeACL, func(t *testing.T) (*redistest.Server, string) {
+		"single": {failure.MinimalACL + " " + failure.LargeACL, func(t *testing.T) (*redistest.Server, string) {
 			srv := redistest.Start(t)
 			return srv, "redis://u:p@" + srv.Addr()
 		}},
-		"database": {redisstore.MinimalACL + " " + redisstore.LargeACL + " +select", func(t *testing.T) (*redistest.Server, string) {
+		"database": {failure.MinimalACL + " " + failure.LargeACL + " +select", func(t *testing.T) (*redistest.Server, string) {
 			srv := redistest.Start(t)
 			return srv, "redis://u:p@" + srv.Addr() + "/7"
 		}},
-		"cluster": {redisstore.MinimalACL + " " + redisstore.LargeACL + " " + redisstore.ClusterACL, func(t *testing.T) (*redistest.Server, string) {
+		"cluster": {failure.MinimalACL + " " + failure.LargeACL + " " + failure.ClusterACL, func(t *testing.T) (*redistest.Server, string) {
 			cluster := redistest.StartCluster(t, 1, nil)
 			return cluster.Nodes[0], "redis-cluster://u:p@" + cluster.Addrs()[0]
 		}},
@@ -132,7 +149,7 @@ func TestMinimalACL(t *testing.T) {
 			srv.Do(t, args...)
 			t.Run("suite", func(t *testing.T) {
 				s := open(t, url)
-				take(t, alwaysShared(open(t, url)), "y", claim("a"))
+				take(t, sharing(t, open(t, url+"?pipeline_pool_size=1")), "y", claim("a"))
 				latchtest.TestStore(t, shortest, func(*testing.T) lock.Store { return s })
 				take(t, s, "x", fenced("a"))
 				require.NotEmpty(t, listed(t, s))

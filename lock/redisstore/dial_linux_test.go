@@ -1,31 +1,45 @@
 package redisstore_test
 
 import (
-	"context"
-	"net"
+	"os"
+	"strconv"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
-	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/internal/respproxy"
 )
 
 func TestSocketsGiveUpUnacknowledgedBytes(t *testing.T) {
 	t.Parallel()
-	conn, err := redisstore.Dialer(patience, nil)(context.Background(), "tcp", redistest.Shared(t).Addr())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close()) }()
-	tcp, ok := conn.(*net.TCPConn)
-	require.True(t, ok)
-	raw, err := tcp.SyscallConn()
-	require.NoError(t, err)
+	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	open(t, p.URL())
 	const tcpUserTimeout = 0x12
-	var ms int
-	require.NoError(t, raw.Control(func(fd uintptr) {
-		ms, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout)
-	}))
+	files, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
-	require.Equal(t, 10_000, ms)
+	found := 0
+	for _, f := range files {
+		fd, err := strconv.Atoi(f.Name())
+		require.NoError(t, err)
+		if peer, err := syscall.Getpeername(fd); err != nil || portOf(peer) != p.Port() {
+			continue
+		}
+		ms, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, tcpUserTimeout)
+		require.NoError(t, err)
+		require.Equal(t, 10_000, ms)
+		found++
+	}
+	require.NotZero(t, found, "Open has dialled")
+}
+
+func portOf(addr syscall.Sockaddr) int {
+	switch addr := addr.(type) {
+	case *syscall.SockaddrInet4:
+		return addr.Port
+	case *syscall.SockaddrInet6:
+		return addr.Port
+	}
+	return 0
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // A server's clock that is set back must not take fences back while there is a
@@ -56,7 +55,7 @@ func TestHoldersWithoutAFenceKeepTheLastOne(t *testing.T) {
 		},
 		"taken over": func(t *testing.T, key string) {
 			take(t, s, key, plain)
-			name, _ := redisstore.Name("latch:", key)
+			name := entryName(key)
 			srv.Do(t, "PEXPIRE", name, 30_000) // its linger runs
 			next := plain
 			next.Token, next.Replaces = "next", "plain"

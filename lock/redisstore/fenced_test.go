@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 func fenced(token string) lock.Claim {
@@ -155,18 +155,25 @@ func TestServerClocks(t *testing.T) {
 	for name, cluster := range map[string]bool{"single": false, "cluster": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var p *respproxy.Proxy
-			var s *redisstore.Store
+			url, args := "redis://", []string(nil)
 			if cluster {
-				c := redistest.StartCluster(t, 1, func(_ int, addr string) int {
-					p = respproxy.Start(t, addr)
-					return p.Port()
-				})
-				s = open(t, c.URL())
-			} else {
-				p = respproxy.Start(t, redistest.Shared(t).Addr())
-				s = open(t, p.URL())
+				url, args = "redis-cluster://", []string{"--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"}
 			}
+			srv, clock := redistest.StartWithClock(t, args...)
+			p := respproxy.Start(t, srv.Addr())
+			if cluster {
+				srv.Do(t, "CONFIG", "SET", "cluster-announce-port", p.Port())
+				slots := []any{"CLUSTER", "ADDSLOTS"}
+				for slot := range 16384 {
+					slots = append(slots, slot)
+				}
+				srv.Do(t, slots...)
+				require.Eventually(t, func() bool {
+					text, _ := srv.Do(t, "CLUSTER", "INFO").(string)
+					return strings.Contains(text, "cluster_state:ok")
+				}, patience, 10*time.Millisecond)
+			}
+			s := open(t, url+p.Addr())
 			claims := func(token string) int {
 				t.Helper()
 				before := p.Commands("evalsha")
@@ -176,11 +183,11 @@ func TestServerClocks(t *testing.T) {
 			}
 			require.Equal(t, 2, claims("a"), "the first learns what time it is")
 			require.Equal(t, 1, claims("b"))
-			redisstore.SkewClocks(s, -time.Hour)
+			clock.Set(t, time.Hour)
 			require.Equal(t, 2, claims("c"), "refused, learned, repeated")
 			require.Equal(t, 1, claims("d"))
 
-			redisstore.SkewClocks(s, time.Hour)
+			clock.Set(t, 0)
 			require.Equal(t, 1, claims("e"), "learned on the way")
 			held := p.On(respproxy.Match{Name: "evalsha", Key: nameOf(t)}, respproxy.Hold())
 			requireUnknown(t, inTheEnd(t, func() error {
@@ -199,10 +206,11 @@ func TestServerClocks(t *testing.T) {
 
 func TestClaimsWithoutADeadlineAreNotGuarded(t *testing.T) {
 	t.Parallel()
-	p := respproxy.Start(t, redistest.Shared(t).Addr())
+	srv, clock := redistest.StartWithClock(t)
+	p := respproxy.Start(t, srv.Addr())
 	s := open(t, p.URL())
 	take(t, s, keyFor(t)+"&1", fenced("a"))
-	redisstore.SkewClocks(s, -time.Hour) // a guard would refuse
+	clock.Set(t, time.Hour) // a guard would refuse
 	before := p.Commands("evalsha")
 	e, err := s.Claim(t.Context(), keyFor(t)+"&2", fenced("a"))
 	require.NoError(t, err)

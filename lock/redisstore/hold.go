@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
@@ -16,8 +19,8 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	if !ok {
 		return false, nil
 	}
-	cmd.load = append(cmd.space[:0], c.Token...)
-	return changed(s.eval(ctx, renewScript, cmd, max(milliseconds(c.Lease), 1), milliseconds(c.Linger)))
+	cmd.Load = append(cmd.Room(), c.Token...)
+	return changed(s.eval(ctx, renewScript, cmd, max(entry.Milliseconds(c.Lease), 1), entry.Milliseconds(c.Linger)))
 }
 
 // Settle leaves a receipt for keep. It works when the server is out of memory.
@@ -27,13 +30,13 @@ func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 		return false, nil
 	}
 	if len(receipt) >= largeReceipt {
-		if ok, err = s.settleLarge(ctx, cmd.name, token, receipt, keep); !errors.Is(err, errByScript) {
+		if ok, err = s.settleLarge(ctx, cmd.Entry, token, receipt, keep); !errors.Is(err, errByScript) {
 			return ok, err
 		}
 	}
-	cmd.load = append(cmd.space[:0], token...)
-	ok, err = changed(s.eval(ctx, settleScript, cmd, s.published(max(milliseconds(keep), 1), receipt)...))
-	return ok, unlessFull(err)
+	cmd.Load = append(cmd.Room(), token...)
+	ok, err = changed(s.eval(ctx, settleScript, cmd, s.published(max(entry.Milliseconds(keep), 1), receipt)...))
+	return ok, failure.UnlessFull(err)
 }
 
 // Release removes the entry of token unless it is a receipt. It works when the
@@ -55,18 +58,18 @@ func (s *Store) remove(ctx context.Context, key, token string, args ...any) (ok 
 	if !ok {
 		return false, nil
 	}
-	cmd.load = appendPrefix(cmd.space[:0], stateHeld, token)
+	cmd.Load = entry.AppendPrefix(cmd.Room(), entry.Held, token)
 	return changed(s.eval(ctx, removeScript, cmd, args...))
 }
 
 // change returns a command that will do something to the entry of token. ok is
 // false if no entry can bear it.
-func (s *Store) change(key, token string) (cmd *command, ok bool) {
+func (s *Store) change(key, token string) (cmd *group.Command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false
 	}
-	name, _ := s.name(key)
-	return newCommand(name), true
+	name, _ := entry.Name(s.prefix, key)
+	return group.NewCommand(name), true
 }
 
 // changed is what the answer of a script means that answers 1 or 0.
@@ -79,6 +82,6 @@ func changed(answer any, err error) (ok bool, _ error) {
 	case answer == int64(0):
 		return false, nil
 	default:
-		return false, badAnswer(answer)
+		return false, failure.BadAnswer(answer)
 	}
 }

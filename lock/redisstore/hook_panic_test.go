@@ -13,7 +13,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // panics is code of a user's that runs inside of calls to the client.
@@ -105,19 +104,19 @@ var places = map[string]func(p *panics, o *redis.Options) (hook redis.Hook){
 func TestPanicsOfAClientsUser(t *testing.T) {
 	t.Parallel()
 	for where, place := range places {
-		for how, shared := range map[string]func(*redisstore.Store) *redisstore.Store{"alone": neverShared, "shared": alwaysShared} {
+		for how, connections := range map[string]int{"many connections": 0, "one connection": 1} {
 			t.Run(where+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				srv := redistest.Start(t)
 				var p panics
-				o := &redis.Options{Addr: srv.Addr()}
+				o := &redis.Options{Addr: srv.Addr(), PipelinePoolSize: connections}
 				hook := place(&p, o)
 				client := redis.NewClient(o)
 				t.Cleanup(func() { require.NoError(t, client.Close()) })
 				if hook != nil {
 					client.AddHook(hook)
 				}
-				s := shared(notifying(t, client))
+				s := notifying(t, client)
 				l := lock.New(s, lock.WithLease(2*time.Second), lock.WithBudget(time.Second), lock.WithLogger(slog.New(slog.DiscardHandler)))
 				t.Cleanup(func() { require.NoError(t, l.Close(timeout(t, patience))) })
 				// Connections that are gone are made anew, which is where half of the code runs.

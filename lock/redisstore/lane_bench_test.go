@@ -27,7 +27,7 @@ import (
 func BenchmarkSharedTrips(b *testing.B) {
 	const rounds, turn = 5, 300 * time.Millisecond
 	addr := redistest.Shared(b).Addr()
-	store := func() *redisstore.Store { return open(b, "redis://"+addr) }
+	store := func(query string) *redisstore.Store { return open(b, "redis://"+addr+query) }
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	b.Cleanup(func() { require.NoError(b, client.Close()) })
 	ways := []struct {
@@ -35,10 +35,9 @@ func BenchmarkSharedTrips(b *testing.B) {
 		cycle func(ctx context.Context, key string) error
 	}{
 		{"bare", bareCycle(client)},
-		{"direct", storeCycle(neverShared(store()))},
-		{"shared", storeCycle(alwaysShared(store()))},
-		{"default", storeCycle(store())},
-		{"locker", lockerCycle(lock.New(store()))},
+		{"default", storeCycle(store(""))},
+		{"one-connection", storeCycle(store("?pipeline_pool_size=1"))},
+		{"locker", lockerCycle(lock.New(store("")))},
 	}
 	for _, callers := range []int{1, 4, 8, 12, 16, 24, 32, 64, 256, 1024} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
-	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // What one reply in a thousand that is 100 ms late does to the others: to those
@@ -17,13 +16,10 @@ import (
 //	go test -run '^$' -bench SlowReplies -benchtime 1x ./lock/redisstore
 func BenchmarkSlowReplies(b *testing.B) {
 	const callers, turn, rounds, late = 256, 500 * time.Millisecond, 5, 100 * time.Millisecond
-	for _, way := range []struct {
-		name string
-		of   func(*redisstore.Store) *redisstore.Store
-	}{{"direct", neverShared}, {"shared", alwaysShared}} {
-		b.Run(way.name, func(b *testing.B) {
+	for name, query := range map[string]string{"default": "?pool_size=256", "one connection": "?pipeline_pool_size=1"} {
+		b.Run(name, func(b *testing.B) {
 			p := respproxy.Start(b, redistest.Shared(b).Addr())
-			s := way.of(open(b, p.URL()+"?pool_size=256"))
+			s := open(b, p.URL()+query)
 			for b.Loop() {
 				spin(b, callers, turn, storeCycle(s)) // connections
 				var calm, slow []time.Duration

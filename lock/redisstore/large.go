@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // largeReceipt is the size from which on a receipt is no argument of a script. Lua
@@ -33,17 +36,17 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	}
 	head, _ := answers[0].(string)
 	switch {
-	case strings.HasPrefix(head, string(appendPrefix(nil, stateSettled, token))):
+	case strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Settled, token))):
 		return true, nil
-	case !strings.HasPrefix(head, string(appendPrefix(nil, stateHeld, token))):
+	case !strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Held, token))):
 		return false, errByScript // what was read may be a replica's
 	}
-	value := slices.Concat([]byte{stateSettled}, []byte(head[1:]), receipt)
+	value := slices.Concat([]byte{entry.Settled}, []byte(head[1:]), receipt)
 	answers, err = s.transact(ctx, name,
 		append([]any{"eval", roomScript.source, 1, name, token}, s.published()...), // evalsha could be refused, and SET not
-		[]any{"set", name, value, "nx", "px", max(milliseconds(keep), 1)})
-	if f, is := errors.AsType[*failure](err); is {
-		return false, failed(f.cause, true)
+		[]any{"set", name, value, "nx", "px", max(entry.Milliseconds(keep), 1)})
+	if f, is := errors.AsType[*failure.Error](err); is {
+		return false, failure.Failed(f.Cause(), true)
 	}
 	switch {
 	case err != nil:
@@ -53,7 +56,7 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	case answers[0] == int64(0):
 		return false, nil
 	default:
-		return false, badAnswer(answers)
+		return false, failure.BadAnswer(answers)
 	}
 }
 
@@ -65,7 +68,7 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 		if s.cluster != nil {
 			var err error
 			if server, err = s.cluster.MasterForKey(ctx, name); err != nil {
-				return nil, notApplied(kind(err), err)
+				return nil, failure.NotApplied(failure.Kind(err), err)
 			}
 			if !s.opened { // it obeys contexts already
 				bind(server)
@@ -91,9 +94,9 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 		answers, err := exec.Slice()
 		switch {
 		case err != nil:
-			return nil, notApplied(kind(err), err)
+			return nil, failure.NotApplied(failure.Kind(err), err)
 		case len(answers) != len(commands):
-			return nil, badAnswer(answers)
+			return nil, failure.BadAnswer(answers)
 		}
 		return answers, nil
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 var large = bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
@@ -27,6 +28,9 @@ func settled(t *testing.T, s lock.Store, token string) bool {
 }
 
 // whole is a claim in which every field says something.
+// largeReceipt is from which size on a receipt is in no script.
+const largeReceipt = 64 << 10
+
 func whole(token string) lock.Claim {
 	return lock.Claim{
 		Token: token, Attempt: 3, Owner: "host:1", Fingerprint: []byte("\x00print"), Lease: time.Minute, Linger: time.Hour, Fenced: true,
@@ -37,17 +41,17 @@ func whole(token string) lock.Claim {
 func TestLargeReceiptIsInNoScript(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
-	for name, size := range map[string]int{"small": redisstore.LargeReceipt - 1, "large": redisstore.LargeReceipt, "1 MiB": len(large)} {
+	for name, size := range map[string]int{"small": largeReceipt - 1, "large": largeReceipt, "1 MiB": len(large)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := respproxy.Start(t, srv.Addr())
 			long := func(args [][]byte) bool {
-				return slices.ContainsFunc(args, func(arg []byte) bool { return len(arg) >= redisstore.LargeReceipt })
+				return slices.ContainsFunc(args, func(arg []byte) bool { return len(arg) >= largeReceipt })
 			}
 			scripts := p.On(respproxy.Match{Name: "eval|evalsha", Func: long}, respproxy.Action{})
 			s := overClient(t, p.Addr(), nil)
 			for _, key := range []string{keyFor(t), keyFor(t) + strings.Repeat("#", 200)} {
-				name, _ := redisstore.Name("latch:", key)
+				name := entryName(key)
 				take(t, s, key, whole("a"))
 				held, _ := srv.Do(t, "GET", name).(string)
 				for range 2 { // the second one changes nothing
@@ -199,7 +203,7 @@ func TestLargeReceiptWithoutTransactions(t *testing.T) {
 			t.Helper()
 			srv := redistest.Start(t)
 			args := []any{"ACL", "SETUSER", "u", "on", ">p"}
-			for rule := range strings.FieldsSeq(redisstore.MinimalACL) {
+			for rule := range strings.FieldsSeq(failure.MinimalACL) {
 				args = append(args, rule)
 			}
 			srv.Do(t, args...)

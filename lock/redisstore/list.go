@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // scanCount is how many names the server looks at for one SCAN.
@@ -98,7 +99,7 @@ func (s *Store) masters(ctx context.Context) ([]sender, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, notApplied(kind(err), err)
+			return nil, failure.NotApplied(failure.Kind(err), err)
 		}
 		return found, nil
 	})

@@ -134,7 +134,7 @@ func TestListFollowsSlotsThatMove(t *testing.T) {
 	cluster := redistest.StartCluster(t, 2, nil)
 	s := redisstore.New(cluster.Client(t))
 	take(t, s, "k", claim("a"))
-	name, _ := redisstore.Name("latch:", "k")
+	name := entryName("k")
 	from, to := cluster.Nodes[0], cluster.Nodes[1]
 	if cluster.Owner(t, name) != from {
 		from, to = to, from

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -124,8 +125,8 @@ func TestHostileKeys(t *testing.T) {
 	keys := []string{
 		"user=42", "user=4", "user=42 ", "\x00", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "*", "?", "[a]", "\\", "{}", "{a}b", "a:b", "ü", "\xff\xfe",
 		"%41", "A", "#", "once", "once:", "once:x", "once:once:x", "lock:x", "check", "=", "&", "~", "/../", "'\"`;--",
-		strings.Repeat("x", 200), strings.Repeat("x", 201), strings.Repeat("x", lock.MaxKeyBytes),
-		strings.Repeat("\n", lock.MaxKeyBytes), "once:" + strings.Repeat("x", 300),
+		strings.Repeat("x", 200), strings.Repeat("x", 201), strings.Repeat("x", keytext.MaxBytes),
+		strings.Repeat("\n", keytext.MaxBytes), "once:" + strings.Repeat("x", 300),
 	}
 	for i, key := range keys {
 		take(t, s, key, claim(fmt.Sprint("token", i)))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // pulse is how often a listener checks whether a caller still waits, and whether
@@ -122,7 +124,7 @@ func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
 func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic.Bool) (broken bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			_ = hookPanic(p)
+			_ = failure.OfHook(p)
 			broken = true
 		}
 	}()
@@ -154,7 +156,7 @@ func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic
 // failed says once that the server does not let the store listen. That it is
 // not there, or not ready, everything else says.
 func (l *listener) failed(err error) {
-	if class := kind(err); class == "NOPERM" || class == "reply" {
+	if class := failure.Kind(err); class == "NOPERM" || class == "reply" {
 		l.notices.warned.Do(func() {
 			slog.Default().Warn("redisstore: no notifications: callers that wait find out by polling; Store.Check says what to do", "error", err)
 		})

@@ -48,10 +48,9 @@ func TestWatchesShareOneConnectionForAsLongAsThereAreAny(t *testing.T) {
 		stop() // half of them again
 	}
 	require.Eventually(t, func() bool { return len(channels(t, srv)) == 1 }, patience, 5*time.Millisecond)
-	require.Equal(t, 1, redisstore.Topics(s))
-	require.True(t, redisstore.Listening(s))
+	require.Equal(t, 1, listeners(t, srv))
 	stop()
-	require.Eventually(t, func() bool { return !redisstore.Listening(s) && listeners(t, srv) == 0 }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return listeners(t, srv) == 0 }, patience, 20*time.Millisecond)
 
 	wake, stop = s.Watch("k0")
 	defer stop()
@@ -87,13 +86,12 @@ func TestCloseEndsListening(t *testing.T) {
 	wake, stop := s.Watch("k")
 	hears(t, wake)
 	require.NoError(t, s.Close())
-	require.False(t, redisstore.Listening(s))
 	require.Eventually(t, func() bool { return listeners(t, srv) == 0 }, patience, 5*time.Millisecond)
 	stop()
 	wake, stop = s.Watch("k")
 	stop()
 	require.Nil(t, wake)
-	require.False(t, redisstore.Listening(s))
+	require.Zero(t, listeners(t, srv))
 	require.NoError(t, s.Close())
 	take(t, s, "k", claim("a"))
 	release(t, s, "k", "a")
@@ -112,16 +110,18 @@ func TestListeningEndsWithTheClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := connect(t)
+			begun := labelGoroutines(t)
+			var client redis.UniversalClient
+			begun.without(func() { client = connect(t) })
 			s := redisstore.New(client, redisstore.WithNotifications())
 			wake, stop := s.Watch("k")
 			hears(t, wake)
 			require.NoError(t, client.Close())
-			require.Eventually(t, func() bool { return !redisstore.Listening(s) }, patience, 5*time.Millisecond)
+			require.Empty(t, begun.left())
 			stop()
 			_, stop = s.Watch("k")
 			stop()
-			require.Eventually(t, func() bool { return !redisstore.Listening(s) }, patience, 5*time.Millisecond)
+			require.Empty(t, begun.left())
 		})
 	}
 }
@@ -252,7 +252,9 @@ func TestWatchingNeverBlocks(t *testing.T) {
 		for _, when := range []string{"before", "while listening"} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				t.Parallel()
-				p := respproxy.Start(t, redistest.Shared(t).Addr())
+				begun := labelGoroutines(t)
+				var p *respproxy.Proxy
+				begun.without(func() { p = respproxy.Start(t, redistest.Shared(t).Addr()) })
 				client := redis.NewClient(&redis.Options{Addr: p.Addr(), DialTimeout: obstacle, ReadTimeout: obstacle})
 				s := redisstore.New(client, redisstore.WithNotifications())
 				if when == "while listening" {
@@ -275,7 +277,7 @@ func TestWatchingNeverBlocks(t *testing.T) {
 				t.Log(took)
 				require.NoError(t, client.Close())
 				p.Down()
-				require.Eventually(t, func() bool { return !redisstore.Listening(s) }, patience, 5*time.Millisecond)
+				require.Empty(t, begun.left())
 			})
 		}
 	}

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ type connect func(read time.Duration) *redisstore.Store
 // it is by default.
 func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Proxy) {
 	t.Helper()
-	all := map[string]func(t *testing.T) (connect, *respproxy.Proxy){
+	return map[string]func(t *testing.T) (connect, *respproxy.Proxy){
 		"client": func(t *testing.T) (connect, *respproxy.Proxy) {
 			p := respproxy.Start(t, redistest.Shared(t).Addr())
 			return func(read time.Duration) *redisstore.Store {
@@ -56,13 +55,6 @@ func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Pro
 			}, p
 		},
 	}
-	for name, start := range maps.Clone(all) {
-		all[name+"-shared"] = func(t *testing.T) (connect, *respproxy.Proxy) {
-			to, p := start(t)
-			return func(read time.Duration) *redisstore.Store { return alwaysShared(to(read)) }, p
-		}
-	}
-	return all
 }
 
 // A reply that is lost leaves the outcome unknown, whatever the client would
@@ -221,10 +213,9 @@ func TestNothingIsWrittenAfterTheContext(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
 		h := &lateHook{proceed: make(chan struct{}), done: make(chan error, 1)}
 		client.AddHook(h)
-		s := neverShared(redisstore.New(client))
+		s := redisstore.New(client)
 		_, err := s.Claim(t.Context(), keyFor(t), claim("a"))
 		requireNotApplied(t, err, "context")
-		require.Eventually(t, func() bool { return redisstore.Out(s) == 0 }, patience, time.Millisecond)
 		close(h.proceed)
 		require.Error(t, <-h.done)
 		require.Empty(t, srv.Keys(t, nameOf(t)))
@@ -266,7 +257,7 @@ func TestRepeatingHook(t *testing.T) {
 	client.AddHook(new(repeatingHook))
 	p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Swallow(respproxy.Close))
 	p.On(respproxy.Match{Name: "set"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err := neverShared(redisstore.New(client)).Claim(t.Context(), keyFor(t), claim("a"))
+	_, err := redisstore.New(client).Claim(t.Context(), keyFor(t), claim("a"))
 	requireUnknown(t, err, "READONLY")
 	require.Len(t, srv.Keys(t, nameOf(t)), 1)
 }
@@ -290,14 +281,14 @@ func TestSplittingHook(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Shared(t)
 			p := respproxy.Start(t, srv.Addr())
-			client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+			client := redis.NewClient(&redis.Options{Addr: p.Addr(), PipelinePoolSize: 1})
 			t.Cleanup(func() { require.NoError(t, client.Close()) })
 			client.AddHook(&splittingHook{client: client})
 			s := redisstore.New(client)
 			if !apply {
 				p.On(respproxy.Match{Name: "set", Key: memberName(t, 1)}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
 			}
-			all := gathered(t, s, 3, unbounded(t), nil)()
+			all := claimsOf(t, s, p, 3, unbounded(t)).outcomes()
 			for i, o := range all {
 				if i == 1 && !apply {
 					require.Error(t, o.err)
@@ -349,7 +340,7 @@ func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
 	p := respproxy.Start(t, srv.Addr())
 	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	s := neverShared(redisstore.New(client))
+	s := redisstore.New(client)
 	take(t, s, keyFor(t), claim("a"))
 	ok, err := s.Settle(timeout(t, patience), keyFor(t), "other", nil, time.Hour) // so that there is the script
 	require.NoError(t, err)
@@ -360,7 +351,7 @@ func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
 	p.On(respproxy.Match{Name: "evalsha", Count: 1}, respproxy.Swallow(respproxy.Close))
 	p.On(respproxy.Match{Name: "evalsha"}, respproxy.ReplyError("NOSCRIPT No matching script. Please use EVAL."))
 	p.On(respproxy.Match{Name: "eval"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err = neverShared(redisstore.New(again)).Settle(timeout(t, patience), keyFor(t), "a", nil, time.Hour)
+	_, err = redisstore.New(again).Settle(timeout(t, patience), keyFor(t), "a", nil, time.Hour)
 	requireUnknown(t, err, "NOSCRIPT")
 	p.Clear()
 	e, err := s.Get(timeout(t, patience), keyFor(t))

@@ -18,6 +18,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 )
 
 func TestMain(m *testing.M) {
@@ -82,11 +83,16 @@ func keyFor(tb testing.TB) string {
 
 var keys sync.Map // by test
 
+// entryName is where the entry of key is.
+func entryName(key string) string {
+	name, _ := entry.Name("latch:", key)
+	return name
+}
+
 // nameOf is where the entry of keyFor is.
 func nameOf(tb testing.TB) string {
 	tb.Helper()
-	name, _ := redisstore.Name("latch:", keyFor(tb))
-	return name
+	return entryName(keyFor(tb))
 }
 
 // claim is a claim of a minute.

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,21 +12,23 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/serverclock"
 )
 
 // nodes are the ways to the servers of a client: one, or one to each master of a
 // Cluster. A pipeline of go-redis' cluster client waits for the slowest node; a
 // batch here has one node, and does not know the others.
 type nodes struct {
-	only *group // nil: a Cluster
+	only *server // nil: a Cluster
 
 	cluster    *redis.ClusterClient
 	opened     bool
-	alone      int
 	routed     atomic.Bool // the client knows the masters
-	redirected *group      // by the cluster client's own knowledge
+	redirected *server     // by the cluster client's own knowledge
 	mu         sync.Mutex
-	byMaster   map[*redis.Client]*group
+	byMaster   map[*redis.Client]*server
 }
 
 // maxNodes bounds what is kept of masters, some of which may have gone.
@@ -41,44 +41,44 @@ func newNodes(client redis.UniversalClient, opened bool) *nodes {
 	case *redis.Client:
 		return &nodes{only: new(nodes).pipelined(c, opened)}
 	case *redis.ClusterClient:
-		return &nodes{cluster: c, opened: opened, alone: alone, byMaster: make(map[*redis.Client]*group), redirected: oneByOne(c)}
+		return &nodes{cluster: c, opened: opened, byMaster: make(map[*redis.Client]*server), redirected: oneByOne(c)}
 	default: // a wrapper, which may have no pipelines of the usual kind
 		return &nodes{only: oneByOne(client)}
 	}
 }
 
 // do sends c to the server that has its key.
-func (n *nodes) do(ctx context.Context, c *command) (any, error) {
-	g, err := n.route(ctx, c.name)
+func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
+	g, err := n.route(ctx, c.Entry)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := g.do(ctx, c)
-	if code := classOf(err); n.cluster != nil && (code == "MOVED" || code == "ASK") && errors.Is(err, lock.ErrNotApplied) {
+	answer, err := g.Do(ctx, c)
+	if code := failure.ClassOf(err); n.cluster != nil && (code == "MOVED" || code == "ASK") && errors.Is(err, lock.ErrNotApplied) {
 		// The slot has moved while the command waited. It was not executed.
-		return n.redirected.do(ctx, c.again())
+		return n.redirected.Do(ctx, c.Again())
 	}
 	return answer, err
 }
 
 // route finds the way to the entry called name. Until the client knows the masters
 // it asks for them, and for as long as it likes.
-func (n *nodes) route(ctx context.Context, name string) (*group, error) {
+func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	switch {
 	case n.only != nil:
 		return n.only, nil
 	case n.routed.Load():
 		return n.find(ctx, name)
 	}
-	g, err := apart(ctx, func() (*group, error) { return n.find(context.WithoutCancel(ctx), name) })
+	g, err := apart(ctx, func() (*server, error) { return n.find(context.WithoutCancel(ctx), name) })
 	n.routed.CompareAndSwap(false, err == nil)
 	return g, err
 }
 
-func (n *nodes) find(ctx context.Context, name string) (*group, error) {
+func (n *nodes) find(ctx context.Context, name string) (*server, error) {
 	master, err := n.cluster.MasterForKey(ctx, name)
 	if err != nil {
-		return nil, notSent(err)
+		return nil, failure.NotSent(err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +88,6 @@ func (n *nodes) find(ctx context.Context, name string) (*group, error) {
 			clear(n.byMaster) // a call that is under way keeps its group
 		}
 		g = n.pipelined(master, n.opened)
-		g.alone = min(g.alone, n.alone)
 		n.byMaster[master] = g
 	}
 	return g, nil
@@ -96,53 +95,74 @@ func (n *nodes) find(ctx context.Context, name string) (*group, error) {
 
 // close waits until nothing is out, or ctx ends.
 func (n *nodes) close(ctx context.Context) {
-	look := time.NewTicker(tick)
-	defer look.Stop()
-	for slices.ContainsFunc(n.all(), (*group).busy) {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
+	group.Drain(ctx, func() []*group.Group {
+		if n.only != nil {
+			return []*group.Group{n.only.Group}
 		}
-	}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		all := []*group.Group{n.redirected.Group}
+		for _, g := range n.byMaster {
+			all = append(all, g.Group)
+		}
+		return all
+	})
 }
 
-func (n *nodes) all() []*group {
-	if n.only != nil {
-		return []*group{n.only}
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append(slices.Collect(maps.Values(n.byMaster)), n.redirected)
+// server is the way to one server, and what is known of its clock.
+type server struct {
+	*group.Group
+
+	clock *serverclock.Offset
 }
 
-// pipelined returns a group whose batches are pipelines of client. One that Open has
+func newServer(c group.Config) *server {
+	return &server{group.New(c), serverclock.NewOffset(time.Now())}
+}
+
+// pipelined returns a way whose batches are pipelines of client. One that Open has
 // made obeys contexts, and has no hooks.
-func (n *nodes) pipelined(client *redis.Client, opened bool) *group {
+func (n *nodes) pipelined(client *redis.Client, opened bool) *server {
 	p, direct := &pipeliner{client: client}, new(atomic.Bool)
 	if direct.Store(opened); !opened {
 		direct = &bind(client).bare
 	}
-	return newGroup(maxBatch, connections(client), opened, direct, func(b *batch) error {
-		err := p.send(b, b.members)
-		if _, broken := errors.AsType[net.Error](err); n.cluster != nil && (broken || errors.Is(err, errTimeOver)) {
+	send := func(b *group.Batch) error {
+		err := p.send(b, b.Commands())
+		if _, broken := errors.AsType[net.Error](err); n.cluster != nil && (broken || errors.Is(err, group.ErrTimeOver)) {
 			// A slot may have another master by now. Commands that must not be repeated
 			// do not make the client look.
 			n.cluster.ReloadState(context.Background()) //nolint:forbidigo // it outlives its callers
 		}
 		return err
+	}
+	return newServer(group.Config{
+		Share: maxBatch, Batches: connections(client), Queue: maxQueued,
+		Send: send, Outer: opened, Direct: direct,
 	})
 }
 
-// oneByOne returns a group that sends each command by itself, through a client of
+// oneByOne returns a way that sends each command by itself, through a client of
 // which no more is known.
-func oneByOne(client redis.UniversalClient) *group {
-	return newGroup(1, maxConnections, true, new(atomic.Bool), func(b *batch) error { return client.Process(b, b.members[0]) })
+func oneByOne(client redis.UniversalClient) *server {
+	return newServer(group.Config{
+		Share: 1, Batches: maxConnections, Queue: maxQueued,
+		Send:  func(b *group.Batch) error { return client.Process(b, b.Commands()[0]) },
+		Outer: true, Direct: new(atomic.Bool),
+	})
 }
 
-// maxConnections bounds the batches that are out at once; so does the client's
-// pool.
-const maxConnections = 32
+const (
+	// maxConnections bounds the batches that are out at once; so does the client's
+	// pool.
+	maxConnections = 32
+
+	// maxBatch is how many commands share a round trip, and so a fate.
+	maxBatch = 32
+
+	// maxQueued bounds the callers that wait for their round trip to begin.
+	maxQueued = 1 << 16
+)
 
 // connections is how many batches have a connection to themselves.
 func connections(c *redis.Client) int {

@@ -4,6 +4,9 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // WithNotifications lets callers that wait ([lock.WithWait]) hear, by Redis'
@@ -37,7 +40,7 @@ func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
 	if s.notices == nil {
 		return nil, func() {}
 	}
-	name, _ := s.name(key)
+	name, _ := entry.Name(s.prefix, key)
 	return s.notices.watch(name)
 }
 
@@ -62,7 +65,7 @@ func (s *Store) checkSubscribe(ctx context.Context, channel string, f *findings)
 			_, err = sub.ReceiveTimeout(ctx, openTimeout)
 		}
 		if err != nil && !redis.HasErrorPrefix(err, "NOSUB") { // Valkey 8.0: permitted, but there is nothing to end
-			f.failed(try.name, notApplied(kind(err), err))
+			f.failed(try.name, failure.NotApplied(failure.Kind(err), err))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // patience is how long a test waits for what happens within milliseconds.
@@ -233,7 +234,7 @@ func TestNotificationsWithoutPermission(t *testing.T) {
 	as := func(t *testing.T, user string, rules ...string) *redisstore.Store {
 		t.Helper()
 		args := []any{"ACL", "SETUSER", user, "on", ">p", "resetchannels"}
-		for _, rule := range append(strings.Fields(redisstore.MinimalACL), rules...) {
+		for _, rule := range append(strings.Fields(failure.MinimalACL), rules...) {
 			args = append(args, rule)
 		}
 		srv.Do(t, args...)
@@ -258,12 +259,12 @@ func TestNotificationsWithoutPermission(t *testing.T) {
 	require.Equal(t, "receipt", string(e.Receipt))
 	require.Empty(t, wake)
 
-	words := strings.Fields(redisstore.NotifyACL)
+	words := strings.Fields(failure.NotifyACL)
 	for i, word := range words {
 		without := append(append([]string{}, words[:i]...), words[i+1:]...)
 		err := as(t, "without"+word, without...).Check(timeout(t, patience))
 		require.ErrorContains(t, err, "NOPERM", word)
-		require.ErrorContains(t, err, redisstore.NotifyACL)
+		require.ErrorContains(t, err, failure.NotifyACL)
 		want := strings.ToUpper(strings.TrimPrefix(word, "+"))
 		if word == "&latch:*" {
 			want = "PUBLISH in a script on channels with the prefix"
@@ -275,7 +276,7 @@ func TestNotificationsWithoutPermission(t *testing.T) {
 
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
-	require.Contains(t, string(doc), redisstore.NotifyACL+"\n")
+	require.Contains(t, string(doc), failure.NotifyACL+"\n")
 }
 
 // The permissions that are documented are enough for everything, and nothing is
@@ -284,7 +285,7 @@ func TestNotificationsWithTheLeastPermission(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	args := []any{"ACL", "SETUSER", "u", "on", ">p", "resetchannels"}
-	for rule := range strings.FieldsSeq(redisstore.MinimalACL + " " + redisstore.LargeACL + " " + redisstore.NotifyACL) {
+	for rule := range strings.FieldsSeq(failure.MinimalACL + " " + failure.LargeACL + " " + failure.NotifyACL) {
 		args = append(args, rule)
 	}
 	srv.Do(t, args...)

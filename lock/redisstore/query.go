@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // query is a command that changes nothing.
@@ -23,7 +25,7 @@ func ask(ctx context.Context, client sender, args ...any) (any, error) {
 	return apart(ctx, func() (any, error) {
 		q := query{redis.NewCmd(ctx, args...)}
 		if err := client.Process(ctx, q); err != nil {
-			return nil, notApplied(kind(err), err)
+			return nil, failure.NotApplied(failure.Kind(err), err)
 		}
 		return q.Val(), nil
 	})

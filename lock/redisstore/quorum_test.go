@@ -202,7 +202,7 @@ func TestQuorumServerRestartsEmpty(t *testing.T) {
 	second, err := there.Acquire(ctx, keyFor(t))
 	require.NoError(t, err)
 	require.NoError(t, e.Context().Err(), "two holders")
-	require.ErrorIs(t, e.Extend(ctx), lock.ErrLost, "the first is told when it asks")
+	require.ErrorIs(t, e.Extend(ctx), lock.ErrLost, "the first learns of it when it asks")
 	require.NoError(t, second.Release(ctx))
 	require.ErrorIs(t, e.Release(ctx), lock.ErrLost)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -169,9 +170,9 @@ func TestRecordedAnswers(t *testing.T) {
 
 func recordedEntryOf(t *testing.T, raw string) lock.Entry {
 	t.Helper()
-	e, _, _, err := redisstore.Decode(raw)
+	v, err := entry.Decode(raw)
 	require.NoError(t, err)
-	return e
+	return v.Entry(-1)
 }
 
 func onlyEntry(t *testing.T, srv *redistest.Server) (name, value string) {

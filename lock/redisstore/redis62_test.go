@@ -13,6 +13,7 @@ import (
 	"github.com/httplatch/httplatch/internal/respproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // overRedis62 are stores on srv, which answers them as Redis 6.2 does.
@@ -160,7 +161,7 @@ func TestCheckOfRedis62(t *testing.T) {
 		s := overClient(t, p.Addr(), func(o *redis.Options) { o.Username, o.Password = "u", "p" })
 		return s.Check(timeout(t, 5*time.Second))
 	}
-	words := strings.Fields(redisstore.MinimalACL)
+	words := strings.Fields(failure.MinimalACL)
 	require.NoError(t, check(words))
 	for i, word := range words {
 		if word == "+client|setname" || strings.HasPrefix(word, "~") {

@@ -9,6 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
 // scan returns the names of one SCAN, for which the server looks at count or so
@@ -21,11 +24,11 @@ func (s *Store) scan(ctx context.Context, master sender, cursor string, count in
 	}
 	fields, ok := answer.([]any)
 	if !ok || len(fields) != 2 {
-		return nil, "", badAnswer(answer)
+		return nil, "", failure.BadAnswer(answer)
 	}
 	found, ok := fields[1].([]any)
 	if next, _ = fields[0].(string); !ok || next == "" {
-		return nil, "", badAnswer(answer)
+		return nil, "", failure.BadAnswer(answer)
 	}
 	for _, n := range found {
 		name, _ := n.(string)
@@ -38,7 +41,7 @@ var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`
 
 const (
 	// glanceBytes is more than everything before a receipt takes: the key is at
-	// most lock.MaxKeyBytes, and fingerprints and owners are short.
+	// most keytext.MaxBytes, and fingerprints and owners are short.
 	glanceBytes = 8 << 10
 
 	// loadCount is how many values are read in one round trip, so that they are
@@ -76,7 +79,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	items := make([]loaded, 0, len(names))
 	var cmds []redis.Cmder
 	for _, name := range names {
-		key, ok := s.keyOf(name)
+		key, ok := entry.KeyOf(s.prefix, name)
 		if ok && want(name, key) {
 			items = append(items, loaded{name: name, key: key})
 			cmds = append(cmds, query{redis.NewCmd(ctx, "eval", glanceScript.source, 1, name, glanceBytes)})
@@ -91,7 +94,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	all := items[:0]
 	for i, it := range items {
 		answer, err := cmds[i].(query).Result() //nolint:errcheck,forcetypeassert // nothing else is in there
-		switch code := replyCode(err); {
+		switch code := failure.ReplyCode(err); {
 		case err == nil:
 		case errors.Is(err, redis.Nil):
 			continue
@@ -105,7 +108,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 			}
 			continue
 		default:
-			return all, notApplied(kind(err), err)
+			return all, failure.NotApplied(failure.Kind(err), err)
 		}
 		if fields, ok := answer.([]any); ok && len(fields) == 3 {
 			answer, it.cut = fields[:2], fields[2] == int64(1)
@@ -122,7 +125,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 // whole reads again, and all of it, what was cut, or has moved to another node of
 // the Cluster. ok is false if the entry is gone.
 func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
-	answer, err := s.eval(ctx, readScript, newCommand(of.name))
+	answer, err := s.eval(ctx, readScript, group.NewCommand(of.name))
 	if err != nil || answer == nil {
 		return loaded{}, false, err
 	}
@@ -137,7 +140,7 @@ func listed(key string, answer any) (lock.Entry, error) {
 	if err != nil {
 		return lock.Entry{Key: key}, err
 	}
-	e := v.entry(left)
-	e.Key, e.Token, e.Owner = cmp.Or(key, strings.Clone(v.key)), strings.Clone(e.Token), strings.Clone(e.Owner)
+	e := v.Entry(left)
+	e.Key, e.Token, e.Owner = cmp.Or(key, strings.Clone(v.Key)), strings.Clone(e.Token), strings.Clone(e.Owner)
 	return e, nil
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
 // The scripts have no "#!lua" line: a script with one declares up front that it
@@ -47,13 +49,13 @@ func (sc script) String() string { return sc.source.(string) } //nolint:errcheck
 //
 // redis.Script.Run does the same, but its commands are repeated by the client
 // when an answer is lost.
-func (s *Store) eval(ctx context.Context, sc script, c *command, args ...any) (any, error) {
-	answer, err := s.to.do(ctx, c.script("evalsha", sc.sha, args...))
-	if err == nil || classOf(err) != "NOSCRIPT" {
+func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...any) (any, error) {
+	answer, err := s.to.do(ctx, c.Script("evalsha", sc.sha, args...))
+	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
 		return answer, err
 	}
-	again := &command{name: c.name, load: c.load, yields: c.yields}
-	answer, said := s.to.do(ctx, again.script("eval", sc.source, args...))
+	again := &group.Command{Entry: c.Entry, Load: c.Load, Yields: c.Yields}
+	answer, said := s.to.do(ctx, again.Script("eval", sc.source, args...))
 	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
 		return nil, err // a hook has sent it twice, and this says nothing of the first
 	}

@@ -42,6 +42,10 @@ func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
 	require.Len(t, srv.Keys(t, keyFor(t)), 1, "seconds after its caller has gone")
 }
 
+// As [redisstore.Open] does: the connections of a store that share, and the commands of
+// a batch, at most.
+const maxConnections, maxBatch = 32, 32
+
 // A batch that stalls costs its members one try and others nothing, however many
 // there are.
 func TestStalledBatch(t *testing.T) {
@@ -51,11 +55,10 @@ func TestStalledBatch(t *testing.T) {
 			t.Parallel()
 			to, p := start(t)
 			s := to(patience)
-			for range redisstore.MaxConnections {
+			for range maxConnections {
 				take(t, s, keyFor(t), claim("tok")) // so that there are connections
 			}
 			dead := p.On(respproxy.Match{Name: "set", Key: nameOf(t) + "&dies"}, respproxy.Drop(respproxy.Hang))
-			alwaysShared(s)
 			stalled := make(chan error, 1)
 			ctx, cancel := context.WithCancel(timeout(t, time.Minute))
 			defer cancel()
@@ -91,7 +94,7 @@ func TestDeadConnectionUnderLockers(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	p := respproxy.Start(t, srv.Addr())
-	s := alwaysShared(open(t, p.URL()))
+	s := open(t, p.URL())
 	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(5*time.Second))
 	dead := p.On(respproxy.Match{Name: "set", Count: 1}, respproxy.Drop(respproxy.Hang))
 	var all sync.WaitGroup
@@ -122,12 +125,12 @@ func TestStalledNodeOfACluster(t *testing.T) {
 		proxies = append(proxies, respproxy.Start(t, addr))
 		return proxies[len(proxies)-1].Port()
 	})
-	s := alwaysShared(redisstore.New(cluster.Client(t)))
+	s := redisstore.New(cluster.Client(t))
 	nodes := make([][]string, 2) // keys by node
 	for i := range 40 {
 		key := member(t, i)
 		take(t, s, key, claim("tok"))
-		name, _ := redisstore.Name("latch:", key)
+		name := entryName(key)
 		n := 0
 		if cluster.Owner(t, name) == cluster.Nodes[1] {
 			n = 1
@@ -162,12 +165,12 @@ func TestStalledNodeOfACluster(t *testing.T) {
 func TestBudgetsOfASilentServer(t *testing.T) {
 	t.Parallel()
 	const callers, budget = 300, 300 * time.Millisecond
-	for name, way := range map[string]func(*redisstore.Store) *redisstore.Store{"shared": alwaysShared, "alone": neverShared} {
+	for name, query := range map[string]string{"many connections": "", "one connection": "?pipeline_pool_size=1"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
 			p := respproxy.Start(t, srv.Addr())
-			s := way(open(t, p.URL()))
+			s := open(t, p.URL()+query)
 			l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(budget))
 			require.Eventually(t, func() bool { // there are connections and scripts
 				return l.Do(t.Context(), keyFor(t), func(context.Context) error { return nil }) == nil
@@ -218,22 +221,74 @@ func TestConnectionsToASilentServer(t *testing.T) {
 	}
 	calls.Wait()
 	require.LessOrEqual(t, made.Load(), int32(3*7), "a batch whose handshake fails tries the other pool of the client")
-	require.GreaterOrEqual(t, int(certain.Load()), 500-2*7*redisstore.MaxBatch, "the others were not sent")
+	require.GreaterOrEqual(t, int(certain.Load()), 500-2*7*maxBatch, "the others were not sent")
 	p.Thaw()
 }
 
 func TestBatchesHaveConnections(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ pipelines, all, most int }{
+	srv := redistest.Start(t)
+	const alone = 12 // up to so many commands go alone, if there are connections
+	for _, tt := range []struct{ pipelines, all, ways int }{
 		{0, 0, redis.DefaultPipelinePoolSize},
 		{0, 3, redis.DefaultPipelinePoolSize},
 		{1, 100, 1},
-		{redisstore.MaxConnections + 1, 3, redisstore.MaxConnections},
+		{maxConnections + 1, 3, alone},
 		{-1, 7, 7},
-		{-2, redisstore.MaxConnections + 1, redisstore.MaxConnections},
-		{-1, 0, min(10*runtime.GOMAXPROCS(0), redisstore.MaxConnections)}, // go-redis' default
+		{-2, maxConnections + 1, alone},
+		{-1, 0, min(10*runtime.GOMAXPROCS(0), alone)}, // go-redis' default
 	} {
-		s := overClient(t, "127.0.0.1:1", func(o *redis.Options) { o.PipelinePoolSize, o.PoolSize = tt.pipelines, tt.all })
-		require.Equal(t, tt.most, redisstore.MostBatches(s), "%+v", tt)
+		s := overClient(t, srv.Addr(), func(o *redis.Options) { o.PipelinePoolSize, o.PoolSize = tt.pipelines, tt.all })
+		require.Equal(t, tt.ways, waysOf(t, srv, s), "%+v", tt)
+	}
+}
+
+// However many callers and connections there are, and however long the way is, no more
+// batches are out at once than a store may have.
+func TestBatchesOfOneStoreAreBounded(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), PipelinePoolSize: 100})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	h := new(longWay)
+	client.AddHook(h)
+	s := redisstore.New(client)
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for i := range 2 * maxConnections * maxBatch {
+		callers.Go(func() {
+			for key := member(t, i); ctx.Err() == nil; {
+				_, _ = s.Claim(ctx, key, claim("tok"))
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return h.most.Load() >= maxConnections }, patience, time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // in which there would be more
+	stop()
+	callers.Wait()
+	require.EqualValues(t, maxConnections, h.most.Load())
+}
+
+// longWay is a hook that makes the way to the server long.
+type longWay struct {
+	passing
+
+	mu   sync.Mutex
+	now  int64
+	most atomic.Int64
+}
+
+func (h *longWay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.mu.Lock()
+		h.now++
+		h.most.Store(max(h.most.Load(), h.now))
+		h.mu.Unlock()
+		defer func() {
+			h.mu.Lock()
+			h.now--
+			h.mu.Unlock()
+		}()
+		time.Sleep(50 * time.Millisecond)
+		return next(ctx, cmds)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
 // subscription is a redis.PubSub that may have become useless: it dials under its
@@ -26,7 +28,7 @@ func (s *subscription) use(ctx context.Context, call func(ctx context.Context) e
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	_, err := apart(ctx, func() (struct{}, error) { return struct{}{}, call(ctx) })
-	return !errors.Is(err, errPanicked) && !errors.Is(err, errUnsettled)
+	return !errors.Is(err, failure.ErrPanicked) && !errors.Is(err, failure.ErrUnsettled)
 }
 
 // end closes the subscription, and waits until nothing is received. One that is

@@ -33,7 +33,7 @@ func try(t *testing.T, s *redisstore.Store) {
 }
 
 // A rediss-cluster URL cannot say that certificates are not to be verified, so
-// what works here is Open except for that.
+// what works here is a client of our own.
 func TestClusterOverTLS(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, func(_ int, addr string) int {
@@ -45,9 +45,9 @@ func TestClusterOverTLS(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs:    cluster.Addrs()[1:],
-		Password: quotable,
-		Dialer:   redisstore.Dialer(patience, &tls.Config{InsecureSkipVerify: true}),
+		Addrs:     cluster.Addrs()[1:],
+		Password:  quotable,
+		TLSConfig: &tls.Config{InsecureSkipVerify: true},
 	})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	try(t, redisstore.New(client))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -16,9 +17,12 @@ const (
 	// byte is the version of the format.
 	sealHeader = "\x00LS\x01"
 
-	// sealDomain begins the additional data, so that nothing else that is
+	// receiptDomain begins the additional data, so that nothing else that is
 	// encrypted under the same key passes for a receipt. It has the version too.
-	sealDomain = "httplatch sealed receipt 1\n"
+	receiptDomain = "httplatch sealed receipt 1\n"
+
+	// aboutDomain is that of what a record says of its request.
+	aboutDomain = "httplatch sealed request 1\n"
 
 	// minRandomNonce is the length in bytes from which on random nonces are not
 	// expected to repeat before an operator changes the key.
@@ -43,21 +47,29 @@ func newSeals(current cipher.AEAD, previous []cipher.AEAD) seals {
 
 // seal returns receipt as it is kept under key by token.
 func (s seals) seal(receipt []byte, key, token string) []byte {
+	return s.sealAs(receiptDomain, receipt, key, token)
+}
+
+func (s seals) sealAs(domain string, plain []byte, key, token string) []byte {
 	aead := s[0]
 	start := len(sealHeader) + aead.NonceSize()
-	out := make([]byte, start, start+len(receipt)+aead.Overhead())
+	out := make([]byte, start, start+len(plain)+aead.Overhead())
 	nonce := out[copy(out, sealHeader):]
 	_, _ = rand.Read(nonce) // it never fails
-	return aead.Seal(out, nonce, receipt, sealedFor(key, token))
+	return aead.Seal(out, nonce, plain, sealedFor(domain, key, token))
 }
 
 // open is the inverse of seal. A receipt of no bytes is nil.
 func (s seals) open(stored []byte, key, token string) ([]byte, error) {
+	return s.openAs(receiptDomain, stored, key, token)
+}
+
+func (s seals) openAs(domain string, stored []byte, key, token string) ([]byte, error) {
 	if len(stored) < len(sealHeader) || string(stored[:len(sealHeader)]) != sealHeader {
 		return nil, errUnsealed
 	}
 	stored = stored[len(sealHeader):]
-	bound := sealedFor(key, token)
+	bound := sealedFor(domain, key, token)
 	// Not in place: a failed attempt may overwrite what the next one is to open.
 	room := make([]byte, 0, len(stored))
 	for _, aead := range s {
@@ -65,28 +77,49 @@ func (s seals) open(stored []byte, key, token string) ([]byte, error) {
 		if len(stored) < n {
 			continue
 		}
-		receipt, err := aead.Open(room, stored[:n], stored[n:], bound)
+		plain, err := aead.Open(room, stored[:n], stored[n:], bound)
 		switch {
 		case err != nil:
 			continue
-		case len(receipt) == 0:
+		case len(plain) == 0:
 			return nil, nil
 		default:
-			return receipt, nil
+			return plain, nil
 		}
 	}
 	return nil, errSeal
 }
 
-// sealedFor is the additional data of a receipt under key by token. The length
+// sealedFor is the additional data of what is kept under key by token. The length
 // of the key keeps the two apart.
-func sealedFor(key, token string) []byte {
-	b := make([]byte, 0, len(sealDomain)+len("1024:")+len(key)+len(token))
-	b = append(b, sealDomain...)
+func sealedFor(domain, key, token string) []byte {
+	b := make([]byte, 0, len(domain)+len("1024:")+len(key)+len(token))
+	b = append(b, domain...)
 	b = strconv.AppendInt(b, int64(len(key)), 10)
 	b = append(b, ':')
 	b = append(b, key...)
 	return append(b, token...)
+}
+
+// sealOwner seals what owner says of the request, for an entry under key by token. The
+// process that has claimed it stays readable.
+func (s seals) sealOwner(owner, key, token string) string {
+	process, rest := about.Split(owner)
+	if rest == "" {
+		return owner
+	}
+	return process + string(about.Mark) + string(s.sealAs(aboutDomain, []byte(rest), key, token))
+}
+
+// openOwner is the inverse. Of what was not sealed here, or does not open, nothing but
+// the process remains.
+func (s seals) openOwner(owner, key, token string) string {
+	process, rest := about.Split(owner)
+	if rest == "" {
+		return owner
+	}
+	opened, _ := s.openAs(aboutDomain, []byte(rest[1:]), key, token)
+	return process + string(opened)
 }
 
 // sealError is a receipt that is there and cannot be had.

@@ -25,7 +25,11 @@
 // not, since the store did answer. List yields such an entry without its
 // receipt, so that an operator can Forget it.
 //
-// The rest of an entry stays as it was: key, state, owner, times, the length of
+// What package middleware has a record say of its request for operators, whose it is
+// ([middleware.WithLabel]), method and path, is sealed as well. Where it does not open,
+// operators see the process alone.
+//
+// The rest of an entry stays as it was: key, state, process, times, the length of
 // the receipt, and the fingerprint, which Settle does not get. A writer to
 // the store can still remove an entry, after which the work runs again, bring
 // back an older one of the same key, and let another request than the first
@@ -40,8 +44,9 @@
 //  3. sealed.New(store, next), when the longest keep has passed since the second.
 //
 // An AEAD with random nonces of 96 bits, such as AES-GCM, must not seal more
-// than 2^32 receipts under one key: at 1,000 a second, repeated settles and
-// cool-downs included, change it every month.
+// than 2^32 times under one key: for each receipt, repeated settles and cool-downs
+// included, and for each claim of Idempotent and Dedupe, those of repeats included. At
+// 1,000 requests a second, change it every three weeks.
 package sealed
 
 import (
@@ -80,6 +85,7 @@ type below = lock.Store
 
 // Claim is part of [lock.Store].
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	c.Owner = s.seals.sealOwner(c.Owner, key, c.Token)
 	e, err := s.below.Claim(ctx, key, c)
 	return s.opened(key, e, err)
 }
@@ -96,8 +102,12 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 }
 
 func (s *Store) opened(key string, e lock.Entry, err error) (lock.Entry, error) {
-	if err != nil || e.State != lock.Settled {
+	if err != nil {
 		return e, err
+	}
+	e.Owner = s.seals.openOwner(e.Owner, key, e.Token)
+	if e.State != lock.Settled {
+		return e, nil
 	}
 	e.Receipt, err = s.seals.open(e.Receipt, key, e.Token)
 	if err != nil {
@@ -128,6 +138,7 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 			return
 		}
 		for e, err := range inspector.List(ctx) {
+			e.Owner = s.seals.openOwner(e.Owner, e.Key, e.Token)
 			if err == nil && e.State == lock.Settled {
 				e.Receipt, _ = s.seals.open(e.Receipt, e.Key, e.Token)
 			}
@@ -141,7 +152,11 @@ func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 // Page is part of [lock.Pager], if the store below is one.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
 	if pager, ok := s.below.(lock.Pager); ok {
-		return pager.Page(ctx, cursor, limit, match)
+		page, next, err = pager.Page(ctx, cursor, limit, match)
+		for i := range page {
+			page[i].Owner = s.seals.openOwner(page[i].Owner, page[i].Key, page[i].Token)
+		}
+		return page, next, err
 	}
 	return nil, "", fmt.Errorf("sealed: the store lists no pages: %w", errors.ErrUnsupported)
 }
@@ -152,6 +167,33 @@ func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err err
 		return inspector.Forget(ctx, key, token)
 	}
 	return false, errNoInspector
+}
+
+// Begin is part of [lock.Transactor], if the store below is one. The receipt that is
+// committed with the work is sealed like any other.
+func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	below, ok := s.below.(lock.Transactor)
+	if !ok {
+		return nil, nil, lock.Describe(s.below).NoTransactions
+	}
+	work, tx, err := below.Begin(ctx, key, token)
+	if err != nil {
+		return nil, nil, err
+	}
+	return work, &transaction{Transaction: tx, seals: s.seals, key: key, token: token}, nil
+}
+
+// transaction seals what it settles.
+type transaction struct {
+	lock.Transaction
+
+	seals      seals
+	key, token string
+}
+
+// Settle is part of [lock.Transaction].
+func (t *transaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+	return t.Transaction.Settle(ctx, t.seals.seal(receipt, t.key, t.token), keep)
 }
 
 var errNoInspector = fmt.Errorf("sealed: the store is no Inspector: %w", errors.ErrUnsupported)

@@ -454,6 +454,7 @@ func TestHasWhatItsStoreHas(t *testing.T) {
 			t.Parallel()
 			stacks := &stackAEAD{AEAD: gcm(t, 1)}
 			s := sealed.New(tt.inner, stacks)
+			tt.about.NoTransactions = lock.Describe(memstore.New()).NoTransactions
 			require.Equal(t, tt.about, lock.Describe(s))
 
 			// The calls of a store that never waits need nothing of what others need.

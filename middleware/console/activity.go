@@ -42,7 +42,7 @@ const maxLocal = 50
 
 // activity says what this process does with keys that have text in them.
 func (h *handler) activity(text string) activity {
-	s := h.locker.Snapshot(maxLocal, matcher(text))
+	s := h.locker.Snapshot(maxLocal, searchFor(text).key())
 	p := activity{
 		Holds:      make([]hold, 0, len(s.Holds)),
 		Cleanups:   make([]cleanup, 0, len(s.Cleanups)),

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/console"
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
@@ -37,7 +39,8 @@ func TestAnswerThatCannotBeWritten(t *testing.T) {
 		w := httptest.NewRecorder()
 		console.Send(w, r, tt.page, tt.data)
 		require.Equal(t, http.StatusInternalServerError, w.Code, accept)
-		require.JSONEq(t, `{"title": "The console could not write its answer.", "status": 500}`, w.Body.String())
+		require.Contains(t, w.Body.String(), "The console could not write its answer.")
+		require.Equal(t, accept == "application/json", json.Valid(w.Body.Bytes()))
 	}
 }
 
@@ -92,7 +95,7 @@ func TestAnswersWhatIsBroken(t *testing.T) {
 	for i, e := range broken {
 		stores[fmt.Sprint("entry ", i)] = brokenStore{entries: []lock.Entry{e}}
 	}
-	texts := append([]string{"", "=", "once:", "%", "\x00", strings.Repeat("x", lock.MaxKeyBytes+1), "-1", "1e99", "99999999999999999999"}, hostile...)
+	texts := append([]string{"", "=", "once:", "%", "\x00", strings.Repeat("x", keytext.MaxBytes+1), "-1", "1e99", "99999999999999999999"}, hostile...)
 	for name, store := range stores {
 		h := console.New(guardtest.NewLocker(t, store, lock.WithLogger(guardtest.Quiet)))
 		ask := func(r *http.Request) {

@@ -53,6 +53,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		h.post(a)
 	case http.MethodDelete:
+		if query.Has("label") {
+			h.deleteLabel(a, query)
+			return
+		}
 		h.free(a, query.Get("key"), query.Get("token"))
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST, DELETE")

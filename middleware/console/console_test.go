@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -78,6 +79,10 @@ type entry struct {
 	Here                                                        *struct {
 		Key     string
 		Waiting int
+	}
+	Request *struct {
+		Guard, Method, Path, Label string
+		Began                      time.Time
 	}
 }
 
@@ -152,11 +157,11 @@ func TestExplains(t *testing.T) {
 			situation string
 			says      []string
 		}{
-			"user=here":   {"held", []string{"for 12 s", "which is this one", "it is renewed as long as"}},
+			"user=here":   {"held", []string{"for 12 s", "which is this one", "It is renewed as long as"}},
 			"user=there":  {"held", []string{"process 4711 on host web-3", "another 18 s", "Other requests for user=there are refused"}},
 			"user=traced": {"held", []string{"process 4711 on host web-3"}},
 			"once:runs":   {"running", []string{"process 4711 on host web-3", "Repeats of this request are refused, or wait"}},
-			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3", "vanished", "Nothing runs it again for another 24 h"}},
+			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which is gone", "Repeats are refused for another 24 h"}},
 			"user=cool":   {"cool-down", []string{"In a cool-down for another 3 s"}},
 			"once:done":   {"stored-answer", []string{"A stored answer", "another 24 h"}},
 		} {
@@ -182,8 +187,8 @@ func TestExplains(t *testing.T) {
 		}
 
 		require.NoError(t, lease.Release(t.Context()))
-		require.Contains(t, o.page("q=user%3Dhere"), "Nobody has <code>user=here</code>.")
-		require.Contains(t, o.page("key=user%3Dhere"), "Nobody has this key.")
+		require.Contains(t, o.page("q=user%3Dhere"), "<code>user=here</code> is free.")
+		require.Contains(t, o.page("key=user%3Dhere"), "This key is free.")
 		require.Equal(t, http.StatusNotFound, o.ask(http.MethodGet, "key=user%3Dhere", "", "*/*").Code)
 	})
 }
@@ -242,7 +247,7 @@ func TestKnowsItsOrphans(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		o := operatorOf(t, l)
 		require.Equal(t, "unanswered", o.entry("user=42").Situation)
-		require.Contains(t, o.page("key=user%3D42"), "Nobody works under this.")
+		require.Contains(t, o.page("key=user%3D42"), "No work runs under this.")
 		dead.Dead.Store(false)
 		time.Sleep(5 * time.Minute)
 	})
@@ -258,8 +263,8 @@ func TestFindsRequests(t *testing.T) {
 	require.Equal(t, http.StatusCreated, guardtest.Serve(h, r).Code)
 	o := operatorOf(t, l)
 	page := o.page("scope=42&method=post&path=/orders&id=8e03978e")
-	require.Contains(t, page, "A stored answer of status 201 and 0 bytes")
-	require.Contains(t, o.page("scope=43&method=POST&path=/orders&id=8e03978e"), "Nobody has this key.")
+	require.Contains(t, page, "A stored answer to POST /orders of 42, of status 201 and 0 bytes")
+	require.Contains(t, o.page("scope=43&method=POST&path=/orders&id=8e03978e"), "This key is free.")
 	require.Equal(t, http.StatusBadRequest, o.ask(http.MethodGet, "id=8e&path=orders", "", browserAccept).Code)
 
 	_, _, err := l.Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) { return []byte("x"), nil })
@@ -281,7 +286,7 @@ func TestMethodsAndMistakes(t *testing.T) {
 		require.Equal(t, "GET, HEAD, POST, DELETE", w.Header().Get("Allow"))
 	}
 	require.Equal(t, http.StatusOK, o.ask(http.MethodHead, "", "", "").Code)
-	long := strings.Repeat("x", lock.MaxKeyBytes+1)
+	long := strings.Repeat("x", keytext.MaxBytes+1)
 	for _, accept := range []string{browserAccept, "application/json"} {
 		require.Equal(t, http.StatusBadRequest, o.ask(http.MethodGet, "q="+long, "", accept).Code)
 		require.Equal(t, http.StatusBadRequest, o.ask(http.MethodGet, "key="+long, "", accept).Code)

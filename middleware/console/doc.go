@@ -17,12 +17,15 @@
 //
 // The answer is HTML if Accept names text/html, else JSON.
 //
-//	GET ?q=TEXT&limit=N&after=CURSOR   entries whose key has TEXT in it, about N of them (50, at most 200);
-//	                                   next is the cursor of those that follow; answers=1 shows stored answers too
+//	GET ?q=TEXT&limit=N&after=CURSOR   entries whose key has TEXT in it, and records of requests whose label, path or guard
+//	                                   has, about N of them (50, at most 200); next is the cursor of those that follow;
+//	                                   answers=1 shows stored answers too
 //	GET ?key=KEY                       one entry; as JSON 404 if the key is free
 //	GET ?scope=S&method=M&path=P&id=K  the record of what S sent to a route behind [latch.Idempotent] with the Idempotency-Key K
 //	DELETE ?key=KEY&token=TOKEN        frees it: 204; 404 if it is gone, 409 if it has another token by now
-//	POST                               the same, from the page's form
+//	DELETE ?label=LABEL                erases the stored answers of LABEL, for 800 ms, and says how many; next
+//	                                   is the cursor (after=CURSOR) of where to go on: see [Erase]
+//	POST                               the same two, from the page's forms
 //
 // Freeing is a compare-and-delete with the token that was shown, so that what an
 // operator looked at is what goes, never its successor. The form asks to type the
@@ -32,9 +35,9 @@
 //
 // # Limits
 //
-// A request reads about as many entries as it shows, and one with q looks at keys
-// for a second at most and then offers to go on: see [lock.Inspector] for the
-// method that a store needs for that. With one that cannot list, whole keys can
-// be looked up, and the console shows what this process holds. Of other processes
-// it knows only what is in the store.
+// A request reads about as many entries as it shows. One with q, or without answers,
+// looks through entries for 800 ms at most, and answers with what it has found and a
+// cursor: see [lock.Inspector] for the method that a store needs for that. With one that
+// cannot list, whole keys can be looked up, and the console shows what this process
+// holds. Of other processes it knows only what is in the store.
 package console

@@ -4,8 +4,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
@@ -25,6 +27,7 @@ type entry struct {
 	Attempt   int       `json:"attempt"` // as claimed
 	Fence     int64     `json:"fence"`   // 0: none
 	LeftMS    int64     `json:"left_ms"` // of the lease, the linger or the receipt; 0: not known
+	Request   *request  `json:"request"` // null: no record, or one that does not say
 	Here      *heldHere `json:"here"`    // null: not held by this process
 	left      time.Duration
 }
@@ -40,34 +43,25 @@ type heldHere struct {
 // entryLink leads to the entry of key from any page of the console.
 func entryLink(key string) string { return "?key=" + url.QueryEscape(key) }
 
-// situation is what an entry means to a request that waits for it.
-type situation string
-
-const (
-	situationHeld       situation = "held"
-	situationRunning    situation = "running"
-	situationUnanswered situation = "unanswered"
-	situationUnknown    situation = "outcome-unknown"
-	situationCooldown   situation = "cool-down"
-	situationAnswer     situation = "stored-answer"
-	situationUnreadable situation = "unreadable"
-)
-
-// Label is what the page calls it.
-func (s situation) Label() string {
-	return map[situation]string{
-		situationHeld:       "Held",
-		situationRunning:    "Running",
-		situationUnanswered: "Being cleaned up",
-		situationUnknown:    "Outcome unknown",
-		situationCooldown:   "Cool-down",
-		situationAnswer:     "Stored answer",
-		situationUnreadable: "Unreadable",
-	}[s]
-}
-
 // Shown is the key as it is shown, and typed.
 func (e *entry) Shown() string { return visible(e.Key) }
+
+// Title is what the page calls it: a record, whose key is a hash, by its request.
+func (e *entry) Title() string {
+	if e.Request != nil {
+		return e.Request.What()
+	}
+	return e.Shown()
+}
+
+// Brief is the first sentence of what it means, and all of that if it waits for a decision.
+func (e *entry) Brief() string {
+	first, _, more := strings.Cut(e.Summary, ". ")
+	if !more || e.urgency() == 0 {
+		return e.Summary
+	}
+	return first + "."
+}
 
 // Part is what may be typed instead.
 func (e *entry) Part() string { return lastPart(e.Shown()) }
@@ -91,6 +85,14 @@ func (e *entry) FormToken() string { return formField(e.Token) }
 
 func formField(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
+// urgency is 0 for what waits for a decision, and 1 for the rest.
+func (e *entry) urgency() int {
+	if e.Situation == situationUnknown {
+		return 0
+	}
+	return 1
+}
+
 // describe says what e means. local is what this process knows of it.
 func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	c := entry{
@@ -98,7 +100,8 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		Token:   e.Token,
 		Link:    entryLink(e.Key),
 		State:   e.State.String(),
-		Owner:   e.Owner,
+		Owner:   about.Process(e.Owner),
+		Request: requestOf(e.Owner),
 		Attempt: e.Attempt,
 		Fence:   e.Fence,
 		LeftMS:  e.Left.Milliseconds(),
@@ -147,19 +150,27 @@ func (e *entry) held() {
 
 func (e *entry) running() {
 	e.Situation = situationRunning
-	e.Summary = fmt.Sprintf("%s Repeats of this request are refused, or wait, until it ends. Nobody else is concerned.",
-		e.lease("The first request with this key is being worked on"))
+	e.Summary = fmt.Sprintf("%s Repeats of this request are refused, or wait, until it ends. No other request is concerned.",
+		e.lease(e.subject()+" is being worked on"))
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
+}
+
+// subject is the request that e is the record of.
+func (e *entry) subject() string {
+	if e.Request == nil {
+		return "The first request with this key"
+	}
+	return e.Request.What()
 }
 
 // lease says which process has e and for how long.
 func (e *entry) lease(what string) string {
 	switch {
 	case e.Here == nil:
-		return fmt.Sprintf("%s: held by %s for another %s, and renewed as long as that process works on it. "+
-			"If the process is gone, it is free by then without anybody's help.", what, e.Process(), e.Left())
+		return fmt.Sprintf("%s: held by %s for another %s. It is renewed as long as that process works on it. "+
+			"If the process is gone, it is free by then, by itself.", what, e.Process(), e.Left())
 	case e.Here.Renewed:
-		return fmt.Sprintf("%s: held since %s (for %s) by %s, which is this one, for another %s; it is renewed as long as the work goes on.",
+		return fmt.Sprintf("%s: held since %s (for %s) by %s, which is this one, for another %s. It is renewed as long as the work goes on.",
 			what, e.Since(), ago(e.Here.Since), e.Process(), e.Left())
 	default:
 		return fmt.Sprintf("%s: held since %s by %s, which is this one, for another %s. It is not renewed any more.",
@@ -169,16 +180,20 @@ func (e *entry) lease(what string) string {
 
 func (e *entry) unanswered() {
 	e.Situation = situationUnanswered
-	e.Summary = fmt.Sprintf("Nobody works under this. The store did not answer when it was claimed or renewed, and this process is removing what "+
+	e.Summary = fmt.Sprintf("No work runs under this. The store did not answer when it was claimed or renewed, and this process is removing what "+
 		"was left. It does not refuse its own requests because of it; other processes do, for another %s at most.", e.Left())
 	e.Freeing = "Nothing is lost: no work runs under it."
 }
 
 func (e *entry) unknown() {
 	e.Situation = situationUnknown
-	e.Summary = fmt.Sprintf("Outcome unknown: %s began this request and vanished, and nobody knows how far it came. "+
-		"Nothing runs it again for another %s, unless its route was told to (lock.WithRerunAbandoned); repeats are refused. "+
-		"Find out whether it took effect (is there an order?) before you free it.", e.Process(), e.Left())
+	what, when := "this request was begun", ""
+	if e.Request != nil {
+		what, when = e.Request.What()+" was begun", " at "+e.Request.When()+","
+	}
+	e.Summary = fmt.Sprintf("Outcome unknown: %s%s by %s, which is gone. It is not known how far it came. "+
+		"Repeats are refused for another %s, except on routes with lock.WithRerunAbandoned, which run it again. "+
+		"Find out whether it took effect (is there an order?) before you free it.", what, when, e.Process(), e.Left())
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first did take effect, it happens twice."
 }
 
@@ -192,13 +207,16 @@ func (e *entry) cooldown() {
 func (e *entry) answer(receipt []byte) {
 	e.Situation = situationAnswer
 	what := "A stored answer"
-	if r, err := record.Read(receipt); err == nil && r.Tombstone {
-		what = fmt.Sprintf("An answer of status %d that could not be stored", r.Status)
-	} else if err == nil {
-		what = fmt.Sprintf("A stored answer of status %d and %d bytes", r.Status, len(r.Body))
+	if e.Request != nil {
+		what += " to " + e.Request.What()
 	}
-	e.Summary = fmt.Sprintf("%s, kept for another %s: the request was processed, and a repeat of it is told so instead of running again. "+
-		"It keeps nobody else waiting.", what, e.Left())
+	if r, err := record.Read(receipt); err == nil && r.Tombstone {
+		what = fmt.Sprintf("An answer of status %d%s that could not be stored", r.Status, strings.TrimPrefix(what, "A stored answer"))
+	} else if err == nil {
+		what = fmt.Sprintf("%s, of status %d and %d bytes", what, r.Status, len(r.Body))
+	}
+	e.Summary = fmt.Sprintf("%s, kept for another %s: the request was processed, and a repeat gets that answer instead of running again. "+
+		"It keeps no other request waiting.", what, e.Left())
 	e.Freeing = "The same request, sent again, runs as if it were new, and happens twice."
 }
 

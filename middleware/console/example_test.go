@@ -39,8 +39,8 @@ func ExampleNew() {
 		mux.ServeHTTP(w, r)
 		body, _ := io.ReadAll(w.Body)
 		for line := range strings.SplitSeq(string(body), "\n") {
-			if strings.Contains(line, "A request is being worked on") || strings.Contains(line, "Nobody has") {
-				fmt.Println(w.Code, strings.Contains(line, "held since"), strings.Contains(line, "Nobody has"))
+			if strings.Contains(line, "A request is being worked on") || strings.Contains(line, "is free") {
+				fmt.Println(w.Code, strings.Contains(line, "held since"), strings.Contains(line, "is free"))
 			}
 		}
 		if w.Code != http.StatusOK {

@@ -20,12 +20,13 @@ var (
 	badPath      = failed(http.StatusBadRequest, "The path is not one.", "Give it as in the request, such as /orders.")
 	queryTooLong = failed(http.StatusBadRequest, "This is longer than any key.", "Keys have 1,024 bytes at most.")
 	notConfirmed = failed(http.StatusUnprocessableEntity, "The confirmation is not what the key reads.", "Nothing was freed.")
-	nothingThere = failed(http.StatusNotFound, "Nobody has this key.", "It keeps no request waiting.")
-	alreadyGone  = failed(http.StatusNotFound, "It is gone already.", "Nobody has this key any more. Nothing was freed.")
-	staleToken   = failed(http.StatusConflict, "Somebody else has the key by now.",
+	notErased    = failed(http.StatusUnprocessableEntity, "The confirmation is not what was to be typed.", "Nothing was erased.")
+	nothingThere = failed(http.StatusNotFound, "This key is free.", "It keeps no request waiting.")
+	alreadyGone  = failed(http.StatusNotFound, "It is gone already.", "The key is free. Nothing was removed.")
+	staleToken   = failed(http.StatusConflict, "Another holder has the key by now.",
 		"What you looked at has ended, and another request has taken the key since. Nothing was freed. Look the key up again to see who has it.")
 	cannotForget   = failed(http.StatusNotImplemented, "This store cannot forget a receipt.", "Nothing was freed. It ends by itself when its time is over.")
-	storeSilent    = failed(http.StatusServiceUnavailable, "The store did not answer.", "Nobody knows what is held. Try again.")
+	storeSilent    = failed(http.StatusServiceUnavailable, "The store did not answer.", "What is held is not known. Try again.")
 	freeingUnknown = failed(http.StatusServiceUnavailable, "The store did not confirm it.", "The key may or may not be free. Look it up again.")
 )
 

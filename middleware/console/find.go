@@ -24,7 +24,7 @@ func (h *handler) whole(ctx context.Context, text string) (found []lock.Entry, f
 	}
 	candidates = append(candidates, keytext.Record(text))
 	for i, key := range candidates {
-		if slices.Contains(candidates[:i], key) || len(key) > lock.MaxKeyBytes {
+		if slices.Contains(candidates[:i], key) || len(key) > keytext.MaxBytes {
 			continue
 		}
 		e, err := h.get(ctx, key)
@@ -86,9 +86,17 @@ type entryPage struct {
 	Look    string // leads here
 }
 
+// Title is what the page is about.
+func (p entryPage) Title() string {
+	if p.Entry != nil {
+		return p.Entry.Title()
+	}
+	return p.Shown
+}
+
 // showEntry answers with one entry.
 func (h *handler) showEntry(a *answer, key, mistake string) {
-	if len(key) > lock.MaxKeyBytes {
+	if len(key) > keytext.MaxBytes {
 		a.fail(queryTooLong)
 		return
 	}

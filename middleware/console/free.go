@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -27,6 +29,10 @@ func (h *handler) post(a *answer) {
 	a.r.Body = http.MaxBytesReader(a.w, a.r.Body, maxForm)
 	if err := a.r.ParseForm(); err != nil {
 		a.fail(badForm)
+		return
+	}
+	if a.r.PostForm.Has("label") {
+		h.postErase(a)
 		return
 	}
 	key, err := base64.RawURLEncoding.DecodeString(a.r.PostForm.Get("key"))
@@ -50,11 +56,12 @@ func (h *handler) post(a *answer) {
 
 // free removes the entry of key if it bears token.
 func (h *handler) free(a *answer, key, token string) {
-	if key == "" || token == "" || len(key) > lock.MaxKeyBytes {
+	if key == "" || token == "" || len(key) > keytext.MaxBytes {
 		a.fail(badDelete)
 		return
 	}
 	ctx := a.r.Context()
+	before, _ := h.store.Get(ctx, key) // for the name in the log: without it there is none
 	freed, err := h.forget(ctx, key, token)
 	if err != nil {
 		f := freeingUnknown
@@ -69,12 +76,21 @@ func (h *handler) free(a *answer, key, token string) {
 		return
 	}
 	a.logger.LogAttrs(ctx, slog.LevelInfo, "httplatch: an operator freed a key",
-		slog.String("name", keytext.Name(key)), slog.String("key_sha256", keytext.Digest(key)), slog.String("remote", a.r.RemoteAddr))
+		slog.String("name", cmp.Or(about.Guard(before.Owner), keytext.Name(key))),
+		slog.String("key_sha256", digest(key)), slog.String("remote", a.r.RemoteAddr))
 	if !a.html() {
 		a.w.WriteHeader(http.StatusNoContent)
 		return
 	}
 	a.send(http.StatusOK, "freed", entryPage{Shown: visible(key), Look: entryLink(key)})
+}
+
+// digest stands for key as it does in the Locker's lines: the key of a record has it.
+func digest(key string) string {
+	if hash, ok := strings.CutPrefix(key, keytext.RecordPrefix); ok {
+		return hash[:min(len(hash), len(keytext.Digest("")))]
+	}
+	return keytext.Digest(key)
 }
 
 // forget uses what the store has for it: Release is as safe, and does not remove

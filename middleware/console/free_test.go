@@ -102,7 +102,7 @@ func staleTokenRefused(t *testing.T, store lock.Store) error {
 			return errors.New("the successor was freed")
 		case byForm.Code != http.StatusConflict || byScript.Code != http.StatusConflict:
 			return errors.New("it was not refused")
-		case !strings.Contains(byForm.Body.String(), "Somebody else has the key by now."):
+		case !strings.Contains(byForm.Body.String(), "Another holder has the key by now."):
 			return errors.New("it does not say why")
 		}
 	}
@@ -221,7 +221,7 @@ func TestSilentStore(t *testing.T) {
 	w := o.ask(http.MethodDelete, "key=a&token=t", "", browserAccept)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Contains(t, w.Body.String(), "may or may not be free")
-	require.Contains(t, o.page("q=user%3D42"), "The store did not answer, so nobody knows what is held.")
+	require.Contains(t, o.page("q=user%3D42"), "The store did not answer, so it is not known what is held.")
 }
 
 // A receipt stays where nothing but its end can remove it.

@@ -2,14 +2,14 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
@@ -21,6 +21,8 @@ type list struct {
 	Trouble string   `json:"trouble,omitempty"`
 	Process activity `json:"process"`
 
+	Looked int `json:"looked"` // through about so many entries, those of the pages before included
+
 	Query   string   `json:"-"`
 	Limit   int      `json:"-"`
 	Answers bool     `json:"-"` // stored ones are shown too
@@ -31,10 +33,7 @@ type list struct {
 const (
 	defaultEntries = 50
 	maxEntries     = 200
-	maxStep        = 1000 // entries looked at in one call of the store
-
-	// searchTime is for how long one request looks through keys that do not match.
-	searchTime = time.Second
+	maxWhole       = 5 // are explained in full; of more, the first sentence is shown
 )
 
 func (h *handler) showList(a *answer, query url.Values) {
@@ -48,7 +47,8 @@ func (h *handler) showList(a *answer, query url.Values) {
 		Answers: query.Get("answers") != "",
 		Begun:   query.Get("after") != "",
 	}
-	if len(l.Query) > lock.MaxKeyBytes {
+	l.Looked, _ = strconv.Atoi(query.Get("looked"))
+	if len(l.Query) > keytext.MaxBytes {
 		a.fail(queryTooLong)
 		return
 	}
@@ -60,7 +60,7 @@ func (h *handler) showList(a *answer, query url.Values) {
 	}
 	if err == nil {
 		var listed []lock.Entry
-		listed, l.Next, err = h.collect(ctx, query.Get("after"), l)
+		listed, err = h.collect(ctx, query.Get("after"), l)
 		found = append(found, listed...)
 	}
 	l.Trouble = trouble(err, len(found) > 0)
@@ -77,7 +77,42 @@ func (h *handler) showList(a *answer, query url.Values) {
 	for i := range found {
 		l.Entries = append(l.Entries, describe(&found[i], &local))
 	}
-	a.send(200, "list", l)
+	// What waits for a decision comes first.
+	slices.SortStableFunc(l.Entries, func(x, y entry) int { return cmp.Compare(x.urgency(), y.urgency()) })
+	if a.html() && l.goesOn() {
+		a.w.Header().Set("Refresh", "0; url="+l.More())
+	}
+	a.send(http.StatusOK, "list", l)
+}
+
+// Unknown is how many of the entries wait for a decision.
+func (l *list) Unknown() (n int) {
+	for i := range l.Entries {
+		n += 1 - l.Entries[i].urgency()
+	}
+	return n
+}
+
+// Long reports whether there are too many entries to say all of each.
+func (l *list) Long() bool { return len(l.Entries) > maxWhole }
+
+// Whose is the label under which stored answers are shown that can be erased, "" if there
+// is none.
+func (l *list) Whose() string {
+	for i := range l.Entries {
+		if e := &l.Entries[i]; e.Situation == situationAnswer && e.Request != nil && e.Request.Label == about.Short(l.Query) {
+			return e.Request.Label
+		}
+	}
+	return ""
+}
+
+// FormWhose goes through a form.
+func (l *list) FormWhose() string { return formField(l.Whose()) }
+
+// goesOn reports whether the page goes on by itself, since it has found nothing yet.
+func (l *list) goesOn() bool {
+	return l.Query != "" && l.Next != "" && len(l.Entries) == 0 && l.Trouble == ""
 }
 
 // First leads to the first page.
@@ -90,6 +125,7 @@ func (l *list) page(after string) string {
 	q := url.Values{"limit": {strconv.Itoa(l.Limit)}}
 	if after != "" {
 		q.Set("after", after)
+		q.Set("looked", strconv.Itoa(l.Looked))
 	}
 	if l.Query != "" {
 		q.Set("q", l.Query)
@@ -100,71 +136,12 @@ func (l *list) page(after string) string {
 	return "?" + q.Encode()
 }
 
-var errNoList = errors.New("console: the store cannot list")
-
-// collect reads on from cursor until there are enough entries, or the time for
-// that is over.
-func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []lock.Entry, next string, err error) {
-	inspector, ok := h.store.(lock.Inspector)
-	if !ok {
-		return nil, "", errNoList
-	}
-	steps, ok := h.store.(lock.Pager)
-	if !ok {
-		steps = wholeList{inspector}
-	}
-	match := matcher(l.Query)
-	next = cursor
-	step := l.Limit
-	for until := time.Now().Add(searchTime); ; {
-		page, after, err := steps.Page(ctx, next, step, match)
-		if errors.Is(err, errors.ErrUnsupported) {
-			// A store over others that lack it.
-			steps = wholeList{inspector}
-			page, after, err = steps.Page(ctx, next, step, match)
-		}
-		switch {
-		case errors.Is(err, errors.ErrUnsupported):
-			return nil, "", errNoList
-		case err != nil:
-			return found, next, err
-		}
-		if !l.Answers {
-			page = slices.DeleteFunc(page, storedAnswer)
-		}
-		found, next = append(found, page...), after
-		if next == "" || len(found) >= l.Limit || !time.Now().Before(until) {
-			return found, next, nil
-		}
-		if len(page) == 0 {
-			step = min(2*step, maxStep)
-		} else {
-			step = l.Limit
-		}
-	}
-}
-
 func storedAnswer(e lock.Entry) bool {
 	return e.State == lock.Settled && keytext.IsRecord(e.Key)
 }
 
 // Shown is the query as it is shown.
 func (l *list) Shown() string { return visible(l.Query) }
-
-// matcher accepts keys with text in them, whatever the case: as they are, as they
-// are shown, and where text is a value as it was before it was composed. It is nil
-// for all.
-func matcher(text string) func(key string) bool {
-	if text == "" {
-		return nil
-	}
-	texts := []string{strings.ToLower(text), strings.ToLower(lock.Key(text))}
-	return func(key string) bool {
-		lower := strings.ToLower(key)
-		return strings.Contains(lower, texts[0]) || strings.Contains(lower, texts[1]) ||
-			strings.Contains(strings.ToLower(visible(key)), texts[0])
-	}
-}
 
 // trouble is what is wrong with a list.
 func trouble(err error, some bool) string {
@@ -176,6 +153,6 @@ func trouble(err error, some bool) string {
 	case some:
 		return "The store did not answer to the end: there may be more than is shown."
 	default:
-		return "The store did not answer, so nobody knows what is held. Try again."
+		return "The store did not answer, so it is not known what is held. Try again."
 	}
 }

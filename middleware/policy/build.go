@@ -81,15 +81,19 @@ func (b *builder) guard() func(http.Handler) http.Handler {
 	}
 	if b.kind == kindIdempotent || b.kind == kindDedupe {
 		b.accept("kind", setting.ValidateReceipts(b.locker))
+		if b.own.name != "" {
+			b.accept("", setting.ValidateGuardName(b.own.name))
+		}
 	}
 	if len(b.findings) > before {
 		return nil
 	}
 	l := b.locker.With(b.lockerOptions...)
-	b.onceOptions = append(b.onceOptions, latch.WithBodyLimits(b.request, b.response))
-	switch b.kind {
-	case kindLock:
+	if b.kind == kindLock {
 		return latch.Lock(l, b.name, b.key, b.lockOptions...)
+	}
+	b.onceOptions = append(b.onceOptions, latch.WithBodyLimits(b.request, b.response), latch.WithName(b.own.name))
+	switch b.kind {
 	case kindIdempotent:
 		return latch.Idempotent(l, b.scope, b.key, b.onceOptions...)
 	default:

@@ -129,6 +129,7 @@ func takeFailOpen(b *builder, m member) bool {
 	o := latch.WithFailClosed()
 	if open {
 		o = latch.WithFailOpen()
+		read = read && b.accept(m.name, b.locker.Validate(lock.WithFailOpen()))
 	}
 	b.lockOptions, b.onceOptions = append(b.lockOptions, o), append(b.onceOptions, o)
 	return read

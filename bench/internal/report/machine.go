@@ -30,6 +30,7 @@ var compared = []string{
 	"github.com/zeromicro/go-zero",
 	"github.com/gofiber/fiber/v3",
 	"github.com/repenguin22/idemlease",
+	"github.com/jackc/pgx/v5",
 }
 
 // ThisMachine asks. What it cannot find out is "unknown".

@@ -53,6 +53,9 @@ var metrics = []string{
 	suite.Healthy, suite.FirstGrant, suite.GrantDelay, suite.LastRefusal, suite.WrongRefusals, suite.ForCleanUp,
 	suite.BacklogGone, suite.NotInTime, suite.RateBefore, suite.RateAfterFirst, suite.RateAfter2, suite.RateAfter3,
 
+	suite.TableBytes, suite.KeyBytes, suite.SweepBytes,
+	suite.MostRows, suite.MostOver, suite.MostDead, suite.HalfSize, suite.EndSize,
+
 	suite.LateTimers, suite.OwnCPU, suite.OthersCPU, suite.Backlog, suite.Goroutines, suite.Heap,
 }
 

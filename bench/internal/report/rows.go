@@ -29,7 +29,8 @@ func rows(s *stats.Samples) []row {
 	all = append(all, inProcessRows()...)
 	all = append(all, httpRows(s)...)
 	all = append(all, growthRows(s)...)
-	return append(all, overloadRows(s)...)
+	all = append(all, overloadRows(s)...)
+	return append(all, shopRows(s)...)
 }
 
 // cycleRows compare cycles with each peer's, by callers.

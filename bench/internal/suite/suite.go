@@ -57,6 +57,8 @@ type Settings struct {
 	Load, Then time.Duration   // of the part overload: how long more is asked for than the server can do, and how long it is watched then
 	Outages    []time.Duration // of the part outage: how long the server is gone
 	Recovery   time.Duration   // how long it is watched then, at most
+	Receipts   []int           // of the part receipts: how many are kept
+	Play       time.Duration   // of the part clean-up: how long an hour lasts
 	Quiet      float64         // of both: cores that others may use meanwhile; 0: it does not matter
 	Only       *regexp.Regexp  // of both: scenarios whose name matches; nil: all
 }
@@ -65,7 +67,7 @@ type Settings struct {
 type part struct {
 	name string
 	run  func(ctx context.Context, b *bench) error
-	long bool // takes longer than all others: it is run by name only
+	long bool // takes longer than all others, or needs another server: it is run by name only
 }
 
 func parts() []part {
@@ -81,6 +83,9 @@ func parts() []part {
 		{name: Growth, run: measureGrowth},
 		{name: Overload, run: measureOverload, long: true},
 		{name: Outage, run: measureOutage, long: true},
+		{name: Transactions, run: measureTransactions, long: true},
+		{name: Receipts, run: measureReceipts, long: true},
+		{name: CleanUp, run: measureCleanUp, long: true},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/stats"
 	"github.com/httplatch/httplatch/bench/internal/suite"
 	"github.com/httplatch/httplatch/bench/internal/web"
+	"github.com/httplatch/httplatch/internal/pgserver"
 	"github.com/httplatch/httplatch/internal/redistest"
 )
 
@@ -33,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(redistest.Main(m).Run())
+	os.Exit(pgserver.Main(redistest.Main(m)).Run())
 }
 
 func settings(t *testing.T, parts ...string) suite.Settings {
@@ -41,6 +43,7 @@ func settings(t *testing.T, parts ...string) suite.Settings {
 	redistest.Shared(t) // skips where there is no server
 	return suite.Settings{
 		Rounds: 1, Window: 20 * time.Millisecond, Pool: 20, Rate: 500, Keys: []int{10, 1000}, Many: 500,
+		Receipts: []int{10, 100}, Play: 3 * time.Second,
 		Parts: parts, Log: t.Output(),
 	}
 }
@@ -77,8 +80,15 @@ func TestEveryPart(t *testing.T) {
 		suite.Stalls:     {metric: suite.P999, cases: 3, whos: 8},
 		suite.HTTP:       {metric: suite.P50, cases: 2, whos: 10 + 4},
 		suite.Growth:     {metric: suite.Beside, cases: 2, whos: 2},
+
+		suite.Transactions: {metric: suite.P50, cases: 3 * len(suite.Buyers), whos: 3 + 1},
+		suite.Receipts:     {metric: suite.P50, cases: 2, whos: 3},
+		suite.CleanUp:      {metric: suite.EndSize, cases: 1, whos: 1},
 	} {
 		t.Run(part, func(t *testing.T) {
+			if slices.Contains([]string{suite.Transactions, suite.Receipts, suite.CleanUp}, part) {
+				pgserver.Database(t) // skips where there is no server
+			}
 			s := measured(t, part)
 			require.Len(t, s.Cases(part, want.metric), want.cases)
 			require.Len(t, s.Whos(part, want.metric), want.whos)
@@ -114,7 +124,7 @@ func TestRoundTripsAreCountedAtTheServer(t *testing.T) {
 
 func TestRunRefusesAPartThatThereIsNot(t *testing.T) {
 	_, err := suite.Run(t.Context(), suite.Settings{Parts: []string{"cycle"}})
-	require.EqualError(t, err, `bench: no part "cycle"; there are in-process, trips, cycles, contended, latency, crowd, stalls, http, growth, overload, outage`)
+	require.EqualError(t, err, `bench: no part "cycle"; there are in-process, trips, cycles, contended, latency, crowd, stalls, http, growth, overload, outage, transactions, receipts, clean-up`)
 }
 
 func TestACancelledRunEnds(t *testing.T) {

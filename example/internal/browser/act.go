@@ -60,7 +60,14 @@ func (p *Page) document() (id cdp.LoaderID) {
 // without the question that a person is asked.
 func (p *Page) Reload() {
 	p.tb.Helper()
-	p.Follow(func() { p.must("reload", command(page.Reload, page.ReloadParams{})) })
+	p.Follow(p.PressReload)
+}
+
+// PressReload presses the reload button, even while the page waits for an answer. It is to
+// be called in what [Page.Follow] does.
+func (p *Page) PressReload() {
+	p.tb.Helper()
+	p.must("reload", command(page.Reload, page.ReloadParams{}))
 }
 
 // Back is the back button.
@@ -98,6 +105,17 @@ func (p *Page) ClickTwice(selector string, gap time.Duration) {
 	began := time.Now()
 	p.must("click on "+selector, chromedp.MouseClickXY(x, y))
 	p.must("click again on "+selector, chromedp.Sleep(gap-time.Since(began)), chromedp.MouseClickXY(x, y, chromedp.ClickCount(2)))
+}
+
+// Aim returns a click on the middle of what selector finds now. While a page waits for
+// an answer it can be clicked on, but not asked where to.
+func (p *Page) Aim(selector string) (click func()) {
+	p.tb.Helper()
+	x, y := p.reach(selector)
+	return func() {
+		p.tb.Helper()
+		p.must("click where "+selector+" was", chromedp.MouseClickXY(x, y))
+	}
 }
 
 // Type replaces what is in a field.

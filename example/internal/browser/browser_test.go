@@ -10,21 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 func TestNoChromiumSkipsButFailsInCI(t *testing.T) {
 	t.Setenv("CHROMIUM", "/nonexistent/chromium")
 	start := func(tb testing.TB) { browser.New(tb) }
 	t.Setenv("CI", "")
-	v := judged(t, start)
-	require.Contains(t, v.skipped, "apt-get install chromium")
-	require.Contains(t, v.skipped, "/nonexistent/chromium")
-	require.Empty(t, v.failed)
+	v := testmain.Judge(t, start)
+	require.Contains(t, v.WhySkipped, "apt-get install chromium")
+	require.Contains(t, v.WhySkipped, "/nonexistent/chromium")
+	require.Empty(t, v.WhyFailed)
 
 	t.Setenv("CI", "true")
-	v = judged(t, start)
-	require.Contains(t, v.failed, "CHROMIUM=")
-	require.Empty(t, v.skipped)
+	v = testmain.Judge(t, start)
+	require.Contains(t, v.WhyFailed, "CHROMIUM=")
+	require.Empty(t, v.WhySkipped)
 }
 
 // TestErrorsFail: each of these pages has one mistake that a person would find
@@ -40,17 +41,17 @@ func TestErrorsFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := serve(t, map[string]string{"/": tt.page})
-			v := judged(t, func(tb testing.TB) { browser.New(tb).Open(url) })
-			require.Empty(t, v.failed)
-			require.Len(t, v.errors, 1)
-			require.Contains(t, v.errors[0], tt.want)
+			v := testmain.Judge(t, func(tb testing.TB) { browser.New(tb).Open(url) })
+			require.Empty(t, v.WhyFailed)
+			require.Len(t, v.Errors, 1)
+			require.Contains(t, v.Errors[0], tt.want)
 
-			v = judged(t, func(tb testing.TB) {
+			v = testmain.Judge(t, func(tb testing.TB) {
 				p := browser.New(tb)
 				p.Expect(tt.want)
 				p.Open(url)
 			})
-			require.False(t, v.Failed(), v.errors)
+			require.False(t, v.Failed(), v.Errors)
 		})
 	}
 	require.FileExists(t, filepath.Join(os.Getenv("TEST_ARTIFACTS"), "screens", "failed-judged.png"))

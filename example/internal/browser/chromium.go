@@ -58,8 +58,9 @@ func chromium(tb testing.TB) context.Context {
 	})
 }
 
-func launch(path string) (process context.Context, end func(), err error) {
+func launch(path string, extra ...chromedp.ExecAllocatorOption) (process context.Context, end func(), err error) {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path))
+	options = append(options, extra...)
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium refuses root one
 	}

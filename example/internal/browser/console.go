@@ -19,6 +19,10 @@ func (p *Page) Expect(part string) { p.expected = append(p.expected, part) }
 // a failed test saw last.
 func (p *Page) finish() {
 	p.tb.Helper()
+	if p.finished {
+		return
+	}
+	p.finished = true
 	errs, err := p.errors()
 	if err != nil {
 		p.tb.Errorf("browser: read the console: %v", err)

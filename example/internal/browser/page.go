@@ -22,6 +22,8 @@ type Page struct {
 	console  iter.Seq2[chromedp.ConsoleMessage, error]
 	silence  context.CancelFunc // ends console
 	expected []string
+	settings settings
+	finished bool
 }
 
 // Option is how a [Page] differs from one of 1280 by 800 pixels, in light
@@ -54,9 +56,15 @@ func New(tb testing.TB, opts ...Option) *Page {
 	}
 	tab, end := chromedp.NewContext(chromium(tb), chromedp.WithNewBrowserContext())
 	tb.Cleanup(end)
+	return start(tab, tb, s)
+}
+
+// start makes a Page of a tab.
+func start(tab context.Context, tb testing.TB, s settings) *Page {
+	tb.Helper()
 	listening, silence := context.WithCancel(tab)
 	tb.Cleanup(silence)
-	p := &Page{tb: tb, tab: tab, console: chromedp.Console(listening), silence: silence}
+	p := &Page{tb: tb, tab: tab, settings: s, console: chromedp.Console(listening), silence: silence}
 	// Motion is off: what is looked at should have arrived.
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: s.scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
@@ -91,9 +99,16 @@ func (p *Page) must(what string, steps ...chromedp.Action[chromedp.Void]) {
 // cannot decide yet is an error, which is shown if it never can.
 func (p *Page) until(what string, ask func(ctx context.Context) (bool, error)) {
 	p.tb.Helper()
-	ctx, cancel := context.WithTimeout(p.tab, patience)
+	until(p.tab, p.tb, what, ask)
+}
+
+func until(parent context.Context, tb testing.TB, what string, ask func(ctx context.Context) (bool, error)) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(parent, patience)
 	defer cancel()
-	again := time.NewTicker(10 * time.Millisecond)
+	const first, longest = 10 * time.Millisecond, 100 * time.Millisecond // each question costs the browser time
+	pause := first
+	again := time.NewTimer(pause)
 	defer again.Stop()
 	var last error
 	for {
@@ -106,12 +121,14 @@ func (p *Page) until(what string, ask func(ctx context.Context) (bool, error)) {
 		}
 		select {
 		case <-again.C:
+			pause = min(pause*5/4, longest)
+			again.Reset(pause)
 		case <-ctx.Done():
 			reason := ""
 			if last != nil {
 				reason = fmt.Sprintf(": %v", last)
 			}
-			p.tb.Fatalf("browser: %s: not within %v%s", what, patience, reason)
+			tb.Fatalf("browser: %s: not within %v%s", what, patience, reason)
 		}
 	}
 }

@@ -82,6 +82,21 @@ func (p *Page) Screenshot(name string) {
 	}
 }
 
+// ScreenshotView writes what is on the screen, as [Page.Screenshot] does. It works even while
+// the page waits for an answer, and cannot be asked how long it is.
+func (p *Page) ScreenshotView(name string) {
+	p.tb.Helper()
+	ctx, cancel := context.WithTimeout(p.tab, patience)
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = p.write(name, png)
+	}
+	if err != nil {
+		p.tb.Fatalf("browser: screenshot %s: %v", name, err)
+	}
+}
+
 func (p *Page) picture() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(p.tab, patience)
 	defer cancel()

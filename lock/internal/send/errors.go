@@ -10,6 +10,7 @@ import (
 // SilenceError is a store that neither answered nor failed within a budget.
 type SilenceError time.Duration
 
+// Error returns for how long there was no answer.
 func (s SilenceError) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
 
 // Class is a short and stable name of it, to count by.
@@ -21,6 +22,7 @@ type PanicError struct {
 	Stack []byte // of the goroutine, at the panic
 }
 
+// Error returns what the store panicked with.
 func (p *PanicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.Value) }
 
 // Class is a short and stable name of it, to count by.

@@ -18,7 +18,7 @@ var Quiet = slog.New(slog.DiscardHandler)
 // ByUser is the key of what one user sends.
 var ByUser = keyfunc.Header("X-User-ID")
 
-// Post is a submission of user, of nobody if that is "".
+// Post is a submission of user, or of no user if that is "".
 func Post(user string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(`{"sku":"x"}`))
 	if user != "" {

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
@@ -33,6 +36,17 @@ func ValidateName(name string) error {
 		return errors.New(`empty name: say what the key is, like "user" or "order"`)
 	case keytext.IsRecord(name):
 		return fmt.Errorf("name %q: the Locker keeps keys that begin with %s for receipts", name, keytext.RecordPrefix)
+	}
+	return nil
+}
+
+// ValidateGuardName is for WithName.
+func ValidateGuardName(name string) error {
+	switch {
+	case name == "":
+		return errors.New(`empty name: say what the guard is for, like "orders"`)
+	case len(name) > 64, strings.ContainsFunc(name, unicode.IsControl), !utf8.ValidString(name):
+		return errors.New("a name has at most 64 bytes of UTF-8, and no control characters")
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/repenguin22/idemlease/httpidem"
 	"github.com/repenguin22/idemlease/memstore"
-	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // idemlease guards as Idempotent does: with the caller as the key's scope, and

@@ -1,0 +1,172 @@
+package client
+
+import (
+	"errors"
+	"hash/maphash"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// peekTime is how long a refusal may take to say what it is.
+	peekTime = 5 * time.Second
+
+	// What is read of a refusal, so that its connection can be used again.
+	maxDrain  = 16 << 10
+	drainTime = time.Second
+)
+
+// problemOf returns the problem of a refusal, or nil. err says that the refusal broke
+// off. A body that does not come is given up and closed.
+func problemOf(resp *http.Response) (p *Problem, err error) {
+	if resp.StatusCode < http.StatusBadRequest || !saysProblem(resp) {
+		return nil, nil //nolint:nilnil // most answers are no problem
+	}
+	source := resp.Body
+	timer := time.AfterFunc(peekTime, func() { _ = source.Close() })
+	defer timer.Stop()
+	body, err := readStart(resp, maxProblem)
+	if err != nil || len(body) > maxProblem {
+		return nil, err
+	}
+	p, _ = decodeProblem(resp, body)
+	return p, nil
+}
+
+// discard ends an answer that the caller does not get.
+func discard(resp *http.Response) {
+	body := resp.Body
+	if body == nil { // net/http has none like that, but lets other bases
+		return
+	}
+	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
+	_, _ = io.CopyN(io.Discard, body, maxDrain)
+	timer.Stop()
+	_ = body.Close()
+}
+
+// answer is the body of the answer to a request with a key. If it breaks off, the
+// request is sent again, and the body of that answer is read on from the same place,
+// provided that it has begun with the same bytes.
+type answer struct {
+	call *call
+	seen maphash.Hash // of what was read
+	read int64        // how much was read
+
+	mu     sync.Mutex // so that Close may be called during Read
+	resp   http.Response
+	closed bool
+	err    error // what Read ended with
+}
+
+var errOther = errors.New("client: the request was sent again and got another answer")
+
+// resumable gives resp a body that goes on when its connection breaks.
+func (c *call) resumable(resp *http.Response) {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.Trailer != nil ||
+		resp.StatusCode == http.StatusSwitchingProtocols || c.attempts == 1 || !c.keyed {
+		return
+	}
+	c.answer.call, c.answer.resp = c, *resp
+	resp.Body = &c.answer
+}
+
+func (a *answer) Read(p []byte) (int, error) {
+	for {
+		if a.err != nil {
+			return 0, a.err
+		}
+		n, err := a.body().Read(p)
+		_, _ = a.seen.Write(p[:n])
+		a.read += int64(n)
+		switch {
+		case err == nil:
+			return n, nil
+		case errors.Is(err, io.EOF) || !a.resume(err):
+			a.err = err
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+func (a *answer) Close() error {
+	a.mu.Lock()
+	a.closed = true
+	body := a.resp.Body
+	a.mu.Unlock()
+	return body.Close()
+}
+
+func (a *answer) body() io.Reader {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.resp.Body
+}
+
+// ended reports whether the caller has closed the body.
+func (a *answer) ended() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closed
+}
+
+// resume sends the request again after the answer has broken off with err, until there
+// is an answer that goes on, and reports whether there is.
+func (a *answer) resume(err error) bool {
+	c := a.call
+	resp := a.resp
+	for {
+		if a.ended() {
+			return false
+		}
+		v := judge(c.shown.Context(), c.shown.Method, c.keyed, nil, nil, err)
+		body, again, ended := c.repeat(v, &resp, err)
+		if ended != nil || !again {
+			return false
+		}
+		next, failed := c.run(body)
+		if failed != nil {
+			return false
+		}
+		if err = a.skip(next); err == nil {
+			return a.adopt(next)
+		}
+		if errors.Is(err, errOther) {
+			discard(next)
+			return false
+		}
+		resp = *next
+	}
+}
+
+// skip reads what the caller has read already. It returns errOther if next is not the
+// same answer, and another error if it broke off, too.
+func (a *answer) skip(next *http.Response) error {
+	if next.StatusCode/100 != a.resp.StatusCode/100 || next.Body == nil {
+		return errOther
+	}
+	var same maphash.Hash
+	same.SetSeed(a.seen.Seed())
+	_, err := io.CopyN(&same, next.Body, a.read)
+	switch {
+	case errors.Is(err, io.EOF) || err == nil && same.Sum64() != a.seen.Sum64():
+		return errOther
+	default:
+		return err
+	}
+}
+
+func (a *answer) adopt(next *http.Response) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		_ = next.Body.Close()
+		return false
+	}
+	a.resp = *next
+	return true
+}

@@ -1,0 +1,76 @@
+package client
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/textproto"
+	"time"
+)
+
+// Backoff returns the pause before an attempt is repeated: the Retry-After of resp, if
+// it has one, and a random part of a pause that begins with shortest, doubles with each
+// attempt (attempt is 0 for the first), and is longest at most. resp may be nil. Its
+// signature is that of Backoff in go-retryablehttp. It never sleeps, and a Retry-After
+// is not cut short: [CheckRetry] refuses to repeat what would take too long.
+func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
+	pause := jitter(step(shortest, longest, attempt))
+	if resp != nil {
+		if after, ok := retryAfter(resp.Header); ok {
+			return after + min(pause, math.MaxInt64-after)
+		}
+	}
+	return pause
+}
+
+// step is the pause after n pauses, without its random part.
+func step(first, longest time.Duration, n int) time.Duration {
+	if first <= 0 {
+		return 0
+	}
+	for ; n > 0 && first < longest; n-- {
+		if first > longest/2 {
+			return longest
+		}
+		first *= 2
+	}
+	return min(first, max(longest, 0))
+}
+
+// jitter takes a random part off d, so that clients that failed together do not come
+// back together.
+func jitter(d time.Duration) time.Duration {
+	if d <= 1 {
+		return max(d, 0)
+	}
+	return d - rand.N(d/2) //nolint:gosec // it protects no secret
+}
+
+// retryAfter returns what the Retry-After header asks for (RFC 9110, section 10.2.3):
+// seconds, or a date. A date in the past is 0, and what does not fit is the longest
+// duration. ok is false if there is none, or it is malformed.
+func retryAfter(h http.Header) (d time.Duration, ok bool) {
+	value := textproto.TrimString(h.Get("Retry-After"))
+	if value == "" {
+		return 0, false
+	}
+	var seconds int64
+	for i := range len(value) {
+		c := value[i]
+		if c < '0' || c > '9' {
+			return retryDate(value)
+		}
+		if seconds = seconds*10 + int64(c-'0'); seconds > math.MaxInt64/int64(time.Second) {
+			seconds = math.MaxInt64 / int64(time.Second) // more digits make it no longer
+		}
+	}
+	return time.Duration(seconds) * time.Second, true
+}
+
+func retryDate(value string) (d time.Duration, ok bool) {
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0, false
+	}
+	return max(time.Until(at), 0), true
+}

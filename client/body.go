@@ -1,0 +1,179 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+var errAttemptOver = errors.New("client: the attempt that this body was for is over")
+
+// body is where the attempts at a request get its body from.
+type body struct {
+	req  *http.Request
+	kept *kept // nil unless it is kept while it is sent
+}
+
+func newBody(req *http.Request, limit int64) body {
+	b := body{req: req}
+	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil && req.ContentLength <= limit && limit > 0 {
+		b.kept = &kept{source: req.Body, limit: limit, reading: make(chan struct{}, 1)}
+	}
+	return b
+}
+
+func (b body) empty() bool { return b.req.Body == nil || b.req.Body == http.NoBody }
+
+// first returns the body of the first attempt.
+func (b body) first() io.ReadCloser {
+	if b.kept != nil {
+		return b.kept.attempt()
+	}
+	return b.req.Body
+}
+
+// repeatable reports whether there can be another attempt.
+func (b body) repeatable() bool {
+	return b.empty() || b.req.GetBody != nil || b.kept != nil && b.kept.repeatable()
+}
+
+// next returns the body of another attempt. The attempt before is over.
+func (b body) next() (io.ReadCloser, error) {
+	switch {
+	case b.empty():
+		return b.req.Body, nil
+	case b.kept != nil:
+		return b.kept.attempt(), nil
+	default:
+		return b.req.GetBody()
+	}
+}
+
+// finish says that there is an answer. Another attempt begins only if it broke off, and
+// the body was read to its end before.
+func (b body) finish() {
+	if b.kept != nil {
+		b.kept.finish()
+	}
+}
+
+// kept is a body that can be read once, and what of it has been read. An attempt begins
+// with what is kept and goes on with the source, wherever the one before it ended:
+// nothing is read ahead of what is sent, because the source may be waiting for an
+// answer.
+type kept struct {
+	source io.ReadCloser
+	limit  int64
+	lost   atomic.Bool // the source has failed, or had more than limit
+	whole  atomic.Bool // the source has been read to its end, and all of it is kept
+
+	reading chan struct{} // has room for one: the reader of source
+	start   []byte        // what was read of source, unless that was more than limit
+	total   int           // how much was read of source
+	end     error         // what source ended with
+
+	mu       sync.Mutex
+	current  *keptReader
+	finished bool
+	closing  sync.Once
+}
+
+func (k *kept) attempt() io.ReadCloser {
+	r := &keptReader{kept: k}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current != nil {
+		k.current.over.Store(true)
+	}
+	k.current = r
+	return r
+}
+
+func (k *kept) repeatable() bool {
+	k.mu.Lock()
+	finished := k.finished
+	k.mu.Unlock()
+	return !k.lost.Load() && (!finished || k.whole.Load())
+}
+
+// finish leaves the source to the last attempt: it is closed when that closes its body,
+// which can be after its answer came.
+func (k *kept) finish() {
+	k.mu.Lock()
+	k.finished = true
+	over := k.current.over.Load()
+	k.mu.Unlock()
+	if over {
+		k.close()
+	}
+}
+
+// close closes the source, which has no use for what that returns.
+func (k *kept) close() { k.closing.Do(func() { _ = k.source.Close() }) }
+
+// keptReader is the body of one attempt.
+type keptReader struct {
+	kept *kept
+	over atomic.Bool
+	read int // how much of the body
+}
+
+func (r *keptReader) Read(p []byte) (int, error) {
+	k := r.kept
+	// The attempt before may still be waiting for the source. What it gets is kept, and
+	// is read here next.
+	k.reading <- struct{}{}
+	defer func() { <-k.reading }()
+	switch {
+	case r.over.Load():
+		return 0, errAttemptOver
+	case r.read < len(k.start):
+		n := copy(p, k.start[r.read:])
+		r.read += n
+		return n, nil
+	case r.read < k.total:
+		// The attempt before has read on, and more than is kept.
+		return 0, errAttemptOver
+	case k.end != nil:
+		return 0, k.end
+	}
+	n, err := k.source.Read(p)
+	r.read += n
+	k.note(p[:n], err)
+	return n, err
+}
+
+// note keeps what was read.
+func (k *kept) note(p []byte, err error) {
+	k.total += len(p)
+	if !k.lost.Load() {
+		if int64(len(k.start)+len(p)) > k.limit {
+			k.lost.Store(true)
+			k.start = nil
+		} else {
+			k.start = append(k.start, p...)
+		}
+	}
+	if err != nil {
+		k.end = err
+		if errors.Is(err, io.EOF) {
+			k.whole.Store(true)
+		} else {
+			k.lost.Store(true)
+		}
+	}
+}
+
+func (r *keptReader) Close() error {
+	k := r.kept
+	k.mu.Lock()
+	r.over.Store(true)
+	last := k.finished && k.current == r
+	k.mu.Unlock()
+	if last {
+		k.close()
+	}
+	return nil
+}

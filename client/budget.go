@@ -1,0 +1,43 @@
+package client
+
+import (
+	"sync"
+	"time"
+)
+
+// trickle is how often the budget grants a repetition without any request.
+const trickle = 10 * time.Second
+
+// budget is a token bucket: what requests pay in, repetitions take out.
+type budget struct {
+	perRequest, burst float64
+
+	mu     sync.Mutex
+	tokens float64
+	taken  time.Time // when the trickle was last counted
+}
+
+func newBudget(perRequest float64, burst int) *budget {
+	return &budget{perRequest: perRequest, burst: float64(burst), tokens: float64(burst), taken: time.Now()}
+}
+
+// deposit counts a request.
+func (b *budget) deposit() {
+	b.mu.Lock()
+	b.tokens += b.perRequest // take leaves no more than burst
+	b.mu.Unlock()
+}
+
+// take reports whether a request may be repeated, and counts that.
+func (b *budget) take() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.tokens = min(b.tokens+float64(now.Sub(b.taken))/float64(trickle), b.burst)
+	b.taken = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}

@@ -1,0 +1,70 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// CheckRetry decides as [Transport] does whether a request is to be sent again. It has
+// the signature of CheckRetry in go-retryablehttp, which then counts the attempts and
+// keeps the bodies:
+//
+//	c := retryablehttp.NewClient()
+//	c.HTTPClient.Transport = client.Transport(c.HTTPClient.Transport, client.WithAttempts(1))
+//	c.CheckRetry, c.Backoff = client.CheckRetry, client.Backoff
+//	req, err := retryablehttp.NewRequestWithContext(client.WithKey(ctx, key), http.MethodPost, url, body)
+//
+// After a connection error there is no response to tell whether the request had a key: a
+// POST is then repeated only if its context has one ([WithKey]), and the context is also
+// where the Transport above takes it from. A request without a key is not repeated
+// unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE.
+//
+// go-retryablehttp returns an answer before its body is read. To have one repeated that
+// breaks off, read it in a response handler (SetResponseHandler), and put back what was
+// read: a final problem is known by its body.
+//
+// It is false for an answer whose Retry-After is longer than a minute or does not fit
+// the context's deadline. The error is that of the context, or nil. It reads up to 64
+// KiB of the body of a refusal, and puts them back. There is no budget.
+func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	if resp == nil && err == nil {
+		return false, nil
+	}
+	key, _ := keyOf(ctx)
+	method, keyed := methodOf(err), key != ""
+	if resp != nil && resp.Request != nil {
+		method = resp.Request.Method
+		keyed = resp.Request.Header.Get(keyHeader) != ""
+	}
+	var p *Problem
+	if err == nil {
+		p, err = problemOf(resp)
+		if after, ok := retryAfter(resp.Header); ok && !fits(ctx, after, defaultMaxWait) {
+			return false, nil
+		}
+	}
+	return judge(ctx, method, keyed, resp, p, err).again, nil
+}
+
+// methodOf returns the method of the request that failed with an error of [http.Client].
+func methodOf(err error) string {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return strings.ToUpper(failed.Op)
+	}
+	return "unknown"
+}
+
+// fits reports whether a pause is within room and before the context's deadline.
+func fits(ctx context.Context, pause, room time.Duration) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		return false
+	}
+	return pause <= room
+}

@@ -1,0 +1,89 @@
+// Package client sends requests that must take effect once. [Transport] gives each of
+// them an Idempotency-Key, and sends it again, with the same key, when a connection
+// breaks or the server asks for it:
+//
+//	c := &http.Client{Transport: client.Transport(nil), Timeout: 30 * time.Second}
+//	resp, err := c.Post(url, "application/json", body)
+//
+// It imports the standard library only.
+//
+// # What it guarantees
+//
+// All attempts at one request have one key, one method and one body. Against a server
+// that runs each key once, as middleware.Idempotent does, a request has its effect at
+// most once, however often the connection breaks, and its caller gets the answer of the
+// run that had the effect, if it comes within the limits below.
+//
+// A request gets a key unless its method is GET, HEAD, OPTIONS or TRACE, which the guards
+// of httplatch let pass, too. CONNECT, and a request whose scheme is neither http nor
+// https, are sent as they are. The key is, in this order: the Idempotency-Key header of
+// the request, the key of [WithKey], or a new random one ([WithNewKey]).
+//
+// # What is sent again
+//
+// An attempt is repeated if the connection could not be made or broke, or if the answer
+// is one of these, after its Retry-After, if it has one, and a random pause:
+//
+//   - 408, 425, 429, 502, 503 or 504;
+//   - a problem of httplatch for which its page says so: in-progress, first-failed,
+//     rolled-back with 503, unconfirmed, unavailable, shutting-down, key-failed,
+//     body-unreadable (https://github.com/httplatch/httplatch/blob/main/docs/problems.md);
+//   - an answer of 400 or above with "Stripe-Should-Retry: true".
+//
+// It is not repeated, and the answer or the error is returned as it is
+//
+//   - if the answer is a final problem, whatever its status: held and cooling-down
+//     (another submission is running, or was successful a moment ago),
+//     outcome-unknown, key-reused, result-not-replayable, and those of a request
+//     that would be refused again;
+//   - with "Stripe-Should-Retry: false", or any other status;
+//   - if it has no key, unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE;
+//   - if its body cannot be had again: [http.Request.GetBody] is nil, and it is longer
+//     than [WithBodyLimit];
+//   - if the certificate of the server is not valid, or the server speaks no TLS;
+//   - once the context has ended, or if the pause would outlast its deadline: a
+//     server that sends "Retry-After: 1000000000" is not waited for;
+//   - once a limit is reached: [WithAttempts], [WithMaxWait], [WithBudget].
+//
+// The context is that of the request. [http.Client.Timeout] is a deadline for all
+// attempts together. A server that accepts a request and never answers is waited for
+// until then: set ResponseHeaderTimeout on the base transport, too.
+//
+// # What it did
+//
+// [http.Response.Request] is the request as sent, with its Idempotency-Key; [Attempts]
+// returns how often it was sent; [WithHook] reports each attempt. An error comes as the
+// base transport returned it, without the key: a caller who needs the key afterwards
+// sets it with WithKey.
+//
+// # Bodies
+//
+// A request body for which there is no GetBody is kept while it is sent, up to
+// WithBodyLimit. Nothing is read ahead.
+//
+// Answers are returned as soon as their headers have come, and are not kept. If one to a
+// request with a key breaks off while its body is read, Read sends the request again,
+// within the same limits, and goes on where it was, provided that the new answer is of
+// the same class (2xx, say) and has begun with the same bytes. If not, Read returns the
+// error of the connection. An answer that announces trailers is not resumed.
+//
+// # A trap of net/http
+//
+// [http.Transport] sends some requests again by itself when a connection that it has
+// used before breaks. To it, a request with an Idempotency-Key or X-Idempotency-Key
+// header is one of these if it has no body or a GetBody, whether the server knows that
+// header or not: one POST, two effects, and no trace of the first. Transport prevents
+// that: each attempt at a request with a key is decided upon, limited and reported here.
+// A request with a body reaches the base without GetBody. A request without a body
+// reaches it with the header's name in lower case, as HTTP/2 sends it, and which
+// HTTP/1.1 servers treat alike; a base that looks for the key there finds it in
+// Header["idempotency-key"]. What was not begun to be sent may still be sent by net/http
+// over another connection, and so may GET, HEAD, OPTIONS and TRACE.
+//
+// # Redirects
+//
+// [http.Client] follows 307 and 308 with the same method and body. To the same origin
+// (scheme, host and port), the request has the same key. To any other origin, and for
+// all that follows, it has none, even if the caller has set the header: a key is known
+// to the server that it was made for only.
+package client

@@ -1,0 +1,163 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+const (
+	keyHeader  = "Idempotency-Key"
+	xKeyHeader = "X-Idempotency-Key" // net/http takes it for the same
+
+	hiddenKeyHeader  = "idempotency-key" // where net/http does not look for it
+	hiddenXKeyHeader = "x-idempotency-key"
+)
+
+const maxKey = 255
+
+var errKey = errors.New("client: a key has 1 to 255 printable ASCII characters, none of them a blank or one of \"\\,;()")
+
+type keyContext struct{}
+
+// WithKey returns a context whose requests [Transport] sends with key, and for which
+// [CheckRetry] may repeat a request. One key stands for one intent: use the context for
+// one request, and for the same one again after a restart or a second click, but not for
+// others: a server refuses those with key-reused.
+//
+// A key has 1 to 255 printable ASCII characters, none of them a blank or one of "\,;().
+// A request with any other fails, and nothing is sent. With "" the request is sent
+// without a key, and not again unless its method allows it. A request's own
+// Idempotency-Key header comes first.
+func WithKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, keyContext{}, key)
+}
+
+func keyOf(ctx context.Context) (key string, ok bool) {
+	key, ok = ctx.Value(keyContext{}).(string)
+	return key, ok
+}
+
+// safe reports whether a request with this method asks for no effect.
+func safe(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// idempotent reports whether a request with this method may be repeated without a key
+// (RFC 9110, section 9.2.2).
+func idempotent(method string) bool {
+	return safe(method) || method == http.MethodPut || method == http.MethodDelete
+}
+
+// identify returns the header that the request is to have, and whether it has a key. The
+// header of the request itself is not changed.
+func (t *transport) identify(req *http.Request) (h http.Header, keyed bool, err error) {
+	switch {
+	case redirectedAway(req):
+		h = req.Header.Clone()
+		for _, name := range [...]string{keyHeader, xKeyHeader, hiddenKeyHeader, hiddenXKeyHeader} {
+			delete(h, name)
+		}
+		return h, false, nil
+	case safe(req.Method):
+		return req.Header, false, nil
+	case req.Header.Get(keyHeader) != "":
+		return req.Header, true, nil
+	}
+	if hidden := map[string][]string(req.Header)[hiddenKeyHeader]; len(hidden) > 0 {
+		// The caller is another transport of this package.
+		h = withHeader(req.Header, keyHeader, hidden[0])
+		delete(h, hiddenKeyHeader)
+		return h, true, nil
+	}
+	key, err := t.choose(req)
+	if err != nil || key == "" {
+		return req.Header, false, err
+	}
+	return withHeader(req.Header, keyHeader, key), true, nil
+}
+
+// choose returns the key of a request that does not bear one.
+func (t *transport) choose(req *http.Request) (string, error) {
+	if req.Response != nil && req.Response.Request != nil {
+		// A redirect within the origin: the request is the same.
+		if key := req.Response.Request.Header.Get(keyHeader); key != "" {
+			return key, nil
+		}
+	}
+	key, ok := keyOf(req.Context())
+	if !ok {
+		key = t.newKey(req)
+	}
+	if key != "" && !validKey(key) {
+		return "", errKey
+	}
+	return key, nil
+}
+
+func validKey(key string) bool {
+	for i := range len(key) {
+		if c := key[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"\,;()`, c) >= 0 {
+			return false
+		}
+	}
+	return key != "" && len(key) <= maxKey
+}
+
+// redirectedAway reports whether the request follows a redirect, and it or one before it
+// went to another origin.
+func redirectedAway(req *http.Request) bool {
+	for from := req.Response; from != nil && from.Request != nil; from = from.Request.Response {
+		if !sameOrigin(from.Request.URL, req.URL) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameOrigin(a, b *url.URL) bool {
+	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	switch p := u.Port(); {
+	case p != "":
+		return p
+	case strings.EqualFold(u.Scheme, "https"):
+		return "443"
+	default:
+		return "80"
+	}
+}
+
+// withHeader returns a copy of h that has one more. The values of the others are shared.
+func withHeader(h http.Header, name, value string) http.Header {
+	more := make(http.Header, len(h)+1)
+	maps.Copy(more, h)
+	more[name] = []string{value}
+	return more
+}
+
+// hideKey returns a copy of h in which net/http does not see the key, because its name
+// is not spelled as it looks for it. What is sent means the same: the names of headers
+// have no case.
+func hideKey(h http.Header) http.Header {
+	hidden := make(http.Header, len(h))
+	for n, v := range h {
+		switch n {
+		case keyHeader:
+			n = hiddenKeyHeader
+		case xKeyHeader:
+			n = hiddenXKeyHeader
+		}
+		hidden[n] = v
+	}
+	return hidden
+}

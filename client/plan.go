@@ -1,0 +1,103 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+)
+
+// judge reads what it needs of the answer, and decides what the attempt allows. broken
+// is the error of the attempt: err, or that with which a refusal broke off.
+func (c *call) judge(resp *http.Response, err error) (v verdict, broken error) {
+	var p *Problem
+	if broken = err; err == nil {
+		resp.Request = c.shown
+		p, broken = problemOf(resp)
+	}
+	return judge(c.shown.Context(), c.shown.Method, c.keyed, resp, p, broken), broken
+}
+
+// repeat prepares another attempt after one with this verdict, if there is to be one: it
+// returns its body when the pause is over. resp is closed then. ended is the cause if
+// the context has ended meanwhile.
+func (c *call) repeat(v verdict, resp *http.Response, err error) (body io.ReadCloser, again bool, ended error) {
+	ctx := c.shown.Context()
+	body, pause := c.plan(ctx, &v, resp)
+	c.report(v, pause, resp, err)
+	if !v.again {
+		return nil, false, nil
+	}
+	if resp != nil {
+		discard(resp)
+	}
+	if ended = sleep(ctx, pause); ended != nil && body != nil {
+		_ = body.Close()
+	}
+	return body, ended == nil, ended
+}
+
+// sleep returns the cause if the context ends before d is over.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// plan applies the limits to a verdict. If there is to be another attempt, it returns
+// its body and the pause before it.
+func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body io.ReadCloser, pause time.Duration) {
+	if v.free {
+		c.waits++
+	}
+	if !v.again {
+		return nil, 0
+	}
+	pause = Backoff(c.first, c.longest, c.sent-1, resp)
+	switch {
+	case c.attempts == 1 || c.sent-c.waits >= c.attempts:
+		return nil, v.refuse("no attempts are left")
+	case !c.body.repeatable():
+		return nil, v.refuse("its body cannot be had again")
+	case !fits(ctx, pause, c.maxWait-time.Since(c.began)):
+		return nil, v.refuse("the pause would be too long")
+	case !v.free && !c.budget.take():
+		return nil, v.refuse("the budget is used up")
+	}
+	body, err := c.body.next()
+	if err != nil {
+		return nil, v.refuse("its body cannot be had again: " + err.Error())
+	}
+	return body, pause
+}
+
+// refuse turns the verdict, because of a limit. There is no pause then.
+func (v *verdict) refuse(limit string) time.Duration {
+	v.again, v.reason = false, v.reason+"; "+limit
+	return 0
+}
+
+// report calls the hook, if there is one.
+func (c *call) report(v verdict, pause time.Duration, resp *http.Response, err error) {
+	if c.hook == nil {
+		return
+	}
+	a := Attempt{
+		Request: c.shown,
+		Number:  c.sent,
+		Problem: v.kind,
+		Err:     err,
+		Again:   v.again,
+		Wait:    pause,
+		Reason:  v.reason,
+	}
+	if resp != nil {
+		a.Status = resp.StatusCode
+	}
+	c.hook(a)
+}

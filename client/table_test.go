@@ -1,0 +1,294 @@
+package client_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/client"
+)
+
+// kinds is what a client does with each problem, by status.
+var kinds = []struct {
+	status int
+	kind   string
+	again  bool
+}{
+	{409, "held", false},
+	{423, "held", false},
+	{425, "held", false},
+	{429, "held", false},
+	{429, "cooling-down", false},
+	{409, "cooling-down", false},
+	{400, "key-missing", false},
+	{400, "key-invalid", false},
+	{401, "unauthenticated", false},
+	{413, "body-too-large", false},
+	{400, "body-unreadable", true},
+	{500, "body-consumed", false},
+	{500, "key-failed", true},
+	{409, "in-progress", true},
+	{503, "first-failed", true},
+	{422, "key-reused", false},
+	{409, "outcome-unknown", false},
+	{409, "result-not-replayable", false},
+	{503, "rolled-back", true},
+	{500, "rolled-back", false},
+	{503, "unconfirmed", true},
+	{503, "unavailable", true},
+	{503, "shutting-down", true},
+	{503, "held", false}, // the kind counts, not the status
+	{409, "of-a-later-version", false},
+	{503, "of-a-later-version", true},
+}
+
+var retriedStatuses = map[int]bool{408: true, 425: true, 429: true, 502: true, 503: true, 504: true}
+
+// send sends one request to a base that answers the first attempt with first and all
+// others with 201, and returns how often it was sent, and its answer.
+func send(t *testing.T, method string, first func() *http.Response, opts ...client.Option) (int, *http.Response) {
+	t.Helper()
+	b := then(first, created)
+	resp, err := client.Transport(b, opts...).RoundTrip(request(t.Context(), t, method, ""))
+	require.NoError(t, err)
+	require.Equal(t, len(b.sent), client.Attempts(resp))
+	for _, s := range b.sent {
+		require.Equal(t, keyIn(b.sent[0].request), keyIn(s.request), "one key for all attempts")
+	}
+	return len(b.sent), resp
+}
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range kinds {
+			name := fmt.Sprint(tt.status, " ", tt.kind)
+			first := problem(tt.status, tt.kind, "Retry-After: 1")
+			n, resp := send(t, http.MethodPost, first)
+			if tt.again {
+				require.Equal(t, 2, n, name)
+				require.Equal(t, 201, resp.StatusCode, name)
+				continue
+			}
+			require.Equal(t, 1, n, name)
+			want := bodyOf(t, first())
+			require.Equal(t, want, bodyOf(t, resp), "%s: the refusal is the caller's to read", name)
+		}
+	})
+}
+
+// TestProblemsAreComplete: a kind that docs/problems.md has and this client does not
+// would be decided by its status alone.
+func TestProblemsAreComplete(t *testing.T) {
+	t.Parallel()
+	decided := map[string]bool{}
+	for _, tt := range kinds {
+		decided[tt.kind] = true
+	}
+	source, err := os.ReadFile("retry.go")
+	require.NoError(t, err)
+	all := kindsOf(t)
+	require.NotEmpty(t, all)
+	for _, kind := range all {
+		require.True(t, decided[kind], "no row for %s", kind)
+		require.Contains(t, string(source), strconv.Quote(kind)+":")
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for status := 200; status < 600; status++ {
+			for _, contentType := range []string{"text/html", "application/problem+json"} {
+				n, resp := send(t, http.MethodPost, answer(status, `{"type":"https://other.example/held"}`, "Content-Type: "+contentType))
+				if retriedStatuses[status] {
+					require.Equal(t, 2, n, "%d %s", status, contentType)
+				} else {
+					require.Equal(t, 1, n, "%d %s", status, contentType)
+					require.Equal(t, status, resp.StatusCode)
+				}
+			}
+		}
+	})
+}
+
+func TestStripeShouldRetry(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		first func() *http.Response
+		again bool
+	}{
+		{"409, another request with the key runs", answer(409, "", "Stripe-Should-Retry: true"), true},
+		{"500, and it says so", answer(500, "", "Stripe-Should-Retry: true"), true},
+		{"500", answer(500, "", "Stripe-Should-Retry: false"), false},
+		{"503, and it says not to", answer(503, "", "Stripe-Should-Retry: false"), false},
+		{"429, and it says not to", answer(429, "", "Stripe-Should-Retry: false"), false},
+		{"a value that it does not send", answer(503, "", "Stripe-Should-Retry: maybe"), true},
+		{"a success", answer(200, "", "Stripe-Should-Retry: true"), false},
+		{"a problem that is final comes first", problem(409, "outcome-unknown", "Stripe-Should-Retry: true"), false},
+		{"a problem that is not comes first", problem(409, "in-progress", "Stripe-Should-Retry: false"), true},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range tests {
+			n, _ := send(t, http.MethodPost, tt.first)
+			require.Equal(t, tt.again, n == 2, tt.name)
+		}
+	})
+}
+
+// TestMethods: which methods get a key, and which are sent again without one.
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		method         string
+		key            bool
+		again, keyless int // how often it is sent, and how often without a key
+	}{
+		{"", false, 2, 2},
+		{"GET", false, 2, 2},
+		{"HEAD", false, 2, 2},
+		{"OPTIONS", false, 2, 2},
+		{"TRACE", false, 2, 2},
+		{"CONNECT", false, 1, 1},
+		{"PUT", true, 2, 2},
+		{"DELETE", true, 2, 2},
+		{"POST", true, 2, 1},
+		{"PATCH", true, 2, 1},
+		{"PURGE", true, 2, 1},
+	}
+	failures := map[string]func(n int) (*http.Response, error){
+		"503":   func(int) (*http.Response, error) { return answer(503, "")(), nil },
+		"error": func(int) (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range tests {
+			for name, fail := range failures {
+				for _, keyless := range []bool{false, true} {
+					b := &base{answer: func(n int, _ *http.Request) (*http.Response, error) {
+						if n == 1 {
+							return fail(n)
+						}
+						return created(), nil
+					}}
+					ctx, want := t.Context(), tt.again
+					if keyless {
+						ctx, want = client.WithKey(ctx, ""), tt.keyless
+					}
+					req := request(ctx, t, http.MethodPost, "")
+					req.Method = tt.method
+					_, _ = client.Transport(b).RoundTrip(req)
+					require.Len(t, b.sent, want, "%s after %s, keyless: %v", tt.method, name, keyless)
+					require.Equal(t, tt.key && !keyless, keyIn(b.sent[0].request) != "", tt.method)
+				}
+			}
+		}
+	})
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	certificate := &tls.CertificateVerificationError{Err: errors.New("unknown authority")}
+	tests := []struct {
+		err   error
+		again bool
+	}{
+		{io.EOF, true},
+		{io.ErrUnexpectedEOF, true},
+		{errors.New("http: server closed idle connection"), true},
+		{&url.Error{Op: "Post", Err: os.ErrDeadlineExceeded}, true},
+		{context.DeadlineExceeded, true}, // of the base, such as ResponseHeaderTimeout
+		{certificate, false},
+		{fmt.Errorf("remote: %w", certificate), false},
+		{tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, false},
+		{http.ErrSchemeMismatch, false},
+		{errors.New(`net/http: invalid header field value for "X"`), false},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range tests {
+			b := &base{answer: func(n int, _ *http.Request) (*http.Response, error) {
+				if n == 1 {
+					return nil, tt.err
+				}
+				return created(), nil
+			}}
+			resp, err := client.Transport(b).RoundTrip(request(t.Context(), t, http.MethodPost, "tea"))
+			if tt.again {
+				require.NoError(t, err, tt.err.Error())
+				require.Equal(t, 2, client.Attempts(resp))
+				continue
+			}
+			require.Len(t, b.sent, 1, tt.err.Error())
+			require.Equal(t, tt.err, err, "an error comes as it is")
+		}
+	})
+}
+
+// TestInvalidHeader: the text by which a permanent error of net/http is recognised is
+// that of this version.
+func TestInvalidHeader(t *testing.T) {
+	t.Parallel()
+	for _, spoil := range []func(*http.Request){
+		func(r *http.Request) { r.Header.Set("X", "a\nb") },
+		func(r *http.Request) { r.Header.Set("a b", "c") },
+		func(r *http.Request) { r.Method = "P ST" },
+	} {
+		n := 0
+		rt := client.Transport(&http.Transport{}, client.WithHook(func(client.Attempt) { n++ }))
+		req := request(t.Context(), t, http.MethodPost, "")
+		spoil(req)
+		_, err := rt.RoundTrip(req)
+		require.ErrorContains(t, err, "invalid")
+		require.Equal(t, 1, n, err.Error())
+	}
+}
+
+// TestInProgressIsWaitedFor: an order that takes longer than all attempts together gets
+// its answer, and costs neither attempts nor budget.
+func TestInProgressIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		running := problem(409, "in-progress", "Retry-After: 1")
+		b := &base{answer: func(int, *http.Request) (*http.Response, error) {
+			if time.Since(began) < 40*time.Second {
+				return running(), nil
+			}
+			return created(), nil
+		}}
+		rt := client.Transport(b, client.WithBudget(0, 0), client.WithAttempts(2))
+		resp, err := rt.RoundTrip(request(t.Context(), t, http.MethodPost, "tea"))
+		require.NoError(t, err)
+		require.Equal(t, "order 1", bodyOf(t, resp))
+		require.Greater(t, client.Attempts(resp), 4)
+		require.Less(t, client.Attempts(resp), 20, "the pauses grow")
+
+		// Not longer than WithMaxWait: the refusal is returned then.
+		start := time.Now()
+		began = start.Add(time.Hour)
+		resp, err = rt.RoundTrip(request(t.Context(), t, http.MethodPost, "tea"))
+		require.NoError(t, err)
+		p, ok := client.ParseProblem(resp)
+		require.True(t, ok)
+		require.Equal(t, "in-progress", p.Kind())
+		require.LessOrEqual(t, time.Since(start), time.Minute)
+		require.Greater(t, time.Since(start), 50*time.Second)
+		require.True(t, strings.HasPrefix(p.Error(), "client: 409: A title. (https://"))
+
+		// With one attempt, nothing is sent again.
+		n, _ := send(t, http.MethodPost, running, client.WithAttempts(1))
+		require.Equal(t, 1, n)
+	})
+}

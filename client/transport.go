@@ -1,0 +1,136 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Transport returns a round tripper that sends requests through base, gives them a key,
+// and sends them again, as the documentation of this package says. base is
+// [http.DefaultTransport] if it is nil. Use one for all requests to a server, because
+// its budget is shared; it is safe for concurrent use. It starts no goroutine.
+//
+// It changes no request that it gets. RoundTrip returns an error for which nothing was
+// sent if a key of [WithKey] or [WithNewKey] is not valid.
+func Transport(base http.RoundTripper, opts ...Option) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	c := newConfig(opts)
+	return &transport{base: base, config: c, budget: newBudget(c.perRequest, c.burst)}
+}
+
+type transport struct {
+	base http.RoundTripper
+	config
+	budget *budget
+}
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+func (t *transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !mine(req) {
+		return t.base.RoundTrip(req)
+	}
+	header, keyed, err := t.identify(req)
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, err
+	}
+	t.budget.deposit()
+	c := &call{transport: t, wire: header, keyed: keyed, began: time.Now()}
+	c.shown = req.WithContext(context.WithValue(req.Context(), callContext{}, c))
+	c.shown.Header = header
+	limit := t.bodyLimit
+	if t.attempts == 1 || !keyed && !idempotent(req.Method) {
+		limit = 0 // there is no other attempt to keep it for
+	}
+	c.body = newBody(req, limit)
+	if keyed && c.body.empty() {
+		c.wire = hideKey(header)
+	}
+	defer c.body.finish()
+	resp, err := c.run(c.body.first())
+	if err == nil {
+		c.resumable(resp)
+	}
+	return resp, err
+}
+
+// mine reports whether the request is one that a key makes sense for. The base has the
+// error for one that is incomplete.
+func mine(req *http.Request) bool {
+	return req.URL != nil && req.Header != nil && req.Method != http.MethodConnect &&
+		(req.URL.Scheme == "http" || req.URL.Scheme == "https")
+}
+
+type callContext struct{}
+
+// Attempts returns how often [Transport] has sent the request that resp answers; after a
+// redirect, the request that followed it. It is 0 if resp is not from Transport. Reading
+// the body of resp can add to it, and is not to be done at the same time.
+func Attempts(resp *http.Response) int {
+	if resp == nil || resp.Request == nil {
+		return 0
+	}
+	c, ok := resp.Request.Context().Value(callContext{}).(*call)
+	if !ok {
+		return 0
+	}
+	return c.sent
+}
+
+// call is one request, with all its attempts.
+type call struct {
+	*transport
+	shown   *http.Request // to the caller and the hook
+	wire    http.Header   // as it is given to the base
+	keyed   bool
+	body    body
+	began   time.Time
+	sent    int          // attempts so far
+	waits   int          // of them those that [WithAttempts] does not count
+	attempt http.Request // as it is given to the base, the first time
+	answer  answer       // if it can go on when it breaks off
+}
+
+var errNothing = errors.New("client: the base transport returned neither a response nor an error")
+
+// run makes attempts, of which the first has this body, until the outcome is one for the
+// caller.
+func (c *call) run(body io.ReadCloser) (*http.Response, error) {
+	for {
+		attempt := &c.attempt
+		if c.sent++; c.sent > 1 {
+			attempt = new(http.Request) // the base may still be reading the one before
+		}
+		*attempt = *c.shown
+		attempt.Header, attempt.Body = c.wire, body
+		if c.keyed {
+			attempt.GetBody = nil // net/http takes it for leave to send the request again
+		}
+		resp, err := c.base.RoundTrip(attempt)
+		if resp == nil && err == nil {
+			err = errNothing
+		}
+		v, broken := c.judge(resp, err)
+		next, again, ended := c.repeat(v, resp, broken)
+		switch {
+		case ended != nil:
+			return nil, ended
+		case !again:
+			return resp, err
+		}
+		body = next
+	}
+}

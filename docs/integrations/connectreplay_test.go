@@ -1,0 +1,199 @@
+package integrations_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// reasonOf returns the kind of problem that a refusal names.
+func reasonOf(t *testing.T, err error) string {
+	t.Helper()
+	var refused *connect.Error
+	if !errors.As(err, &refused) || len(refused.Details()) != 1 {
+		return ""
+	}
+	detail, err := refused.Details()[0].Value()
+	require.NoError(t, err)
+	return detail.(*errdetails.ErrorInfo).GetReason()
+}
+
+// repeat is what becomes of a call that is sent again.
+type repeat struct {
+	code   connect.Code // 0: success
+	reason string
+	runs   int64 // of both
+}
+
+// Over Connect a repeat gets the first answer, or runs if that was a failure. gRPC and gRPC-Web
+// have their status behind the answer, where Idempotent cannot read it: what ran, ran, whatever
+// its status. With the interceptor all protocols are alike.
+func TestConnectReplays(t *testing.T) {
+	t.Parallel()
+	lost := repeat{connect.CodeFailedPrecondition, "result-not-replayable", 1}
+	kept, again := repeat{runs: 1}, repeat{code: connect.CodeUnavailable, runs: 2}
+	invalid := func(runs int64) repeat { return repeat{code: connect.CodeInvalidArgument, runs: runs} }
+	type repeats struct{ created, invalid, unavailable repeat }
+	idempotent := map[string]repeats{
+		"Connect":      {kept, invalid(1), again},
+		"Connect JSON": {kept, invalid(1), again},
+		"gRPC":         {lost, lost, lost},
+		"gRPC-Web":     {lost, lost, lost},
+	}
+	for protocol := range protocols {
+		for guard, want := range map[string]repeats{"Idempotent": idempotent[protocol], "interceptor": {kept, invalid(2), again}} {
+			t.Run(protocol+" "+guard, func(t *testing.T) {
+				t.Parallel()
+				var runs atomic.Int64
+				create := func(_ context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
+					runs.Add(1)
+					switch order.Msg.GetValue() {
+					case "invalid":
+						return nil, connect.NewError(connect.CodeInvalidArgument, errFailed)
+					case "unavailable":
+						return nil, connect.NewError(connect.CodeUnavailable, errFailed)
+					}
+					return connect.NewResponse(wrapperspb.String("created")), nil
+				}
+				locker := newLocker(t, memstore.New())
+				h := guardedConnect(locker, create)
+				if guard == "interceptor" {
+					h = requireUser(connect.NewUnaryHandler(createMethod, create, connect.WithInterceptors(onceEachUnary(locker))))
+				}
+				call := serveConnect(t, h)
+				twice := func(order string) repeat {
+					runs.Store(0)
+					_, first := call(protocol, order, order)
+					response, err := call(protocol, order, order)
+					if err != nil {
+						return repeat{connect.CodeOf(err), reasonOf(t, err), runs.Load()}
+					}
+					require.NoError(t, first)
+					require.Equal(t, "created", response.Msg.GetValue())
+					if guard == "Idempotent" {
+						require.Equal(t, "true", response.Header().Get("Idempotent-Replayed"))
+					}
+					return repeat{runs: runs.Load()}
+				}
+				require.Equal(t, want, repeats{twice("tea"), twice("invalid"), twice("unavailable")})
+			})
+		}
+	}
+}
+
+// Each protocol gets refusals as its own errors.
+func TestConnectRefusals(t *testing.T) {
+	t.Parallel()
+	for protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			store := memstore.New()
+			arrived, finish := make(chan struct{}), make(chan struct{})
+			call := serveConnect(t, guardedConnect(newLocker(t, store), func(_ context.Context, order *connect.Request[text]) (*connect.Response[text], error) {
+				if order.Msg.GetValue() == "slow" {
+					close(arrived)
+					<-finish
+				}
+				return connect.NewResponse(wrapperspb.String("created")), nil
+			}))
+			requireRefused := func(code connect.Code, reason string, err error) {
+				t.Helper()
+				require.Equal(t, code, connect.CodeOf(err), err)
+				require.Equal(t, reason, reasonOf(t, err))
+			}
+			_, err := call(protocol, "", "tea")
+			requireRefused(connect.CodeInvalidArgument, "key-missing", err)
+			_, err = call(protocol, "a", "tea")
+			require.NoError(t, err)
+			_, err = call(protocol, "a", "coffee")
+			requireRefused(connect.CodeInvalidArgument, "key-reused", err)
+
+			first := make(chan error)
+			go func() {
+				_, err := call(protocol, "b", "slow")
+				first <- err
+			}()
+			<-arrived
+			_, err = call(protocol, "b", "slow")
+			requireRefused(connect.CodeUnavailable, "in-progress", err)
+			close(finish)
+			require.NoError(t, <-first)
+		})
+	}
+}
+
+// A client that repeats what is Unavailable does not repeat what a Lock refuses.
+func TestConnectLock(t *testing.T) {
+	t.Parallel()
+	arrived, finish := make(chan struct{}), make(chan struct{})
+	onePerUser := latch.Lock(newLocker(t, memstore.New()), "user", keyfunc.Context(auth.UserID), latch.WithErrorHandler(refuse))
+	call := serveConnect(t, requireUser(onePerUser(connect.NewUnaryHandler(createMethod, func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
+		close(arrived)
+		<-finish
+		return connect.NewResponse(wrapperspb.String("created")), nil
+	}))))
+	first := make(chan error)
+	go func() {
+		_, err := call("Connect", "", "tea")
+		first <- err
+	}()
+	<-arrived
+	_, err := call("Connect", "", "coffee")
+	require.Equal(t, connect.CodeAborted, connect.CodeOf(err))
+	require.Equal(t, "held", reasonOf(t, err))
+	close(finish)
+	require.NoError(t, <-first)
+}
+
+// Idempotent keeps an error, or frees its key, by the status that Connect gives to its code.
+func TestConnectKeepsErrors(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	var answer connect.Code
+	call := serveConnect(t, guardedConnect(newLocker(t, memstore.New()), func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
+		runs++
+		return nil, connect.NewError(answer, errFailed)
+	}))
+	var kept []connect.Code
+	for answer = connect.CodeCanceled; answer <= connect.CodeUnauthenticated; answer++ {
+		runs = 0
+		for range 2 {
+			_, err := call("Connect", answer.String(), "tea")
+			require.Equal(t, answer, connect.CodeOf(err))
+		}
+		if runs == 1 {
+			kept = append(kept, answer)
+		}
+	}
+	require.Equal(t, []connect.Code{
+		connect.CodeCanceled, connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeAlreadyExists,
+		connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeOutOfRange,
+	}, kept)
+}
+
+// Over Connect, headers and trailers of a response are headers of HTTP.
+func TestConnectReplaysHeadersAndTrailers(t *testing.T) {
+	t.Parallel()
+	call := serveConnect(t, guardedConnect(newLocker(t, memstore.New()), func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
+		response := connect.NewResponse(wrapperspb.String("created"))
+		response.Header().Set("X-Order", "1")
+		response.Trailer().Set("X-Cost", "2")
+		return response, nil
+	}))
+	for range 2 {
+		response, err := call("Connect", "a", "tea")
+		require.NoError(t, err)
+		require.Equal(t, "1", response.Header().Get("X-Order"))
+		require.Equal(t, "2", response.Trailer().Get("X-Cost"))
+	}
+}

@@ -1,0 +1,214 @@
+package snippets_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func chargeRoutes(locker *lock.Locker) http.Handler {
+	mux := http.NewServeMux()
+	scope := keyfunc.Join(keyfunc.Context(api.Account), keyfunc.Context(api.Mode))
+
+	once := latch.Idempotent(locker.With(lock.WithRerunAbandoned()), scope, keyfunc.IdempotencyKey)
+	mux.Handle("POST /v1/payments", api.Authenticate(once(http.HandlerFunc(chargeCard))))
+
+	return mux
+}
+
+func chargeCard(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	key, _ := keyfunc.IdempotencyKey(r) // as the guard reads it: "k" and k are one key
+	id := paymentID(ctx, key)
+	var c *charge
+	var err error
+	if lock.Attempt(ctx) > 1 { // the process of an earlier attempt is gone: has it charged?
+		c, err = provider.Find(ctx, id) // nil if there is none
+	}
+	if c == nil && err == nil {
+		c, err = provider.Charge(ctx, id, 20_00) // id is the idempotency key there
+	}
+	switch {
+	case errors.Is(err, errDeclined):
+		http.Error(w, "the card was declined", http.StatusPaymentRequired) // kept
+	case err != nil:
+		http.Error(w, "try again", http.StatusServiceUnavailable) // not kept: the next try asks the provider again
+	default:
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprintf(w, `{"charge":%q}`, c.ID)
+	}
+}
+
+// paymentID is what a payment is called at the provider, in every attempt. The client's key
+// is unique among its own, and all accounts share the one that the service has there.
+func paymentID(ctx context.Context, key string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(lock.Key("payment", api.Account(ctx), api.Mode(ctx), key))))
+}
+
+var errDeclined = errors.New("declined")
+
+type charge struct{ ID string }
+
+// provider is one of cards. It knows what it has charged, and the time-outs of its callers
+// are those of the request's context.
+var provider = providerFuncs{
+	Find:   func(ctx context.Context, id string) (*charge, error) { return providerOf(ctx).find(id) },
+	Charge: func(ctx context.Context, id string, _ int) (*charge, error) { return providerOf(ctx).charge(id) },
+}
+
+type providerFuncs struct {
+	Find   func(ctx context.Context, id string) (*charge, error)
+	Charge func(ctx context.Context, id string, cents int) (*charge, error)
+}
+
+type providerKey struct{}
+
+func providerOf(ctx context.Context) *cardProvider { return ctx.Value(providerKey{}).(*cardProvider) }
+
+// cardProvider forgets idempotency keys when forgets is called, but no charge.
+type cardProvider struct {
+	byKey, byID map[string]*charge
+	charged     int
+	found       int
+	late        error  // the charge is made, and its caller gets this
+	after       func() // runs when a charge is made
+}
+
+func newProvider() *cardProvider {
+	return &cardProvider{byKey: map[string]*charge{}, byID: map[string]*charge{}}
+}
+
+func (p *cardProvider) forget() { clear(p.byKey) }
+
+func (p *cardProvider) find(id string) (*charge, error) { p.found++; return p.byID[id], nil }
+
+func (p *cardProvider) charge(id string) (*charge, error) {
+	if c := p.byKey[id]; c != nil {
+		return c, nil
+	}
+	p.charged++
+	c := &charge{ID: fmt.Sprintf("ch_%d", p.charged)}
+	p.byKey[id], p.byID[id] = c, c
+	if p.after != nil {
+		p.after()
+	}
+	return c, p.late
+}
+
+// with puts the provider into the contexts of a handler.
+func (p *cardProvider) with(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), providerKey{}, p)))
+	})
+}
+
+// ofAProcess is the store as a process sees it that can die: then nothing of it arrives.
+type ofAProcess struct {
+	lock.Store
+
+	dead atomic.Bool
+}
+
+var errDead = fmt.Errorf("%w: this process is dead", lock.ErrNotApplied)
+
+func (s *ofAProcess) Renew(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	if s.dead.Load() {
+		return false, errDead
+	}
+	return s.Store.Renew(ctx, key, c)
+}
+
+func (s *ofAProcess) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	if s.dead.Load() {
+		return false, errDead
+	}
+	return s.Store.Settle(ctx, key, token, receipt, keep)
+}
+
+func (s *ofAProcess) Release(ctx context.Context, key, token string) (bool, error) {
+	if s.dead.Load() {
+		return false, errDead
+	}
+	return s.Store.Release(ctx, key, token)
+}
+
+// TestSecondAttempt: a process dies when it has charged, and has not answered. The provider
+// has forgotten the idempotency key, so only a handler that asks charges once.
+func TestSecondAttempt(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		routes  func(*lock.Locker) http.Handler
+		charged int
+	}{
+		"asks":         {chargeRoutes, 1},
+		"does not ask": {chargeRoutesUnasked, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory, cards := memstore.New(), newProvider()
+				dying := &ofAProcess{Store: memory}
+				first, second := lock.New(dying), lock.New(memory)
+				crash := make(chan struct{})
+				cards.after = func() { cards.after = nil; dying.dead.Store(true); <-crash }
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					pay(cards.with(tt.routes(first)), "sk_live_acme", "k", "{}")
+				}()
+				synctest.Wait()
+				time.Sleep(31 * time.Second) // a lease
+				cards.forget()
+				h := cards.with(tt.routes(second))
+				w := pay(h, "sk_live_acme", "k", "{}")
+				require.Equal(t, http.StatusCreated, w.Code)
+				require.Equal(t, "true", pay(h, "sk_live_acme", "k", "{}").Header().Get("Idempotent-Replayed"))
+				require.Equal(t, tt.charged, cards.charged)
+				close(crash)
+				<-gone
+				require.NoError(t, second.Close(t.Context()))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_ = first.Close(ctx)
+				time.Sleep(25 * time.Hour) // its background work gives up
+			})
+		})
+	}
+}
+
+func chargeRoutesUnasked(locker *lock.Locker) http.Handler {
+	once := latch.Idempotent(locker.With(lock.WithRerunAbandoned()), keyfunc.Context(api.Account), keyfunc.IdempotencyKey)
+	return api.Authenticate(once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = provider.Charge(r.Context(), paymentID(r.Context(), r.Header.Get("Idempotency-Key")), 20_00)
+		w.WriteHeader(http.StatusCreated)
+	})))
+}
+
+// TestTryAfterAFailure: it is a first attempt, and the provider's idempotency key keeps it
+// from charging again.
+func TestTryAfterAFailure(t *testing.T) {
+	t.Parallel()
+	cards := newProvider()
+	cards.late = context.DeadlineExceeded
+	h := cards.with(chargeRoutes(newLocker(t, memstore.New())))
+	require.Equal(t, http.StatusServiceUnavailable, pay(h, "sk_live_acme", "k", "{}").Code)
+	cards.late = nil
+	require.Equal(t, http.StatusCreated, pay(h, "sk_live_acme", `"k"`, "{}").Code)
+	require.Equal(t, []int{1, 0}, []int{cards.charged, cards.found}, "charged once, and not asked for")
+
+	require.Equal(t, http.StatusCreated, pay(h, "sk_live_globex", "k", "{}").Code)
+	require.Equal(t, 2, cards.charged, "another account's payment")
+}

@@ -1,0 +1,190 @@
+package snippets_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// api is the authentication of the payments API that payments.md is about. Its keys look
+// like Stripe's: "sk_test_acme" is that of the account acme, in test mode.
+var api = struct {
+	Authenticate  func(http.Handler) http.Handler
+	Account, Mode func(context.Context) string
+}{authenticateAccount, accountOf, modeOf}
+
+type apiKey struct{}
+
+func authenticateAccount(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer sk_")
+		if !ok {
+			http.Error(w, "no API key", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), apiKey{}, key)))
+	})
+}
+
+func accountOf(ctx context.Context) string {
+	key, _ := ctx.Value(apiKey{}).(string)
+	_, account, _ := strings.Cut(key, "_")
+	return account
+}
+
+func modeOf(ctx context.Context) string {
+	key, _ := ctx.Value(apiKey{}).(string)
+	mode, _, _ := strings.Cut(key, "_")
+	return mode
+}
+
+func paymentRoutes(locker *lock.Locker, createPayment http.HandlerFunc) http.Handler {
+	mux := http.NewServeMux()
+
+	scope := keyfunc.Join(keyfunc.Context(api.Account), keyfunc.Context(api.Mode)) // "acme", "live" or "test"
+	once := latch.Idempotent(
+		locker, scope, keyfunc.Optional(keyfunc.IdempotencyKey),
+		latch.WithFinal(isFinal),
+		latch.WithErrorHandler(apiError),
+	)
+
+	mux.Handle("POST /v1/payments", api.Authenticate(once(recovered(createPayment))))
+	return mux
+}
+
+// isFinal says which answers are kept: 402 and 500 as well as 201, but none that is given
+// before the work begins.
+func isFinal(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	}
+	return true
+}
+
+// recovered turns a panic into an answer, which is kept. A panic that reaches the guard is none.
+func recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				slog.ErrorContext(r.Context(), "the handler panicked", "panic", v)
+				http.Error(w, "internal error", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// apiError sends refusals in the format that the clients of the API know.
+func apiError(w http.ResponseWriter, _ *http.Request, p *latch.Problem) {
+	code, status, name := string(p.Kind()), p.Status, "invalid_request_error"
+	switch {
+	case p.Kind() == latch.ProblemKeyReused:
+		status, name = http.StatusBadRequest, "idempotency_error"
+	case p.Kind() == latch.ProblemInProgress:
+		code = "idempotency_key_in_use"
+	case status >= http.StatusInternalServerError:
+		name = "api_error"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"error": map[string]string{"type": name, "code": code, "message": p.Title},
+	})
+}
+
+// pay sends a payment with the secret key of an account.
+func pay(h http.Handler, secret, key, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/v1/payments", strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+secret)
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// TestStripesRules are the rows of the page's table, and what its guard makes of them.
+func TestStripesRules(t *testing.T) {
+	t.Parallel()
+	runs, status := 0, http.StatusCreated
+	var during func()
+	h := paymentRoutes(newLocker(t, memstore.New()), func(w http.ResponseWriter, _ *http.Request) {
+		runs++
+		if during != nil {
+			during()
+		}
+		w.WriteHeader(status)
+	})
+	const body, other = `{"amount":2000}`, `{"amount":9000}`
+
+	for _, kept := range []int{201, 402, 404, 500, 503} {
+		runs, status = 0, kept
+		key := http.StatusText(kept)[:2]
+		require.Equal(t, kept, pay(h, "sk_live_acme", key, body).Code)
+		status = http.StatusCreated
+		again := pay(h, "sk_live_acme", key, body)
+		require.Equal(t, kept, again.Code)
+		require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+		require.Equal(t, 1, runs, kept)
+	}
+	for _, notKept := range []int{400, 401, 403, 429} {
+		runs, status = 0, notKept
+		key := "n" + http.StatusText(notKept)[:2]
+		require.Equal(t, notKept, pay(h, "sk_live_acme", key, body).Code)
+		status = http.StatusCreated
+		require.Equal(t, http.StatusCreated, pay(h, "sk_live_acme", key, other).Code, "corrected, with the same key")
+		require.Equal(t, 2, runs, notKept)
+	}
+
+	reused := pay(h, "sk_live_acme", "Cr", other)
+	require.Equal(t, http.StatusBadRequest, reused.Code)
+	require.JSONEq(t, `{"error": {"type": "idempotency_error", "code": "key-reused",
+		"message": "The key was used for a different request."}}`, reused.Body.String())
+
+	runs = 0
+	for _, secret := range []string{"sk_test_acme", "sk_live_globex", "sk_test_globex"} {
+		require.Equal(t, http.StatusCreated, pay(h, secret, "Cr", other).Code, "another account, or mode")
+	}
+	for range 2 {
+		require.Equal(t, http.StatusCreated, pay(h, "sk_live_acme", "", body).Code, "without a key")
+	}
+	require.Equal(t, 5, runs)
+
+	var meanwhile *httptest.ResponseRecorder
+	during = func() { during = nil; meanwhile = pay(h, "sk_live_acme", "twice", body) }
+	require.Equal(t, http.StatusCreated, pay(h, "sk_live_acme", "twice", body).Code)
+	require.Equal(t, http.StatusConflict, meanwhile.Code)
+	require.Contains(t, meanwhile.Body.String(), `"code":"idempotency_key_in_use"`)
+	require.Equal(t, "1", meanwhile.Header().Get("Retry-After"))
+}
+
+// A panic is an answer only if something inside the guard makes it one.
+func TestPanicsOfPayments(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	fails := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++; panic("no memory for the receipt") })
+	h := paymentRoutes(newLocker(t, memstore.New()), fails)
+	for range 2 {
+		require.Equal(t, http.StatusInternalServerError, pay(h, "sk_live_acme", "k", "{}").Code)
+	}
+	require.Equal(t, 1, runs)
+
+	bare := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(isFinal))(fails)
+	for range 2 {
+		require.Panics(t, func() { pay(bare, "sk_live_acme", "k", "{}") })
+	}
+	require.Equal(t, 3, runs)
+}

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+)
+
+// newLogger writes lines to w. What the Locker logs about a record leads to it, in the
+// console at the address console.
+func newLogger(w io.Writer, console string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == "console" {
+				a.Value = slog.StringValue(console + a.Value.String())
+			}
+			return a
+		},
+	}))
+}

@@ -1,0 +1,107 @@
+package main_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOrdersInPostgres(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	first, second := startDesk(t, db.patiently("-work", "0s")...), startDesk(t, db.patiently("-work", "0s", "-router", "stdlib")...)
+
+	got := first.order("42", "Idempotency-Key", "k")
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	again := second.order("42", "Idempotency-Key", "k")
+	require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+	require.Equal(t, got.body, again.body)
+	require.Equal(t, http.StatusCreated, second.order("42").status, "a lock is no transaction")
+
+	placed := first.orders("42")
+	require.Equal(t, placed, second.orders("42"), "all desks have the same table")
+	require.Len(t, placed, 2)
+	require.JSONEq(t, got.body, `{"id":"`+placed[0].ID+`","user":"42","sku":"tea","quantity":1}`, "the oldest is the first")
+
+	require.Equal(t, http.StatusOK, second.pay(placed[0].ID).status)
+	require.Equal(t, http.StatusOK, first.do("GET", got.header.Get("Location"), "").status)
+	require.Equal(t, "paid", first.orders("42")[0].Status)
+	require.Equal(t, "placed", first.orders("42")[1].Status)
+	requireProblem(t, http.StatusNotFound, first.pay("nope"))
+	requireProblem(t, http.StatusNotFound, first.do("GET", "/orders/nope", ""))
+	require.Equal(t, "[]\n", first.do("GET", "/orders?user=43", "").body)
+	require.Equal(t, http.StatusOK, first.do("GET", "/readyz", "").status)
+	require.Empty(t, first.locks())
+}
+
+func TestReplayInPostgres(t *testing.T) {
+	t.Parallel()
+	requireReplays(t, startDesk(t, newDatabase(t).patiently("-work", "0s", "-cooldown", "1h", "-fencing")...))
+}
+
+// TestFailuresInATransaction: what fails after the order was written leaves nothing of it,
+// and what has called Commit does not run again.
+func TestFailuresInATransaction(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		header []string
+		says   string // the first answer; "" if there is none
+		left   int    // orders then
+		want   int    // the status of the next try
+		orders int    // then
+	}{
+		{"500", []string{"X-Fail", "500"}, "The order is rolled back.", 0, http.StatusCreated, 1},
+		{"panic", []string{"X-Fail", "panic"}, "", 0, http.StatusCreated, 1},
+		{"500, committed", []string{"X-Fail", "500", "X-Commit", "1"}, "The order is rolled back.", 0, http.StatusConflict, 0},
+		{"panic, committed", []string{"X-Fail", "panic", "X-Commit", "1"}, "", 0, http.StatusConflict, 0},
+		{"no failure, committed", []string{"X-Commit", "1"}, `"sku":"tea"`, 1, http.StatusCreated, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t, newDatabase(t).patiently("-work", "0s")...)
+			got, err := c.try("POST", "/orders", order, append(tt.header, "X-User-ID", "42", "Idempotency-Key", "k")...)
+			require.Equal(t, tt.says == "", err != nil, "a panic ends its connection")
+			require.Contains(t, got.body, tt.says)
+			require.Len(t, c.orders("42"), tt.left)
+			got = c.order("42", "Idempotency-Key", "k")
+			require.Equal(t, tt.want, got.status, got.body)
+			require.Len(t, c.orders("42"), tt.orders)
+		})
+	}
+}
+
+// TestOrdersTableIsGone: a statement that fails is an order that was not placed.
+func TestOrdersTableIsGone(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	c := startDesk(t, db.patiently("-work", "0s")...)
+	_, err := db.Exec(t.Context(), "ALTER TABLE orders RENAME TO other")
+	require.NoError(t, err)
+	for _, header := range [][]string{nil, {"Idempotency-Key", "k"}} {
+		got := c.order("42", header...)
+		requireProblem(t, http.StatusServiceUnavailable, got)
+		require.NotContains(t, got.body, "relation", "what the server says is for operators")
+	}
+	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/orders?user=42", ""))
+	requireProblem(t, http.StatusServiceUnavailable, c.do("GET", "/", ""))
+	_, err = db.Exec(t.Context(), "ALTER TABLE other RENAME TO orders")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, c.order("42", "Idempotency-Key", "k").status)
+	require.Len(t, c.orders("42"), 1)
+	c.signal()
+	require.NoError(t, <-c.ended)
+	require.Contains(t, c.stderr.String(), `relation \"orders\" does not exist`)
+}
+
+func TestPageOverPostgres(t *testing.T) {
+	t.Parallel()
+	c := startDesk(t, newDatabase(t).patiently("-work", "0s")...)
+	for _, guard := range []string{"none", "naive", "lock", "idempotent", "both"} {
+		got := c.tryForm(nil, "guard", guard, "user", guard)
+		require.Less(t, got.status, 400, got.body)
+		require.Len(t, c.orders(guard), 1)
+	}
+}

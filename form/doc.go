@@ -1,0 +1,23 @@
+// Package form makes a form in a browser one submission, however often it is sent: with
+// a key in a hidden field, and a script that keeps the key until there is an answer.
+//
+//	mux.Handle("GET /latch.js", form.Script())
+//	mux.Handle("POST /orders", latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.Form("once"))(orders))
+//
+// In the page, a template of html/template with {{.Field}} from [Field] and {{.Integrity}} from [Integrity]:
+//
+//	<script src="/latch.js?v={{.Integrity}}" integrity="{{.Integrity}}" defer></script>
+//	...
+//	<form method="post" action="/orders" data-latch>{{.Field}}
+//
+// Without JavaScript the field alone makes a double click one submission. With the
+// script, so are a reload, the back button, a copy of the tab, and an attempt
+// after a lost connection: it gives the form the key that it had, as long as
+// its content is the same and there was no final answer. Guarantees, cases and limits:
+// https://github.com/httplatch/httplatch/blob/main/docs/forms.md#with-the-script
+//
+// The guard of the handler is middleware.Idempotent over keyfunc.Form("once"). Best it waits
+// (lock.WithWait), so that a form that is sent again gets the first answer at once.
+//
+// The package imports the standard library only.
+package form

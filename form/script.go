@@ -1,0 +1,79 @@
+package form
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+//go:embed latch.min.js
+var script []byte
+
+// scriptAge is how long a browser keeps the script without asking, if the URL names the version.
+const scriptAge = "public, max-age=31536000, immutable"
+
+// Script returns a handler that serves the script latch.js, to GET and HEAD, at any path:
+//
+//	mux.Handle("GET /latch.js", form.Script())
+//
+// With [Integrity] as the parameter "v" of its URL it may be cached for a year, since another
+// version has another URL. Otherwise browsers ask each time, and get a 304 while it
+// is the same. It is below 2 kB, compressed where the client accepts gzip. It is a
+// classic script, to be loaded with "defer", and works under the
+// Content-Security-Policy "default-src 'none'; script-src 'self'; form-action 'self'".
+func Script() http.Handler {
+	const tag = `"` + Integrity + `"`
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", "text/javascript; charset=utf-8")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-cache")
+		if r.URL.Query().Get("v") == Integrity {
+			h.Set("Cache-Control", scriptAge)
+		}
+		h.Add("Vary", "Accept-Encoding")
+		// Each encoding has a tag of its own, or a cache could put one's range or 304 to another.
+		h.Set("ETag", tag)
+		body := script
+		if r.Header.Get("Range") == "" && acceptsGzip(r.Header.Values("Accept-Encoding")) {
+			h.Set("ETag", tag[:len(tag)-1]+`-gzip"`)
+			h.Set("Content-Encoding", "gzip")
+			body = compressed()
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	})
+}
+
+var compressed = sync.OnceValue(func() []byte {
+	var b bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is a valid one
+	_, _ = z.Write(script)                                // a Buffer does not fail
+	_ = z.Close()
+	return b.Bytes()
+})
+
+// acceptsGzip reports whether gzip is in the list, and not with the weight 0.
+func acceptsGzip(lists []string) bool {
+	for _, list := range lists {
+		for coding := range strings.SplitSeq(list, ",") {
+			name, params, _ := strings.Cut(coding, ";")
+			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				continue
+			}
+			_, weight, weighted := strings.Cut(params, "=")
+			q, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+			return !weighted || err == nil && q > 0
+		}
+	}
+	return false
+}

@@ -1,0 +1,168 @@
+package faketx
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Step is a step of work under a claim that can meet a [Fault].
+type Step string
+
+// The steps. Settle is that of the Store, and Commit what Settle of a transaction sends at
+// last.
+const (
+	Claim    Step = "claim"
+	Renew    Step = "renew"
+	Settle   Step = "settle"
+	Release  Step = "release"
+	Get      Step = "get"
+	Begin    Step = "begin"
+	Commit   Step = "commit"
+	Outcome  Step = "outcome"
+	Rollback Step = "rollback"
+)
+
+// Fault is what a step meets on its way. apply makes it.
+type Fault func(ctx context.Context, apply func() error) error
+
+// LoseReply applies the step, and its caller cannot know.
+func LoseReply(_ context.Context, apply func() error) error { _ = apply(); return io.EOF }
+
+// LoseRequest does not apply the step, and its caller cannot know.
+func LoseRequest(context.Context, func() error) error { return io.EOF }
+
+// HangReply applies the step, and returns when its caller gives up.
+func HangReply(ctx context.Context, apply func() error) error {
+	_ = apply()
+	return Hang(ctx, nil)
+}
+
+// Hang does not apply the step, and returns when its caller gives up.
+func Hang(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() }
+
+// Late returns when its caller gives up, and applies the step d after it came.
+func Late(d time.Duration) Fault {
+	return func(ctx context.Context, apply func() error) error {
+		time.AfterFunc(d, func() { _ = apply() })
+		return Hang(ctx, nil)
+	}
+}
+
+// Slow applies the step, and answers after d.
+func Slow(d time.Duration) Fault {
+	return func(ctx context.Context, apply func() error) error {
+		err := apply()
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Panic panics.
+func Panic(context.Context, func() error) error { panic("faketx: as the test wants") }
+
+// Refuse does not apply the step, and says so with err, which may be nil.
+func Refuse(err error) Fault {
+	return func(context.Context, func() error) error {
+		if err == nil {
+			return fmt.Errorf("%w: refused", lock.ErrNotApplied)
+		}
+		return fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
+	}
+}
+
+// Conflict is a serialization failure.
+func Conflict(ctx context.Context, apply func() error) error {
+	return Refuse(fmt.Errorf("%w: could not serialize access", lock.ErrUnavailable))(ctx, apply)
+}
+
+// Next lines up what the next steps of a kind meet, one each; nil is nothing.
+func (s *Store) Next(step Step, faults ...Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next[step] = append(s.next[step], faults...)
+}
+
+// Every sets what all other steps of a kind meet; nil ends it.
+func (s *Store) Every(step Step, f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.every[step] = f
+}
+
+// Count is how many steps of a kind there were, whatever became of them.
+func (s *Store) Count(step Step) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count[step]
+}
+
+// draw is what the next step of a kind meets, nil if it meets nothing.
+func (s *Store) draw(step Step) Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count[step]++
+	queue := s.next[step]
+	if len(queue) == 0 {
+		return s.every[step]
+	}
+	s.next[step] = queue[1:]
+	return queue[0]
+}
+
+// meet makes a step. One that is applied after its return shares no memory with it.
+func meet[T any](ctx context.Context, s *Store, step Step, call func(ctx context.Context) (T, error)) (T, error) {
+	f := s.draw(step)
+	if f == nil {
+		return call(ctx)
+	}
+	var mu sync.Mutex
+	var made T
+	err := f(ctx, func() error {
+		at := ctx
+		if ctx.Err() != nil { // it arrives when its caller has left
+			at = context.WithoutCancel(ctx)
+		}
+		m, err := call(at)
+		mu.Lock()
+		defer mu.Unlock()
+		made = m
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	return made, err
+}
+
+// do is meet for a step that returns nothing.
+func (s *Store) do(ctx context.Context, step Step, call func()) error {
+	_, err := meet(ctx, s, step, func(context.Context) (struct{}, error) { call(); return struct{}{}, nil })
+	return err
+}
+
+// Defect is a mistake that an implementation could make.
+type Defect string
+
+// The defects.
+const (
+	Autocommit Defect = "the effects are not part of the transaction"
+	Apart      Defect = "it commits whosever the claim is"
+	Trusting   Defect = "Outcome answers by the claim and does not end the session"
+)
+
+// Break gives the database a defect.
+func (s *Store) Break(d Defect) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = d
+}

@@ -1,0 +1,221 @@
+// Package faketx is a [lock.Transactor] in memory, for tests: a small database with a
+// table of claims, a table of effects, and transactions that commit the rows of both in
+// one step. A test says what the steps of a transaction meet ([Store.Next],
+// [Store.Every]), and breaks it on purpose ([Store.Break]) to see that a check can fail.
+//
+// It has of a database what matters to a commit without an answer: a transaction whose
+// COMMIT is on its way has the row of its claim locked, so that all other writes of that
+// row wait for its end; and a session can be ended, after which its COMMIT does nothing.
+package faketx
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Store is the database. It is safe for concurrent use.
+type Store struct {
+	mu      sync.Mutex
+	entries map[string]*entry
+	effects []string
+	changed chan struct{} // closed and replaced whenever a row lock is given up
+	open    int           // transactions that have not ended
+	next    map[Step][]Fault
+	every   map[Step]Fault
+	count   map[Step]int
+	broken  Defect
+}
+
+// entry is the row of a key. It stays there when its lease is over, for what its token
+// may settle yet.
+type entry struct {
+	lock.Entry
+
+	lease  time.Time
+	linger time.Duration
+	keep   time.Time
+	writer *transaction // whose COMMIT is on its way
+}
+
+// New returns an empty database.
+func New() *Store {
+	return &Store{
+		entries: make(map[string]*entry),
+		changed: make(chan struct{}),
+		next:    make(map[Step][]Fault),
+		every:   make(map[Step]Fault),
+		count:   make(map[Step]int),
+	}
+}
+
+// Describe is part of [lock.Describer].
+func (*Store) Describe() lock.Description {
+	return lock.Description{MaxLag: 5 * time.Second, NoFences: errFences}
+}
+
+var errFences = fmt.Errorf("%w: faketx has no fences: %w", lock.ErrNotApplied, errors.ErrUnsupported)
+
+// Effects are the rows that were committed, in that order.
+func (s *Store) Effects() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.effects)
+}
+
+// Open is how many transactions have not ended.
+func (s *Store) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
+// state is that of the entry as callers see it.
+func (e *entry) state() lock.State {
+	now := time.Now()
+	switch {
+	case e == nil:
+		return lock.Free
+	case e.State == lock.Settled && now.Before(e.keep):
+		return lock.Settled
+	case e.State == lock.Settled:
+		return lock.Free
+	case now.Before(e.lease):
+		return lock.Held
+	case now.Before(e.lease.Add(e.linger)):
+		return lock.Abandoned
+	}
+	return lock.Free
+}
+
+// seen is what callers see of e.
+func (e *entry) seen() lock.Entry {
+	state := e.state()
+	if state == lock.Free {
+		return lock.Entry{}
+	}
+	seen := e.Entry
+	seen.State = state
+	seen.Fingerprint, seen.Receipt = bytes.Clone(seen.Fingerprint), bytes.Clone(seen.Receipt)
+	switch state {
+	case lock.Settled:
+		seen.Left = time.Until(e.keep)
+	case lock.Held:
+		seen.Left = time.Until(e.lease)
+	case lock.Free, lock.Abandoned:
+		seen.Left = time.Until(e.lease.Add(e.linger))
+	}
+	return seen
+}
+
+// write waits until no other transaction has the row of key locked, and has do change it,
+// which is nil if there is none.
+func (s *Store) write(ctx context.Context, key string, do func(e *entry) error) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%w: %w", lock.ErrNotApplied, context.Cause(ctx))
+		}
+		s.mu.Lock()
+		e := s.entries[key]
+		if e == nil || e.writer == nil {
+			defer s.mu.Unlock()
+			return do(e)
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Claim is part of [lock.Store].
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (seen lock.Entry, err error) {
+	if c.Fenced {
+		return lock.Entry{}, errFences
+	}
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
+	return meet(ctx, s, Claim, func(ctx context.Context) (seen lock.Entry, err error) {
+		err = s.write(ctx, key, func(e *entry) error {
+			state := e.state()
+			if state == lock.Free && c.Replaces == "" || state == lock.Abandoned && c.Replaces == e.Token {
+				e = &entry{
+					Entry: lock.Entry{
+						State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: c.Fingerprint, Owner: c.Owner,
+					},
+					lease: time.Now().Add(c.Lease), linger: c.Linger,
+				}
+				s.entries[key] = e
+			}
+			seen = e.seen()
+			return nil
+		})
+		return seen, err
+	})
+}
+
+// ours makes a change to the entry of token, if it is that of a claim.
+func (s *Store) ours(ctx context.Context, step Step, key, token string, do func(e *entry)) (ok bool, err error) {
+	return meet(ctx, s, step, func(ctx context.Context) (ok bool, err error) {
+		err = s.write(ctx, key, func(e *entry) error {
+			state := e.state()
+			if ok = (state == lock.Held || state == lock.Abandoned) && e.Token == token; ok {
+				do(e)
+			}
+			return nil
+		})
+		return ok, err
+	})
+}
+
+// Renew is part of [lock.Store].
+func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	return s.ours(ctx, Renew, key, c.Token, func(e *entry) {
+		if lease := time.Now().Add(c.Lease); lease.After(e.lease) {
+			e.lease = lease
+		}
+		e.linger = max(e.linger, c.Linger)
+	})
+}
+
+// Settle is part of [lock.Store].
+func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+	receipt = bytes.Clone(receipt)
+	settled := false
+	ok, err = s.ours(ctx, Settle, key, token, func(e *entry) { e.settle(receipt, keep) })
+	if err == nil && !ok {
+		s.mu.Lock()
+		e := s.entries[key]
+		settled = e.state() == lock.Settled && e.Token == token
+		s.mu.Unlock()
+	}
+	return ok || settled, err
+}
+
+func (e *entry) settle(receipt []byte, keep time.Duration) {
+	e.State, e.Receipt, e.keep = lock.Settled, receipt, time.Now().Add(keep)
+}
+
+// Release is part of [lock.Store].
+func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
+	return s.ours(ctx, Release, key, token, func(*entry) { delete(s.entries, key) })
+}
+
+// Get is part of [lock.Store]. It waits for no transaction, and sees what is committed.
+func (s *Store) Get(ctx context.Context, key string) (seen lock.Entry, err error) {
+	return meet(ctx, s, Get, func(ctx context.Context) (lock.Entry, error) {
+		if err := ctx.Err(); err != nil {
+			return lock.Entry{}, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.entries[key].seen(), nil
+	})
+}

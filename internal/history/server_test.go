@@ -1,0 +1,75 @@
+package history_test
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+// server is what the stores of histories are on.
+type server interface {
+	addr(t *testing.T) string
+	// disturb starts a proxy for one history, with faults that are still to begin.
+	disturb(t *testing.T, rng *rand.Rand) weather
+	// open returns a store of the server at addr, or of a proxy there.
+	open(t *testing.T, addr string) store
+	// faults are the names of all that can happen at a proxy.
+	faults() []string
+	// deadlines reports whether a fenced claim that comes later than its call has
+	// time for is refused.
+	deadlines() bool
+}
+
+// weather is the faults of one history.
+type weather interface {
+	addr() string
+	begin()
+	end(c *counts) // counts what happened
+}
+
+// onRedis is the one server of Redis of these tests.
+type onRedis struct{}
+
+func (onRedis) addr(t *testing.T) string {
+	t.Helper()
+	return redistest.Shared(t).Addr()
+}
+
+func (s onRedis) disturb(t *testing.T, rng *rand.Rand) weather {
+	t.Helper()
+	return &redisWeather{dice: dice{rng: rng}, proxy: respproxy.Start(t, s.addr(t)), spell: map[string]int{}}
+}
+
+var opened atomic.Int64
+
+// patient are timeouts for a busy machine. Calls have their own deadlines.
+const patient = "&dial_timeout=30s&read_timeout=30s&write_timeout=30s&pool_timeout=30s"
+
+// open returns a store that shares round trips as soon as three calls meet, every
+// other time.
+func (onRedis) open(t *testing.T, addr string) store {
+	t.Helper()
+	options := "?pool_size=40&min_idle_conns=4" + patient
+	if opened.Add(1)%2 == 0 {
+		options += "&pipeline_pool_size=2"
+	}
+	s, err := redisstore.Open(t.Context(), "redis://"+addr+options)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func (onRedis) faults() (names []string) {
+	for _, f := range redisFaults {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+func (onRedis) deadlines() bool { return true }

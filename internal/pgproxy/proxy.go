@@ -1,0 +1,182 @@
+package pgproxy
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// waitTimeout bounds the waits of tests for what should be under way already.
+const waitTimeout = 20 * time.Second
+
+// Decide says what happens to an exchange. It is called once for each, on several
+// goroutines at the same time, and its own exchange waits until it returns.
+type Decide func(x *Exchange) Fault
+
+// Proxy is a running proxy. It is safe for concurrent use.
+type Proxy struct {
+	upstream string
+	listener *net.TCPListener
+	decide   atomic.Pointer[Decide]
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	last    int // number of the newest connection
+	conns   map[*conn]struct{}
+	decided [actions]int
+	over    [actions]int
+	changed chan struct{} // closed and replaced when over changes
+}
+
+// Start starts a proxy on a free port of 127.0.0.1 in front of the server at
+// upstream ("127.0.0.1:5432"), which need not run yet: while it does not, clients
+// are accepted and their connections closed. With a nil decide everything passes.
+// The proxy ends with tb, and with it all connections and all that is delayed.
+func Start(tb testing.TB, upstream string, decide Decide) *Proxy {
+	tb.Helper()
+	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		tb.Fatalf("pgproxy: %v", err)
+	}
+	p := &Proxy{upstream: upstream, listener: ln, conns: map[*conn]struct{}{}, changed: make(chan struct{})}
+	p.Decide(decide)
+	p.wg.Go(p.accept)
+	tb.Cleanup(p.Close)
+	return p
+}
+
+// Decide replaces the function that decides. nil lets everything pass.
+func (p *Proxy) Decide(decide Decide) {
+	if decide == nil {
+		decide = func(*Exchange) Fault { return Fault{} }
+	}
+	p.decide.Store(&decide)
+}
+
+// Addr is "127.0.0.1:port".
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// URL is "postgres://user@127.0.0.1:port/db?sslmode=disable".
+func (p *Proxy) URL(db, user string) string {
+	u := url.URL{Scheme: "postgres", User: url.User(user), Host: p.Addr(), Path: "/" + db, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+// Count is how often an action was decided on.
+func (p *Proxy) Count(a Action) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.decided[a]
+}
+
+// Wait waits until n exchanges with that action are over: the server has answered
+// them, or never will. For what is lost, cut before it was forwarded, or frozen that
+// is at once. A wait that is in vain fails tb but does not end it, so that Wait may be
+// used in any goroutine.
+func (p *Proxy) Wait(tb testing.TB, a Action, n int) {
+	tb.Helper()
+	timeout := time.NewTimer(waitTimeout)
+	defer timeout.Stop()
+	for {
+		p.mu.Lock()
+		over, changed := p.over[a], p.changed
+		p.mu.Unlock()
+		if over >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			tb.Errorf("pgproxy: %q was over %d times within %v, not %d times", a, over, waitTimeout, n)
+			return
+		}
+	}
+}
+
+// judge finds out what happens to x, and counts it.
+func (p *Proxy) judge(x *Exchange) Fault {
+	f := (*p.decide.Load())(x)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.decided[f.Action]++
+	return f
+}
+
+// finish counts that an exchange is over.
+func (p *Proxy) finish(a Action) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over[a]++
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.AcceptTCP()
+		if err != nil {
+			return // closed
+		}
+		p.mu.Lock()
+		p.last++
+		id := p.last
+		p.mu.Unlock()
+		p.wg.Go(func() { p.serve(id, client) })
+	}
+}
+
+// serve connects client with the server until both are gone.
+func (p *Proxy) serve(id int, client *net.TCPConn) {
+	defer func() { _ = client.Close() }()
+	d := net.Dialer{Timeout: waitTimeout}
+	dialed, err := d.DialContext(context.Background(), "tcp", p.upstream)
+	if err != nil {
+		return
+	}
+	server, ok := dialed.(*net.TCPConn)
+	if !ok {
+		_ = dialed.Close()
+		return
+	}
+	c := newConn(p, id, client, server)
+	defer c.kill()
+	if p.add(c) {
+		defer p.drop(c)
+		c.run()
+	}
+}
+
+// add reports whether c may live: the proxy may have ended since it was accepted.
+func (p *Proxy) add(c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.conns[c] = struct{}{}
+	return true
+}
+
+func (p *Proxy) drop(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+// Close ends everything, and returns when it has. It may be called again, and is when the
+// test ends.
+func (p *Proxy) Close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	for c := range p.conns {
+		c.kill()
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}

@@ -1,0 +1,129 @@
+package telemetry_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/lockotel"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// policiesOf are the policies of a scrape, each with the metrics that have it.
+func policiesOf(t *testing.T, te *telemetry) map[string]map[string]bool {
+	t.Helper()
+	policies := make(map[string]map[string]bool)
+	for sample := range te.scrape(t) {
+		if _, after, ok := strings.Cut(sample, "policy="); ok {
+			policy, _, _ := strings.Cut(strings.TrimRight(after, "}"), ",")
+			if policies[policy] == nil {
+				policies[policy] = make(map[string]bool)
+			}
+			policies[policy][familyOf(sample)] = true
+		}
+	}
+	return policies
+}
+
+// askAll sends what gets each kind of answer to a guard: one that runs, its replay, one
+// without a key, and one that needs none.
+func askAll(t *testing.T, l *lock.Locker, path string, opts ...latch.IdempotentOption) {
+	t.Helper()
+	for _, key := range []keyfunc.Func{keyfunc.IdempotencyKey, keyfunc.Optional(keyfunc.IdempotencyKey)} {
+		h := latch.Idempotent(l, byUser, key, opts...)(http.HandlerFunc(created))
+		serve(h, post(path, "x", "X-User-ID", "42", "Idempotency-Key", "k"))
+		serve(h, post(path, "x", "X-User-ID", "42", "Idempotency-Key", "k"))
+		serve(h, post(path, "x", "X-User-ID", "42"))
+	}
+}
+
+// The policy of a guard is its name, in every metric; without one the guards of a kind are
+// one policy. The span of a wait says it too.
+func TestPoliciesAreGuardsByTheirNames(t *testing.T) {
+	te := newTelemetry(t)
+	l := te.locker(t, memstore.New())
+	askAll(t, l, "/orders", latch.WithName("orders"))
+	askAll(t, l, "/payments", latch.WithName("payments"))
+	named := policiesOf(t, te)
+	require.ElementsMatch(t, []string{"orders", "payments"}, slices.Collect(maps.Keys(named)))
+	require.Equal(t, named["orders"], named["payments"])
+	for _, family := range []string{"idempotency_requests_total", "lock_hold_duration_seconds", "idempotency_receipt_size_bytes", "lock_losses_total"} {
+		require.True(t, named["orders"][family], family)
+	}
+
+	askAll(t, l, "/others")
+	h := latch.Dedupe(l, byUser, time.Minute)(http.HandlerFunc(created))
+	serve(h, post("/orders", "x", "X-User-ID", "42"))
+	all := policiesOf(t, te)
+	require.ElementsMatch(t, []string{"orders", "payments", "idempotent", "dedupe"}, slices.Collect(maps.Keys(all)))
+	require.Equal(t, named["orders"], all["idempotent"])
+}
+
+// Names are bounded like those of keys.
+func TestNamesOfGuardsAreBounded(t *testing.T) {
+	te := newTelemetry(t)
+	l := te.locker(t, memstore.New())
+	for i := range 100 {
+		askAll(t, l, fmt.Sprint("/", i), latch.WithName(fmt.Sprint("guard ", i)))
+	}
+	policies := policiesOf(t, te)
+	require.Len(t, policies, 65, "64 and _OTHER")
+	require.Equal(t, policies["guard 0"], policies["_OTHER"])
+}
+
+// The labels that the exporter adds to each metric, unless WithoutScopeInfo says otherwise,
+// are explained and add no series.
+func TestScopeLabelsAreExplained(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/telemetry.md")
+	require.NoError(t, err)
+	registry := prometheus.NewRegistry()
+	exporter, err := otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithoutTargetInfo())
+	require.NoError(t, err)
+	meters := metric.NewMeterProvider(metric.WithReader(exporter))
+	t.Cleanup(func() { require.NoError(t, meters.Shutdown(context.Background())) })
+	withScope, without := newTelemetry(t), newTelemetry(t)
+	withScope.Telemetry, withScope.registry = lockotel.New(lockotel.WithMeterProvider(meters)), registry
+	for _, te := range []*telemetry{withScope, without} {
+		askAll(t, te.locker(t, memstore.New()), "/orders", latch.WithName("orders"))
+	}
+	require.Len(t, withScope.scrape(t), len(without.scrape(t)), "they add no series")
+	values := make(map[string]map[string]bool)
+	for _, f := range gather(t, withScope) {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if !strings.HasPrefix(l.GetName(), "otel_") {
+					continue
+				}
+				if values[l.GetName()] == nil {
+					values[l.GetName()] = make(map[string]bool)
+				}
+				values[l.GetName()][l.GetValue()] = true
+			}
+		}
+	}
+	require.NotEmpty(t, values)
+	for label, has := range values {
+		require.Contains(t, string(docs), "`"+label+"`")
+		require.Len(t, has, 1, label)
+		for value := range has {
+			require.True(t, value == "" || strings.Contains(string(docs), "`"+value+"`"), "%s is %q", label, value)
+		}
+	}
+	for sample := range without.scrape(t) {
+		require.NotContains(t, sample, "otel_")
+	}
+}

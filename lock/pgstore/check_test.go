@@ -1,0 +1,262 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+// grantsOfThePage are the statements that docs/exactly-once.md says are enough, for a role.
+func grantsOfThePage(t *testing.T, role string) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/exactly-once.md")
+	require.NoError(t, err)
+	_, after, ok := strings.Cut(string(page), "needs no more than this:\n\n```sql\n")
+	require.True(t, ok)
+	block, _, ok := strings.Cut(after, "```")
+	require.True(t, ok)
+	require.Equal(t, strings.Count(block, ";"), strings.Count(block, " TO shop;"))
+	return strings.Split(strings.TrimSpace(strings.ReplaceAll(block, " TO shop;", " TO "+role+";")), "\n")
+}
+
+var roles atomic.Int64
+
+// service is a database with the store's table, orders, and a role that may use the orders.
+type service struct {
+	cluster  *pgtest.Cluster
+	db, role string
+}
+
+func newService(t *testing.T) *service {
+	t.Helper()
+	s := &service{cluster: pgtest.Shared(t), role: fmt.Sprintf("service%d", roles.Add(1))}
+	s.cluster.Exec(t, "postgres", "CREATE ROLE "+s.role+" LOGIN")
+	t.Cleanup(func() { s.cluster.Exec(t, "postgres", "DROP ROLE "+s.role) })
+	s.db = s.cluster.Database(t) // is dropped before, with what was granted in it
+	migrate(t, newStore(t, newPool(t, s.cluster.URL(s.db, "postgres"))))
+	s.grant(t, "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "CREATE TABLE orders (name text)", "GRANT SELECT, INSERT ON orders TO "+s.role)
+	return s
+}
+
+func (s *service) grant(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, sql := range statements {
+		s.cluster.Exec(t, s.db, sql)
+	}
+}
+
+// store returns that of the role, which has not migrated.
+func (s *service) store(t *testing.T, addr string) *pgstore.Store {
+	t.Helper()
+	url := strings.Replace(s.cluster.URL(s.db, s.role), s.cluster.Addr(), addr, 1)
+	store := pgstore.New(newPool(t, url))
+	t.Cleanup(store.Close)
+	return store
+}
+
+// What the page grants is enough: for all that a store does, for work in transactions, and
+// to end the session of a COMMIT that got no answer.
+func TestPrivilegesOfThePageSuffice(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.grant(t, grantsOfThePage(t, s.role)...)
+	proxy := pgproxy.Start(t, s.cluster.Addr(), nil)
+	store := s.store(t, proxy.Addr())
+	require.NoError(t, store.Check(t.Context()))
+	latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return store })
+	_, err := store.Sweep(t.Context(), 10)
+	require.NoError(t, err)
+	_, _, err = store.Page(t.Context(), "", 10, nil)
+	require.NoError(t, err)
+	for _, err := range store.List(t.Context()) {
+		require.NoError(t, err)
+	}
+
+	l := lock.New(store, lock.WithTransaction(), lock.WithLogger(quiet), lock.WithBudget(time.Second))
+	defer func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) }()
+	receipt, _, err := l.Once(t.Context(), "answered", nil, order("answered"))
+	require.NoError(t, err)
+	require.Equal(t, "answered", string(receipt))
+	var lost atomic.Bool
+	proxy.Decide(func(x *pgproxy.Exchange) pgproxy.Fault {
+		if x.Begins("COMMIT") && lost.CompareAndSwap(false, true) {
+			return pgproxy.Fault{Action: pgproxy.Freeze} // its session stays, until it is ended
+		}
+		return pgproxy.Fault{}
+	})
+	began := time.Now()
+	_, _, err = l.Once(t.Context(), "lost", nil, order("lost"))
+	require.ErrorIs(t, err, lock.ErrNotApplied, "it is certain")
+	t.Logf("%v", time.Since(began))
+	require.True(t, lost.Load())
+	_, replayed, err := l.Once(t.Context(), "lost", nil, order("again"))
+	require.NoError(t, err)
+	require.False(t, replayed)
+}
+
+// A role that lacks one of them is named, with the statement that grants it.
+func TestCheckNamesThePrivilegeThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	store := s.store(t, s.cluster.Addr())
+	table, sequence := `"latch_entries"`, `"latch_entries_fence"`
+	for _, missing := range []struct{ revoke, grant string }{
+		{"SELECT ON " + table, "GRANT SELECT ON " + table + " TO " + s.role},
+		{"INSERT ON " + table, "GRANT INSERT ON " + table + " TO " + s.role},
+		{"UPDATE ON " + table, "GRANT UPDATE ON " + table + " TO " + s.role},
+		{"DELETE ON " + table, "GRANT DELETE ON " + table + " TO " + s.role},
+		{"SELECT, DELETE ON " + table, "GRANT SELECT, DELETE ON " + table + " TO " + s.role},
+		{"USAGE ON SEQUENCE " + sequence, "GRANT USAGE ON SEQUENCE " + sequence + " TO " + s.role},
+	} {
+		s.grant(t, grantsOfThePage(t, s.role)...)
+		require.NoError(t, store.Check(t.Context()))
+		s.grant(t, "REVOKE "+missing.revoke+" FROM "+s.role)
+		err := store.Check(t.Context())
+		require.ErrorIs(t, err, lock.ErrDenied)
+		require.ErrorContains(t, err, "the role lacks privileges: "+missing.grant)
+		require.NotContains(t, err.Error(), ";", "it lacks nothing else")
+		s.grant(t, missing.grant) // as the sentence has it
+		require.NoError(t, store.Check(t.Context()))
+	}
+	s.grant(t, "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+	err := store.Check(t.Context())
+	require.ErrorIs(t, err, lock.ErrDenied)
+}
+
+// Migrate without the right to says so.
+func TestMigrateWithoutTheRightTo(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.grant(t, "DROP TABLE latch_entries")
+	err := s.store(t, s.cluster.Addr()).Migrate(t.Context())
+	require.ErrorIs(t, err, lock.ErrDenied)
+	require.ErrorContains(t, err, "permission denied for schema public")
+}
+
+func TestCheckSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		prepare string
+		says    string
+	}{
+		"not migrated":     {"DROP TABLE latch_entries", "the table is not there: call Migrate, or run Schema"},
+		"no sequence":      {"DROP SEQUENCE latch_entries_fence", "the table is not there: call Migrate, or run Schema"},
+		"a column missing": {"ALTER TABLE latch_entries DROP COLUMN sweep_at", "the table lacks a column"},
+		"another's table":  {"DROP TABLE latch_entries; CREATE TABLE latch_entries (id int)", "the table lacks a column"},
+		"an index more":    {"CREATE INDEX ON latch_entries (owner)", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := pgtest.Shared(t)
+			db := c.Database(t)
+			store := newStore(t, newPool(t, c.URL(db, "postgres")))
+			c.Exec(t, db, tt.prepare)
+			err := store.Check(t.Context())
+			if tt.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, lock.ErrDenied)
+			require.ErrorContains(t, err, tt.says)
+			_, err = store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true})
+			require.ErrorIs(t, err, lock.ErrNotApplied)
+			require.ErrorIs(t, err, lock.ErrDenied)
+		})
+	}
+}
+
+func TestCheckOfAServerThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	store := pgstore.New(newPool(t, "postgres://nobody:secret@"+ln.Addr().String()+"/none?sslmode=disable"))
+	t.Cleanup(store.Close)
+	err = store.Check(t.Context())
+	require.ErrorContains(t, err, "pgstore: the server cannot be reached")
+	require.ErrorContains(t, err, "refused")
+	require.NotContains(t, err.Error(), "secret")
+	require.ErrorContains(t, store.Migrate(t.Context()), "cannot be reached")
+	_, err = pgstore.Open(t.Context(), "postgres://nobody:secret@"+ln.Addr().String()+"/none?sslmode=disable")
+	require.ErrorContains(t, err, "cannot be reached")
+}
+
+// Servers that no test can start: one that is too old, and a standby.
+func TestCheckOfAServerThatWillNotDo(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ version, recovery, says string }{
+		{"120022", "f", "the server is PostgreSQL 12: it has to be 13 or later"},
+		{"90624", "f", "the server is PostgreSQL 9: it has to be 13 or later"},
+		{"170002", "t", "the server is a standby"},
+	} {
+		addr := serveFake(t, tt.version, tt.recovery)
+		store := pgstore.New(newPool(t, "postgres://u@"+addr+"/db?sslmode=disable&default_query_exec_mode=simple_protocol"))
+		t.Cleanup(store.Close)
+		err := store.Check(t.Context())
+		require.ErrorIs(t, err, lock.ErrDenied)
+		require.ErrorContains(t, err, tt.says)
+	}
+}
+
+// serveFake answers every query as one row of a version and whether it is a standby.
+func serveFake(t *testing.T, version, recovery string) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			answerFake(conn, version, recovery)
+		}
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-over })
+	return ln.Addr().String()
+}
+
+func answerFake(conn net.Conn, version, recovery string) {
+	defer conn.Close()
+	b := pgproto3.NewBackend(conn, conn)
+	if _, err := b.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	b.Send(&pgproto3.AuthenticationOk{})
+	for name, value := range map[string]string{"client_encoding": "UTF8", "standard_conforming_strings": "on", "server_version": version} {
+		b.Send(&pgproto3.ParameterStatus{Name: name, Value: value})
+	}
+	for {
+		b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		if b.Flush() != nil {
+			return
+		}
+		m, err := b.Receive()
+		if _, ok := m.(*pgproto3.Query); err != nil || !ok {
+			return
+		}
+		b.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{
+			{Name: []byte("version"), DataTypeOID: pgtype.Int4OID, DataTypeSize: 4},
+			{Name: []byte("recovery"), DataTypeOID: pgtype.BoolOID, DataTypeSize: 1},
+		}})
+		b.Send(&pgproto3.DataRow{Values: [][]byte{[]byte(version), []byte(recovery)}})
+		b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
+	}
+}

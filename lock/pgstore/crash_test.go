@@ -1,0 +1,99 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+// losesCommits is a proxy that no COMMIT passes. The server keeps the session, and waits.
+func losesCommits(t *testing.T, addr string) *pgproxy.Proxy {
+	t.Helper()
+	return pgproxy.Start(t, addr, func(x *pgproxy.Exchange) pgproxy.Fault {
+		if x.Begins("COMMIT") {
+			return pgproxy.Fault{Action: pgproxy.Freeze}
+		}
+		return pgproxy.Fault{}
+	})
+}
+
+// unanswered begins the transaction of a claim, has it do some work, and settles it, with a
+// COMMIT that the server never gets.
+func unanswered(t *testing.T, store *pgstore.Store, work func(ctx context.Context)) lock.Transaction {
+	t.Helper()
+	e, err := store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, lock.Held, e.State)
+	ctx, tx, err := store.Begin(t.Context(), "k", "t")
+	require.NoError(t, err)
+	work(ctx)
+	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = tx.Settle(impatient, []byte("receipt"), time.Hour)
+	require.ErrorContains(t, err, "COMMIT was not answered")
+	return tx
+}
+
+// A server that crashes before its log was written gives the numbers of the transactions
+// that it has lost to others. One that is committed under such a number is not the one
+// that was lost: a customer was given the number of an order of which there was no row.
+func TestNumberOfALostTransactionIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	// Only a commit has the log written.
+	c := pgtest.Start(t, "wal_writer_delay=10s", "bgwriter_delay=10s", "autovacuum=off")
+	name := c.Database(t)
+	newStore(t, newPool(t, c.URL(name, "postgres"))) // makes the table
+	store := pgstore.New(newPool(t, losesCommits(t, c.Addr()).URL(name, "postgres")))
+	t.Cleanup(store.Close)
+	var lost string
+	tx := unanswered(t, store, func(ctx context.Context) {
+		own, ok := pgstore.Tx(ctx)
+		require.True(t, ok)
+		require.NoError(t, own.QueryRow(ctx, "SELECT pg_current_xact_id()::text").Scan(&lost))
+	})
+	c.Restart(t)
+
+	conn := c.Conn(t, name)
+	for given := ""; given != lost; {
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_current_xact_id()::text").Scan(&given))
+		require.LessOrEqual(t, given, lost, "it was lost, or there is nothing to show")
+	}
+	var status string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_xact_status($1::text::xid8)", lost).Scan(&status))
+	require.Equal(t, "committed", status, "another transaction, of that number")
+	var committed bool
+	require.Eventually(t, func() (answered bool) {
+		var err error
+		committed, err = tx.Outcome(t.Context()) // the connections of before are gone
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+	require.False(t, committed)
+}
+
+// Work that leaves a savepoint open is settled in it, under another number than that of its
+// transaction, whose session is ended all the same.
+func TestOutcomeOfWorkThatLeavesASavepointOpen(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, func(db string) string { return losesCommits(t, pgtest.Shared(t).Addr()).URL(db, "postgres") })
+	tx := unanswered(t, s.store, func(ctx context.Context) {
+		own, ok := pgstore.Tx(ctx)
+		require.True(t, ok)
+		inner, err := own.Begin(ctx)
+		require.NoError(t, err)
+		_, err = inner.Exec(ctx, "INSERT INTO orders VALUES ('inner')")
+		require.NoError(t, err)
+	})
+	require.Equal(t, 1, s.sessionsInTransaction(t))
+	committed, err := tx.Outcome(t.Context())
+	require.NoError(t, err)
+	require.False(t, committed)
+	require.Zero(t, s.sessionsInTransaction(t), "it could be committed still")
+	require.Empty(t, s.orders(t))
+}

@@ -1,0 +1,289 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/sealed"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// serve answers a request with a body, and the key "k".
+func serve(tb testing.TB, l *lock.Locker, body string, h http.HandlerFunc, opts ...latch.IdempotentOption) *httptest.ResponseRecorder {
+	tb.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey, opts...)(h).ServeHTTP(w, r)
+	return w
+}
+
+// handle inserts an order, and then answers as then does, 201 with its name if that is nil.
+func handle(name string, then func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := exec(r.Context(), "INSERT INTO orders VALUES ($1)", name); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		if then != nil {
+			then(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, name)
+	}
+}
+
+func requireProblem(tb testing.TB, w *httptest.ResponseRecorder, status int, name string) {
+	tb.Helper()
+	require.Equal(tb, status, w.Code, w.Body.String())
+	require.Contains(tb, w.Body.String(), "problems.md#"+name+`"`)
+}
+
+// requireRuns requires that the next try runs, and is the only one that has left something.
+func (s *shop) requireRuns(tb testing.TB, l *lock.Locker, body string) {
+	tb.Helper()
+	require.Empty(tb, s.orders(tb))
+	w := serve(tb, l, body, handle("next", nil))
+	require.Equal(tb, http.StatusCreated, w.Code, w.Body.String())
+	require.Equal(tb, []string{"next"}, s.orders(tb))
+}
+
+func TestAnswerOfTwoMegabytes(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	l, other := s.locker(t), s.locker(t)
+	answer := bytes.Repeat([]byte("\x00answer\xff"), 1<<18)
+	require.Len(t, answer, 2<<20)
+	big := handle("big", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })
+	requireProblem(t, serve(t, l, "", big), http.StatusInternalServerError, "rolled-back")
+	require.Empty(t, s.orders(t))
+	for i, l := range []*lock.Locker{l, l, other} {
+		w := serve(t, l, "", big, latch.WithBodyLimits(1<<20, 1<<23))
+		require.Equal(t, http.StatusOK, w.Code)
+		require.True(t, bytes.Equal(answer, w.Body.Bytes()))
+		require.Equal(t, i > 0, w.Header().Get("Idempotent-Replayed") == "true")
+	}
+	require.Equal(t, []string{"big"}, s.orders(t))
+}
+
+// What a handler does not end well is answered, rolled back, and tried again.
+func TestHandlersThatDoNotEndWell(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		then    func(w http.ResponseWriter, r *http.Request)
+		status  int
+		problem string // or none
+	}{
+		"a statement failed, and it answers 201": {func(w http.ResponseWriter, r *http.Request) {
+			_ = exec(r.Context(), "INSERT INTO no_such_table VALUES (1)")
+			w.WriteHeader(http.StatusCreated)
+		}, http.StatusInternalServerError, "rolled-back"},
+		"a statement failed, and it says so": {func(w http.ResponseWriter, r *http.Request) {
+			if err := exec(r.Context(), "SELECT 1/0"); err != nil {
+				http.Error(w, "try again later", http.StatusServiceUnavailable)
+			}
+		}, http.StatusServiceUnavailable, ""},
+		"it streams more than is kept": {func(w http.ResponseWriter, _ *http.Request) {
+			for range 3 {
+				_, _ = io.WriteString(w, strings.Repeat("x", 1<<19))
+				_ = http.NewResponseController(w).Flush()
+			}
+		}, http.StatusInternalServerError, "rolled-back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, direct(t))
+			l := s.locker(t)
+			w := serve(t, l, "", handle("first", tt.then))
+			require.Equal(t, tt.status, w.Code)
+			if tt.problem != "" {
+				requireProblem(t, w, tt.status, tt.problem)
+			}
+			s.requireRuns(t, l, "")
+		})
+	}
+}
+
+// notBefore fails a test if something of an answer leaves before its row is there.
+type notBefore struct {
+	*httptest.ResponseRecorder
+	look func()
+}
+
+func (w notBefore) WriteHeader(status int)      { w.look(); w.ResponseRecorder.WriteHeader(status) }
+func (w notBefore) Write(p []byte) (int, error) { w.look(); return w.ResponseRecorder.Write(p) }
+func (w notBefore) Flush()                      { w.look(); w.ResponseRecorder.Flush() }
+
+// A Flush is held back until COMMIT is known.
+func TestHandlerThatStreams(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	l := s.locker(t)
+	h := latch.Idempotent(l, keyfunc.Global, keyfunc.IdempotencyKey)(handle("streamed", func(w http.ResponseWriter, _ *http.Request) {
+		for range 3 {
+			_, _ = io.WriteString(w, "part ")
+			require.NoError(t, http.NewResponseController(w).Flush())
+		}
+		require.Empty(t, s.orders(t))
+	}))
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/orders", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		w := notBefore{httptest.NewRecorder(), func() { require.Equal(t, []string{"streamed"}, s.orders(t)) }}
+		h.ServeHTTP(w, r)
+		require.Equal(t, "part part part ", w.Body.String())
+	}
+}
+
+// The receipt is in a transaction that the handler never asks for.
+func TestHandlerWithoutStatements(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	for i, l := range []*lock.Locker{s.locker(t), s.locker(t)} {
+		w := serve(t, l, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nothing to do") })
+		require.Equal(t, "nothing to do", w.Body.String())
+		require.Equal(t, i > 0, w.Header().Get("Idempotent-Replayed") == "true")
+	}
+	require.Zero(t, s.sessionsInTransaction(t))
+}
+
+// Another request with the key is refused at once, while the transaction of the first one is
+// open, and while its receipt has locked the claim's row.
+func TestOtherRequestWhileATransactionIsOpen(t *testing.T) {
+	t.Parallel()
+	const late = 3 * time.Second
+	var commits atomic.Int64
+	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+		if x.Begins("COMMIT") && commits.Add(1) == 1 {
+			return pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: late}
+		}
+		return pgproxy.Fault{}
+	})
+	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
+	first := s.locker(t, lock.WithBudget(2*late))
+	there := pgstore.New(newPool(t, pgtest.Shared(t).URL(s.pool.Config().ConnConfig.Database, "postgres")))
+	t.Cleanup(there.Close)
+	other := (&shop{store: there}).locker(t, lock.WithBudget(2*late))
+	running, answered := make(chan struct{}), make(chan *httptest.ResponseRecorder, 1)
+	ended := make(chan struct{})
+	proceed := sync.OnceFunc(func() { close(ended) })
+	defer proceed()
+	go func() {
+		answered <- serve(t, first, "tea", handle("tea", func(w http.ResponseWriter, _ *http.Request) {
+			close(running)
+			<-ended
+			w.WriteHeader(http.StatusCreated)
+		}))
+	}()
+	<-running
+	never := func(http.ResponseWriter, *http.Request) { panic("it runs") }
+	requireProblem(t, serve(t, other, "coffee", never), http.StatusUnprocessableEntity, "key-reused")
+	requireProblem(t, serve(t, other, "tea", never), http.StatusConflict, "in-progress")
+	proceed()
+	require.Eventually(t, func() bool { return commits.Load() == 1 }, 20*time.Second, time.Millisecond)
+	began := time.Now()
+	requireProblem(t, serve(t, other, "coffee", never), http.StatusUnprocessableEntity, "key-reused")
+	requireProblem(t, serve(t, other, "tea", never), http.StatusConflict, "in-progress")
+	took := time.Since(began)
+	require.Less(t, took, late/3)
+	require.Empty(t, answered, "the first one waits for its COMMIT still")
+	<-answered
+}
+
+// An effect that is no row, and the process dies: no other runs, nor is anything there, until
+// an operator has looked.
+func TestCommittedEffectOfAProcessThatDies(t *testing.T) {
+	t.Parallel()
+	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), nil)
+	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
+	dying := lock.New(s.store, lock.WithTransaction(), lock.WithLogger(quiet), lock.WithLease(time.Second), lock.WithBudget(300*time.Millisecond))
+	there := pgstore.New(newPool(t, pgtest.Shared(t).URL(s.pool.Config().ConnConfig.Database, "postgres")))
+	t.Cleanup(there.Close)
+	other := (&shop{store: there}).locker(t)
+	charged, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		serve(t, dying, "", handle("undone", func(_ http.ResponseWriter, r *http.Request) {
+			if lock.Commit(r.Context()) == nil {
+				close(charged)
+			}
+			<-r.Context().Done() // its lease is lost
+		}))
+	}()
+	<-charged
+	proxy.Close() // nothing of it reaches the server any more
+	_, err := s.db.Exec(t.Context(), "UPDATE latch_entries SET ends_at = clock_timestamp() - interval '1 second'")
+	require.NoError(t, err)
+	never := func(http.ResponseWriter, *http.Request) { panic("it runs") }
+	requireProblem(t, serve(t, other, "", never), http.StatusConflict, "outcome-unknown")
+	require.Eventually(t, func() bool { return s.sessionsInTransaction(t) == 0 }, 20*time.Second, 5*time.Millisecond)
+	require.Empty(t, s.orders(t))
+	page, _, err := there.Page(t.Context(), "", 1, nil)
+	require.NoError(t, err)
+	require.Equal(t, lock.Abandoned, page[0].State)
+	ok, err := there.Forget(t.Context(), page[0].Key, page[0].Token)
+	require.NoError(t, err)
+	require.True(t, ok)
+	s.requireRuns(t, other, "")
+	<-over
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
+	defer cancel()
+	_ = dying.Close(ctx) // it has no server to tell
+}
+
+// Receipts of transactions are sealed as well: the table has none of what was answered.
+func TestSealedReceiptsOfTransactions(t *testing.T) {
+	t.Parallel()
+	const secret = "4111 1111 1111 1111"
+	for name, readable := range map[string]bool{"sealed": false, "not sealed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, direct(t))
+			var store lock.Store = s.store
+			if !readable {
+				block, err := aes.NewCipher(bytes.Repeat([]byte{42}, 32))
+				require.NoError(t, err)
+				aead, err := cipher.NewGCMWithRandomNonce(block)
+				require.NoError(t, err)
+				store = sealed.New(s.store, aead)
+			}
+			for i := range 2 {
+				l := lock.New(store, lock.WithTransaction(), lock.WithLogger(quiet))
+				w := serve(t, l, secret, handle("order", func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("X-Card", secret)
+					_, _ = io.WriteString(w, secret)
+				}))
+				require.Equal(t, secret, w.Body.String())
+				require.Equal(t, secret, w.Header().Get("X-Card"))
+				require.Equal(t, i > 0, w.Header().Get("Idempotent-Replayed") == "true")
+				require.NoError(t, l.Close(t.Context()))
+			}
+			require.Equal(t, []string{"order"}, s.orders(t))
+			rows, err := s.db.Query(t.Context(), "SELECT key || token || fingerprint || owner || coalesce(receipt, '') FROM latch_entries")
+			require.NoError(t, err)
+			all, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			require.Equal(t, readable, bytes.Contains(all[0], []byte("4111")))
+		})
+	}
+}

@@ -1,0 +1,219 @@
+package campaign_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+)
+
+// rarePaths are to be taken by every campaign.
+var rarePaths = []string{
+	"commit unanswered and applied",
+	"commit unanswered and not applied",
+	"late commit met an ended session",
+	"settle after a takeover",
+	"serialization failure",
+}
+
+// phases are recognised by what a statement contains.
+var phases = []struct{ name, text string }{
+	{"outcome", "pg_xact_status"},
+	{"end of a session", "pg_terminate_backend"},
+	{"settle", "pg_current_xact_id"},
+	{"renewal", "greatest(ends_at"},
+	{"release", "DELETE FROM"},
+	{"claim", "ON CONFLICT"},
+	{"work", "INSERT INTO orders"},
+}
+
+func phaseOf(x *pgproxy.Exchange) string {
+	switch {
+	case x.Begins("COMMIT"):
+		return "commit"
+	case x.Begins("BEGIN"):
+		return "begin"
+	case x.Begins("ROLLBACK"):
+		return "rollback"
+	}
+	for _, p := range phases {
+		if x.Contains(p.text) {
+			return p.name
+		}
+	}
+	return ""
+}
+
+// faults decides at random what becomes of the exchanges of one process.
+type faults struct {
+	c          *campaign
+	mu         sync.Mutex
+	r          *rand.Rand
+	commit     pgproxy.Fault // what the last COMMIT has met
+	noRenewals bool          // all are lost
+}
+
+// dropRenewals loses all renewals from now on, or none.
+func (f *faults) dropRenewals(drop bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noRenewals = drop
+}
+
+func (f *faults) late() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.commit.Action == pgproxy.DelayRequest && f.commit.Delay > budget
+}
+
+func newFaults(c *campaign, r *rand.Rand) *faults {
+	return &faults{c: c, r: rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))}
+}
+
+func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
+	phase := phaseOf(x)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.noRenewals && phase == "renewal" {
+		f.c.faults.add("renewal: lose request")
+		return pgproxy.Fault{Action: pgproxy.LoseRequest}
+	}
+	odds := map[string]int{"commit": 8, "renewal": 2}[phase] // there are few of those
+	if odds == 0 {
+		odds = 25
+	}
+	if phase == "commit" {
+		f.commit = pgproxy.Fault{}
+	}
+	if phase == "" || f.r.IntN(odds) != 0 || f.c.over() {
+		return pgproxy.Fault{}
+	}
+	fault := []pgproxy.Fault{
+		{Action: pgproxy.LoseRequest},
+		{Action: pgproxy.LoseReply},
+		{Action: pgproxy.LoseReplyAndCut},
+		{Action: pgproxy.CutRequest},
+		{Action: pgproxy.CutReply, Bytes: 1 + f.r.IntN(8)},
+		{Action: pgproxy.Freeze},
+		{Action: pgproxy.DelayReply, Delay: time.Duration(f.r.IntN(900)) * time.Millisecond},
+		{Action: pgproxy.DelayRequest, Delay: time.Duration(f.r.IntN(2500)) * time.Millisecond},
+	}[f.r.IntN(8)]
+	if phase == "renewal" && f.r.IntN(2) == 0 { // so that leases are lost
+		fault = pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: 2 * lease}
+	}
+	if phase == "commit" {
+		f.commit = fault
+	}
+	f.c.faults.add(phase + ": " + fault.Action.String())
+	return fault
+}
+
+// strike kills sessions, and the server.
+func (c *campaign) strike(ctx context.Context, r *rand.Rand) {
+	for !c.over() {
+		timer := time.NewTimer(time.Duration(500+r.IntN(3000)) * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		switch r.IntN(12) {
+		case 0:
+			c.faults.add("server: killed, recovered")
+			c.cluster.Kill()
+			c.cluster.Restart(c.t)
+		case 1:
+			if c.killBackend(ctx) {
+				c.faults.add("backend: killed, server recovered")
+			}
+		default:
+			if c.end(ctx) {
+				c.faults.add("session: ended")
+			}
+		}
+	}
+}
+
+// end ends a session that is in a transaction.
+func (c *campaign) end(ctx context.Context) bool {
+	return c.ask(ctx, "SELECT pg_terminate_backend(pid)::int FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = current_database() LIMIT 1") != 0
+}
+
+// killBackend kills one, after which the server ends all sessions and recovers.
+func (c *campaign) killBackend(ctx context.Context) bool {
+	pid := c.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database() ORDER BY random() LIMIT 1")
+	return pid != 0 && syscall.Kill(pid, syscall.SIGKILL) == nil
+}
+
+func (c *campaign) ask(ctx context.Context, sql string) (n int) {
+	conn, err := pgx.Connect(ctx, c.cluster.URL(c.db, "postgres"))
+	if err != nil {
+		return 0
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	_ = conn.QueryRow(ctx, sql).Scan(&n)
+	return n
+}
+
+// watched counts the paths of a store.
+type watched struct {
+	*pgstore.Store
+
+	c      *campaign
+	faults *faults
+}
+
+func (s *watched) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	work, tx, err := s.Store.Begin(ctx, key, token)
+	if err != nil {
+		return nil, nil, err
+	}
+	return work, &watchedTx{tx, s}, nil
+}
+
+type watchedTx struct {
+	lock.Transaction
+
+	s *watched
+}
+
+func (t *watchedTx) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+	ok, err = t.Transaction.Settle(ctx, receipt, keep)
+	switch {
+	case err == nil && ok:
+		t.s.c.paths.add("committed")
+	case err == nil:
+		t.s.c.paths.add("settle after a takeover")
+	case hasCode(err, "40001"):
+		t.s.c.paths.add("serialization failure")
+	case notApplied(err):
+		t.s.c.paths.add("settle failed, not committed")
+	default:
+		t.s.c.paths.add("commit unanswered")
+	}
+	return ok, err
+}
+
+func (t *watchedTx) Outcome(ctx context.Context) (committed bool, err error) {
+	committed, err = t.Transaction.Outcome(ctx)
+	switch {
+	case err != nil:
+		t.s.c.paths.add("outcome asked in vain")
+	case committed:
+		t.s.c.paths.add("commit unanswered and applied")
+	default:
+		t.s.c.paths.add("commit unanswered and not applied")
+		if t.s.faults.late() {
+			t.s.c.paths.add("late commit met an ended session")
+		}
+	}
+	return committed, err
+}

@@ -1,0 +1,150 @@
+// Package pgproxy_test has the tests of internal/pgproxy, which need a driver.
+package pgproxy_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
+
+const (
+	// patience is how long a test waits for what comes soon, and short how long a
+	// client for what never comes.
+	patience = 20 * time.Second
+	short    = 500 * time.Millisecond
+)
+
+// shop is a database with orders, behind a proxy.
+type shop struct {
+	cluster *pgtest.Cluster
+	db      string
+	direct  *pgx.Conn
+	proxy   *pgproxy.Proxy
+}
+
+func open(t *testing.T, decide pgproxy.Decide) *shop {
+	t.Helper()
+	c := pgtest.Shared(t)
+	s := &shop{cluster: c, db: c.Database(t)}
+	s.direct = c.Conn(t, s.db)
+	run(t, s.direct, "CREATE TABLE orders (id int)")
+	s.proxy = pgproxy.Start(t, c.Addr(), decide)
+	return s
+}
+
+// client connects through the proxy. It sees through to the end of what pgx does
+// to a connection in the background.
+func (s *shop) client(t *testing.T) *pgx.Conn {
+	t.Helper()
+	return connect(t, s.proxy.URL(s.db, "postgres"))
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	t.Cleanup(func() { leave(conn) })
+	return conn
+}
+
+// leave closes a connection for good, and returns when that is done. After a
+// timeout pgx waits for 15 seconds for the server to close it: that is cut short.
+func leave(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if conn.IsClosed() {
+		_ = conn.PgConn().Conn().Close()
+	}
+	_ = conn.Close(ctx)
+	<-conn.PgConn().CleanupDone()
+}
+
+func run(t *testing.T, conn *pgx.Conn, sql string) {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), sql)
+	require.NoError(t, err)
+}
+
+// impatiently executes with a short timeout.
+func impatiently(t *testing.T, conn *pgx.Conn, sql string) error {
+	t.Helper()
+	return within(t, short, conn, sql)
+}
+
+func within(t *testing.T, d time.Duration, conn *pgx.Conn, sql string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	_, err := conn.Exec(ctx, sql)
+	return err //nolint:wrapcheck // for the test to judge
+}
+
+// orders is how many there are.
+func (s *shop) orders(t *testing.T) (n int) {
+	t.Helper()
+	require.NoError(t, s.direct.QueryRow(t.Context(), "SELECT count(*) FROM orders").Scan(&n))
+	return n
+}
+
+// sessions is how many there are of the client with that process.
+func (s *shop) sessions(t *testing.T, pid uint32) (n int) {
+	t.Helper()
+	require.NoError(t, s.direct.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid).Scan(&n))
+	return n
+}
+
+// at decides on the exchanges that begin with a word.
+func at(word string, f pgproxy.Fault) pgproxy.Decide {
+	return func(x *pgproxy.Exchange) pgproxy.Fault {
+		if x.Begins(word) {
+			return f
+		}
+		return pgproxy.Fault{}
+	}
+}
+
+// tape records what a proxy sees.
+type tape struct {
+	mu        sync.Mutex
+	exchanges []pgproxy.Exchange
+}
+
+func (l *tape) decide(x *pgproxy.Exchange) pgproxy.Fault {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.exchanges = append(l.exchanges, *x)
+	return pgproxy.Fault{}
+}
+
+// take returns what was recorded since the last time: "SQL; SQL", or "prepare SQL",
+// or "cancel".
+func (l *tape) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var texts []string
+	for _, x := range l.exchanges {
+		switch {
+		case x.Cancel:
+			texts = append(texts, "cancel")
+		case len(x.SQL) == 0:
+			texts = append(texts, "prepare "+strings.Join(x.Prepared, "; "))
+		default:
+			texts = append(texts, strings.Join(x.SQL, "; "))
+		}
+	}
+	l.exchanges = nil
+	return texts
+}

@@ -1,0 +1,78 @@
+package pgtest_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+func TestNoServerSkipsButFailsInCI(t *testing.T) {
+	t.Setenv("POSTGRES_BIN", "/nonexistent/bin")
+	t.Setenv("PGBOUNCER", "/nonexistent/pgbouncer")
+	for name, tt := range map[string]struct {
+		start   func(testing.TB)
+		missing string
+		remedy  string
+	}{
+		"Start":     {func(tb testing.TB) { pgtest.Start(tb) }, "/nonexistent/bin/initdb", "POSTGRES_BIN="},
+		"Shared":    {func(tb testing.TB) { pgtest.Shared(tb) }, "/nonexistent/bin/initdb", "apt-get install postgresql"},
+		"PgBouncer": {func(tb testing.TB) { pgtest.PgBouncer(tb, "127.0.0.1:1") }, "/nonexistent/pgbouncer", "PGBOUNCER="},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("CI", "")
+			v := testmain.Judge(t, tt.start)
+			require.Contains(t, v.WhySkipped, tt.missing)
+			require.Contains(t, v.WhySkipped, tt.remedy)
+			require.Empty(t, v.WhyFailed)
+
+			t.Setenv("CI", "true")
+			v = testmain.Judge(t, tt.start)
+			require.Contains(t, v.WhyFailed, tt.missing)
+			require.Contains(t, v.WhyFailed, tt.remedy)
+			require.Empty(t, v.WhySkipped)
+		})
+	}
+}
+
+func TestBadUseFailsWithAReason(t *testing.T) {
+	t.Parallel()
+	c := pgtest.Shared(t)
+	for name, tt := range map[string]struct {
+		start func(testing.TB)
+		want  string
+	}{
+		"impossible setting, with the server's own words": {
+			func(tb testing.TB) { pgtest.Start(tb, "max_connections=none") }, "invalid value for parameter",
+		},
+		"port":                  {func(tb testing.TB) { pgtest.Start(tb, "port=5432") }, "chosen by Start"},
+		"no value":              {func(tb testing.TB) { pgtest.Start(tb, "fsync") }, "name=value"},
+		"statement":             {func(tb testing.TB) { c.Exec(tb, "postgres", "NOSUCH") }, "syntax error"},
+		"database":              {func(tb testing.TB) { c.Conn(tb, "nosuch") }, "does not exist"},
+		"setting of PgBouncer":  {func(tb testing.TB) { pgtest.PgBouncer(tb, c.Addr(), "pool_mode=none") }, "pool_mode"},
+		"address for PgBouncer": {func(tb testing.TB) { pgtest.PgBouncer(tb, "nowhere") }, "missing port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, testmain.Judge(t, tt.start).WhyFailed, tt.want)
+		})
+	}
+}
+
+func TestSharedNeedsMain(t *testing.T) {
+	t.Parallel()
+	pgtest.Shared(t) // or there is no server either
+	out, err := helper(t, helperBare).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "needs a TestMain that uses pgtest.Main")
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helperEnv) == helperBare {
+		os.Exit(m.Run())
+	}
+	verifyMain(m)
+}

@@ -1,0 +1,31 @@
+package pgstore
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Option is an option of [New], [NewSQL] and [Open].
+type Option interface{ apply(*config) }
+
+type option func(*config)
+
+func (o option) apply(c *config) { o(c) }
+
+type config struct{ table string }
+
+// WithTable sets the name of the table, with a schema before it if it is not found without:
+// "shop.latch_entries". "latch_entries" unless set. Names are quoted, and so are taken as
+// they are written. It panics if a part of the name is empty, no UTF-8, has a byte 0, or
+// is longer than 48 bytes: PostgreSQL would cut what is made of it.
+func WithTable(name string) Option {
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "" || len(part) > 48 || strings.ContainsRune(part, 0) || !utf8.ValidString(part) {
+			panic("pgstore: WithTable: " + name + ": each part of the name is UTF-8 of 1 to 48 bytes, and none is 0")
+		}
+	}
+	if strings.Count(name, ".") > 1 {
+		panic("pgstore: WithTable: " + name + ": at most one schema stands before the name")
+	}
+	return option(func(c *config) { c.table = name })
+}

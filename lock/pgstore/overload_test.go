@@ -1,0 +1,161 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+// asked is what became of requests, each for an order of its own.
+type asked struct {
+	done    int
+	refused []time.Duration // how long each refusal took
+	unknown int
+	longest time.Duration
+	last    error
+}
+
+// askFor asks for orders, so many a second, as independent of each other as customers are.
+func askFor(t *testing.T, l *lock.Locker, perSecond int, d time.Duration) (a asked) {
+	t.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer tick.Stop()
+	for i := range int(d.Seconds() * float64(perSecond)) {
+		<-tick.C
+		all.Go(func() {
+			began := time.Now()
+			_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, order(fmt.Sprint(i)))
+			took := time.Since(began)
+			mu.Lock()
+			defer mu.Unlock()
+			a.longest = max(a.longest, took)
+			switch {
+			case err == nil:
+				a.done++
+				return
+			case errors.Is(err, lock.ErrUnknown):
+				a.unknown++
+			}
+			a.refused, a.last = append(a.refused, took), err
+		})
+	}
+	all.Wait()
+	slices.Sort(a.refused)
+	return a
+}
+
+// wrong is what is wrong with what became of requests of which the database has room for
+// rate a second. The bounds are far from what is usual, since other tests run on the machine.
+func (a *asked) wrong(rate int, d time.Duration) (wrong []string) {
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	if least := int(0.6 * float64(rate) * d.Seconds()); a.done < least {
+		say("%d done, at least %d are possible", a.done, least)
+	}
+	if len(a.refused) == 0 {
+		return append(wrong, "none refused: this is no overload")
+	}
+	if p50 := a.refused[len(a.refused)/2]; p50 > 100*time.Millisecond {
+		say("refusals take %v", p50)
+	}
+	if a.unknown > len(a.refused)/20 {
+		say("%d of %d refusals are not certain: %v", a.unknown, len(a.refused), a.last)
+	}
+	if a.longest > 8*time.Second {
+		say("one took %v", a.longest)
+	}
+	return wrong
+}
+
+// slowShop is a shop at the end of a line on which each answer takes 10 ms: its own 4
+// connections have room for 400 claims a second, and 4 of the work for 100 orders, which
+// take four answers each.
+func slowShop(t *testing.T) *shop {
+	t.Helper()
+	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(*pgproxy.Exchange) pgproxy.Fault {
+		return pgproxy.Fault{Action: pgproxy.DelayReply, Delay: 10 * time.Millisecond}
+	})
+	return openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 })
+}
+
+// TestOverload asks for eight times as many orders as there is room for. The others are
+// refused at once, and certainly not placed.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	const room, d = 100, 3 * time.Second
+	s := slowShop(t)
+	a := askFor(t, s.locker(t), 8*room, d)
+	t.Logf("%d done, %d refused, %d of them unknown, the longest call %v, last: %v", a.done, len(a.refused), a.unknown, a.longest, a.last)
+	require.Empty(t, a.wrong(room, d))
+	require.Len(t, s.orders(t), a.done)
+}
+
+// patient asks a store that refuses a claim for lack of room again, until the time is over.
+type patient struct{ *pgstore.Store }
+
+func (p patient) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for {
+		e, err = p.Store.Claim(ctx, key, c)
+		if !errors.Is(err, lock.ErrDenied) || ctx.Err() != nil {
+			return e, err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func TestOverloadFailsWithoutRefusals(t *testing.T) {
+	t.Parallel()
+	const room, d = 100, 3 * time.Second
+	s := slowShop(t)
+	l := lock.New(patient{s.store}, lock.WithTransaction(), lock.WithLogger(quiet))
+	t.Cleanup(func() { closeLocker(t, l) })
+	a := askFor(t, l, 8*room, d)
+	require.NotEmpty(t, a.wrong(room, d))
+}
+
+// TestSilence: the database says nothing for a while. Calls end within their budgets, and
+// when it speaks again, orders are placed at once.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	var silent atomic.Bool
+	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(*pgproxy.Exchange) pgproxy.Fault {
+		if silent.Load() {
+			return pgproxy.Fault{Action: pgproxy.LoseRequest}
+		}
+		return pgproxy.Fault{}
+	})
+	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") })
+	l := s.locker(t)
+	require.Empty(t, askFor(t, l, 100, 500*time.Millisecond).refused)
+	silent.Store(true)
+	during := askFor(t, l, 100, 1500*time.Millisecond)
+	silent.Store(false)
+	require.Zero(t, during.done)
+	require.Less(t, during.longest, 5*time.Second)
+	began := time.Now()
+	require.Eventually(t, func() bool {
+		_, _, err := l.Once(t.Context(), "after", nil, order("after"))
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+	t.Logf("longest call during the silence %v, first order %v after its end", during.longest, time.Since(began))
+	require.Less(t, time.Since(began), 5*time.Second)
+}

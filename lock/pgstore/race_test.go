@@ -1,0 +1,139 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+// race is a store whose writes can be stopped in the middle of a statement.
+type race struct {
+	store *pgstore.Store
+	db    *pgx.Conn // has the lock on which they wait
+}
+
+const stopHere = 4711
+
+// newRace returns a store in which writes of rows wait where when says so.
+func newRace(t *testing.T, when string) *race {
+	t.Helper()
+	c := pgtest.Shared(t)
+	name := c.Database(t)
+	r := &race{store: newStore(t, newPool(t, c.URL(name, "postgres"))), db: c.Conn(t, name)}
+	_, err := r.db.Exec(t.Context(), `
+		CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NEW; END $$;
+		CREATE TRIGGER wait_here BEFORE INSERT OR UPDATE ON latch_entries FOR EACH ROW WHEN (`+when+`) EXECUTE FUNCTION wait_here();
+		SELECT pg_advisory_lock(4711);`)
+	require.NoError(t, err)
+	return r
+}
+
+// waiting waits until so many sessions wait for a lock.
+func (r *race) waiting(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var k int
+		err := r.db.QueryRow(t.Context(), "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&k)
+		return err == nil && k >= n
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+// goOn lets those that are stopped go on.
+func (r *race) goOn(t *testing.T) {
+	t.Helper()
+	_, err := r.db.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", stopHere)
+	require.NoError(t, err)
+}
+
+type grant struct {
+	entry lock.Entry
+	err   error
+}
+
+func (r *race) claims(ctx context.Context, token string) <-chan grant {
+	granted := make(chan grant, 1)
+	go func() {
+		e, err := r.store.Claim(ctx, "k", lock.Claim{Token: token, Owner: token, Attempt: 1, Lease: time.Minute, Fenced: true})
+		granted <- grant{e, err}
+	}()
+	return granted
+}
+
+// The fence of a claim that was stopped before it made its row is higher than those of all
+// claims that were granted, and released, meanwhile.
+func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
+	t.Parallel()
+	r := newRace(t, "NEW.owner = 'slow'")
+	slow := r.claims(t.Context(), "slow")
+	r.waiting(t, 1)
+	quick := r.claims(t.Context(), "quick")
+	var before grant
+	overtaken := false
+	require.Eventually(t, func() bool {
+		select {
+		case before = <-quick:
+			overtaken = true
+			return true
+		default:
+			var n int
+			err := r.db.QueryRow(t.Context(), "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&n)
+			return err == nil && n == 2
+		}
+	}, 20*time.Second, 5*time.Millisecond)
+	if overtaken {
+		require.NoError(t, before.err)
+		ok, err := r.store.Release(t.Context(), "k", "quick")
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	r.goOn(t)
+	after := <-slow
+	require.NoError(t, after.err)
+	require.Equal(t, "slow", after.entry.Token)
+	if !overtaken {
+		before, after = after, <-quick
+		require.NoError(t, after.err)
+		require.Equal(t, "slow", after.entry.Token, "it is refused by what it has waited for")
+		ok, err := r.store.Release(t.Context(), "k", "slow")
+		require.NoError(t, err)
+		require.True(t, ok)
+		after = <-r.claims(t.Context(), "quick")
+		require.NoError(t, after.err)
+		require.Equal(t, "quick", after.entry.Token)
+	}
+	require.Greater(t, after.entry.Fence, before.entry.Fence)
+}
+
+// A Settle that is sent again while the first one is on its way is answered as that is.
+func TestSettleThatMeetsItself(t *testing.T) {
+	t.Parallel()
+	r := newRace(t, "NEW.receipt IS NOT NULL")
+	e, err := r.store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+	require.NoError(t, err)
+	require.Equal(t, lock.Held, e.State)
+	type answer struct {
+		ok  bool
+		err error
+	}
+	answers := make(chan answer, 2)
+	for range 2 {
+		go func() {
+			ok, err := r.store.Settle(t.Context(), "k", "t", []byte("receipt"), time.Minute)
+			answers <- answer{ok, err}
+		}()
+	}
+	r.waiting(t, 2)
+	r.goOn(t)
+	for range 2 {
+		a := <-answers
+		require.NoError(t, a.err)
+		require.True(t, a.ok)
+	}
+}

@@ -1,0 +1,87 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// defaultTable is the name in Schema.
+const defaultTable = "latch_entries"
+
+// Schema makes the table of a store, unless it is there. It is what [Store.Migrate] runs,
+// for those who migrate with a tool of their own; with [WithTable], replace the name.
+//
+// The index is over sweep_at, which a renewal leaves alone, so that renewals can be
+// heap-only updates.
+const Schema = `
+CREATE TABLE IF NOT EXISTS latch_entries (
+	key         bytea       PRIMARY KEY,
+	token       bytea       NOT NULL,
+	attempt     integer     NOT NULL,
+	fingerprint bytea       NOT NULL,
+	owner       bytea       NOT NULL,
+	fence       bigint      NOT NULL,
+	ends_at     timestamptz NOT NULL, -- of the lease, or of the receipt
+	linger      bigint      NOT NULL, -- microseconds for which a lease that has ended is remembered
+	receipt     bytea,                -- NULL while it is not settled
+	sweep_at    timestamptz NOT NULL  -- when the clean-up looks at the row
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX IF NOT EXISTS latch_entries_sweep_at ON latch_entries (sweep_at);
+CREATE SEQUENCE IF NOT EXISTS latch_entries_fence;
+`
+
+// names are those of a store's table, quoted.
+type names struct{ table, index, sequence string }
+
+// namesOf quotes name, which may have a schema before it: "shop.latch_entries".
+func namesOf(name string) names {
+	parts := strings.Split(name, ".")
+	last := parts[len(parts)-1]
+	with := func(suffix string) string {
+		return pgx.Identifier(append(append([]string(nil), parts[:len(parts)-1]...), last+suffix)).Sanitize()
+	}
+	return names{table: with(""), index: pgx.Identifier{last + "_sweep_at"}.Sanitize(), sequence: with("_fence")}
+}
+
+// in replaces the names of Schema in a statement by those of the store.
+func (n names) in(statement string) string {
+	return strings.NewReplacer(
+		"'"+defaultTable+"_fence'", literal(n.sequence),
+		"'"+defaultTable+"'", literal(n.table),
+		defaultTable+"_sweep_at", n.index,
+		defaultTable+"_fence", n.sequence,
+		defaultTable, n.table,
+	).Replace(statement)
+}
+
+// literal is a constant, whatever standard_conforming_strings is.
+func literal(text string) string {
+	return ` E'` + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(text) + `'`
+}
+
+// migrationLock keeps two processes from migrating at once, which CREATE IF NOT EXISTS does
+// not bear.
+const migrationLock = 0x6c61746368 // "latch"
+
+// Migrate makes the store's table if it is not there. It may be called by many processes
+// at once, and again.
+func (s *Store) Migrate(ctx context.Context) error {
+	pool, err := s.own(ctx)
+	if err != nil {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.names.in(Schema))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("pgstore: migrating: %w", explain(err))
+	}
+	return nil
+}

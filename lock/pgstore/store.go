@@ -1,0 +1,193 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Store keeps entries in PostgreSQL. It is safe for concurrent use.
+type Store struct {
+	names      names
+	statements statements
+	work       work                                               // begins the work's transactions
+	dial       func(ctx context.Context) (*pgxpool.Config, error) // the settings of the store's own connections
+	workPool   *pgxpool.Pool                                      // what Open has opened; nil after New
+
+	opening chan struct{} // has room for the one call that opens the pool of the store's own connections
+	mu      sync.Mutex
+	pool    *pgxpool.Pool // the store's own connections; nil before the first call
+	closed  bool
+
+	calls  queue // for one of the store's own connections
+	begins queue // for one of the work's
+	sweeps sweeps
+}
+
+var (
+	_ lock.Store      = (*Store)(nil)
+	_ lock.Transactor = (*Store)(nil)
+	_ lock.Inspector  = (*Store)(nil)
+	_ lock.Pager      = (*Store)(nil)
+	_ lock.Checker    = (*Store)(nil)
+	_ lock.Describer  = (*Store)(nil)
+)
+
+// ownConnections is how many connections a store has in addition to those of the pool.
+const ownConnections = 4
+
+// isolation is the setting that a pool may have for the work. The store's own statements do
+// without its errors.
+const isolation = "default_transaction_isolation"
+
+// New returns a store in the database of pool, from which the work's transactions are
+// begun. It does not dial: [Store.Check] says whether all is well. It panics on nil.
+func New(pool *pgxpool.Pool, opts ...Option) *Store {
+	if pool == nil {
+		panic("pgstore.New: nil *pgxpool.Pool")
+	}
+	s := newStore(opts)
+	s.work = poolWork{pool}
+	s.dial = func(context.Context) (*pgxpool.Config, error) { return pool.Config(), nil }
+	return s
+}
+
+// NewSQL returns a store in the database of db, which is to be one of pgx's driver for
+// package database/sql, github.com/jackc/pgx/v5/stdlib: with another, all calls return an
+// error that says so. The work's transactions are those of db ([SQLTx]). It does not dial.
+// It panics on nil.
+func NewSQL(db *sql.DB, opts ...Option) *Store {
+	if db == nil {
+		panic("pgstore.NewSQL: nil *sql.DB")
+	}
+	s := newStore(opts)
+	s.work = sqlWork{db}
+	s.dial = func(ctx context.Context) (*pgxpool.Config, error) { return configOf(ctx, db) }
+	return s
+}
+
+// Open returns a store with a pool of its own in the database of url, whose table it makes
+// if it is not there. Settings of pgx, such as pool_max_conns, are part of the url. Close
+// closes the pool.
+func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: the URL cannot be read: %w", err)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: %w", err)
+	}
+	s := New(pool, opts...)
+	s.workPool = pool
+	if err = s.Migrate(ctx); err == nil {
+		err = s.Check(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func newStore(opts []Option) *Store {
+	cfg := config{table: defaultTable}
+	for _, o := range opts {
+		if o == nil {
+			panic("pgstore: nil Option")
+		}
+		o.apply(&cfg)
+	}
+	n := namesOf(cfg.table)
+	return &Store{names: n, statements: newStatements(n), opening: make(chan struct{}, 1)}
+}
+
+// Pool returns the pool that [Open] has opened, for the work; nil after [New].
+func (s *Store) Pool() *pgxpool.Pool { return s.workPool }
+
+// Close closes the store's own connections, and what Open has opened. It waits for the
+// calls that are on their way. Later calls fail.
+func (s *Store) Close() {
+	s.mu.Lock()
+	pool := s.pool
+	s.closed = true
+	s.mu.Unlock()
+	if pool != nil {
+		pool.Close()
+	}
+	if s.workPool != nil {
+		s.workPool.Close()
+	}
+}
+
+var errClosed = fmt.Errorf("%w: pgstore: the store was closed", lock.ErrNotApplied)
+
+// own returns the store's own connections.
+func (s *Store) own(ctx context.Context) (*pgxpool.Pool, error) {
+	if pool, err := s.opened(); pool != nil || err != nil {
+		return pool, err
+	}
+	select { // not a mutex: to find out how to connect may take a while
+	case s.opening <- struct{}{}:
+		defer func() { <-s.opening }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, context.Cause(ctx))
+	}
+	if pool, err := s.opened(); pool != nil || err != nil {
+		return pool, err
+	}
+	pool, err := s.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		pool.Close()
+		return nil, errClosed
+	}
+	s.pool = pool
+	return pool, nil
+}
+
+// opened returns the store's own connections, nil if they are to be opened.
+func (s *Store) opened() (*pgxpool.Pool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errClosed
+	}
+	return s.pool, nil
+}
+
+// open returns a pool for the store's own connections. It makes none yet.
+func (s *Store) open(ctx context.Context) (*pgxpool.Pool, error) {
+	cfg, err := s.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := cfg.ConnConfig.RuntimeParams[isolation]; ok { // is for the work
+		cfg.ConnConfig.RuntimeParams[isolation] = "read committed"
+	}
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = ownConnections, 0, 0
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: %w", err)
+	}
+	return pool, nil
+}
+
+// Describe is part of [lock.Describer].
+func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: maxLag} }
+
+// maxLag is for how long a statement can still take effect whose caller has had no answer.
+// A session that has lost its client ends when the server reads or writes there, and the
+// one statement that it had read by then has taken effect or waits for the lock of a row,
+// which a transaction of work holds for no longer than it takes to end.
+const maxLag = 2 * time.Minute

@@ -1,0 +1,320 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// shop is a database with orders, which nothing keeps from being doubled.
+type shop struct {
+	pool  *pgxpool.Pool
+	store *pgstore.Store
+	db    *pgx.Conn // not through a proxy
+}
+
+func openShop(tb testing.TB, through func(db string) string, configure ...func(*pgxpool.Config)) *shop {
+	tb.Helper()
+	c := pgtest.Shared(tb)
+	name := c.Database(tb)
+	s := &shop{db: c.Conn(tb, name)}
+	_, err := s.db.Exec(tb.Context(), "CREATE TABLE orders (name text)")
+	require.NoError(tb, err)
+	migrate(tb, newStore(tb, newPool(tb, c.URL(name, "postgres"))))
+	s.pool = newPool(tb, through(name), configure...)
+	s.store = pgstore.New(s.pool)
+	tb.Cleanup(s.store.Close)
+	return s
+}
+
+func direct(tb testing.TB) func(db string) string {
+	tb.Helper()
+	return func(db string) string { return pgtest.Shared(tb).URL(db, "postgres") }
+}
+
+func (s *shop) locker(tb testing.TB, opts ...lock.Option) *lock.Locker {
+	tb.Helper()
+	l := lock.New(s.store, append([]lock.Option{lock.WithTransaction(), lock.WithLogger(quiet)}, opts...)...)
+	tb.Cleanup(func() { closeLocker(tb, l) })
+	return l
+}
+
+func closeLocker(tb testing.TB, l *lock.Locker) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 20*time.Second)
+	defer cancel()
+	require.NoError(tb, l.Close(ctx))
+}
+
+func (s *shop) orders(tb testing.TB) (names []string) {
+	tb.Helper()
+	rows, err := s.db.Query(tb.Context(), "SELECT name FROM orders ORDER BY name")
+	require.NoError(tb, err)
+	names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(tb, err)
+	return names
+}
+
+// order inserts a row in the transaction of the work.
+func order(name string) func(ctx context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) {
+		tx, ok := pgstore.Tx(ctx)
+		if !ok {
+			return nil, errors.New("no transaction")
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", name); err != nil {
+			return nil, err
+		}
+		return []byte(name), nil
+	}
+}
+
+func TestWorkIsCommittedWithItsReceipt(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	l := s.locker(t)
+	for i := range 3 {
+		receipt, replayed, err := l.Once(t.Context(), "k", nil, order(fmt.Sprint(i)))
+		require.NoError(t, err)
+		require.Equal(t, i > 0, replayed)
+		require.Equal(t, "0", string(receipt))
+	}
+	require.Equal(t, []string{"0"}, s.orders(t))
+	_, ok := pgstore.Tx(t.Context())
+	require.False(t, ok)
+}
+
+// What does not end well is rolled back, and the next one runs.
+func TestWorkThatDoesNotEndWell(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		isolation pgx.TxIsoLevel
+		work      func(ctx context.Context, tx pgx.Tx, s *shop) error
+		err       []error
+		fine      bool
+	}{
+		"error": {work: func(context.Context, pgx.Tx, *shop) error { return errors.New("mine") }},
+		"a statement failed, and the work goes on": {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0")
+			return nil
+		}, err: []error{lock.ErrNotApplied}},
+		"a statement failed in a savepoint": {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error {
+			_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "SELECT 1/0")
+				return err
+			})
+			return nil
+		}, fine: true},
+		"a constraint at the commit": {work: func(ctx context.Context, tx pgx.Tx, s *shop) error {
+			_, err := s.db.Exec(ctx, "CREATE TABLE items (a int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+			if err == nil {
+				_, err = tx.Exec(ctx, "INSERT INTO items VALUES (1), (1)")
+			}
+			return err
+		}, err: []error{lock.ErrNotApplied}},
+		"Commit":   {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error { return tx.Commit(ctx) }},
+		"Rollback": {work: func(ctx context.Context, tx pgx.Tx, _ *shop) error { return tx.Rollback(ctx) }},
+		"session ended": {work: func(ctx context.Context, tx pgx.Tx, s *shop) error {
+			_, err := s.db.Exec(ctx, "SELECT pg_terminate_backend($1)", tx.Conn().PgConn().PID())
+			return err
+		}, err: []error{lock.ErrNotApplied, lock.ErrUnavailable}},
+		"repeatable read": {isolation: pgx.RepeatableRead, work: conflict, err: []error{lock.ErrNotApplied, lock.ErrUnavailable}},
+		"serializable":    {isolation: pgx.Serializable, work: conflict, err: []error{lock.ErrNotApplied, lock.ErrUnavailable}},
+		"read committed":  {isolation: pgx.ReadCommitted, work: conflict, fine: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, direct(t), func(cfg *pgxpool.Config) {
+				if tt.isolation != "" {
+					cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(tt.isolation)
+				}
+			})
+			l := s.locker(t)
+			receipt, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+				receipt, err := order("first")(ctx)
+				require.NoError(t, err)
+				tx, _ := pgstore.Tx(ctx)
+				return receipt, tt.work(ctx, tx, s)
+			})
+			if tt.fine {
+				require.NoError(t, err)
+				require.Equal(t, "first", string(receipt))
+				require.Equal(t, []string{"first"}, s.orders(t))
+				return
+			}
+			require.Error(t, err)
+			for _, want := range tt.err {
+				require.ErrorIs(t, err, want)
+			}
+			if len(tt.err) == 1 {
+				require.NotErrorIs(t, err, lock.ErrUnavailable)
+			}
+			require.Empty(t, s.orders(t))
+			_, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.Equal(t, []string{"second"}, s.orders(t))
+		})
+	}
+}
+
+// conflict changes the claim after the transaction has its snapshot, as a renewal does, so
+// that the receipt's statement meets a row that has changed since.
+func conflict(ctx context.Context, _ pgx.Tx, s *shop) error {
+	_, err := s.db.Exec(ctx, "UPDATE latch_entries SET ends_at = ends_at + interval '1 second'")
+	return err
+}
+
+// commits are what can become of a COMMIT.
+var commits = map[string]struct {
+	fault     pgproxy.Fault
+	committed bool
+}{
+	"reply lost":          {pgproxy.Fault{Action: pgproxy.LoseReply}, true},
+	"cut after it":        {pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}, true},
+	"cut within it":       {pgproxy.Fault{Action: pgproxy.CutReply, Bytes: 3}, true},
+	"request lost":        {pgproxy.Fault{Action: pgproxy.LoseRequest}, false},
+	"cut before it":       {pgproxy.Fault{Action: pgproxy.CutRequest}, false},
+	"late":                {pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: 3 * time.Second}, false},
+	"server hears no end": {pgproxy.Fault{Action: pgproxy.Freeze}, false},
+}
+
+func TestCommitWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for how, tt := range commits {
+		for _, bounced := range []bool{false, true} {
+			for _, may := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, PgBouncer %v, may end sessions %v", how, bounced, may), func(t *testing.T) {
+					t.Parallel()
+					var lose atomic.Bool
+					proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {
+						if x.Begins("COMMIT") && lose.CompareAndSwap(true, false) {
+							return tt.fault
+						}
+						return pgproxy.Fault{}
+					})
+					through := func(db string) string { return proxy.URL(db, "postgres") }
+					var configure []func(*pgxpool.Config)
+					if bounced {
+						b := pgtest.PgBouncer(t, proxy.Addr())
+						through = func(db string) string { return b.URL(db, "postgres") }
+						configure = append(configure, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec })
+					}
+					s := openShop(t, through, configure...)
+					if !may {
+						_, err := s.db.Exec(t.Context(), "ALTER FUNCTION pg_terminate_backend RENAME TO pg_terminate_backend_no_more")
+						require.NoError(t, err)
+					}
+					l := s.locker(t, lock.WithBudget(time.Second))
+					_, _, err := l.Once(t.Context(), "warm", nil, order("warm"))
+					require.NoError(t, err)
+					lose.Store(true)
+					began := time.Now()
+					_, _, err = l.Once(t.Context(), "k", nil, order("first"))
+					took := time.Since(began)
+					if tt.committed {
+						require.NoError(t, err)
+					} else {
+						require.ErrorIs(t, err, lock.ErrNotApplied)
+						require.ErrorIs(t, err, lock.ErrUnavailable)
+					}
+					t.Logf("%v", took)
+					receipt, replayed, err := l.Once(t.Context(), "k", nil, order("second"))
+					require.NoError(t, err)
+					require.Equal(t, tt.committed, replayed)
+					if tt.fault.Action == pgproxy.DelayRequest {
+						proxy.Wait(t, pgproxy.DelayRequest, 1) // it meets a session that is closed
+					}
+					require.Equal(t, []string{string(receipt), "warm"}, s.orders(t))
+				})
+			}
+		}
+	}
+}
+
+// A holder that was paused beyond its lease, while another ran and committed: its own is
+// rolled back, and it gets the other's answer.
+func TestLoserIsRolledBack(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	l := s.locker(t)
+	receipt, replayed, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		_, err := s.db.Exec(ctx, "UPDATE latch_entries SET ends_at = clock_timestamp() - interval '1 second'")
+		require.NoError(t, err)
+		other := s.locker(t)
+		receipt, replayed, err := other.Once(ctx, "k", nil, order("winner"))
+		require.NoError(t, err)
+		require.False(t, replayed)
+		require.Equal(t, "winner", string(receipt))
+		return order("loser")(ctx)
+	})
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, "winner", string(receipt))
+	require.Equal(t, []string{"winner"}, s.orders(t))
+}
+
+// Work that holds every connection of the pool starves no renewal.
+func TestWorkStarvesNoRenewal(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	l := s.locker(t, lock.WithLease(time.Second), lock.WithBudget(400*time.Millisecond))
+	var wg sync.WaitGroup
+	errs := make([]error, 50)
+	for i := range errs {
+		wg.Go(func() {
+			_, _, errs[i] = l.Once(t.Context(), fmt.Sprint(i), nil, func(ctx context.Context) ([]byte, error) {
+				if _, err := order(fmt.Sprint(i))(ctx); err != nil {
+					return nil, err
+				}
+				tx, _ := pgstore.Tx(ctx)
+				_, err := tx.Exec(ctx, "SELECT pg_sleep(0.05)")
+				return nil, err
+			})
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	require.Len(t, s.orders(t), 50)
+}
+
+// An effect that is no row is noted at once, over another connection, and outlives the
+// rollback and the process.
+func TestCommittedEffectThatIsNoRow(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	l := s.locker(t)
+	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		require.NoError(t, lock.Commit(ctx))
+		var linger int64
+		require.NoError(t, s.db.QueryRow(ctx, "SELECT linger FROM latch_entries").Scan(&linger))
+		require.Equal(t, (24 * time.Hour).Microseconds(), linger, "a process that dies now leaves an unknown outcome")
+		_, err := order("undone")(ctx)
+		require.NoError(t, err)
+		return nil, errors.New("the charge went through, and then something failed")
+	})
+	require.Error(t, err)
+	require.Empty(t, s.orders(t))
+	receipt, replayed, err := l.Once(t.Context(), "k", nil, order("again"))
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Empty(t, receipt)
+}

@@ -1,0 +1,225 @@
+package entry
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// An entry is one string, so that one plain command can claim it and so that
+// it expires as a whole:
+//
+//	state     1 byte, 'H' held, 'S' settled, 'F' stub of a released one
+//	version   1 byte, '1'
+//	token     1 length byte, then the bytes
+//	linger    13 decimal digits, ms
+//	fence     16 decimal digits, 0 for none
+//
+// These are what the scripts read and write. The rest is opaque to them:
+//
+//	attempt, fingerprint, owner, key     a uvarint; three texts after a uvarint length each
+//	receipt                              what remains
+//
+// The key is empty unless the entry's name is a hash of it.
+const (
+	Held    = 'H'
+	Settled = 'S'
+	Stub    = 'F'
+)
+
+const (
+	version = '1'
+
+	lingerDigits = 13
+	fenceDigits  = 16
+)
+
+// Value is a decoded entry. Its texts share the memory of what was decoded.
+type Value struct {
+	State       byte
+	token       string
+	Linger      time.Duration
+	fence       int64
+	attempt     int
+	fingerprint string
+	owner       string
+	Key         string
+	receipt     string
+}
+
+// New is the entry that c asks for, with key in it.
+func New(c lock.Claim, key string) Value {
+	return Value{
+		State:       Held,
+		token:       c.Token,
+		Linger:      c.Linger,
+		attempt:     c.Attempt,
+		fingerprint: string(c.Fingerprint),
+		owner:       c.Owner,
+		Key:         key,
+	}
+}
+
+// AppendHead appends the part of a held entry before its fence.
+func (v *Value) AppendHead(b []byte) []byte {
+	return appendDigits(AppendPrefix(b, v.State, v.token), Milliseconds(v.Linger), lingerDigits)
+}
+
+// AppendPrefix appends how an entry of token in that state begins. A token has
+// at most 255 bytes.
+func AppendPrefix(b []byte, state byte, token string) []byte {
+	b = append(b, state, version, byte(len(token))) //nolint:gosec // callers see to it
+	return append(b, token...)
+}
+
+// AppendTail appends the part of a held entry after its fence.
+func (v *Value) AppendTail(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(max(v.attempt, 0)))
+	for _, text := range [...]string{v.fingerprint, v.owner, v.Key} {
+		b = binary.AppendUvarint(b, uint64(len(text)))
+		b = append(b, text...)
+	}
+	return append(b, v.receipt...)
+}
+
+// AppendTo appends the whole entry.
+func (v *Value) AppendTo(b []byte) []byte {
+	return v.AppendTail(appendDigits(v.AppendHead(b), v.fence, fenceDigits))
+}
+
+// appendDigits appends n, not negative, with leading zeros.
+func appendDigits(b []byte, n int64, digits int) []byte {
+	end := len(b) + digits
+	for range digits {
+		b = append(b, '0')
+	}
+	for i := end - 1; n > 0; i-- {
+		b[i] = '0' + byte(n%10)
+		n /= 10
+	}
+	return b
+}
+
+// Milliseconds rounds up: half a millisecond of lease is one, never none, which
+// Redis would take for an error or for a deletion.
+func Milliseconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Millisecond) + 1
+}
+
+var errNotOurs = errors.New("not an entry of this library")
+
+// Decode reads an entry. It takes no more memory than raw has, whatever the
+// lengths in it say.
+func Decode(raw string) (Value, error) {
+	d := decoder{rest: raw}
+	var v Value
+	v.State = d.byte()
+	if got := d.byte(); d.err == nil && got != version {
+		return Value{}, fmt.Errorf("%w: format version %q", errNotOurs, got)
+	}
+	v.token = d.text(uint64(d.byte()))
+	v.Linger = time.Duration(d.digits(lingerDigits, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	v.fence = d.digits(fenceDigits, math.MaxInt64)
+	v.attempt = int(min(d.uvarint(), math.MaxInt32))
+	v.fingerprint = d.text(d.uvarint())
+	v.owner = d.text(d.uvarint())
+	v.Key = d.text(d.uvarint())
+	v.receipt = d.rest
+	switch {
+	case d.err != nil:
+		return Value{}, d.err
+	case v.State != Held && v.State != Settled && v.State != Stub:
+		return Value{}, fmt.Errorf("%w: state %q", errNotOurs, v.State)
+	case (v.State == Stub) != (v.token == ""), v.State != Settled && v.receipt != "":
+		return Value{}, errNotOurs
+	}
+	return v, nil
+}
+
+// decoder reads from the front of rest until something is missing.
+type decoder struct {
+	rest string
+	err  error
+}
+
+func (d *decoder) text(n uint64) string {
+	if d.err != nil || n > uint64(len(d.rest)) {
+		d.err = errNotOurs
+		return ""
+	}
+	text := d.rest[:n]
+	d.rest = d.rest[n:]
+	return text
+}
+
+func (d *decoder) byte() byte {
+	if text := d.text(1); text != "" {
+		return text[0]
+	}
+	return 0
+}
+
+func (d *decoder) digits(n uint64, most int64) int64 {
+	text := d.text(n)
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || number > most || strings.ContainsAny(text, "+-") {
+		d.err = errNotOurs
+		return 0
+	}
+	return number
+}
+
+func (d *decoder) uvarint() uint64 {
+	// ReadUvarint would read byte by byte and Uvarint wants a slice; ten bytes
+	// of the text are all that either looks at.
+	n, size := binary.Uvarint([]byte(d.rest[:min(len(d.rest), binary.MaxVarintLen64)]))
+	if d.err != nil || size <= 0 {
+		d.err = errNotOurs
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return n
+}
+
+// Entry is what a caller sees, left being what remains of the Redis key in ms,
+// -1 if it does not expire.
+func (v *Value) Entry(left int64) lock.Entry {
+	if v.State == Stub {
+		return lock.Entry{}
+	}
+	e := lock.Entry{
+		State:       lock.Held,
+		Token:       v.token,
+		Attempt:     v.attempt,
+		Fingerprint: bytesOf(v.fingerprint),
+		Owner:       v.owner,
+		Receipt:     bytesOf(v.receipt),
+		Fence:       v.fence,
+		Left:        max(time.Duration(left)*time.Millisecond, 0),
+	}
+	switch {
+	case v.State == Settled:
+		e.State = lock.Settled
+	case v.Linger > 0 && left >= 0 && e.Left <= v.Linger:
+		e.State = lock.Abandoned
+	default:
+		e.Left = max(e.Left-v.Linger, 0)
+	}
+	return e
+}
+
+func bytesOf(text string) []byte {
+	if text == "" {
+		return nil
+	}
+	return []byte(text)
+}

@@ -1,0 +1,73 @@
+package failure
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ReplyCode is the code of an error reply that a server gives before it
+// executes anything, "" for all other errors.
+//
+// A script can meet one at its first write, which then has not happened; after
+// a first write the server lets the others pass. NOPERM is an exception: it can
+// come at the second write. Only if the permissions change while an entry is
+// held can a user without the permission to SET renew, settle or remove it.
+func ReplyCode(err error) string {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return ""
+	}
+	return CodeOf(reply.Error())
+}
+
+// CodeOf is ReplyCode of a reply's text, or of the error that a command returns
+// to a script.
+func CodeOf(text string) string {
+	said, scripted := inScript(text)
+	if !scripted {
+		said = text
+	}
+	code, _, _ := strings.Cut(said, " ")
+	_, listed := cures[code]
+	said = strings.TrimPrefix(said, "ERR ")
+	switch {
+	case listed && code == strings.ToUpper(code):
+		return code
+	case strings.HasPrefix(said, "The user executing the script can't"), strings.HasPrefix(said, "ACL failure in script"):
+		return "NOPERM" // until Redis 7.0, and in later ones
+	case !scripted && strings.HasPrefix(said, "unknown command "):
+		return "command"
+	default:
+		return ""
+	}
+}
+
+// wrapped is how servers before Redis 7 answer when a command fails in a script.
+// A script that catches the error sees it without the first part.
+//
+//	ERR Error running script (call to f_<SHA-1>): @user_script:9: @user_script: 9: -OOM command not allowed ...
+//	ERR Error running script (call to f_<SHA-1>): @user_script:9: WRONGTYPE Operation against ...
+var wrapped = regexp.MustCompile(`^(?:ERR Error running script \(call to f_[0-9a-f]{40}\): )?(?:@user_script: ?[0-9]+: )+-?`)
+
+// inScript is what a command in a script has failed with, if a server before
+// Redis 7 says so.
+func inScript(text string) (said string, ok bool) {
+	said = strings.TrimSpace(wrapped.ReplaceAllLiteralString(text, ""))
+	return said, len(said) < len(strings.TrimSpace(text))
+}
+
+// IsReply reports whether err is a reply of a server, or of something in between.
+func IsReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// IsSyntaxError reports whether err is what servers before Redis 7 answer to SET with
+// NX and GET.
+func IsSyntaxError(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && reply.Error() == "ERR syntax error"
+}

@@ -1,0 +1,106 @@
+package group
+
+import (
+	"context"
+	"time"
+
+	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
+)
+
+// maxHanging bounds the goroutines of batches that hang, in a hook for one.
+const maxHanging = 256
+
+// dispatch sends what is queued, as far as the window allows.
+func (g *Group) dispatch(now time.Time) {
+	for b := g.next(now); b != nil; b = g.next(now) {
+		go g.work(b)
+	}
+	if !g.ticking && len(g.batches)+g.ends.len+g.claims.len > 0 {
+		g.ticking = true
+		time.AfterFunc(tick, g.tick)
+	}
+}
+
+// late reports whether c would not be answered in its time if it left the queue
+// then. Round trips differ, and most in the state in which there is a queue: what
+// has to wait is sure of twice what they usually take. What still has half of its
+// time is never late: something has to find out how long an answer takes now.
+func (g *Group) late(c *Command, then time.Time) bool {
+	needed := g.window.usual + min(g.window.usual, then.Sub(c.arrived))
+	return then.Add(min(needed, c.deadline.Sub(c.arrived)/2)).After(c.deadline)
+}
+
+// few reports whether so few commands are out that the next one goes its own way.
+func (g *Group) few() bool { return g.out < min(g.alone, g.window.size) }
+
+// next returns the batch that is to be sent now, nil if there is none. What is too
+// late for an answer is not sent.
+func (g *Group) next(now time.Time) *Batch {
+	waiting := g.ends.len + g.claims.len
+	if waiting == 0 || !g.few() && !g.window.room(g.running(now), waiting) {
+		return nil
+	}
+	b := new(Batch).begin(now)
+	for most := g.window.batch(); len(b.members) < most; {
+		c := g.ends.first()
+		if c == nil {
+			c = g.claims.first()
+		}
+		large := c != nil && c.large()
+		if c == nil || large && len(b.members) > 0 {
+			break
+		}
+		c.queue.len--
+		switch {
+		case !now.Before(c.deadline):
+			c.finish(nil, failure.NotSent(context.DeadlineExceeded))
+		case c.Yields && g.late(c, now):
+			c.finish(nil, failure.NotApplied("overload", errOverload))
+		default:
+			b.limited = b.limited || c.arrived.Before(now)
+			if b.add(c); large {
+				most = 0
+			}
+		}
+	}
+	g.gauge.Waiting(now, g.claims.len > 0)
+	if len(b.members) == 0 {
+		return nil
+	}
+	g.depart(b)
+	return b
+}
+
+func (g *Group) depart(b *Batch) {
+	g.out += len(b.members)
+	g.batches = append(g.batches, b)
+}
+
+// running is how many batches are out that the next one has to wait for. One whose
+// time is over no longer has a caller, whatever it hangs in. One that stalls has taken
+// a connection, and no more than that.
+func (g *Group) running(now time.Time) int {
+	if len(g.batches) >= maxHanging {
+		return g.config.Batches
+	}
+	n, stalled, overdue := 0, 0, 0
+	for _, b := range g.batches {
+		switch {
+		case b.Err() != nil:
+		case g.window.stalls(b, now):
+			stalled++
+		case g.window.overdue(b, now):
+			overdue++
+			fallthrough
+		default:
+			n++
+		}
+	}
+	switch {
+	case n+stalled >= g.config.Batches:
+		return g.config.Batches
+	case n == 1 && overdue == 1: // one more finds out whether it is the server, or a connection
+		return 0
+	}
+	return n
+}

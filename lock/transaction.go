@@ -1,0 +1,221 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+// transaction is the store's transaction that a function of Once runs in.
+type transaction struct {
+	store     Transaction
+	undecided bool // its commit got no answer, and what became of it is not known; of the goroutine that ends the lease
+}
+
+// begin returns the context of the function that r runs, with the transaction that it
+// runs in, if it is to run in one.
+func (r *run) begin(ctx context.Context) (work context.Context, err error) {
+	e := &r.lease
+	l := e.locker
+	if !l.cfg.inTx {
+		return e.Context(), nil
+	}
+	began := now()
+	if work, err = r.beginTransaction(e.Context()); err == nil {
+		return work, nil
+	}
+	err = publicError(err, false)
+	l.trouble(ctx, err)
+	l.emitFailed(ctx, e, callBegin, began.since(), err)
+	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
+}
+
+// beginTransaction waits as long as its context lasts: what there is to wait for is other
+// work of this process, which has the connections.
+func (r *run) beginTransaction(ctx context.Context) (work context.Context, err error) {
+	e := &r.lease
+	defer send.Recover(&err)
+	work, tx, err := e.locker.core.transactor.Begin(ctx, e.key, e.claim.token)
+	if err == nil {
+		r.tx = &transaction{store: tx}
+	}
+	return work, err
+}
+
+// leavesNothing reports whether nothing is to be remembered of r if its holder vanishes:
+// a transaction without a receipt is one that did not happen. It is not so once [Commit]
+// was called, nor in a takeover from work of which that is remembered.
+func (r *run) leavesNothing() bool {
+	return r.lease.locker.cfg.inTx && r.attempt == 1 && !r.Committed()
+}
+
+// rollback ends the transaction of work that has failed. If the store does not answer, it
+// is the server that ends it.
+func (r *run) rollback(ctx context.Context) {
+	l := r.lease.locker
+	_ = l.ask(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
+}
+
+// singleTerms are those of a call that is not repeated, nor ends with its caller's context.
+func (l *Locker) singleTerms() send.Terms {
+	terms := l.lastingTerms()
+	terms.Once = true
+	return terms
+}
+
+// commit ends a run whose function has returned receipt: the store commits what was done
+// together with it.
+func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {
+	e := &r.lease
+	l := e.locker
+	why, _ := e.validity.end(true) // it is renewed until there is an answer
+	lost := why.orNil()
+	e.setEnd(end{settles: true, receipt: receipt, keep: l.cfg.keep})
+	if l.observed() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	seenTo := false
+	defer func() {
+		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
+			e.decideInBackground(ctx)
+		}
+	}()
+	became, err := r.settleTransaction(ctx)
+	switch became {
+	case committed:
+		seenTo = true
+		return receipt, false, e.finished(ctx, true, lost)
+	case taken:
+		seenTo = true
+		return r.winner(ctx, e.finished(ctx, false, lost))
+	case rolledBack:
+		seenTo = true
+		defer func() { _ = e.undo(ctx) }() // also if an observer ends the goroutine
+		e.notFinished(ctx, err)
+	case unknown:
+		e.notFinished(ctx, err)
+		seenTo = true
+		e.decideInBackground(ctx)
+	}
+	return nil, false, err
+}
+
+// became is what became of a transaction that was to be committed.
+type became uint8
+
+const (
+	unknown    became = iota
+	committed         // with its receipt
+	taken             // the key was another's by then, so all was rolled back
+	rolledBack        // for another reason
+)
+
+// settleTransaction asks for the commit, once, and if that gets no answer, for what became
+// of it. Each has a budget: a commit that is waited for until its budget is over has not
+// been answered, and that is when there is something to ask.
+func (r *run) settleTransaction(ctx context.Context) (became, error) {
+	e := &r.lease
+	l, n := e.locker, &e.end
+	var ok bool
+	var failure error
+	_ = l.core.ask(ctx, new(send.Call), l.singleTerms(), sendFunc(func(ctx context.Context) (err error) {
+		defer func() { failure = err }() // as the store has it
+		defer send.Recover(&err)
+		ok, err = r.tx.store.Settle(ctx, n.receipt, n.keep)
+		return err
+	}))
+	switch {
+	case failure == nil && ok:
+		return committed, nil
+	case failure == nil:
+		return taken, nil
+	case errors.Is(failure, ErrNotApplied):
+		return rolledBack, rolledBackError(failure)
+	}
+	ok, err := r.outcome(ctx)
+	switch {
+	case err != nil:
+		// That a question was not sent says nothing about the commit.
+		return unknown, fmt.Errorf("%w: the commit got no answer, nor did the question what became of it: %s", ErrUnknown, errors.Join(failure, err).Error())
+	case ok:
+		return committed, nil
+	default:
+		return rolledBack, fmt.Errorf("%w: %w: the commit got no answer, and all was rolled back: %w", ErrNotApplied, ErrUnavailable, failure)
+	}
+}
+
+// rolledBackError is what Once returns if failure says that all was rolled back.
+func rolledBackError(failure error) error {
+	if errors.Is(failure, ErrUnavailable) {
+		return fmt.Errorf("lock: the transaction of the work was rolled back: %w", failure)
+	}
+	return &oncecall.AbortedError{Err: failure}
+}
+
+// outcome asks what became of a commit without an answer, again and again within a
+// budget.
+func (r *run) outcome(ctx context.Context) (committed bool, err error) {
+	e := &r.lease
+	l := e.locker
+	err = l.core.ask(ctx, new(send.Call), l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
+		committed, err = r.tx.store.Outcome(ctx)
+		return err
+	}))
+	if err == nil {
+		l.core.recent.note(event.Recovered, e.label())
+	}
+	return committed && err == nil, err
+}
+
+// undo ends the lease of work that was rolled back: the key is free, unless [Commit] was
+// called.
+func (e *Lease) undo(ctx context.Context) error {
+	how := end{}
+	if !e.run.free() {
+		how = end{settles: true, keep: e.locker.cfg.keep}
+	}
+	s := e.shard()
+	s.mu.Lock() // callers that meet the lease may look at how it ends
+	e.setEnd(how)
+	s.mu.Unlock()
+	switch {
+	case how.settles:
+	case e.attempt() > 1:
+		e.close(false) // what was before it is as unknown as ever; see giveBack
+		return nil
+	default:
+		e.validity.halt()
+	}
+	return e.sendFinish(ctx, e.lostError())
+}
+
+// decideInBackground has the outcome asked for until it is answered, and then the lease
+// ended as that says. The commit is never sent again.
+func (e *Lease) decideInBackground(ctx context.Context) {
+	e.run.tx.undecided = true
+	e.end.receipt = nil // it is there already, or never will be
+	e.finishLater(context.WithoutCancel(ctx))
+}
+
+// undecided reports whether it is not known what became of the commit of e's transaction.
+func (e *Lease) undecided() bool { return e.run != nil && e.run.tx != nil && e.run.tx.undecided }
+
+// decideLater asks for the outcome once more, and reports whether there is one, and
+// nothing to be asked any more.
+func (e *Lease) decideLater(ctx context.Context) (done bool) {
+	ok, err := e.run.outcome(ctx)
+	if err != nil {
+		return false
+	}
+	e.run.tx.undecided = false
+	if ok {
+		_ = e.finished(ctx, true, nil)
+	} else {
+		_ = e.undo(ctx) // which goes on in the background if it has to
+	}
+	return true
+}

@@ -1,0 +1,205 @@
+package console_test
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
+	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/console"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+)
+
+// keyed sends a request of user with a key to a guard of l.
+func keyed(t *testing.T, l *lock.Locker, user, key string, handler http.HandlerFunc, opts ...latch.IdempotentOption) *httptest.ResponseRecorder {
+	t.Helper()
+	h := latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey, opts...)(handler)
+	r := guardtest.Post(user)
+	r.Header.Set("Idempotency-Key", key)
+	return guardtest.Serve(h, r)
+}
+
+// vanish leaves the record of a request of user whose process has died.
+func vanish(t *testing.T, memory lock.Store, user, key string, opts ...latch.IdempotentOption) {
+	t.Helper()
+	dying := &guardtest.MortalStore{Store: memory}
+	l := lock.New(dying, lock.WithLogger(guardtest.Quiet))
+	keyed(t, l, user, key, func(w http.ResponseWriter, _ *http.Request) {
+		dying.Dead.Store(true)
+		w.WriteHeader(http.StatusCreated)
+	}, opts...)
+	guardtest.End(l)
+	time.Sleep(time.Minute)
+}
+
+// A customer whose keyed request was left by a process that died is not told that nothing
+// is in the way.
+func TestFindsTheRequestsOfAUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		vanish(t, memory, "42", "a", latch.WithName("orders"))
+		l := guardtest.NewLocker(t, memory)
+		require.Equal(t, http.StatusConflict, keyed(t, l, "42", "a", guardtest.Created).Code)
+		require.Equal(t, http.StatusCreated, keyed(t, l, "42", "b", guardtest.Created).Code)
+		require.Equal(t, http.StatusCreated, keyed(t, l, "43", "a", guardtest.Created).Code)
+		o := operatorOf(t, l)
+
+		for _, query := range []string{"q=42", "q=user%3D42", "q=%2FORDERS", "q=orders"} {
+			found := o.list(query).Entries
+			require.Len(t, found, 1, query)
+			e := found[0]
+			require.Equal(t, "outcome-unknown", e.Situation)
+			require.Equal(t, "orders", e.Request.Guard)
+			require.Equal(t, http.MethodPost, e.Request.Method)
+			require.Equal(t, "/orders", e.Request.Path)
+			require.Equal(t, "42", e.Request.Label)
+			require.WithinDuration(t, time.Now().Add(-time.Minute), e.Request.Began, 5*time.Second)
+			require.Contains(t, e.Summary, "POST /orders of 42 was begun at ")
+			require.Contains(t, e.Summary, ", which is gone. It is not known how far it came.")
+		}
+		require.Empty(t, o.list("q=user%3D4").Entries, "a value is meant as a whole")
+		require.Len(t, o.list("q=42&answers=1").Entries, 2)
+		require.Len(t, o.list("q=orders&answers=1").Entries, 3)
+
+		page := o.page("q=user%3D42")
+		require.Contains(t, page, "what became of some of them is not known, and these are refused: see below")
+		require.Contains(t, page, "Outcome unknown")
+	})
+}
+
+// What waits for a decision is the first that is seen.
+func TestUnknownOutcomesComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		for _, key := range []string{"a", "b", "c"} {
+			vanish(t, memory, "42", key)
+			keyed(t, guardtest.NewLocker(t, memory), "42", "done-"+key, guardtest.Created)
+		}
+		found := operatorOf(t, guardtest.NewLocker(t, memory)).list("q=42&answers=1").Entries
+		require.Len(t, found, 6)
+		for i, e := range found {
+			require.Equal(t, i < 3, e.Situation == "outcome-unknown")
+		}
+	})
+}
+
+// A label replaces the scope, and none leaves nothing to be found by.
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker(t, memstore.New())
+	header := func(r *http.Request) string { return r.Header.Get("X-Label") }
+	h := latch.Dedupe(l, guardtest.ByUser, time.Minute, latch.WithLabel(header))(http.HandlerFunc(guardtest.Created))
+	long := strings.Repeat("ä", 200)
+	for i, label := range []string{"order 7", "", long, `<script>"&'`, "a\x1fb\x00\xff"} {
+		r := guardtest.Post(fmt.Sprint("user ", i))
+		r.Header.Set("X-Label", label)
+		require.Equal(t, http.StatusCreated, guardtest.Serve(h, r).Code)
+	}
+	o := operatorOf(t, l)
+	require.Len(t, o.list("answers=1&q=order+7").Entries, 1)
+	require.Empty(t, o.list("answers=1&q=user").Entries)
+	require.Len(t, o.list("answers=1&q="+url.QueryEscape("x="+long)).Entries, 1)
+	require.Len(t, o.list("answers=1&q="+url.QueryEscape("x="+`<script>"&'`)).Entries, 1)
+	require.Len(t, o.list("answers=1&q="+url.QueryEscape(`a\x1fb\x00\xff`)).Entries, 1)
+	for _, e := range o.list("answers=1").Entries {
+		require.Equal(t, "dedupe", e.Request.Guard)
+		o.page("key=" + url.QueryEscape(e.Key)) // a valid page, with nothing in it but text
+	}
+	o.page("answers=1&limit=200")
+}
+
+// Of a sealed store, only who has the key reads whose a request was.
+func TestSealedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		block, err := aes.NewCipher(make([]byte, 32))
+		require.NoError(t, err)
+		aead, err := cipher.NewGCMWithRandomNonce(block)
+		require.NoError(t, err)
+		store := sealed.New(memory, aead)
+		vanish(t, store, "secret 42", "a")
+		l := guardtest.NewLocker(t, store)
+		keyed(t, l, "secret 42", "b", guardtest.Created)
+		for e, err := range memory.List(t.Context()) {
+			require.NoError(t, err)
+			require.NotContains(t, e.Owner, "secret")
+			require.NotContains(t, e.Owner, "orders")
+		}
+		require.Len(t, operatorOf(t, l).list("q=secret+42&answers=1").Entries, 2)
+		require.Contains(t, operatorOf(t, l).list("q=secret+42").Entries[0].Summary, "POST /orders of secret 42 was begun at ")
+		require.Empty(t, operatorOf(t, guardtest.NewLocker(t, memory)).list("q=secret+42&answers=1").Entries)
+	})
+}
+
+func TestErase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		vanish(t, memory, "42", "unknown")
+		l := guardtest.NewLocker(t, memory)
+		for _, key := range []string{"a", "b", "c"} {
+			keyed(t, l, "42", key, guardtest.Created)
+			keyed(t, l, "421", key, guardtest.Created)
+		}
+		lease, err := l.Acquire(t.Context(), "user=42")
+		require.NoError(t, err)
+		o := operatorOf(t, l)
+
+		require.Equal(t, http.StatusUnprocessableEntity, o.ask(http.MethodPost, "", o.eraseForm("42", "421"), browserAccept).Code)
+		require.Len(t, o.list("q=42&answers=1").Entries, 8, "nothing was erased")
+
+		erased, left, err := console.Erase(t.Context(), l, "42")
+		require.NoError(t, err)
+		require.Equal(t, []int{3, 1}, []int{erased, left})
+		require.Len(t, o.list("q=42&answers=1").Entries, 5, "the lock, the one that is not known, and another user's")
+		require.Equal(t, http.StatusCreated, keyed(t, l, "42", "a", guardtest.Created).Code)
+
+		w := o.ask(http.MethodPost, "", o.eraseForm("42", "42"), browserAccept)
+		require.Equal(t, http.StatusOK, w.Code)
+		require.Contains(t, w.Body.String(), "1 stored answer erased.")
+		require.Contains(t, w.Body.String(), "1 record of a request stays")
+
+		w = o.ask(http.MethodDelete, "label=421", "", "application/json")
+		require.Equal(t, http.StatusOK, w.Code)
+		require.JSONEq(t, `{"label": "421", "erased": 3, "left": 0}`, w.Body.String())
+		require.Equal(t, http.StatusBadRequest, o.ask(http.MethodDelete, "label=", "", "application/json").Code)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// eraseForm is the form on the page that lists the stored answers of label.
+func (o operator) eraseForm(label, confirm string) string {
+	o.t.Helper()
+	all, err := readPage(o.page("answers=1&q=" + url.QueryEscape(label)))
+	require.NoError(o.t, err)
+	fields := url.Values{"confirm": {confirm}}
+	for _, e := range all {
+		if e.attrs["type"] == "hidden" {
+			fields.Set(e.attrs["name"], e.attrs["value"])
+		}
+	}
+	require.Len(o.t, fields, 2)
+	return fields.Encode()
+}
+
+// An erasure that ends early says so, and what it has done.
+func TestEraseEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := console.Erase(ctx, guardtest.NewLocker(t, memstore.New()), "42")
+	require.ErrorIs(t, err, context.Canceled)
+}

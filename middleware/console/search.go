@@ -1,0 +1,139 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/about"
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// search is what an operator looks for: entries with text in their keys, and records of
+// requests with text in what they say of themselves.
+type search struct {
+	texts []string // in lower case; none: all
+	label string   // the value of name=value, whole
+}
+
+func searchFor(text string) search {
+	if text == "" {
+		return search{}
+	}
+	s := search{texts: []string{strings.ToLower(text), strings.ToLower(lock.Key(text))}}
+	if _, value, ok := strings.Cut(text, "="); ok {
+		s.label = about.Short(value)
+	}
+	return s
+}
+
+// key accepts keys with the text in them, whatever the case: as they are, as they are
+// shown, and where it is a value as it was before it was composed. It is nil for all.
+func (s search) key() func(key string) bool {
+	if s.texts == nil {
+		return nil
+	}
+	return func(key string) bool {
+		lower := strings.ToLower(key)
+		return strings.Contains(lower, s.texts[0]) || strings.Contains(lower, s.texts[1]) ||
+			strings.Contains(strings.ToLower(visible(key)), s.texts[0])
+	}
+}
+
+// read accepts the keys of entries that have to be read to know whether they are meant.
+func (s search) read() func(key string) bool {
+	match := s.key()
+	if match == nil {
+		return nil
+	}
+	return func(key string) bool { return keytext.IsRecord(key) || match(key) }
+}
+
+// means reports whether e is meant.
+func (s search) means(e *lock.Entry) bool {
+	match := s.key()
+	if match == nil || match(e.Key) {
+		return true
+	}
+	r := requestOf(e.Owner)
+	return r != nil && (r.has(s.texts[0]) || s.label != "" && r.Label == s.label)
+}
+
+// walk goes through the entries of a store in steps.
+type walk struct {
+	steps  lock.Pager
+	cursor string
+	looked int // entries, about
+}
+
+const (
+	maxStep = 1000 // entries looked at in one call of the store
+
+	// searchTime is for how long one request looks through entries that do not match.
+	// What it comes to above that, the last step and the page, stays below a second.
+	searchTime = 800 * time.Millisecond
+)
+
+var errNoList = errors.New("console: the store cannot list")
+
+// walkFrom begins at cursor. It is a failure of the first step if the store cannot list.
+func (h *handler) walkFrom(cursor string) *walk {
+	steps, _ := h.store.(lock.Pager)
+	if steps == nil {
+		if inspector, ok := h.store.(lock.Inspector); ok {
+			steps = wholeList{inspector}
+		}
+	}
+	return &walk{steps: steps, cursor: cursor}
+}
+
+// step returns what match accepts of the next n entries or so.
+func (w *walk) step(ctx context.Context, store lock.Store, n int, match func(key string) bool) ([]lock.Entry, error) {
+	if w.steps == nil {
+		return nil, errNoList
+	}
+	page, next, err := w.steps.Page(ctx, w.cursor, n, match)
+	if inspector, ok := store.(lock.Inspector); ok && errors.Is(err, errors.ErrUnsupported) {
+		// A store over others that lack it.
+		w.steps = wholeList{inspector}
+		page, next, err = w.steps.Page(ctx, w.cursor, n, match)
+	}
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil, errNoList
+	case err != nil:
+		return nil, err
+	}
+	w.cursor = next
+	w.looked += n
+	return page, nil
+}
+
+// collect reads on from l's place until there are enough entries, or the time for that
+// is over.
+func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []lock.Entry, err error) {
+	w, s := h.walkFrom(cursor), searchFor(l.Query)
+	defer func() {
+		l.Next, l.Looked = w.cursor, l.Looked+w.looked
+	}()
+	step := l.Limit
+	for until := time.Now().Add(searchTime); ; {
+		page, err := w.step(ctx, h.store, step, s.read())
+		if err != nil {
+			return found, err
+		}
+		page = slices.DeleteFunc(page, func(e lock.Entry) bool { return !s.means(&e) || !l.Answers && storedAnswer(e) })
+		found = append(found, page...)
+		if w.cursor == "" || len(found) >= l.Limit || !time.Now().Before(until) {
+			return found, nil
+		}
+		if len(page) == 0 {
+			step = min(2*step, maxStep)
+		} else {
+			step = l.Limit
+		}
+	}
+}

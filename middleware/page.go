@@ -1,0 +1,138 @@
+package middleware
+
+import (
+	"html"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Page is a [Problem] for people to read: what a client gets that prefers text/html. It
+// is an [http.Handler] that sends itself, with the status and the headers of its
+// problem. An error handler ([WithErrorHandler]) can change its texts, or show them, and
+// the form, in a page of its own:
+//
+//	func showProblem(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+//		page, ok := p.Page(r)
+//		if !ok {
+//			p.ServeHTTP(w, r) // JSON
+//			return
+//		}
+//		if german, ok := texts[page.Kind]; ok {
+//			page.Lang, page.Title, page.Text = "de", german.Title, german.Text
+//		}
+//		page.ServeHTTP(w, r)
+//	}
+//
+// All of it is plain text, which ServeHTTP escapes.
+type Page struct {
+	Kind  ProblemKind // of the problem, such as "in-progress"
+	Lang  string      // language of the texts, "en"
+	Title string      // what happened
+	Text  []string    // paragraphs: whether there was an effect, and what to do
+
+	// Again labels the button that sends Fields again, to the same URL, and so gets
+	// the first answer, or runs the request once. "": there is no button, because
+	// that would be of no use, could process the request twice ([Lock] alone), or
+	// is not possible: a script has sent the form, or another site, it has files, or more
+	// than 200 fields or 16 KiB, or a browser would encode it otherwise.
+	Again  string
+	Fields []Field
+
+	problem *Problem
+	resend  bool
+}
+
+// Page returns p as a page if r prefers text/html to JSON, by the weights of its
+// Accept header; where they are equal, if it names text/html, and JSON only as a part of */*.
+// It may read up to 16 KiB of the body of r, which can be read again afterwards.
+func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
+	if !prefersPage(r) {
+		return nil, false
+	}
+	page = &Page{Kind: p.Kind(), Lang: "en", problem: p}
+	words := p.words()
+	page.Title = words.title
+	if words.again != "" && p.once {
+		if page.Fields, page.resend = fieldsOf(r); page.resend {
+			page.Again = words.again
+		}
+	}
+	page.Text = words.text(p.once, page.resend)
+	if p.RetryAfter > 0 && words.wait {
+		page.Text = append(page.Text, "You can send it again in "+inWords(p.RetryAfter)+".")
+	}
+	return page, true
+}
+
+// ServeHTTP sends the page. It sets no Content-Security-Policy; where the site's own
+// forbids inline style, the page is shown in the colours and fonts of the browser.
+func (page *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	page.problem.send(w, r, pageType+"; charset=utf-8", page.body())
+}
+
+const (
+	pageStart = "<!doctype html>\n<html lang=\""
+	pageMark  = `<meta name="latch-problem" content="`
+	pageStyle = `:root{color-scheme:light dark}` +
+		`body{font:1.125rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 3rem;padding:0 1.25rem;` +
+		`color:#1b1d21;background:#fff;overflow-wrap:break-word}` +
+		`h1{font-size:1.625rem;line-height:1.25;margin:0 0 1rem}p{margin:0 0 1rem}` +
+		`button{font:inherit;font-weight:600;margin:.5rem 0 0;padding:.625rem 1.25rem;border:0;border-radius:.5rem;` +
+		`color:#fff;background:#1a56c4;cursor:pointer}button:focus-visible{outline:3px solid #7aa7ff;outline-offset:2px}` +
+		`@media(prefers-color-scheme:dark){body{color:#e7e9ee;background:#15171b}button{color:#10131a;background:#8db4ff}}`
+)
+
+func (page *Page) body() []byte {
+	b := append(make([]byte, 0, 4<<10), pageStart...)
+	b = append(appendText(b, page.Lang), "\">\n<head>\n<meta charset=\"utf-8\">\n"...)
+	if page.Kind != "" {
+		b = append(appendText(append(b, pageMark...), string(page.Kind)), "\">\n"...)
+	}
+	b = append(b, `<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>`...)
+	b = append(appendText(b, page.Title), "</title>\n<style>"+pageStyle+"</style>\n</head>\n<body>\n<main>\n<h1>"...)
+	b = append(appendText(b, page.Title), "</h1>\n"...)
+	for _, paragraph := range page.Text {
+		b = append(appendText(append(b, "<p>"...), paragraph), "</p>\n"...)
+	}
+	if page.resend && page.Again != "" {
+		// Without an action, a form goes to the URL that the browser has sent it to.
+		b = append(b, "<form method=\"post\">\n"...)
+		for _, f := range page.Fields {
+			b = appendText(append(b, `<input type="hidden" name="`...), f.Name)
+			b = append(appendText(append(b, `" value="`...), f.Value), "\">\n"...)
+		}
+		b = append(appendText(append(b, "<button>"...), page.Again), "</button>\n</form>\n"...)
+	}
+	return append(b, "</main>\n</body>\n</html>\n"...)
+}
+
+// lineEnds keeps those of a value, which a parser of HTML would make one.
+var lineEnds = strings.NewReplacer("\r", "&#13;", "\n", "&#10;")
+
+// appendText appends s for an element, or for an attribute in double quotes.
+func appendText(b []byte, s string) []byte {
+	return append(b, lineEnds.Replace(html.EscapeString(s))...)
+}
+
+// varyByAccept says that the answer depends on Accept, in addition to what it depends on outside.
+func varyByAccept(h http.Header) {
+	if !slices.Contains(h["Vary"], "Accept") {
+		h["Vary"] = append(slices.Clip(h["Vary"]), "Accept")
+	}
+}
+
+// inWords rounds up, as Retry-After does.
+func inWords(d time.Duration) string {
+	unit, of := time.Second, "second"
+	switch {
+	case d > 2*time.Hour:
+		unit, of = time.Hour, "hour"
+	case d > 2*time.Minute:
+		unit, of = time.Minute, "minute"
+	}
+	return plural(int64((d+unit-1)/unit), of)
+}

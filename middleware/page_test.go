@@ -1,0 +1,320 @@
+package middleware_test
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+var updatePages = flag.Bool("update-pages", false, "write testdata/pages")
+
+// chromiumAccept is what a browser asks for when it shows a page.
+const chromiumAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
+// submission is a form that a browser has sent.
+func submission(body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
+	r.Header.Set("X-User-ID", "42")
+	r.Header.Set("Content-Type", urlencoded)
+	r.Header.Set("Accept", chromiumAccept)
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	return r
+}
+
+// byField is Idempotent with its key in the field "once" of a form.
+func byField(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) http.Handler {
+	return latch.Idempotent(l, byUser, keyfunc.Form("once"), opts...)
+}
+
+// statusOf has the status of each kind.
+var statusOf = map[string]int{
+	"held": 409, "cooling-down": 429, "key-missing": 400, "key-invalid": 400, "unauthenticated": 401, "body-too-large": 413,
+	"body-unreadable": 400, "body-consumed": 500, "key-failed": 500, "in-progress": 409, "first-failed": 503, "key-reused": 422,
+	"outcome-unknown": 409, "result-not-replayable": 409, "rolled-back": 503, "unconfirmed": 503, "unavailable": 503, "shutting-down": 503,
+}
+
+// TestGoldenPages compares what is said of each kind, with a button, without one, and by a Lock alone, with
+// testdata/pages.txt, and whole pages with their files (-update-pages writes them).
+func TestGoldenPages(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("problemkind.go")
+	require.NoError(t, err)
+	var said strings.Builder
+	kinds := regexp.MustCompile(`ProblemKind = "([^"]*)"`).FindAllStringSubmatch(string(source), -1)
+	require.Len(t, kinds, len(statusOf))
+	for _, m := range kinds {
+		kind := m[1]
+		require.Contains(t, statusOf, kind)
+		for _, variant := range []struct {
+			name, body string
+			once       bool
+		}{{"with the form", "once=k", true}, {"without the form", "once=k&", true}, {"Lock alone", "once=k", false}} {
+			p := latch.Problem{Status: statusOf[kind], Type: problemBase + kind, Title: "T"}
+			latch.SetOnce(&p, variant.once)
+			if kind == "cooling-down" {
+				p.RetryAfter = 90 * time.Second
+			}
+			page, ok := p.Page(submission(variant.body))
+			require.True(t, ok)
+			require.NotEmpty(t, page.Title)
+			require.NotEmpty(t, page.Text)
+			require.NotContains(t, page.Text, "")
+			fmt.Fprintf(&said, "%s, %s\n# %s\n%s\n", kind, variant.name, page.Title, strings.Join(page.Text, "\n"))
+			if page.Again != "" {
+				fmt.Fprintf(&said, "[%s]\n", page.Again)
+			}
+			said.WriteByte('\n')
+		}
+	}
+	golden(t, "pages.txt", said.String())
+	golden(t, "in-progress.html", serve(inProgressProblem(), submission("once=k&note=%22%3E%0D%0A")).Body.String())
+	golden(t, "own-status.html", serve(&latch.Problem{Status: 403, Title: `No <"entry">`}, submission("a=b")).Body.String())
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *updatePages {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, name)
+}
+
+// TestOnlySafeButtons: a page offers to send a form again only where that cannot process
+// it twice.
+func TestOnlySafeButtons(t *testing.T) {
+	t.Parallel()
+	again := map[string]bool{
+		"held": true, "in-progress": true, "first-failed": true, "rolled-back": true, "unconfirmed": true, "unavailable": true, "shutting-down": true,
+	}
+	for kind, status := range statusOf {
+		for _, once := range []bool{false, true} {
+			p := latch.Problem{Status: status, Type: problemBase + kind}
+			latch.SetOnce(&p, once)
+			page, ok := p.Page(submission("a=b"))
+			require.True(t, ok)
+			require.EqualValues(t, kind, page.Kind)
+			require.Equal(t, once && again[kind], page.Again != "", kind)
+			require.Equal(t, page.Again != "", strings.Contains(serve(page, submission("a=b")).Body.String(), "<form"), kind)
+			page.Again = "Anyway" // does not make it safe
+			require.Equal(t, once && again[kind], strings.Contains(serve(page, submission("a=b")).Body.String(), "<form"), kind)
+		}
+	}
+	p := latch.Problem{Status: 500, Type: problemBase + "rolled-back"}
+	latch.SetOnce(&p, true)
+	page, _ := p.Page(submission("a=b"))
+	require.Empty(t, page.Again, "it would end in the same way")
+}
+
+// TestPageOfARefusal goes through the guards: headers, and the button, which sends what was sent.
+func TestPageOfARefusal(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	var e effects
+	entered, leave := make(chan struct{}), make(chan struct{})
+	h := byField(l)(latch.Lock(l, "user", byUser)(e.then(func(w http.ResponseWriter, _ *http.Request) {
+		entered <- struct{}{}
+		<-leave
+		w.WriteHeader(http.StatusCreated)
+	})))
+	first := make(chan int)
+	go func() { first <- serve(h, submission("once=k&sku=a+b%2B%7E*")).Code }()
+	<-entered
+
+	w := serve(h, submission("once=k&sku=a+b%2B%7E*"))
+	require.Equal(t, 409, w.Code)
+	require.Equal(t, http.Header{
+		"Content-Type": {"text/html; charset=utf-8"}, "Cache-Control": {"no-store"}, "Vary": {"Accept"}, "Retry-After": {"1"},
+	}, w.Header())
+	require.Equal(t, "once=k&sku=a+b%2B%7E*", resent(t, w.Body.String()))
+	require.Contains(t, w.Body.String(), `content="in-progress"`)
+
+	other := serve(h, submission("once=other&sku=c"))
+	require.Contains(t, other.Body.String(), `content="held"`)
+	require.Equal(t, "once=other&sku=c", resent(t, other.Body.String()), "Idempotent outside sees to it that it runs once")
+
+	alone := serve(latch.Lock(l, "user", byUser)(mustNotRun(t)), submission("once=k&sku=c"))
+	require.Contains(t, alone.Body.String(), `content="held"`)
+	require.NotContains(t, alone.Body.String(), "<form", "sent again, it would be a second order")
+
+	api := submission("once=k&sku=a+b%2B%7E*")
+	api.Header.Set("Accept", "application/json")
+	requireProblem(t, wantProblem{status: 409, kind: "in-progress", retryAfter: "1"}, serve(h, api))
+
+	close(leave)
+	require.Equal(t, 201, <-first)
+	replayed := serve(h, submission(resent(t, w.Body.String())))
+	require.Equal(t, 201, replayed.Code)
+	require.Equal(t, "true", replayed.Header().Get("Idempotent-Replayed"), "the first answer")
+	e.require(t, 1)
+}
+
+// TestLockAloneRunsAgain is why a Lock alone offers no button: the same form, sent again later, is another order. And
+// the form of another site, sent again by a page of this one, would pass the check of its origin.
+func TestLockAloneRunsAgain(t *testing.T) {
+	t.Parallel()
+	var e effects
+	h := latch.Lock(newLocker(t, memstore.New()), "user", byUser)(http.HandlerFunc(e.answer))
+	for range 2 {
+		require.Equal(t, 201, serve(h, submission("once=k&sku=a")).Code)
+	}
+	e.require(t, 2)
+
+	attack := submission("sku=a")
+	attack.Header.Set("Sec-Fetch-Site", "cross-site")
+	protected := http.NewCrossOriginProtection().Handler(http.HandlerFunc(e.answer))
+	require.Equal(t, 403, serve(protected, attack).Code)
+	require.Equal(t, 201, serve(protected, submission("sku=a")).Code, "what the button would send")
+}
+
+func TestPageKeepsVaryOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, outside := range [][]string{nil, {"Origin"}, {"Accept"}} {
+		w := httptest.NewRecorder()
+		for _, v := range outside {
+			w.Header().Add("Vary", v)
+		}
+		(&latch.Problem{Status: 409}).ServeHTTP(w, submission(""))
+		require.Subset(t, w.Header().Values("Vary"), append(outside, "Accept"))
+		require.LessOrEqual(t, len(w.Header().Values("Vary")), 2)
+	}
+}
+
+func TestHeadHasNoBody(t *testing.T) {
+	t.Parallel()
+	for _, accept := range []string{chromiumAccept, "*/*"} {
+		r := httptest.NewRequest(http.MethodHead, "/", nil)
+		r.Header.Set("Accept", accept)
+		w := serve(&latch.Problem{Status: 503, Type: problemBase + "unavailable"}, r)
+		require.Equal(t, 503, w.Code)
+		require.Empty(t, w.Body.String())
+	}
+	w := httptest.NewRecorder()
+	(&latch.Problem{Status: 409}).ServeHTTP(w, nil)
+	require.JSONEq(t, `{"status":409}`, w.Body.String(), "no request, no preference")
+}
+
+// TestPageSaysNothingOfTheServer: neither the cause, nor what the client has sent except for the form.
+func TestPageSaysNothingOfTheServer(t *testing.T) {
+	t.Parallel()
+	r := submission("once=k")
+	r.URL.Path, r.URL.RawQuery, r.Host = "/MARK", "MARK=MARK", "MARK"
+	for _, name := range []string{"Referer", "User-Agent", "Cookie", "Accept-Language"} {
+		r.Header.Set(name, "MARK")
+	}
+	r.Header.Add("Accept", "x/MARK")
+	for kind, status := range statusOf {
+		p := latch.Problem{Status: status, Type: problemBase + kind, Title: "MARK", Err: io.ErrUnexpectedEOF, Header: http.Header{"X-A": {"MARK"}}}
+		latch.SetOnce(&p, true)
+		body := serve(&p, r).Body.String()
+		require.NotContains(t, body, "MARK", kind)
+		require.NotContains(t, body, "EOF", kind)
+	}
+}
+
+func TestErrorHandlerChangesThePage(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	hold(t, l)
+	german := latch.WithErrorHandler(func(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
+		page, ok := p.Page(r)
+		if !ok {
+			p.ServeHTTP(w, r)
+			return
+		}
+		page.Lang, page.Title, page.Text = `de"><script>`, "<b>Läuft</b>", []string{"Bitte <i>warten</i>."}
+		if page.Again != "" {
+			page.Again = "Nach<u>sehen"
+		}
+		page.ServeHTTP(w, r)
+	})
+	h := byField(l)(latch.Lock(l, "user", byUser, german)(mustNotRun(t)))
+	w := serve(h, submission("once=k"))
+	require.Equal(t, 409, w.Code)
+	for _, want := range []string{
+		`lang="de&#34;&gt;&lt;script&gt;"`, "<h1>&lt;b&gt;Läuft&lt;/b&gt;</h1>", "<p>Bitte &lt;i&gt;warten&lt;/i&gt;.</p>", "<button>Nach&lt;u&gt;sehen</button>",
+	} {
+		require.Contains(t, w.Body.String(), want)
+	}
+	r := submission("once=k")
+	r.Header.Del("Accept")
+	requireProblem(t, wantProblem{status: 409, kind: "held", retryAfter: "1"}, serve(h, r))
+}
+
+// TestGatewayKeepsNoPage: a page of a guarded service is a refusal to the gateway before it, not the
+// answer to keep. A page of the application is one.
+func TestGatewayKeepsNoPage(t *testing.T) {
+	t.Parallel()
+	largest := "once=k&a=" + strings.Repeat("%22", (16<<10-9)/3)
+	for _, flush := range []time.Duration{0, -1} {
+		for _, opts := range [][]latch.IdempotentOption{nil, {latch.WithBodyLimits(1<<20, 10)}} {
+			for _, body := range []string{"once=k&sku=a", largest} {
+				store := memstore.New()
+				backing := newLocker(t, store)
+				var e effects
+				submit := gatewayOf(t, byField(newLocker(t, memstore.New()), opts...), byField(backing)(latch.Lock(backing, "user", byUser)(http.HandlerFunc(e.answer))), flush)
+				lease, err := backing.Acquire(t.Context(), lock.Key("user", "42"))
+				require.NoError(t, err)
+				require.Contains(t, submit(submission(body)), `content="held"`)
+				require.NoError(t, lease.Release(t.Context()))
+				require.NotContains(t, submit(submission(body)), "<html", "it runs")
+				e.require(t, 1)
+			}
+		}
+	}
+	for _, body := range []string{"<!doctype html>\n<html lang=\"en\">\n<h1>No tea</h1>", "<p>" + `<meta name="latch-problem" content="held">`, "<!doctype", ""} {
+		var e effects
+		h := once(newLocker(t, memstore.New()))(e.then(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(422)
+			_, _ = io.WriteString(w, body)
+		}))
+		serve(h, keyed("k"))
+		require.Equal(t, body, serve(h, keyed("k")).Body.String())
+		e.require(t, 1)
+	}
+}
+
+// TestStyleHashIsDocumented: sites whose policy forbids inline style may allow this one by its hash.
+func TestStyleHashIsDocumented(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile("../docs/problems.md")
+	require.NoError(t, err)
+	body := serve(&latch.Problem{Status: 409}, submission("")).Body.String()
+	style := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(body)
+	require.Len(t, style, 2)
+	require.Contains(t, string(docs), "'sha256-"+base64Sum(style[1])+"'")
+	require.NotContains(t, body, "style=", "no hash allows an attribute")
+}
+
+func TestPageInWords(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		time.Nanosecond: "1 second.", 90 * time.Second: "90 seconds.", 121 * time.Second: "3 minutes.", 3 * time.Hour: "3 hours.",
+	} {
+		p := latch.Problem{Status: 429, Type: problemBase + "cooling-down", RetryAfter: d}
+		page, ok := p.Page(submission(""))
+		require.True(t, ok)
+		require.Contains(t, page.Text[len(page.Text)-1], " in "+want, strconv.Quote(d.String()))
+	}
+}

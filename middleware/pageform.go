@@ -1,0 +1,142 @@
+package middleware
+
+import (
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/httplatch/httplatch/internal/bodybuf"
+)
+
+// A page has room for so much of the form that it sends again. Each field becomes
+// an element, so their number is bounded too.
+const (
+	maxFormBytes  = 16 << 10
+	maxFormFields = 200
+)
+
+// Field is one field of a form, as it was sent.
+type Field struct{ Name, Value string }
+
+// fieldsOf returns the form that r has sent, if a page can have a browser send
+// it again so that it is the same request for the guard: a POST of the site itself,
+// whose body a browser would encode in the same way. It reads a body of up to
+// maxFormBytes, and leaves it to be read again.
+//
+// The form of another site is not among them: sent again from a page of this site, it
+// would pass the protection against cross-site requests. Nor is what a script has sent:
+// that may have had its key in a header, and a form has none, so it could run
+// without its key.
+func fieldsOf(r *http.Request) (fields []Field, ok bool) {
+	mode := r.Header.Get("Sec-Fetch-Mode") // "": a browser that does not say
+	switch {
+	case r.Method != http.MethodPost, r.ContentLength > maxFormBytes, len(r.Header["Idempotency-Key"]) > 0,
+		mode != "" && mode != "navigate", new(http.CrossOriginProtection).Check(r) != nil:
+		return nil, false
+	}
+	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset := params["charset"]
+	if err != nil || media != "application/x-www-form-urlencoded" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return nil, false
+	}
+	if r.ContentLength >= 0 { // browsers announce it
+		bodybuf.Rewind(r)
+		body, err := bodybuf.Bytes(r, maxFormBytes)
+		switch {
+		case err != nil, len(body) > maxFormBytes:
+			return nil, false
+		case len(body) > 0 || r.ContentLength == 0 && !bodybuf.FormParsed(r):
+			return parseFields(string(body))
+		}
+	}
+	if bodybuf.MultipartParsed(r) {
+		return nil, false
+	}
+	return listFields(r.PostForm)
+}
+
+// parseFields returns the fields of an encoded form, if a browser encodes them
+// as they are in body.
+func parseFields(body string) (fields []Field, ok bool) {
+	if body == "" {
+		return nil, true
+	}
+	var again strings.Builder
+	for pair := range strings.SplitSeq(body, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(name)
+		if err != nil {
+			return nil, false
+		}
+		if value, err = url.QueryUnescape(value); err != nil {
+			return nil, false
+		}
+		f := Field{name, value}
+		if len(fields) == maxFormFields || !f.survives() {
+			return nil, false
+		}
+		if len(fields) > 0 {
+			again.WriteByte('&')
+		}
+		appendEncoded(&again, name)
+		again.WriteByte('=')
+		appendEncoded(&again, value)
+		fields = append(fields, f)
+	}
+	return fields, again.String() == body
+}
+
+// listFields returns the fields of a form that was parsed outside the guard, which
+// then compares the values, in no order of their names.
+func listFields(form url.Values) (fields []Field, ok bool) {
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		for _, value := range form[name] {
+			f := Field{name, value}
+			size += len(name) + len(value)
+			if len(fields) == maxFormFields || size > maxFormBytes || !f.survives() {
+				return nil, false
+			}
+			fields = append(fields, f)
+		}
+	}
+	return fields, len(fields) > 0
+}
+
+// survives reports whether a hidden field sends f as it is. A browser sends none
+// without a name, fills _charset_ in itself, replaces what is no text, and makes every
+// line end CR LF.
+func (f Field) survives() bool {
+	if f.Name == "" || strings.EqualFold(f.Name, "_charset_") {
+		return false
+	}
+	for _, s := range [...]string{f.Name, f.Value} {
+		rest := strings.ReplaceAll(s, "\r\n", "")
+		if !utf8.ValidString(s) || strings.ContainsAny(rest, "\r\n\x00") {
+			return false
+		}
+	}
+	return true
+}
+
+// appendEncoded appends s as browsers encode forms (URL Standard, section
+// application/x-www-form-urlencoded), which is not quite what url.QueryEscape does.
+func appendEncoded(b *strings.Builder, s string) {
+	const digits = "0123456789ABCDEF"
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == ' ':
+			b.WriteByte('+')
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("*-._", c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		}
+	}
+}
