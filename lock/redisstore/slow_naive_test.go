@@ -68,7 +68,7 @@ func (s naiveStore) Get(ctx context.Context, key string) (lock.Entry, error) {
 func TestNaiveStoreDoesNotEndWithinItsBudget(t *testing.T) {
 	t.Parallel()
 	kind, rows := clientKinds(t)["client"], slowRows()
-	for _, what := range []string{"silence, ReadTimeout -1", "process hook takes 3 s", "CredentialsProvider takes 3 s", "Limiter.Allow takes 3 s"} {
+	for _, what := range []string{"silence, ReadTimeout -1", "process hook takes 2 s", "CredentialsProvider takes 2 s", "Limiter.Allow takes 2 s"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			row := rows[what]

@@ -13,7 +13,7 @@ import (
 type slowRow struct {
 	set   func(o *redis.Options, pass func()) // its options
 	hook  func(pass func()) redis.Hook
-	hangs bool // what passes a slow part does so when it is over, and not after three seconds
+	hangs bool // what passes a slow part does so when it is over, and not after two seconds
 	begin func(t *testing.T, s *slowScene) (end func())
 
 	reconnects bool // the connections that there are end when it begins
@@ -55,7 +55,7 @@ func slowRows() map[string]slowRow {
 			},
 		},
 
-		"CredentialsProvider takes 3 s": {reconnects: true, set: func(o *redis.Options, pass func()) {
+		"CredentialsProvider takes 2 s": {reconnects: true, set: func(o *redis.Options, pass func()) {
 			o.CredentialsProvider = func() (user, password string) { pass(); return "", "" }
 		}},
 		"CredentialsProvider hangs": {reconnects: true, hangs: true, set: func(o *redis.Options, pass func()) {
@@ -64,31 +64,31 @@ func slowRows() map[string]slowRow {
 		"CredentialsProviderContext hangs": {reconnects: true, hangs: true, set: func(o *redis.Options, pass func()) {
 			o.CredentialsProviderContext = func(context.Context) (user, password string, err error) { pass(); return "", "", nil }
 		}},
-		"StreamingCredentialsProvider takes 3 s": {reconnects: true, set: func(o *redis.Options, pass func()) {
+		"StreamingCredentialsProvider takes 2 s": {reconnects: true, set: func(o *redis.Options, pass func()) {
 			o.StreamingCredentialsProvider = subscription(pass)
 		}},
-		"OnConnect takes 3 s": {reconnects: true, set: func(o *redis.Options, pass func()) {
+		"OnConnect takes 2 s": {reconnects: true, set: func(o *redis.Options, pass func()) {
 			o.OnConnect = func(context.Context, *redis.Conn) error { pass(); return nil }
 		}},
 		"Dialer hangs":                {reconnects: true, hangs: true, set: dialsAfter},
 		"Dialer hangs, first command": {cold: true, hangs: true, set: dialsAfter},
-		"Limiter.Allow takes 3 s":     {set: func(o *redis.Options, pass func()) { o.Limiter = limiterOf{allow: pass} }},
-		"Limiter.Report takes 3 s":    {set: func(o *redis.Options, pass func()) { o.Limiter = limiterOf{report: pass} }},
+		"Limiter.Allow takes 2 s":     {set: func(o *redis.Options, pass func()) { o.Limiter = limiterOf{allow: pass} }},
+		"Limiter.Report takes 2 s":    {set: func(o *redis.Options, pass func()) { o.Limiter = limiterOf{report: pass} }},
 
-		"dial hook takes 3 s":     {reconnects: true, hook: func(pass func()) redis.Hook { return hookOf{dial: pass} }},
-		"process hook takes 3 s":  {hook: func(pass func()) redis.Hook { return hookOf{command: pass} }},
-		"pipeline hook takes 3 s": {hook: func(pass func()) redis.Hook { return hookOf{pipeline: pass} }},
+		"dial hook takes 2 s":     {reconnects: true, hook: func(pass func()) redis.Hook { return hookOf{dial: pass} }},
+		"process hook takes 2 s":  {hook: func(pass func()) redis.Hook { return hookOf{command: pass} }},
+		"pipeline hook takes 2 s": {hook: func(pass func()) redis.Hook { return hookOf{pipeline: pass} }},
 		"both hooks hang":         {hangs: true, hook: func(pass func()) redis.Hook { return hookOf{command: pass, pipeline: pass} }},
-		"hook takes 3 s after its command": {hook: func(pass func()) redis.Hook {
+		"hook takes 2 s after its command": {hook: func(pass func()) redis.Hook {
 			return hookOf{after: pass}
 		}},
-		"hook takes 3 s, first command": {cold: true, hook: func(pass func()) redis.Hook {
+		"hook takes 2 s, first command": {cold: true, hook: func(pass func()) redis.Hook {
 			return hookOf{command: pass, pipeline: pass}
 		}},
-		"hook takes 3 s, silence": {begin: silence, hook: func(pass func()) redis.Hook {
+		"hook takes 2 s, silence": {begin: silence, hook: func(pass func()) redis.Hook {
 			return hookOf{command: pass, pipeline: pass}
 		}},
-		"OnConnect takes 3 s, silence": {begin: silence, reconnects: true, set: func(o *redis.Options, pass func()) {
+		"OnConnect takes 2 s, silence": {begin: silence, reconnects: true, set: func(o *redis.Options, pass func()) {
 			o.ReadTimeout = -2
 			o.OnConnect = func(context.Context, *redis.Conn) error { pass(); return nil }
 		}},

@@ -23,8 +23,8 @@ import (
 const (
 	slowBudget = 200 * time.Millisecond
 	slowBound  = 2*slowBudget + time.Second
-	slowFor    = 3 * time.Second
-	watched    = 3500 * time.Millisecond
+	slowFor    = 2 * time.Second
+	watched    = 2300 * time.Millisecond
 )
 
 // slowScene is one slow row with all calls over it: each operation by each number
