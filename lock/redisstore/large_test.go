@@ -27,10 +27,10 @@ func settled(t *testing.T, s lock.Store, token string) bool {
 	return ok
 }
 
-// whole is a claim in which every field says something.
 // largeReceipt is from which size on a receipt is in no script.
 const largeReceipt = 64 << 10
 
+// whole is a claim in which every field says something.
 func whole(token string) lock.Claim {
 	return lock.Claim{
 		Token: token, Attempt: 3, Owner: "host:1", Fingerprint: []byte("\x00print"), Lease: time.Minute, Linger: time.Hour, Fenced: true,
