@@ -86,8 +86,7 @@ func inRepository(link string) (target string, inside bool) {
 		}
 	}
 	if pkg, ok := strings.CutPrefix(link, packages); ok {
-		dir, _, _ := strings.Cut(pkg, "#") // of a name, which this does not look up
-		return "/" + strings.TrimPrefix(dir, "/"), true
+		return "/" + strings.TrimPrefix(pkg, "/"), true
 	}
 	return link, !strings.Contains(link, ":")
 }
@@ -109,17 +108,33 @@ func (l linked) leads(page, target string) bool {
 	case name != "":
 		file = path.Join(path.Dir(page), name)
 	}
-	if _, err := fs.Stat(l, file); err != nil {
+	info, err := fs.Stat(l, file)
+	switch {
+	case err != nil:
 		return false
-	}
-	if anchor == "" {
+	case anchor == "":
 		return target != "" && !strings.HasSuffix(target, "#")
+	case info.IsDir():
+		return l.declares(file, anchor)
 	}
 	if _, known := l.anchors[file]; !known && strings.HasSuffix(file, ".md") {
 		text, _ := fs.ReadFile(l, file)
 		l.anchors[file] = anchorsOf(string(text))
 	}
 	return slices.Contains(l.anchors[file], anchor)
+}
+
+// declares reports whether a package has this name, such as Locker or Locker.Do.
+func (l linked) declares(dir, name string) bool {
+	files, _ := fs.Glob(l, path.Join(dir, "*.go"))
+	declaration := `(?m)^((func|type|var|const) |\t)` + name + `\b`
+	if of, method, ok := strings.Cut(name, "."); ok {
+		declaration = `(?m)^func \(\w+ \*?` + of + `\) ` + method + `\(`
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, _ := fs.ReadFile(l, file)
+		return regexp.MustCompile(declaration).Match(text)
+	})
 }
 
 // wellFormed is about links to other machines, which are not visited.
@@ -198,7 +213,7 @@ func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	pages := fstest.MapFS{
 		"docs/there.md":  {Data: []byte("# `lock.Commit`, and when\n## Twice\n## Twice\n```\n# no heading\n```\n")},
-		"lock/store.go":  {Data: []byte("package lock\n")},
+		"lock/store.go":  {Data: []byte("package lock\n\ntype Store struct{}\n\nfunc (s *Store) Get() {}\n\nconst (\n\tHeld = 1\n)\n")},
 		".hidden/bad.md": {Data: []byte("[x](nowhere.md)")},
 	}
 	for link, leads := range map[string]bool{
@@ -211,7 +226,9 @@ func TestBrokenLinksAreFound(t *testing.T) {
 		"[a](https://example.com/b#c)":      true,
 		"[a](http://localhost:8080/)":       true,
 		"[a](" + repository + "blob/main/docs/there.md#twice)": true,
-		"[a](" + packages + "/lock#Name)":                      true,
+		"[a](" + packages + "/lock#Store)":                     true,
+		"[a](" + packages + "/lock#Store.Get)":                 true,
+		"[a](" + packages + "/lock#Held)":                      true,
 		"`[a](in-code.md)`":                                    true,
 		"[a](gone.md)":                                         false,
 		"[a](there.md#gone)":                                   false,
@@ -231,6 +248,9 @@ func TestBrokenLinksAreFound(t *testing.T) {
 		"<ftp://example.com>":                                  false,
 		"[a](" + repository + "blob/main/gone.md)":             false,
 		"[a](" + packages + "/gone)":                           false,
+		"[a](" + packages + "/lock#Gone)":                      false,
+		"[a](" + packages + "/lock#Stor)":                      false,
+		"[a](" + packages + "/lock#Store.Put)":                 false,
 	} {
 		pages["docs/page.md"] = &fstest.MapFile{Data: []byte("# Here\n\n" + link + "\n")}
 		broken, _ := checkLinks(t, pages, pagesIn(t, pages))

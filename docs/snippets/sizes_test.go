@@ -3,16 +3,22 @@ package snippets_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/httplatch/httplatch/form"
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/lockotel"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -65,6 +71,47 @@ func TestSizes(t *testing.T) {
 	grown("the record of an answer of 1 KiB", record, func(i int) {
 		require.Equal(t, http.StatusOK, ask(h, "POST", "/orders", fmt.Sprintf("8e03978e-40d5-43e8-bc93-%012d", i)).Code)
 	})
+}
+
+// TestSizesOfTexts: what the pages say of what is served, and of what is added to an entry.
+func TestSizesOfTexts(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/latch.js", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	form.Script().ServeHTTP(w, r)
+	require.Contains(t, read(t, "../forms.md"), fmt.Sprintf("a script of %.1f kB (compressed)", float64(w.Body.Len())/1000))
+
+	request := about.Request{Guard: "orders", Method: "POST", Path: "/orders", Label: "user-777777", Began: time.Now()}
+	require.Len(t, request.AppendTo(nil), numberOn(t, "../console.md", "`orders`, `POST`, `/orders` and `user-777777`: (\\d+) bytes"))
+	bare := about.Request{Began: time.Now()}
+	require.Len(t, bare.AppendTo(nil), numberOn(t, "../console.md", `The texts cost (\d+) bytes and their own length`))
+
+	sampled := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	require.Len(t, " "+lockotel.Origin(trace.ContextWithSpanContext(t.Context(), sampled)), numberOn(t, "../telemetry.md", `It costs (\d+) bytes an entry`))
+	require.Len(t, " "+lockotel.Origin(t.Context()), numberOn(t, "../telemetry.md", `an entry \((\d+) without a\s+sampled trace`))
+}
+
+// TestVersions: the pages name the versions that the tests run with.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ page, words, file, required string }{
+		{"../../README.md", `needs Go (\d+\.\d+) or later`, "../../go.mod", `(?m)^go (\S+)$`},
+		{"../../README.md", `tested\s+with \S+ and (\d+\.\d+)\b`, "../../Makefile", `NEWER_GO \?= go(\S+)`},
+		{"../echo.md", `with echo (\d+\.\d+)`, "go.mod", `labstack/echo/v4 v(\S+)`},
+		{"../gin.md", `with gin (\d+\.\d+)`, "go.mod", `gin-gonic/gin v(\S+)`},
+		{"../grpc.md", `connect-go (\d+\.\d+)`, "../integrations/go.mod", `connectrpc.com/connect v(\S+)`},
+		{"../grpc.md", `grpc-go (\d+\.\d+)`, "../integrations/go.mod", `google.golang.org/grpc v(\S+)`},
+		{"../queues.md", `asynq (\d+\.\d+)`, "../integrations/go.mod", `hibiken/asynq v(\S+)`},
+		{"../queues.md", `watermill (\d+\.\d+)`, "../integrations/go.mod", `ThreeDotsLabs/watermill v(\S+)`},
+		{"../queues.md", `franz-go (\d+\.\d+)`, "../integrations/go.mod", `twmb/franz-go v(\S+)`},
+	} {
+		named := regexp.MustCompile(tt.words).FindStringSubmatch(read(t, tt.page))
+		require.NotNil(t, named, "%s: %s", tt.page, tt.words)
+		required := regexp.MustCompile(tt.required).FindStringSubmatch(read(t, tt.file))
+		require.NotNil(t, required, "%s: %s", tt.file, tt.required)
+		require.True(t, strings.HasPrefix(required[1]+".", named[1]+"."), "%s: %s, and %s has %s", tt.page, named[0], tt.file, required[1])
+	}
 }
 
 // numberOn is the one that a page has behind these words.

@@ -14,7 +14,7 @@ const originTime = "2006-01-02T15:04:05.000Z"
 //
 //	2026-11-20T10:11:12.345Z 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 //
-// It is for [lock.WithOrigin], which has it stored with every entry (80 bytes),
+// It is for [lock.WithOrigin], which has it stored with every entry (81 bytes),
 // so that replays and refusals, in whichever process, are linked with the
 // request that they are due to. The trace is left out if it is not sampled.
 func Origin(ctx context.Context) string {
