@@ -44,7 +44,7 @@ ONEMORE = $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 # The newest Go. All packages are tested with it, all at once, without the race detector
 # and without the tests that wait longest or measure time.
 NEWER_GO ?= go1.27.4
-NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Looks|LooksRefused|Journey|Journeys|Libraries|Once|OnceCatches|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|\w+OnTopologies)$$
+NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Looks|LooksRefused|Journey|Journeys|Libraries|Once|OnceCatches|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|Walks|\w+OnTopologies)$$
 
 # The libraries of these packages take longer to compile than all others together, and are
 # not compiled once more with the newest Go.

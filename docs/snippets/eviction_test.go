@@ -9,29 +9,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/walk"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 func TestEvictionIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, b := range blocksOf(t, "../eviction.md") {
-		switch b.language {
+	for _, b := range walk.Blocks(t, "../eviction.md") {
+		switch b.Language {
 		case "text":
 			srv := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")
 			_, err := redisstore.Open(t.Context(), srv.URL())
-			require.EqualError(t, err, strings.TrimSuffix(b.text, "\n"))
+			require.EqualError(t, err, strings.TrimSuffix(b.Text, "\n"))
 		case "go": // of TestFullEmbeddedStore
 		case "conf":
 			var args []string
-			for line := range strings.Lines(b.text) {
+			for line := range strings.Lines(b.Text) {
 				name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 				args = append(args, "--"+name, value)
 			}
 			srv := redistest.Start(t, args...)
 			require.NoError(t, withStore(t.Context(), srv.URL(), func(*lock.Locker) {}))
 		default:
-			require.Empty(t, b.language)
+			require.Empty(t, b.Language)
 		}
 	}
 }

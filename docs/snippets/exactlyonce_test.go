@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/internal/walk"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -213,9 +214,9 @@ func TestIsolationOfThePage(t *testing.T) {
 func TestPrivilegesOfThePage(t *testing.T) {
 	t.Parallel()
 	var grants []string
-	for _, b := range blocksOf(t, "../exactly-once.md") {
-		if b.language == "sql" && strings.Contains(b.text, "GRANT") {
-			grants = append(grants, strings.Split(strings.TrimSpace(b.text), "\n")...)
+	for _, b := range walk.Blocks(t, "../exactly-once.md") {
+		if b.Language == "sql" && strings.Contains(b.Text, "GRANT") {
+			grants = append(grants, strings.Split(strings.TrimSpace(b.Text), "\n")...)
 		}
 	}
 	require.Len(t, grants, 2)

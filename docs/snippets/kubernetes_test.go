@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/httplatch/httplatch/internal/walk"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -128,9 +129,9 @@ func TestManifest(t *testing.T) {
 			}
 		}
 	}
-	for _, b := range blocksOf(t, "../kubernetes.md") {
-		if b.language == "yaml" {
-			require.NoError(t, yaml.Unmarshal([]byte(b.text), &manifest))
+	for _, b := range walk.Blocks(t, "../kubernetes.md") {
+		if b.Language == "yaml" {
+			require.NoError(t, yaml.Unmarshal([]byte(b.Text), &manifest))
 		}
 	}
 	pod := manifest.Spec.Template.Spec

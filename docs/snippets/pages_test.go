@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/httplatch/httplatch/internal/walk"
 )
 
 func read(t *testing.T, path string) string {
@@ -27,12 +29,12 @@ func pages(t *testing.T) []string {
 	all, err := filepath.Glob("../*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, all)
-	return all
+	return append(all, walks(t)...)
 }
 
 // TestGoBlocksAreCompiled: what readers copy is a part of a file of this
-// repository, which is compiled and tested; or the tutorial's, which the walk
-// compiles.
+// repository, which is compiled and tested; or of a page that is followed, which
+// compiles it.
 func TestGoBlocksAreCompiled(t *testing.T) {
 	t.Parallel()
 	var compiled []string
@@ -46,17 +48,17 @@ func TestGoBlocksAreCompiled(t *testing.T) {
 		return err
 	}))
 	for _, page := range pages(t) {
-		for _, b := range blocksOf(t, page) {
-			if b.language != "go" {
+		for _, b := range walk.Blocks(t, page) {
+			if b.Language != "go" {
 				continue
 			}
-			formatted, err := format.Source([]byte(b.text))
-			require.NoError(t, err, "%s:%d", page, b.line)
-			require.Equal(t, string(formatted), b.text, "%s:%d is not formatted", page, b.line)
-			if page == "../tutorial.md" {
+			formatted, err := format.Source([]byte(b.Text))
+			require.NoError(t, err, "%s:%d", page, b.Line)
+			require.Equal(t, string(formatted), b.Text, "%s:%d is not formatted", page, b.Line)
+			if page == "../tutorial.md" || filepath.Dir(page) == "../walks" {
 				continue
 			}
-			require.True(t, partOf(compiled, b.text), "%s:%d: no file of the repository has this code:\n%s", page, b.line, b.text)
+			require.True(t, partOf(compiled, b.Text), "%s:%d: no file of the repository has this code:\n%s", page, b.Line, b.Text)
 		}
 	}
 	require.False(t, partOf(compiled, "notInAnyFile(this)\n"), "this search can fail")
@@ -79,19 +81,19 @@ func flat(code string) string { return regexp.MustCompile(`(?m)^\t+`).ReplaceAll
 func TestOtherBlocksParse(t *testing.T) {
 	t.Parallel()
 	for _, page := range append(pages(t), "../../README.md", "../../CONTRIBUTING.md") {
-		for _, b := range blocksOf(t, page) {
+		for _, b := range walk.Blocks(t, page) {
 			var err error
-			switch b.language {
+			switch b.Language {
 			case "json":
 				var v any
-				err = json.Unmarshal([]byte(b.text), &v)
+				err = json.Unmarshal([]byte(b.Text), &v)
 			case "yaml":
 				var v any
-				err = yaml.Unmarshal([]byte(b.text), &v)
+				err = yaml.Unmarshal([]byte(b.Text), &v)
 			case "sh":
-				err = exec.Command("bash", "-n", "-c", b.text).Run()
+				err = exec.Command("bash", "-n", "-c", b.Text).Run()
 			}
-			require.NoError(t, err, "%s:%d", page, b.line)
+			require.NoError(t, err, "%s:%d", page, b.Line)
 		}
 	}
 }
@@ -101,7 +103,7 @@ func TestIndexHasEveryPage(t *testing.T) {
 	t.Parallel()
 	index := read(t, "../README.md")
 	for _, page := range pages(t) {
-		if name := filepath.Base(page); name != "README.md" {
+		if name := strings.TrimPrefix(page, "../"); name != "README.md" {
 			require.Contains(t, index, "]("+name+")")
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/walk"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -42,11 +43,11 @@ func mount(r chi.Router, file io.Reader, locker *lock.Locker) error {
 func TestPoliciesOfThePage(t *testing.T) {
 	t.Parallel()
 	locker := newLocker(t, memstore.New())
-	for _, b := range blocksOf(t, "../policies.md") {
+	for _, b := range walk.Blocks(t, "../policies.md") {
 		r := chi.NewRouter()
-		switch b.language {
+		switch b.Language {
 		case "json":
-			require.NoError(t, mount(r, strings.NewReader(b.text), locker))
+			require.NoError(t, mount(r, strings.NewReader(b.Text), locker))
 			require.Equal(t, 201, ask(r, "POST", "/orders", "k").Code)
 			require.Equal(t, "true", ask(r, "POST", "/orders", "k").Header().Get("Idempotent-Replayed"))
 			require.Equal(t, 429, ask(r, "POST", "/orders", "another").Code)
@@ -56,7 +57,7 @@ func TestPoliciesOfThePage(t *testing.T) {
 			mistakes, err := os.Open("../../middleware/policy/testdata/mistakes.json")
 			require.NoError(t, err)
 			defer mistakes.Close()
-			require.ErrorContains(t, mount(r, mistakes, locker), b.text)
+			require.ErrorContains(t, mount(r, mistakes, locker), b.Text)
 		}
 	}
 }

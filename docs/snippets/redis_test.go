@@ -13,6 +13,7 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/walk"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -35,11 +36,11 @@ func withStore(ctx context.Context, url string, use func(*lock.Locker)) error {
 func commandsOf(t *testing.T, page string) [][]any {
 	t.Helper()
 	var commands [][]any
-	for _, b := range blocksOf(t, page) {
-		if b.language != "redis" {
+	for _, b := range walk.Blocks(t, page) {
+		if b.Language != "redis" {
 			continue
 		}
-		for line := range strings.Lines(b.text) {
+		for line := range strings.Lines(b.Text) {
 			var words []any
 			for word := range strings.FieldsSeq(line) {
 				words = append(words, word)
