@@ -48,9 +48,10 @@ func direct(tb testing.TB) func(db string) string {
 	return func(db string) string { return pgtest.Shared(tb).URL(db, "postgres") }
 }
 
+// locker returns one whose calls have time enough on a machine that is busy with other things.
 func (s *shop) locker(tb testing.TB, opts ...lock.Option) *lock.Locker {
 	tb.Helper()
-	l := lock.New(s.store, append([]lock.Option{lock.WithTransaction(), lock.WithLogger(quiet)}, opts...)...)
+	l := lock.New(s.store, append([]lock.Option{lock.WithTransaction(), lock.WithLogger(quiet), lock.WithBudget(3 * time.Second)}, opts...)...)
 	tb.Cleanup(func() { closeLocker(tb, l) })
 	return l
 }
@@ -274,7 +275,7 @@ func TestLoserIsRolledBack(t *testing.T) {
 func TestWorkStarvesNoRenewal(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, direct(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	l := s.locker(t, lock.WithLease(time.Second), lock.WithBudget(400*time.Millisecond))
+	l := s.locker(t, lock.WithLease(3*time.Second), lock.WithBudget(time.Second))
 	var wg sync.WaitGroup
 	errs := make([]error, 50)
 	for i := range errs {
@@ -284,7 +285,7 @@ func TestWorkStarvesNoRenewal(t *testing.T) {
 					return nil, err
 				}
 				tx, _ := pgstore.Tx(ctx)
-				_, err := tx.Exec(ctx, "SELECT pg_sleep(0.05)")
+				_, err := tx.Exec(ctx, "SELECT pg_sleep(0.1)")
 				return nil, err
 			})
 		})
