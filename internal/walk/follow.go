@@ -32,10 +32,12 @@ func Follow(tb testing.TB, page string, others map[string]Do) {
 	if testing.Short() {
 		tb.Skipf("a walk takes a while")
 	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		testmain.Unavailable(tb, "curl is not installed", err)
-	}
 	steps := stepsOf(tb, page, slices.Collect(maps.Keys(others)))
+	for _, program := range programsOf(steps) {
+		if _, err := exec.LookPath(program); err != nil {
+			testmain.Unavailable(tb, program+" is not installed", err)
+		}
+	}
 	awaitFree(tb, portsOf(steps))
 	r := NewReader(tb)
 	for i, s := range steps {

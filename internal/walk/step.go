@@ -89,6 +89,16 @@ func (s step) background() bool { return strings.HasSuffix(s.command, "&") }
 // fails: the page shows that the command does.
 func (s step) fails() bool { return slices.ContainsFunc(s.shown, fails.MatchString) }
 
+// programsOf are those of the commands that a machine with Go may not have.
+func programsOf(steps []step) (programs []string) {
+	for _, program := range []string{"curl", "psql"} {
+		if slices.ContainsFunc(steps, func(s step) bool { return slices.Contains(strings.Fields(s.command), program) }) {
+			programs = append(programs, program)
+		}
+	}
+	return programs
+}
+
 // Ports returns the ports that a page, or a part of one, names as localhost:PORT.
 func Ports(text string) (ports []string) {
 	for _, m := range port.FindAllStringSubmatch(text, -1) {

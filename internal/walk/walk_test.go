@@ -131,3 +131,12 @@ func TestReader(t *testing.T) {
 	require.Regexp(t, "^ls: .*b.txt", printed)
 	require.NotZero(t, status)
 }
+
+// TestProgramIsMissing: the walk is skipped, unless everything has to be there.
+func TestProgramIsMissing(t *testing.T) { //nolint:paralleltest // it sets PATH
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("CI", "false")
+	require.Contains(t, follow(t, "~console\n$ ls | psql -c 'SELECT 1'\n~\n", nil).WhySkipped, "psql is not installed")
+	t.Setenv("CI", "true")
+	require.Contains(t, follow(t, "~console\n$ curl localhost\n~\n", nil).WhyFailed, "curl is not installed")
+}
