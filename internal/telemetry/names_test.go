@@ -6,12 +6,14 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/stretchr/testify/require"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -71,6 +73,58 @@ func TestPoliciesAreGuardsByTheirNames(t *testing.T) {
 	all := policiesOf(t, te)
 	require.ElementsMatch(t, []string{"orders", "payments", "idempotent", "dedupe"}, slices.Collect(maps.Keys(all)))
 	require.Equal(t, named["orders"], all["idempotent"])
+}
+
+// guardsOfThePage are those of docs/telemetry.md.
+func guardsOfThePage(locker *lock.Locker) []func(http.Handler) http.Handler {
+	ordersOnce := latch.Idempotent(locker, byUser, keyfunc.IdempotencyKey, latch.WithName("orders"))
+	paymentsOnce := latch.Idempotent(locker, byUser, keyfunc.IdempotencyKey, latch.WithName("payments"))
+	onePerUser := latch.Lock(locker, "user", byUser)
+
+	return []func(http.Handler) http.Handler{ordersOnce, paymentsOnce, onePerUser}
+}
+
+// The queries by which docs/telemetry.md looks at one guard find it, and no other one.
+func TestQueriesOfThePageFindOneGuard(t *testing.T) {
+	text, err := os.ReadFile("../../docs/telemetry.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(text), "## One guard, one route")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "## Metrics")
+	queries := regexp.MustCompile("`(sum [^`]+)`").FindAllStringSubmatch(section, -1)
+	require.Len(t, queries, 4)
+
+	te := newTelemetry(t)
+	l := te.locker(t, memstore.New())
+	for _, guard := range guardsOfThePage(l) {
+		serve(guard(http.HandlerFunc(created)), post("/orders", "x", "X-User-ID", "42", "Idempotency-Key", "k"))
+	}
+	_, _, err = l.Once(t.Context(), lock.Key("task", "1"), nil, func(context.Context) ([]byte, error) { return nil, nil })
+	require.NoError(t, err)
+	for _, q := range queries {
+		expr, err := parser.ParseExpr(q[1])
+		require.NoError(t, err, q[1])
+		parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+			if selector, ok := node.(*parser.VectorSelector); ok && !strings.HasPrefix(selector.Name, "http_") {
+				require.InDelta(t, 1, found(te.scrape(t), selector), 0, q[1])
+			}
+			return nil
+		})
+	}
+}
+
+// found is the sum of the samples that a selector selects.
+func found(samples map[string]float64, selector *parser.VectorSelector) (sum float64) {
+	for sample, value := range samples {
+		selected := familyOf(sample) == selector.Name
+		for _, m := range selector.LabelMatchers {
+			selected = selected && (m.Name == "__name__" || strings.Contains(sample, m.Name+"="+m.Value))
+		}
+		if selected {
+			sum += value
+		}
+	}
+	return sum
 }
 
 // Names are bounded like those of keys.
