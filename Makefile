@@ -167,9 +167,9 @@ bench-pg: ## Measure work in transactions of PostgreSQL next to bare ones, a mil
 	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . -figures $(TEST_ARTIFACTS)/pg.json -rounds $(BENCHROUNDS) -window 1s -parts '$(if $(BENCH),$(BENCH),transactions,receipts,clean-up)' $(BENCHFLAGS)
 
 .PHONY: bench-console
-bench-console: ## Look through RECORDS (1000000) records with the console, in two minutes: .artifacts/console.txt
+bench-console: ## Look through RECORDS (1000000) records in Redis with the console, in two minutes
 	@scripts/deps.sh redis-server
-	go test -count=1 -v -timeout 20m -run '^TestConsoleOfMany$$' ./middleware/console -args -console.records $(RECORDS)
+	go test -run '^$$' -bench '^BenchmarkConsole$$' -benchtime 1x -timeout 20m ./middleware/console -args -console.records $(RECORDS)
 
 .PHONY: bench-plot
 bench-plot: ## Draw what make bench and make bench-overload measured: .artifacts/*.svg (BEFORE=figures of another version)

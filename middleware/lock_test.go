@@ -39,7 +39,7 @@ func TestLockSpec(t *testing.T) {
 	tests := []struct {
 		name    string
 		store   lock.Store // memory unless set
-		prepare func(t *testing.T, l *lock.Locker)
+		prepare func(tb testing.TB, l *lock.Locker)
 		key     keyfunc.Func // X-User-ID, which is 42, unless set
 		opts    []latch.LockOption
 		want    wantProblem
@@ -180,11 +180,11 @@ func TestLockSpec(t *testing.T) {
 }
 
 // hold takes the key of user 42 until the test ends.
-func hold(t *testing.T, l *lock.Locker) {
-	t.Helper()
-	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, lease.Release(context.Background())) })
+func hold(tb testing.TB, l *lock.Locker) {
+	tb.Helper()
+	lease, err := l.Acquire(tb.Context(), lock.Key("user", "42"))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, lease.Release(context.Background())) })
 }
 
 func TestLockRunsTheHandler(t *testing.T) {

@@ -25,13 +25,13 @@ import (
 
 // operator asks a console, as a browser and as a script.
 type operator struct {
-	t *testing.T
+	t testing.TB
 	h http.Handler
 }
 
-func operatorOf(t *testing.T, l *lock.Locker) operator {
-	t.Helper()
-	return operator{t, console.New(l)}
+func operatorOf(tb testing.TB, l *lock.Locker) operator {
+	tb.Helper()
+	return operator{tb, console.New(l)}
 }
 
 func (o operator) ask(method, query, body, accept string, header ...string) *httptest.ResponseRecorder {
@@ -116,14 +116,14 @@ func (o operator) entry(key string) (e entry) {
 }
 
 // put leaves an entry as another process would.
-func put(t *testing.T, s lock.Store, key string, c lock.Claim) {
-	t.Helper()
+func put(tb testing.TB, s lock.Store, key string, c lock.Claim) {
+	tb.Helper()
 	if c.Token == "" {
 		c.Token = "token of " + key
 	}
-	e, err := s.Claim(t.Context(), key, c)
-	require.NoError(t, err)
-	require.Equal(t, c.Token, e.Token)
+	e, err := s.Claim(tb.Context(), key, c)
+	require.NoError(tb, err)
+	require.Equal(tb, c.Token, e.Token)
 }
 
 func settleAs(t *testing.T, s lock.Store, key, token string, receipt []byte, keep time.Duration) {

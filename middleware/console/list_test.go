@@ -128,14 +128,14 @@ func TestPagesTenThousand(t *testing.T) {
 
 // commands is how often the server was asked for what since it was last asked
 // this.
-func commands(t *testing.T, srv *redistest.Server) map[string]int {
-	t.Helper()
-	text, _ := srv.Do(t, "INFO", "commandstats").(string)
+func commands(tb testing.TB, srv *redistest.Server) map[string]int {
+	tb.Helper()
+	text, _ := srv.Do(tb, "INFO", "commandstats").(string)
 	calls := make(map[string]int)
 	for _, m := range regexp.MustCompile(`cmdstat_(\S+?):calls=(\d+)`).FindAllStringSubmatch(text, -1) {
 		calls[m[1]], _ = strconv.Atoi(m[2])
 	}
-	srv.Do(t, "CONFIG", "RESETSTAT")
+	srv.Do(tb, "CONFIG", "RESETSTAT")
 	return calls
 }
 

@@ -186,17 +186,17 @@ func faults(page string) []string {
 }
 
 // requireValid checks a page, with tidy too where there is one.
-func requireValid(t *testing.T, page string) {
-	t.Helper()
-	require.Empty(t, faults(page), page)
+func requireValid(tb testing.TB, page string) {
+	tb.Helper()
+	require.Empty(tb, faults(page), page)
 	tidy, err := exec.LookPath("tidy")
 	if err != nil {
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), tidy, "-quiet", "-errors", "-utf8", "--warn-proprietary-attributes", "no")
+	cmd := exec.CommandContext(tb.Context(), tidy, "-quiet", "-errors", "-utf8", "--warn-proprietary-attributes", "no")
 	cmd.Stdin = strings.NewReader(page)
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s\n%s", out, page)
+	require.NoError(tb, err, "%s\n%s", out, page)
 }
 
 // TestFaultsAreFound: the check of pages finds what is wrong with these.

@@ -25,8 +25,8 @@ import (
 )
 
 // keyed sends a request of user with a key to a guard of l.
-func keyed(t *testing.T, l *lock.Locker, user, key string, handler http.HandlerFunc, opts ...latch.IdempotentOption) *httptest.ResponseRecorder {
-	t.Helper()
+func keyed(tb testing.TB, l *lock.Locker, user, key string, handler http.HandlerFunc, opts ...latch.IdempotentOption) *httptest.ResponseRecorder {
+	tb.Helper()
 	h := latch.Idempotent(l, guardtest.ByUser, keyfunc.IdempotencyKey, opts...)(handler)
 	r := guardtest.Post(user)
 	r.Header.Set("Idempotency-Key", key)

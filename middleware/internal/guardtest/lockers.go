@@ -10,20 +10,20 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// NewLocker returns a Locker that is closed, in good order, when t ends.
-func NewLocker(t *testing.T, store lock.Store, opts ...lock.Option) *lock.Locker {
-	t.Helper()
+// NewLocker returns a Locker that is closed, in good order, when tb ends.
+func NewLocker(tb testing.TB, store lock.Store, opts ...lock.Option) *lock.Locker {
+	tb.Helper()
 	l := lock.New(store, opts...)
-	t.Cleanup(func() { RequireCloses(t, l) })
+	tb.Cleanup(func() { RequireCloses(tb, l) })
 	return l
 }
 
 // RequireCloses checks that nothing is left of what l did.
-func RequireCloses(t *testing.T, l *lock.Locker) {
-	t.Helper()
+func RequireCloses(tb testing.TB, l *lock.Locker) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	require.NoError(t, l.Close(ctx))
+	require.NoError(tb, l.Close(ctx))
 }
 
 // End closes l, whatever is left unfinished by a store that never answers.

@@ -75,10 +75,10 @@ func (s *MortalStore) Release(ctx context.Context, key, token string) (bool, err
 }
 
 // OpenRedis returns a store in the server at url whose keys are the test's own.
-func OpenRedis(t *testing.T, url string) lock.Store {
-	t.Helper()
-	store, err := redisstore.Open(t.Context(), url, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
+func OpenRedis(tb testing.TB, url string) lock.Store {
+	tb.Helper()
+	store, err := redisstore.Open(tb.Context(), url, redisstore.WithPrefix("test:"+uuid.NewString()+":"))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, store.Close()) })
 	return store
 }

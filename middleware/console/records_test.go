@@ -1,0 +1,155 @@
+package console_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/about"
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
+	latch "github.com/httplatch/httplatch/middleware"
+	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+)
+
+var records = flag.Int("console.records", 20_000, "how many records BenchmarkConsole looks through")
+
+func label(i int) string { return fmt.Sprintf("user-%07d", i) }
+
+// fillRecords leaves n stored answers, of as many users. The first is stored by a guard, and
+// the others are copies of it with the label of another user, since a million requests take
+// minutes.
+func fillRecords(tb testing.TB, srv *redistest.Server, store lock.Store, n int) {
+	tb.Helper()
+	l := guardtest.NewLocker(tb, store)
+	require.Equal(tb, http.StatusCreated, keyed(tb, l, label(0), "k", guardtest.Created, latch.WithName("orders")).Code)
+	names := srv.Keys(tb, "*")
+	require.Len(tb, names, 1)
+	value, ok := srv.Do(tb, "GET", names[0]).(string)
+	require.True(tb, ok)
+	require.Equal(tb, 1, strings.Count(value, label(0)))
+	prefix, _, ok := strings.Cut(names[0], keytext.RecordPrefix)
+	require.True(tb, ok)
+
+	client := srv.Client(tb)
+	const batch = 1000
+	for from := 1; from < n; from += batch {
+		_, err := client.Pipelined(tb.Context(), func(p redis.Pipeliner) error {
+			for i := from; i < min(from+batch, n); i++ {
+				hash := sha256.Sum256([]byte(label(i)))
+				p.Set(tb.Context(), prefix+keytext.RecordPrefix+hex.EncodeToString(hash[:]), strings.Replace(value, label(0), label(i), 1), 24*time.Hour)
+			}
+			return nil
+		})
+		require.NoError(tb, err)
+	}
+}
+
+// question is what an operator asks, and answers what the console makes of it.
+type question struct {
+	what, query string
+	found       string // in the last page
+}
+
+type answers struct {
+	pages          int
+	first, slowest time.Duration
+	scans, reads   int // of the page with the most
+}
+
+// follow asks, and goes on until there is a result, or all is looked through.
+func (q question) follow(o operator, srv *redistest.Server) (all answers) {
+	o.t.Helper()
+	for query := q.query; ; {
+		commands(o.t, srv)
+		began := time.Now()
+		w := o.ask(http.MethodGet, query, "", browserAccept)
+		took := time.Since(began)
+		require.Equal(o.t, http.StatusOK, w.Code)
+		calls := commands(o.t, srv)
+		if all.pages == 0 {
+			all.first = took
+		}
+		all.pages++
+		all.slowest = max(all.slowest, took)
+		all.scans, all.reads = max(all.scans, calls["scan"]), max(all.reads, calls["get"])
+		next, goesOn := strings.CutPrefix(w.Header().Get("Refresh"), "0; url=?")
+		if !goesOn {
+			require.Contains(o.t, w.Body.String(), q.found, q.what)
+			return all
+		}
+		query = next
+	}
+}
+
+// consoleOf is the console over n stored answers in a Redis, a held lock, and a request whose
+// process has died; with what operators ask it.
+func consoleOf(tb testing.TB, n int) (operator, *redistest.Server, []question) {
+	tb.Helper()
+	srv := redistest.Start(tb)
+	store := guardtest.OpenRedis(tb, srv.URL())
+	fillRecords(tb, srv, store, n)
+	lost := about.Request{Guard: "orders", Method: http.MethodPost, Path: "/orders", Label: "user-lost", Began: time.Now()}
+	put(tb, store, keytext.Record("lost"), lock.Claim{
+		Owner: string(lost.AppendTo([]byte("shop-7f:4711"))), Lease: time.Millisecond, Linger: time.Hour,
+	})
+	put(tb, store, "user=777777", lock.Claim{Owner: "shop-7f:4711", Lease: time.Hour})
+	return operatorOf(tb, guardtest.NewLocker(tb, store)), srv, []question{
+		{"the console is opened", "", "</html>"},
+		{"one page of stored answers", "answers=1", "Stored answer"},
+		{"the largest page of stored answers", "answers=1&limit=200", "Stored answer"},
+		{"a lock, by its whole key", "q=user%3D777777", "held by process 4711 on host shop-7f"},
+		{"the one request of unknown outcome, by its label", "q=user-lost", "Outcome unknown: POST /orders of user-lost was begun at "},
+		{"the stored answers of one user", "answers=1&q=" + label(n*7/9), "Stored answer"},
+		{"a user without any", "q=user-none", `<p class="nothing">Nothing`},
+	}
+}
+
+// However many answers are stored, a page without a search reads no more than it shows, one
+// that looks for something reads each entry once, and a search comes to its end.
+// TestSearchesAnswerWithinASecond bounds the time of a page.
+func TestPagesOfManyRecords(t *testing.T) {
+	const n = 20_000
+	o, srv, questions := consoleOf(t, n)
+	for _, q := range questions {
+		got := q.follow(o, srv)
+		if q.query == "" || strings.Contains(q.query, "q=") {
+			// SCAN may list an entry twice, and a whole key is read in addition.
+			require.LessOrEqual(t, got.reads, n+n/20, q.what)
+			require.LessOrEqual(t, got.scans, n/100, q.what)
+			continue
+		}
+		require.LessOrEqual(t, got.scans, 20, q.what)
+		require.LessOrEqual(t, got.reads, 3*200, q.what)
+		require.Equal(t, 1, got.pages, q.what)
+	}
+}
+
+// BenchmarkConsole is each question to its end, over -console.records stored answers. The
+// first answer is there in less than a second, and so is every other page.
+func BenchmarkConsole(b *testing.B) {
+	o, srv, questions := consoleOf(b, *records)
+	for _, q := range questions {
+		b.Run(q.what, func(b *testing.B) {
+			var got answers
+			for b.Loop() {
+				got = q.follow(operator{b, o.h}, srv)
+			}
+			require.Less(b, got.slowest, time.Second)
+			b.ReportMetric(float64(got.first.Milliseconds()), "first-ms")
+			b.ReportMetric(float64(got.slowest.Milliseconds()), "slowest-ms")
+			b.ReportMetric(float64(got.pages), "pages")
+			b.ReportMetric(float64(got.scans), "scans/page")
+			b.ReportMetric(float64(got.reads), "reads/page")
+		})
+	}
+}
