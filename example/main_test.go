@@ -20,14 +20,14 @@ import (
 
 	desk "github.com/httplatch/httplatch/example"
 	"github.com/httplatch/httplatch/example/internal/browser"
-	"github.com/httplatch/httplatch/internal/pgserver"
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/walk"
 )
 
 func TestMain(m *testing.M) {
 	redistest.AtOnce(3)
-	goleak.VerifyTestMain(testmain.After(pgserver.Main(browser.Main(redistest.Main(m))), removeBuilt))
+	goleak.VerifyTestMain(testmain.After(walk.Main(browser.Main(redistest.Main(m))), removeBuilt))
 }
 
 // built is the directory of the program that tests start, "" if none did.
