@@ -125,13 +125,17 @@ func (l *Locker) trouble(ctx context.Context, err error) {
 	if !due {
 		return
 	}
-	message, do := "lock: the store did not serve a call", "see to the store: until it answers, "
-	if errors.Is(err, ErrDenied) {
-		message, do = "lock: the store denied a call", "do what the error says: until then, "
+	const refused = "work is refused, or runs unprotected where that was asked for"
+	message, do := "lock: the store did not serve a call", "see to the store: until it answers, "+refused
+	switch {
+	case errors.Is(err, ErrDenied):
+		message, do = "lock: the store denied a call", "do what the error says: until then, "+refused
+	case errors.Is(err, errors.ErrUnsupported): // the store has answered, and will not answer otherwise
+		do = "do what the error says: until then, such work is refused, WithFailOpen or not"
 	}
 	l.cfg.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
 		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
-		attrDo(do+"work is refused, or runs unprotected where that was asked for"))
+		attrDo(do))
 }
 
 func attrDo(what string) slog.Attr       { return slog.String("do", what) }
