@@ -10,7 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// Without settings, watermill's Deduplicator tells messages apart by the Adler-32 checksum of
+// Without settings, watermill's Deduplicator distinguishes messages by the Adler-32 checksum of
 // their payloads: equal orders are one, and so are some that differ.
 func TestDeduplicatorByDefault(t *testing.T) {
 	t.Parallel()

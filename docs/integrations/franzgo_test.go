@@ -52,7 +52,7 @@ func onceEachRecord(locker *lock.Locker, client *kgo.Client, work func(context.C
 // messageID returns the ID that the producer has given to the message.
 func messageID(record *kgo.Record) (string, error) {
 	for _, h := range record.Headers {
-		if h.Key == "message-id" {
+		if h.Key == "message-id" && len(h.Value) > 0 {
 			return string(h.Value), nil
 		}
 	}
