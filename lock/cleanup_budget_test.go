@@ -33,28 +33,33 @@ func TestWaitingForWhatIsInFlightCostsNoToken(t *testing.T) {
 		all.Wait()
 		time.Sleep(time.Minute) // all were removed once
 		s.Every(fault.Slow(90*time.Millisecond), fault.Claim)
-		stop := make(chan struct{})
-		for i := range 4 {
-			all.Go(func() { // callers, all the time
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						_ = l.Do(t.Context(), fmt.Sprint("other", i), func(context.Context) error { return nil })
-					}
-				}
-			})
-		}
+		stop := callersAllTheTime(t, l)
 		time.Sleep(time.Second)
 		tokens := l.Stats().Retries
 		time.Sleep(time.Minute)
 		require.GreaterOrEqual(t, l.Stats().Retries, tokens)
-		close(stop)
-		all.Wait()
+		stop()
 		close(letGo)
 		synctest.Wait()
 	})
+}
+
+// callersAllTheTime has four callers use other keys until stop is called.
+func callersAllTheTime(t *testing.T, l *lock.Locker) (stop func()) {
+	t.Helper()
+	var all sync.WaitGroup
+	ctx, end := context.WithCancel(t.Context())
+	for i := range 4 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_ = l.Do(t.Context(), fmt.Sprint("other", i), func(context.Context) error { return nil })
+			}
+		})
+	}
+	return func() {
+		end()
+		all.Wait()
+	}
 }
 
 // once, at the next process: a settle without an answer waited in line behind all that
@@ -76,26 +81,13 @@ func TestEndsComeBeforeCleanUp(t *testing.T) {
 		require.NoError(t, err)
 		s.Every(nil, fault.Settle, fault.Release)
 		s.Every(fault.Slow(90*time.Millisecond), fault.Claim)
-		stop := make(chan struct{})
-		for i := range 4 {
-			all.Go(func() { // callers, all the time
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						_ = l.Do(t.Context(), fmt.Sprint("other", i), func(context.Context) error { return nil })
-					}
-				}
-			})
-		}
+		stop := callersAllTheTime(t, l)
 		began := time.Now()
 		for s.State(t, record).State != lock.Settled && time.Since(began) < 10*time.Minute {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.Less(t, time.Since(began), 5*time.Second)
-		close(stop)
-		all.Wait()
+		stop()
 		_, replayed, err := other.Once(t.Context(), key, print1, nil)
 		require.NoError(t, err)
 		require.True(t, replayed)

@@ -24,16 +24,22 @@ import (
 // form is the form on the page of key, with confirm typed in.
 func (o operator) form(key, confirm string) string {
 	o.t.Helper()
-	all, err := readPage(o.page("key=" + url.QueryEscape(key)))
+	return o.filled("key="+url.QueryEscape(key), confirm, 3)
+}
+
+// filled is the form on a page, with its hidden fields and confirm: so many fields.
+func (o operator) filled(query, confirm string, fields int) string {
+	o.t.Helper()
+	all, err := readPage(o.page(query))
 	require.NoError(o.t, err)
-	fields := url.Values{"confirm": {confirm}}
+	sent := url.Values{"confirm": {confirm}}
 	for _, e := range all {
 		if e.attrs["type"] == "hidden" {
-			fields.Set(e.attrs["name"], e.attrs["value"])
+			sent.Set(e.attrs["name"], e.attrs["value"])
 		}
 	}
-	require.Len(o.t, fields, 3)
-	return fields.Encode()
+	require.Len(o.t, sent, fields)
+	return sent.Encode()
 }
 
 func TestFrees(t *testing.T) {

@@ -46,7 +46,7 @@ func vanish(t *testing.T, memory lock.Store, user, key string, opts ...latch.Ide
 	time.Sleep(time.Minute)
 }
 
-// A customer whose keyed request was left by a process that died is not told that nothing
+// A customer whose keyed request was left by a process that died does not read that nothing
 // is in the way.
 func TestFindsTheRequestsOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestLabels(t *testing.T) {
 	o.page("answers=1&limit=200")
 }
 
-// Of a sealed store, only who has the key reads whose a request was.
+// Of a sealed store, only a console that has the key reads whose a request was.
 func TestSealedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := memstore.New()
@@ -183,16 +183,7 @@ func TestErase(t *testing.T) {
 // eraseForm is the form on the page that lists the stored answers of label.
 func (o operator) eraseForm(label, confirm string) string {
 	o.t.Helper()
-	all, err := readPage(o.page("answers=1&q=" + url.QueryEscape(label)))
-	require.NoError(o.t, err)
-	fields := url.Values{"confirm": {confirm}}
-	for _, e := range all {
-		if e.attrs["type"] == "hidden" {
-			fields.Set(e.attrs["name"], e.attrs["value"])
-		}
-	}
-	require.Len(o.t, fields, 2)
-	return fields.Encode()
+	return o.filled("answers=1&q="+url.QueryEscape(label), confirm, 2)
 }
 
 // An erasure that ends early says so, and what it has done.
