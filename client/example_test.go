@@ -219,7 +219,7 @@ func ExampleParseProblem() {
 		case "outcome-unknown":
 			fmt.Println("check whether the order exists, before ordering with a new key")
 		case "held", "cooling-down":
-			fmt.Println("there is another order of yours")
+			fmt.Println("another of your orders is running")
 		default:
 			fmt.Println(p)
 		}

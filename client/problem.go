@@ -19,7 +19,7 @@ const kindBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems
 
 // Problem is a refusal in the format of RFC 9457. It is an error, for callers that
 // return one.
-type Problem struct { //nolint:errname // it is what RFC 9457 calls it, and an error besides
+type Problem struct { //nolint:errname // it is what RFC 9457 calls it, and also an error
 	Status     int           // of the response, whatever the body says
 	Type       string        // a URI; "about:blank" if the body has none
 	Title      string        // "" if the body has none

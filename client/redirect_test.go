@@ -104,7 +104,7 @@ func TestRedirectWithARandomKey(t *testing.T) {
 	require.Equal(t, []string{"POST /a " + key, "POST /b " + key}, here.got)
 }
 
-// TestRedirectAwayAndBack: who was once elsewhere has no key, even back where it was
+// TestRedirectAwayAndBack: a request that was once elsewhere has no key, even back where it was
 // made.
 func TestRedirectAwayAndBack(t *testing.T) {
 	t.Parallel()

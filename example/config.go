@@ -141,7 +141,7 @@ func (c config) check() error {
 	case c.cooldown < 0:
 		return fmt.Errorf("-cooldown %v: must not be negative", c.cooldown)
 	case c.policies != "" && c.cooldown > 0:
-		return errors.New(`-cooldown beside -policies: write "cooldown" into the file`)
+		return errors.New(`-cooldown together with -policies: write "cooldown" into the file`)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (c *config) setAbandoned(policy string) error {
 			return errors.New("-abandoned rerun needs a single -redis: several masters keep locks, and nothing of an idempotent submission")
 		}
 		if c.rerun && c.policies != "" {
-			return errors.New(`-abandoned rerun beside -policies: write "rerun_abandoned" into the file`)
+			return errors.New(`-abandoned rerun together with -policies: write "rerun_abandoned" into the file`)
 		}
 		return nil
 	default:

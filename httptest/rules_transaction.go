@@ -12,7 +12,7 @@ func transactionReceiptRules() []rule {
 		{
 			"transaction_settle_keeps_receipt",
 			"a transaction that is settled leaves a receipt, with token, attempt, fingerprint and owner of the claim, and of the bytes that were passed, " +
-				"whatever becomes of them later; its Outcome says so, and a Rollback changes nothing any more",
+				"whatever becomes of them later; its Outcome says so, and a Rollback no longer changes anything",
 			transactionSettleKeepsReceipt,
 		},
 		{

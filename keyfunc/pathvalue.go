@@ -16,7 +16,7 @@ import (
 // unescapes the value once more, so that it is "7" with both and a client does
 // not get past a lock by its spelling. What has to be known about that: a
 // ServeMux path that says "%2537" is "7" as well, hence two odd values may share
-// a key, which makes a lock stricter but is wrong for telling tenants apart;
+// a key, which makes a lock stricter but is wrong for distinguishing tenants;
 // and a value with a "%" that is no escape ("100%") is refused with 400. So are
 // control characters and values over 1 KiB.
 //

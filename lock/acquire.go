@@ -42,7 +42,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 			entered, err = l.queue(ctx, e, found, began)
 			// Work that can run without the store shares no failure with a claim whose
 			// work cannot: it asks for the key itself, since without the key in this
-			// process it would run beside others. It ends: when its time is over, it is
+			// process it would run at the same time as others. It ends: when its time is over, it is
 			// refused where it would have to wait.
 			at, again = now(), !entered && l.failsOpen(ctx, err)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // decision is what became of a claim, or of a run, for which other callers of this
-// process have waited. Where the store would tell them the same, it is theirs too.
+// process have waited. Where the store would answer them the same, it is theirs too.
 type decision struct {
 	granted bool          // the claim was, or its work runs without the store; entry says whose it is
 	entry   Entry         // what refused the claim, or does refuse those who wait

@@ -17,7 +17,7 @@ var (
 	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
 )
 
-// What can go wrong besides a refusal.
+// What can go wrong, other than a refusal.
 var (
 	// ErrUnavailable: the store gave no answer within the budget, or denied the
 	// call. The work was not started.

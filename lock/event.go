@@ -53,7 +53,7 @@ func (e *Lease) event(kind event.Kind, took time.Duration, err error) Event {
 	return v
 }
 
-// emitFailed tells of a call to the store that ended with err, which says
+// emitFailed reports a call to the store that ended with err, which says
 // whether it may have been applied.
 func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took time.Duration, err error) {
 	if !l.observed() {
@@ -68,7 +68,7 @@ func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took tim
 	l.announce(ctx, v)
 }
 
-// emitEnded tells of a lease that has ended as its holder wanted.
+// emitEnded reports a lease that has ended as its holder wanted.
 func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	if !l.observed() {
 		return

@@ -105,7 +105,7 @@ func TestFailOpenIsNotForRefusals(t *testing.T) {
 	})
 }
 
-// fail-open: two duplicates of one process run beside each other if they met
+// fail-open: two duplicates of one process run at the same time if they met
 // behind an end that is unanswered.
 func TestFailOpenBehindAnUnansweredRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -116,7 +116,7 @@ func TestFailOpenBehindAnUnansweredRelease(t *testing.T) {
 		require.Error(t, e.Release(t.Context()))
 		var atOnce sideBySide
 		_ = meet(2, func(int) error { return l.With(lock.WithFailOpen()).Do(context.Background(), key, atOnce.work) })
-		require.Equal(t, 1, atOnce.most, "duplicates of one process ran beside each other, or none did")
+		require.Equal(t, 1, atOnce.most, "duplicates of one process ran at the same time, or none did")
 		s.Every(nil, fault.Claim, fault.Renew, fault.Release)
 	})
 }
@@ -305,7 +305,7 @@ func TestUnprotectedWorkCanBeDetached(t *testing.T) {
 	})
 }
 
-// Work that can run without the store does not run beside others of this process
+// Work that can run without the store does not run at the same time as other work of this process
 // after it has waited for a claim whose work cannot: for however long, it asks for the
 // key itself.
 func TestFailOpenAfterALongWaitForAClaimThatFails(t *testing.T) {

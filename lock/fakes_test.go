@@ -67,7 +67,7 @@ func (s *hinted) Watch(key string) (<-chan struct{}, func()) {
 	}
 }
 
-// watched is the keys that are, once for each who does.
+// watched are the keys that are watched, once for each watcher.
 func (s *hinted) watched() []string {
 	s.hints.Lock()
 	defer s.hints.Unlock()
@@ -156,7 +156,7 @@ func (s *lingering) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 			close(s.landed)
 		})
 	}
-	return lock.Entry{}, errors.New("nobody waits")
+	return lock.Entry{}, errors.New("no caller waits")
 }
 
 // capable has all that a store can have beyond the interface.

@@ -182,7 +182,7 @@ func (l *Locker) newLease() *Lease {
 	return &away.Lease
 }
 
-// owner tells operators where a lease is held.
+// owner says where a lease is held, for operators.
 func owner() string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -217,7 +217,8 @@ func WithOrigin(f func(ctx context.Context) string) Option {
 // that were lost, a store that refuses, work that runs unprotected or again,
 // keys that wait for an operator. Each line says in "do" what to do about
 // it. The guards of package middleware and the console over the Locker log there, too.
-// Unless set, it is what slog.Default() returns to [New]. Keys are logged as hashes. A line
+// A store may serve several Lockers: what redisstore and quorum log by themselves, such as
+// a panic in a hook of their client, goes to slog.Default(). Unless set, it is what slog.Default() returns to [New]. Keys are logged as hashes. A line
 // about a record of [Locker.Once] has in "console" what leads to it, behind the address
 // of package console.
 func WithLogger(l *slog.Logger) Option {

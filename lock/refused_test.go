@@ -36,7 +36,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			granted(t, l)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 		},
-		"given to one who waits": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
+		"given to a waiter": func(t *testing.T, _ *fault.Store, l *lock.Locker, e *lock.Lease) {
 			next := make(chan *lock.Lease, 1)
 			go func() {
 				w, err := l.With(lock.WithWait(time.Minute)).Acquire(t.Context(), key)
@@ -64,7 +64,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 			_, err := l.Acquire(t.Context(), key)
 			require.ErrorIs(t, err, lock.ErrUnavailable)
-			require.NotErrorIs(t, err, lock.ErrHeld, "nobody works under it")
+			require.NotErrorIs(t, err, lock.ErrHeld, "no work runs under it")
 			s.Every(nil, fault.Release)
 			time.Sleep(time.Minute)
 			granted(t, l)

@@ -126,7 +126,7 @@ func TestFreedInTheInstantTheWaitEnds(t *testing.T) {
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
 			time.Sleep(validity - budget - time.Since(began))
 			_, err = l.Acquire(t.Context(), key)
-			require.ErrorIs(t, err, lock.ErrUnavailable, "nobody holds it")
+			require.ErrorIs(t, err, lock.ErrUnavailable, "no caller holds it")
 		})
 	}
 }
@@ -196,7 +196,7 @@ func TestReleaseIsNotAskedForEver(t *testing.T) {
 	})
 }
 
-// Who needs a key whose release is being asked for again, without an answer, has it
+// A caller who needs a key whose release is being asked for again, without an answer, has it
 // asked for once more after that, without the pause of a long outage.
 func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

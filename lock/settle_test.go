@@ -47,7 +47,7 @@ func TestDuplicateDuringBackgroundSettle(t *testing.T) {
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnavailable, "not refused: its own call is what is missing")
 		require.NotErrorIs(t, err, lock.ErrHeld)
-		require.Equal(t, lock.Held, s.State(t, key).State, "nobody deleted the claim")
+		require.Equal(t, lock.Held, s.State(t, key).State, "the claim was not deleted")
 
 		time.Sleep(4 * lease)
 		require.Equal(t, lock.Held, s.State(t, key).State, "a pending settle keeps renewing")

@@ -72,7 +72,7 @@ type Transactor interface {
 type Transaction interface {
 	// Settle turns the entry of the claim, whether its lease has ended or not, into a
 	// receipt that is kept for keep, as [Store.Settle] does, and commits it with the work.
-	// ok is false if the entry is not that claim's any more: then all was rolled back.
+	// ok is false if the entry is no longer that claim's: then all was rolled back.
 	//
 	// An error that matches [ErrNotApplied] says that all was rolled back, for certain:
 	// one that matches [ErrUnavailable] too, that the work may succeed if it is run again,

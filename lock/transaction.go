@@ -205,7 +205,7 @@ func (e *Lease) decideInBackground(ctx context.Context) {
 func (e *Lease) undecided() bool { return e.run != nil && e.run.tx != nil && e.run.tx.undecided }
 
 // decideLater asks for the outcome once more, and reports whether there is one, and
-// nothing to be asked any more.
+// nothing left to ask.
 func (e *Lease) decideLater(ctx context.Context) (done bool) {
 	ok, err := e.run.outcome(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ type validity struct {
 	stopped  bool // it is no longer renewed, and its end is no loss
 
 	until    moment
-	renewAt  moment    // never if it is not renewed any more
+	renewAt  moment    // never if it is no longer renewed
 	renewals *renewals // nil until the first
 	lost     *loss
 }
@@ -184,7 +184,7 @@ func (v *validity) halt() {
 	v.stopLocked()
 }
 
-// check is ring for one who wants to rely on the lease now.
+// check is ring for a caller who wants to rely on the lease now.
 func (v *validity) check(maxHold time.Duration) (lost, expired *loss) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

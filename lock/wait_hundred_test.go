@@ -54,7 +54,7 @@ func TestHundredWaiters(t *testing.T) {
 				require.Len(t, s.watched(), processes, "one contender per process")
 				before := s.Count(fault.Claim)
 				time.Sleep(10 * time.Second)
-				require.Less(t, s.Count(fault.Claim)-before, 2*processes*40, "each polls four times a second, and nobody else does")
+				require.Less(t, s.Count(fault.Claim)-before, 2*processes*40, "each contender polls four times a second, and no other caller does")
 				require.NoError(t, first.Release(t.Context()))
 				began := time.Now()
 				wg.Wait()

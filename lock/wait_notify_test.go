@@ -104,7 +104,7 @@ func TestLostHintCostsAPollAtMost(t *testing.T) {
 			}
 		}
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, lock.Free, s.State(t, key).State, "and nobody holds it")
+		require.Equal(t, lock.Free, s.State(t, key).State, "and no caller holds it")
 	})
 }
 
@@ -192,7 +192,7 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 				here, there := open(), open(tt.opts...)
 				e, err := here.Acquire(t.Context(), key)
 				require.NoError(t, err)
-				require.Zero(t, s.begun, "who gets it at once does not watch")
+				require.Zero(t, s.begun, "a caller who gets it at once does not watch")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				began := time.Now()

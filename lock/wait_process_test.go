@@ -63,7 +63,7 @@ func TestWaitersForAnotherProcessAreBounded(t *testing.T) {
 	})
 }
 
-// Who does not wait learns what is under the key as fast as without one that
+// A caller who does not wait learns what is under the key as fast as without one that
 // does.
 func TestOneThatWaitsDoesNotDelayTheOthers(t *testing.T) {
 	for name, opts := range map[string][]lock.Option{"": nil, "short budget": {lock.WithBudget(50 * time.Millisecond)}} {

@@ -65,7 +65,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.Zero(t, time.Since(began), "the 65th is refused at once")
-		require.Equal(t, 1, s.Count(fault.Claim), "nobody in the queue asks the store")
+		require.Equal(t, 1, s.Count(fault.Claim), "no caller in the queue asks the store")
 		cancel()
 		wg.Wait()
 		_, err = l.Acquire(t.Context(), key)

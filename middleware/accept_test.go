@@ -24,7 +24,7 @@ func TestPrefersPage(t *testing.T) {
 		accept []string
 		page   bool
 	}{
-		{"nobody", nil, false},
+		{"no Accept", nil, false},
 		{"empty", []string{""}, false},
 		{"curl, Go, fetch", []string{"*/*"}, false},
 		{"Chromium", []string{chromiumAccept}, true},

@@ -58,7 +58,7 @@
 // finds it as the client sent it. If something outside has parsed a form out of
 // it, that form is what the request asks for; if something outside has read the
 // body and not put it back, the request is refused, because there is nothing to
-// tell it from others by.
+// distinguish it by.
 //
 // A lock or a guard of this package further in that refuses the request has its
 // answer sent, and not kept; so has one in the service behind a guarded gateway.

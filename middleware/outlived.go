@@ -21,7 +21,7 @@ func (h *outlivedHint) log(ctx context.Context, guard *guardLog) {
 		return
 	}
 	guard.log(ctx, slog.LevelError,
-		"a handler goes on when its guard has returned and freed the key, so that another request can run beside it; "+
+		"a handler goes on when its guard has returned and freed the key, so that another request can run at the same time; "+
 			"mount http.TimeoutHandler, and any other middleware that answers for a handler that goes on, outside the guard; "+
 			"a goroutine that uses the lease of its request behind the answer has none, and needs a lock of its own")
 }

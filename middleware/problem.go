@@ -91,7 +91,7 @@ func setOnce(h http.Header, name, value string) {
 func sendProblem(w http.ResponseWriter, r *http.Request, p *Problem) { p.ServeHTTP(w, r) }
 
 // unservedProblem is the answer to a request that was not processed because the
-// Locker could not find out who has its key.
+// Locker could not find out which caller has its key.
 func unservedProblem(err error) *Problem {
 	if errors.Is(err, lock.ErrClosed) {
 		return ProblemShuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)

@@ -67,7 +67,7 @@ func takeOrder(w http.ResponseWriter, r *http.Request) {
 
 var messages = map[latch.ProblemKind]string{
 	latch.ProblemInProgress:          "We are working on your order. It counts once, however often you click.",
-	latch.ProblemHeld:                "Another order of yours is still being processed.",
+	latch.ProblemHeld:                "Another of your orders is still being processed.",
 	latch.ProblemCoolingDown:         "You ordered a moment ago. Look at your orders before you order again.",
 	latch.ProblemKeyReused:           "This form was sent before, with another article. Look at your orders.",
 	latch.ProblemOutcomeUnknown:      "We do not know whether your order was taken. Look at your orders.",

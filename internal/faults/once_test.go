@@ -142,7 +142,7 @@ func TestOnceRace(t *testing.T) {
 			require.EqualValues(t, 1, runs.Load())
 			require.EqualValues(t, 200, answered.Load()+refused.Load())
 			if name == "wait" {
-				// 64 wait in each locker besides the one that works or asks.
+				// 64 wait in each locker in addition to the one that works or asks.
 				require.GreaterOrEqual(t, answered.Load(), int64(128))
 			}
 		})

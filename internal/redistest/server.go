@@ -24,7 +24,7 @@ type Server struct {
 	dir      string
 	port     int
 	args     []string // without the port
-	env      []string // besides the environment of the test
+	env      []string // in addition to the environment of the test
 	password string
 
 	mu   sync.Mutex

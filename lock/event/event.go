@@ -1,4 +1,4 @@
-// Package event names what a Locker tells its observers of: [lock.Event] has the rest.
+// Package event names what a Locker reports to its observers: [lock.Event] has the rest.
 //
 // [lock.Event]: https://pkg.go.dev/github.com/httplatch/httplatch/lock#Event
 package event

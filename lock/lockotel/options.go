@@ -42,7 +42,7 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 // WithLabeler has label add what became of a request, as lock.outcome or
 // idempotency.outcome, to the metrics that something else keeps of it. With
 // otelhttp, which this package does not depend on, its metrics of requests then
-// tell replays from first answers, by route:
+// distinguish replays from first answers, by route:
 //
 //	lockotel.WithLabeler(func(ctx context.Context, labels ...attribute.KeyValue) {
 //		if labeler, ok := otelhttp.LabelerFromContext(ctx); ok {

@@ -80,7 +80,7 @@ func refusal(ctx context.Context, e lock.Event) string {
 	}
 }
 
-// failureOf tells a call that may have been applied from one that was not.
+// failureOf distinguishes a call that may have been applied from one that was not.
 func failureOf(kind event.Kind) string {
 	if kind == event.Unknown {
 		return "unknown"

@@ -49,7 +49,7 @@ func (t *Telemetry) past(ctx context.Context, name string, e lock.Event, now tim
 	span.End(trace.WithTimestamp(now))
 }
 
-// mark tells the span of a request what became of it. Refusals are no errors:
+// mark records in the span of a request what became of it. Refusals are no errors:
 // to refuse is what the request was guarded for.
 func mark(ctx context.Context, span trace.Span, e lock.Event) {
 	if outcome := outcomeOf(ctx, e); outcome != "" {

@@ -113,7 +113,7 @@ func TestPerLiveKey(t *testing.T) {
 		put(t, s, key, lock.Claim{Token: token, Owner: "a-host-name:12345", Lease: time.Hour})
 	}
 	perKey := (heap() - before - keys) / n
-	t.Logf("%d bytes beside the key", perKey)
+	t.Logf("%d bytes in addition to the key", perKey)
 	require.LessOrEqual(t, perKey, int64(250))
 	runtime.KeepAlive(s)
 }

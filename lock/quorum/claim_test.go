@@ -118,13 +118,13 @@ func TestRefusalIsTheMajoritys(t *testing.T) {
 	for _, conditions := range []string{"uuu", "uus", "uud", "uul"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(3)
-			f.put(t, lock.Claim{Token: "other", Owner: "somebody", Lease: longLease}, 0, 1)
+			f.put(t, lock.Claim{Token: "other", Owner: "another", Lease: longLease}, 0, 1)
 			f.be(conditions)
 			began := time.Now()
 			e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 			require.NoError(t, err)
 			require.Equal(t, roundTrip, time.Since(began))
-			require.Equal(t, []any{lock.Held, "other", "somebody"}, []any{e.State, e.Token, e.Owner})
+			require.Equal(t, []any{lock.Held, "other", "another"}, []any{e.State, e.Token, e.Owner})
 			time.Sleep(time.Second)
 			require.Equal(t, "held:other held:other free", f.states(t), "with %s", conditions)
 		})

@@ -255,7 +255,7 @@ func TestPlainPipelineRepeatsAllOfItself(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 10, p.Commands("set"))
 	for _, each := range taken {
-		require.False(t, each.Val(), "its own entry is read as somebody else's")
+		require.False(t, each.Val(), "its own entry is read as another caller's")
 	}
 }
 

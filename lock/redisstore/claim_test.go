@@ -156,7 +156,7 @@ func TestRenewUsesTheStoredLinger(t *testing.T) {
 	require.InDelta(t, 30*time.Second, e.Left, float64(5*time.Second))
 
 	srv.Do(t, "PERSIST", nameOf(t))
-	require.InDelta(t, 150_000, renew(30*time.Second, 0), 5000, "an expiry that somebody removed comes back")
+	require.InDelta(t, 150_000, renew(30*time.Second, 0), 5000, "an expiry that was removed comes back")
 }
 
 func TestDurationsBelowAMillisecond(t *testing.T) {

@@ -232,7 +232,7 @@ func TestLargeReceiptWithoutTransactions(t *testing.T) {
 	}
 }
 
-// A large receipt whose answer is lost is settled or not; the same call again tells.
+// A large receipt whose answer is lost is settled or not; the same call again finds out.
 func TestLargeReceiptWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -58,7 +58,7 @@ func stores(t *testing.T) map[string]func(t *testing.T) (connect, *respproxy.Pro
 }
 
 // A reply that is lost leaves the outcome unknown, whatever the client would
-// like to do about it; the same call again tells.
+// like to do about it; the same call again finds out.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, start := range stores(t) {

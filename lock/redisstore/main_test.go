@@ -116,7 +116,7 @@ func take(tb testing.TB, s lock.Store, key string, c lock.Claim) lock.Entry {
 	return e
 }
 
-// class is what a Locker tells errors apart by.
+// class is what a Locker distinguishes errors by.
 func class(err error) string {
 	var c interface{ Class() string }
 	if errors.As(err, &c) {

@@ -26,7 +26,7 @@ type target struct {
 
 const urlForms = "want redis://[user:password@]host:port[/db], rediss://, unix://[user:password@]/path, " +
 	"redis-cluster://[user:password@]h1:p1,h2:p2 or redis-sentinel://[user:password@]h1:p1,h2:p2/master-name[/db]; " +
-	"percent-encode what user and password have besides letters and digits"
+	"percent-encode all of user and password except letters and digits"
 
 func (t target) refuse(err error) error {
 	if t.private {

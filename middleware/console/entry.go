@@ -173,7 +173,7 @@ func (e *entry) lease(what string) string {
 		return fmt.Sprintf("%s: held since %s (for %s) by %s, which is this one, for another %s. It is renewed as long as the work goes on.",
 			what, e.Since(), ago(e.Here.Since), e.Process(), e.Left())
 	default:
-		return fmt.Sprintf("%s: held since %s by %s, which is this one, for another %s. It is not renewed any more.",
+		return fmt.Sprintf("%s: held since %s by %s, which is this one, for another %s. It is no longer renewed.",
 			what, e.Since(), e.Process(), e.Left())
 	}
 }

@@ -28,7 +28,7 @@ func (m *openMount) check(r *http.Request, logger *slog.Logger) bool {
 	}
 	m.once.Do(func() {
 		logger.LogAttrs(r.Context(), slog.LevelError,
-			"httplatch: the console was reached from another machine without credentials: everybody who can connect may read keys "+
+			"httplatch: the console was reached from another machine without credentials: every client that can connect may read keys "+
 				"and free them; mount it behind your authentication (or have that set the request header Remote-User, if it leaves no trace)",
 			slog.String("remote", r.RemoteAddr))
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/policy"
 )
 
-// BenchmarkGuard is what a guard costs, on the memory store, beside one that code
+// BenchmarkGuard is what a guard costs, on the memory store, next to one that code
 // has made.
 func BenchmarkGuard(b *testing.B) {
 	fromFile := func(fields string) func(http.Handler) http.Handler {

@@ -15,7 +15,7 @@ const (
 )
 
 // Budget is the retry budget: a token bucket that pays for everything which is
-// sent besides the first send of a call, second sends and clean-up alike. An
+// sent in addition to the first send of a call, second sends and clean-up alike. An
 // answered call gives a fifth of a token, and a second gives ten. So a store that
 // answers less gets less to do in addition, and what is repeated while it answers
 // nothing cannot keep it from coming back.

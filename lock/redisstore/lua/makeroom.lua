@@ -2,7 +2,7 @@
 -- follows in the same transaction puts its receipt there, and sees to it that this
 -- SET does nothing otherwise.
 --
--- ARGV[1] token   ARGV[2] given if those who wait are to hear of it
+-- ARGV[1] token   ARGV[2] given if waiters are to be notified
 --
 -- 2 deleted   1 settled by an earlier call   0 not the token's
 local value = redis.call('GET', KEYS[1])

@@ -4,7 +4,7 @@
 --
 -- ARGV[1] how the entry begins if the token holds it
 -- ARGV[2] "receipt" if the token's receipt is to be removed too
--- ARGV[3] given if those who wait are to hear of it
+-- ARGV[3] given if waiters are to be notified
 --
 -- 1 removed   0 not the token's, or in another state
 local value = redis.call('GET', KEYS[1])

@@ -1,7 +1,7 @@
 -- Turns the entry of a token, Held or Abandoned, into a receipt.
 --
 -- ARGV[1] token   ARGV[2] keep in ms   ARGV[3] receipt
--- ARGV[4] given if those who wait are to hear of it
+-- ARGV[4] given if waiters are to be notified
 --
 -- 1 settled, now or by an earlier call   0 not the token's
 local value = redis.call('GET', KEYS[1])

@@ -141,7 +141,7 @@ func silentUntil(release <-chan struct{}) serve {
 }
 
 // What has not left the queue when its caller leaves was not applied, and is not
-// sent any more; what has left it is unknown.
+// sent; what has left it is unknown.
 func TestTheQueueIsCertain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
