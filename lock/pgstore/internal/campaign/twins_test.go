@@ -44,12 +44,12 @@ func (s neverAsks) Begin(ctx context.Context, key, token string) (context.Contex
 	if err != nil {
 		return nil, nil, err
 	}
-	return work, deafTx{tx}, nil
+	return work, neverAsksTx{tx}, nil
 }
 
-type deafTx struct{ lock.Transaction }
+type neverAsksTx struct{ lock.Transaction }
 
-func (deafTx) Outcome(context.Context) (committed bool, err error) { return false, nil }
+func (neverAsksTx) Outcome(context.Context) (committed bool, err error) { return false, nil }
 
 // naive settles in a way of its own.
 type naive struct {
