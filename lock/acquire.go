@@ -37,7 +37,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	began := now()
 	at, entered, err := began, true, error(nil)
 	for again := true; again; {
-		found := c.gate.enter(e, l.cfg.wait > 0)
+		found := c.keys.enter(e, l.cfg.wait > 0)
 		if entered, err, again = true, nil, false; !found.open {
 			entered, err = l.queue(ctx, e, found, began)
 			// Work that can run without the store shares no failure with a claim whose
@@ -81,7 +81,7 @@ func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 	if callerGone(ctx) {
 		err = nil // the caller has left, and others may hear something else
 	}
-	l.core.gate.leaveWith(e, err)
+	l.core.keys.leaveWith(e, err)
 }
 
 // callerGone reports whether the caller waits no longer. A context says so a moment after

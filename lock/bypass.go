@@ -18,13 +18,13 @@ func (l *Locker) failsOpen(ctx context.Context, err error) bool {
 // bypass makes e, whose claim has ended with err, a lease that protects nothing. The
 // claim may have been applied, so it counts as granted while the work runs: removing
 // it would let another process in as well, and duplicates in this process are refused
-// by the gate even now. Both end with the lease that would have been, so that hung
+// by the local keys even now. Both end with the lease that would have been, so that hung
 // work keeps no other caller out.
 func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	l.core.gate.bypass(e)
+	l.core.keys.bypass(e)
 	v := &e.validity
 	v.mu.Lock()
 	v.bypassLocked(now().add(l.cfg.lease))

@@ -68,7 +68,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	if e.run != nil {
 		e.run.replaces, e.run.attempt = "", 1 // whatever was seen before has changed
 	}
-	e.claim.story.finds(entry.Owner)
+	e.claim.observed.finds(entry.Owner)
 	own := notKnown
 	if entry.State != Settled {
 		own = l.core.cleaner.fateOf(entry.Token)

@@ -24,7 +24,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	err := error(nil)
 	if c.owners.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
-		for _, e := range c.gate.all() {
+		for _, e := range c.keys.all() {
 			e.abort()
 		}
 	}
@@ -38,10 +38,10 @@ func (l *Locker) Close(ctx context.Context) error {
 	unfinished := c.cleaner.tasks.Wait(ctx)
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.stop()
-	for _, e := range c.gate.all() {
+	for _, e := range c.keys.all() {
 		e.abort() // what the cleaner gave up may still be renewed
 	}
-	c.gate.forgetAlarms()
+	c.keys.forgetAlarms()
 	if working+unfinished+calls == 0 {
 		return nil
 	}

@@ -169,7 +169,7 @@ func (e *Lease) close(answered bool) {
 		// key.
 		e.cleanUpClaim()
 	}
-	e.locker.core.gate.leave(e)
+	e.locker.core.keys.leave(e)
 	e.locker.core.owners.Leave()
 }
 
@@ -182,7 +182,7 @@ func (e *Lease) endUnreturned() {
 		e.endBypassed()
 	default:
 		e.cleanUpClaim()
-		e.locker.core.gate.leave(e)
+		e.locker.core.keys.leave(e)
 		e.locker.core.owners.Leave()
 	}
 }

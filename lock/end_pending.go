@@ -32,7 +32,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 	if !e.end.settles {
 		e.openAtExpiry()
 	}
-	c.gate.markEnding(e, func() { c.cleaner.kick(t) })
+	c.keys.markEnding(e, func() { c.cleaner.kick(t) })
 	c.cleaner.start(t)
 	if dropped > 0 {
 		e.locker.logBacklogFull(ctx, e, dropped)
@@ -64,7 +64,7 @@ func (e *Lease) retryEnd(ctx context.Context, first moment, closing bool) (done 
 		return true
 	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
 	case full && first.since() >= e.end.keep, !settles && !e.mayRemain():
-		e.locker.core.cleaner.add(e.orphan()) // before the gate opens: what is left may refuse no caller
+		e.locker.core.cleaner.add(e.orphan()) // before the key is free: what is left may refuse no caller
 	case e.mayRemain():
 		return false
 	}

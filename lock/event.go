@@ -49,7 +49,7 @@ func (e *Lease) event(kind event.Kind, took time.Duration, err error) Event {
 		err = nil
 	}
 	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
-	e.claim.story.tell(&v)
+	e.claim.observed.addTo(&v)
 	return v
 }
 
@@ -95,63 +95,63 @@ func (l *Locker) observe(ctx context.Context, o Observer, e Event) {
 	o(ctx, e)
 }
 
-// story is what observers get of an acquire in addition to its end. A lease has
+// observation is what observers get of an acquire in addition to its end. A lease has
 // none if there is neither an observer nor an origin. It is written before the lease is granted.
-type story struct {
+type observation struct {
 	began  time.Time
 	waited time.Duration
 	owner  string // of the entry that is claimed
 	found  string // owner of the one that was in the way
 }
 
-// story begins the story of an acquire, nil if there is neither an observer nor an origin.
-func (l *Locker) story(ctx context.Context) *story {
+// observation begins that of an acquire, nil if there is neither an observer nor an origin.
+func (l *Locker) observation(ctx context.Context) *observation {
 	if len(l.cfg.observers) == 0 && l.cfg.origin == nil {
 		return nil
 	}
-	s := &story{began: time.Now(), owner: l.core.owner}
+	o := &observation{began: time.Now(), owner: l.core.owner}
 	if l.cfg.origin != nil {
 		if origin := l.cfg.origin(ctx); origin != "" {
-			s.owner += " " + strings.ReplaceAll(origin, string(about.Mark), " ")
+			o.owner += " " + strings.ReplaceAll(origin, string(about.Mark), " ")
 		}
 	}
-	return s
+	return o
 }
 
 // owner is what an entry of e says of its owner.
 func (e *Lease) owner() string {
-	if e.claim.story == nil {
+	if e.claim.observed == nil {
 		return e.locker.core.owner
 	}
-	return e.claim.story.owner
+	return e.claim.observed.owner
 }
 
 // waits notes that e has waited for another holder since then.
-func (s *story) waits(since time.Time) {
-	if s != nil {
-		s.waited += time.Since(since)
+func (o *observation) waits(since time.Time) {
+	if o != nil {
+		o.waited += time.Since(since)
 	}
 }
 
 // finds notes what was in the way.
-func (s *story) finds(owner string) {
-	if s != nil {
-		s.found = about.Process(owner)
+func (o *observation) finds(owner string) {
+	if o != nil {
+		o.found = about.Process(owner)
 	}
 }
 
-// tell adds what the kind of v has of it.
-func (s *story) tell(v *Event) {
-	if s == nil {
+// addTo adds what the kind of v has of it.
+func (o *observation) addTo(v *Event) {
+	if o == nil {
 		return
 	}
 	switch v.Kind {
 	case event.Claimed, event.Recovered:
-		v.Took, v.Waited = time.Since(s.began), s.waited
+		v.Took, v.Waited = time.Since(o.began), o.waited
 	case event.TakenOver, event.Refused, event.Replayed:
-		v.Took, v.Waited, v.Owner = time.Since(s.began), s.waited, s.found
+		v.Took, v.Waited, v.Owner = time.Since(o.began), o.waited, o.found
 	case event.Unknown, event.Unavailable:
-		v.Call, v.Waited = callClaim, s.waited
+		v.Call, v.Waited = callClaim, o.waited
 	case event.Renewed, event.Lost, event.Released, event.Settled, event.Reaped, event.Bypassed, event.Skipped, event.Rejected:
 	}
 }

@@ -89,7 +89,7 @@ func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, hung.Release(t.Context()))
 		_, err = l.Acquire(t.Context(), key)
-		require.ErrorIs(t, err, lock.ErrHeld, "the end of the old work does not open the gate of the new one")
+		require.ErrorIs(t, err, lock.ErrHeld, "the end of the old work does not free the key of the new one")
 		require.NoError(t, e.Release(t.Context()))
 	})
 }

@@ -15,7 +15,7 @@ import (
 //
 // It contains all state that exists once per lease, so that a lease is one allocation,
 // in four parts. Each says what may touch it: the claim is written before the grant, and
-// read by all after it; the local entry is locked with the gate's shard; the validity
+// read by all after it; the local entry is locked with the shard of its key; the validity
 // has a lock of its own; the end belongs to one goroutine after the other.
 type Lease struct {
 	locker *Locker
@@ -118,7 +118,7 @@ func (e *Lease) dropLost(lost *loss) {
 		// stay: it records that the outcome is not known.)
 		c.cleaner.add(e.orphan())
 	}
-	c.gate.leave(e)
+	c.keys.leave(e)
 	c.recent.note(event.Lost, e.label())
 	ctx := e.Context()
 	e.locker.emit(ctx, e, event.Lost, e.claim.grantedAt.since(), lost)

@@ -13,7 +13,7 @@ type leaseClaim struct {
 	token     string
 	call      *send.Call // the last claim; nil before it, and for a store that is prompt
 	fence     int64
-	story     *story // nil if there is neither an observer nor an origin
+	observed  *observation // nil if there is neither an observer nor an origin
 	grantedAt moment
 	mostHold  time.Duration // from then on
 	takeover  bool          // the last claim was to replace an abandoned entry
@@ -47,8 +47,8 @@ func (s *standing) bypass() { s.bits.Or(standsBypassed) }
 // meet notes that another call has met it, and reports whether it was granted before.
 func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
 
-// pending reports whether e's claim may still be granted or refused. The gate's
-// shard is locked.
+// pending reports whether e's claim may still be granted or refused. The shard
+// of its key is locked.
 func (e *Lease) pending() bool {
 	return !e.claim.standing.granted() && !e.bypassed()
 }

@@ -1,8 +1,8 @@
 package lock
 
-// localEntry is what the gate has of a lease: its key's place among those that this
-// process holds or claims, and on the agenda. It is locked with the gate's shard, all of
-// it, except what is written before the gate knows the lease.
+// localEntry is what the local keys have of a lease: its key's place among those that this
+// process holds or claims, and among the alarms. It is locked with the shard of its key, all of
+// it, except what is written before the local keys have the lease.
 type localEntry struct {
 	schedule // of what is next due; set before the lease is granted, too
 
@@ -13,12 +13,12 @@ type localEntry struct {
 // when is for timerQueue.
 func (e *Lease) when() *schedule { return &e.local.schedule }
 
-// shard is the part of the gate that its key is in.
-func (e *Lease) shard() *gateShard { return e.locker.core.gate.shard(e.local.hash) }
+// shard is the part of the local keys that its key is in.
+func (e *Lease) shard() *keyShard { return e.locker.core.keys.shard(e.local.hash) }
 
 // slot is what may be to know of a key that is pending or granted. It belongs to
 // the lease that has the key, once there is something, and is locked with the
-// gate's shard.
+// shard of its key.
 type slot struct {
 	confirmEnd func()    // set when the holder's work is over and only the store's word is missing: asks for it again
 	queue      []*waiter // in the order of arrival

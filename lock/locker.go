@@ -35,7 +35,7 @@ type core struct {
 	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
 	owner      string
 	tokens     *minter
-	gate       *gate
+	keys       *localKeys
 	cleaner    *cleaner
 	lease      atomic.Int64 // the longest of all Lockers that share this
 	owners     send.Counter // leases and acquires whose owner has not come back yet
@@ -73,7 +73,7 @@ func New(store Store, opts ...Option) *Locker {
 		drift:      about.drift,
 		owner:      owner(),
 		tokens:     newMinter(about.Local),
-		gate:       newGate(),
+		keys:       newLocalKeys(),
 		closing:    make(chan struct{}),
 	}
 	c.sender = send.New(func(err error) send.Verdict {
@@ -95,7 +95,7 @@ func (c *core) locker(cfg config) *Locker {
 	}
 }
 
-// With returns a Locker with other settings over the same store, gate and
+// With returns a Locker with other settings over the same store, local keys and
 // clean-up: keys exclude each other across both, and closing either closes
 // both. Options that are not given stay as they are; observers are added. It panics
 // about what Validate returns.
@@ -165,8 +165,8 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
 	e := l.newLease()
-	e.locker, e.key, e.parent, e.local.hash = l, key, ctx, l.core.gate.hash(key)
-	e.claim.story = l.story(ctx)
+	e.locker, e.key, e.parent, e.local.hash = l, key, ctx, l.core.keys.hash(key)
+	e.claim.observed = l.observation(ctx)
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		return receipt, true, nil
 	}
 	e := &newRun(ctx, l, key, record, call.ScopeOf(), fingerprint).lease
-	e.claim.story = l.story(ctx)
+	e.claim.observed = l.observation(ctx)
 	e.run.owner = call.Owner(e.owner())
 	if err := l.acquire(ctx, e); err != nil {
 		return instead(err)
@@ -162,7 +162,7 @@ func Commit(ctx context.Context) error {
 // not asked: its answer would cost a round trip more whenever there is none.
 //
 // No lease of this process has to be asked first. A record is settled once and
-// stays that until its keep is over, so a lease that still has the key in the gate
+// stays that until its keep is over, so a lease that still has the key among the local keys
 // is about to end.
 func (l *Locker) found(ctx context.Context, call *oncecall.Call, key, label string, fingerprint []byte) (receipt []byte, ok bool) {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {

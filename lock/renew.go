@@ -24,11 +24,11 @@ func (e *Lease) start(sent moment, took, validity time.Duration) {
 	met := e.claim.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
 	e.shard().expect(due)
 	if met {
-		e.locker.core.gate.share(e, grantOf(e))
+		e.locker.core.keys.share(e, grantOf(e))
 	}
 }
 
-// ring does what is due of a lease, and runs on a goroutine that the agenda starts.
+// ring does what is due of a lease, and runs on a goroutine that the alarms start.
 func (e *Lease) ring() {
 	v := &e.validity
 	v.mu.Lock()
@@ -47,7 +47,7 @@ func (e *Lease) ring() {
 	}
 }
 
-// setAlarm puts e on the agenda for what is due next. The validity is locked, so that
+// setAlarm puts e in the queue of alarms for what is due next. The validity is locked, so that
 // nothing is put there after its end.
 func (e *Lease) setAlarm() {
 	if next := e.validity.nextLocked(); next != never {
@@ -139,7 +139,7 @@ func (e *Lease) notRenewed() error {
 	if !v.stopped {
 		// A settle that got no answer was applied, or another caller has the key.
 		// The settle will learn which; there is nothing left to renew.
-		v.openLaterLocked(opensGate)
+		v.openLaterLocked(opensKey)
 		e.setAlarm()
 	}
 	return errReleased
@@ -155,9 +155,9 @@ func (e *Lease) open(how opens) {
 		e.locker.core.cleaner.add(e.orphan())
 	case opensBypassed:
 		e.cleanUpClaim()
-	case opensGate, opensNothing:
+	case opensKey, opensNothing:
 	}
-	e.locker.core.gate.leave(e)
+	e.locker.core.keys.leave(e)
 }
 
 // checkValidity ends the lease's context if its validity is over. It may be

@@ -40,8 +40,8 @@ func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerpri
 	}
 	r.label, r.scope, r.attempt = key, scope, 1
 	e := &r.lease
-	e.run, e.locker, e.key, e.parent, e.local.hash = r, l, record, ctx, l.core.gate.hash(record)
-	// The gate and the store's calls read it for longer than Once lasts.
+	e.run, e.locker, e.key, e.parent, e.local.hash = r, l, record, ctx, l.core.keys.hash(record)
+	// The local keys and the store's calls read it for longer than Once lasts.
 	r.print = append(r.room[:0], fingerprint...)
 	return r
 }
@@ -79,7 +79,7 @@ func (r *run) fail(ctx context.Context, err error) error {
 func (r *run) shareFailure(err error) {
 	e := &r.lease
 	if e.claim.standing.met() && e.parent.Err() == nil && e.lostError() == nil {
-		e.locker.core.gate.share(e, &decision{failure: err})
+		e.locker.core.keys.share(e, &decision{failure: err})
 	}
 }
 

@@ -51,7 +51,7 @@ func (l *Locker) Snapshot(limit int, match func(key string) bool) Snapshot {
 		match = func(string) bool { return true }
 	}
 	return Snapshot{
-		Holds:      l.core.gate.holds(limit, match),
+		Holds:      l.core.keys.holds(limit, match),
 		Cleanups:   l.core.cleaner.list(limit, match),
 		Recoveries: l.core.recent.latest(limit, match),
 	}
@@ -59,10 +59,10 @@ func (l *Locker) Snapshot(limit int, match func(key string) bool) Snapshot {
 
 // holds lists the first of what match accepts of the keys that are pending or
 // granted. All are looked at: the one that hangs is the one that is looked for.
-func (g *gate) holds(limit int, match func(key string) bool) []Hold {
+func (k *localKeys) holds(limit int, match func(key string) bool) []Hold {
 	var all []Hold
-	for i := range g.shards {
-		all = g.shards[i].holds(all, match)
+	for i := range k.shards {
+		all = k.shards[i].holds(all, match)
 	}
 	return first(limit, all, func(a, b Hold) int {
 		if a.Since.IsZero() != b.Since.IsZero() {
@@ -79,7 +79,7 @@ func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
 }
 
-func (s *gateShard) holds(all []Hold, match func(key string) bool) []Hold {
+func (s *keyShard) holds(all []Hold, match func(key string) bool) []Hold {
 	type seen struct {
 		lease   *Lease
 		waiting int

@@ -7,7 +7,7 @@ import (
 )
 
 // validity is for how long a lease can be relied on, and whether it still is. Only its
-// methods write it. Under its lock the gate's shard may be locked, to set the lease's
+// methods write it. Under its lock the shard of its key may be locked, to set the lease's
 // alarm; no store and no observer is called.
 type validity struct {
 	mu       sync.Mutex
@@ -36,7 +36,7 @@ type opens uint8
 
 const (
 	opensNothing  opens = iota
-	opensGate           // others of this process may claim
+	opensKey            // others of this process may claim
 	opensOrphaned       // and what it may have left in the store is removed
 	opensBypassed       // likewise; it was never granted, and its work runs unprotected
 )
@@ -116,8 +116,8 @@ func (v *validity) prolong(until moment, capped bool) (lost *loss, phase phase) 
 	return v.lost, v.phase
 }
 
-// stopLocked ends renewal and alarms for good. v.mu is held. The gate takes the lease off the
-// agenda as it leaves, and an alarm that rings before does nothing.
+// stopLocked ends renewal and alarms for good. v.mu is held. The local keys take the lease off the
+// alarms as it leaves, and an alarm that rings before does nothing.
 func (v *validity) stopLocked() {
 	v.stopped = true
 	if v.renewals != nil {

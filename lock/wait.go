@@ -17,7 +17,7 @@ import (
 // not freed it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
 	held := &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: found.owner}}
-	e.claim.story.finds(found.owner)
+	e.claim.observed.finds(found.owner)
 	switch {
 	case found.mismatch:
 		held.Reason = ErrMismatch
@@ -33,7 +33,7 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began mome
 	}
 	if l.cfg.wait > 0 || found.confirmEnd != nil {
 		queued := time.Now()
-		defer func() { e.claim.story.waits(queued) }()
+		defer func() { e.claim.observed.waits(queued) }()
 	}
 	if found.confirmEnd != nil {
 		found.confirmEnd()
@@ -58,19 +58,19 @@ func (l *Locker) await(ctx context.Context, found entrance, began moment, held *
 		case <-w.ready:
 			return w.result()
 		case <-timer.C:
-			how := c.gate.stopWaiting(w, l.cfg.failOpen, now() < latest)
+			how := c.keys.stopWaiting(w, l.cfg.failOpen, now() < latest)
 			if how == quitNot {
 				timer.Reset(latest.until())
 				continue
 			}
 			return w.stopped(how, held)
 		case <-ctx.Done():
-			if c.gate.cancelWait(w) == quitPending {
+			if c.keys.cancelWait(w) == quitPending {
 				return false, gaveUp(ctx, errPending)
 			}
 			return false, gaveUp(ctx, held)
 		case <-c.closing:
-			c.gate.cancelWait(w)
+			c.keys.cancelWait(w)
 			return false, ErrClosed
 		}
 	}
@@ -81,7 +81,7 @@ func (w *waiter) result() (entered bool, err error) {
 	if w.decided == nil {
 		return true, nil
 	}
-	w.lease.claim.story.finds(w.decided.entry.Owner)
+	w.lease.claim.observed.finds(w.decided.entry.Owner)
 	return false, w.decided.end(w.lease)
 }
 
@@ -127,7 +127,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		var refused *RefusedError
 		errors.As(err, &refused)
 		e.cleanUpClaim()
-		asked := l.core.gate.rests(e, decisionOf(e, err))
+		asked := l.core.keys.rests(e, decisionOf(e, err))
 		if polls == 0 {
 			// Not before the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
@@ -137,7 +137,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) err
 		pause := min(pollPause(polls, refused.Entry.Left), remaining)
 		rested := time.Now()
 		end := l.rest(ctx, pause, wake, asked, began.add(minPause), err)
-		e.claim.story.waits(rested)
+		e.claim.observed.waits(rested)
 		if end != nil {
 			return end
 		}

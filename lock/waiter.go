@@ -5,7 +5,7 @@ import "slices"
 // waiter waits for a key that another lease of this process has, or asks for.
 type waiter struct {
 	lease   *Lease
-	patient bool          // it would wait for a holder too; locked with the gate's shard
+	patient bool          // it would wait for a holder too; locked with the shard of its key
 	finds   int           // of the slot when it met a claim on its way; -1 if it met a holder
 	ready   chan struct{} // closed when the key is the waiter's, or its decision is there
 	decided *decision     // nil if the key is the waiter's; written before ready is closed
@@ -17,7 +17,7 @@ type waiter struct {
 const maxWaiters = 64
 
 // enqueue has e wait for what holder has.
-func (*gateShard) enqueue(e, holder *Lease, patient bool) *waiter {
+func (*keyShard) enqueue(e, holder *Lease, patient bool) *waiter {
 	behind := holder.needSlot()
 	w := &waiter{lease: e, patient: patient, ready: make(chan struct{}), finds: behind.finds}
 	if !holder.pending() || behind.asked != nil {
@@ -30,7 +30,7 @@ func (*gateShard) enqueue(e, holder *Lease, patient bool) *waiter {
 // stopWaiting ends the wait of w, and says in which way. usurp takes the key from a
 // holder whose work is over, though the store has not confirmed its end. early says
 // that w can wait for an answer of the store, and only for holders no longer.
-func (g *gate) stopWaiting(w *waiter, usurp, early bool) quitted {
+func (k *localKeys) stopWaiting(w *waiter, usurp, early bool) quitted {
 	s := w.lease.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (g *gate) stopWaiting(w *waiter, usurp, early bool) quitted {
 	case sl.confirmEnd == nil:
 		return quitHeld
 	case usurp:
-		s.agenda.keep(holder) // until it has the store's word, it is renewed
+		s.alarms.keep(holder) // until it has the store's word, it is renewed
 		s.hand(holder, w.lease)
 		return quitUsurped
 	default:
@@ -79,10 +79,10 @@ const (
 
 // cancelWait ends the wait of w, which no longer wants the key: if w was given
 // it, the key goes on to the next waiter.
-func (g *gate) cancelWait(w *waiter) quitted {
-	q := g.stopWaiting(w, false, false)
+func (k *localKeys) cancelWait(w *waiter) quitted {
+	q := k.stopWaiting(w, false, false)
 	if q == quitGiven {
-		g.leave(w.lease)
+		k.leave(w.lease)
 	}
 	return q
 }
@@ -105,7 +105,7 @@ func (e *Lease) queued(w *waiter) int {
 
 // share gives d to those behind e whom it answers. They go before the next one
 // gets the key.
-func (g *gate) share(e *Lease, d *decision) {
+func (k *localKeys) share(e *Lease, d *decision) {
 	s := e.shard()
 	s.mu.Lock()
 	answered := s.answered(e, d)
@@ -116,7 +116,7 @@ func (g *gate) share(e *Lease, d *decision) {
 // rests says that e is about to wait for another process, as d says, and shares
 // that with those behind it who do not. What is sent to asked says that others want
 // to know how it is by then.
-func (g *gate) rests(e *Lease, d *decision) (asked <-chan struct{}) {
+func (k *localKeys) rests(e *Lease, d *decision) (asked <-chan struct{}) {
 	s := e.shard()
 	s.mu.Lock()
 	answered := s.answered(e, d)
@@ -128,7 +128,7 @@ func (g *gate) rests(e *Lease, d *decision) (asked <-chan struct{}) {
 }
 
 // answered takes those whom d answers from the queue behind e.
-func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
+func (s *keyShard) answered(e *Lease, d *decision) (answered []*waiter) {
 	if d == nil || e.local.slot == nil || s.holders[e.key] != e {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (s *gateShard) answered(e *Lease, d *decision) (answered []*waiter) {
 }
 
 // hand makes next the holder of what holder had.
-func (s *gateShard) hand(holder, next *Lease) {
+func (s *keyShard) hand(holder, next *Lease) {
 	next.local.slot, holder.local.slot = holder.local.slot, nil
 	next.local.slot.confirmEnd, next.local.slot.asked = nil, nil
 	next.claim.standing.meet() // those who are left in the queue
@@ -160,7 +160,7 @@ func (s *gateShard) hand(holder, next *Lease) {
 }
 
 // pass gives the key of e to the first of its queue.
-func (s *gateShard) pass(e *Lease) {
+func (s *keyShard) pass(e *Lease) {
 	if e.local.slot == nil || len(e.local.slot.queue) == 0 {
 		delete(s.holders, e.key)
 		return

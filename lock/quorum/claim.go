@@ -32,7 +32,7 @@ func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	case <-ctx.Done():
 		return lock.Entry{}, notMade(ctx)
 	}
-	v := &vote{quorum: q, tally: tally{need: q.need}, token: t, claim: c, flight: send.InFlight(ctx), nodes: t.begin()}
+	v := &vote{quorum: q, replies: replies{need: q.need}, token: t, claim: c, flight: send.InFlight(ctx), nodes: t.begin()}
 	if len(v.nodes) < q.need {
 		return lock.Entry{}, v.failure(ctx, true)
 	}
@@ -41,7 +41,7 @@ func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 
 // vote is one claim on the quorum.
 type vote struct {
-	tally
+	replies
 
 	quorum *Store
 	token  *calls

@@ -8,37 +8,37 @@ import (
 	"sync"
 )
 
-// gate knows which keys this process has pending or granted, so that a
+// localKeys knows which keys this process has pending or granted, so that a
 // duplicate in the same process costs no round trip, and so that of two claims
 // of one process for one key never both are on their way: a locker that had
 // both could not know, from the answers alone, its living claim from a dead one.
-type gate struct {
+type localKeys struct {
 	seed   maphash.Seed
-	shards [gateShards]gateShard
+	shards [keyShards]keyShard
 }
 
-const gateShards = 64
+const keyShards = 64
 
-type gateShard struct {
+type keyShard struct {
 	mu      sync.Mutex
 	holders map[string]*Lease // of the keys that are pending or granted in this process
-	agenda  agenda
+	alarms  alarms
 }
 
-func newGate() *gate {
-	g := &gate{seed: maphash.MakeSeed()}
-	for i := range g.shards {
-		s := &g.shards[i]
+func newLocalKeys() *localKeys {
+	k := &localKeys{seed: maphash.MakeSeed()}
+	for i := range k.shards {
+		s := &k.shards[i]
 		s.holders = make(map[string]*Lease)
-		s.agenda.init(s.ring)
+		s.alarms.init(s.ring)
 	}
-	return g
+	return k
 }
 
-func (g *gate) hash(key string) uint64 { return maphash.String(g.seed, key) }
+func (k *localKeys) hash(key string) uint64 { return maphash.String(k.seed, key) }
 
 // shard is that of the keys with this hash.
-func (g *gate) shard(hash uint64) *gateShard { return &g.shards[hash%gateShards] }
+func (k *localKeys) shard(hash uint64) *keyShard { return &k.shards[hash%keyShards] }
 
 // entrance is what enter found.
 type entrance struct {
@@ -53,7 +53,7 @@ type entrance struct {
 // says so, or if it is not certain that the key is held: because that lease's claim is
 // pending, or because it is done, and to refuse e would lock the process out by its
 // own unanswered call.
-func (*gate) enter(e *Lease, patient bool) entrance {
+func (*localKeys) enter(e *Lease, patient bool) entrance {
 	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func sameRequest(a, b []byte) bool {
 }
 
 // markEnding says that e's work is over, and that kick asks the store to confirm that.
-func (g *gate) markEnding(e *Lease, kick func()) {
+func (k *localKeys) markEnding(e *Lease, kick func()) {
 	s := e.shard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,14 +100,14 @@ func (g *gate) markEnding(e *Lease, kick func()) {
 
 // leave frees e's key if e has it. It may be called again: at the loss of a
 // lease and at its end, whichever comes first. There is no renewal after either.
-func (g *gate) leave(e *Lease) { g.leaveWith(e, nil) }
+func (k *localKeys) leave(e *Lease) { k.leaveWith(e, nil) }
 
 // leaveWith is leave after a claim that ended with err, which can be what those
 // who have met it would hear as well.
-func (g *gate) leaveWith(e *Lease, err error) {
+func (k *localKeys) leaveWith(e *Lease, err error) {
 	s := e.shard()
 	s.mu.Lock()
-	s.agenda.drop(e)
+	s.alarms.drop(e)
 	var d *decision
 	var answered []*waiter
 	if s.holders[e.key] == e {
@@ -123,53 +123,53 @@ func (g *gate) leaveWith(e *Lease, err error) {
 
 // bypass says that e's work runs though its claim was not granted: those who have
 // met the claim are refused, and those who come.
-func (g *gate) bypass(e *Lease) {
+func (k *localKeys) bypass(e *Lease) {
 	s := e.shard()
 	s.mu.Lock()
 	e.claim.standing.bypass()
 	s.mu.Unlock()
-	g.share(e, grantOf(e))
+	k.share(e, grantOf(e))
 }
 
 // expect has a lease that was granted just now renewed when it is due.
-func (s *gateShard) expect(due moment) {
-	if s.agenda.sees(due) {
+func (s *keyShard) expect(due moment) {
+	if s.alarms.sees(due) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.lookBefore(due)
+	s.alarms.lookBefore(due)
 }
 
 // schedule sets the alarm of e.
-func (s *gateShard) schedule(e *Lease, due moment) {
+func (s *keyShard) schedule(e *Lease, due moment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.add(e, due)
+	s.alarms.add(e, due)
 }
 
 // ring starts what is due.
-func (s *gateShard) ring() {
+func (s *keyShard) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.agenda.start(maps.Values(s.holders))
+	s.alarms.start(maps.Values(s.holders))
 }
 
 // forgetAlarms keeps all alarms from ringing.
-func (g *gate) forgetAlarms() {
-	for i := range g.shards {
-		s := &g.shards[i]
+func (k *localKeys) forgetAlarms() {
+	for i := range k.shards {
+		s := &k.shards[i]
 		s.mu.Lock()
-		s.agenda.forget()
+		s.alarms.forget()
 		s.mu.Unlock()
 	}
 }
 
 // all returns the leases that have a key, granted or not.
-func (g *gate) all() []*Lease {
+func (k *localKeys) all() []*Lease {
 	var all []*Lease
-	for i := range g.shards {
-		s := &g.shards[i]
+	for i := range k.shards {
+		s := &k.shards[i]
 		s.mu.Lock()
 		all = slices.AppendSeq(all, maps.Values(s.holders))
 		s.mu.Unlock()

@@ -8,31 +8,31 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// tally is what nodes have answered so far: an entry, or an error.
-type tally struct {
+// replies is what nodes have answered so far: an entry, or an error.
+type replies struct {
 	need    int // for a majority
 	answers []answer[lock.Entry]
 }
 
 // majority returns what a majority of the nodes agrees on: that one token has the
 // key, or that it is free.
-func (t *tally) majority() (e lock.Entry, ok bool) {
-	e, size := t.largest()
-	if size >= t.need {
+func (r *replies) majority() (e lock.Entry, ok bool) {
+	e, size := r.largest()
+	if size >= r.need {
 		return e, true
 	}
-	return lock.Entry{}, t.count(func(e *lock.Entry) bool { return e.State == lock.Free }) >= t.need
+	return lock.Entry{}, r.count(func(e *lock.Entry) bool { return e.State == lock.Free }) >= r.need
 }
 
 // largest returns the entry of the token that most nodes have.
-func (t *tally) largest() (e lock.Entry, size int) {
-	for i := range t.answers {
-		a := &t.answers[i]
+func (r *replies) largest() (e lock.Entry, size int) {
+	for i := range r.answers {
+		a := &r.answers[i]
 		if a.err != nil || a.value.State == lock.Free {
 			continue
 		}
-		if n := t.count(func(other *lock.Entry) bool { return other.State != lock.Free && other.Token == a.value.Token }); n > size {
-			e, size = t.of(a.value.Token), n
+		if n := r.count(func(other *lock.Entry) bool { return other.State != lock.Free && other.Token == a.value.Token }); n > size {
+			e, size = r.of(a.value.Token), n
 		}
 	}
 	return e, size
@@ -40,9 +40,9 @@ func (t *tally) largest() (e lock.Entry, size int) {
 
 // of returns the entry of token. One that a node has as a cool-down is ending
 // everywhere.
-func (t *tally) of(token string) (e lock.Entry) {
-	for i := range t.answers {
-		a := &t.answers[i]
+func (r *replies) of(token string) (e lock.Entry) {
+	for i := range r.answers {
+		a := &r.answers[i]
 		if a.err != nil || a.value.State == lock.Free || a.value.Token != token {
 			continue
 		}
@@ -53,9 +53,9 @@ func (t *tally) of(token string) (e lock.Entry) {
 	return e
 }
 
-func (t *tally) count(what func(*lock.Entry) bool) (n int) {
-	for i := range t.answers {
-		if a := &t.answers[i]; a.err == nil && what(&a.value) {
+func (r *replies) count(what func(*lock.Entry) bool) (n int) {
+	for i := range r.answers {
+		if a := &r.answers[i]; a.err == nil && what(&a.value) {
 			n++
 		}
 	}
@@ -63,7 +63,7 @@ func (t *tally) count(what func(*lock.Entry) bool) (n int) {
 }
 
 // answered reports whether as many nodes as make a majority have answered.
-func (t *tally) answered() bool { return t.count(func(*lock.Entry) bool { return true }) >= t.need }
+func (r *replies) answered() bool { return r.count(func(*lock.Entry) bool { return true }) >= r.need }
 
 // Get is part of [lock.Store]. Where no majority agrees, a claim is on its way, and the
 // entry of that is returned.
@@ -73,27 +73,27 @@ func (q *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	}
 	r := askNodes(ctx, q, q.all, nothingLeft, func(ctx context.Context, node lock.Store) (lock.Entry, error) { return node.Get(ctx, key) })
 	defer r.done()
-	t := tally{need: q.need}
+	got := replies{need: q.need}
 	for {
 		a, ok := r.next(ctx)
 		if !ok {
 			break
 		}
-		t.answers = append(t.answers, a)
-		if e, ok := t.majority(); ok {
+		got.answers = append(got.answers, a)
+		if e, ok := got.majority(); ok {
 			r.decide(func(answer[lock.Entry]) {})
 			return e, nil
 		}
 	}
-	t.answers = append(t.answers, r.decide(func(answer[lock.Entry]) {})...)
+	got.answers = append(got.answers, r.decide(func(answer[lock.Entry]) {})...)
 	silent := r.silent(ctx)
-	if t.answered() && (ctx.Err() == nil || len(silent) == 0) {
-		e, _ := t.largest()
+	if got.answered() && (ctx.Err() == nil || len(silent) == 0) {
+		e, _ := got.largest()
 		return e, nil
 	}
 	f := q.shortage("get")
 	f.certain, f.cause = true, context.Cause(ctx)
-	for _, a := range slices.Concat(t.answers, silent) {
+	for _, a := range slices.Concat(got.answers, silent) {
 		f.add(a.node, a.err)
 	}
 	return lock.Entry{}, f
