@@ -646,7 +646,7 @@ func TestLongerWayIsNoSlowerServer(t *testing.T) {
 						}
 					})
 				}
-				time.Sleep(time.Second)
+				time.Sleep(50 * time.Millisecond)
 				trip.Store(int64(50 * time.Millisecond))
 				time.Sleep(5 * time.Second)
 				before := served.Load()
