@@ -38,7 +38,7 @@
 // The modules of this repository that are published are served from this checkout, so that "go mod
 // tidy" finds them. Other modules come from where they come from on this machine. A page names
 // their versions ("go get example.com/module@v1.2.3"), so that no release of others changes what
-// it prints. All walks of a test binary share a module cache,
-// which is empty when the first begins; the machine's build cache has the compiled packages
-// (-trimpath makes them the same), and tests always run (-count=1).
+// it prints. All walks of a test binary share a module cache, which is empty when the first begins;
+// the machine's build cache has the compiled packages (-trimpath makes them the same), programs are
+// linked without DWARF, which is faster, and tests always run (-count=1).
 package walk

@@ -69,7 +69,7 @@ func serve(dir string) (env []string, err error) {
 		"GOPROXY=" + fileURL(filepath.Join(dir, "proxy")) + "," + fileURL(downloaded) + "," + here[1],
 		"GOSUMDB=off", // the checksum database does not know this version
 		"GOMODCACHE=" + filepath.Join(dir, "mod"),
-		"GOFLAGS=-modcacherw -trimpath -count=1",
+		"GOFLAGS=-modcacherw -trimpath -count=1 -ldflags=-w",
 		"GOWORK=off",
 	}, nil
 }

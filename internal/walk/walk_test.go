@@ -88,7 +88,7 @@ func TestModules(t *testing.T) {
 	v := follow(t, "~console\n$ go mod init example.com/mine\n$ go get github.com/httplatch/httplatch/lock/pgstore\n"+
 		"go: added github.com/httplatch/httplatch v0.1.0\ngo: added github.com/httplatch/httplatch/lock/pgstore v0.1.0\n"+
 		"$ go list -f '{{.Module}}' github.com/httplatch/httplatch/lock github.com/httplatch/httplatch/lock/pgstore\n"+
-		"github.com/httplatch/httplatch v0.1.0\ngithub.com/httplatch/httplatch/lock/pgstore v0.1.0\n$ go env GOFLAGS\n-modcacherw -trimpath -count=1\n~\n", nil)
+		"github.com/httplatch/httplatch v0.1.0\ngithub.com/httplatch/httplatch/lock/pgstore v0.1.0\n$ go env GOFLAGS\n-modcacherw -trimpath -count=1 -ldflags=-w\n~\n", nil)
 	require.Empty(t, v.WhyFailed)
 }
 
