@@ -45,12 +45,12 @@ func quorumOf(t *testing.T, nodeTimeout time.Duration, proxies []*respproxy.Prox
 type persistent struct{ *quorum.Store }
 
 func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	for {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		e, err := p.Store.Claim(ctx, key, c)
 		if !errors.Is(err, lock.ErrNotApplied) || errors.Is(err, errors.ErrUnsupported) || ctx.Err() != nil {
 			return e, err
 		}
-		time.Sleep(time.Millisecond + rand.N(50*time.Millisecond))
+		time.Sleep(time.Millisecond + rand.N(pause)) // the longer it takes, the fewer at once
 	}
 }
 
