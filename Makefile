@@ -44,7 +44,7 @@ ONEMORE = $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 # The newest Go. All packages are tested with it, all at once, without the race detector
 # and without the tests that wait longest or measure time, and those that compile programs.
 NEWER_GO ?= go1.27.4
-NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|LateReplies\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Once|OnceCatches|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|FencesOfManyClients|FencesGrowAcrossProcesses|KillLoop\w*|NewcomersWalk|ReadmeInstalls|Walk\w*|\w+OnTopologies)$$
+NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|LateReplies\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Once|OnceCatches|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|FencesOfManyClients|FencesGrowAcrossProcesses|KillLoop\w*|NewcomersWalk|ReadmeInstalls|Background|Modules|Walk\w*|\w+OnTopologies)$$
 
 # Not tested once more with the newest Go: a module whose libraries take longer to compile
 # than all others together, and the journeys through browsers and other clients, which are

@@ -31,7 +31,8 @@
 //
 // Walks run at the same time, and so do test binaries: each page prints ports of its own, as
 // localhost:PORT. TestWalksHaveTheirOwnPorts, in docs/snippets, compares all pages of the
-// repository. A walk waits a minute for its ports to be free.
+// repository. A walk waits for its ports to be free, and then for those that its
+// commands listen on, for five minutes each: "go run" may have to compile.
 //
 // # Modules
 //

@@ -127,7 +127,7 @@ func awaitFree(tb testing.TB, ports []string) {
 
 func awaitPort(tb testing.TB, port, otherwise string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(commandPatience); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("localhost:%s: %s", port, otherwise)
 		}
