@@ -72,7 +72,9 @@ func TestDownAndUp(t *testing.T) {
 		p.Down()
 		_, err := conn.Read(make([]byte, 1))
 		requireEOF(t, err)
-		require.ErrorIs(t, c.Ping(t.Context()).Err(), syscall.ECONNREFUSED)
+		require.Error(t, c.Ping(t.Context()).Err()) // of its connection, if it has not heard of the end, or refused
+		_, err = new(net.Dialer).DialContext(t.Context(), "tcp", p.Addr())
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.Equal(t, "PONG", s.Do(t, "PING"))
 
 		p.Up(t)
