@@ -56,7 +56,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector, in 15 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, spin, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
+test: ## Vet and test all modules with the race detector, in 18 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, spin, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
 	@# promtool comes with a server, which a test should not install on a developer's machine.
 	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
 	go vet work
@@ -66,7 +66,7 @@ test: ## Vet and test all modules with the race detector, in 15 minutes on 2 cor
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: test-newer
-test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 3 minutes, without the race detector and the tests of NEWER_SKIP
+test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests of NEWER_SKIP
 	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
