@@ -34,12 +34,14 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 APART = $(CURDIR)/bench $(CURDIR)/tools
 
 # The packages whose tests measure the time of real servers and processes, or keep a browser
-# busy: each is tested alone, with more parallel tests than there are cores, since most of its
-# tests wait most of the time. Of the other packages, one more is tested in parallel
-# than there are cores.
+# busy: each is tested alone, with four parallel tests a core, since most of its tests wait most
+# of the time: with two a core, half of the time of the cores was idle. Of the other packages,
+# one more is tested in parallel than there are cores.
 ALONE = /(example|example/internal/forms|lock|lock/redisstore|internal/faults)$$
-ATONCE = $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
-ONEMORE = $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
+CORES = $(shell getconf _NPROCESSORS_ONLN)
+FOURFOLD = $(shell expr 4 \* $(CORES))
+TWOFOLD = $(shell expr 2 \* $(CORES))
+ONEMORE = $(shell expr 1 + $(CORES))
 
 # The newest Go. All packages are tested with it, all at once, without the race detector
 # and without the tests that wait longest or measure time, and those that compile programs.
@@ -62,7 +64,7 @@ test: ## Vet and test all modules with the race detector, in 18 minutes on 2 cor
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
-	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 -parallel $(ATONCE) $$(go list work | grep -E '$(ALONE)')
+	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 -parallel $(FOURFOLD) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: test-newer
@@ -70,7 +72,7 @@ test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go comm
 	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
-		go test -shuffle=on -p $(ATONCE) -parallel $(ATONCE) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \
+		go test -shuffle=on -p $(TWOFOLD) -parallel $(FOURFOLD) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi
