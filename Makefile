@@ -72,7 +72,7 @@ test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go comm
 	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
-		go test -shuffle=on -p $(TWOFOLD) -parallel $(FOURFOLD) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \
+		go test -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi

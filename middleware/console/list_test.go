@@ -198,7 +198,7 @@ func (endless) Page(context.Context, string, int, func(string) bool) ([]lock.Ent
 func TestListsAQuorum(t *testing.T) {
 	t.Parallel()
 	nodes := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
-	store := quorum.New(nodes)
+	store := quorum.New(nodes, quorum.WithNodeTimeout(time.Minute)) // not 50 ms: the machine may be busy
 	for i := range 300 {
 		put(t, store, fmt.Sprint("user=", i), lock.Claim{Lease: time.Hour})
 	}
