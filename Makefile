@@ -43,6 +43,10 @@ FOURFOLD = $(shell expr 4 \* $(CORES))
 TWOFOLD = $(shell expr 2 \* $(CORES))
 ONEMORE = $(shell expr 1 + $(CORES))
 
+# What tests use that no test should install on a developer's machine: promtool comes with a
+# server, and nft is a packet filter.
+CIONLY = $(if $(filter true,$(CI)),promtool nft)
+
 # The newest Go. All packages are tested with it, all at once, without the race detector
 # and without the tests that wait longest or measure time, and those that compile programs.
 NEWER_GO ?= go1.27.4
@@ -59,8 +63,7 @@ help: ## Show this list
 
 .PHONY: test
 test: ## Vet and test all modules with the race detector, in 18 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, spin, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
-	@# promtool comes with a server, which a test should not install on a developer's machine.
-	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(if $(RACE),cc) $(if $(filter true,$(CI)),promtool)
+	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
@@ -69,7 +72,7 @@ test: ## Vet and test all modules with the race detector, in 18 minutes on 2 cor
 
 .PHONY: test-newer
 test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests of NEWER_SKIP
-	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl $(NEWER_GO)
+	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl $(NEWER_GO) $(CIONLY)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
 		go test -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|promtool|spin|chromium|curl|npm|cc|go1.27.4 ...
+# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|promtool|nft|spin|chromium|curl|npm|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
 # from apt, where that asks no question: as root, or with a sudo that needs no
 # password. NO_INSTALL=1 prevents it. Another version of Go comes through the go
 # command, which keeps it in its module cache.
 #
-# Tests without redis-server, postgresql, pgbouncer, spin, chromium, curl, npm, promtool or a
-# second version of Go are still useful, so their absence is a warning, and an error
+# Tests without redis-server, postgresql, pgbouncer, spin, chromium, curl, npm, promtool, nft
+# or a second version of Go are still useful, so their absence is a warning, and an error
 # where CI=true. A missing C compiler is always an error.
 set -euo pipefail
 
@@ -22,6 +22,7 @@ present() {
 	chromium) browser ;;
 	curl) command -v curl ;;
 	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
+	nft) command -v ip && command -v nft ;; # as internal/faults does
 	npm) command -v npm ;; # as example/internal/forms does
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as lock/pgstore/internal/pgtest does
 	postgresql) postgresql ;;
@@ -60,6 +61,7 @@ packages() {
 	chromium) echo chromium fonts-dejavu-core ;; # without a font its pages are empty
 	curl) echo curl ;;
 	go1.*) ;;
+	nft) echo iproute2 nftables ;;
 	npm) echo npm ;;
 	pgbouncer) echo pgbouncer ;;
 	postgresql) echo postgresql ;;
@@ -93,6 +95,11 @@ how_to() {
 		GOTOOLCHAIN=$1 go version 2>&1 | sed 's/^/    /' || true
 		echo "Let it reach its GOPROXY ($(go env GOPROXY)), or name a version of https://go.dev/dl:"
 		echo "    make test-newer NEWER_GO=go1.N.M"
+		;;
+	nft)
+		echo "ip or nft is missing: what becomes of packets that a network loses is shown"
+		echo "by a proxy only. Linux has them:"
+		echo "    apt-get install iproute2 nftables | dnf install iproute nftables"
 		;;
 	npm)
 		echo "npm is missing: everything that shows how forms behave with htmx and Turbo,"
