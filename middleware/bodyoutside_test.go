@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"mime/multipart"
@@ -380,11 +379,7 @@ func TestConsumedBodyIsHintedOnce(t *testing.T) {
 		for range 3 {
 			requireProblem(t, wantProblem{status: 500, kind: "body-consumed"}, serve(h, keyed("k")))
 		}
-		var line struct{ Level, Msg, Name string }
-		require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
-		require.Equal(t, "ERROR", line.Level)
-		require.Equal(t, name, line.Name)
-		require.Contains(t, line.Msg, "mount the guard outside")
+		requireLine(t, &out, "ERROR", name, "mount the guard outside")
 	}
 }
 

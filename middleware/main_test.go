@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -83,4 +84,15 @@ func requireProblem(t *testing.T, want wantProblem, w *httptest.ResponseRecorder
 	require.Len(t, body, members)
 	require.EqualValues(t, want.status, body["status"])
 	require.NotEmpty(t, body["title"])
+}
+
+// requireLine requires out to be one line of a log, of this level, about the guard of this
+// name.
+func requireLine(t *testing.T, out fmt.Stringer, level, name, says string) {
+	t.Helper()
+	var line struct{ Level, Msg, Name string }
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &line), "exactly one line: %s", out)
+	require.Equal(t, level, line.Level)
+	require.Equal(t, name, line.Name)
+	require.Contains(t, line.Msg, says)
 }

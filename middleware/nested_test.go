@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -98,11 +97,7 @@ func TestWrongOrderIsLoggedOnce(t *testing.T) {
 		require.Equal(t, 201, serve(wrong, keyed("k2")).Code)
 		time.Sleep(time.Microsecond)
 	}
-	var line struct{ Level, Msg, Name string }
-	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
-	require.Equal(t, "ERROR", line.Level)
-	require.Equal(t, "idempotent", line.Name)
-	require.Contains(t, line.Msg, "mount Idempotent and Dedupe outside Lock")
+	requireLine(t, &out, "ERROR", "idempotent", "mount Idempotent and Dedupe outside Lock")
 }
 
 // Three guards: the refusal of the innermost must not be kept by the outermost.

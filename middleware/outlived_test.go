@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -89,11 +88,7 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 					require.Empty(t, out.String())
 					return
 				}
-				var line struct{ Level, Msg, Name string }
-				require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
-				require.Equal(t, "ERROR", line.Level)
-				require.Equal(t, guard, line.Name)
-				require.Contains(t, line.Msg, "mount http.TimeoutHandler")
+				requireLine(t, &out, "ERROR", guard, "mount http.TimeoutHandler")
 			})
 		}
 	}

@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"os"
@@ -115,11 +114,7 @@ func TestMissingKeyIsHintedOnce(t *testing.T) {
 		for range 3 {
 			requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, post("42")))
 		}
-		var line struct{ Level, Msg, Name string }
-		require.NoError(t, json.Unmarshal(out.Bytes(), &line), "exactly one line: %s", out.String())
-		require.Equal(t, "WARN", line.Level)
-		require.Equal(t, name, line.Name)
-		require.Contains(t, line.Msg, "on the route")
+		requireLine(t, &out, "WARN", name, "on the route")
 	}
 }
 

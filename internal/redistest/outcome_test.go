@@ -16,16 +16,7 @@ func TestNoServerSkipsButFailsInCI(t *testing.T) {
 		"Shared": func(tb testing.TB) { redistest.Shared(tb) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("CI", "")
-			v := testmain.Judge(t, start)
-			require.Contains(t, v.WhySkipped, "apt-get install redis-server")
-			require.Contains(t, v.WhySkipped, "/nonexistent/redis-server")
-			require.Empty(t, v.WhyFailed)
-
-			t.Setenv("CI", "true")
-			v = testmain.Judge(t, start)
-			require.Contains(t, v.WhyFailed, "REDIS_SERVER=")
-			require.Empty(t, v.WhySkipped)
+			testmain.RequireUnavailable(t, start, "apt-get install redis-server", "REDIS_SERVER=", "/nonexistent/redis-server")
 		})
 	}
 }

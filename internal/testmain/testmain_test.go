@@ -62,6 +62,17 @@ func TestUnavailable(t *testing.T) {
 	v = testmain.Judge(t, missing)
 	require.Empty(t, v.WhySkipped)
 	require.Equal(t, "install it\nnot found", v.WhyFailed)
+
+	testmain.RequireUnavailable(t, missing, "install it", "not found")
+	for name, start := range map[string]func(testing.TB){
+		"another reason": func(tb testing.TB) { testmain.Unavailable(tb, "build it", errors.New("not found")) },
+		"only skipped":   func(tb testing.TB) { tb.Skip("install it: not found") },
+		"only failed":    func(tb testing.TB) { tb.Fatal("install it: not found") },
+		"there":          func(testing.TB) {},
+	} {
+		v := testmain.Judge(t, func(tb testing.TB) { testmain.RequireUnavailable(tb, start, "install it") })
+		require.NotEmpty(t, v.Errors, name)
+	}
 }
 
 func TestJudge(t *testing.T) {

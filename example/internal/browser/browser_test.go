@@ -16,16 +16,7 @@ import (
 func TestNoChromiumSkipsButFailsInCI(t *testing.T) {
 	t.Setenv("CHROMIUM", "/nonexistent/chromium")
 	start := func(tb testing.TB) { browser.New(tb) }
-	t.Setenv("CI", "")
-	v := testmain.Judge(t, start)
-	require.Contains(t, v.WhySkipped, "apt-get install chromium")
-	require.Contains(t, v.WhySkipped, "/nonexistent/chromium")
-	require.Empty(t, v.WhyFailed)
-
-	t.Setenv("CI", "true")
-	v = testmain.Judge(t, start)
-	require.Contains(t, v.WhyFailed, "CHROMIUM=")
-	require.Empty(t, v.WhySkipped)
+	testmain.RequireUnavailable(t, start, "apt-get install chromium", "CHROMIUM=", "/nonexistent/chromium")
 }
 
 // TestErrorsFail: each of these pages has one mistake that a person would find

@@ -23,17 +23,7 @@ func TestNoServerSkipsButFailsInCI(t *testing.T) {
 		"PgBouncer": {func(tb testing.TB) { pgtest.PgBouncer(tb, "127.0.0.1:1") }, "/nonexistent/pgbouncer", "PGBOUNCER="},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("CI", "")
-			v := testmain.Judge(t, tt.start)
-			require.Contains(t, v.WhySkipped, tt.missing)
-			require.Contains(t, v.WhySkipped, tt.remedy)
-			require.Empty(t, v.WhyFailed)
-
-			t.Setenv("CI", "true")
-			v = testmain.Judge(t, tt.start)
-			require.Contains(t, v.WhyFailed, tt.missing)
-			require.Contains(t, v.WhyFailed, tt.remedy)
-			require.Empty(t, v.WhySkipped)
+			testmain.RequireUnavailable(t, tt.start, tt.missing, tt.remedy)
 		})
 	}
 }
