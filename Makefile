@@ -84,7 +84,7 @@ test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go comm
 faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, reported one by one
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v ./internal/model
-	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args -histories 203 $(if $(SEED),-seed $(SEED))
+	go test $(RACE) -count=1 -v -timeout 60m ./internal/history $(if $(SEED),-args -seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 	@cat $(TEST_ARTIFACTS)/*.txt
 
