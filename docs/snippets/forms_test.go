@@ -105,6 +105,7 @@ func TestForm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := formRoutes(newLocker(t, memstore.New()))
+		before := placed.Load()
 		shown := func() (key string) {
 			page := ask(h, "GET", "/orders/new", "")
 			require.Equal(t, 200, page.Code)
@@ -133,7 +134,7 @@ func TestForm(t *testing.T) {
 		require.Equal(t, 303, first.Code)
 		require.Equal(t, "true", first.Header().Get("Idempotent-Replayed"))
 		order := first.Header().Get("Location")
-		require.EqualValues(t, 1, placed.Load(), "a double click")
+		require.EqualValues(t, 1, placed.Load()-before, "a double click")
 
 		require.Equal(t, order, submit(t.Context(), key, "tea").Header().Get("Location"), "the old page again")
 		changed := submit(t.Context(), key, "coffee")
@@ -144,7 +145,7 @@ func TestForm(t *testing.T) {
 		key = shown()
 		require.Equal(t, 422, submit(t.Context(), key, "").Code)
 		require.Equal(t, 303, submit(t.Context(), key, "tea").Code, "a mistake corrected, with the same key")
-		require.EqualValues(t, 3, placed.Load())
+		require.EqualValues(t, 3, placed.Load()-before)
 	})
 }
 
