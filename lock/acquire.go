@@ -13,7 +13,7 @@ import (
 var errReplay = errors.New("lock: a receipt was found")
 
 // acquire takes e's key or says why not. Every way out of it either makes e a
-// running lease, or has left nothing behind that the cleaner does not know of.
+// running lease, protected or not, or has left nothing behind that the cleaner does not know of.
 func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))

@@ -19,8 +19,8 @@ const (
 )
 
 // cleaner finishes in the background what the store did not answer: it completes
-// releases and settles, and removes entries of orphans. It comes after the callers:
-// every send takes a token of the retry budget. It has no goroutine while it has
+// releases and settles, and removes entries of orphans. It comes after the callers: before
+// Close, every attempt takes a token of the retry budget. It has no goroutine while it has
 // nothing to do.
 type cleaner struct {
 	core    *core
@@ -127,7 +127,7 @@ func (c *cleaner) run(t *task, closing bool) {
 // ran takes in how an attempt of t has ended.
 func (c *cleaner) ran(t *task, p progress) {
 	c.mu.Lock()
-	answered := p.done || p.again > 0
+	answered := p.done && !p.unanswered || p.again > 0
 	if t.paid && (p.unsent || answered && c.core.sender.Calls.Count() < c.ends.running+c.removals.running) {
 		c.core.sender.Retries.Give() // nothing was sent, or the store has answered, and no caller wants anything of it
 	}

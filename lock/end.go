@@ -29,8 +29,8 @@ func (e *Lease) Release(ctx context.Context) error {
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
 // the key is refused with [ErrSettled]. A nil receipt is a cool-down. It does
-// so even if ctx has ended, and takes at most the budget; its errors are those
-// of [Lease.Release], and like there a missing answer is followed up in the
+// so even if ctx has ended, and takes at most the budget, twice that if the store has no
+// room for receipt; its errors are those of [Lease.Release], and like there a missing answer is followed up in the
 // background, with the lease renewed meanwhile. If the store has no room for
 // receipt, an empty one is left for keep, and an error that matches [ErrFull] says
 // so. After work that ran unprotected ([WithFailOpen]) nothing is left, and the error
@@ -43,7 +43,9 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	return e.finish(ctx, end{settles: true, receipt: receipt, keep: keep})
 }
 
-// end is how a lease is ended: by a release, or by a settle.
+// end is how a lease is ended: by a release, or by a settle. It belongs to the goroutine that
+// ended the work, and then to the cleaner's. Others read settles, once the local keys know that
+// the work is over ([localKeys.markEnding]).
 type end struct {
 	settles    bool
 	unanswered bool // some send of it was

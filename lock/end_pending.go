@@ -16,15 +16,15 @@ import (
 // last for longer than that, and must not end the process.
 const maxPendingBytes = 64 << 20
 
-// finishLater has the cleaner repeat the end ([Lease.retryEnd]) until it is answered, or
-// the lease is over. What a release without an answer may have left then is an [orphan],
-// which the cleaner goes on removing. Meanwhile other callers of this process do not get the key; each that wants it
-// has the store asked again.
+// finishLater has the cleaner repeat the end ([Lease.retryEnd]) until it is answered, or the
+// lease is over; for a settle of Once, as long as its entry is kept. What a release without an
+// answer may have left then is an [orphan], which the cleaner goes on removing. Meanwhile other
+// callers of this process do not get the key; each that wants it has the store asked again.
 func (e *Lease) finishLater(ctx context.Context) {
 	c, first := e.locker.core, now()
 	t := &task{
 		in:      &c.cleaner.ends,
-		attempt: func(closing bool) progress { return progress{done: e.retryEnd(ctx, first, closing)} },
+		attempt: func(closing bool) progress { return e.retryEnd(ctx, first, closing) },
 		giveUp:  func() { e.close(false) },
 		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.claim.token, Kind: e.end.kind()},
 	}
@@ -48,12 +48,12 @@ func (e *Lease) openAtExpiry() {
 	e.setAlarm()
 }
 
-// retryEnd sends the end, which was sent first then, once more and reports whether
-// it need not be sent again. That a store is full is an answer: Close does not wait
-// for another one, and when the keep is over there is nothing left to settle.
-func (e *Lease) retryEnd(ctx context.Context, first moment, closing bool) (done bool) {
+// retryEnd sends the end, which was sent first then, once more. That a store is full is an
+// answer: Close does not wait for another one, and when the keep is over there is nothing left
+// to settle.
+func (e *Lease) retryEnd(ctx context.Context, first moment, closing bool) progress {
 	if e.undecided() {
-		return e.decideLater(ctx)
+		return progress{done: e.decideLater(ctx)}
 	}
 	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles
@@ -61,15 +61,15 @@ func (e *Lease) retryEnd(ctx context.Context, first moment, closing bool) (done 
 	switch {
 	case err == nil:
 		_ = e.finished(ctx, ok, nil)
-		return true
+		return progress{done: true}
 	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
 	case full && first.since() >= e.end.keep, !settles && !e.mayRemain():
 		e.locker.core.cleaner.add(e.orphan()) // before the key is free: what is left may refuse no caller
 	case e.mayRemain():
-		return false
+		return progress{}
 	}
 	e.close(false)
-	return true
+	return progress{done: true, unanswered: !full}
 }
 
 // mayRemain says whether the entry can still be there.

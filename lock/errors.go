@@ -32,7 +32,7 @@ var (
 	// of the budget, only by clean-up and renewals at their usual pace.
 	ErrDenied error = &refined{"lock: denied by the store", ErrUnavailable}
 	// ErrFull: the store is at its bounds, or the scope of the claim has used up its
-	// share ([WithScopeShare]). It matches ErrDenied too.
+	// share (memstore.WithScopeShare). It matches ErrDenied too.
 	ErrFull error = &refined{"lock: store full", ErrDenied}
 	// ErrClosed: the Locker was closed.
 	ErrClosed error = sentinel("lock: closed")

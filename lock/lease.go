@@ -14,9 +14,9 @@ import (
 // use, and safe on nil.
 //
 // It contains all state that exists once per lease, so that a lease is one allocation,
-// in four parts. Each says what may touch it: the claim is written before the grant, and
+// in four parts: the claim is written before the grant, and
 // read by all after it; the local entry is locked with the shard of its key; the validity
-// has a lock of its own; the end belongs to one goroutine after the other.
+// has a lock of its own; the end belongs to one goroutine after the other. Each says more.
 type Lease struct {
 	locker *Locker
 	key    string          // in the store
@@ -100,11 +100,12 @@ func (e *Lease) lose(why *loss) error {
 	return lost.orNil()
 }
 
-// markLost ends the lease's context. first reports that it was this call that
-// did, and that dropLost has to follow.
+// markLost ends the lease's context. first reports that it was this call that noted the
+// loss, and that dropLost has to follow; if it was another, that may not have ended the
+// context yet.
 func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
-	if lost, first = e.validity.lose(why); first {
-		e.cancel(why)
+	if lost, first = e.validity.lose(why); lost != nil {
+		e.cancel(lost)
 	}
 	return lost, first
 }

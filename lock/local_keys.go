@@ -9,9 +9,9 @@ import (
 )
 
 // localKeys knows which keys this process has pending or granted, so that a
-// duplicate in the same process costs no round trip, and so that of two claims
-// of one process for one key never both are on their way: a locker that had
-// both could not know, from the answers alone, its living claim from a dead one.
+// duplicate in the same process costs no round trip, and so that no two callers of one
+// process claim a key at once: their locker could not know, from the answers alone, the one
+// claim from the other. What a caller that has left may still have on its way is an [orphan].
 type localKeys struct {
 	seed   maphash.Seed
 	shards [keyShards]keyShard

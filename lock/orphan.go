@@ -13,7 +13,7 @@ import (
 // One compare-and-delete that finds nothing proves nothing: the claim may be in a
 // socket buffer, in a proxy, or in the same batch of events that a stalled server
 // works off in an order of its own. So there are several. The first is sent when
-// no send of the claim is still in flight. If only one of them had no answer, and
+// no send of the claim is still in flight, or a second later. If only one of them had no answer, and
 // this finds the entry, or if all were answered, it is the last, as it ordinarily is.
 // The second follows a second later: the answer to the first has shown that the server
 // serves, so that it has worked off what it had by then. Then the pauses double, so

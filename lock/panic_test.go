@@ -119,3 +119,29 @@ func TestPanicsOfAStoreAreLoggedOnce(t *testing.T) {
 		require.Contains(t, log.String(), "panic_test.go")
 	})
 }
+
+// A store in this process can run code of others, too: an AEAD of package sealed.
+type inProcess struct{ *fault.Store }
+
+func (inProcess) Describe() lock.Description { return lock.Description{Local: true} }
+
+func TestPanicsOfAStoreInThisProcess(t *testing.T) {
+	f := func(context.Context, func() error) error { panic("an AEAD's") }
+	bubbleOver(t, func(s *fault.Store) lock.Store { return inProcess{s} }, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		e, err := open().Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Next(fault.Renew, f)
+		time.Sleep(2 * lease)
+		require.NoError(t, e.Context().Err(), "it is renewed all the same")
+		s.Every(f, fault.Settle)
+		err = e.Settle(t.Context(), []byte("receipt"), time.Hour)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorContains(t, err, "the store panicked: an AEAD's")
+		time.Sleep(lease)
+		require.Greater(t, s.Count(fault.Settle), 2, "it is repeated in the background")
+		s.Every(nil, fault.Settle)
+		time.Sleep(lease)
+		require.Equal(t, []byte("receipt"), s.State(t, key).Receipt)
+		s.Free(t, key)
+	})
+}

@@ -55,7 +55,7 @@ func (e *Lease) setAlarm() {
 	}
 }
 
-// renew runs a third of a lease after its grant, and after each renewal, with the
+// renew runs a third of a lease after its claim was sent, and after each renewal, with the
 // context of the renewals.
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
@@ -184,6 +184,7 @@ func (e *Lease) Extend(ctx context.Context) error {
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
+	e.checkValidity() // what is over by the clock is not revived, whether or not an alarm has rung
 	switch lost, phase := e.validity.state(); {
 	case lost != nil:
 		return lost

@@ -306,7 +306,7 @@ func TestHungHandler(t *testing.T) {
 // A process that was paused runs its work before any timer. Here both are due
 // in one instant, and the work often comes first.
 func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
-	for i := range 60 {
+	for i := range 600 {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l := open()
 			s.Every(fault.HangRequest, fault.Renew)
@@ -327,6 +327,32 @@ func TestContextIsOverInTheInstantItsValidityIs(t *testing.T) {
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
 		})
+	}
+}
+
+// Nor is a lease that is over extended in that instant, whether by its validity or by the
+// longest hold.
+func TestExtendInTheInstantTheValidityIsOver(t *testing.T) {
+	for range 20 {
+		for name, hold := range map[string]time.Duration{"hold": 2 * lease, "validity": time.Minute} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+					l := open(lock.WithMaxHold(hold))
+					end := hold
+					if name == "validity" {
+						s.Every(fault.HangRequest, fault.Renew)
+						end = validity
+					}
+					began := time.Now()
+					e, err := l.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					time.Sleep(end - time.Since(began))
+					s.Every(nil, fault.Renew)
+					require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
+					require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+				})
+			})
+		}
 	}
 }
 

@@ -44,12 +44,16 @@ func (r *claimRequest) Send(ctx context.Context) (err error) {
 	return err
 }
 
+// Renewals and ends are sent from goroutines of the Locker as well, which have no caller
+// to recover.
 func (r *renewRequest) Send(ctx context.Context) (err error) {
+	defer send.Recover(&err)
 	r.ok, err = r.store.Renew(ctx, r.key, r.claim)
 	return err
 }
 
 func (r *endRequest) Send(ctx context.Context) (err error) {
+	defer send.Recover(&err)
 	if r.keep > 0 {
 		r.ok, err = r.store.Settle(ctx, r.key, r.token, r.receipt, r.keep)
 	} else {

@@ -28,9 +28,10 @@ type taskQueue struct {
 // progress is how far an attempt has brought a task. The zero progress is a call that
 // had no answer.
 type progress struct {
-	done   bool
-	unsent bool          // nothing was asked of the store
-	again  time.Duration // when the next attempt is to follow; 0: after a pause that grows
+	done       bool
+	unanswered bool          // though it is done
+	unsent     bool          // nothing was asked of the store
+	again      time.Duration // when the next attempt is to follow; 0: after a pause that grows
 }
 
 const longPause = 5 * time.Second

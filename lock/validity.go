@@ -67,7 +67,7 @@ func (v *validity) ringLocked(parent context.Context, at moment, maxHold time.Du
 		a.opens, v.opens = v.opens, opensNothing
 	case v.stopped:
 	case at >= v.until:
-		a.expired = v.expiry(maxHold)
+		a.expired = v.expiryLocked(maxHold)
 	case at >= v.renewAt && !v.renewing:
 		a.renewals = v.beginRenewalLocked(parent)
 	}
@@ -184,18 +184,18 @@ func (v *validity) halt() {
 	v.stopLocked()
 }
 
-// check is ring for a caller who wants to rely on the lease now.
+// check is ringLocked for a caller who wants to rely on the lease now.
 func (v *validity) check(maxHold time.Duration) (lost, expired *loss) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.stopped && now() >= v.until {
-		expired = v.expiry(maxHold)
+		expired = v.expiryLocked(maxHold)
 	}
 	return v.lost, expired
 }
 
-// expiry says why the validity has ended. v.mu is held.
-func (v *validity) expiry(maxHold time.Duration) *loss {
+// expiryLocked says why the validity has ended. v.mu is held.
+func (v *validity) expiryLocked(maxHold time.Duration) *loss {
 	if v.capped {
 		return lossByMaxHold(maxHold)
 	}
