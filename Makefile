@@ -62,7 +62,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector, in 18 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, spin, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
+test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, spin, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
 	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
