@@ -85,3 +85,17 @@ func BenchmarkJSONLarge(b *testing.B) {
 func BenchmarkForm(b *testing.B) {
 	benchmarkBody(b, keyfunc.Form("once"), urlencoded, "sku=A-1&quantity=2&note=please+ring&once=8c1f6f1c9a52")
 }
+
+// BenchmarkJSONFive is five pointers into 1 MiB of one body: a Join, a scope, a
+// fingerprint.
+func BenchmarkJSONFive(b *testing.B) {
+	body := `{"a":1,"b":2,"c":3,"d":4,"orders":[` + strings.Repeat(order+",", 1<<20/(len(order)+1)-1) + order + `],"id":42}`
+	benchmarkBody(b, keyfunc.Join(
+		keyfunc.JSON("/a"), keyfunc.JSON("/b"), keyfunc.JSON("/c"), keyfunc.JSON("/d"), keyfunc.JSON("/id"),
+	), "application/json", body)
+}
+
+// BenchmarkJSONMembers is a body of many small objects.
+func BenchmarkJSONMembers(b *testing.B) {
+	benchmarkBody(b, keyfunc.JSON("/0/id"), "application/json", "["+strings.Repeat(`{"id":1},`, 1<<20/9-2)+`{"id":1}]`)
+}

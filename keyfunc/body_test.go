@@ -207,9 +207,9 @@ func TestBodyConsumedOutside(t *testing.T) {
 	}
 	// A form is no JSON, parsed or not.
 	r := post(urlencoded, "id=1")
-	refused(400, "not exactly one JSON value").check(t, keyfunc.JSON("/id"), r)
+	refused(400, "the Content-Type is not that of JSON").check(t, keyfunc.JSON("/id"), r)
 	r = post(urlencoded, "id=1")
 	require.NoError(t, r.ParseForm())
-	refused(400, "not exactly one JSON value").check(t, keyfunc.JSON("/id"), r)
+	refused(400, "the Content-Type is not that of JSON").check(t, keyfunc.JSON("/id"), r)
 	key("1").check(t, keyfunc.Form("id"), r)
 }

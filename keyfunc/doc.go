@@ -9,16 +9,30 @@
 // Two requests have the same key only if what the key is made of is the same:
 // [Join] is injective, numbers keep all their digits, nothing is cut off. In
 // the other direction, a client cannot get past a lock by writing one value in
-// two ways, as far as the way is known: whatever could be read differently by
-// the handler is refused with 400 (a header or parameter that is sent twice, a
-// JSON member that is there twice or in another case, a form field that is also
-// a file), and where two spellings are both fine, they are one key ("%37" and
-// "7" in a path, 42 and "42" in JSON).
+// two ways, as far as the way is known: what could be read differently by
+// the handler is refused with 400 (a header or parameter that is sent twice, or in the
+// query and in a form, a JSON member that is there twice or in another case, JSON whose
+// Content-Type is that of a form, a form field that is also a file), and where two
+// spellings are both fine, they are one key ("%37" and "7" in a path, 42 and "42" in JSON).
 //
-// What the functions do not know is what values mean to you: "Ann" and "ann",
+// The functions do not know what values mean to you: "Ann" and "ann",
 // "7" and "07", or two Unicode spellings of one letter are different keys. If
 // your handler takes them for the same, bring them into one form in a Func of
 // your own. All values have 1 to 1024 bytes and no control characters.
+//
+// # Read the same value
+//
+// The handler has to take the value from where its key function does: after [PathValue]
+// with r.PathValue, after [Query] with r.URL.Query().Get or r.FormValue, after [Form] with
+// r.PostFormValue or r.FormValue, after [JSON] by decoding the body as JSON.
+//
+// A binder takes values from several places, and the client chooses which one wins. echo's
+// Bind overwrites the path value with a member of the body. gin's ShouldBind, and echo's
+// Bind, take a body of JSON, XML or a form by its Content-Type. Form and JSON refuse what
+// those two read in another place under the same name, but do not know a tag of another
+// name (json:"order_id" form:"order"): bind JSON with gin's ShouldBindJSON. Query and
+// PathValue do not look at a body of JSON or XML, or a multipart form: read their values
+// yourself (c.Query, c.QueryParam, c.Param).
 //
 // # Whom to trust
 //
@@ -44,6 +58,12 @@
 //     middleware.WithFingerprint, and one that changes whose request it is into the scope.
 //   - Permissions. A repeat gets the stored answer, and only what is mounted outside the
 //     guard is asked again: authorise there.
+//
+// # What a key shows
+//
+// A key, and the scope of a stored answer, can be read in the store, in the console and in
+// logs for as long as they are kept, 24 hours for an answer. [Header] hashes Authorization,
+// Proxy-Authorization and Cookie. Hash every other secret: Hash(Header("X-Api-Key")).
 //
 // # Missing or skip
 //
@@ -71,8 +91,8 @@
 // own; any other error is a failure of your server, 500. Do not return what the
 // client can fill with control characters: a key that starts with the byte 0x1f
 // counts as a joined one. Do not read the body, or the handler will find it
-// empty; build on [JSON] and [Form], which read it once for all of them and put
-// it back.
+// empty; build on [JSON] and [Form], which read it once for all functions of a request
+// and put it back.
 //
 // # The name
 //

@@ -61,7 +61,7 @@ func ExampleJSON() {
 }
 
 func ExampleForm() {
-	r := httptest.NewRequest(http.MethodPost, "/orders?once=ignored", strings.NewReader("sku=A-1&once=8c1f"))
+	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("sku=A-1&once=8c1f"))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	fmt.Println(keyfunc.Form("once")(r))
 	fmt.Println(r.PostFormValue("sku")) // the handler still has the body

@@ -16,12 +16,11 @@ import (
 const formMemory = 32 << 20
 
 // Form takes a field of a form in the request's body: Form("once"). The body is
-// application/x-www-form-urlencoded or multipart/form-data; the query of the
-// URL is not looked at, so read the field with r.PostFormValue, not
-// r.FormValue.
+// application/x-www-form-urlencoded or multipart/form-data.
 //
 // A body of another type, or without one, has no fields: [ErrMissing], like an
-// absent or empty field. A field that is sent twice or as a file, a form that
+// absent or empty field. A field that is sent twice, as a file, or in the query, too,
+// where r.FormValue finds it before that of a multipart form, a form that
 // does not parse, control characters (line breaks too) and values over 1 KiB
 // are refused with 400, a body over the limit of the guard, or 1 MiB under one
 // that has none, with 413.
@@ -48,12 +47,18 @@ func Form(field string) Func {
 		if form.MultipartForm != nil && len(form.MultipartForm.File[field]) > 0 {
 			return "", from.bad("is sent as a file; send it as a value")
 		}
-		return from.only(values, "send it in the body, as a form")
+		value, err := from.only(values, "send it in the body, as a form")
+		query, _ := url.ParseQuery(r.URL.RawQuery) // of one that does not parse, handlers get a part
+		if err == nil && len(query[field]) > 0 {
+			return "", from.bad("is in the query, too; send it in the body only")
+		}
+		return value, err
 	}
 }
 
 // parseForm lets net/http parse data as the body of r, because that is what the
-// handler will do, on a separate request that shares nothing r could lose.
+// handler will do, on a separate request that shares nothing r could lose. With an error,
+// it has what did parse.
 func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 	form := &http.Request{
 		Method: r.Method,
@@ -68,10 +73,10 @@ func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 		form.MultipartForm = r.MultipartForm
 	}
 	if err := form.ParseForm(); err != nil {
-		return nil, err
+		return form, err
 	}
 	if err := form.ParseMultipartForm(formMemory + int64(len(data))); err != nil && !errors.Is(err, http.ErrNotMultipart) {
-		return nil, err
+		return form, err
 	}
 	return form, nil
 }

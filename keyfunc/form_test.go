@@ -101,14 +101,28 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Only the body counts. The twin shows what r.FormValue would have taken.
-func TestFormIgnoresTheQuery(t *testing.T) {
+// Only the body counts, and r.FormValue never finds another value than the key.
+func TestFormAndTheQuery(t *testing.T) {
 	t.Parallel()
-	r := httptest.NewRequest(http.MethodPost, "/?once=query&bad=%zz;", strings.NewReader("once=body"))
-	r.Header.Set("Content-Type", urlencoded)
-	key("body").check(t, keyfunc.Form("once"), r)
+	multi := multipartBody(t, part{"once", "", "body"})
+	for query, want := range map[string]outcome{
+		"Once=query&bad=%zz;":       key("body"),
+		"once=query":                refused(400, "keyfunc: form field once is in the query, too; send it in the body only"),
+		"%6fnce=body":               refused(400, "is in the query, too"),
+		"once=":                     refused(400, "is in the query, too"),
+		"once=" + secret + "&x=%zz": refused(400, "is in the query, too"),
+	} {
+		for contentType, body := range map[string]string{urlencoded: "once=body", multiparts: multi} {
+			r := httptest.NewRequest(http.MethodPost, "/?"+query, strings.NewReader(body))
+			r.Header.Set("Content-Type", contentType)
+			want.check(t, keyfunc.Form("once"), r)
+			if want.key != "" {
+				require.Equal(t, want.key, r.FormValue("once"))
+			}
+		}
+	}
 
-	r = httptest.NewRequest(http.MethodPost, "/?once=query", strings.NewReader("a=b"))
+	r := httptest.NewRequest(http.MethodPost, "/?once=query", strings.NewReader("a=b"))
 	r.Header.Set("Content-Type", urlencoded)
 	missing("form field once").check(t, keyfunc.Form("once"), r)
 	require.Equal(t, "query", r.FormValue("once"))

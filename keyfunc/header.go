@@ -15,6 +15,12 @@ import (
 // the other one. So are control characters and values over 1 KiB. An absent or
 // empty header is [ErrMissing].
 //
+// Of Authorization, Proxy-Authorization and Cookie, the key is the SHA-256 of the value, as
+// [Hash] makes it: keys can be read in the store, in the console and in logs, and are kept
+// after the request. A password that can be guessed can be guessed from its hash, too; and a
+// renewed token, or any other cookie, is another key. Better take the user from the
+// authentication, with [Context]. Hash any other header that is a secret.
+//
 // Header panics if name cannot be the name of a header, and for "Host", which
 // net/http moves to Request.Host.
 func Header(name string) Func {
@@ -29,6 +35,15 @@ func Header(name string) Func {
 	if name == "Host" {
 		panic("keyfunc.Header: Host is never among the headers; write a Func that reads Request.Host")
 	}
+	f := headerValue(name, from)
+	switch name {
+	case "Authorization", "Proxy-Authorization", "Cookie":
+		return Hash(f)
+	}
+	return f
+}
+
+func headerValue(name string, from source) Func {
 	return func(r *http.Request) (string, error) {
 		var value string
 		switch lines := r.Header[name]; len(lines) {

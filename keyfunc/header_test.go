@@ -1,6 +1,8 @@
 package keyfunc_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -97,4 +99,33 @@ func TestHeaderPanics(t *testing.T) {
 		require.PanicsWithValue(t, want, func() { keyfunc.Header(name) })
 	}
 	require.NotPanics(t, func() { keyfunc.Header("!#$%&'*+-.^_`|~09azAZ") })
+}
+
+// TestSecretHeaders: no key, and so no store, console or log, has what authenticates a
+// client.
+func TestSecretHeaders(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Authorization", "proxy-authorization", "COOKIE"} {
+		f := keyfunc.Header(name)
+		r := get("/")
+		r.Header.Set(name, "Bearer "+secret)
+		sum := sha256.Sum256([]byte("Bearer " + secret))
+		key(hex.EncodeToString(sum[:])).check(t, f, r)
+		for _, g := range []keyfunc.Func{f, keyfunc.Hash(f), keyfunc.Join(f, keyfunc.Global), keyfunc.Optional(f)} {
+			one, err := g(r)
+			require.NoError(t, err)
+			require.NotContains(t, one, secret)
+			r.Header.Set(name, "Bearer other")
+			other, err := g(r)
+			require.NoError(t, err)
+			require.NotEqual(t, one, other)
+			r.Header.Set(name, " Bearer "+secret)
+			again, err := g(r)
+			require.NoError(t, err)
+			require.Equal(t, one, again)
+		}
+		r.Header.Add(name, secret)
+		refused(400, "is sent twice").check(t, f, r)
+		missing("is missing").check(t, f, get("/"))
+	}
 }

@@ -29,12 +29,17 @@ import (
 //   - a value on the way that is no object, nor an array where the pointer has
 //     a number
 //   - control characters, a key over 1 KiB, more than 64 levels of nesting
+//   - a body that is declared as something else, a form or XML, say: the Content-Type is
+//     application/json, text/json, one that ends with +json and does not begin as one of
+//     those, or none that says what the body is (text/plain, application/octet-stream, or
+//     absent), and is there once
+//   - a name of the pointer in the query (in any case, with or without "_" and "-"), of a
+//     GET, or unless the type is application/json: gin's ShouldBind reads it there
 //
 // A body over the limit of the guard, or 1 MiB under one that has none, is
 // refused with 413, and one that something before the guard has read and not put
 // back with 500. No body, an absent member or element
-// and an empty string are [ErrMissing]. The Content-Type is not looked at. The
-// handler gets the body as the client sent it.
+// and an empty string are [ErrMissing]. The handler gets the body as the client sent it.
 //
 // JSON panics if pointer is empty or malformed.
 func JSON(pointer string) Func {
@@ -48,7 +53,13 @@ func JSON(pointer string) Func {
 		if len(data) == 0 && !bodybuf.FormParsed(r) { // a form is no JSON, wherever it was parsed
 			return "", from.missing("send it in the body")
 		}
-		found, err := find(data, tokens)
+		if err := from.declaredAsJSON(r, tokens); err != nil {
+			return "", err
+		}
+		if err := bodybuf.Verdict(r, data, checkJSON); err != nil {
+			return "", from.refuse(err)
+		}
+		found, err := document(data).find(tokens)
 		if err != nil {
 			return "", from.refuse(err)
 		}
@@ -78,7 +89,7 @@ func parsePointer(pointer string) []pointerToken {
 		}
 		// In this order: "~01" is the name "~1".
 		name := strings.ReplaceAll(strings.ReplaceAll(text, "~1", "/"), "~0", "~")
-		tokens = append(tokens, pointerToken{name, foldCase(name), arrayIndex(name)})
+		tokens = append(tokens, pointerToken{name, string(foldCase([]byte(name))), arrayIndex(name)})
 	}
 	return tokens
 }

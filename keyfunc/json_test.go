@@ -2,6 +2,7 @@ package keyfunc_test
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -81,7 +82,7 @@ func TestJSON(t *testing.T) {
 		`{"id":1,"\ud800":1,"\udfff":1}`:       duplicate, // both are read as U+FFFD
 
 		`{"ID":"s3cret"}`:        refused(400, "keyfunc: JSON value /id is spelled with other capitals"),
-		`{"Id":"s3cret","id":2}`: refused(400, "other capitals"),
+		`{"Id":"s3cret","id":2}`: refused(400, "differ only in case"),
 		`{"\u0130d":"s3cret"}`:   absent, // a dotted capital I is no i in any case
 
 		`{"id":"s3cret\u0000"}`:                           refused(400, "control characters"),
@@ -117,7 +118,7 @@ func TestJSON(t *testing.T) {
 		`{"id":1,"x":` + nested(63) + `}`:     key("1"),
 		`{"id":1,"x":` + nested(64) + `}`:     refused(400, "over 64 levels"),
 		`{"id":1,"x":` + nested(9_000) + `}`:  refused(400, "over 64 levels"),
-		nested(10_000):                        refused(400, "cannot be reached"),
+		nested(10_000):                        refused(400, "64 levels deep"),
 		`{"id":1,"x":` + nested(10_001) + `}`: notJSON,
 		strings.Repeat("[", 1<<20):            notJSON,
 		strings.Repeat(`{"id":`, 20_000):      notJSON,
@@ -284,5 +285,104 @@ func decode(t *testing.T, text []byte, into any) {
 	var mismatch *json.UnmarshalTypeError
 	if err := d.Decode(into); err != nil {
 		require.ErrorAs(t, err, &mismatch)
+	}
+}
+
+// A body is read as JSON where the handler reads it so, too.
+func TestJSONByContentType(t *testing.T) {
+	t.Parallel()
+	other := refused(400, "keyfunc: JSON value /order_id cannot be read: the Content-Type is not that of JSON; send application/json")
+	both := refused(400, "keyfunc: JSON value /order_id is in the query, too; send it in the body only, as application/json")
+	for contentType, want := range map[string]outcome{
+		"":                                  key("1"),
+		"application/json":                  key("1"),
+		"application/json; charset=utf-8":   key("1"),
+		"Application/JSON":                  key("1"),
+		"application/vnd.api+json; ext=x":   key("1"),
+		"text/plain;charset=UTF-8":          key("1"),
+		"application/octet-stream":          key("1"),
+		urlencoded:                          other,
+		"application/X-WWW-form-urlencoded": other,
+		urlencoded + "; =":                  other,
+		urlencoded + "\t":                   other,
+		" " + urlencoded + " ; a=b; a=c":    other,
+		multiparts:                          other,
+		"multipart/form-data":               other,
+		"multipart/related":                 other,
+		"application/xml":                   other,
+		"text/xml; charset=utf-8":           other,
+		"application/atom+xml":              other,
+		"application/x-yaml":                other,
+		"application/json, " + urlencoded:   other,
+		"application/json x":                other,
+		"application/xml +json":             other,
+		"application/xml+json":              other,
+		"text/xml+json":                     other,
+		urlencoded + "+json":                other,
+		multiparts + "+json":                other,
+		"multipart/form-data +json":         other,
+		"+json":                             other,
+		"application/+json":                 other,
+		"application/ld+json":               key("1"),
+		"json":                              other,
+		secret:                              other,
+	} {
+		t.Run(contentType, func(t *testing.T) {
+			t.Parallel()
+			r := post(contentType, `{"order_id":1}`)
+			if contentType == "" {
+				r.Header.Del("Content-Type")
+			}
+			want.check(t, keyfunc.JSON("/order_id"), r)
+			for _, name := range []string{"order_id", "OrderID", "order-id", "%6frder_id"} {
+				wanted := want
+				if want.key != "" && !strings.HasPrefix(contentType, "application/json") {
+					wanted = both
+				}
+				r.URL.RawQuery = "page=2&%zz&" + name + "=" + secret
+				wanted.check(t, keyfunc.JSON("/order_id"), r)
+			}
+			if want.key != "" {
+				r.URL.RawQuery = "page=2&order=7"
+				want.check(t, keyfunc.JSON("/order_id"), r)
+			}
+		})
+	}
+	r := post("application/json", `{"order_id":1}`)
+	r.Header.Add("Content-Type", urlencoded)
+	refused(400, "the Content-Type is sent twice").check(t, keyfunc.JSON("/order_id"), r)
+	r = post("application/json", `{"order_id":1}`) // gin reads the query of a GET, whatever its type
+	r.Method, r.URL.RawQuery = "GET", "order_id=7"
+	both.check(t, keyfunc.JSON("/order_id"), r)
+	r = post("application/json\t", `{"order_id":1}`) // gin does not know it
+	r.URL.RawQuery = "order_id=7"
+	both.check(t, keyfunc.JSON("/order_id"), r)
+}
+
+// TestJSONIsCheckedOnce: the functions of one request read its body and check it once, and
+// another request, or a body that was put in its place, is checked again.
+func TestJSONIsCheckedOnce(t *testing.T) {
+	t.Parallel()
+	body := `{"a":1,"list":[` + strings.Repeat(`{"id":1},`, 100_000) + `0]}`
+	several := keyfunc.Join(keyfunc.JSON("/a"), keyfunc.JSON("/list/100000"), keyfunc.JSON("/list/99999/id"))
+	one := post("application/json", body)
+	for range 3 {
+		key("\x1f1&0&1").check(t, several, one)
+	}
+	require.NoError(t, json.Unmarshal([]byte(readAll(t, one.Body)), new(map[string]any)), "the handler gets it")
+
+	twin := `{"a":1,"x":{"b":1,"B":2}}`
+	for range 2 {
+		r := post("application/json", twin)
+		for range 3 {
+			refused(400, "differ only in case").check(t, several, r)
+		}
+		r.Body = io.NopCloser(strings.NewReader(body))
+		r.ContentLength = int64(len(body))
+		k, err := several(r)
+		require.NoError(t, err)
+		require.NotEmpty(t, k)
+		r.Body = io.NopCloser(strings.NewReader(twin))
+		refused(400, "differ only in case").check(t, several, r)
 	}
 }

@@ -1,26 +1,33 @@
 package keyfunc
 
 import (
+	"bytes"
 	"encoding/json"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// unquote decodes a valid JSON string as encoding/json does.
-func unquote(quoted string) string {
-	if strings.IndexByte(quoted, '\\') < 0 {
+// unquote decodes a valid JSON string as encoding/json does. It may return a part of it.
+func unquote(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]
 	}
 	var s string
 	// It cannot fail on what json.Valid has accepted.
-	_ = json.Unmarshal([]byte(quoted), &s)
-	return s
+	_ = json.Unmarshal(quoted, &s)
+	return []byte(s)
 }
 
 // foldCase maps names that strings.EqualFold finds equal, as encoding/json does
-// for the members of structs, to the same text.
-func foldCase(s string) string { return strings.Map(foldRune, s) }
+// for the members of structs, to the same text. Most names are that already.
+func foldCase(s []byte) []byte {
+	for _, c := range s {
+		if c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
+			return bytes.Map(foldRune, s)
+		}
+	}
+	return s
+}
 
 // foldRune picks one of the runes that differ only in case: the smallest, and
 // its lower-case form if that is an ASCII letter, so that most names stay as

@@ -1,10 +1,9 @@
 package keyfunc
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"strings"
-	"unicode/utf8"
 )
 
 // maxDepth bounds the recursion. Nothing with an identifier in it is that deep.
@@ -20,146 +19,130 @@ var (
 	errNotAKey    = errors.New("is neither a string nor an integer; send one of them")
 )
 
-// walker goes over a document that json.Valid has accepted, so that it needs no
-// second opinion on the grammar: every bracket has its partner, every string
-// its end. It looks at what json.Valid does not: the names of members, and the
-// way to one value.
-type walker struct {
-	doc    string
-	tokens []pointerToken
-	raw    string // the value that tokens lead to, as written; "" if absent
-}
+// document is a JSON text that checkJSON has accepted, so that reading it needs no second
+// opinion on the grammar: every bracket has its partner, every string its end.
+type document []byte
 
-// find returns the text of the value that tokens lead to in data, "" if it is
-// absent.
-func find(data []byte, tokens []pointerToken) (string, error) {
-	if !utf8.Valid(data) || !json.Valid(data) {
-		return "", errNotJSON
+// find returns the text of the value that tokens lead to, "" if it is absent.
+func (d document) find(tokens []pointerToken) (string, error) {
+	i := d.space(0)
+	for _, t := range tokens {
+		var err error
+		switch d[i] {
+		case '{':
+			i, err = d.member(i, t)
+		case '[':
+			i, err = d.element(i, t)
+		default:
+			err = errNoWay
+		}
+		if i == absent || err != nil {
+			return "", err
+		}
 	}
-	w := walker{doc: string(data), tokens: tokens}
-	if _, err := w.value(w.space(0), 0, 0); err != nil {
-		return "", err
-	}
-	if w.raw == "" {
-		return "", nil
-	}
-	switch c := w.raw[0]; {
+	raw := string(d[i:d.end(i)])
+	switch c := raw[0]; {
 	case c == '"':
-		return unquote(w.raw), nil
+		return string(unquote([]byte(raw))), nil
 	case c != '-' && (c < '0' || c > '9'):
 		return "", errNotAKey
-	case strings.ContainsAny(w.raw, ".eE"):
+	case strings.ContainsAny(raw, ".eE"):
 		return "", errNotInteger
-	case w.raw == "-0":
+	case raw == "-0":
 		return "0", nil
 	}
-	return w.raw, nil
+	return raw, nil
 }
 
-// off is the number of matched tokens for values off the path.
-const off = -1
+// absent is the index of a value that is not there.
+const absent = -1
 
-// value visits the value at i, to which matched tokens of the pointer lead, and
-// returns where it ends.
-func (w *walker) value(i, matched, depth int) (int, error) {
-	start, here := i, matched == len(w.tokens)
-	if here {
-		matched = off
+// member returns where the value of a member of the object at i begins. There is one of its
+// name, in any case, at most.
+func (d document) member(i int, t pointerToken) (int, error) {
+	for i = d.space(i + 1); d[i] != '}'; i = d.comma(i) {
+		end := d.stringEnd(i)
+		name := unquote(d[i:end])
+		i = d.space(d.space(end) + 1) // behind the colon
+		switch {
+		case string(name) == t.name:
+			return i, nil
+		case string(foldCase(name)) == t.folded:
+			return absent, errOtherCase
+		}
+		i = d.end(i)
 	}
-	var err error
-	switch c := w.doc[i]; {
-	case (c == '{' || c == '[') && depth == maxDepth:
-		return 0, errTooDeep
-	case c == '{':
-		i, err = w.object(i, matched, depth+1)
-	case c == '[':
-		i, err = w.array(i, matched, depth+1)
-	case matched != off:
-		return 0, errNoWay
-	case c == '"':
-		i = w.stringEnd(i)
-	default:
-		for i < len(w.doc) && !strings.ContainsRune(",]} \t\r\n", rune(w.doc[i])) {
+	return absent, nil
+}
+
+// element returns where an element of the array at i begins.
+func (d document) element(i int, t pointerToken) (int, error) {
+	if t.index < 0 {
+		return absent, errNoWay
+	}
+	i = d.space(i + 1)
+	for n := 0; d[i] != ']'; n++ {
+		if n == t.index {
+			return i, nil
+		}
+		i = d.comma(d.end(i))
+	}
+	return absent, nil
+}
+
+// end returns the index behind the value that starts at i.
+func (d document) end(i int) int {
+	for depth := 0; ; {
+		switch d[i] {
+		case '"':
+			i = d.stringEnd(i)
+		case '{', '[':
+			depth++
 			i++
-		}
-	}
-	if here {
-		w.raw = w.doc[start:i]
-	}
-	return i, err
-}
-
-func (w *walker) object(i, matched, depth int) (int, error) {
-	seen := make(map[string]struct{})
-	i = w.space(i + 1)
-	for w.doc[i] != '}' {
-		end := w.stringEnd(i)
-		name := unquote(w.doc[i:end])
-		folded := foldCase(name)
-		if _, twin := seen[folded]; twin {
-			return 0, errDuplicate
-		}
-		seen[folded] = struct{}{}
-
-		next := off
-		if matched != off && folded == w.tokens[matched].folded {
-			if name != w.tokens[matched].name {
-				return 0, errOtherCase
+		case '}', ']':
+			depth--
+			i++
+		case ',', ':', ' ', '\t', '\r', '\n':
+			i++
+			continue
+		default:
+			for i < len(d) && strings.IndexByte(",]} \t\r\n", d[i]) < 0 {
+				i++
 			}
-			next = matched + 1
 		}
-		colon := w.space(end)
-		var err error
-		if i, err = w.value(w.space(colon+1), next, depth); err != nil {
-			return 0, err
+		if depth == 0 {
+			return i
 		}
-		i = w.comma(i)
 	}
-	return i + 1, nil
-}
-
-func (w *walker) array(i, matched, depth int) (int, error) {
-	if matched != off && w.tokens[matched].index < 0 {
-		return 0, errNoWay
-	}
-	i = w.space(i + 1)
-	for n := 0; w.doc[i] != ']'; n++ {
-		next := off
-		if matched != off && n == w.tokens[matched].index {
-			next = matched + 1
-		}
-		var err error
-		if i, err = w.value(i, next, depth); err != nil {
-			return 0, err
-		}
-		i = w.comma(i)
-	}
-	return i + 1, nil
 }
 
 // space returns the first index from i on that is not white space.
-func (w *walker) space(i int) int {
-	for i < len(w.doc) && strings.IndexByte(" \t\r\n", w.doc[i]) >= 0 {
+func (d document) space(i int) int {
+	for i < len(d) && (d[i] == ' ' || d[i] == '\t' || d[i] == '\r' || d[i] == '\n') {
 		i++
 	}
 	return i
 }
 
 // comma skips the comma behind a member or element, if there is one.
-func (w *walker) comma(i int) int {
-	i = w.space(i)
-	if w.doc[i] == ',' {
-		i = w.space(i + 1)
+func (d document) comma(i int) int {
+	i = d.space(i)
+	if d[i] == ',' {
+		i = d.space(i + 1)
 	}
 	return i
 }
 
 // stringEnd returns the index behind the string that starts at i.
-func (w *walker) stringEnd(i int) int {
-	for i++; w.doc[i] != '"'; i++ {
-		if w.doc[i] == '\\' {
-			i++
+func (d document) stringEnd(i int) int {
+	for i++; ; i++ {
+		i += bytes.IndexByte(d[i:], '"')
+		backslashes := 0
+		for d[i-1-backslashes] == '\\' {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return i + 1
 		}
 	}
-	return i + 1
 }

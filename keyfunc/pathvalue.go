@@ -29,6 +29,6 @@ func PathValue(name string) Func {
 		if err != nil {
 			return "", from.bad(`has a "%" that is no escape; send it as "%25" or choose other values`)
 		}
-		return from.check(value, "mount the middleware on a route that has it")
+		return from.check(value, "mount the guard on a route that has it, not around the router")
 	}
 }

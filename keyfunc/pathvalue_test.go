@@ -112,7 +112,7 @@ func TestPathValueAroundTheRouter(t *testing.T) {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/orders/7", nil))
 		require.Equal(t, "7", got.seen)
 		require.ErrorIs(t, got.err, keyfunc.ErrMissing)
-		require.EqualError(t, got.err, "keyfunc: path value id is missing; mount the middleware on a route that has it")
+		require.EqualError(t, got.err, "keyfunc: path value id is missing; mount the guard on a route that has it, not around the router")
 	}
 }
 

@@ -1,16 +1,26 @@
 package keyfunc
 
 import (
+	"errors"
+	"mime"
 	"net/http"
 	"net/url"
+
+	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
 // Query takes a parameter of the URL's query: Query("order").
 //
 // A parameter that is sent twice is refused with 400, even with equal values:
-// the handler may read the other one. So are a query that does not parse (a
-// bad escape, a semicolon), control characters and values over 1 KiB. An
-// absent or empty parameter is [ErrMissing].
+// the handler may read the other one. So is one that an urlencoded form in the body of a
+// POST, PUT or PATCH has, too, because r.FormValue reads it there first. So are a query
+// that does not parse (a bad escape, a semicolon), control characters and values over 1
+// KiB. An absent or empty parameter is [ErrMissing].
+//
+// Such a form is read before the claim, with the limit of the guard, or 1 MiB under one
+// that has none (413). No other body is looked at: r.FormValue reads the query before a
+// multipart form, and what takes a value from a body of JSON reads another one than this
+// function.
 //
 // Query panics on an empty name.
 func Query(name string) Func {
@@ -21,8 +31,38 @@ func Query(name string) Func {
 		if err != nil {
 			return "", from.bad("cannot be read: the query does not parse; escape it correctly")
 		}
-		return from.only(values[name], "send it in the URL")
+		value, err := from.only(values[name], "send it in the URL")
+		if err != nil || !urlencodedBody(r) {
+			return value, err
+		}
+		if err := from.notInForm(r, name); err != nil {
+			return "", err
+		}
+		return value, nil
 	}
+}
+
+// notInForm refuses a parameter that the form in the body has, too. Of a form that does not
+// parse, handlers get a part; of a body that is gone, they get nothing.
+func (s source) notInForm(r *http.Request, name string) error {
+	data, err := s.body(r)
+	if err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
+		return err
+	}
+	if form, _ := parseForm(r, data); len(form.PostForm[name]) > 0 {
+		return s.bad("is in the form, too; send it in the URL only")
+	}
+	return nil
+}
+
+// urlencodedBody reports whether net/http puts the body before the query.
+func urlencodedBody(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // the kind is there if a parameter is malformed, too
+		return kind == "application/x-www-form-urlencoded"
+	}
+	return false
 }
 
 // only takes the single value of a parameter or field.

@@ -98,6 +98,20 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 	return nil, b.failure()
 }
 
+// Verdict returns what check says of data, which [Bytes] has returned for r: however many
+// ask, it is called once for each body, so all have to ask with the same function. Verdict
+// must not run at the same time as another reader of the same body.
+func Verdict(r *http.Request, data []byte, check func(data []byte) error) error {
+	b, ok := r.Body.(*body)
+	if !ok {
+		return check(data) // of nothing
+	}
+	if !b.checked {
+		b.verdict, b.checked = check(data), true
+	}
+	return b.verdict
+}
+
 func (b *body) failure() error {
 	if _, ok := errors.AsType[*http.MaxBytesError](b.err); ok {
 		return fmt.Errorf("%w: %w", ErrTooLarge, b.err)
@@ -120,6 +134,9 @@ type body struct {
 	whole  bool   // src ended with io.EOF itself; an error that wraps it is a failure
 	passed bool   // bytes behind data went to a reader and were not kept
 	closed atomic.Bool
+
+	checked bool
+	verdict error // of Verdict, once checked
 }
 
 // unread reports whether nothing was asked of src yet.

@@ -286,3 +286,26 @@ func BenchmarkBytes(b *testing.B) {
 		}
 	}
 }
+
+// TestVerdict: a body is checked once, by whichever copy of its request, and after Rewind.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	wrong, calls := errors.New("wrong"), 0
+	check := func([]byte) error { calls++; return wrong }
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("text"))
+	data, err := bodybuf.Bytes(r, 10)
+	require.NoError(t, err)
+	clone := *r
+	require.Equal(t, wrong, bodybuf.Verdict(r, data, check))
+	require.Equal(t, wrong, bodybuf.Verdict(&clone, data, check))
+	_, _ = io.Copy(io.Discard, r.Body)
+	bodybuf.Rewind(r)
+	require.Equal(t, wrong, bodybuf.Verdict(r, data, check))
+	require.Equal(t, 1, calls)
+
+	r.Body = io.NopCloser(strings.NewReader("other"))
+	data, err = bodybuf.Bytes(r, 10)
+	require.NoError(t, err)
+	require.Equal(t, wrong, bodybuf.Verdict(r, data, check))
+	require.Equal(t, 2, calls, "another body")
+}

@@ -20,7 +20,10 @@ func Rewind(r *http.Request) {
 	switch {
 	case !ok, b.passed, b.pos == 0 && !b.closed.Load():
 	case b.whole:
-		r.Body = &body{src: http.NoBody, data: b.data, err: io.EOF, whole: true, limit: b.limit}
+		r.Body = &body{
+			src: http.NoBody, data: b.data, err: io.EOF, whole: true, limit: b.limit,
+			checked: b.checked, verdict: b.verdict,
+		}
 	default:
 		b.pos = 0
 	}

@@ -1,0 +1,69 @@
+package keyfunc
+
+import (
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+)
+
+// declaredAsJSON refuses a request that a handler which goes by the Content-Type would
+// not read as JSON, or not out of the body.
+func (s source) declaredAsJSON(r *http.Request, tokens []pointerToken) error {
+	var kind string
+	switch types := r.Header["Content-Type"]; len(types) {
+	case 0:
+	case 1:
+		kind, _, _ = strings.Cut(types[0], ";")
+	default:
+		return s.bad("cannot be read: the Content-Type is sent twice; send it once")
+	}
+	// The spelling that every binder knows. gin reads the query of a GET, whatever the type.
+	if strings.TrimRight(kind, " ") == "application/json" && r.Method != http.MethodGet {
+		return nil
+	}
+	kind = strings.ToLower(textproto.TrimString(kind))
+	switch kind {
+	case "", "application/json", "text/json", "text/plain", "application/octet-stream":
+	default:
+		// A JSON text can be a form and an XML document, too, with other values.
+		if !ownJSONType(kind) {
+			return s.bad("cannot be read: the Content-Type is not that of JSON; send application/json")
+		}
+	}
+	return s.notInQuery(r, tokens)
+}
+
+// ownJSONType reports whether kind is a type that ends with +json, and no other type to a
+// binder that reads only its beginning: gin cuts it at a space, and old echo compares prefixes.
+func ownJSONType(kind string) bool {
+	base, is := strings.CutSuffix(kind, "+json")
+	if !is || strings.ContainsAny(base, " \t,") || !strings.Contains(base, "/") || strings.HasSuffix(base, "/") {
+		return false
+	}
+	for _, other := range []string{"application/x-www-form-urlencoded", "application/xml", "text/xml", "multipart/"} {
+		if strings.HasPrefix(base, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// notInQuery refuses a value that the query has, too: gin's ShouldBind takes it from
+// there in a GET, and if it does not know the Content-Type. Without a tag, it takes the name of a field
+// of Go, OrderID for order_id.
+func (s source) notInQuery(r *http.Request, tokens []pointerToken) error {
+	query, _ := url.ParseQuery(r.URL.RawQuery) // of one that does not parse, handlers get a part
+	for name := range query {
+		for _, t := range tokens {
+			if fieldName(name) == fieldName(t.name) {
+				return s.bad("is in the query, too; send it in the body only, as application/json")
+			}
+		}
+	}
+	return nil
+}
+
+var withoutSeparators = strings.NewReplacer("_", "", "-", "")
+
+func fieldName(name string) string { return string(foldCase([]byte(withoutSeparators.Replace(name)))) }
