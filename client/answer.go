@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -49,7 +50,7 @@ func discard(resp *http.Response) {
 
 // answer is the body of the answer to a request with a key. If it breaks off, the
 // request is sent again, and the body of that answer is read on from the same place,
-// provided that it has begun with the same bytes.
+// provided that it is the same answer.
 type answer struct {
 	call *call
 	seen maphash.Hash // of what was read
@@ -63,9 +64,11 @@ type answer struct {
 
 var errOther = errors.New("client: the request was sent again and got another answer")
 
-// resumable gives resp a body that goes on when its connection breaks.
+// resumable gives resp a body that goes on when its connection breaks. One of a failure
+// does not: a server need not keep it, and would run the request again, and place an
+// order after its caller has read that there is none.
 func (c *call) resumable(resp *http.Response) {
-	if resp.Body == nil || resp.Body == http.NoBody || resp.Trailer != nil ||
+	if resp.Body == nil || resp.Body == http.NoBody || resp.Trailer != nil || resp.StatusCode >= http.StatusBadRequest ||
 		resp.StatusCode == http.StatusSwitchingProtocols || c.attempts == 1 || !c.keyed {
 		return
 	}
@@ -146,7 +149,7 @@ func (a *answer) resume(err error) bool {
 // skip reads what the caller has read already. It returns errOther if next is not the
 // same answer, and another error if it broke off, too.
 func (a *answer) skip(next *http.Response) error {
-	if next.StatusCode/100 != a.resp.StatusCode/100 || next.Body == nil {
+	if next.Body == nil || !sameHeader(&a.resp, next) {
 		return errOther
 	}
 	var same maphash.Hash
@@ -158,6 +161,20 @@ func (a *answer) skip(next *http.Response) error {
 	default:
 		return err
 	}
+}
+
+// sameHeader reports whether the headers of two answers allow that they are one. The
+// length counts if both have it: an answer that was sent in chunks may be replayed in one.
+func sameHeader(a, b *http.Response) bool {
+	if a.StatusCode/100 != b.StatusCode/100 || a.ContentLength >= 0 && b.ContentLength >= 0 && a.ContentLength != b.ContentLength {
+		return false
+	}
+	for _, name := range []string{"Location", "Etag", "Content-Type", "Content-Encoding"} {
+		if !slices.Equal(a.Header[name], b.Header[name]) {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *answer) adopt(next *http.Response) bool {

@@ -26,6 +26,15 @@ func broken(status int, body string, headers ...string) func() *http.Response {
 	}
 }
 
+// announced is an answer with this Content-Length.
+func announced(answer func() *http.Response, length int64) func() *http.Response {
+	return func() *http.Response {
+		resp := answer()
+		resp.ContentLength = length
+		return resp
+	}
+}
+
 // TestBrokenAnswers: what the caller reads if the answers come like that, one after the
 // other.
 func TestBrokenAnswers(t *testing.T) {
@@ -57,7 +66,16 @@ func TestBrokenAnswers(t *testing.T) {
 		{"a repeat is another answer", []func() *http.Response{broken(201, "or"), answer(201, "another order")}, "or", true, 2},
 		{"a repeat is shorter", []func() *http.Response{broken(201, "order"), answer(201, "or")}, "order", true, 2},
 		{"with trailers", []func() *http.Response{trailer, created}, "order", true, 1},
-		{"a refusal that the handler made", []func() *http.Response{broken(422, "no t"), answer(422, "no tea")}, "no tea", false, 2},
+		{"a refusal that the handler made", []func() *http.Response{broken(422, "no t"), answer(422, "no tea")}, "no t", true, 1},
+		{"a failure, and its repeat would succeed", []func() *http.Response{broken(500, "no t"), created}, "no t", true, 1},
+		{"a repeat has another length", []func() *http.Response{announced(broken(201, "ord"), 9), created}, "ord", true, 2},
+		{"a repeat has the same length", []func() *http.Response{announced(broken(201, "ord"), 7), created}, "order 1", false, 2},
+		{"a repeat has no length", []func() *http.Response{announced(broken(201, "ord"), 7), announced(created, -1)}, "order 1", false, 2},
+		{"a repeat has another place", []func() *http.Response{broken(201, "ord", "Location: /1"), answer(201, "order 1", "Location: /2")}, "ord", true, 2},
+		{"a repeat has no place", []func() *http.Response{broken(201, "", "Location: /1"), created}, "", true, 2},
+		{"a repeat has the same place", []func() *http.Response{broken(201, "", "Location: /1"), answer(201, "order 1", "Location: /1")}, "order 1", false, 2},
+		{"a repeat has another version", []func() *http.Response{broken(201, "ord", "Etag: 1"), answer(201, "order 1", "Etag: 2")}, "ord", true, 2},
+		{"a repeat has another type", []func() *http.Response{broken(201, "", "Content-Type: text/html"), answer(201, "order 1", "Content-Type: text/plain")}, "", true, 2},
 		{"a problem, before its kind", []func() *http.Response{broken(409, `{"type":`, "Content-Type: application/problem+json"), created}, "order 1", false, 2},
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -114,6 +114,26 @@ func TestBodyLimitIsExact(t *testing.T) {
 	})
 }
 
+// A body over the limit is sent again if its length was not known, and no more than the
+// limit of it was read.
+func TestBodyOverTheLimitOfWhichLittleWasRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			length   int64
+			read     int
+			attempts int
+		}{{-1, 5, 2}, {-1, 6, 1}, {10, 0, 1}} {
+			b := &cutBody{cuts: []int{tt.read}}
+			req := request(t.Context(), t, http.MethodPost, "")
+			req.Body, req.ContentLength = io.NopCloser(plainReader{strings.NewReader("0123456789")}), tt.length
+			_, err := client.Transport(b, client.WithBodyLimit(5)).RoundTrip(req)
+			require.Equal(t, tt.attempts == 1, err != nil, "%+v: %v", tt, err)
+			require.Len(t, b.got, tt.attempts, "%+v", tt)
+		}
+	})
+}
+
 // TestRefusalOfABodyThatCannotBeHadAgainIsReturned, with its own body.
 func TestRefusalOfABodyThatCannotBeHadAgainIsReturned(t *testing.T) {
 	t.Parallel()

@@ -21,8 +21,9 @@
 //
 // # What is sent again
 //
-// An attempt is repeated if the connection could not be made or broke, or if the answer
-// is one of these, after its Retry-After, if it has one, and a random pause:
+// An attempt is repeated if the connection could not be made, or broke before there was an
+// answer (a problem, whole; of others the header), or if the answer is one of these, after
+// its Retry-After, if it has one, and a random pause:
 //
 //   - 408, 425, 429, 502, 503 or 504;
 //   - a problem of httplatch for which its page says so: in-progress, first-failed,
@@ -38,9 +39,10 @@
 //     that would be refused again;
 //   - with "Stripe-Should-Retry: false", or any other status;
 //   - if it has no key, unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE;
-//   - if its body cannot be had again: [http.Request.GetBody] is nil, and it is longer
-//     than [WithBodyLimit];
-//   - if the certificate of the server is not valid, or the server speaks no TLS;
+//   - if its body cannot be had again: [http.Request.GetBody] is nil, and its
+//     ContentLength, or the part of it that was read, is over [WithBodyLimit];
+//   - if the certificate of the server is not valid, the server speaks no TLS, or a
+//     header cannot be sent;
 //   - once the context has ended, or if the pause would outlast its deadline: a
 //     server that sends "Retry-After: 1000000000" is not waited for;
 //   - once a limit is reached: [WithAttempts], [WithMaxWait], [WithBudget].
@@ -51,21 +53,29 @@
 //
 // # What it did
 //
-// [http.Response.Request] is the request as sent, with its Idempotency-Key; [Attempts]
-// returns how often it was sent; [WithHook] reports each attempt. An error comes as the
-// base transport returned it, without the key: a caller who needs the key afterwards
-// sets it with WithKey.
+// [http.Response.Request] is the request with its Idempotency-Key; [Attempts] returns how
+// often it was sent; [WithHook] reports each attempt. An error comes as the base transport
+// returned it, without the key, or is the cause of a context that has ended during a
+// pause: a caller who needs the key afterwards sets it with WithKey.
 //
 // # Bodies
 //
 // A request body for which there is no GetBody is kept while it is sent, up to
 // WithBodyLimit. Nothing is read ahead.
 //
-// Answers are returned as soon as their headers have come, and are not kept. If one to a
-// request with a key breaks off while its body is read, Read sends the request again,
-// within the same limits, and goes on where it was, provided that the new answer is of
-// the same class (2xx, say) and has begun with the same bytes. If not, Read returns the
-// error of the connection. An answer that announces trailers is not resumed.
+// Answers are returned as soon as their headers have come, and are not kept. Only of a
+// problem (application/problem+json, 400 or above) up to 64 KiB are read before, for 5
+// seconds at most, because its kind decides.
+//
+// If an answer below 400 to a request with a key breaks off while its body is read, Read
+// sends the request again, within the same limits, and goes on where it was, provided that
+// the new answer is the same one as far as that can be seen: of the same class (2xx, say),
+// with the same Location, ETag, Content-Type, Content-Encoding and, if both have it,
+// Content-Length, and with the same bytes so far. If not, Read returns the error of the
+// connection. An answer that announces trailers is not resumed.
+//
+// Nor is one of 400 or above: its caller has seen that the request failed, a server need
+// not keep such an answer, and the request might run again and succeed unseen.
 //
 // # A trap of net/http
 //

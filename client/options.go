@@ -85,7 +85,7 @@ func WithMaxWait(d time.Duration) Option {
 
 // WithBodyLimit sets how many bytes are kept of a request body that cannot be had again
 // otherwise ([http.Request.GetBody] is nil); 1 MiB unless set. A request with a longer
-// one is sent once. With 0, no body is kept. It panics if bytes is negative.
+// ContentLength, or of whose body more was read, is not sent again. With 0, no body is kept. It panics if bytes is negative.
 func WithBodyLimit(bytes int64) Option {
 	if bytes < 0 {
 		panic("client: WithBodyLimit needs a number that is not negative")

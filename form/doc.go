@@ -13,11 +13,13 @@
 // Without JavaScript the field alone makes a double click one submission. With the
 // script, so are a reload, the back button, a copy of the tab, and an attempt
 // after a lost connection: it gives the form the key that it had, as long as
-// its content is the same and there was no final answer. Guarantees, cases and limits:
+// its content is the same and there was no final answer. The guard reports that in a
+// cookie, since the answer may lead to another site. Guarantees, cases and limits:
 // https://github.com/httplatch/httplatch/blob/main/docs/forms.md#with-the-script
 //
 // The guard of the handler is middleware.Idempotent over keyfunc.Form("once"). Best it waits
-// (lock.WithWait), so that a form that is sent again gets the first answer at once.
+// (lock.WithWait), so that a form that is sent again gets the first answer, as soon as
+// there is one.
 //
 // The package imports the standard library only.
 package form

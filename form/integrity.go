@@ -4,4 +4,4 @@ package form
 
 // Integrity is the value of the attribute "integrity" for the script that [Script] serves:
 // a browser runs no other. It changes with each version of the script.
-const Integrity = "sha384-w5f4C07xqWjMZjJymu/EdlmPqYgwGjtaZiERnbcJzvFAuRtA9nxEYBDszAiV0Mu1"
+const Integrity = "sha384-4nNCVXY6GrQdUo4wN2pAcTrl/6Cs80WX6i3dNke3nkCnYyqcTiCGWTFhh7fIh2GE"

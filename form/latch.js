@@ -3,17 +3,22 @@
 // (make form-script), and is what Script serves.
 //
 // All listeners are on window: forms that htmx or Turbo add later need nothing, and no
-// handler of the page comes before the first of them or after the last.
+// handler of the page comes before the first of them or after the last. A page that
+// has the script twice runs it once.
 
 const header = "Idempotency-Key";
 const selector = "form[data-latch]";
 
-// Keys by form and content, until an answer is final; and in "latch" what was sent last.
-// Where the browser forbids sessionStorage, they are kept as long as the page.
+// Keys by form and content, until an answer is final; and by the name of each key's cookie
+// when and from which page it was sent last. Where the browser forbids sessionStorage, they
+// are kept as long as the page.
 let store = {};
 try {
 	store = sessionStorage;
 } catch {}
+
+const here = () => location.pathname + location.search;
+const [load = {}] = performance.getEntriesByType("navigation");
 
 const buttons = new Map(); // of the forms under way
 const taken = new WeakSet(); // fields whose first value was used
@@ -32,7 +37,21 @@ const now = () => performance.timeOrigin + performance.now();
 // crypto.randomUUID exists on https only.
 const newKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
 
-const fieldOf = (form) => form.querySelector("[name=once]");
+// Attributes, because form.action is the field of that name if there is one.
+const actionOf = (form) => new URL(form.getAttribute("action") || "", document.baseURI);
+const fieldOf = (form) => [...form.elements].find((e) => e.name == "once");
+
+// FNV-1a over characters, as in the middleware.
+function hash(text) {
+	let sum = 0;
+	for (const c of text) sum = Math.imul(sum ^ c.codePointAt(), 16777619);
+	return sum >>> 0;
+}
+
+// cookieOf names the cookie by which the middleware reports that an answer to key was final.
+// Unlike what the browser says of a page, it survives a visit to another site.
+const cookieOf = (key) => "latch-" + hash(key);
+const setCookie = (cookie) => (document.cookie = cookie + ";path=/");
 
 // keyOf returns the key of what form would send, and puts it into the form's field.
 function keyOf(form, submitter) {
@@ -45,16 +64,14 @@ function keyOf(form, submitter) {
 	}
 	const content = new FormData(form, submitter);
 	for (const name of ("once " + form.dataset.latch).split(" ")) content.delete(name);
-	// Attributes, because form.action is the field of that name if there is one.
 	const text = JSON.stringify(
-		[new URL(form.getAttribute("action") || "", document.baseURI), form.getAttribute("method"), form.getAttribute("id"), ...content],
+		[actionOf(form), form.getAttribute("method"), form.getAttribute("id"), ...content],
 		(_, v) => (v?.size >= 0 ? [v.name, v.size, v.size && v.lastModified] : v), // files
 	);
-	// FNV-1a: fields may be secret, so they are not kept. Two contents with one hash would
-	// share a key, and the server would refuse the second one.
-	let hash = 0;
-	for (const c of text) hash = Math.imul(hash ^ c.codePointAt(), 16777619);
-	const name = "latch" + hash;
+	// Fields may be secret, so they are not kept. Two contents with one hash would share a
+	// key, and the server would refuse the second one.
+	const name = "latch" + hash(text);
+	recall(store[name]);
 	// The server's key may be under way: the form can be sent before this script is there.
 	// It is of one content only.
 	const key = store[name] || (!taken.has(field) && field.value) || newKey();
@@ -83,7 +100,26 @@ function settle(key, status, text) {
 	const problem = /(?:latch-problem" content="|problems\.md#)(outcome|result|key-[^f])?/.exec(text);
 	if (problem ? problem[1] : status && status < 500) {
 		for (const name in store) if (store[name] == key) delete store[name];
-		return true;
+		const cookie = cookieOf(key);
+		if (store[cookie] && !window.opener) setCookie(cookie + "=;max-age=0"); // the opener has the key too
+		delete store[cookie];
+	}
+}
+
+// recall settles key if the middleware has reported a final answer to it, and its user has
+// seen a page since: in another window, or in this one, which has navigated by type. This page
+// counts if the submission or a link has opened it, or if it is not that of the form, whose
+// address may be typed in after a redirect to a page that was lost: then the key is
+// kept for a minute, and once. The back button shows no answer, and a reload only
+// another page. Where there can be no report, the page is enough.
+function recall(key = "", type) {
+	const cookie = cookieOf(key);
+	const [sent, from, how] = (store[cookie] || "").split(" ");
+	const other = from != here();
+	const ago = performance.timeOrigin - sent;
+	const seen = type == "navigate" ? other || document.referrer || ago < 500 || ago > 60_000 : type == "reload" && other;
+	if ((seen || how == "elsewhere") && (how == "blind" || document.cookie.includes(cookie + "=1"))) {
+		settle(key, load.responseStatus || 200, document.head.innerHTML);
 	}
 }
 
@@ -97,12 +133,15 @@ addEventListener("submit", (e) => {
 
 let last; // the form that the browser was sending last
 
-// lastSent returns the key that was sent last, when, how often in a row, and from where.
-const lastSent = () => (store.latch || "").split(" ");
-
-function sending(key) {
-	const [previous, , times] = lastSent();
-	put("latch", [key, now(), previous == key ? +times + 1 : 1, location.href].join(" "));
+function sending(key, url, where) {
+	const cookie = cookieOf(key);
+	let how = "blind";
+	try {
+		setCookie(cookie + "=0;max-age=86400");
+		if (document.cookie.includes(cookie) && url.origin == location.origin) how = where;
+	} catch {} // a sandbox
+	// The second time counts as long ago.
+	put(cookie, [store[cookie] ? 0 : now(), here(), how].join(" "));
 }
 
 addEventListener("submit", (e) => {
@@ -111,34 +150,26 @@ addEventListener("submit", (e) => {
 	hold(form);
 	// No event says that the answer was a download, or went to another window.
 	setTimeout(() => wake(form), 10_000);
-	if (!window.navigation) sending(fieldOf(form).value);
+	const target = e.submitter?.formTarget || form.getAttribute("target") || "";
+	const where = /^(_b|[^_])/i.test(target) ? "elsewhere" : "";
+	if (where || !window.navigation) sending(fieldOf(form).value, actionOf(form), where);
 });
 
 // A script of the page may send the form later, by form.submit(). A form that the stop button, or
-// another page, has stopped can be sent again. What another page answers is no answer.
+// another page, has stopped can be sent again.
 window.navigation?.addEventListener("navigate", (e) => {
 	const form = last;
 	const key = e.formData?.get("once");
 	if (key) {
-		sending(key);
+		sending(key, new URL(e.destination.url));
 		e.signal.onabort = () => wake(form);
-	} else if (!e.destination.sameDocument) delete store.latch;
+	}
 });
 addEventListener("pageshow", () => {
 	for (const form of buttons.keys()) wake(form);
 });
 
-// This page is the answer to what was sent if it was opened at once, or by a page that the
-// submission led to. An address that was typed in may follow a lost answer, or one that this
-// script has not seen: the key is kept once. A reload sends the form again, if it does
-// not show it; the back button does not. A tab without a history has copied the storage
-// of the one that has opened it.
-const [load] = performance.getEntriesByType("navigation");
-const [key, sent, times, from] = lastSent();
-const opened = load?.type == "navigate" && history.length > 1 && (document.referrer || performance.timeOrigin - sent < 500 || times > 1);
-if (key && (opened || (load?.type == "reload" && from != location.href))) {
-	if (settle(key, load.responseStatus || 200, document.head.innerHTML)) delete store.latch;
-}
+for (const name in store) if (/^latch\d/.test(name)) recall(store[name], load.type);
 
 addEventListener("turbo:before-fetch-request", (e) => {
 	if (!e.target.matches(selector)) return;
@@ -176,10 +207,11 @@ for (const [prepare, begin, end] of [
 }
 
 window.latch = {
-	// fetch is the fetch of the browser, with one key for all its attempts: that of init.headers,
+	// fetch is the fetch of the browser, with one key for all its attempts: that of its headers,
 	// that of the form which init.body was made from, or a new one. It repeats for a minute.
 	async fetch(url, init = {}) {
-		const headers = new Headers(init.headers);
+		const request = new Request(url, init);
+		const { headers, signal } = request;
 		const key = headers.get(header) || init.body?.get?.("once") || newKey();
 		headers.set(header, key);
 		const end = now() + 60_000;
@@ -187,13 +219,13 @@ window.latch = {
 			let answer, failure, text;
 			let pause = wait * (1 + Math.random());
 			try {
-				answer = await fetch(url, { ...init, headers });
+				answer = await fetch(request.clone());
 				text = answer.ok ? "" : await answer.clone().text();
 				pause = Math.max(pause, 1000 * (+answer.headers.get("Retry-After") || 0));
 			} catch (e) {
 				failure = e;
 			}
-			const again = failure ? !init.signal?.aborted : /^50[234]/.test(answer.status) || /problems\.md#in-progress/.test(text);
+			const again = failure ? !signal.aborted : /^50[234]|problems\.md#in-progress/.test(answer.status + text);
 			if (!again || now() + pause > end) {
 				if (failure) throw failure;
 				settle(key, answer.status, text);
@@ -201,7 +233,7 @@ window.latch = {
 			}
 			await new Promise((resolve) => {
 				setTimeout(resolve, pause);
-				init.signal?.addEventListener("abort", resolve); // the next attempt fails at once
+				signal.addEventListener("abort", resolve); // the next attempt fails at once
 			});
 		}
 	},

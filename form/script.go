@@ -23,9 +23,10 @@ const scriptAge = "public, max-age=31536000, immutable"
 //
 // With [Integrity] as the parameter "v" of its URL it may be cached for a year, since another
 // version has another URL. Otherwise browsers ask each time, and get a 304 while it
-// is the same. It is below 2 kB, compressed where the client accepts gzip. It is a
+// is the same. It is below 2,048 bytes where the client accepts gzip. It is a
 // classic script, to be loaded with "defer", and works under the
-// Content-Security-Policy "default-src 'none'; script-src 'self'; form-action 'self'".
+// Content-Security-Policy "default-src 'none'; script-src 'self'; form-action 'self'". It sets
+// cookies whose names begin with "latch-", which are not secret.
 func Script() http.Handler {
 	const tag = `"` + Integrity + `"`
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

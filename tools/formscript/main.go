@@ -69,5 +69,6 @@ func minified(path string) ([]byte, error) {
 	for _, m := range made.Errors {
 		return nil, fmt.Errorf("%s:%d: %s", path, m.Location.Line, m.Text)
 	}
-	return made.Code, nil
+	// A page may have it twice. An element whose id is latch has no fetch.
+	return append([]byte("window.latch?.fetch||"), made.Code...), nil
 }
