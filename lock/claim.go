@@ -87,6 +87,7 @@ const maxRounds = 4
 // and until deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error {
 	c := l.core
+	l.checkAt(at)
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.

@@ -20,6 +20,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.Close()
 	c.cleaner.advance(expedited)
+	c.checks.close()
 	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
 	if c.owners.Wait(ctx) > 0 {

@@ -40,6 +40,7 @@ type core struct {
 	lease      atomic.Int64 // the longest of all Lockers that share this
 	owners     send.Counter // leases and acquires whose owner has not come back yet
 
+	checks checks
 	logged seldom.Log
 	recent recent
 
@@ -47,7 +48,9 @@ type core struct {
 	closing   chan struct{} // closed by Close: no caller waits after that
 }
 
-// New returns a Locker over store. It does not dial. It panics if store is nil,
+// New returns a Locker over store. It does not dial. A store that is a [Checker] is
+// checked once in every minute of use, and the logger has a line whenever the class of the
+// result changes; see [Stats]. New panics if store is nil,
 // if the options contradict each other, and if fences or transactions are asked of a
 // store without.
 func New(store Store, opts ...Option) *Locker {
@@ -60,6 +63,8 @@ func New(store Store, opts ...Option) *Locker {
 		budget:  500 * time.Millisecond,
 		keep:    24 * time.Hour,
 		logger:  slog.Default(),
+
+		checkEvery: defaultCheckEvery,
 	}.with(opts).valid()
 	about := Describe(store)
 	checkStore(&about, &cfg)
@@ -80,6 +85,9 @@ func New(store Store, opts ...Option) *Locker {
 		c.logged.Panic(cfg.logger, err)
 		return verdictOf(err)
 	})
+	c.checks.store, _ = store.(Checker)
+	c.checks.every = cfg.checkEvery
+	c.checks.due.Store(int64(now().add(cfg.checkEvery)))
 	c.cleaner = newCleaner(c)
 	c.sender.Dead = func(token string) bool { return c.cleaner.fateOf(token) == dead }
 	return c.locker(cfg)

@@ -36,8 +36,11 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 	if why, ok := errors.AsType[*loss](lost); ok {
 		do = why.do
 	}
-	l.log(ctx, levelError, "lock: lease lost before its work had ended", e,
-		slog.Any("error", lost), slog.Duration("held", e.claim.grantedAt.since()), attrDo(do))
+	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", e.claim.grantedAt.since()), attrDo(do)}
+	if e.run == nil { // package console finds a key by its hash, for who may see it
+		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(e.label())))
+	}
+	l.log(ctx, levelError, "lock: lease lost before its work had ended", e, attrs...)
 }
 
 // logRefused reports a key that no caller gets until its entry was looked at.
@@ -52,6 +55,13 @@ func (l *Locker) logRefused(ctx context.Context, e *Lease, err error) {
 	l.logSeldom(ctx, e, class, "a key is refused because its holder has vanished",
 		"find out whether its work took effect, then free the entry (package console, or Inspector.Forget); or take WithRerunAbandoned",
 		slog.String("owner", about.Process(refused.Entry.Owner)))
+}
+
+// logDoubtful reports work that failed after a call elsewhere of which it does not know what
+// became.
+func (l *Locker) logDoubtful(ctx context.Context, e *Lease) {
+	l.logSeldom(ctx, e, "doubtful "+keytext.Digest(e.label())[:1], "work has failed after a request to another service that may have had an effect",
+		"find out whether it did, then free the entry (package console, or Inspector.Forget): until then repeats are refused")
 }
 
 // logTakenOver reports work that may have been done before.
@@ -111,15 +121,11 @@ func (l *Locker) logSeldom(ctx context.Context, e *Lease, class, message, do str
 }
 
 // trouble logs that the store refused or did not answer: each class of it at
-// most once a minute. A store names the class by a method Class() string on its
-// errors.
+// most once a minute.
 func (l *Locker) trouble(ctx context.Context, err error) {
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		return // the caller left; the store is not to blame
-	}
-	class := "other"
-	if c := (interface{ Class() string })(nil); errors.As(err, &c) {
-		class = c.Class()
+	class := Class(err)
+	if class == classCancelled {
+		return
 	}
 	due, silent := l.core.logged.Due(class)
 	if !due {

@@ -84,7 +84,7 @@ func TestLogLines(t *testing.T) {
 			for range 5 {
 				require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrUnavailable)
 			}
-		}, []string{"level=ERROR", "did not serve", "class=other", "repeated=0", "see to the store"}},
+		}, []string{"level=ERROR", "did not serve", "class=_OTHER", "repeated=0", "see to the store"}},
 		"store denies": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			s.Every(denied, fault.Claim)

@@ -76,8 +76,12 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	}
 	returned = true
 	if err != nil {
+		undone := e.run.leavesNothing()
 		if end := e.run.fail(ctx, err); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
+			if undone {
+				return e.run.winner(ctx, &oncecall.UndoneError{Err: err})
+			}
 		}
 		return nil, false, err
 	}
@@ -125,35 +129,7 @@ func Commit(ctx context.Context) error {
 	if r == nil {
 		return errors.New("lock: Commit outside of Locker.Once")
 	}
-	r.mu.Lock()
-	freed := r.freed
-	r.committed = !freed
-	r.mu.Unlock()
-	if freed {
-		return errReleased
-	}
-	e := &r.lease
-	l := e.locker
-	if err := e.lostError(); err != nil {
-		return err
-	}
-	if !l.cfg.rerun && !l.cfg.inTx {
-		return nil // a record whose holder has vanished is never run again
-	}
-	hold := l.cfg.keep
-	if !l.cfg.rerun {
-		hold = max(e.leaseLeft(now()), time.Millisecond) // it is the linger that is to be noted
-	}
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(hold)}
-	err := l.ask(ctx, l.lastingTerms(), renew)
-	switch {
-	case err != nil:
-		l.emitFailed(ctx, e, callRenew, l.cfg.budget, err)
-		return err
-	case !renew.ok:
-		return e.lose(errTaken)
-	}
-	return nil
+	return r.note(ctx, func() { r.committed = true })
 }
 
 // found looks for the receipt that acquire would end with, before anything is

@@ -29,6 +29,8 @@ type config struct {
 	observers []Observer
 	origin    func(ctx context.Context) string
 	logger    *slog.Logger
+
+	checkEvery time.Duration
 }
 
 func (c config) with(opts []Option) config {

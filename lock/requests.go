@@ -91,7 +91,11 @@ func (c *core) ask(ctx context.Context, call *send.Call, terms send.Terms, r sen
 	if terms.Lasting {
 		ctx = lasting
 	}
-	return publicError(r.Send(ctx), false)
+	err := r.Send(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = send.GoneError{Cause: err} // a store in this process is never silent
+	}
+	return publicError(err, false)
 }
 
 // ask makes the call r, of which nothing needs to be known after its answer, and logs

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 )
@@ -23,7 +24,9 @@ type run struct {
 
 	mu        sync.Mutex
 	committed bool
-	freed     bool // ended without a receipt, so that the key is free for the next
+	doubts    int    // calls that may have had an effect elsewhere
+	doubtful  []byte // the receipt of a run that has failed while there were any
+	freed     bool   // ended without a receipt, so that the key is free for the next
 
 	early   sync.Mutex
 	settled bool  // before the function returned
@@ -65,7 +68,7 @@ func (r *run) fail(ctx context.Context, err error) error {
 	case settled:
 		return nil
 	case !freed:
-		return r.settle(ctx, nil)
+		return r.failed(ctx)
 	default:
 		r.shareFailure(err)
 		return r.lease.giveBack(ctx)
@@ -75,21 +78,45 @@ func (r *run) fail(ctx context.Context, err error) error {
 // shareFailure ends the wait of those calls of this process that have waited for r:
 // its failure is the answer to all of them, or each would try again what has just
 // failed. If the caller's own context has ended, or the lease was lost, that may be
-// why, and says nothing to others.
+// why, and says nothing to others; nor does a failure of this caller alone.
 func (r *run) shareFailure(err error) {
 	e := &r.lease
+	if s, ok := errors.AsType[oncecall.Sharer](err); ok && !s.Shared() {
+		return
+	}
 	if e.claim.standing.met() && e.parent.Err() == nil && e.lostError() == nil {
 		e.locker.core.keys.share(e, &decision{failure: err})
 	}
 }
 
-// free notes that the run ends without a receipt, unless [Commit] was called, and reports
-// whether it does: from here on, nothing can be committed.
+// free notes that the run ends without a receipt, unless it may have had an effect
+// ([Commit], [run.Doubt]), and reports whether it does: from here on, nothing can be
+// committed.
 func (r *run) free() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.freed = !r.committed
+	r.freed = !r.committed && r.doubts == 0
 	return r.freed
+}
+
+// failed ends a run that has failed and is not free.
+func (r *run) failed(ctx context.Context) error {
+	receipt := r.failureReceipt()
+	err := r.settle(ctx, receipt)
+	if receipt != nil {
+		r.lease.locker.logDoubtful(ctx, &r.lease)
+	}
+	return err
+}
+
+// failureReceipt is the receipt of a run that has failed and is not free.
+func (r *run) failureReceipt() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.doubts == 0 {
+		return nil
+	}
+	return r.doubtful
 }
 
 // succeed leaves the receipt.
@@ -170,6 +197,69 @@ func (r *run) Committed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.committed
+}
+
+// Doubt implements oncecall.Run.
+func (r *run) Doubt(ctx context.Context, receipt []byte) error {
+	if settled, _ := r.settledEarly(); settled {
+		return nil // nothing frees the key any more
+	}
+	noted := false
+	err := r.note(ctx, func() { noted, r.doubts, r.doubtful = true, r.doubts+1, receipt })
+	if err != nil && noted {
+		r.Dispel()
+	}
+	return err
+}
+
+// Dispel implements oncecall.Run.
+func (r *run) Dispel() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doubts = max(0, r.doubts-1) // a call behind a settled answer was not counted
+}
+
+// mayHaveEffect reports whether a failure of r no longer says that there was no effect.
+func (r *run) mayHaveEffect() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.committed || r.doubts > 0
+}
+
+// note has mark note that an effect has happened, or may have, and the store where only
+// the store would know of it after a crash.
+func (r *run) note(ctx context.Context, mark func()) error {
+	r.mu.Lock()
+	freed := r.freed
+	if !freed {
+		mark()
+	}
+	r.mu.Unlock()
+	if freed {
+		return errReleased
+	}
+	e := &r.lease
+	l := e.locker
+	if err := e.lostError(); err != nil {
+		return err
+	}
+	if !l.cfg.rerun && !l.cfg.inTx {
+		return nil // a record whose holder has vanished is never run again
+	}
+	hold := l.cfg.keep
+	if !l.cfg.rerun {
+		hold = max(e.leaseLeft(now()), time.Millisecond) // it is the linger that is to be noted
+	}
+	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(hold)}
+	err := l.ask(ctx, l.lastingTerms(), renew)
+	switch {
+	case err != nil:
+		l.emitFailed(ctx, e, callRenew, l.cfg.budget, err)
+		return err
+	case !renew.ok:
+		return e.lose(errTaken)
+	}
+	return nil
 }
 
 var _ oncecall.Run = (*run)(nil)

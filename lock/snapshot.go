@@ -190,6 +190,10 @@ type Stats struct {
 	// adds ten, up to 100. At 0 a call that fails is not tried again.
 	Retries int
 
+	// Trouble is the [Class] of what the last check of the store has found, "" if it was
+	// nothing, if there was none yet, and if the store is no [Checker].
+	Trouble string
+
 	// What the store keeps in this process, as [Description] has it. 0 for a server's.
 	Entries int
 	Bytes   int64
@@ -201,7 +205,7 @@ func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{
 		Active: c.owners.Count(), Backlog: int(c.cleaner.count.Load()), BacklogBytes: c.cleaner.bytes.Load(),
-		Dropped: c.cleaner.dropped.Load(), Retries: c.sender.Retries.Tokens(),
+		Dropped: c.cleaner.dropped.Load(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.class(),
 	}
 	about := Describe(c.store)
 	s.Entries, s.Bytes = about.Entries, about.Bytes

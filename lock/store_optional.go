@@ -44,7 +44,8 @@ type Watcher interface {
 	Watch(key string) (wake <-chan struct{}, stop func())
 }
 
-// Checker is a [Store] that finds out whether it is fit for use.
+// Checker is a [Store] that finds out whether it is fit for use. A Locker asks it once in
+// every minute of use.
 type Checker interface {
 	// Check returns what is wrong with the server, or its settings, and what to do.
 	Check(ctx context.Context) error
@@ -61,8 +62,9 @@ type ServerLister interface {
 type Transactor interface {
 	// Begin begins the transaction for the work under the claim of token, which is
 	// granted. The context it returns is derived from ctx and carries the transaction to
-	// the work. Begin may wait for a connection until ctx ends, as it does with the
-	// lease. If there is an error, nothing was begun.
+	// the work. Begin may wait for a connection, within a bound of its own and until ctx
+	// ends, which is when the caller has left or the lease is over. If there is an error,
+	// nothing was begun, and the claim is given back.
 	Begin(ctx context.Context, key, token string) (context.Context, Transaction, error)
 }
 
@@ -80,8 +82,11 @@ type Transaction interface {
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error)
 
 	// Outcome finds out what became of a Settle whose outcome is unknown, and sees to it
-	// that no more can become of it: what it has answered once stays true. After an error
-	// it is asked again.
+	// that no more can become of it: what it has answered once stays true, whatever of the
+	// Settle arrives later, and on every server that may be asked after this one. So the
+	// question is a write, and the answer comes when that is confirmed. It cancels no
+	// commit. The claim is the token's still, unless it was committed. After an error it is
+	// asked again.
 	Outcome(ctx context.Context) (committed bool, err error)
 
 	// Rollback ends the transaction and has no effect after Settle. If there is an error,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/event"
@@ -25,32 +26,42 @@ func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 		return e.Context(), nil
 	}
 	began := now()
-	if work, err = r.beginTransaction(e.Context()); err == nil {
+	if work, err = r.beginTransaction(ctx); err == nil {
 		return work, nil
 	}
-	err = publicError(err, false)
-	l.trouble(ctx, err)
+	if err = publicError(err, false); !callerGone(ctx) {
+		l.trouble(ctx, err)
+	}
 	l.emitFailed(ctx, e, callBegin, began.since(), err)
 	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
-// beginTransaction waits as long as its context lasts: what there is to wait for is other
-// work of this process, which has the connections.
-func (r *run) beginTransaction(ctx context.Context) (work context.Context, err error) {
+// beginTransaction waits no longer than its caller, also if the work would outlive that: what
+// there is to wait for is other work of this process, which has the connections.
+func (r *run) beginTransaction(caller context.Context) (work context.Context, err error) {
 	e := &r.lease
 	defer send.Recover(&err)
+	ctx, cancel := context.WithCancelCause(e.Context()) // is over with the lease
+	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	work, tx, err := e.locker.core.transactor.Begin(ctx, e.key, e.claim.token)
 	if err == nil {
 		r.tx = &transaction{store: tx}
+	}
+	if !stop() {
+		err = context.Cause(caller)
+	}
+	if err != nil {
+		cancel(err)
 	}
 	return work, err
 }
 
 // leavesNothing reports whether nothing is to be remembered of r if its holder vanishes:
 // a transaction without a receipt is one that did not happen. It is not so once [Commit]
-// was called, nor in a takeover from work of which that is remembered.
+// was called, nor while a call is in doubt, nor in a takeover from work of which that is
+// remembered.
 func (r *run) leavesNothing() bool {
-	return r.lease.locker.cfg.inTx && r.attempt == 1 && !r.Committed()
+	return r.lease.locker.cfg.inTx && r.attempt == 1 && !r.mayHaveEffect()
 }
 
 // rollback ends the transaction of work that has failed. If the store does not answer, it
@@ -94,8 +105,12 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 		return r.winner(ctx, e.finished(ctx, false, lost))
 	case rolledBack:
 		seenTo = true
-		defer func() { _ = e.undo(ctx) }() // also if an observer ends the goroutine
+		undo := sync.OnceValue(func() error { return e.undo(ctx) })
+		defer func() { _ = undo() }() // also if an observer ends the goroutine
 		e.notFinished(ctx, err)
+		if errors.Is(undo(), ErrLost) {
+			return r.winner(ctx, err)
+		}
 	case unknown:
 		e.notFinished(ctx, err)
 		seenTo = true
@@ -140,7 +155,8 @@ func (r *run) settleTransaction(ctx context.Context) (became, error) {
 	switch {
 	case err != nil:
 		// That a question was not sent says nothing about the commit.
-		return unknown, fmt.Errorf("%w: the commit got no answer, nor did the question what became of it: %s", ErrUnknown, errors.Join(failure, err).Error())
+		return unknown, &oncecall.UnconfirmedError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question what became of it: %s",
+			ErrUnknown, errors.Join(failure, err).Error())}
 	case ok:
 		return committed, nil
 	default:
@@ -176,7 +192,7 @@ func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 func (e *Lease) undo(ctx context.Context) error {
 	how := end{}
 	if !e.run.free() {
-		how = end{settles: true, keep: e.locker.cfg.keep}
+		how = end{settles: true, receipt: e.run.failureReceipt(), keep: e.locker.cfg.keep}
 	}
 	s := e.shard()
 	s.mu.Lock() // callers that meet the lease may look at how it ends

@@ -270,7 +270,7 @@ func TestTransactionOfUnknownOutcome(t *testing.T) {
 				} else {
 					require.Empty(t, s.Effects())
 					_, _, err = once(t, other, mustNotRun)
-					require.ErrorIs(t, err, lock.ErrUnavailable, "its row is locked")
+					require.ErrorIs(t, err, lock.ErrHeld)
 				}
 				settles := s.Count(faketx.Commit)
 				s.Every(faketx.Outcome, nil)

@@ -40,15 +40,15 @@ func outcomeOf(ctx context.Context, e lock.Event) string {
 	case event.Skipped:
 		return "skipped"
 	case event.Rejected:
-		return classOf(e.Err)
+		return lock.Class(e.Err)
 	case event.Refused:
 		return refusal(ctx, e)
 	case event.Unknown, event.Unavailable:
 		switch {
 		case e.Call != "claim":
 			return ""
-		case gone(ctx):
-			return "cancelled"
+		case lock.Class(e.Err) == cancelled:
+			return cancelled
 		}
 		return failureOf(e.Kind)
 	case event.Renewed, event.Lost, event.Released, event.Settled, event.Reaped, event.Bypassed:
@@ -60,7 +60,7 @@ func outcomeOf(ctx context.Context, e lock.Event) string {
 func refusal(ctx context.Context, e lock.Event) string {
 	switch {
 	case gone(ctx):
-		return "cancelled"
+		return cancelled
 	case errors.Is(e.Err, lock.ErrMismatch):
 		return "mismatch"
 	case errors.Is(e.Err, lock.ErrAbandoned):
@@ -69,7 +69,7 @@ func refusal(ctx context.Context, e lock.Event) string {
 		return "cooling_down"
 	case errors.Is(e.Err, lock.ErrClosed):
 		return "closed"
-	case classOf(e.Err) == "failed":
+	case lock.Class(e.Err) == "failed":
 		return "failed"
 	case e.Waited > 0:
 		return "timeout"
@@ -91,18 +91,8 @@ func failureOf(kind event.Kind) string {
 // gone reports whether the caller has left.
 func gone(ctx context.Context) bool { return ctx.Err() != nil }
 
-// other stands for values that are not distinguished.
+// other stands for values that are not distinguished, as in [lock.Class].
 const other = "_OTHER"
 
-// classOf is what err calls itself.
-func classOf(err error) string {
-	var classified interface{ Class() string }
-	switch {
-	case errors.As(err, &classified):
-		return classified.Class()
-	case errors.Is(err, lock.ErrFull):
-		return "full"
-	default:
-		return other
-	}
-}
+// cancelled is the outcome of an acquire whose caller has left, and the class of its error.
+const cancelled = "cancelled"

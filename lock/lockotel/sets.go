@@ -5,6 +5,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/httplatch/httplatch/lock"
 )
 
 // maxTexts bounds the policies, and the classes of errors, that are distinguished.
@@ -57,7 +59,7 @@ func (s *sets) failure(call, outcome, class string) metric.MeasurementOption {
 }
 
 // classOf is the class of err, if there are not too many already.
-func (s *sets) classOf(err error) string { return s.bounded(s.classes, classOf(err)) }
+func (s *sets) classOf(err error) string { return s.bounded(s.classes, lock.Class(err)) }
 
 // meets reports whether this is the first that is heard of policy.
 func (s *sets) meets(policy string, once bool) bool {

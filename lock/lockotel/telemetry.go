@@ -134,8 +134,8 @@ func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 		in.bypasses.Add(ctx, 1, t.sets.of(e.Name, "", ""))
 		t.label(ctx, outcomeKey(e).String(failedOpen))
 	case event.Unknown, event.Unavailable:
-		if gone(ctx) {
-			return // the caller left; the store is not to blame
+		if lock.Class(e.Err) == cancelled {
+			return // the store is not to blame
 		}
 		in.failures.Add(ctx, 1, t.sets.failure(e.Call, failureOf(e.Kind), t.sets.classOf(e.Err)))
 		if e.Call == "renew" {

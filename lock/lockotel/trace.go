@@ -66,14 +66,14 @@ func mark(ctx context.Context, span trace.Span, e lock.Event) {
 			span.AddEvent("idempotency.unknown_outcome")
 		}
 	case event.Lost:
-		span.AddEvent("lock.lost", trace.WithAttributes(attribute.String("reason", classOf(e.Err))))
+		span.AddEvent("lock.lost", trace.WithAttributes(attribute.String("reason", lock.Class(e.Err))))
 		span.SetStatus(codes.Error, "lease lost")
 	case event.Bypassed:
 		span.SetAttributes(outcomeKey(e).String(failedOpen))
 		span.AddEvent("lock.bypassed")
 	case event.Unknown, event.Unavailable:
 		span.AddEvent("lock.call_failed", trace.WithAttributes(
-			attribute.String("operation", e.Call), attribute.String("outcome", failureOf(e.Kind)), attribute.String("error.type", classOf(e.Err))))
+			attribute.String("operation", e.Call), attribute.String("outcome", failureOf(e.Kind)), attribute.String("error.type", lock.Class(e.Err))))
 	case event.Claimed, event.Recovered, event.TakenOver, event.Renewed, event.Released,
 		event.Settled, event.Reaped, event.Skipped, event.Rejected:
 	}

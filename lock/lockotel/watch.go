@@ -4,13 +4,14 @@ import (
 	"context"
 	"sync"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/httplatch/httplatch/lock"
 )
 
 // Watch reports the gauges of l, and of all Lockers made from it by With, until
-// stop is called: what is in flight, the backlog of the clean-up, the retry budget, and for the
+// stop is called: what is in flight, the backlog of the clean-up, the retry budget, the last check of the store, and for the
 // embedded store its entries and bytes. Watch one Locker for each store: the
 // gauges have no attributes, so that those of a second one would take the place
 // of the first. It panics if l is nil.
@@ -33,6 +34,9 @@ func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 	retries, err := t.meter.Int64ObservableGauge("lock.retry.budget", metric.WithUnit("{token}"),
 		metric.WithDescription("How often a call may be sent again, or something be cleaned up, right now."))
 	handle(err)
+	trouble, err := t.meter.Int64ObservableGauge("lock.store.trouble", metric.WithUnit("{finding}"),
+		metric.WithDescription("1 if the last check of the store has found something wrong, which is repeated once a minute of use; else 0."))
+	handle(err)
 	entries, err := t.meter.Int64ObservableGauge("idempotency.store.entries", metric.WithUnit("{entry}"),
 		metric.WithDescription("Entries of the embedded store, locks included; 0 for any other."))
 	handle(err)
@@ -47,10 +51,15 @@ func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 		o.ObserveInt64(waiting, stats.BacklogBytes)
 		o.ObserveInt64(dropped, stats.Dropped)
 		o.ObserveInt64(retries, int64(stats.Retries))
+		if stats.Trouble == "" {
+			o.ObserveInt64(trouble, 0)
+		} else {
+			o.ObserveInt64(trouble, 1, metric.WithAttributes(attribute.String("error.type", stats.Trouble)))
+		}
 		o.ObserveInt64(entries, int64(stats.Entries))
 		o.ObserveInt64(size, stats.Bytes)
 		return nil
-	}, inflight, backlog, waiting, dropped, retries, entries, size)
+	}, inflight, backlog, waiting, dropped, retries, trouble, entries, size)
 	if err != nil {
 		handle(err)
 		return func() {}

@@ -79,8 +79,8 @@ func (e *quorumError) Unwrap() []error {
 // Class is that of the first node that failed and has one.
 func (e *quorumError) Class() string {
 	for _, f := range e.failed {
-		if c := (interface{ Class() string })(nil); errors.As(f.err, &c) {
-			return "quorum of " + c.Class()
+		if class := lock.Class(f.err); class != "_OTHER" {
+			return "quorum of " + class
 		}
 	}
 	return "quorum"

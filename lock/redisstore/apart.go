@@ -30,6 +30,6 @@ func apart[T any](ctx context.Context, call func() (T, error)) (value T, err err
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return value, failure.NotApplied("context", ctx.Err())
+		return value, failure.NotSent(ctx.Err())
 	}
 }

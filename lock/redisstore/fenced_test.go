@@ -193,7 +193,7 @@ func TestServerClocks(t *testing.T) {
 			requireUnknown(t, inTheEnd(t, func() error {
 				_, err := s.Claim(timeout(t, 100*time.Millisecond), keyFor(t), fenced("late"))
 				return err
-			}), "timeout")
+			}), "silent")
 			held.Wait(t, 1)
 			held.Deliver(t)
 			held.Remove()

@@ -76,7 +76,8 @@ func TestSlowCallsLeaveOthersTheirBudgets(t *testing.T) {
 			for _, callers := range []int{1, 8, 64} {
 				t.Run(fmt.Sprintf("%s/%s/%d", what, name, callers), func(t *testing.T) {
 					t.Parallel()
-					p, d, late := respproxy.Start(t, kind.server), newDelay(slowFor), watchLateness(t)
+					p, late := respproxy.Start(t, kind.server), watchLateness(t)
+					d := newDelay(slowFor, late)
 					d.armed.Store(true)
 					var o redis.Options
 					if !kind.opaque { // which gives up a connection when its own time is over
@@ -98,7 +99,7 @@ func TestSlowCallsLeaveOthersTheirBudgets(t *testing.T) {
 
 					require.Eventually(t, func() bool { return others.granted(keyFor(t)) }, patience, time.Millisecond)
 					slowCalls = others.begin(t, callers)
-					slowCalls.within(watched)
+					late.wait(slowCalls.done, watched)
 					close(others.ended)
 					require.True(t, inBackground(others.calls.Wait).within(patience), "calls of other keys that hang")
 					require.Empty(t, others.tooLate())

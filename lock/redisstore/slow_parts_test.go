@@ -15,10 +15,13 @@ import (
 type delay struct {
 	long   time.Duration
 	armed  atomic.Bool
+	late   *lateness
 	lifted chan struct{}
 }
 
-func newDelay(long time.Duration) *delay { return &delay{long: long, lifted: make(chan struct{})} }
+func newDelay(long time.Duration, late *lateness) *delay {
+	return &delay{long: long, late: late, lifted: make(chan struct{})}
+}
 
 func (d *delay) pass() {
 	if !d.armed.Load() {
@@ -28,12 +31,7 @@ func (d *delay) pass() {
 		<-d.lifted
 		return
 	}
-	timer := time.NewTimer(d.long)
-	defer timer.Stop()
-	select {
-	case <-d.lifted:
-	case <-timer.C:
-	}
+	d.late.wait(d.lifted, d.long)
 }
 
 // hookOf is a hook that runs functions before what it is hooked into, and after.

@@ -61,7 +61,8 @@ func (s *slowScene) clients() []redis.UniversalClient {
 // play makes calls over a slow client and returns what was wrong with them.
 func (r *slowRow) play(t *testing.T, kind clientKind, over func(redis.UniversalClient) lock.Store, callers ...int) (violations []string) {
 	t.Helper()
-	s := &slowScene{proxy: respproxy.Start(t, kind.server), delay: newDelay(slowFor), late: watchLateness(t)}
+	late := watchLateness(t)
+	s := &slowScene{proxy: respproxy.Start(t, kind.server), delay: newDelay(slowFor, late), late: late}
 	if r.hangs {
 		s.delay.long = 0
 	}
@@ -84,7 +85,7 @@ func (r *slowRow) play(t *testing.T, kind clientKind, over func(redis.UniversalC
 		end = r.begin(t, s)
 	}
 	all := s.call()
-	all.within(watched)
+	late.wait(all.done, watched)
 	close(s.delay.lifted)
 	end()
 	require.True(t, all.within(patience), "calls that do not even return when nothing is slow any more")

@@ -81,7 +81,7 @@ func TestStalledBatch(t *testing.T) {
 			others.Wait()
 			require.Empty(t, stalled, "it is still waited for")
 			cancel()
-			requireUnknown(t, <-stalled, "timeout")
+			requireUnknown(t, <-stalled, "cancelled")
 			require.Equal(t, 1, dead.Hits())
 			p.Down() // which ends what is on its way
 		})

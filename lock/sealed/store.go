@@ -74,8 +74,7 @@ func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) *Store 
 }
 
 // Store seals what goes into another, and opens what comes out of it. It hands on what
-// that can do for a Locker and for operators; Close and Check are called on that store
-// itself.
+// that can do for a Locker and for operators; Close is called on that store itself.
 type Store struct {
 	below
 	seals seals
@@ -119,6 +118,14 @@ func (s *Store) opened(key string, e lock.Entry, err error) (lock.Entry, error) 
 
 // Describe is that of the store below.
 func (s *Store) Describe() lock.Description { return lock.Describe(s.below) }
+
+// Check checks the store below, if it is a [lock.Checker].
+func (s *Store) Check(ctx context.Context) error {
+	if checker, ok := s.below.(lock.Checker); ok {
+		return checker.Check(ctx)
+	}
+	return nil
+}
 
 // Watch is that of the store below.
 func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {

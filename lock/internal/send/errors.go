@@ -14,7 +14,31 @@ type SilenceError time.Duration
 func (s SilenceError) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
 
 // Class is a short and stable name of it, to count by.
-func (SilenceError) Class() string { return "silence" }
+func (SilenceError) Class() string { return "silent" }
+
+// lateError is a SilenceError whose budget was cut short by the caller's deadline.
+type lateError struct {
+	SilenceError
+	deadline error
+}
+
+// Error returns for how long there was no answer, and why no longer.
+func (l lateError) Error() string { return l.SilenceError.Error() + ": " + l.deadline.Error() }
+
+// Unwrap returns the cause of the end of the caller's context.
+func (l lateError) Unwrap() error { return l.deadline }
+
+// GoneError is a caller that has left before the store could answer.
+type GoneError struct{ Cause error }
+
+// Error returns the text of the cause.
+func (g GoneError) Error() string { return g.Cause.Error() }
+
+// Unwrap returns the cause.
+func (g GoneError) Unwrap() error { return g.Cause }
+
+// Class is a short and stable name of it, to count by.
+func (GoneError) Class() string { return "cancelled" }
 
 // PanicError is the error of a send in which the store panicked.
 type PanicError struct {

@@ -68,6 +68,7 @@ type Call struct {
 	sender   *Sender
 	parent   context.Context //nolint:containedctx // of a call, which ends with Do
 	terms    Terms
+	began    time.Time
 	deadline time.Time
 
 	try        *Try // that is under way; nil between two
@@ -85,13 +86,13 @@ type Call struct {
 // that there was no answer; Unanswered says whether the call may have been applied.
 func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 	c.sender, c.parent, c.terms = s, ctx, terms
-	began := time.Now()
-	c.deadline = began.Add(terms.Budget)
+	c.began = time.Now()
+	c.deadline = c.began.Add(terms.Budget)
 	if end, ok := ctx.Deadline(); ok && !terms.Lasting && end.Before(c.deadline) {
 		c.deadline = end
 	}
 	defer c.abandon()
-	for c.begin(began); ; c.begin(time.Now()) {
+	for c.begin(c.began); ; c.begin(time.Now()) {
 		if !c.returned(guarded(c.try, r)) {
 			return c.err
 		}
@@ -225,14 +226,20 @@ func (c *Call) pause() bool {
 	}
 }
 
-// reason is why the call ends without an answer.
+// reason is why the call ends without an answer. A caller that has left before its
+// deadline, or that came just before it, does not know how the store is.
 func (c *Call) reason() error {
 	gone := c.gone()
-	switch {
-	case gone != nil:
-		return gone
+	had := time.Since(c.began)
+	switch late := gone != nil; {
+	case late && (time.Now().Before(c.deadline) || had < c.terms.Budget/20):
+		return GoneError{gone}
+	case late && c.cause == nil:
+		return lateError{SilenceError(had), gone}
 	case c.cause == nil:
 		return SilenceError(c.terms.Budget)
+	case late:
+		return fmt.Errorf("not served in %d tries until %w, the last failure: %w", c.sends, gone, c.cause)
 	case c.sends == 1:
 		return c.cause
 	default:

@@ -101,6 +101,42 @@ func TestEndsOfATry(t *testing.T) {
 	}
 }
 
+// A context that is made from a send needs no goroutine: package context leaves a function with
+// the send, and takes it back.
+func TestFunctionsAfterATry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var called [3]bool
+		var stops [3]func() bool
+		var child context.Context
+		after := func(ctx context.Context, i int) {
+			try, ok := ctx.(interface {
+				AfterFunc(f func()) (stop func() bool)
+			})
+			require.True(t, ok)
+			stops[i] = try.AfterFunc(func() { called[i] = true })
+		}
+		var sent context.Context
+		require.NoError(t, send.Do(t.Context(), newSender(), new(send.Call), send.Terms{Budget: budget}, request(func(ctx context.Context) error {
+			sent = ctx
+			after(ctx, 0)
+			after(ctx, 1)
+			ctx, cancel := context.WithCancel(ctx)
+			t.Cleanup(cancel)
+			child = ctx
+			require.True(t, stops[0]())
+			require.False(t, stops[0]())
+			return nil
+		})))
+		after(sent, 2)
+		synctest.Wait()
+		require.Equal(t, [3]bool{false, true, true}, called)
+		require.False(t, stops[1]())
+		require.False(t, stops[2]())
+		require.Error(t, child.Err())
+	})
+}
+
 // What is left in flight is counted until its end is reported, which may be at any
 // time, and says what is in doubt.
 func TestFlight(t *testing.T) {

@@ -2,6 +2,7 @@ package send
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,6 +28,7 @@ type Try struct {
 	over  error
 	done  chan struct{} // nil until it is asked for
 	timer *time.Timer
+	after []*func() // that AfterFunc was given
 }
 
 // Deadline is when the budget of the call is over.
@@ -103,6 +105,29 @@ func (t *Try) Done() <-chan struct{} {
 	return t.done
 }
 
+// AfterFunc calls f on a goroutine of its own at the end. Package context asks for it instead
+// of starting a goroutine for each context that is derived from t.
+func (t *Try) AfterFunc(f func()) (stop func() bool) {
+	t.Done() // which is when the end is waited for
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over != nil {
+		go f()
+		return func() bool { return false }
+	}
+	t.after = append(t.after, &f)
+	return func() bool {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		i := slices.Index(t.after, &f)
+		if i < 0 {
+			return false
+		}
+		t.after = slices.Delete(t.after, i, i+1)
+		return true
+	}
+}
+
 // turn is when the send may be given up for another.
 func (t *Try) turn() time.Time {
 	c := t.call
@@ -136,6 +161,10 @@ func (t *Try) endWith(err error) {
 		t.timer.Stop()
 		close(t.done)
 	}
+	for _, f := range t.after {
+		go (*f)()
+	}
+	t.after = nil
 }
 
 // Err is not nil after the end.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // Error is every error of this package. It matches lock.ErrNotApplied if the
@@ -42,9 +43,9 @@ func (f *Error) Error() string {
 
 // Class is a short and stable name of what went wrong, to log and count by:
 // the code of an error reply that is known to be a refusal ("OOM", "NOPERM"),
-// else "command" (unknown to the server), "dial", "pool", "queue", "overload", "closed",
-// "context", "handshake", "timeout", "connection", "reply", "answer", "late",
-// "value" or "argument".
+// else "command" (unknown to the server), "dial", "silent", "pool", "queue", "overload",
+// "closed", "cancelled", "handshake", "connection", "reply", "answer", "late", "value" or
+// "argument".
 func (f *Error) Class() string { return f.class }
 
 // Cause is what the server or the client said.
@@ -114,6 +115,11 @@ func New(class string, cause error, cure string) *Error {
 	return &Error{class: class, cause: cause, cure: cure}
 }
 
+// Refused is a command that was not sent, and that another send would not help.
+func Refused(class string, cause error) error {
+	return &Error{class: class, cause: cause, cure: cures[class], certain: true, denial: lock.ErrDenied}
+}
+
 // NotApplied is a failure that certainly had no effect.
 func NotApplied(class string, cause error) error {
 	return &Error{class: class, cause: cause, cure: cures[class], certain: true, denial: denials[class]}
@@ -128,7 +134,7 @@ func Unknown(class string, cause error) error {
 // whatever it was, it is certain.
 func NotSent(err error) error {
 	class := Kind(err)
-	if class == "reply" || class == "timeout" || class == "connection" || class == "answer" {
+	if class == "reply" || class == "connection" || class == "answer" {
 		class = "handshake" // nothing but that happens on a connection before
 	}
 	return NotApplied(class, err)
@@ -145,17 +151,12 @@ func Failed(err error, repeated bool) error {
 	if code := ReplyCode(err); code != "" && !repeated {
 		return NotApplied(code, err)
 	}
-	class := Kind(err)
-	if class == "context" {
-		class = "timeout" // it was sent
-	}
-	return Unknown(class, err)
+	return Unknown(Kind(err), err)
 }
 
 // Kind is the class of an error of go-redis.
 func Kind(err error) string {
 	var reply redis.Error
-	var op *net.OpError
 	var netErr net.Error
 	isNet := errors.As(err, &netErr)
 	switch code := ReplyCode(err); {
@@ -167,17 +168,23 @@ func Kind(err error) string {
 		return "closed"
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return "pool"
-	case errors.As(err, &op) && op.Op == "dial":
+	case NeverDialed(err) && !netErr.Timeout():
 		return "dial"
-	case isNet && netErr.Timeout() && !errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return "context"
+	case isNet && netErr.Timeout(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, send.ErrGivenUp):
+		return "silent"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
 	case isNet, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "connection"
 	default:
 		return "answer"
 	}
+}
+
+// NeverDialed reports whether err says that no connection was made.
+func NeverDialed(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // BadAnswer is an answer that is not of the shape that the command has.

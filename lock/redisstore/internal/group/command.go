@@ -129,7 +129,7 @@ func (c *Command) SetErr(err error) {
 // handshake, or of the user's code in the client, looks the same as a later one.
 func neverWritten(err error) bool {
 	class := failure.Kind(err)
-	return class == "dial" || class == "pool" || class == "closed" || errors.Is(err, ErrTimeOver)
+	return failure.NeverDialed(err) || class == "pool" || class == "closed" || errors.Is(err, ErrTimeOver)
 }
 
 // Transmit is for the innermost hook of the client: next sends the batch that c is
@@ -165,5 +165,5 @@ func (c *Command) finish(answer any, err error) {
 // what becomes of it.
 func (c *Command) part(why error, flight *send.Flight) {
 	flight.Depart()
-	c.state, c.flight, c.err = left, flight, failure.Unknown("timeout", why)
+	c.state, c.flight, c.err = left, flight, failure.Unknown(failure.Kind(why), why)
 }

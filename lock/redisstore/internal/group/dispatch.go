@@ -55,7 +55,7 @@ func (g *Group) next(now time.Time) *Batch {
 		case !now.Before(c.deadline):
 			c.finish(nil, failure.NotSent(context.DeadlineExceeded))
 		case c.Yields && g.late(c, now):
-			c.finish(nil, failure.NotApplied("overload", errOverload))
+			c.finish(nil, g.refused("overload", errOverload, now))
 		default:
 			b.limited = b.limited || c.arrived.Before(now)
 			if b.add(c); large {
@@ -74,6 +74,7 @@ func (g *Group) next(now time.Time) *Batch {
 func (g *Group) depart(b *Batch) {
 	g.out += len(b.members)
 	g.batches = append(g.batches, b)
+	g.window.ask(b)
 }
 
 // running is how many batches are out that the next one has to wait for. One whose

@@ -109,7 +109,7 @@ func (g *Group) Do(ctx context.Context, c *Command) (any, error) {
 	}
 	select {
 	case <-gone():
-		return nil, failure.NotSent(c.caller.Err())
+		return nil, failure.NotApplied("cancelled", c.caller.Err())
 	default:
 	}
 	c.over = g.overs.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
@@ -145,11 +145,11 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 	waiting := g.ends.len + g.claims.len
 	switch {
 	case !now.Before(c.deadline):
-		return nil, failure.NotSent(context.DeadlineExceeded)
+		return nil, failure.NotApplied("cancelled", context.DeadlineExceeded)
 	case waiting == g.config.Queue:
-		return nil, failure.NotApplied("queue", errQueueFull)
+		return nil, g.refused("queue", errQueueFull, now)
 	case c.Yields && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
-		return nil, failure.NotApplied("overload", errOverload)
+		return nil, g.refused("overload", errOverload, now)
 	case waiting == 0 && c.try != nil && g.config.Direct.Load() && g.few():
 		own = c.alone.begin(now)
 		own.add(c)
@@ -162,6 +162,15 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 	}
 	g.dispatch(now)
 	return own, nil
+}
+
+// refused is the error of a command that is not queued, or leaves the queue, because it
+// would be too late. Behind a server that answers nothing its class is that of the cause.
+func (g *Group) refused(class string, why error, now time.Time) error {
+	if g.window.silent(now) {
+		class = "silent"
+	}
+	return failure.Refused(class, why)
 }
 
 // Pending is how many commands are out, and how many wait for that.

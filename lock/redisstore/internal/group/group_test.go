@@ -168,11 +168,12 @@ func TestTheQueueIsCertain(t *testing.T) {
 				})
 				ctx, cancel := end(t.Context())
 				defer cancel()
+				class := map[string]string{"canceled": "cancelled", "deadline": "silent"}[name]
 				var all sync.WaitGroup
-				all.Go(func() { requireUnknown(t, do(ctx, g, "out", true), "timeout") })
+				all.Go(func() { requireUnknown(t, do(ctx, g, "out", true), class) })
 				synctest.Wait()
 				for i, yields := range []bool{true, false} {
-					all.Go(func() { requireNotApplied(t, do(ctx, g, "queued"+strconv.Itoa(i), yields), "context") })
+					all.Go(func() { requireNotApplied(t, do(ctx, g, "queued"+strconv.Itoa(i), yields), class) })
 				}
 				all.Wait()
 				require.Zero(t, queued(g))

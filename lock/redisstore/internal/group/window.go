@@ -1,6 +1,8 @@
 package group
 
-import "time"
+import (
+	"time"
+)
 
 const (
 	// steady is how many batches are out at once while round trips are short: one
@@ -19,6 +21,10 @@ const (
 	// default budget. The rest of a caller's time is for the queue, from which its
 	// command can be taken back.
 	maxUsual = 20 * time.Millisecond
+
+	// silence is the least time without any answer that says more than that a server is
+	// slow.
+	silence = 100 * time.Millisecond
 
 	// memory is how fast the shortest round trip is forgotten, since the network can
 	// have become slower: one of 0.1 ms no longer holds up those of 10 after 40 s.
@@ -40,6 +46,7 @@ type window struct {
 	least  time.Duration // of the latest round trips
 	shrunk time.Time
 	last   time.Time // when a batch was answered
+	asked  time.Time // when the first batch left after that; zero: none has
 	newest time.Time // when the latest of them had left
 }
 
@@ -71,6 +78,19 @@ func (w *window) overdue(b *Batch, now time.Time) bool {
 	return now.Sub(b.began) > max(8*w.usual, 2*tick)
 }
 
+// ask notes that a batch leaves.
+func (w *window) ask(b *Batch) {
+	if w.asked.IsZero() {
+		w.asked = b.began
+	}
+}
+
+// silent reports whether the server answers nothing at all: for a tenth of a second and many
+// times as long as usual, though it was asked.
+func (w *window) silent(now time.Time) bool {
+	return !w.asked.IsZero() && now.Sub(w.asked) > max(8*w.usual, silence)
+}
+
 // learn takes in a batch that was answered.
 func (w *window) learn(b *Batch, now time.Time) {
 	took := now.Sub(b.began)
@@ -78,7 +98,7 @@ func (w *window) learn(b *Batch, now time.Time) {
 	if w.least += time.Duration(float64(w.least) * forgotten); w.least == 0 || took < w.least {
 		w.least = took
 	}
-	w.last = now
+	w.last, w.asked = now, time.Time{}
 	if w.stalls(b, now) {
 		return // its connection was slow, or its reply late; the server has answered others
 	}

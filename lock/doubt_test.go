@@ -1,0 +1,85 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+)
+
+// TestNothingFreesTheKeyInDoubt: a call that may have had an effect is no reason to run
+// again, whatever ends the function, and a call of which it is known that it had none is
+// no reason not to.
+func TestNothingFreesTheKeyInDoubt(t *testing.T) {
+	unknown := []byte("unknown")
+	steps := map[string]struct {
+		calls func(t *testing.T, ctx context.Context, r oncecall.Run)
+		frees bool
+	}{
+		"one in doubt": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+			t.Helper()
+			require.NoError(t, r.Doubt(ctx, unknown))
+		}, false},
+		"one that had none": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+			t.Helper()
+			require.NoError(t, r.Doubt(ctx, unknown))
+			r.Dispel()
+		}, true},
+		"one of two in doubt": {func(t *testing.T, ctx context.Context, r oncecall.Run) {
+			t.Helper()
+			require.NoError(t, r.Doubt(ctx, unknown))
+			require.NoError(t, r.Doubt(ctx, unknown))
+			r.Dispel()
+		}, false},
+	}
+	ends := map[string]func() ([]byte, error){
+		"error":  func() ([]byte, error) { return nil, errors.New("mine") },
+		"panic":  func() ([]byte, error) { panic("mine") },
+		"goexit": func() ([]byte, error) { runtime.Goexit(); return nil, nil },
+	}
+	for name, step := range steps {
+		for endName, end := range ends {
+			for mode, opts := range map[string][]lock.Option{"refuse": nil, "rerun": {lock.WithRerunAbandoned()}} {
+				t.Run(name+"/"+endName+"/"+mode, func(t *testing.T) {
+					bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+						var f effect
+						var out bytes.Buffer
+						l := open(append(opts, lock.WithKeep(keep), lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))...)
+						done := make(chan struct{})
+						go func() {
+							defer close(done)
+							defer func() { _ = recover() }()
+							call := &oncecall.Call{Context: context.Background()}
+							_, _, _ = l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
+								f.runs.Add(1)
+								step.calls(t, ctx, call.Run)
+								return end()
+							})
+						}()
+						<-done
+						receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))
+						require.NoError(t, err)
+						require.Equal(t, !step.frees, replayed)
+						if step.frees {
+							require.EqualValues(t, 2, f.runs.Load())
+							require.Empty(t, out.String())
+							return
+						}
+						require.Equal(t, unknown, receipt)
+						require.EqualValues(t, 1, f.runs.Load())
+						require.Contains(t, out.String(), "find out whether it did")
+						require.Contains(t, out.String(), `"console":"?key=once:`)
+					})
+				})
+			}
+		}
+	}
+}
