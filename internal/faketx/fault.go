@@ -157,7 +157,7 @@ type Defect string
 const (
 	Autocommit Defect = "the effects are not part of the transaction"
 	Apart      Defect = "it commits whosever the claim is"
-	Trusting   Defect = "Outcome answers by the claim and does not end the session"
+	Trusting   Defect = "Outcome reads, and takes nothing away"
 )
 
 // Break gives the database a defect.

@@ -3,9 +3,8 @@
 // one step. A test says what the steps of a transaction meet ([Store.Next],
 // [Store.Every]), and breaks it on purpose ([Store.Break]) to see that a check can fail.
 //
-// It has of a database what matters to a commit without an answer: a transaction whose
-// COMMIT is on its way has the row of its claim locked, so that all other writes of that
-// row wait for its end; and a session can be ended, after which its COMMIT does nothing.
+// It has of a database what matters to a commit without an answer: receipt and COMMIT arrive
+// together, or late, or never, and find no claim once Outcome has taken it away.
 package faketx
 
 import (
@@ -25,8 +24,7 @@ type Store struct {
 	mu      sync.Mutex
 	entries map[string]*entry
 	effects []string
-	changed chan struct{} // closed and replaced whenever a row lock is given up
-	open    int           // transactions that have not ended
+	open    int // transactions that have not ended
 	next    map[Step][]Fault
 	every   map[Step]Fault
 	count   map[Step]int
@@ -41,14 +39,12 @@ type entry struct {
 	lease  time.Time
 	linger time.Duration
 	keep   time.Time
-	writer *transaction // whose COMMIT is on its way
 }
 
 // New returns an empty database.
 func New() *Store {
 	return &Store{
 		entries: make(map[string]*entry),
-		changed: make(chan struct{}),
 		next:    make(map[Step][]Fault),
 		every:   make(map[Step]Fault),
 		count:   make(map[Step]int),
@@ -114,26 +110,14 @@ func (e *entry) seen() lock.Entry {
 	return seen
 }
 
-// write waits until no other transaction has the row of key locked, and has do change it,
-// which is nil if there is none.
+// write has do change the row of key, which is nil if there is none.
 func (s *Store) write(ctx context.Context, key string, do func(e *entry) error) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("%w: %w", lock.ErrNotApplied, context.Cause(ctx))
-		}
-		s.mu.Lock()
-		e := s.entries[key]
-		if e == nil || e.writer == nil {
-			defer s.mu.Unlock()
-			return do(e)
-		}
-		changed := s.changed
-		s.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", lock.ErrNotApplied, context.Cause(ctx))
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return do(s.entries[key])
 }
 
 // Claim is part of [lock.Store].

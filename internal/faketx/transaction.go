@@ -16,7 +16,8 @@ type transaction struct {
 	key, token string
 	rows       []string
 	failed     bool // a statement has
-	over       bool // committed, rolled back, or its session was ended
+	fenced     bool // its claim was taken away from it
+	over       bool // committed, rolled back, or asked for
 	committed  bool
 }
 
@@ -70,74 +71,62 @@ func insert(ctx context.Context, row string, fails bool) error {
 
 // end ends the session. The Store is locked.
 func (t *transaction) end() {
-	if t.over {
-		return
-	}
-	s := t.store
-	t.over = true
-	s.open--
-	if e := s.entries[t.key]; e != nil && e.writer == t {
-		e.writer = nil
-		close(s.changed)
-		s.changed = make(chan struct{})
+	if !t.over {
+		t.over = true
+		t.store.open--
 	}
 }
 
-// Settle is part of [lock.Transaction]. What it meets is met by its COMMIT: before it, the
-// row of the claim was written, and is locked.
+// Settle is part of [lock.Transaction]. Receipt and COMMIT are one step, which is met as a whole.
 func (t *transaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	s := t.store
-	err = s.write(ctx, t.key, func(e *entry) error {
-		switch {
-		case t.over:
-			return errors.New("faketx: the session is over")
-		case t.failed:
-			t.end()
-			return fmt.Errorf("%w: %w, and COMMIT rolled back", lock.ErrNotApplied, errStatement)
-		}
-		mine := e != nil && e.Token == t.token && e.State != lock.Settled
-		if ok = mine || s.broken == Apart; !ok {
-			t.end()
-		} else if mine {
-			e.writer = t
-		}
-		return nil
-	})
-	if err != nil || !ok {
-		return false, err
-	}
 	receipt = slices.Clone(receipt)
-	err = s.do(ctx, Commit, func() { t.commit(receipt, keep) })
+	ok, err = meet(ctx, s, Commit, func(context.Context) (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return t.commit(receipt, keep)
+	})
 	if errors.Is(err, lock.ErrNotApplied) {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		t.end()
-		s.mu.Unlock()
 	}
-	return err == nil, err
+	return ok && err == nil, err
 }
 
-// commit is the arrival of a COMMIT.
-func (t *transaction) commit(receipt []byte, keep time.Duration) {
+// commit is the arrival of receipt and COMMIT. The Store is locked.
+func (t *transaction) commit(receipt []byte, keep time.Duration) (ok bool, err error) {
 	s := t.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t.over && s.broken != Trusting {
-		return
+	e := s.entries[t.key]
+	mine := e != nil && e.Token == t.token && e.State != lock.Settled && !t.fenced
+	switch {
+	case s.broken == Trusting: // it was in progress when Outcome looked, whatever became of the claim since
+	case t.over && !t.fenced:
+		return false, fmt.Errorf("%w: faketx: the session is over", lock.ErrNotApplied)
+	case t.failed:
+		t.end()
+		return false, fmt.Errorf("%w: %w, and COMMIT rolled back", lock.ErrNotApplied, errStatement)
+	case !mine && s.broken != Apart:
+		t.end()
+		return false, nil
 	}
-	if e := s.entries[t.key]; e != nil && e.Token == t.token && e.State != lock.Settled {
+	if mine {
 		e.settle(receipt, keep)
 	}
 	s.effects = append(s.effects, t.rows...)
 	t.rows, t.committed = nil, true
 	t.end()
+	return true, nil
 }
 
-// Outcome is part of [lock.Transaction]. It ends the session.
+// Outcome is part of [lock.Transaction]. It takes the claim away from the transaction: what
+// arrives later finds none.
 func (t *transaction) Outcome(ctx context.Context) (committed bool, err error) {
 	s := t.store
 	return meet(ctx, s, Outcome, func(context.Context) (bool, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		t.fenced = s.broken != Trusting
 		t.end()
 		return t.committed, nil
 	})

@@ -75,6 +75,15 @@ type Run interface {
 
 	// Committed reports whether lock.Commit was called in the run.
 	Committed() bool
+
+	// Doubt is called before the run sends a call elsewhere that may have an effect. Until
+	// Dispel is called as often, no failure and no crash frees the key: a run that ends
+	// without a receipt leaves this one. It notes that as lock.Commit does, with the same
+	// errors; after one the call must not be sent, and Dispel not be called.
+	Doubt(ctx context.Context, receipt []byte) error
+
+	// Dispel says of one call that it certainly had no effect.
+	Dispel()
 }
 
 // AbortedError ends a run whose transaction was rolled back for a reason that lies in
@@ -92,10 +101,33 @@ func (a *AbortedError) Unwrap() error { return a.Err }
 // Class is a short and stable name of it, to count by.
 func (*AbortedError) Class() string { return "aborted" }
 
+// UndoneError ends a run that has lost its lease and was rolled back, or not begun. The other
+// holder of the key decides.
+type UndoneError struct{ Err error }
+
+// Error returns why.
+func (u *UndoneError) Error() string { return u.Err.Error() }
+
+// Unwrap returns Err, which matches lock.ErrLost.
+func (u *UndoneError) Unwrap() error { return u.Err }
+
+// UnconfirmedError ends a run of whose transaction it is not known whether it was
+// committed.
+type UnconfirmedError struct{ Err error }
+
+// Error returns why.
+func (u *UnconfirmedError) Error() string { return u.Err.Error() }
+
+// Unwrap returns Err, which matches lock.ErrUnknown.
+func (u *UnconfirmedError) Unwrap() error { return u.Err }
+
 // Sharer is an error of a run that has something to say to the calls which waited
 // for that run in place of running.
 type Sharer interface {
 	error
+
+	// Shared reports whether it says anything to them: the next of them runs if not.
+	Shared() bool
 
 	// Share returns what they are to get, each the same. It is called before the
 	// run ends, once, and only if there are any.

@@ -1,9 +1,12 @@
 package pgstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,61 +16,103 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Claim is part of [lock.Store]. It is one statement, and a second one if another claim was
-// granted while the first was on its way: that has seen what was there before.
-func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	e, err := s.claim(ctx, key, &c)
-	if err != nil || e.State == lock.Held || e.State == lock.Settled || e.State == lock.Abandoned && e.Token != c.Replaces {
-		return e, err
-	}
-	return s.Get(ctx, key)
-}
+// maxClaims bounds how often a key is claimed that was free again whenever it was read. It is so
+// for a late send, too, whose token the fence has denied.
+const maxClaims = 8
 
-func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (lock.Entry, error) {
+var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
+
+// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry which
+// is in its way. After such a claim the next one reads first: repeats come together.
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
 	work := transactional(key, c.Linger)
 	if err := s.admit(ctx, work); err != nil {
 		return lock.Entry{}, err
 	}
-	args := []any{
-		[]byte(key), []byte(c.Token), int64(c.Attempt), nonNil(c.Fingerprint), []byte(c.Owner),
-		micros(c.Lease), micros(c.Linger), c.Fenced,
+	// An entry that is over by now is in the way no more.
+	passed := func() bool {
+		return e.State == lock.Free && c.Replaces == "" || e.State == lock.Abandoned && e.Token == c.Replaces
 	}
+	if c.Replaces == "" && s.met.Load() {
+		if e, err = s.Get(ctx, key); err != nil || !passed() {
+			return e, err
+		}
+	}
+	for range maxClaims {
+		granted, fence, err := s.claim(ctx, key, &c, work)
+		switch {
+		case err != nil:
+			return lock.Entry{}, err
+		case granted:
+			s.met.Store(false)
+			return lock.Entry{
+				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
+			}, nil
+		}
+		s.met.Store(true)
+		if e, err = s.entry(ctx, first, s.statements.get, []byte(key)); err != nil || !passed() {
+			return e, err
+		}
+	}
+	return lock.Entry{}, errUnsettled
+}
+
+func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool) (granted bool, fence int64, err error) {
+	args := []any{[]byte(key), []byte(c.Token), int64(c.Attempt), nonNil(c.Fingerprint), []byte(c.Owner), micros(c.Lease), micros(c.Linger)}
 	if c.Replaces != "" {
-		return s.entry(ctx, s.statements.takeover, append(args, []byte(c.Replaces))...)
+		return s.granted(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces))...)
 	}
+	s.claims.Add(1)
 	s.sweepSometimes(ctx)
-	args = append(args[:7], work && !c.Fenced)
+	var keep int64 // so that the receipt changes no column of an index
+	if work {
+		keep = s.keep.Load()
+	}
+	args = append(args, work && !c.Fenced, keep)
 	if c.Fenced {
 		return s.claimFenced(ctx, args)
 	}
-	return s.entry(ctx, s.statements.claim, args...)
+	return s.granted(ctx, s.statements.claim, args...)
+}
+
+// granted runs a claim.
+func (s *Store) granted(ctx context.Context, statement string, args ...any) (granted bool, fence int64, err error) {
+	rows, err := s.queryAt(ctx, later, statement, args...)
+	if err != nil {
+		return false, 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		granted, err = true, rows.Scan(&fence, nil)
+	}
+	rows.Close()
+	return granted, fence, storeError(errors.Join(err, rows.Err()))
 }
 
 // claimFenced is a claim whose fence is drawn when it has won the key: one that was drawn
 // before could be lower than that of a holder it had to wait for. Both statements are one
 // transaction, and one round trip.
-func (s *Store) claimFenced(ctx context.Context, args []any) (e lock.Entry, err error) {
-	conn, err := s.acquire(ctx)
+func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fence int64, err error) {
+	conn, err := s.acquire(ctx, later)
 	if err != nil {
-		return lock.Entry{}, err
+		return false, 0, err
 	}
-	defer giveBack(conn)
+	defer conn.giveBack()
 	batch := new(pgx.Batch)
-	batch.Queue(s.statements.claim, args...)
-	batch.Queue(s.statements.fence, args[0], args[1])
+	batch.Queue(s.planned(s.statements.claim), args...)
+	batch.Queue(s.planned(s.statements.fence), args[0], args[1])
 	answers := conn.SendBatch(ctx, batch)
-	rows, _ := answers.Query() // its error is that of the rows, too
-	e, err = entryOf(rows)
+	_, err = answers.Exec()
 	if err == nil {
-		err = answers.QueryRow().Scan(&e.Fence)
-		if errors.Is(err, pgx.ErrNoRows) { // it was not granted, or is granted again
+		err = answers.QueryRow().Scan(&fence)
+		if granted = err == nil; errors.Is(err, pgx.ErrNoRows) { // it was not granted, or was before
 			err = nil
 		}
 	}
 	if err = errors.Join(err, answers.Close()); err != nil {
-		return lock.Entry{}, storeError(err)
+		return false, 0, storeError(err)
 	}
-	return e, nil
+	return granted, fence, nil
 }
 
 // transactional reports whether a claim is of a run in a transaction: a record, which is not
@@ -98,12 +143,16 @@ func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 
 // Release is part of [lock.Store].
 func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.flag(ctx, s.statements.release, []byte(key), []byte(token))
+	ok, err = s.flag(ctx, s.statements.release, []byte(key), []byte(token))
+	if err != nil || ok {
+		return ok, err
+	}
+	return s.flag(ctx, s.statements.releaseTaken, []byte(key), []byte(token))
 }
 
 // Get is part of [lock.Store].
 func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
-	return s.entry(ctx, s.statements.get, []byte(key))
+	return s.entry(ctx, later, s.statements.get, []byte(key))
 }
 
 // Forget is part of [lock.Inspector].
@@ -112,27 +161,19 @@ func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err err
 }
 
 // entry returns the entry of the one row of a query, the zero Entry if there is none.
-func (s *Store) entry(ctx context.Context, statement string, args ...any) (e lock.Entry, err error) {
-	rows, err := s.query(ctx, statement, args...)
+func (s *Store) entry(ctx context.Context, r rank, statement string, args ...any) (e lock.Entry, err error) {
+	rows, err := s.queryAt(ctx, r, statement, args...)
 	if err != nil {
 		return lock.Entry{}, err
 	}
-	e, err = entryOf(rows)
-	return e, storeError(err)
-}
-
-// entryOf closes rows.
-func entryOf(rows pgx.Rows) (e lock.Entry, err error) {
 	defer rows.Close()
 	if rows.Next() {
-		extra := len(rows.FieldDescriptions()) - entryColumns
-		e, err = scanEntry(rows, 0, extra)
-		if err != nil {
-			return lock.Entry{}, err
+		if e, err = scanEntry(rows, any(nil)); err != nil {
+			return lock.Entry{}, storeError(err)
 		}
 	}
 	rows.Close()
-	return e, rows.Err()
+	return e, storeError(rows.Err())
 }
 
 // found reports whether a statement has returned a row.
@@ -161,56 +202,95 @@ func (s *Store) flag(ctx context.Context, statement string, args ...any) (ok boo
 	return ok && err == nil, storeError(errors.Join(rows.Err(), err))
 }
 
+// query runs a statement that goes before what begins.
 func (s *Store) query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
-	conn, err := s.acquire(ctx)
+	return s.queryAt(ctx, first, statement, args...)
+}
+
+func (s *Store) queryAt(ctx context.Context, r rank, statement string, args ...any) (pgx.Rows, error) {
+	conn, err := s.acquire(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := conn.Query(ctx, statement, args...)
+	rows, err := conn.Query(ctx, s.planned(statement), args...)
 	if err != nil {
-		giveBack(conn)
+		conn.giveBack()
 		return nil, storeError(err)
 	}
 	return &ownRows{Rows: rows, conn: conn}, nil
 }
 
+// ownConn is one of the store's own connections, in use.
+type ownConn struct {
+	*pgxpool.Conn
+
+	store *Store
+}
+
+// planned returns a statement by another text whenever the number of claims has doubled, so
+// that it is prepared and planned again: a plan that was made while the table was tiny reads
+// all of it.
+func (s *Store) planned(statement string) string {
+	return statement + " -- " + strconv.Itoa(bits.Len64(s.claims.Load()))
+}
+
 // acquire returns one of the store's own connections.
-func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (s *Store) acquire(ctx context.Context, r rank) (*ownConn, error) {
 	pool, err := s.own(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.calls.enter()
-	conn, err := pool.Acquire(ctx)
-	s.calls.leave(err == nil)
+	conn, err := through(&s.calls, func() (conn *pgxpool.Conn, err error) {
+		if err := s.gate.enter(ctx, r); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if conn == nil {
+				s.gate.leave()
+			}
+		}()
+		return s.connect(ctx, pool)
+	})
 	if err != nil { // nothing was sent
-		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, err)
+		return nil, fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, classified(err))
 	}
-	return conn, nil
+	return &ownConn{conn, s}, nil
 }
 
-// giveBack ends the use of a connection. One that is closed, because a call had no answer,
+// giveBack ends the use of the connection. One that is closed, because a call had no answer,
 // leaves the pool at once: pgx may take a quarter of a minute to be done with it, and would
 // count it for as long.
-func giveBack(conn *pgxpool.Conn) {
-	if !conn.Conn().IsClosed() {
-		conn.Release()
+func (c *ownConn) giveBack() {
+	if c.Conn.Conn().IsClosed() {
+		c.hangUp()
 		return
 	}
-	_ = conn.Hijack().PgConn().Conn().Close()
+	defer c.store.gate.leave()
+	c.Release()
+}
+
+// hangUp takes the connection out of the pool, and closes it.
+func (c *ownConn) hangUp() {
+	defer c.store.gate.leave()
+	_ = c.Hijack().PgConn().Conn().Close()
 }
 
 // ownRows gives back their connection when they are closed.
 type ownRows struct {
 	pgx.Rows
 
-	conn *pgxpool.Conn // nil when it was given back
+	conn *ownConn // nil when it was given back
 }
 
 func (r *ownRows) Close() {
 	r.Rows.Close()
-	if r.conn != nil {
-		giveBack(r.conn)
-		r.conn = nil
+	if r.conn == nil {
+		return
 	}
+	if hasCode(r.Err(), "25006") { // it is to a standby, and the next may be to the primary
+		r.conn.hangUp()
+	} else {
+		r.conn.giveBack()
+	}
+	r.conn = nil
 }

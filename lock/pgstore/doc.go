@@ -17,7 +17,8 @@
 // as long as the work runs. All else, claims, renewals and clean-up among it, has a few
 // connections of the store's own to the same database, so that work which holds every
 // connection of the pool starves no renewal. They are dialled with the pool's settings when
-// the first is needed, and [Store.Close] closes them.
+// the first is needed, to the primary if there are several hosts, and [Store.Close] closes
+// them. Work waits for a connection as long as its caller does, 10 s at most.
 //
 // Waiters ask from time to time: they are not notified when a key is free. Behind PgBouncer in transaction mode,
 // everything works. A PgBouncer older than 1.21, or one without
@@ -43,6 +44,12 @@
 // earlier than their holders think; [lock.WithFencing] is for those who fear that, and
 // work in a transaction is not touched by it: its receipt is refused with the claim.
 //
+// A COMMIT is never cancelled, neither when its caller's time is over nor when its connection
+// fails: with a synchronous standby, that would make it visible and not safe. What became of
+// one without an answer is asked by a write, which no standby answers, and which takes the
+// claim away from the transaction: what arrives later finds none. The driver's tracers see
+// neither the receipt nor the COMMIT.
+//
 // A fence is drawn when its claim has won the key, in the same transaction, so that the
 // fences of a key rise in the order of its grants.
 //
@@ -53,7 +60,6 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON latch_entries TO shop;
 //	GRANT USAGE ON SEQUENCE latch_entries_fence TO shop;
 //
-// To end the session of a COMMIT that got no answer it needs no more, as long as the work's
-// transactions are those of the same role. Else the server ends it, after
-// idle_in_transaction_session_timeout, which is set for the end of the transaction.
+// To end the session of a COMMIT that has never arrived, and that has rows locked, it needs
+// no more, as long as the work's transactions have the same role.
 package pgstore

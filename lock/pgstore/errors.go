@@ -1,8 +1,11 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,9 +22,43 @@ func storeError(err error) error {
 		return nil
 	}
 	if !refused(err) {
-		return fmt.Errorf("pgstore: %w", err)
+		return fmt.Errorf("pgstore: %w", classified(err))
 	}
 	return fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, explain(err))
+}
+
+// classedError is an error with the class that [lock.Class] returns of it.
+type classedError struct {
+	error
+	class string
+}
+
+// Unwrap returns the error.
+func (c classedError) Unwrap() error { return c.error }
+
+// Class is the SQLSTATE of an answer, "dial" of a connection that was not made, and
+// "connection" of one that ended.
+func (c classedError) Class() string { return c.class }
+
+// classified gives err a class unless it has one.
+func classified(err error) error {
+	var answer *pgconn.PgError
+	var unreachable *pgconn.ConnectError
+	var network net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err // lock.Class knows them
+	case errors.As(err, &answer):
+		return classedError{err, answer.Code}
+	case errors.As(err, &unreachable):
+		return classedError{err, "dial"}
+	case errors.As(err, &network) && network.Timeout():
+		return classedError{err, "silent"}
+	case network != nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return classedError{err, "connection"}
+	default:
+		return err
+	}
 }
 
 // refused reports whether err is the server's answer to a statement.
@@ -38,7 +75,9 @@ func refused(err error) bool {
 }
 
 // explain adds what to do about an answer of the server, and what it means to the Locker.
-func explain(err error) error {
+func explain(err error) error { return explained(classified(err)) }
+
+func explained(err error) error {
 	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError
 	switch {
@@ -58,7 +97,7 @@ func explain(err error) error {
 	case answer.Code == "42501":
 		return fmt.Errorf("%w: the role lacks a privilege, which the package's documentation names: %w", lock.ErrDenied, err)
 	case answer.Code == "25006":
-		return fmt.Errorf("%w: the server cannot be written to, as a standby: connect to the primary: %w", lock.ErrDenied, err)
+		return fmt.Errorf("%w: the server cannot be written to: connect to the primary, and if it is one, set default_transaction_read_only to off: %w", lock.ErrDenied, err)
 	case answer.Code == "53100", answer.Code == "53200", class == "54":
 		return fmt.Errorf("%w: the server has no room: %w", lock.ErrFull, err)
 	default:
@@ -66,13 +105,22 @@ func explain(err error) error {
 	}
 }
 
-// aborted reports whether an earlier statement of the transaction has failed.
-func aborted(err error) bool { return hasCode(err, "25P02") }
-
-// conflicted reports whether the transaction was rolled back for the sake of another one.
-func conflicted(err error) bool { return hasCode(err, "40001", "40P01", "55P03") }
+// passes reports whether what the server has refused may succeed if it is done again: it was
+// in the way of another transaction, has taken too long, or met a server without room, one
+// that is being stopped, or a statement that was prepared for another table or is forgotten.
+func passes(err error) bool {
+	var answer *pgconn.PgError
+	if !errors.As(err, &answer) {
+		return true
+	}
+	switch answer.Code[:min(2, len(answer.Code))] {
+	case "08", "40", "53", "57", "58":
+		return true
+	}
+	return hasCode(err, "55P03", "26000", "0A000")
+}
 
 func hasCode(err error, codes ...string) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && strings.Contains(" "+strings.Join(codes, " ")+" ", " "+answer.Code+" ")
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.Contains(" "+strings.Join(codes, " ")+" ", " "+answer.Code+" ")
 }

@@ -60,14 +60,14 @@ type row struct {
 }
 
 func (s *Store) rows(ctx context.Context, statement string, after []byte, limit int) (all []row, err error) {
-	rows, err := s.query(ctx, statement, after, int64(limit))
+	rows, err := s.queryAt(ctx, later, statement, after, int64(limit))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var r row
-		if r.entry, err = scanEntry(rows, 1, 0, &r.key); err != nil {
+		if r.entry, err = scanEntry(rows, (*blob)(&r.key)); err != nil {
 			return nil, err
 		}
 		r.entry.Key = string(r.key)

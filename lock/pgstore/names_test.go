@@ -93,7 +93,7 @@ func useTable(t *testing.T, s *pgstore.Store, name string) {
 	require.True(t, ok)
 	_, err = s.Sweep(ctx, 10)
 	require.NoError(t, err)
-	l := lock.New(s, lock.WithTransaction(), lock.WithLogger(quiet))
+	l := lock.New(s, lock.WithTransaction(), lock.WithLogger(quiet), lock.WithBudget(10*time.Second))
 	defer func() { require.NoError(t, l.Close(context.WithoutCancel(ctx))) }()
 	for range 2 {
 		receipt, _, err := l.Once(ctx, name, nil, func(context.Context) ([]byte, error) { return []byte(name), nil })

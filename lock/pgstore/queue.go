@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"sync"
@@ -40,11 +41,79 @@ func (q *queue) change(by int, served bool) {
 	q.gauge.Waiting(now, q.waiting > 0)
 }
 
+// through runs a wait in q. It is over however it ends: a hook of a pool may panic.
+func through[T any](q *queue, wait func() (T, error)) (got T, err error) {
+	served := false
+	q.enter()
+	defer func() { q.leave(served) }()
+	got, err = wait()
+	served = err == nil
+	return got, err
+}
+
 // wait is how long a call would wait that came now, 0 if too little is known.
 func (q *queue) wait() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.gauge.Wait(q.waiting)
+}
+
+// rank is the order in which calls get one of the store's own connections.
+type rank int
+
+const (
+	first rank = iota // what ends a lease or keeps it, and what a claim that has begun still needs
+	later             // what begins: claims, looks, clean-up
+	ranks
+)
+
+// gate lets as many calls through as there are connections. Calls of one rank are served as
+// they have come.
+type gate struct {
+	mu      sync.Mutex
+	taken   int
+	waiting [ranks]list.List // of channels that are closed when the turn has come
+}
+
+// enter waits for the call's turn. After an error there is nothing to leave.
+func (g *gate) enter(ctx context.Context, r rank) error {
+	g.mu.Lock()
+	if g.taken < ownConnections {
+		g.taken++
+		g.mu.Unlock()
+		return nil
+	}
+	turn := make(chan struct{})
+	place := g.waiting[r].PushBack(turn)
+	g.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-turn: // has come at the same time
+		return nil
+	default:
+		g.waiting[r].Remove(place)
+		return context.Cause(ctx)
+	}
+}
+
+// leave gives the turn to the next.
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for r := range g.waiting {
+		if next := g.waiting[r].Front(); next != nil {
+			g.waiting[r].Remove(next)
+			close(next.Value.(chan struct{})) //nolint:errcheck // enter puts in nothing else
+			return
+		}
+	}
+	g.taken--
 }
 
 // admit refuses a claim that would not be served in its time, half of which is for its

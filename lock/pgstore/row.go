@@ -1,28 +1,28 @@
 package pgstore
 
 import (
+	"bytes"
+	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/httplatch/httplatch/lock"
 )
 
-const entryColumns = 9
-
-// scanEntry reads a row of columns and a receipt, with so many columns before and after it.
-func scanEntry(rows pgx.Rows, before, after int, first ...any) (e lock.Entry, err error) {
-	var token, owner []byte
+// scanEntry reads a row of columns and a receipt, and of the columns before them.
+func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
+	var token, owner blob
 	var settled bool
 	var linger, left int64
-	values := append(make([]any, 0, before+entryColumns+after), first...)
-	values = append(values, &token, &settled, &e.Attempt, &e.Fingerprint, &owner, &e.Fence, &linger, &left, &e.Receipt)
-	for range after {
-		values = append(values, nil)
-	}
-	if err := rows.Scan(values...); err != nil {
+	all := slices.Concat(first, []any{&token, &settled, &e.Attempt, (*blob)(&e.Fingerprint), &owner, &e.Fence, &linger, &left, (*blob)(&e.Receipt)})
+	if err := rows.Scan(all...); err != nil {
 		return lock.Entry{}, fmt.Errorf("pgstore: a row that is not of this store: %w", err)
 	}
 	switch {
@@ -51,4 +51,51 @@ func nonNil(b []byte) []byte {
 		return []byte{}
 	}
 	return b
+}
+
+// blob is a bytea as the server writes it: in binary, or as text, of which bytea_output has
+// two formats. Behind PgBouncer the store cannot choose, and pgx reads one of them.
+type blob []byte
+
+// ScanBytes reads what was sent in binary.
+func (b *blob) ScanBytes(v []byte) error {
+	*b = bytes.Clone(v)
+	return nil
+}
+
+// ScanText reads what was sent as text.
+func (b *blob) ScanText(v pgtype.Text) (err error) {
+	switch digits, isHex := strings.CutPrefix(v.String, `\x`); {
+	case !v.Valid:
+		*b = nil
+	case isHex:
+		*b, err = hex.DecodeString(digits)
+	default:
+		*b, err = unescape(v.String)
+	}
+	return err
+}
+
+// unescape reads the format "escape": a byte, two backslashes, or three octal digits after
+// one.
+func unescape(text string) ([]byte, error) {
+	b := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] != '\\':
+			b = append(b, text[i])
+		case strings.HasPrefix(text[i+1:], `\`):
+			b = append(b, '\\')
+			i++
+		default:
+			octal := text[i+1 : min(i+4, len(text))]
+			n, err := strconv.ParseUint(octal, 8, 8)
+			if err != nil || len(octal) < 3 {
+				return nil, fmt.Errorf("a bytea with %q after a backslash", octal)
+			}
+			b = append(b, byte(n))
+			i += 3
+		}
+	}
+	return b, nil
 }

@@ -11,12 +11,17 @@ import (
 // defaultTable is the name in Schema.
 const defaultTable = "latch_entries"
 
-// Schema makes the table of a store, unless it is there. It is what [Store.Migrate] runs,
-// for those who migrate with a tool of their own; with [WithTable], replace the name.
+// Schema makes the table of a store, unless it is there, for those who migrate with a tool of
+// their own; with [WithTable], replace the name. Run it once, and not at each start: CREATE
+// INDEX IF NOT EXISTS locks the table before it looks, and claims wait behind it.
+// [Store.Migrate] looks first.
 //
 // The index is over sweep_at, which a renewal leaves alone, so that renewals can be
 // heap-only updates.
-const Schema = `
+const Schema = createTable + createIndex + createSequence
+
+const (
+	createTable = `
 CREATE TABLE IF NOT EXISTS latch_entries (
 	key         bytea       PRIMARY KEY,
 	token       bytea       NOT NULL,
@@ -28,10 +33,23 @@ CREATE TABLE IF NOT EXISTS latch_entries (
 	linger      bigint      NOT NULL, -- microseconds for which a lease that has ended is remembered
 	receipt     bytea,                -- NULL while it is not settled
 	sweep_at    timestamptz NOT NULL  -- when the clean-up looks at the row
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-CREATE INDEX IF NOT EXISTS latch_entries_sweep_at ON latch_entries (sweep_at);
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);`
+
+	createIndex = `
+CREATE INDEX IF NOT EXISTS latch_entries_sweep_at ON latch_entries (sweep_at);`
+
+	createSequence = `
 CREATE SEQUENCE IF NOT EXISTS latch_entries_fence;
 `
+
+	// present says of each of them whether it is there. The catalogs are read without a
+	// lock on the table. The index may have any name.
+	present = `
+SELECT to_regclass('latch_entries') IS NOT NULL,
+	EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+		WHERE i.indrelid = to_regclass('latch_entries') AND a.attname = 'sweep_at' AND i.indisvalid AND i.indpred IS NULL),
+	to_regclass('latch_entries_fence') IS NOT NULL`
+)
 
 // names are those of a store's table, quoted.
 type names struct{ table, index, sequence string }
@@ -66,22 +84,49 @@ func literal(text string) string {
 // not bear.
 const migrationLock = 0x6c61746368 // "latch"
 
-// Migrate makes the store's table if it is not there. It may be called by many processes
-// at once, and again.
+// Migrate makes the store's table, its index and its sequence, those of them that are not
+// there. It may be called by many processes at once, and at each start: where all are there
+// it only looks, which needs no right to make them and holds up no claim.
 func (s *Store) Migrate(ctx context.Context) error {
 	pool, err := s.own(ctx)
 	if err != nil {
 		return err
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+	ddl, err := s.missing(ctx, pool)
+	if err == nil && ddl != "" {
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+				return err
+			}
+			ddl, err := s.missing(ctx, tx) // another process may have made it meanwhile
+			if err == nil {
+				_, err = tx.Exec(ctx, ddl)
+			}
 			return err
-		}
-		_, err := tx.Exec(ctx, s.names.in(Schema))
-		return err
-	})
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("pgstore: migrating: %w", explain(err))
 	}
 	return nil
+}
+
+// rowQuerier is a pool or a transaction.
+type rowQuerier interface {
+	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
+}
+
+// missing returns the statements that make what is not there, "" if all is.
+func (s *Store) missing(ctx context.Context, db rowQuerier) (ddl string, err error) {
+	var table, index, sequence bool
+	err = db.QueryRow(ctx, s.names.in(present)).Scan(&table, &index, &sequence)
+	for _, part := range []struct {
+		there bool
+		ddl   string
+	}{{table, createTable}, {index, createIndex}, {sequence, createSequence}} {
+		if !part.there {
+			ddl += part.ddl
+		}
+	}
+	return s.names.in(ddl), err
 }

@@ -1,17 +1,18 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"context"
 	crand "crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"runtime"
-	"strings"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
@@ -98,35 +99,145 @@ func TestSQLWorkIsCommittedWithItsReceipt(t *testing.T) {
 	require.False(t, ok)
 }
 
-// Commit and Rollback of a *sql.Tx cannot be kept from the work. What it has ended itself is
-// not done again.
-func TestSQLWorkThatEndsItsTransactionItself(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		end    func(*sql.Tx) error
-		orders []string
-	}{
-		"Commit":   {(*sql.Tx).Commit, []string{"mine"}},
-		"Rollback": {(*sql.Tx).Rollback, []string{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := openSQLShop(t)
-			l := s.locker(t)
-			for i := range 2 {
-				receipt, replayed, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
-					_, err := insert("mine")(ctx)
-					require.NoError(t, err)
-					tx, _ := pgstore.SQLTx(ctx)
-					return []byte("receipt"), tt.end(tx)
-				})
-				require.NoError(t, err)
-				require.Equal(t, i > 0, replayed)
-				require.Equal(t, "receipt", string(receipt))
+// tutorial is a handler as it is found in tutorials, with its own end of the transaction.
+func tutorial(commits bool) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		if tx, ok := pgstore.SQLTx(ctx); ok {
+			defer func() { _ = tx.Rollback() }()
+			if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES ('tutorial')"); err != nil || !commits {
+				return err
 			}
-			require.Equal(t, tt.orders, s.orders(t))
-			require.Zero(t, s.sessionsInTransaction(t))
-		})
+			return tx.Commit()
+		}
+		tx, _ := pgstore.Tx(ctx)
+		defer func() { _ = tx.Rollback(ctx) }()
+		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ('tutorial')"); err != nil || !commits {
+			return err
+		}
+		return tx.Commit(ctx)
+	}
+}
+
+func statements(all ...string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		for _, sql := range all {
+			if err := exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// query executes a statement as one that returns rows.
+func query(ctx context.Context, statement string) error {
+	if tx, ok := pgstore.SQLTx(ctx); ok {
+		rows, err := tx.QueryContext(ctx, statement)
+		if err != nil {
+			return err
+		}
+		return errors.Join(rows.Close(), rows.Err())
+	}
+	tx, _ := pgstore.Tx(ctx)
+	rows, err := tx.Query(ctx, statement)
+	rows.Close()
+	return errors.Join(err, rows.Err())
+}
+
+// openRows leaves rows open.
+func openRows(ctx context.Context) error {
+	if tx, ok := pgstore.SQLTx(ctx); ok {
+		rows, err := tx.QueryContext(ctx, "SELECT generate_series(1, 1000)") //nolint:rowserrcheck,sqlclosecheck // as the test wants
+		_ = rows
+		return err
+	}
+	tx, _ := pgstore.Tx(ctx)
+	_, err := tx.Query(ctx, "SELECT generate_series(1, 1000)")
+	return err
+}
+
+// Work as it is written: what it does to its transaction never makes an answer without its
+// rows, or rows without their answer.
+func TestWorkAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	const order = "INSERT INTO orders VALUES ('mine')"
+	for name, tt := range map[string]struct {
+		work func(ctx context.Context) error
+		says string   // in the error, which is permanent; "": there is none
+		own  bool     // it is the error that the work returns
+		may  bool     // the error says that the next try may succeed
+		rows []string // in both
+	}{
+		"nothing":                          {work: statements()},
+		"deferred Rollback":                {work: tutorial(false), rows: []string{"tutorial"}},
+		"Commit and deferred Rollback":     {work: tutorial(true), says: "the guard commits this transaction", own: true},
+		"COMMIT":                           {work: statements(order, "COMMIT"), rows: []string{"mine"}},
+		"COMMIT AND CHAIN":                 {work: statements(order, "COMMIT AND CHAIN"), rows: []string{"mine"}},
+		"COMMIT AND CHAIN, more":           {work: statements(order, "COMMIT AND CHAIN", order), rows: []string{"mine", "mine"}},
+		"COMMIT, BEGIN, more":              {work: statements(order, "COMMIT", "BEGIN", order), rows: []string{"mine", "mine"}},
+		"COMMIT, more":                     {work: statements(order, "COMMIT", order), rows: []string{"mine", "mine"}},
+		"COMMIT in the middle of one":      {work: statements(order + "; COMMIT; SELECT 1"), rows: []string{"mine"}},
+		"COMMIT by a query":                {work: func(ctx context.Context) error { return errors.Join(exec(ctx, order), query(ctx, "COMMIT")) }, rows: []string{"mine"}},
+		"COMMIT of what had failed":        {work: func(ctx context.Context) error { _ = exec(ctx, "SELECT 1/0"); return exec(ctx, "COMMIT") }, says: "the work has ended it itself"},
+		"ROLLBACK":                         {work: statements(order, "ROLLBACK"), says: "the work has ended it itself"},
+		"ROLLBACK first":                   {work: statements("ROLLBACK"), says: "the work has ended it itself"},
+		"ROLLBACK AND CHAIN":               {work: statements(order, "ROLLBACK AND CHAIN"), says: "the work has ended it itself"},
+		"ROLLBACK; BEGIN":                  {work: statements(order, "ROLLBACK; BEGIN", order), says: "the work has ended it itself"},
+		"ROLLBACK, BEGIN":                  {work: statements(order, "ROLLBACK", "BEGIN", order), says: "the work's transaction is over", own: true},
+		"ROLLBACK, more":                   {work: statements(order, "ROLLBACK", order), says: "the work's transaction is over", own: true},
+		"ROLLBACK, a query":                {work: func(ctx context.Context) error { return errors.Join(exec(ctx, "ROLLBACK"), query(ctx, order)) }, says: "the work's transaction is over", own: true},
+		"several statements in one":        {work: statements(order + "; " + order), rows: []string{"mine", "mine"}},
+		"savepoint left open":              {work: statements("SAVEPOINT a", order), rows: []string{"mine"}},
+		"savepoint rolled back":            {work: statements("SAVEPOINT a", order, "ROLLBACK TO SAVEPOINT a"), rows: []string{}},
+		"no such table, and no word of it": {work: func(ctx context.Context) error { _ = exec(ctx, "INSERT INTO nowhere VALUES (1)"); return nil }, says: "a statement in it has failed"},
+		"no such table, second statement": {work: func(ctx context.Context) error {
+			_ = exec(ctx, order)
+			_ = exec(ctx, "INSERT INTO nowhere VALUES (1)")
+			return nil
+		}, says: "a statement in it has failed"},
+		"search_path":                  {work: statements("SET LOCAL search_path = pg_catalog", "INSERT INTO public.orders VALUES ('mine')"), rows: []string{"mine"}},
+		"role":                         {work: statements(order, "SET LOCAL ROLE pg_monitor"), says: "its role may not write the receipt"},
+		"read only":                    {work: statements(order, "SET LOCAL transaction_read_only = on"), says: "it is read only"},
+		"statement_timeout":            {work: statements(order, "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NEW; END'", "CREATE TRIGGER nap BEFORE UPDATE ON latch_entries FOR EACH ROW EXECUTE FUNCTION nap()", "SET LOCAL statement_timeout = 200"), says: "57014", may: true},
+		"rows left open":               {work: openRows, says: "rows open"},
+		"rows left open, after others": {work: func(ctx context.Context) error { return errors.Join(exec(ctx, order), openRows(ctx)) }, says: "rows open"},
+		"isolation":                    {work: statements("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", order), rows: []string{"mine"}},
+		"RESET ALL":                    {work: statements(order, "RESET ALL"), says: "or has reset all settings"},
+		"DEALLOCATE ALL":               {work: statements(order, "DEALLOCATE ALL"), rows: []string{"mine"}},
+	} {
+		for over, open := range map[string]func(t *testing.T) *shop{
+			"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
+			"database/sql": openSQLShop,
+		} {
+			t.Run(name+", "+over, func(t *testing.T) {
+				t.Parallel()
+				s := open(t)
+				l := s.locker(t)
+				receipt, replayed, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) { return []byte("first"), tt.work(ctx) })
+				require.False(t, replayed)
+				if tt.says != "" {
+					require.ErrorContains(t, err, tt.says)
+					if !tt.own {
+						require.ErrorIs(t, err, lock.ErrNotApplied)
+						require.Equal(t, tt.may, errors.Is(err, lock.ErrUnavailable), "%v", err)
+					}
+					require.Empty(t, s.orders(t))
+					_, replayed, err = l.Once(t.Context(), "k", nil, insert("next"))
+					require.NoError(t, err)
+					require.False(t, replayed)
+					require.Equal(t, []string{"next"}, s.orders(t))
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, "first", string(receipt))
+					receipt, replayed, err = l.Once(t.Context(), "k", nil, insert("again"))
+					require.NoError(t, err)
+					require.True(t, replayed)
+					require.Equal(t, "first", string(receipt))
+					require.ElementsMatch(t, tt.rows, s.orders(t))
+				}
+				require.Eventually(t, func() bool { return s.sessionsInTransaction(t) == 0 }, 20*time.Second, 5*time.Millisecond, "its connection is closed")
+			})
+		}
 	}
 }
 
@@ -264,56 +375,77 @@ func (otherDriver) Connect(context.Context) (driver.Conn, error) { return otherC
 func (otherDriver) Driver() driver.Driver                        { return nil }
 func (otherConn) Close() error                                   { return nil }
 
-// A connection that was closed when its COMMIT had just been answered, because the context
-// ended, is not used again.
-func TestSQLConnectionAfterTheEndOfItsContext(t *testing.T) {
+// A connection whose context ended when its COMMIT had just been answered is not used again.
+func TestConnectionAfterTheEndOfItsContext(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, direct(t))
-	cfg := s.pool.Config().ConnConfig
-	end := &endAtCommit{}
-	cfg.Tracer = end
-	db := stdlib.OpenDB(*cfg)
-	db.SetMaxOpenConns(1)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	s.store = pgstore.NewSQL(db)
-	t.Cleanup(s.store.Close)
-	e, err := s.store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
-	require.NoError(t, err)
-	require.Equal(t, lock.Held, e.State)
-	_, tx, err := s.store.Begin(t.Context(), "k", "t")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	end.cancel = cancel
-	ok, err := tx.Settle(ctx, []byte("receipt"), time.Minute)
-	require.NoError(t, err)
-	require.True(t, ok)
-	require.True(t, end.closed, "the connection was to be closed meanwhile")
-	_, tx, err = s.store.Begin(t.Context(), "another", "t")
-	require.NoError(t, err)
-	require.NoError(t, tx.Rollback(t.Context()))
+	for name, over := range map[string]func(t *testing.T, cfg *pgxpool.Config) *pgstore.Store{
+		"pgx": func(t *testing.T, cfg *pgxpool.Config) *pgstore.Store {
+			t.Helper()
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			return pgstore.New(pool)
+		},
+		"database/sql": func(t *testing.T, cfg *pgxpool.Config) *pgstore.Store {
+			t.Helper()
+			db := stdlib.OpenDB(*cfg.ConnConfig)
+			db.SetMaxOpenConns(1)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			return pgstore.NewSQL(db)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, direct(t))
+			ctx, cancel := context.WithCancel(t.Context())
+			cfg := s.pool.Config()
+			cfg.MaxConns = 1
+			ended := make(chan struct{})
+			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return &endsAtCommit{c, cancel, ended}, err
+			}
+			store := over(t, cfg)
+			t.Cleanup(store.Close)
+			e, err := store.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+			require.NoError(t, err)
+			require.Equal(t, lock.Held, e.State)
+			_, tx, err := store.Begin(t.Context(), "k", "t")
+			require.NoError(t, err)
+			ok, err := tx.Settle(ctx, []byte("receipt"), time.Minute)
+			require.NoError(t, err)
+			require.True(t, ok)
+			<-ended
+			_, tx, err = store.Begin(t.Context(), "another", "t")
+			require.NoError(t, err)
+			require.NoError(t, tx.Rollback(t.Context()))
+		})
+	}
 }
 
-// endAtCommit ends a context when COMMIT is answered, and waits until that has closed the
-// connection.
-type endAtCommit struct {
+// endsAtCommit ends a context when COMMIT is answered, and goes on when that has set a
+// deadline that is over.
+type endsAtCommit struct {
+	net.Conn
+
 	cancel context.CancelFunc
-	closed bool
+	ended  chan struct{}
 }
 
-type commitKey struct{}
-
-func (e *endAtCommit) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	return context.WithValue(ctx, commitKey{}, strings.EqualFold(data.SQL, "commit"))
+func (c *endsAtCommit) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if bytes.Contains(b[:n], []byte("COMMIT")) {
+		c.cancel()
+		<-c.ended
+	}
+	return n, err //nolint:wrapcheck // as it is
 }
 
-func (e *endAtCommit) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, _ pgx.TraceQueryEndData) {
-	if commits, _ := ctx.Value(commitKey{}).(bool); !commits {
-		return
+func (c *endsAtCommit) SetDeadline(at time.Time) error {
+	if !at.IsZero() && at.Before(time.Now()) {
+		close(c.ended)
 	}
-	e.cancel()
-	for began := time.Now(); !e.closed && time.Since(began) < 20*time.Second; runtime.Gosched() {
-		e.closed = conn.PgConn().Conn().SetDeadline(time.Time{}) != nil
-	}
+	return c.Conn.SetDeadline(at) //nolint:wrapcheck // as it is
 }
 
 // The first call of a store asks a connection of the work how to connect. While it waits
@@ -341,4 +473,153 @@ func TestCallsWhileTheFirstWaitsForAConnection(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, taken.Close())
 	require.NoError(t, <-first)
+}
+
+// What one run has left in its session does not make the next one, in the same session, take a
+// transaction for its own.
+func TestTransactionsOfOneSession(t *testing.T) {
+	t.Parallel()
+	const order = "INSERT INTO orders VALUES ('mine')"
+	for name, before := range map[string]struct {
+		work  func(ctx context.Context) error
+		fails bool
+	}{
+		"committed":                       {work: statements(order)},
+		"committed by the work":           {work: statements(order, "COMMIT")},
+		"committed by it, and then fails": {work: statements(order, "COMMIT", "SELECT 1/0"), fails: true},
+		"rolled back":                     {work: statements(order, "SELECT 1/0"), fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := direct(t)
+			s := openShop(t, func(db string) string { return c(db) + "&pool_max_conns=1" })
+			l := s.locker(t)
+			_, _, err := l.Once(t.Context(), "before", nil, func(ctx context.Context) ([]byte, error) { return nil, before.work(ctx) })
+			require.Equal(t, before.fails, err != nil, "%v", err)
+			there := s.orders(t)
+			_, _, err = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) { return nil, statements(order, "ROLLBACK AND CHAIN")(ctx) })
+			require.ErrorContains(t, err, "the work has ended it itself and begun another")
+			require.Equal(t, there, s.orders(t))
+		})
+	}
+}
+
+// A savepoint ends with its transaction, and before that by its own end. The connection is
+// another request's then.
+func TestSavepointThatIsKept(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, direct(t))
+	var kept pgx.Tx
+	insertKept := func(ctx context.Context) error {
+		_, err := kept.Exec(ctx, "INSERT INTO orders VALUES ('late')")
+		return err
+	}
+	_, _, err := s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) (_ []byte, err error) {
+		tx, _ := pgstore.Tx(ctx)
+		for _, end := range []func(pgx.Tx, context.Context) error{pgx.Tx.Rollback, pgx.Tx.Commit} {
+			kept, err = tx.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, insertKept(ctx))
+			require.NoError(t, end(kept, ctx))
+			require.ErrorIs(t, insertKept(ctx), pgx.ErrTxClosed)
+			require.ErrorIs(t, kept.Rollback(ctx), pgx.ErrTxClosed)
+			_, err = kept.Begin(ctx)
+			require.ErrorIs(t, err, pgx.ErrTxClosed)
+		}
+		kept, err = tx.Begin(ctx)
+		require.NoError(t, err)
+		return nil, insertKept(ctx)
+	})
+	require.NoError(t, err)
+	require.ErrorIs(t, insertKept(t.Context()), pgx.ErrTxClosed)
+	_, err = kept.Query(t.Context(), "SELECT 1")
+	require.ErrorIs(t, err, pgx.ErrTxClosed)
+	require.Equal(t, []string{"late", "late"}, s.orders(t))
+}
+
+// A goroutine that goes on after the work has returned does not mix its statements with the
+// receipt's.
+func TestGoroutineThatGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) *shop{
+		"pgx":          func(t *testing.T) *shop { t.Helper(); return openShop(t, direct(t)) },
+		"database/sql": openSQLShop,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			l := s.locker(t)
+			for i := range 50 {
+				key := string(rune('a' + i))
+				ended := make(chan struct{})
+				_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+					running := make(chan struct{})
+					lasting := context.WithoutCancel(ctx)
+					go func() {
+						defer close(ended)
+						for n := 0; ; n++ {
+							if err := exec(lasting, "INSERT INTO orders VALUES ($1)", key); err != nil {
+								return
+							}
+							if n == 3 {
+								close(running)
+							}
+						}
+					}()
+					<-running
+					return nil, nil
+				})
+				<-ended
+				var n int
+				require.NoError(t, s.db.QueryRow(t.Context(), "SELECT count(*) FROM orders WHERE name = $1", key).Scan(&n))
+				if err != nil {
+					require.ErrorContains(t, err, "uses it still")
+					require.Zero(t, n)
+				} else {
+					require.GreaterOrEqual(t, n, 4)
+				}
+			}
+		})
+	}
+}
+
+// The receipt waits for a statement that a goroutine has in progress over database/sql, for as
+// long as its budget. The error names that cause.
+func TestGoroutineThatGoesOnForLongerThanTheBudget(t *testing.T) {
+	t.Parallel()
+	s := openSQLShop(t)
+	ended := make(chan struct{})
+	_, _, err := s.locker(t, lock.WithBudget(2*time.Second)).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		lasting := context.WithoutCancel(ctx)
+		go func() {
+			defer close(ended)
+			_ = exec(lasting, "SELECT pg_sleep(20)")
+		}()
+		require.Eventually(t, func() bool {
+			var n int
+			err := s.db.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'").Scan(&n)
+			return err == nil && n == 1
+		}, 10*time.Second, time.Millisecond)
+		return nil, nil
+	})
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.ErrorContains(t, err, "uses it still")
+	<-ended
+}
+
+// A connection that the store has cut leaves a pool of pgx below the *sql.DB, too.
+func TestCutConnectionLeavesThePoolBelow(t *testing.T) {
+	t.Parallel()
+	store := pgstore.NewSQL(openSQL(t, database(t)))
+	t.Cleanup(store.Close)
+	migrate(t, store)
+	for range 3 {
+		work, tx, err := store.Begin(t.Context(), "o:key", "token")
+		require.NoError(t, err)
+		require.NoError(t, exec(work, "ROLLBACK")) // a pool gives up a connection in a transaction by itself
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = tx.Settle(ctx, []byte("done"), time.Hour)
+		require.Error(t, err)
+	}
 }

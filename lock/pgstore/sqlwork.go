@@ -6,81 +6,138 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"net"
-	"time"
+	"sync"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// sqlWork begins transactions of package database/sql.
-type sqlWork struct{ db *sql.DB }
+// sqlWork takes connections of package database/sql. A *sql.Tx of them could be committed by
+// the work. So BEGIN is sent on the connection itself, and the work gets a *sql.Tx of another
+// *sql.DB, whose connection is that one, and whose driver refuses to end it.
+type sqlWork struct {
+	db  *sql.DB
+	out func() *sql.DB // what the work's are of
+}
 
-func (w sqlWork) begin(ctx context.Context) (transaction, error) {
+func newSQLWork(db *sql.DB) sqlWork {
+	return sqlWork{db, sync.OnceValue(func() *sql.DB {
+		out := sql.OpenDB(lender{})
+		out.SetMaxIdleConns(-1) // none outlives its transaction
+		return out
+	})}
+}
+
+func (w sqlWork) begin(ctx context.Context) (*session, error) {
 	conn, err := w.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t := sqlTx{conn: conn}
-	err = conn.Raw(func(own any) (err error) {
-		c, err := connOf(own)
-		if err == nil {
-			t.socket = c.PgConn().Conn()
-		}
+	var own *stdlib.Conn
+	err = conn.Raw(func(c any) (err error) {
+		own, err = connOf(c)
 		return err
 	})
-	if err == nil {
-		timer := time.AfterFunc(beginTime, func() { _ = t.socket.Close() })
-		// The end of its context would roll the transaction back behind its owner's back.
-		t.tx, err = conn.BeginTx(context.WithoutCancel(ctx), nil)
-		timer.Stop()
-	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return t, nil
-}
-
-type sqlTx struct {
-	tx     *sql.Tx
-	conn   *sql.Conn
-	socket net.Conn
-}
-
-func (t sqlTx) settle(ctx context.Context, statement string, args []any, into ...any) (found bool, err error) {
-	err = t.tx.QueryRowContext(ctx, statement, args...).Scan(into...)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+	s := &session{conn: own.Conn()}
+	s.giveBack = func(broken bool) {
+		if broken {
+			_ = own.Conn().Close(context.WithoutCancel(ctx)) // sends nothing any more; a pool of pgx below db would keep it
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		}
+		_ = conn.Close()
 	}
-	return err == nil, err
-}
-
-func (t sqlTx) commit(ctx context.Context) error { return t.end(ctx, t.tx.Commit) }
-
-func (t sqlTx) rollback(ctx context.Context) error { return t.end(ctx, t.tx.Rollback) }
-
-// end ends the transaction and its connection. Neither call knows of contexts: when ctx ends
-// before the server has answered, the connection is closed under them.
-func (t sqlTx) end(ctx context.Context, how func() error) error {
-	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		_ = t.socket.Close()
-		close(closed)
-	})
-	err := how()
-	if !stop() {
-		<-closed
-		// Even if the answer was there before, no pool gets a connection that is closed.
-		_ = t.conn.Raw(func(own any) error {
-			if c, err := connOf(own); err == nil {
-				_ = c.Close(ctx) // which has ended
-			}
-			return driver.ErrBadConn
-		})
+	if _, err = s.begin(ctx); err != nil {
+		s.leave()
+		return nil, err
 	}
-	return errors.Join(err, ignoreDone(t.conn.Close()))
+	tx, err := w.out().BeginTx(context.WithValue(context.WithoutCancel(ctx), lentKey{}, &lent{own, s}), nil)
+	if err != nil {
+		s.leave()
+		return nil, err
+	}
+	s.takeBack = func() { _ = tx.Rollback() } // which closes the rows that are open
+	s.carried = func(ctx context.Context) context.Context { return context.WithValue(ctx, sqlTxKey{}, tx) }
+	return s, nil
 }
+
+// lender is a driver whose connections are those that the context of the call has.
+type lender struct{}
+
+type lentKey struct{}
+
+func (lender) Connect(ctx context.Context) (driver.Conn, error) {
+	c, ok := ctx.Value(lentKey{}).(*lent)
+	if !ok {
+		return nil, errNotYours
+	}
+	return c, nil
+}
+
+func (l lender) Driver() driver.Driver          { return l }
+func (lender) Open(string) (driver.Conn, error) { return nil, errNotYours }
+
+// lent is a connection of pgx's driver without an end of its own.
+type lent struct {
+	*stdlib.Conn
+
+	s *session
+}
+
+// Close does nothing.
+func (*lent) Close() error { return nil }
+
+// BeginTx does nothing: it has begun.
+func (*lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return lentTx{}, nil }
+
+// ExecContext calls pgx's driver, and looks at the command's tag.
+func (c *lent) ExecContext(ctx context.Context, query string, named []driver.NamedValue) (driver.Result, error) {
+	if _, err := c.s.begin(ctx); err != nil {
+		return nil, err
+	}
+	args := make([]any, len(named))
+	for i, n := range named {
+		args[i] = n.Value
+	}
+	tag, err := c.s.conn.Exec(ctx, query, args...)
+	c.s.sees(tag)
+	return driver.RowsAffected(tag.RowsAffected()), err
+}
+
+// QueryContext calls pgx's driver.
+func (c *lent) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if _, err := c.s.begin(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := c.Conn.QueryContext(ctx, query, args)
+	if own, ok := rows.(*stdlib.Rows); ok {
+		rows = lentRows{own, ctx, c.s}
+	}
+	return rows, err
+}
+
+// lentRows note that they were left open: they are closed at the end of their context, which may
+// be that of the handler, or of the transaction. The driver may then have closed the connection.
+type lentRows struct {
+	*stdlib.Rows
+
+	ctx context.Context //nolint:containedctx // of the query
+	s   *session
+}
+
+// Close calls pgx's driver.
+func (r lentRows) Close() error {
+	if r.s.over.Load() || r.ctx.Err() != nil {
+		r.s.leftOpen.Store(true)
+	}
+	return r.Rows.Close()
+}
+
+type lentTx struct{}
+
+func (lentTx) Commit() error   { return errNotYours }
+func (lentTx) Rollback() error { return errNotYours }
 
 func ignoreDone(err error) error {
 	if errors.Is(err, sql.ErrConnDone) {
@@ -89,36 +146,20 @@ func ignoreDone(err error) error {
 	return err
 }
 
-func (t sqlTx) carried(ctx context.Context) context.Context {
-	return context.WithValue(ctx, sqlTxKey{}, t.tx)
-}
-
-// configOf returns the settings with which the driver of db connects.
-func configOf(ctx context.Context, db *sql.DB) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig("host=localhost") // what it is made of is replaced
-	if err != nil {
-		return nil, fmt.Errorf("pgstore: %w", err)
-	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("pgstore: %w", err)
-	}
-	err = conn.Raw(func(own any) error {
-		c, err := connOf(own)
-		if err == nil {
-			cfg.ConnConfig = c.Config()
-		}
-		return err
-	})
-	return cfg, errors.Join(err, conn.Close())
-}
-
-// connOf returns the connection of pgx that a connection of package database/sql is.
-func connOf(own any) (*pgx.Conn, error) {
+// connOf returns the connection of pgx's driver that a connection of package database/sql is.
+func connOf(own any) (*stdlib.Conn, error) {
 	c, ok := own.(*stdlib.Conn)
 	if !ok {
 		return nil, fmt.Errorf("pgstore: NewSQL needs a *sql.DB of github.com/jackc/pgx/v5/stdlib, and this one has connections of type %T: "+
 			"open it with sql.Open(\"pgx\", url), or use New with a pool", own)
 	}
-	return c.Conn(), nil
+	return c, nil
 }
+
+var _ interface {
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.NamedValueChecker
+} = (*lent)(nil)

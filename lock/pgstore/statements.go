@@ -2,9 +2,9 @@ package pgstore
 
 // statements are those of a store. All that is not an answer's text is a parameter.
 type statements struct {
-	claim, takeover, renew, settle, settled, release, get string
-	list, page, forget, sweep, lacking, present           string
-	settleInside, outcome, end, fence                     string
+	claim, takeover, renew, settle, settled, release, releaseTaken, get string
+	list, page, forget, sweep, lacking, present                         string
+	takeAway, endIdle, location, fence                                  string
 }
 
 const (
@@ -16,11 +16,8 @@ const (
 	wasLive = `(e.ends_at + e.linger * interval '1 microsecond' > statement_timestamp())`
 
 	// columns are what an entry is read from: see scanEntry.
-	columns = head + `(extract(epoch FROM e.ends_at - statement_timestamp()) * 1000000)::bigint`
-	head    = `e.token, e.receipt IS NOT NULL, e.attempt, e.fingerprint, e.owner, e.fence, e.linger, `
-
-	// granted is columns of a claim of this moment, which has all of its lease.
-	granted = head + `$6::bigint`
+	columns = `e.token, e.receipt IS NOT NULL, abs(e.attempt), e.fingerprint, e.owner, e.fence, e.linger, ` +
+		`(extract(epoch FROM e.ends_at - statement_timestamp()) * 1000000)::bigint`
 
 	// after is the moment that is $n microseconds from now.
 	after = `clock_timestamp() + `
@@ -30,6 +27,12 @@ const (
 func quick(param string) string {
 	return `CASE WHEN ` + param + `::bool THEN set_config('synchronous_commit', 'off', true) END`
 }
+
+// confirmed has the reader of a receipt wait for the standby that COMMITs wait for: it is a
+// write that changes nothing. After a crash of the primary, and after an operator has ended
+// the wait of a COMMIT, a receipt can be read that the standby does not have.
+const confirmed = `CASE WHEN e.receipt IS NOT NULL AND current_setting('synchronous_standby_names') <> '' ` +
+	`THEN pg_logical_emit_message(true, 'latch', '')::text END`
 
 func newStatements(n names) (s statements) {
 	s.claims(n)
@@ -41,38 +44,30 @@ func newStatements(n names) (s statements) {
 
 // claims are those by which a key is taken and kept.
 func (s *statements) claims(n names) {
-	// What the snapshot shows as taken is only read: a row that a claim locks in vain
-	// would be written, too. What is taken in between is left alone by the WHERE of the
-	// conflict, and reported as it was.
+	// What the snapshot shows as taken is left alone: a row that a claim locks in vain would
+	// be written, too. So is what was taken in between, by the WHERE of the conflict. A claim
+	// that is granted returns a row, and another one is followed by get: a statement that does
+	// both costs the server a quarter more. After takeAway, no send of the claim that arrives
+	// late makes the entry anew: a COMMIT that arrives later still would settle that.
 	s.claim = n.in(`
-WITH old AS (SELECT * FROM latch_entries e WHERE key = $1),
-claimed AS (
-	INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
-	SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,
-		` + after + `$6::bigint * interval '1 microsecond', $7::bigint, NULL, ` + after + `($6::bigint + $7::bigint) * interval '1 microsecond'
-	WHERE NOT EXISTS (SELECT FROM old e WHERE ` + wasLive + `)
-	ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, attempt = EXCLUDED.attempt, fingerprint = EXCLUDED.fingerprint,
-		owner = EXCLUDED.owner, fence = EXCLUDED.fence, ends_at = EXCLUDED.ends_at, linger = EXCLUDED.linger,
-		receipt = NULL, sweep_at = EXCLUDED.sweep_at
-	WHERE NOT ` + live + `
-	RETURNING *)
-SELECT ` + granted + `, e.receipt, ` + quick("$8") + ` FROM claimed e
-UNION ALL
-SELECT ` + columns + `, e.receipt, NULL FROM old e WHERE NOT EXISTS (SELECT FROM claimed)`)
+INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
+SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,
+	` + after + `$6::bigint * interval '1 microsecond', $7::bigint, NULL, ` + after + `($6::bigint + $7::bigint + $9::bigint) * interval '1 microsecond'
+WHERE NOT EXISTS (SELECT FROM latch_entries e WHERE key = $1 AND ` + wasLive + `)
+ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, attempt = EXCLUDED.attempt, fingerprint = EXCLUDED.fingerprint,
+	owner = EXCLUDED.owner, fence = EXCLUDED.fence, ends_at = EXCLUDED.ends_at, linger = EXCLUDED.linger,
+	receipt = NULL, sweep_at = EXCLUDED.sweep_at
+WHERE NOT ` + live + ` AND NOT (e.token = EXCLUDED.token AND e.attempt < 0)
+RETURNING fence, ` + quick("$8"))
 
 	s.fence = n.in(`UPDATE latch_entries SET fence = nextval('latch_entries_fence') WHERE key = $1 AND token = $2 AND fence = 0 RETURNING fence`)
 
 	s.takeover = n.in(`
-WITH old AS (SELECT * FROM latch_entries e WHERE key = $1),
-claimed AS (
-	UPDATE latch_entries e SET token = $2::bytea, attempt = $3::int, fingerprint = $4::bytea, owner = $5::bytea,
-		fence = CASE WHEN $8::bool THEN nextval('latch_entries_fence') ELSE 0 END,
-		ends_at = ` + after + `$6::bigint * interval '1 microsecond', linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint) * interval '1 microsecond'
-	WHERE key = $1 AND token = $9 AND receipt IS NULL AND ends_at <= clock_timestamp() AND ` + live + `
-	RETURNING *)
-SELECT ` + granted + `, e.receipt, NULL FROM claimed e
-UNION ALL
-SELECT ` + columns + `, e.receipt, NULL FROM old e WHERE NOT EXISTS (SELECT FROM claimed)`)
+UPDATE latch_entries e SET token = $2::bytea, attempt = $3::int, fingerprint = $4::bytea, owner = $5::bytea,
+	fence = CASE WHEN $8::bool THEN nextval('latch_entries_fence') ELSE 0 END,
+	ends_at = ` + after + `$6::bigint * interval '1 microsecond', linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint) * interval '1 microsecond'
+WHERE key = $1 AND token = $9 AND receipt IS NULL AND ends_at <= clock_timestamp() AND ` + live + `
+RETURNING fence, NULL`)
 
 	s.renew = n.in(`
 UPDATE latch_entries e SET ends_at = greatest(ends_at, ` + after + `$3::bigint * interval '1 microsecond'), linger = greatest(linger, $4::bigint)
@@ -87,27 +82,37 @@ UPDATE latch_entries e SET receipt = $3::bytea, linger = 0, ends_at = ` + after 
 WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
 RETURNING 1`)
 
-	s.settled = n.in(`SELECT 1 FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive)
+	s.settled = n.in(`SELECT ` + confirmed + ` FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive)
 
 	s.release = n.in(`
-DELETE FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL
+DELETE FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt >= 0
 RETURNING ` + live + `, ` + quick("true"))
+
+	// What takeAway has marked stays, though the key is free: see claim.
+	s.releaseTaken = n.in(`
+UPDATE latch_entries e SET ends_at = 'epoch', linger = 0 WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt < 0 AND ` + live + `
+RETURNING true`)
 
 	s.forget = n.in(`DELETE FROM latch_entries e WHERE key = $1 AND token = $2 RETURNING ` + live)
 
 	// A row that was renewed since is looked at again when it ends. Rows are named by
 	// where they are, which needs no join: one would read the whole of a small table.
+	// The second column is up to where it has looked.
 	s.sweep = n.in(`
-WITH due AS (SELECT ctid FROM latch_entries WHERE sweep_at <= now() ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED),
+WITH due AS (SELECT ctid, sweep_at FROM latch_entries
+	WHERE sweep_at >= 'epoch'::timestamptz + $2::bigint * interval '1 microsecond' AND sweep_at <= now()
+	ORDER BY sweep_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 over AS (DELETE FROM latch_entries e WHERE e.ctid = ANY (ARRAY(SELECT ctid FROM due)) AND NOT ` + live + ` RETURNING 1),
 kept AS (UPDATE latch_entries e SET sweep_at = e.ends_at + e.linger * interval '1 microsecond'
 	WHERE e.ctid = ANY (ARRAY(SELECT ctid FROM due)) AND ` + live + ` RETURNING 1)
-SELECT (SELECT count(*) FROM over), ` + quick("true"))
+SELECT (SELECT count(*) FROM over),
+	(extract(epoch FROM CASE WHEN (SELECT count(*) FROM due) < $1::bigint THEN now() ELSE (SELECT max(sweep_at) FROM due) END) * 1000000)::bigint,
+	` + quick("true"))
 }
 
 // looks are those that change nothing.
 func (s *statements) looks(n names) {
-	s.get = n.in(`SELECT ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
+	s.get = n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
 
 	s.list = n.in(`SELECT e.key, ` + columns + `, e.receipt FROM latch_entries e WHERE key > $1 ORDER BY key LIMIT $2`)
 
@@ -122,26 +127,33 @@ SELECT quote_ident(current_user),
 SELECT key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at FROM latch_entries LIMIT 0`)
 }
 
-// inside are those of a transaction of work.
+// inside are those that a transaction of work needs.
 func (s *statements) inside(n names) {
-	s.settleInside = n.in(`
+	// What a claim of work in a transaction may settle is marked by its attempt, which is
+	// positive. A receipt that is there is left as it is, and written all the same.
+	s.takeAway = n.in(`
+WITH waits AS MATERIALIZED (SELECT set_config('lock_timeout', $3, true) AS wait)
+UPDATE latch_entries e SET attempt = CASE WHEN receipt IS NULL THEN -abs(attempt) ELSE attempt END
+FROM waits WHERE key = $1 AND token = $2 AND wait IS NOT NULL
+RETURNING receipt IS NOT NULL, wait`)
+
+	// A session that waits for its client in the middle of a transaction executes no COMMIT.
+	s.endIdle = `
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pid = $1::bigint AND usename = current_user AND state <> 'idle' AND wait_event = 'ClientRead'`
+
+	s.location = n.in(`
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'latch_entries'::regclass`)
+}
+
+// settleInside leaves a receipt in the transaction of the work, and fails if it finds no claim to
+// settle. It changes no column of an index. The mark is not left to the session.
+func (n names) settleInside() string {
+	return n.in(`
 WITH settled AS (
-	UPDATE latch_entries e SET receipt = $3::bytea, linger = 0, ends_at = ` + after + `$4::bigint * interval '1 microsecond', sweep_at = ` + after + `$4::bigint * interval '1 microsecond'
-	WHERE key = $1 AND token = $2 AND receipt IS NULL
-	RETURNING pg_current_xact_id()::text AS xid, e.xmin::text AS mark)
-SELECT xid, mark, set_config('idle_in_transaction_session_timeout', $5, true) FROM settled`)
-
-	// The entry says what became of the transaction, and not its number alone: a server
-	// that crashed may give the number of a transaction that it has lost to another one.
-	// As long as the entry as it was before names the transaction as the one that has
-	// replaced it, the number is that transaction's. In a savepoint that the work has left open
-	// it is named by another number: the mark.
-	s.outcome = n.in(`
-SELECT e.receipt IS NOT NULL, CASE WHEN e.xmax::text = $4 THEN pg_xact_status($3::text::xid8) END
-FROM latch_entries e WHERE key = $1 AND token = $2`)
-
-	// The session is looked up by what it is doing: to ask it who it is would cost every
-	// settle more than all else that it does, since statistics are copied for that.
-	s.end = `
-SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = $1::text::xid8::xid`
+	UPDATE latch_entries e SET receipt = $3, linger = 0, ends_at = ` + after + `$4 * interval '1 microsecond'
+	WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt > 0 AND ` + marked + `
+	RETURNING 1)
+SELECT 1 / CASE WHEN EXISTS (SELECT FROM settled) THEN 1 ELSE 0 END, set_config('latch.work', '', false)`)
 }

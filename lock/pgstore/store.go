@@ -3,8 +3,10 @@ package pgstore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,16 +18,23 @@ import (
 type Store struct {
 	names      names
 	statements statements
-	work       work                                               // begins the work's transactions
-	dial       func(ctx context.Context) (*pgxpool.Config, error) // the settings of the store's own connections
-	workPool   *pgxpool.Pool                                      // what Open has opened; nil after New
+	work       work          // begins the work's transactions
+	settings   settings      // of the store's own connections
+	workPool   *pgxpool.Pool // what Open has opened; nil after New
+	closeWork  func()        // ends what work has opened; may be nil
 
 	opening chan struct{} // has room for the one call that opens the pool of the store's own connections
 	mu      sync.Mutex
 	pool    *pgxpool.Pool // the store's own connections; nil before the first call
 	closed  bool
 
+	settle atomic.Pointer[string] // the statement that leaves a receipt in a transaction; nil before the table was looked up
+	keep   atomic.Int64           // for which such receipts are kept, in microseconds: the last one that was seen
+	claims atomic.Uint64          // how many there were
+	met    atomic.Bool            // the last one has met an entry
+
 	calls  queue // for one of the store's own connections
+	gate   gate  // to them
 	begins queue // for one of the work's
 	sweeps sweeps
 }
@@ -42,10 +51,6 @@ var (
 // ownConnections is how many connections a store has in addition to those of the pool.
 const ownConnections = 4
 
-// isolation is the setting that a pool may have for the work. The store's own statements do
-// without its errors.
-const isolation = "default_transaction_isolation"
-
 // New returns a store in the database of pool, from which the work's transactions are
 // begun. It does not dial: [Store.Check] says whether all is well. It panics on nil.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
@@ -54,7 +59,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	}
 	s := newStore(opts)
 	s.work = poolWork{pool}
-	s.dial = func(context.Context) (*pgxpool.Config, error) { return pool.Config(), nil }
+	s.settings = poolSettings{pool}
 	return s
 }
 
@@ -62,13 +67,19 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 // package database/sql, github.com/jackc/pgx/v5/stdlib: with another, all calls return an
 // error that says so. The work's transactions are those of db ([SQLTx]). It does not dial.
 // It panics on nil.
+//
+// The store's own connections are made as a connection of db was, with what
+// stdlib.OptionBeforeConnect had set for it. When the server rejects them, since a password
+// has changed, the store looks at younger connections of db. stdlib.OptionAfterConnect is not
+// called for them: what the hook sets in a session, such as a search_path, they do not have.
 func NewSQL(db *sql.DB, opts ...Option) *Store {
 	if db == nil {
 		panic("pgstore.NewSQL: nil *sql.DB")
 	}
 	s := newStore(opts)
-	s.work = sqlWork{db}
-	s.dial = func(ctx context.Context) (*pgxpool.Config, error) { return configOf(ctx, db) }
+	work := newSQLWork(db)
+	s.work, s.closeWork = work, func() { _ = work.out().Close() }
+	s.settings = newSQLSettings(db)
 	return s
 }
 
@@ -124,6 +135,9 @@ func (s *Store) Close() {
 	if s.workPool != nil {
 		s.workPool.Close()
 	}
+	if s.closeWork != nil {
+		s.closeWork()
+	}
 }
 
 var errClosed = fmt.Errorf("%w: pgstore: the store was closed", lock.ErrNotApplied)
@@ -142,7 +156,7 @@ func (s *Store) own(ctx context.Context) (*pgxpool.Pool, error) {
 	if pool, err := s.opened(); pool != nil || err != nil {
 		return pool, err
 	}
-	pool, err := s.open(ctx)
+	pool, err := openOwn(ctx, s.settings)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", lock.ErrNotApplied, err)
 	}
@@ -166,21 +180,28 @@ func (s *Store) opened() (*pgxpool.Pool, error) {
 	return s.pool, nil
 }
 
-// open returns a pool for the store's own connections. It makes none yet.
-func (s *Store) open(ctx context.Context) (*pgxpool.Pool, error) {
-	cfg, err := s.dial(ctx)
+// located returns the statement that leaves a receipt in a transaction. The table is named with
+// its schema there: the work may have chosen another search_path.
+func (s *Store) located(ctx context.Context) (settle string, err error) {
+	if known := s.settle.Load(); known != nil {
+		return *known, nil
+	}
+	rows, err := s.query(ctx, s.statements.location)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if _, ok := cfg.ConnConfig.RuntimeParams[isolation]; ok { // is for the work
-		cfg.ConnConfig.RuntimeParams[isolation] = "read committed"
+	defer rows.Close()
+	n := s.names
+	for rows.Next() {
+		err = rows.Scan(&n.table)
 	}
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = ownConnections, 0, 0
-	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
-	if err != nil {
-		return nil, fmt.Errorf("pgstore: %w", err)
+	rows.Close()
+	if err = errors.Join(err, rows.Err()); err != nil {
+		return "", storeError(err)
 	}
-	return pool, nil
+	settle = n.settleInside()
+	s.settle.Store(&settle)
+	return settle, nil
 }
 
 // Describe is part of [lock.Describer].

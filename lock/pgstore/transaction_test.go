@@ -190,6 +190,7 @@ var commits = map[string]struct {
 	"reply lost":          {pgproxy.Fault{Action: pgproxy.LoseReply}, true},
 	"cut after it":        {pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}, true},
 	"cut within it":       {pgproxy.Fault{Action: pgproxy.CutReply, Bytes: 3}, true},
+	"reply late":          {pgproxy.Fault{Action: pgproxy.DelayReply, Delay: 3 * time.Second}, true},
 	"request lost":        {pgproxy.Fault{Action: pgproxy.LoseRequest}, false},
 	"cut before it":       {pgproxy.Fault{Action: pgproxy.CutRequest}, false},
 	"late":                {pgproxy.Fault{Action: pgproxy.DelayRequest, Delay: 3 * time.Second}, false},
@@ -240,7 +241,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, tt.committed, replayed)
 					if tt.fault.Action == pgproxy.DelayRequest {
-						proxy.Wait(t, pgproxy.DelayRequest, 1) // it meets a session that is closed
+						proxy.Wait(t, pgproxy.DelayRequest, 1) // it finds no claim
 					}
 					require.Equal(t, []string{string(receipt), "warm"}, s.orders(t))
 				})

@@ -3,9 +3,10 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-	"errors"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 type (
@@ -19,24 +20,46 @@ type (
 //
 // Its Commit and Rollback return an error, and do nothing: to have it rolled back, return an
 // error, or an answer that is not kept. Its Begin makes a savepoint, of which both work. It
-// is for the goroutines of the work alone, one at a time, and over with the work.
+// is for the goroutines of the work alone, one at a time, and over with the work. BEGIN is
+// sent with the first statement, if that has parameters.
 func Tx(ctx context.Context) (tx pgx.Tx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(pgx.Tx)
 	return tx, ok
 }
 
-// SQLTx is [Tx] over a store of [NewSQL]. Leave its Commit and Rollback alone: what the
-// work ends itself has its receipt from another transaction, and if the process dies before
-// that, has none.
+// SQLTx is [Tx] over a store of [NewSQL]. Its Commit and Rollback return an error, too: the
+// transaction goes on without the *sql.Tx, of which later calls return [sql.ErrTxDone]. A
+// deferred Rollback does no harm. Rows that are open when the work returns have it rolled back.
+//
+// Its Stmt takes no statement that was prepared on the *sql.DB: use its Prepare. pgx
+// prepares what is executed again by itself.
 func SQLTx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, ok = ctx.Value(sqlTxKey{}).(*sql.Tx)
 	return tx, ok
 }
 
-// workTx is what the work gets of a transaction.
-type workTx struct{ pgx.Tx }
+// workTx is the transaction of a session as the work has it. Its first statement is sent
+// together with BEGIN, in one round trip, where that changes nothing else.
+type workTx struct {
+	s     *session
+	ctx   context.Context //nolint:containedctx // of the work, for methods that have none
+	ended *bool           // whether its savepoint was; nil of the whole
+}
 
-var errNotYours = errors.New("pgstore: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
+// enter begins a call, which leave ends. The connection serves one at a time.
+func (t workTx) enter() (leave func(), err error) {
+	switch {
+	case t.s.over.Load():
+		return nil, pgx.ErrTxClosed
+	case !t.s.used.TryLock():
+		return nil, errInUse
+	}
+	if t.ended != nil && *t.ended {
+		t.s.used.Unlock()
+		return nil, pgx.ErrTxClosed
+	}
+	return t.s.used.Unlock, nil
+}
 
 // Commit returns an error: see [Tx].
 func (workTx) Commit(context.Context) error { return errNotYours }
@@ -44,6 +67,224 @@ func (workTx) Commit(context.Context) error { return errNotYours }
 // Rollback returns an error: see [Tx].
 func (workTx) Rollback(context.Context) error { return errNotYours }
 
-func (t *poolTx) carried(ctx context.Context) context.Context {
-	return context.WithValue(ctx, txKey{}, pgx.Tx(workTx{t.Tx}))
+// together sends BEGIN and a statement. It returns nil if the statement is to be executed by
+// itself: it is not the first, the driver executes it in another way than those of a batch,
+// as it does without parameters, or it could not be prepared, which is an error in a
+// transaction and not before one.
+func (t workTx) together(ctx context.Context, query string, args []any) pgx.BatchResults {
+	if t.s.tx != nil || t.s.over.Load() || len(args) == 0 {
+		return nil
+	}
+	switch args[0].(type) {
+	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return nil
+	}
+	batch := new(pgx.Batch)
+	batch.BeginTx(pgx.TxOptions{})
+	batch.Queue(mark)
+	batch.Queue(query, args...)
+	results := t.s.conn.SendBatch(ctx, batch)
+	_, err := results.Exec()
+	if err == nil {
+		_, err = results.Exec()
+	}
+	if err != nil {
+		_ = results.Close()
+		return nil
+	}
+	t.s.tx = results.Tx()
+	return results
+}
+
+// Exec is part of [pgx.Tx].
+func (t workTx) Exec(ctx context.Context, query string, args ...any) (tag pgconn.CommandTag, err error) {
+	leave, err := t.enter()
+	if err != nil {
+		return tag, err
+	}
+	defer leave()
+	if results := t.together(ctx, query, args); results != nil {
+		tag, err = results.Exec()
+		if closed := results.Close(); err == nil {
+			err = closed
+		}
+	} else if tx, beginErr := t.s.begin(ctx); beginErr != nil {
+		return tag, beginErr
+	} else {
+		tag, err = tx.Exec(ctx, query, args...)
+	}
+	t.s.sees(tag)
+	return tag, err
+}
+
+// sees notes that the work has ended the transaction.
+func (s *session) sees(tag pgconn.CommandTag) {
+	switch tag.String() {
+	case "COMMIT":
+		s.committed = true
+	case "PREPARE TRANSACTION":
+		s.prepared = true
+	}
+}
+
+// Query is part of [pgx.Tx].
+func (t workTx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	leave, err := t.enter()
+	if err != nil {
+		return failed(err).Query()
+	}
+	defer leave()
+	if results := t.together(ctx, query, args); results != nil {
+		rows, err := results.Query()
+		return &firstRows{rows, results}, err
+	}
+	tx, err := t.s.begin(ctx)
+	if err != nil {
+		return failed(err).Query()
+	}
+	return tx.Query(ctx, query, args...)
+}
+
+// QueryRow is part of [pgx.Tx].
+func (t workTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	leave, err := t.enter()
+	if err != nil {
+		return failed(err).QueryRow()
+	}
+	defer leave()
+	if results := t.together(ctx, query, args); results != nil {
+		return firstRow{results.QueryRow(), results}
+	}
+	tx, err := t.s.begin(ctx)
+	if err != nil {
+		return failed(err).QueryRow()
+	}
+	return tx.QueryRow(ctx, query, args...)
+}
+
+func failed(err error) pgx.BatchResults { return pgx.FailedBatchResults(new(pgx.Batch), err) }
+
+// firstRows end their batch when they end.
+type firstRows struct {
+	pgx.Rows
+
+	results pgx.BatchResults
+}
+
+// Next is part of [pgx.Rows].
+func (r *firstRows) Next() bool {
+	more := r.Rows.Next()
+	if !more {
+		r.Close()
+	}
+	return more
+}
+
+// Close is part of [pgx.Rows].
+func (r *firstRows) Close() {
+	r.Rows.Close()
+	_ = r.results.Close() // its error is that of the rows
+}
+
+// firstRow is the row of a batch, which ends with it.
+type firstRow struct {
+	pgx.Row
+
+	results pgx.BatchResults
+}
+
+// Scan is part of [pgx.Row].
+func (r firstRow) Scan(into ...any) error {
+	err := r.Row.Scan(into...)
+	if closed := r.results.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// Begin is part of [pgx.Tx].
+func (t workTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	p := savepoint{workTx{t.s, t.ctx, new(bool)}, "sp_" + strconv.FormatInt(t.s.parts.Add(1), 10)}
+	if _, err := t.Exec(ctx, "savepoint "+p.name); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// savepoint is a part of the transaction that the work may end.
+type savepoint struct {
+	workTx
+
+	name string
+}
+
+// Commit is part of [pgx.Tx].
+func (p savepoint) Commit(ctx context.Context) error { return p.end(ctx, "release savepoint ") }
+
+// Rollback is part of [pgx.Tx].
+func (p savepoint) Rollback(ctx context.Context) error { return p.end(ctx, "rollback to savepoint ") }
+
+func (p savepoint) end(ctx context.Context, how string) error {
+	_, err := p.Exec(ctx, how+p.name)
+	*p.ended = true
+	return err
+}
+
+// CopyFrom is part of [pgx.Tx].
+func (t workTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	leave, err := t.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	tx, err := t.s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return tx.CopyFrom(ctx, table, columns, rows)
+}
+
+// SendBatch is part of [pgx.Tx].
+func (t workTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	leave, err := t.enter()
+	if err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	defer leave()
+	tx, err := t.s.begin(ctx)
+	if err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	return tx.SendBatch(ctx, b)
+}
+
+// Prepare is part of [pgx.Tx].
+func (t workTx) Prepare(ctx context.Context, name, query string) (*pgconn.StatementDescription, error) {
+	leave, err := t.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	tx, err := t.s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tx.Prepare(ctx, name, query)
+}
+
+// LargeObjects is part of [pgx.Tx].
+func (t workTx) LargeObjects() pgx.LargeObjects {
+	t.Conn()
+	if t.s.tx == nil {
+		return pgx.LargeObjects{}
+	}
+	return t.s.tx.LargeObjects()
+}
+
+// Conn is part of [pgx.Tx]. The connection is in the transaction, or closed.
+func (t workTx) Conn() *pgx.Conn {
+	if _, err := t.s.begin(t.ctx); err != nil && !t.s.over.Load() {
+		t.s.hangUp()
+	}
+	return t.s.conn
 }

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 // server itself are killed, and the processes, too. Afterwards there is one row for each
 // order that was answered, and one answer for every caller.
 func TestOnce(t *testing.T) {
+	t.Parallel()
 	var taken counts
 	for _, name := range []string{"direct", "PgBouncer"} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +42,7 @@ func TestOnce(t *testing.T) {
 				c.more = func() bool { return c.misses(&taken) }
 			}
 			c.run(*faultsFlag / 2)
-			require.Empty(t, c.violations())
+			require.Empty(t, c.violations(c.orders()))
 			report := c.report()
 			t.Log("\n" + report)
 			if dir := os.Getenv("TEST_ARTIFACTS"); dir != "" {
@@ -77,9 +78,9 @@ func TestOnceCatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := start(t, false, broken)
-			c.until = func() bool { return len(c.rowViolations()) > 0 }
+			c.until = func() bool { return len(c.inRows(c.orders())) > 0 }
 			c.run(3000)
-			require.NotEmpty(t, c.violations(), "%s was not found out", c.report())
+			require.NotEmpty(t, c.violations(c.orders()), "%s was not found out", c.report())
 		})
 	}
 }
@@ -92,6 +93,6 @@ func (c *campaign) report() string {
 	c.faults.write(&b)
 	b.WriteString("paths\n")
 	c.paths.write(&b)
-	fmt.Fprintf(&b, "violations: %d\n", len(c.violations()))
+	fmt.Fprintf(&b, "violations: %d\n", len(c.violations(c.orders())))
 	return b.String()
 }

@@ -18,16 +18,15 @@ import (
 var rarePaths = []string{
 	"commit unanswered and applied",
 	"commit unanswered and not applied",
-	"late commit met an ended session",
+	"late commit found no claim",
 	"settle after a takeover",
 	"serialization failure",
 }
 
 // phases are recognised by what a statement contains.
 var phases = []struct{ name, text string }{
-	{"outcome", "pg_xact_status"},
+	{"fence", "lock_timeout"},
 	{"end of a session", "pg_terminate_backend"},
-	{"settle", "pg_current_xact_id"},
 	{"renewal", "greatest(ends_at"},
 	{"release", "DELETE FROM"},
 	{"claim", "ON CONFLICT"},
@@ -53,7 +52,8 @@ func phaseOf(x *pgproxy.Exchange) string {
 
 // faults decides at random what becomes of the exchanges of one process.
 type faults struct {
-	c          *campaign
+	counts     *counts
+	over       func() bool
 	mu         sync.Mutex
 	r          *rand.Rand
 	commit     pgproxy.Fault // what the last COMMIT has met
@@ -73,8 +73,8 @@ func (f *faults) late() bool {
 	return f.commit.Action == pgproxy.DelayRequest && f.commit.Delay > budget
 }
 
-func newFaults(c *campaign, r *rand.Rand) *faults {
-	return &faults{c: c, r: rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))}
+func newFaults(count *counts, over func() bool, r *rand.Rand) *faults {
+	return &faults{counts: count, over: over, r: rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))}
 }
 
 func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
@@ -82,7 +82,7 @@ func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.noRenewals && phase == "renewal" {
-		f.c.faults.add("renewal: lose request")
+		f.counts.add("renewal: lose request")
 		return pgproxy.Fault{Action: pgproxy.LoseRequest}
 	}
 	odds := map[string]int{"commit": 8, "renewal": 2}[phase] // there are few of those
@@ -92,7 +92,7 @@ func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
 	if phase == "commit" {
 		f.commit = pgproxy.Fault{}
 	}
-	if phase == "" || f.r.IntN(odds) != 0 || f.c.over() {
+	if phase == "" || f.r.IntN(odds) != 0 || f.over() {
 		return pgproxy.Fault{}
 	}
 	fault := []pgproxy.Fault{
@@ -111,7 +111,7 @@ func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
 	if phase == "commit" {
 		f.commit = fault
 	}
-	f.c.faults.add(phase + ": " + fault.Action.String())
+	f.counts.add(phase + ": " + fault.Action.String())
 	return fault
 }
 
@@ -167,7 +167,7 @@ func (c *campaign) ask(ctx context.Context, sql string) (n int) {
 type watched struct {
 	*pgstore.Store
 
-	c      *campaign
+	paths  *counts
 	faults *faults
 }
 
@@ -189,15 +189,15 @@ func (t *watchedTx) Settle(ctx context.Context, receipt []byte, keep time.Durati
 	ok, err = t.Transaction.Settle(ctx, receipt, keep)
 	switch {
 	case err == nil && ok:
-		t.s.c.paths.add("committed")
+		t.s.paths.add("committed")
 	case err == nil:
-		t.s.c.paths.add("settle after a takeover")
+		t.s.paths.add("settle after a takeover")
 	case hasCode(err, "40001"):
-		t.s.c.paths.add("serialization failure")
+		t.s.paths.add("serialization failure")
 	case notApplied(err):
-		t.s.c.paths.add("settle failed, not committed")
+		t.s.paths.add("settle failed, not committed")
 	default:
-		t.s.c.paths.add("commit unanswered")
+		t.s.paths.add("commit unanswered")
 	}
 	return ok, err
 }
@@ -206,13 +206,13 @@ func (t *watchedTx) Outcome(ctx context.Context) (committed bool, err error) {
 	committed, err = t.Transaction.Outcome(ctx)
 	switch {
 	case err != nil:
-		t.s.c.paths.add("outcome asked in vain")
+		t.s.paths.add("outcome asked in vain")
 	case committed:
-		t.s.c.paths.add("commit unanswered and applied")
+		t.s.paths.add("commit unanswered and applied")
 	default:
-		t.s.c.paths.add("commit unanswered and not applied")
+		t.s.paths.add("commit unanswered and not applied")
 		if t.s.faults.late() {
-			t.s.c.paths.add("late commit met an ended session")
+			t.s.paths.add("late commit found no claim")
 		}
 	}
 	return committed, err

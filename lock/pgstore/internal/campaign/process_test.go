@@ -61,7 +61,7 @@ func (c *campaign) process(ctx context.Context, r *mathrand.Rand) {
 
 func (c *campaign) spawn(r *mathrand.Rand) *process {
 	p := &process{c: c, r: r}
-	f := newFaults(c, r)
+	f := newFaults(&c.faults, c.over, r)
 	p.faults, p.proxy = f, pgproxy.Start(c.t, c.upstream, f.decide)
 	url := p.proxy.URL(c.db, "postgres")
 	cfg, err := pgxpool.ParseConfig(url)
@@ -73,7 +73,7 @@ func (c *campaign) spawn(r *mathrand.Rand) *process {
 	p.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(c.t.Context()), cfg)
 	require.NoError(c.t, err)
 	p.store = pgstore.New(p.pool)
-	var store lock.Store = &watched{Store: p.store, c: c, faults: f}
+	var store lock.Store = &watched{Store: p.store, paths: &c.paths, faults: f}
 	if c.broken != nil {
 		store = c.broken(p.store, p.pool)
 	}

@@ -1,18 +1,13 @@
 package campaign_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -28,44 +23,6 @@ const (
 	active  = 4 // keys that are ordered at a time
 )
 
-// counts are counted by name.
-type counts struct {
-	mu sync.Mutex
-	n  map[string]int
-}
-
-func (c *counts) add(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n == nil {
-		c.n = map[string]int{}
-	}
-	c.n[name]++
-}
-
-func (c *counts) get(name string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n[name]
-}
-
-func (c *counts) total() (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range c.n {
-		n += k
-	}
-	return n
-}
-
-func (c *counts) write(b *strings.Builder) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(c.n)) {
-		fmt.Fprintf(b, "%8d  %s\n", c.n[name], name)
-	}
-}
-
 // campaign is a server, and what is ordered there.
 type campaign struct {
 	t       *testing.T
@@ -80,21 +37,19 @@ type campaign struct {
 	until    func() bool // ends the run early; nil: never
 	more     func() bool // prolongs it, to four times as many faults at most; nil: never
 
-	faults, paths, answers counts
+	faults, paths counts
+	book
 
-	mu       sync.Mutex
-	quiet    bool // no more faults
-	next     int  // of the orders that are not answered by all yet, the first
-	answered map[string][]byte
-	denied   map[string]bool // answers of work that is said to be rolled back, for certain
-	wrong    []string
+	mu    sync.Mutex
+	quiet bool // no more faults
+	next  int  // of the orders that are not answered by all yet, the first
 }
 
 func start(t *testing.T, bounced bool, broken func(*pgstore.Store, *pgxpool.Pool) lock.Store) *campaign {
 	t.Helper()
 	c := &campaign{
 		t: t, seed: *seedFlag, began: time.Now(), bounced: bounced, broken: broken,
-		cluster: pgtest.Start(t, "fsync=on", "max_connections=300", "restart_after_crash=on"), answered: map[string][]byte{}, denied: map[string]bool{},
+		cluster: pgtest.Start(t, "fsync=on", "max_connections=300", "restart_after_crash=on"),
 	}
 	if c.seed == 0 {
 		c.seed = uint64(time.Now().UnixNano())
@@ -171,97 +126,7 @@ func (c *campaign) pick(r *rand.Rand) string {
 	return fmt.Sprintf("order %d", c.next+r.IntN(active))
 }
 
-// gets notes that an order was answered.
-func (c *campaign) gets(name string, answer []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first, has := c.answered[name]
-	switch {
-	case !has:
-		c.answered[name] = bytes.Clone(answer)
-	case !bytes.Equal(first, answer):
-		c.wrong = append(c.wrong, fmt.Sprintf("%s was answered %q and %q", name, first, answer))
-	}
-}
-
-// denies notes that work is said to be rolled back.
-func (c *campaign) denies(answer []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.denied[string(answer)] = true
-}
-
-func (c *campaign) complain(format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
-}
-
-type orderRow struct {
-	Name   string
-	Answer []byte
-}
-
 // orders are the rows that were committed.
 func (c *campaign) orders() []orderRow {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, c.cluster.URL(c.db, "postgres"))
-	if err != nil {
-		return nil // it is restarting
-	}
-	defer conn.Close(ctx)
-	rows, err := conn.Query(ctx, "SELECT name, answer FROM orders")
-	if err != nil {
-		return nil
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[orderRow])
-	if err != nil {
-		return nil
-	}
-	return all
-}
-
-// rowViolations are of the rows, at any time: an order that is there twice, or of which it
-// was said that it is not.
-func (c *campaign) rowViolations() (wrong []string) {
-	seen := map[string]int{}
-	for _, o := range c.orders() {
-		if seen[o.Name]++; seen[o.Name] == 2 {
-			wrong = append(wrong, o.Name+" is there twice")
-		}
-		c.mu.Lock()
-		if c.denied[string(o.Answer)] {
-			wrong = append(wrong, o.Name+" was said to be rolled back, and is there")
-		}
-		c.mu.Unlock()
-	}
-	return wrong
-}
-
-// violations are what is wrong when all is over.
-func (c *campaign) violations() []string {
-	wrong := c.rowViolations()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	wrong = append(wrong, c.wrong...)
-	rows := map[string][]byte{}
-	c.mu.Unlock()
-	for _, o := range c.orders() {
-		rows[o.Name] = o.Answer
-	}
-	c.mu.Lock()
-	for name, answer := range c.answered {
-		if row, has := rows[name]; !has {
-			wrong = append(wrong, fmt.Sprintf("%s was answered %q, and is not there", name, answer))
-		} else if !bytes.Equal(row, answer) {
-			wrong = append(wrong, fmt.Sprintf("%s was answered %q, and is there as %q", name, answer, row))
-		}
-	}
-	for name := range rows {
-		if _, has := c.answered[name]; !has {
-			wrong = append(wrong, name+" is there, and was never answered")
-		}
-	}
-	return wrong
+	return ordersOf(c.t.Context(), c.cluster.URL(c.db, "postgres"))
 }

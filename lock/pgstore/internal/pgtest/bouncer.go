@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/httplatch/httplatch/internal/redistest"
 )
@@ -23,6 +24,8 @@ type Bouncer struct {
 	bin      string
 	port     int
 	prepares bool
+	user     *user
+	settings []string
 	keeper   *keeper
 	proc     *process
 }
@@ -35,11 +38,11 @@ type Bouncer struct {
 // It is killed when tb ends. Without pgbouncer, tb is skipped; if CI=true it fails.
 func PgBouncer(tb testing.TB, addr string, settings ...string) *Bouncer {
 	tb.Helper()
-	b := &Bouncer{bin: bouncerBinary(tb)}
+	b := &Bouncer{bin: bouncerBinary(tb), settings: settings}
 	b.prepares = bouncerPrepares(tb, b.bin)
-	u, err := unprivileged()
-	if err == nil {
-		b.keeper, err = newKeeper(u, "KILL")
+	var err error
+	if b.user, err = unprivileged(); err == nil {
+		b.keeper, err = newKeeper(b.user, "KILL")
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -49,7 +52,7 @@ func PgBouncer(tb testing.TB, addr string, settings ...string) *Bouncer {
 		if b.port, err = redistest.FreePort(); err != nil {
 			break
 		}
-		if err = b.run(u, addr, settings); err == nil {
+		if err = b.run(addr); err == nil {
 			return b
 		}
 	}
@@ -58,25 +61,24 @@ func PgBouncer(tb testing.TB, addr string, settings ...string) *Bouncer {
 }
 
 // run starts the process and waits until it answers.
-func (b *Bouncer) run(u *user, addr string, settings []string) error {
-	ini, err := b.configure(u, addr, settings)
+func (b *Bouncer) run(addr string) error {
+	ini, err := b.configure(addr)
 	if err != nil {
 		return err
 	}
-	if b.proc, err = spawn(b.keeper, u, "pgbouncer.log", b.bin, ini); err != nil {
+	if b.proc, err = spawn(b.keeper, b.user, "pgbouncer.log", b.bin, ini); err != nil {
 		return err
 	}
-	ready := eventually(startTimeout, func() bool { return !b.proc.running() || b.answers() })
+	ready := eventually(func() bool { return !b.proc.running() || b.answers() })
 	if !ready || !b.proc.running() {
 		b.proc.kill()
-		log, _ := os.ReadFile(filepath.Join(b.keeper.dir, "pgbouncer.log"))
-		return fmt.Errorf("pgtest: pgbouncer on port %d did not start: %v; its log:\n%s", b.port, b.proc.cmd.ProcessState, log)
+		return fmt.Errorf("pgtest: pgbouncer on port %d did not start: %v; its log:\n%s", b.port, b.proc.cmd.ProcessState, b.log())
 	}
 	return nil
 }
 
 // configure writes the files that pgbouncer reads.
-func (b *Bouncer) configure(u *user, addr string, settings []string) (ini string, err error) {
+func (b *Bouncer) configure(addr string) (ini string, err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", fmt.Errorf("pgtest: %w", err)
@@ -92,7 +94,7 @@ func (b *Bouncer) configure(u *user, addr string, settings []string) (ini string
 		lines = append(lines, "max_prepared_statements=100")
 	}
 	users := []string{quoted(superuser)}
-	for _, s := range settings {
+	for _, s := range b.settings {
 		if name, ok := strings.CutPrefix(s, "user="); ok {
 			users = append(users, quoted(name))
 		} else {
@@ -104,11 +106,34 @@ func (b *Bouncer) configure(u *user, addr string, settings []string) (ini string
 		if err := os.WriteFile(path, []byte(strings.Join(content, "\n")+"\n"), 0o600); err != nil {
 			return "", fmt.Errorf("pgtest: %w", err)
 		}
-		if err := u.own(path); err != nil {
+		if err := b.user.own(path); err != nil {
 			return "", err
 		}
 	}
 	return ini, nil
+}
+
+// To has it serve the server at addr from now on, as after a failover: it reads its settings
+// again, and closes the connections to the other server when their transactions are over. One
+// that has ended starts again: PgBouncer 1.18 can end itself ("bad server state") when a
+// server dies at the moment of a request to cancel. To is not for concurrent use.
+func (b *Bouncer) To(tb testing.TB, addr string) {
+	tb.Helper()
+	_, err := b.configure(addr)
+	if err == nil {
+		_, err = b.command("RELOAD")
+	}
+	if err != nil && !b.proc.running() {
+		err = b.run(addr)
+	}
+	if err != nil {
+		tb.Fatalf("pgtest: pgbouncer: %v; it has ended: %v; its log:\n%s", err, b.proc.cmd.ProcessState, b.log())
+	}
+}
+
+func (b *Bouncer) log() []byte {
+	log, _ := os.ReadFile(filepath.Join(b.keeper.dir, "pgbouncer.log"))
+	return log
 }
 
 // quoted is a line of the list of users, with an empty password.
@@ -116,19 +141,7 @@ func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""
 
 // answers asks the console, which needs no server behind it, who it is.
 func (b *Bouncer) answers() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	config, err := pgx.ParseConfig(b.URL("pgbouncer", ""))
-	if err != nil {
-		return false
-	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	results, err := conn.PgConn().Exec(ctx, "SHOW CONFIG").ReadAll()
+	results, err := b.command("SHOW CONFIG")
 	if err != nil || len(results) == 0 {
 		return false
 	}
@@ -138,6 +151,27 @@ func (b *Bouncer) answers() bool {
 		}
 	}
 	return false
+}
+
+// command sends a command to the console.
+func (b *Bouncer) command(command string) ([]*pgconn.Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	config, err := pgx.ParseConfig(b.URL("pgbouncer", ""))
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	results, err := conn.PgConn().Exec(ctx, command).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("console: %s: %w", command, err)
+	}
+	return results, nil
 }
 
 func (b *Bouncer) remove() {

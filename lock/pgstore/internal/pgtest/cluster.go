@@ -109,7 +109,7 @@ func (c *Cluster) data() string { return filepath.Join(c.keeper.dir, "data") }
 func (c *Cluster) run() error {
 	args := []string{"-D", c.data()}
 	for _, s := range append([]string{
-		"fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_connections=100", "max_wal_size=128MB",
+		"fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_connections=300", "max_wal_size=128MB",
 		"unix_socket_directories=", "logging_collector=off", "log_line_prefix=%m [%p] %d ",
 	}, c.settings...) {
 		args = append(args, "-c", s)
@@ -119,7 +119,7 @@ func (c *Cluster) run() error {
 	if err != nil {
 		return err
 	}
-	ready := eventually(startTimeout, func() bool { return !proc.running() || c.answers() })
+	ready := eventually(func() bool { return !proc.running() || c.answers() })
 	if !ready || !proc.running() {
 		proc.stop(quitSignal)
 		return fmt.Errorf("pgtest: postgres on port %d did not start: %v; its log:\n%s", c.port, proc.cmd.ProcessState, c.Log())

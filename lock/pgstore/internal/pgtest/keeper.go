@@ -77,9 +77,9 @@ func (k *keeper) end() {
 	_ = k.cmd.Wait()
 }
 
-// eventually polls until condition is met; false if that takes longer than timeout.
-func eventually(timeout time.Duration, condition func() bool) bool {
-	for deadline := time.Now().Add(timeout); !condition(); time.Sleep(2 * time.Millisecond) {
+// eventually polls until condition is met; false if that takes longer than startTimeout.
+func eventually(condition func() bool) bool {
+	for deadline := time.Now().Add(startTimeout); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}

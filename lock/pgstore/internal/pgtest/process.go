@@ -129,7 +129,7 @@ func (p *process) halt() {
 // like one that was survived.
 func (p *process) await(pids []int, complaint string, condition func(pid int) bool) {
 	for _, pid := range pids {
-		if !eventually(startTimeout, func() bool { return condition(pid) }) {
+		if !eventually(func() bool { return condition(pid) }) {
 			panic(fmt.Sprintf("pgtest: process %d of %s %s", pid, p.cmd.Path, complaint))
 		}
 	}

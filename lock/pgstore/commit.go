@@ -1,0 +1,190 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// became is the answer to a receipt and its COMMIT.
+type became uint8
+
+const (
+	unanswered became = iota // it may have been committed, or may yet be
+	committed
+	notFound // the receipt's statement has found no claim, and COMMIT was not executed
+	refusedThere
+)
+
+// noRow is the error of the receipt's statement if it finds no claim: a division by zero.
+const noRow = "22012"
+
+// settleAndCommit sends the receipt's statement and COMMIT, and BEGIN before them if nothing was
+// sent yet, in one round trip. A statement that fails keeps the server from executing those
+// after it.
+//
+// It reads the answers itself. The driver would send a request to cancel COMMIT whenever its
+// context ends or its connection fails, and a COMMIT that waits for a standby is cancelled by
+// that: it takes effect, and is on no other server.
+func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]byte) (became, error) {
+	conn := s.conn.PgConn()
+	stop := closeAtEnd(ctx, conn)
+	how, err := s.send(conn, settle, args)
+	if !stop() || how == unanswered {
+		s.hangUp()
+	}
+	return how, err
+}
+
+// closeAtEnd makes calls of a connection fail when ctx ends, and sends the server nothing.
+// stop ends this, and reports whether ctx had not ended.
+func closeAtEnd(ctx context.Context, conn *pgconn.PgConn) (stop func() bool) {
+	ended := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		_ = conn.Conn().SetDeadline(time.Unix(1, 0))
+		close(ended)
+	})
+	return func() bool {
+		if cancel() {
+			return true
+		}
+		<-ended
+		return false
+	}
+}
+
+func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (became, error) {
+	wire := conn.Frontend()
+	var parsed []string // what is prepared here, in order
+	execute := func(sql string, args ...[]byte) {
+		name, known := s.nameOf(sql)
+		if !known {
+			if name != "" { // there may be one, in spite of all
+				wire.SendClose(&pgproto3.Close{ObjectType: 'S', Name: name})
+			}
+			wire.SendParse(&pgproto3.Parse{Name: name, Query: sql, ParameterOIDs: settleTypes[:len(args)]})
+			parsed = append(parsed, sql)
+		}
+		wire.SendBind(&pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: []int16{1}, Parameters: args})
+		wire.SendExecute(&pgproto3.Execute{})
+	}
+	before := 0 // statements whose end comes before that of the receipt's
+	if s.tx == nil {
+		before = 2
+		execute("begin")
+		execute(mark)
+	}
+	execute(settle, args...)
+	execute("commit")
+	wire.SendSync(&pgproto3.Sync{})
+	if err := wire.Flush(); err != nil {
+		return unanswered, fmt.Errorf("pgstore: COMMIT was not sent: %w", err)
+	}
+
+	how, warned := unanswered, false
+	var failure error
+	for done := 0; how == unanswered && failure == nil; {
+		message, err := wire.Receive()
+		if err != nil {
+			return unanswered, fmt.Errorf("pgstore: COMMIT was not answered: %w", err)
+		}
+		switch m := message.(type) {
+		case *pgproto3.ParseComplete:
+			s.notePrepared(parsed[0])
+			parsed = parsed[1:]
+		case *pgproto3.NoticeResponse:
+			warned = warned || m.SeverityUnlocalized == "WARNING" && done > before
+		case *pgproto3.CommandComplete:
+			switch done++; {
+			case done <= before+1:
+			case string(m.CommandTag) == "COMMIT" && !warned:
+				how = committed
+			case string(m.CommandTag) == "COMMIT":
+				failure = errWarned
+			default:
+				how, failure = refusedThere, errAborted
+			}
+		case *pgproto3.ErrorResponse:
+			answer := pgconn.ErrorResponseToPgError(m)
+			failure = answer
+			switch {
+			case !refused(failure):
+			case done == before && answer.Code == noRow:
+				how, failure = notFound, nil
+			default:
+				how = refusedThere
+			}
+			if answer.Code == "26000" {
+				delete(conn.CustomData(), preparedKey) // the work has had them forgotten
+			}
+			if how == unanswered {
+				return how, fmt.Errorf("pgstore: COMMIT was not answered: %w", failure)
+			}
+		}
+	}
+	// What is left is the end of the exchange, from which the driver learns that there is no
+	// transaction any more.
+	for {
+		message, err := conn.ReceiveMessage(context.Background()) //nolint:forbidigo // a context that ends would be watched by the driver, and closeAtEnd does that
+		if err != nil {
+			break
+		}
+		if _, ready := message.(*pgproto3.ReadyForQuery); ready {
+			break
+		}
+	}
+	return how, failure
+}
+
+// errWarned is for a COMMIT that an operator has kept from waiting for its standby.
+var errWarned = errors.New("pgstore: COMMIT was answered with a warning")
+
+// settleTypes are the types of its parameters: bytea, bytea, bytea, bigint.
+var settleTypes = []uint32{17, 17, 17, 20}
+
+// preparedKey finds the names of the statements that a connection has prepared, by their
+// texts, in what the driver keeps for it. It is nil if the connection may not prepare any.
+const preparedKey = "latch_prepared"
+
+// nameOf returns the name under which the connection prepares a statement, "" if it may
+// not, and whether it has.
+func (s *session) nameOf(sql string) (name string, known bool) {
+	data := s.conn.PgConn().CustomData()
+	names, asked := data[preparedKey].(map[string]string)
+	if !asked { // the settings are copied for that
+		if cfg := s.conn.Config(); cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && cfg.StatementCacheCapacity > 0 {
+			names = make(map[string]string)
+		}
+		data[preparedKey] = names
+	}
+	if names == nil {
+		return "", false
+	}
+	if name, known = names[sql]; !known {
+		name = nameFor(sql)
+	}
+	return name, known
+}
+
+// notePrepared notes that the connection has prepared a statement.
+func (s *session) notePrepared(sql string) {
+	if names, _ := s.conn.PgConn().CustomData()[preparedKey].(map[string]string); names != nil {
+		names[sql] = nameFor(sql)
+	}
+}
+
+func nameFor(sql string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(sql))
+	return fmt.Sprintf("latch_%x", h.Sum64())
+}
+
+// bigint is n as a parameter.
+func bigint(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) } //nolint:gosec // its bits

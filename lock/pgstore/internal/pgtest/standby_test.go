@@ -1,0 +1,46 @@
+package pgtest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+// A standby lags behind a slow link, has nothing from one that is cut, and takes the place of
+// its primary, which follows it then on its own port. PgBouncer follows, too.
+func TestFailoverAndBack(t *testing.T) {
+	t.Parallel()
+	link := pgtest.NewLink(t)
+	first := pgtest.Start(t, link.Conninfo(), "wal_retrieve_retry_interval=50ms")
+	first.Exec(t, "postgres", "CREATE TABLE orders (id int)")
+	link.To(first.Addr())
+	second := first.Standby(t, link.Conninfo(), "wal_retrieve_retry_interval=50ms")
+	first.AwaitStandby(t, "async")
+	b := pgtest.PgBouncer(t, first.Addr(), "server_login_retry=0")
+
+	const lag = 500 * time.Millisecond
+	link.Delay(lag)
+	began := time.Now()
+	first.Exec(t, "postgres", "INSERT INTO orders VALUES (1)")
+	replica := second.Conn(t, "postgres")
+	require.Eventually(t, func() bool { return count(t, replica, "orders") == 1 }, 20*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(began), lag)
+	link.Cut()
+	first.Exec(t, "postgres", "INSERT INTO orders VALUES (2)")
+
+	first.Kill()
+	second.Promote(t)
+	b.To(t, second.Addr())
+	run(t, connect(t, b.URL("postgres", "")+"&default_query_exec_mode=exec"), "INSERT INTO orders VALUES (3)")
+	require.Equal(t, 2, count(t, second.Conn(t, "postgres"), "orders"), "the second order was on the link")
+	link.Delay(0)
+	link.To(second.Addr())
+	addr := first.Addr()
+	first.Follow(t, second)
+	second.AwaitStandby(t, "async")
+	require.Equal(t, addr, first.Addr())
+	require.Eventually(t, func() bool { return count(t, connect(t, first.URL("postgres", "")), "orders") == 2 }, 20*time.Second, 10*time.Millisecond)
+}

@@ -1,0 +1,124 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// settings are those by which the store's own connections are made.
+type settings interface {
+	// config returns the configuration of the pool of these connections.
+	config(ctx context.Context) (*pgxpool.Config, error)
+
+	// renew looks for others when the server has rejected them. changed says that there are
+	// some to try.
+	renew(ctx context.Context) (changed bool, err error)
+}
+
+// poolSettings are those of a pool of pgx, whose hooks are asked for each connection.
+type poolSettings struct{ pool *pgxpool.Pool }
+
+func (p poolSettings) config(context.Context) (*pgxpool.Config, error) { return p.pool.Config(), nil }
+
+func (p poolSettings) renew(context.Context) (bool, error) { return false, nil }
+
+// ownParameters are parameters of a session that a pool, a role or a database may have for the
+// work: with them the store's own statements would fail, or end before their callers' time.
+var ownParameters = [][2]string{
+	{"default_transaction_isolation", "read committed"},
+	{"default_transaction_read_only", "off"},
+	{"statement_timeout", "0"},
+	{"transaction_timeout", "0"}, // of PostgreSQL 17
+	{"lock_timeout", "0"},
+}
+
+// openOwn returns a pool for the store's own connections. It makes none yet.
+func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
+	cfg, err := of.config(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range ownParameters {
+		if _, ok := cfg.ConnConfig.RuntimeParams[p[0]]; ok {
+			cfg.ConnConfig.RuntimeParams[p[0]] = p[1]
+		}
+	}
+	if c := cfg.ConnConfig; c.ValidateConnect == nil && len(c.Fallbacks) > 0 {
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // a standby serves none of the calls
+	}
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = ownConnections, 0, 0
+	prepareSessions(cfg)
+	reportPanics(cfg)
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: %w", err)
+	}
+	return pool, nil
+}
+
+// sessionTime bounds the statement that sets a session up.
+const sessionTime = 2 * time.Second
+
+// prepareSessions has ownParameters set in each session, after the pool's own hook. A session
+// behind PgBouncer is left alone, since it serves others as well: there the number of the
+// server's process is not the one with which the connection began.
+func prepareSessions(cfg *pgxpool.Config) {
+	values := make([]string, len(ownParameters))
+	for i, p := range ownParameters {
+		values[i] = "(" + literal(p[0]) + "," + literal(p[1]) + ")"
+	}
+	set := "SELECT set_config(own.name, own.value, false) FROM (VALUES " + strings.Join(values, ",") +
+		") AS own (name, value) JOIN pg_settings USING (name) WHERE pg_backend_pid() = "
+	hook := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if hook != nil {
+			if err := hook(ctx, conn); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, sessionTime) // nothing else ends the wait of a pool
+		defer cancel()
+		_, err := conn.PgConn().Exec(ctx, fmt.Sprint(set, conn.PgConn().PID())).ReadAll()
+		return err
+	}
+}
+
+// reportPanics has a hook that panics refuse the connection: a pool would count one that was
+// left in the middle of its hook as used, for ever.
+func reportPanics(cfg *pgxpool.Config) {
+	prepare, acquire := cfg.PrepareConn, cfg.BeforeAcquire //nolint:staticcheck // a pool may have the older one
+	if prepare == nil && acquire == nil {
+		return
+	}
+	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (ok bool, err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				ok, err = false, fmt.Errorf("the pool's hook PrepareConn or BeforeAcquire panicked: %v", v)
+			}
+		}()
+		if prepare == nil {
+			return acquire(ctx, conn), nil
+		}
+		return prepare(ctx, conn)
+	}
+}
+
+// connect returns a connection of pool. After the server has rejected the settings of a new
+// one, it tries once more if there are others.
+func (s *Store) connect(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	conn, err := pool.Acquire(ctx)
+	if err == nil || !rejected(err) {
+		return conn, err
+	}
+	if changed, renewErr := s.settings.renew(ctx); !changed {
+		return nil, errors.Join(err, renewErr)
+	}
+	return pool.Acquire(ctx)
+}

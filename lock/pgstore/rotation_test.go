@@ -1,0 +1,195 @@
+package pgstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+// rotating is a database that asks the role "shop" for a password, which changes.
+type rotating struct {
+	cluster  *pgtest.Cluster
+	url      string
+	password atomic.Pointer[string]
+}
+
+func newRotating(t *testing.T) *rotating {
+	t.Helper()
+	c := pgtest.Start(t)
+	c.Exec(t, "postgres", `
+		CREATE ROLE shop LOGIN;
+		ALTER DATABASE postgres OWNER TO shop;
+		GRANT CREATE ON SCHEMA public TO shop;`)
+	// The server itself can write its file of who has to show what.
+	var data string
+	require.NoError(t, c.Conn(t, "postgres").QueryRow(t.Context(), "SHOW data_directory").Scan(&data))
+	c.Exec(t, "postgres", `COPY (VALUES ('host all shop all scram-sha-256'), ('host all all all trust')) TO '`+data+`/pg_hba.conf'`)
+	c.Exec(t, "postgres", "SELECT pg_reload_conf()")
+	r := &rotating{cluster: c, url: c.URL("postgres", "shop")}
+	r.rotate(t, "first")
+	require.Eventually(t, func() bool { // until the file is read, a wrong password is as good
+		_, err := pgx.Connect(t.Context(), strings.Replace(r.url, "shop@", "shop:wrong@", 1))
+		return err != nil
+	}, 10*time.Second, 10*time.Millisecond)
+	return r
+}
+
+// rotate changes the password.
+func (r *rotating) rotate(t *testing.T, password string) {
+	t.Helper()
+	r.cluster.Exec(t, "postgres", "ALTER ROLE shop PASSWORD '"+password+"'")
+	r.password.Store(&password)
+}
+
+// end ends the sessions of the role except those of the processes in spared.
+func (r *rotating) end(t *testing.T, spared ...uint32) {
+	t.Helper()
+	list := "0"
+	for _, pid := range spared {
+		list += fmt.Sprintf(", %d", pid)
+	}
+	r.cluster.Exec(t, "postgres", "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'shop' AND pid NOT IN ("+list+")")
+}
+
+func (r *rotating) config(t *testing.T) *pgxpool.Config {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(r.url)
+	require.NoError(t, err)
+	cfg.BeforeConnect = r.beforeConnect
+	return cfg
+}
+
+func (r *rotating) beforeConnect(_ context.Context, cfg *pgx.ConnConfig) error {
+	cfg.Password = *r.password.Load()
+	return nil
+}
+
+// claimAtOnce claims so many keys at once, and returns an error that one of them had.
+func claimAtOnce(t *testing.T, s *pgstore.Store, keys int) error {
+	t.Helper()
+	errs := make([]error, keys)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			_, errs[i] = s.Claim(ctx, fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The store's own connections have the password that the pool has, also when it has changed
+// since the store was made, and while the pool has connections that are older.
+func TestPasswordsThatChange(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB){
+		"NewSQL, OptionBeforeConnect": func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB) {
+			t.Helper()
+			db := stdlib.OpenDB(*r.config(t).ConnConfig, stdlib.OptionBeforeConnect(r.beforeConnect))
+			return pgstore.NewSQL(db), db
+		},
+		"NewSQL, over a pool": func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB) {
+			t.Helper()
+			pool, err := pgxpool.NewWithConfig(t.Context(), r.config(t))
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			db := stdlib.OpenDBFromPool(pool)
+			return pgstore.NewSQL(db), db
+		},
+		"New": func(t *testing.T, r *rotating) (*pgstore.Store, *sql.DB) {
+			t.Helper()
+			pool, err := pgxpool.NewWithConfig(t.Context(), r.config(t))
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			return pgstore.New(pool), nil
+		},
+	} {
+		for _, older := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, older connections %v", name, older), func(t *testing.T) {
+				t.Parallel()
+				r := newRotating(t)
+				s, db := open(t, r)
+				if db != nil {
+					t.Cleanup(func() { require.NoError(t, db.Close()) })
+				}
+				t.Cleanup(s.Close)
+				migrate(t, s)
+				require.NoError(t, claimAtOnce(t, s, 20))
+				for _, password := range []string{"second", "third"} {
+					var spared []uint32
+					if older && db != nil { // what the pool has idle stays
+						spared = append(spared, backendOf(t, db))
+					}
+					r.rotate(t, password)
+					r.end(t, spared...)
+					var err error
+					for range 10 { // calls that meet a session which has ended have no answer
+						err = claimAtOnce(t, s, 1)
+					}
+					require.NoError(t, err)
+					require.NoError(t, claimAtOnce(t, s, 20))
+				}
+			})
+		}
+	}
+}
+
+func backendOf(t *testing.T, db *sql.DB) (pid uint32) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, conn.Raw(func(own any) error {
+		pid = own.(*stdlib.Conn).Conn().PgConn().PID()
+		return nil
+	}))
+	require.NoError(t, conn.Close())
+	return pid
+}
+
+// A password that is wrong for all is reported, and asked for a few times only.
+func TestPasswordThatIsWrong(t *testing.T) {
+	t.Parallel()
+	r := newRotating(t)
+	var connects atomic.Int64
+	db := stdlib.OpenDB(*r.config(t).ConnConfig, stdlib.OptionBeforeConnect(func(ctx context.Context, cfg *pgx.ConnConfig) error {
+		connects.Add(1)
+		return r.beforeConnect(ctx, cfg)
+	}))
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	s := pgstore.NewSQL(db)
+	t.Cleanup(s.Close)
+	migrate(t, s)
+	wrong := "wrong"
+	r.rotate(t, "second")
+	r.password.Store(&wrong)
+	r.end(t)
+	connects.Store(0)
+	var err error
+	for range 6 { // of which the first meet sessions that have ended
+		err = claimAtOnce(t, s, 1)
+	}
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	require.ErrorContains(t, err, "password authentication failed")
+	require.LessOrEqual(t, connects.Load(), int64(20))
+}

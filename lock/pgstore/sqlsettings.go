@@ -1,0 +1,116 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// sqlSettings are those of connections that package database/sql has made: it shows neither
+// its connector nor the connector's hooks, only what they have made. When the server rejects
+// them, because a password has changed, they are learned from a younger connection.
+type sqlSettings struct {
+	db       *sql.DB
+	last     atomic.Pointer[pgx.ConnConfig]
+	learning chan struct{} // has room for the one call that learns them anew
+}
+
+func newSQLSettings(db *sql.DB) *sqlSettings {
+	return &sqlSettings{db: db, learning: make(chan struct{}, 1)}
+}
+
+func (s *sqlSettings) config(ctx context.Context) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig("host=localhost") // what it is made of is replaced
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: %w", err)
+	}
+	err = s.look(ctx, func(c *pgx.Conn) error {
+		s.last.Store(c.Config())
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	cfg.ConnConfig = s.last.Load().Copy()
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		params := c.RuntimeParams
+		*c = *s.last.Load().Copy()
+		c.RuntimeParams = params
+		return nil
+	}
+	return cfg, nil
+}
+
+// renew tries the settings of one connection of db after the other. One whose settings are
+// rejected as well is closed, so that db makes another in its place, as its hooks have it now.
+func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
+	rejectedOnes := s.last.Load()
+	select {
+	case s.learning <- struct{}{}:
+		defer func() { <-s.learning }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	if s.last.Load() != rejectedOnes {
+		return true, nil // by another call
+	}
+	for range s.db.Stats().OpenConnections + 1 { // the last of them is a new one
+		err = s.look(ctx, func(c *pgx.Conn) error {
+			cfg := c.Config()
+			trial, err := pgx.ConnectConfig(ctx, cfg)
+			if err != nil {
+				return fmt.Errorf("pgstore: %w", err)
+			}
+			s.last.Store(cfg)
+			_ = trial.Close(ctx) // it has shown what it was for
+			return nil
+		})
+		if err == nil || !rejected(err) {
+			break
+		}
+	}
+	return err == nil, err
+}
+
+// look calls f with a connection of db, which is closed if f returns that it was rejected.
+func (s *sqlSettings) look(ctx context.Context, f func(*pgx.Conn) error) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("pgstore: %w", err)
+	}
+	var rejection error
+	err = conn.Raw(func(own any) error {
+		c, err := connOf(own)
+		if err == nil {
+			err = f(c.Conn())
+		}
+		if err != nil && rejected(err) {
+			rejection = err
+			_ = c.Conn().Close(ctx) // a pool of pgx below db would keep it
+			return driver.ErrBadConn
+		}
+		return err
+	})
+	if rejection != nil {
+		err = rejection
+	}
+	return errors.Join(err, ignoreDone(conn.Close()))
+}
+
+// rejected reports whether the server, or a PgBouncer, did not accept who connects.
+func rejected(err error) bool {
+	if _, ok := errors.AsType[tls.AlertError](err); ok { // a certificate
+		return true
+	}
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (strings.HasPrefix(answer.Code, "28") || strings.Contains(answer.Message, "authentication failed"))
+}

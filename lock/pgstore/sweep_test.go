@@ -1,0 +1,119 @@
+package pgstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+)
+
+// The clean-up of a claim does not pass again and again through the entries of an index that
+// an old snapshot keeps there, though their rows are gone.
+func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	const gone, sweeps = 50_000, 20
+	c := pgtest.Shared(t)
+	db := c.Database(t)
+	url := c.URL(db, "postgres")
+	migrate(t, newStore(t, newPool(t, url)))
+	admin := c.Conn(t, db)
+	_, err := admin.Exec(t.Context(), `INSERT INTO latch_entries SELECT int8send(i), 't', 1, '', '', 0, now() - interval '1 hour', 0, 'r', now() - interval '1 hour' + i * interval '1 microsecond' FROM generate_series(1, $1::int) AS i`, gone)
+	require.NoError(t, err)
+	old := c.Conn(t, db)
+	tx, err := old.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM latch_entries").Scan(&n)) // has its snapshot now
+	_, err = admin.Exec(t.Context(), "DELETE FROM latch_entries")
+	require.NoError(t, err)
+
+	full := blocksRead(t, c, db, func() {
+		s := pgstore.New(newPool(t, url))
+		defer s.Close()
+		_, err := s.Sweep(t.Context(), 100)
+		require.NoError(t, err)
+	})
+	claim := func(stores, claims int) {
+		for i := range stores {
+			s := pgstore.New(newPool(t, url))
+			for j := range claims {
+				_, err := s.Claim(t.Context(), fmt.Sprint(stores, i, j), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+				require.NoError(t, err)
+			}
+			s.Close()
+		}
+	}
+	without := blocksRead(t, c, db, func() { claim(sweeps, 63) }) // none of which sweeps
+	with := blocksRead(t, c, db, func() { claim(1, sweeps*64) })
+	t.Logf("blocks of the index: a sweep of all reads %d, claims without a sweep %d, with %d sweeps %d", full, without, sweeps, with)
+	require.Greater(t, full, 100)
+	require.Less(t, with-without, 4*full)
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+// blocksRead is how many blocks of the index of the clean-up are read while f runs. Its
+// sessions have to end in f, which is when they report.
+func blocksRead(t *testing.T, c *pgtest.Cluster, db string, f func()) (blocks int) {
+	t.Helper()
+	look := c.Conn(t, db)
+	read := func() (n int) {
+		require.Eventually(t, func() bool {
+			var sessions int
+			err := look.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%WITH due AS%' AND pid <> pg_backend_pid()").Scan(&sessions)
+			return err == nil && sessions == 0
+		}, 20*time.Second, 10*time.Millisecond)
+		require.NoError(t, look.QueryRow(t.Context(), "SELECT idx_blks_read + idx_blks_hit FROM pg_statio_user_indexes WHERE indexrelname = 'latch_entries_sweep_at'").Scan(&n))
+		return n
+	}
+	before := read()
+	f()
+	return read() - before
+}
+
+// What comes to its end after a sweep is removed by the next, and what one sweep had to leave,
+// since it was locked, by a later one.
+func TestCleanUpLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c := pgtest.Shared(t)
+	db := c.Database(t)
+	s := newStore(t, newPool(t, c.URL(db, "postgres")))
+	admin := c.Conn(t, db)
+	count := func() (n int) {
+		require.NoError(t, c.Conn(t, db).QueryRow(t.Context(), "SELECT count(*) FROM latch_entries WHERE key LIKE 'old%'").Scan(&n))
+		return n
+	}
+	claims := 0
+	claim := func(n int) {
+		for range n {
+			claims++
+			_, err := s.Claim(t.Context(), fmt.Sprint(claims), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+			require.NoError(t, err)
+		}
+	}
+	insert := func(from, to int) {
+		_, err := admin.Exec(t.Context(), `INSERT INTO latch_entries SELECT ('old' || i)::bytea, 't', 1, '', '', 0, now(), 0, 'r', now() FROM generate_series($1::int, $2::int) AS i`, from, to)
+		require.NoError(t, err)
+	}
+	for i := range 3 {
+		insert(300*i, 300*i+299)
+		require.Eventually(t, func() bool { claim(64); return count() == 0 }, 20*time.Second, 10*time.Millisecond)
+	}
+	insert(1000, 1009)
+	tx, err := admin.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM latch_entries WHERE key = 'old1003' FOR UPDATE")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { claim(64); return count() == 1 }, 20*time.Second, 10*time.Millisecond)
+	claim(64)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, 1, count())
+	removed, err := s.Sweep(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, removed, "a sweep that is asked for looks at all")
+}

@@ -1,0 +1,156 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// work takes connections for the transactions of work.
+type work interface {
+	begin(ctx context.Context) (*session, error)
+}
+
+// session is a connection for as long as one transaction of work has it.
+type session struct {
+	conn      *pgx.Conn
+	tx        pgx.Tx       // nil until BEGIN was sent
+	committed bool         // the work has sent a COMMIT of its own, which was answered
+	prepared  bool         // the work has sent a PREPARE TRANSACTION, which keeps the mark
+	parts     atomic.Int64 // savepoints that it has made
+	over      atomic.Bool
+	used      sync.Mutex  // by a call of the work; by what ends the session once over
+	inUse     bool        // a call of the work was in progress when it was over
+	late      bool        // so it was until there was no time left
+	leftOpen  atomic.Bool // rows of database/sql were open when it was over
+	cut       bool        // the connection was closed, which the driver does not know
+
+	carried  func(ctx context.Context) context.Context // returns the work's
+	takeBack func()                                    // ends what the work was handed out
+	giveBack func(broken bool)                         // ends the use of conn; nil once it was called
+}
+
+// The marker is a setting of the session that was made in the transaction: a ROLLBACK takes it
+// back, and a COMMIT by the work does not. The receipt needs it, and takes it away. It takes no
+// snapshot: the work may choose its isolation afterwards.
+const (
+	mark      = "set latch.work = 'begun'"
+	markBegin = "begin; " + mark
+	marked    = "current_setting('latch.work', true) = 'begun'"
+)
+
+// beginTime bounds a BEGIN once there is a connection for it.
+const beginTime = 2 * time.Second
+
+// begin sends BEGIN, unless it was sent. It fails if the work has rolled back since: what it
+// executes then would be committed at once.
+func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
+	switch {
+	case s.over.Load():
+		return nil, pgx.ErrTxClosed
+	case s.ended() && !s.kept(ctx):
+		return nil, fmt.Errorf("pgstore: the work's transaction is over: %w", errEnded)
+	}
+	if s.tx == nil {
+		ctx, cancel := context.WithTimeout(ctx, beginTime)
+		defer cancel()
+		tx, err := s.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: markBegin})
+		if err != nil {
+			return nil, err
+		}
+		s.tx = tx
+	}
+	return s.tx, nil
+}
+
+// ended reports whether the work has ended its transaction.
+func (s *session) ended() bool { return s.tx != nil && s.conn.PgConn().TxStatus() == 'I' }
+
+// kept reports whether the transaction that the work has ended was committed. It asks the
+// server unless it has seen the COMMIT. Behind PgBouncer it may be another session that answers.
+func (s *session) kept(ctx context.Context) bool {
+	return s.committed || !s.prepared && s.conn.QueryRow(ctx, "select "+marked).Scan(&s.committed) == nil && s.committed
+}
+
+// take ends the use of the session by the work, and reports whether it is in use still.
+// database/sql waits for a call that is in progress: late if that was until ctx has ended.
+func (s *session) take(ctx context.Context) (inUse bool) {
+	if s.over.Swap(true) {
+		return s.inUse
+	}
+	if s.takeBack != nil {
+		stop := closeAtEnd(ctx, s.conn.PgConn())
+		s.takeBack()
+		if s.late = !stop(); s.late {
+			s.hangUp()
+		}
+	}
+	s.inUse = !s.used.TryLock()
+	return s.inUse
+}
+
+// leave gives the connection back. One that is broken, or in a transaction still, is closed
+// instead, and the server rolls back.
+func (s *session) leave() {
+	if s.giveBack == nil {
+		return
+	}
+	conn := s.conn.PgConn()
+	if s.inUse || conn.IsClosed() || conn.IsBusy() || conn.TxStatus() != 'I' {
+		s.hangUp()
+	}
+	s.giveBack(s.cut)
+	s.giveBack = nil
+}
+
+// hangUp closes the connection. The driver would send more, and may wait for the server.
+func (s *session) hangUp() {
+	s.cut = true
+	_ = s.conn.PgConn().Conn().Close()
+}
+
+// rollback ends the transaction, and gives the connection back.
+func (s *session) rollback(ctx context.Context) (err error) {
+	s.take(ctx)
+	if s.giveBack == nil {
+		return nil
+	}
+	defer s.leave()
+	if conn := s.conn.PgConn(); s.inUse || s.cut || conn.IsClosed() || conn.IsBusy() || conn.TxStatus() == 'I' {
+		return nil // leave does what there is to do
+	}
+	_, err = s.conn.Exec(ctx, "rollback")
+	return err
+}
+
+// poolWork takes connections of a pool.
+type poolWork struct{ pool *pgxpool.Pool }
+
+func (w poolWork) begin(ctx context.Context) (*session, error) {
+	conn, err := w.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: conn.Conn()}
+	s.giveBack = func(broken bool) {
+		if broken {
+			conn.Hijack() // it leaves the pool at once
+		} else {
+			conn.Release()
+		}
+	}
+	s.carried = func(ctx context.Context) context.Context {
+		return context.WithValue(ctx, txKey{}, pgx.Tx(workTx{s, ctx, nil}))
+	}
+	return s, nil
+}
+
+var errInUse = errors.New("pgstore: another call of the work's transaction is in progress: it serves one at a time")
+
+var errNotYours = errors.New("pgstore: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
