@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -27,6 +28,7 @@ type answer struct {
 	written  int64 // what the handler has written, or tried to
 	record   []byte
 	gone     bool        // it leaves as it is written
+	open     bool        // also its status: what is mounted outside may write it through this writer
 	trails   bool        // there are trailers of the handler
 	late     http.Header // if there are trailers, all headers as the handler had set them when it began to leave
 	err      error       // why it cannot leave
@@ -61,6 +63,8 @@ func (a *answer) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		// As net/http does: sent later, it would panic when it is too late.
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	case a.open:
+		a.out.WriteHeader(status)
 	case a.status != 0:
 		return
 	case status == http.StatusSwitchingProtocols:
@@ -82,7 +86,7 @@ func (a *answer) begin(status int) {
 			a.declared = n
 		}
 	}
-	a.room.note(a.before, a.header, a.http2)
+	a.room.note(a.before, a.header, a.ran.guard.keep, a.http2)
 }
 
 // inform sends an informational answer with the headers of the moment.
@@ -142,9 +146,12 @@ func (a *answer) size() int { return len(a.record) - record.Prefix }
 func (a *answer) body() []byte { return a.record[record.Prefix:] }
 
 // finish returns the record of the answer when the handler has returned.
-func (a *answer) finish() ([]byte, error) {
-	if a.status == 0 {
-		a.begin(http.StatusOK)
+func (a *answer) finish(ctx context.Context) ([]byte, error) {
+	switch {
+	case a.status == 0:
+		a.unanswered(ctx)
+	case a.status == http.StatusOK && a.size() == 0 && delays(a.out):
+		a.hintAtSilence(ctx)
 	}
 	if !a.gone {
 		a.restore()
@@ -156,7 +163,7 @@ func (a *answer) finish() ([]byte, error) {
 		return nil, a.err // nothing of it is there to be recorded
 	case !a.final():
 		return nil, (*notKeptError)(a)
-	case !a.replayable():
+	case !a.replayable(), a.ran.passing.Load():
 		return a.tombstone(), nil
 	}
 	return a.whole(), nil
@@ -174,6 +181,12 @@ func (a *answer) whole() []byte {
 func (a *answer) replayable() bool {
 	limit := a.ran.guard.responseLimit
 	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.room.headers)) <= limit
+}
+
+// announced reports whether the answer has a Content-Length, within the limit: it is no
+// stream, even if it is flushed.
+func (a *answer) announced() bool {
+	return a.declared >= 0 && a.declared <= a.ran.guard.responseLimit
 }
 
 // short reports whether the handler wrote less than it had announced. Its

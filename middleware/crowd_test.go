@@ -109,6 +109,44 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 	}
 }
 
+// A 401 or 403 is an answer to its own caller: the next of those that have waited runs
+// with its own credentials, and all others get the first answer that is one.
+func TestAWaitingCrowdIsNotRefusedForAnother(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var e effects
+				h := once(newLocker(t, memstore.New(), lock.WithWait(time.Minute)))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(time.Second)
+					if r.Header.Get("Authorization") == "" {
+						w.WriteHeader(status)
+						return
+					}
+					e.answer(w, r)
+				}))
+				for i, w := range storm(1+crowd, func(i int) *httptest.ResponseRecorder {
+					r := keyed("k")
+					if i > 0 {
+						time.Sleep(time.Millisecond)
+						r.Header.Set("Authorization", "Bearer 42")
+					}
+					return serve(h, r)
+				}) {
+					if i == 0 {
+						require.Equal(t, status, w.Code)
+						continue
+					}
+					require.Equal(t, http.StatusCreated, w.Code)
+					require.Equal(t, "order 1", w.Body.String())
+				}
+				e.require(t, 1)
+			})
+		})
+	}
+}
+
 // A failure after Commit is kept, and is the answer of all.
 func TestAWaitingCrowdReplaysACommittedFailure(t *testing.T) {
 	t.Parallel()

@@ -34,9 +34,9 @@
 // The answer is held back until its record is settled, and it is sent even if
 // the store does not confirm that: the record is then completed in the
 // background, and the key stays taken until it is. What cannot be held back
-// (more than [WithBodyLimits] allows, a Flush, a Hijack) is sent as it is
-// written, after the record says that it cannot be replayed. It is never a
-// reason to run a request twice: repeats get 409. An answer with trailers of the
+// (more than [WithBodyLimits] allows, a Flush of an answer without a Content-Length,
+// a Hijack) is sent as it is written, after the record says that it cannot be replayed. It is never a
+// reason to run a request twice: where the answer would have been kept, repeats get 409. An answer with trailers of the
 // handler, or shorter than its Content-Length, is not replayed either. Trailers
 // that outer middleware announces are its own, and come with each answer.
 //
@@ -52,7 +52,8 @@
 // its answer when it has one. If it fails and leaves no record, those that have waited
 // for it in the same process get the failed answer too, with
 // "Idempotent-Replayed: not-kept": sixty duplicates that wait are not sixty tries. The
-// next request with the key runs.
+// next request with the key runs. A 401 or 403 is shared with none of them: it depends
+// on the caller, so the next one runs.
 //
 // The whole request body is read before anything is claimed, and the handler
 // finds it as the client sent it. If something outside has parsed a form out of
@@ -65,11 +66,25 @@
 // Nor is an answer of 400 and above kept that says when to try again
 // (Retry-After).
 //
-// Of the headers, a repeat gets those that the handler set or changed. Those
-// that outer middleware sets are of the current request, and so are its values
-// of a header to which the handler has added. Set-Cookie, what belongs to
+// Of the headers, a repeat gets those that the handler set or changed, and those that
+// describe the body, whichever code has set them: all of Content-* except
+// Content-Encoding, ETag and Last-Modified. The others that outer middleware sets are of the current request, and
+// so are its values of a header to which the handler has added; [WithKeepHeaders] names
+// exceptions. Set-Cookie, what belongs to
 // authentication, Date, and what belongs to the connection are never replayed,
 // nor what net/http did not send to the first client.
+//
+// A request with the cookie that the script of package form sets for its key gets
+// that cookie, set to "1", with each final answer. It goes by the field "once" of the
+// body, and comes with no other request.
+//
+// # Effects in another service
+//
+// A gateway, and a handler that calls another service, answer with a failure when they get
+// no answer from there, although that service may have done what it was asked for.
+// [Upstream] is the transport for such calls: once a request may have left, a failure does
+// not free the key, and repeats get 409. A service that takes a key for each call is called
+// without it, with the same key in each attempt.
 //
 // # Limits
 //
@@ -96,6 +111,7 @@
 //	the first request still runs               409, Retry-After: 1
 //	the key was used for another request       422
 //	the first request vanished in the middle   409
+//	it failed with a call in doubt (Upstream)  409
 //	its answer cannot be replayed              409, Location if it had one
 //	it has failed, and this one waited for it  its answer; 503, Retry-After: 1 if it cannot be sent again
 //	the body is over the limit                 413
@@ -123,6 +139,9 @@
 // it answers in time and the work goes on under its lock and to its record;
 // inside, its 503 frees the key while the handler may still be at work. That is
 // logged as an error, once, as far as it can be seen.
+//
+// Each guard goes in one place. One that is mounted around the router and once more on
+// the route does nothing there, which is logged as an error, once.
 //
 // What reads the body goes inside, unless it parses forms or puts the body back.
 //

@@ -3,10 +3,16 @@ package middleware_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -231,4 +237,68 @@ func ExampleWithFinal() {
 	// 400
 	// 204
 	// 204
+}
+
+func ExampleProblemOf() {
+	locker := lock.New(memstore.New())
+	redeem := func(w http.ResponseWriter, r *http.Request) {
+		err := locker.Do(r.Context(), lock.Key("coupon", r.FormValue("coupon")), func(context.Context) error {
+			_, err := fmt.Fprint(w, "redeemed")
+			return err
+		})
+		if p := latch.ProblemOf(err); p != nil {
+			p.ServeHTTP(w, r)
+		} else if err != nil {
+			http.Error(w, "no", http.StatusInternalServerError)
+		}
+	}
+
+	request := func() *http.Request { return httptest.NewRequest(http.MethodPost, "/redeem?coupon=SPRING", nil) }
+	lease, _ := locker.Acquire(context.Background(), lock.Key("coupon", "SPRING")) // another request of the same coupon
+	w := httptest.NewRecorder()
+	redeem(w, request())
+	fmt.Println(w.Code, w.Header().Get("Retry-After"))
+
+	_ = lease.Release(context.Background())
+	w = httptest.NewRecorder()
+	redeem(w, request())
+	fmt.Println(w.Code, w.Body)
+	// Output:
+	// 409 1
+	// 200 redeemed
+}
+
+// A gateway, whose upstream has taken the order and dies.
+func ExampleUpstream() {
+	var orders atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		orders.Add(1)
+		panic(http.ErrAbortHandler) // the connection breaks
+	}))
+	defer upstream.Close()
+	target, err := url.Parse(upstream.URL)
+	if err != nil {
+		panic(err)
+	}
+
+	locker := lock.New(memstore.New(), lock.WithLogger(slog.New(slog.DiscardHandler)))
+	once := latch.Idempotent(locker, keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)
+	gateway := once(&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: latch.Upstream(nil),
+		ErrorLog:  log.New(io.Discard, "", 0),
+	})
+	for range 2 {
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("tea"))
+		r.Header.Set("X-User-ID", "42")
+		r.Header.Set("Idempotency-Key", "8e03978e")
+		w := httptest.NewRecorder()
+		gateway.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	fmt.Println("orders:", orders.Load())
+	// Output:
+	// 502
+	// 409
+	// orders: 1
 }

@@ -18,9 +18,11 @@ type execution struct {
 	out     http.ResponseWriter
 	request *http.Request // own
 
-	call  *oncecall.Call // of the Locker
-	id    string         // of the record
-	asked fingerprint
+	call *oncecall.Call // of the Locker
+	id   string         // of the record
+
+	report *formReport
+	asked  fingerprint
 
 	ran         *ran // nil: the handler was not run under a lease
 	unprotected bool // it was run without one
@@ -29,11 +31,14 @@ type execution struct {
 // ran is what there is once the handler runs.
 type ran struct {
 	guard    *onceGuard
+	report   *formReport
 	outer    *ran // of a guard further out
 	once     oncecall.Run
+	id       string // of its record
 	context  runContext
 	answer   answer
 	refused  atomic.Int32 // the status with which a guard further in has refused; 0: none has
+	passing  atomic.Bool  // DoNotKeep was called
 	settled  bool         // before the handler returned
 	returned bool         // the handler has
 }
@@ -55,7 +60,7 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 		x.next.ServeHTTP(x.out, x.request)
 		return nil, nil
 	}
-	r := &ran{guard: x.guard, outer: ranOf(x.request.Context()), once: x.call.Run}
+	r := &ran{guard: x.guard, report: x.report, outer: ranOf(x.request.Context()), once: x.call.Run, id: x.id}
 	x.ran = r
 	r.context.init(ctx, x.request.Context(), r)
 	r.answer.init(x.out, x.request, r)
@@ -69,7 +74,7 @@ func (x *execution) run(ctx context.Context) ([]byte, error) {
 	setContext(&r.context, x.request)
 	x.next.ServeHTTP(&r.answer, x.request)
 	r.returned = true
-	return r.answer.finish()
+	return r.answer.finish(ctx)
 }
 
 // fingerprint is what a repeat must ask for too, nil if that is in the id.

@@ -22,6 +22,8 @@ func (a *answer) final() bool {
 		return false
 	case r.once.Committed() && !r.once.InTransaction():
 		return true
+	case r.passing.Load():
+		return false
 	case r.guard.final != nil:
 		return r.guard.final(a.status) && !a.refusal()
 	}

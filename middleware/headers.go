@@ -9,20 +9,23 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// appendHeaders appends to a record what the handler did to the headers: those
-// that it set or changed, and without values those that it removed. What outer
-// middleware had set before belongs to its own request, and will be set by it
-// for the next one. fields are all of after.
-func appendHeaders(b []byte, before, after http.Header, fields []field, http2 bool) []byte {
+// appendHeaders appends to a record what belongs to the answer: the headers that
+// describe its body, those of keep, those that the handler set or changed, and
+// without values those that it removed. What else outer middleware had set before
+// belongs to its own request, and will be set by it for the next one. fields are
+// all of after.
+func appendHeaders(b []byte, before, after http.Header, fields []field, keep headerNames, http2 bool) []byte {
 	connection := after["Connection"]
 	for _, f := range fields {
 		was := before[f.name]
-		if dropped(f.name, connection) || len(was) > 0 && slices.Equal(was, f.values) {
-			continue
-		}
-		if more, extended := beyond(was, f.values); extended && (len(was) > 0 || collects(f.name)) {
+		switch more, extended := beyond(was, f.values); {
+		case dropped(f.name, connection):
+		case describesBody(f.name), keep.has(f.name):
+			b = record.AppendHeader(b, f.name, sentValues(f.values, http2))
+		case len(was) > 0 && slices.Equal(was, f.values):
+		case extended && (len(was) > 0 || collects(f.name)):
 			b = record.AppendHeader(b, record.AddedMark+f.name, sentValues(more, http2))
-		} else {
+		default:
 			b = record.AppendHeader(b, f.name, sentValues(f.values, http2))
 		}
 	}
@@ -58,6 +61,23 @@ func beyond(was, now []string) (more []string, extended bool) {
 	return append([]string{strings.TrimSpace(rest)}, now[1:]...), joined
 }
 
+// describesBody reports whether a header says how to read the body, or what it may
+// do, whichever code has set it: the body of a replay is that of the first answer,
+// and is wrong under the type, the language, or the nonces of another one. A coding
+// that middleware outside has set does not: it compresses what the guard sends, for the
+// client of the moment.
+func describesBody(name string) bool {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	return strings.HasPrefix(name, "Content-") && name != "Content-Encoding" || name == "Etag" || name == "Last-Modified"
+}
+
+// headerNames are those of [WithKeepHeaders], in canonical form.
+type headerNames []string
+
+func (names headerNames) has(name string) bool {
+	return len(names) > 0 && slices.Contains(names, textproto.CanonicalMIMEHeaderKey(name))
+}
+
 // collects reports whether a header is a list that every middleware adds its own
 // to. Set and Add of a handler look alike if nothing was there before, and the
 // repeat may pass middleware that has something to say: to a list of these, one
@@ -73,7 +93,11 @@ func collects(name string) bool {
 // dropped reports whether a header is for the first client, or its connection,
 // alone, or for none: net/http does not send names that are no tokens.
 func dropped(name string, connection []string) bool {
-	name = textproto.CanonicalMIMEHeaderKey(name)
+	return neverKept(textproto.CanonicalMIMEHeaderKey(name)) || lists(connection, name)
+}
+
+// neverKept reports whether no record has the header, whose name is canonical.
+func neverKept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", // would hand one session to every client that has the key
 		"Authorization", "Www-Authenticate", "Authentication-Info",
@@ -82,7 +106,7 @@ func dropped(name string, connection []string) bool {
 		"Date", replayedHeader:
 		return true
 	}
-	return strings.HasPrefix(name, "Proxy-") || !isToken(name) || lists(connection, name)
+	return strings.HasPrefix(name, "Proxy-") || !isToken(name)
 }
 
 func isToken(name string) bool {

@@ -42,15 +42,15 @@ import (
 //
 // Answers of 500 and above, a panic, 401, 403, 408, 425 and 429, and those of
 // 400 and above with Retry-After free the key ([WithFinal]); repeats that wait for
-// such an answer get it, marked with "Idempotent-Replayed: not-kept". See the
-// package's documentation for the rest.
+// such an answer get it, marked with "Idempotent-Replayed: not-kept", except a 401 or
+// 403: the next of them runs. See the package's documentation for the rest.
 //
 // The record says, for operators, which guard it is of ([WithName]), method, path, when
 // the request began, and whose it is: the scope, or what [WithLabel] says. Package
 // console finds it by these.
 //
-// Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithName], [WithLabel],
-// and those of type [Option]: [With], [WithFailOpen], [WithFailClosed] and [WithErrorHandler].
+// Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithKeepHeaders],
+// [WithName], [WithLabel], and those of type [Option]: [With], [WithFailOpen], [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil function and a nil option, and if the Locker's
 // store keeps no receipts, as a [quorum.New].
@@ -72,6 +72,9 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 // [lock.WithWait] the first one's answer. All else is as in [Idempotent].
 // Unlike there, two equal submissions that are both meant are one: keep the
 // window as short as a double click.
+//
+// It is not for a PUT or PATCH that sets a value: of a client that, within the window,
+// sets 1, then 2, then 1 again, the third request is the first one again, and 2 stays.
 //
 // It panics on a nil Locker, a nil function, a window that is not positive, a nil
 // option, and a store that keeps no receipts.

@@ -87,12 +87,13 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 	}
 }
 
-// hintAtOrder tells the developer why a key may be missing. It is logged once
-// per guard, because a client can leave out its key as often as it likes.
-func (g *guardLog) hintAtOrder(ctx context.Context) {
+// hintAtMissing tells the developer why a key may be missing: the error of a key function
+// says what is, and the cure. It is logged once per guard, because a client can leave out
+// its key as often as it likes.
+func (g *guardLog) hintAtMissing(ctx context.Context, err error) {
 	g.log(ctx, slog.LevelWarn,
-		"a request was refused because it has no key; if all are, the guard is mounted in the wrong place: "+
-			"keyfunc.PathValue needs it on the route, not around the router; keyfunc.Context needs it inside the authentication")
+		"a request was refused because it has no key; if all are, the error says where the key was expected",
+		slog.Any("error", err))
 }
 
 // hintAtConsumed logs, once per guard, that it is mounted in the wrong place.

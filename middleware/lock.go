@@ -71,7 +71,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		o.applyLock(&g.lockConfig)
 	}
 	g.locker = g.over(l)
-	g.logger = g.locker.Logger()
+	g.reportTo(g.locker)
 	return func(next http.Handler) http.Handler { return guarded(next, &g.guardLog, &g.outlived, g.serve) }
 }
 
@@ -81,13 +81,15 @@ type guard struct {
 	key    keyfunc.Func
 	refuser
 	lockConfig
-	outlived outlivedHint
+	outlived   outlivedHint
+	twice      twiceHint
+	unanswered unansweredHint
 }
 
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	x := &lockedRequest{request: *r}
 	own := &x.request
-	defer returnForm(r, own)
+	defer handBack(r, own)
 	ctx := r.Context()
 	key, err := g.keyOf(own)
 	own.Trailer = r.Trailer // of a body that was read, those that were not announced are in the server's request only
@@ -100,13 +102,16 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		p := identityProblem(err)
 		g.locker.Report(ctx, lock.Event{Kind: event.Rejected, Name: g.name, Err: rejection{p}})
 		g.refuse(w, own, &g.settings, p)
+	case lockedOf(ctx).within(key, g.locker.Store()):
+		g.twice.log(ctx, &g.guardLog)
+		next.ServeHTTP(w, own)
 	default:
 		lease, err := g.locker.Acquire(ctx, key)
 		if err != nil {
 			g.refuse(w, own, &g.settings, g.lockProblem(err))
 			return
 		}
-		g.locked(ctx, w, x, next, lease)
+		g.locked(ctx, w, x, next, key, lease)
 	}
 }
 
@@ -114,7 +119,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 // not recover: panics keep their value and their stack, and runtime.Goexit
 // releases too. It ends before net/http, to which this returns, sends the end
 // of a buffered answer.
-func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease *lock.Lease) {
+func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, key string, lease *lock.Lease) {
 	work := lease.Context()
 	if found, _ := lock.FromContext(work); found != lease {
 		// The store did not answer, and the Locker fails open: next runs as if there
@@ -123,9 +128,9 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 		next.ServeHTTP(w, &x.request)
 		return
 	}
-	x.context.init(work, g)
+	x.context.init(work, g, key)
 	setContext(&x.context, &x.request)
-	if g.cooldown == 0 {
+	if g.cooldown == 0 && !answersLater(w) {
 		defer release(ctx, lease)
 		x.serve(w, next)
 		return
@@ -134,7 +139,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 	watched := &statusWriter{ResponseWriter: w}
 	returned := false
 	defer func() {
-		if !returned || watched.failed() {
+		if g.cooldown == 0 || !returned || x.context.passing.Load() || watched.failed() {
 			release(ctx, lease)
 			return
 		}
@@ -144,6 +149,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 	}()
 	x.serve(watched, next)
 	returned = true
+	watched.unanswered(work, g)
 }
 
 // release frees the key. Its error changes nothing for the answer: the Locker

@@ -358,7 +358,7 @@ func TestGuardServesManyHandlers(t *testing.T) {
 	l := newLocker(t, memstore.New())
 	guard := latch.Lock(l, "user", byUser)
 	inner := guard(http.HandlerFunc(created))
-	outer := guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r) }))
+	outer := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { inner.ServeHTTP(w, post("42")) }))
 	require.Equal(t, http.StatusConflict, serve(outer, post("42")).Code, "two routes with one guard exclude each other")
 	require.Equal(t, http.StatusCreated, serve(inner, post("42")).Code)
 }

@@ -20,6 +20,12 @@ var (
 
 func (*notKeptError) Error() string { return "middleware: the answer is not kept" }
 
+// Shared reports whether the answer says anything to other requests. One that depends
+// on the caller does not: the next one may be signed in.
+func (n *notKeptError) Shared() bool {
+	return n.status != http.StatusUnauthorized && n.status != http.StatusForbidden
+}
+
 // Share returns the answer for requests which have waited for it, and would
 // otherwise each do what has just failed.
 func (n *notKeptError) Share() error {

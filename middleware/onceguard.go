@@ -20,9 +20,11 @@ type onceGuard struct {
 	key    keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order    orderHint
-	outlived outlivedHint
-	rooms    roomPool
+	order      orderHint
+	outlived   outlivedHint
+	twice      twiceHint
+	unanswered unansweredHint
+	rooms      roomPool
 }
 
 func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
@@ -48,7 +50,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		o.applyIdempotent(&g.idempotentConfig)
 	}
 	g.locker = g.over(l).With(lock.WithDetached())
-	g.logger = g.locker.Logger()
+	g.reportTo(g.locker)
 	return g
 }
 
@@ -67,13 +69,17 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	own, call := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
 	x := execution{guard: g, next: next, out: w, request: own, call: call}
-	defer func() { returnForm(r, x.request) }()
+	defer func() { handBack(r, x.request) }()
 	err := x.identify()
 	// Trailers that the client did not announce are put into the request that
 	// the server made.
 	own.Trailer = r.Trailer
 	switch {
+	case err == nil && ranOf(r.Context()).within(x.id, g.locker.Store()):
+		g.twice.log(r.Context(), &g.guardLog)
+		next.ServeHTTP(w, own)
 	case err == nil:
+		x.report = formReportFor(own)
 		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(r.Context(), lock.Event{Kind: event.Skipped, Name: g.name, Once: true})
@@ -97,15 +103,23 @@ func (x *execution) once(r *http.Request) {
 	case x.left(), x.unprotected:
 		// Whatever became of the receipt, there is nothing more to say.
 	case x.complete() && !replayed && (err == nil || failed):
+		if !failed {
+			x.report.add(w.Header())
+		}
 		x.ran.answer.send()
 		x.ran.answer.recycle()
 	case err == nil && (replayed || x.broken() == nil):
 		x.discard()
+		x.report.add(w.Header())
 		g.replay(w, x.unrun(r), receipt, "true")
 	case replayed:
 		g.replayFailure(w, x.unrun(r), err)
 	default:
 		x.discard()
-		g.refuse(w, x.unrun(r), &g.settings, x.problem(errors.Join(x.broken(), err)))
+		p := x.problem(errors.Join(x.broken(), err))
+		if p.Kind().endsKey() {
+			x.report.add(w.Header())
+		}
+		g.refuse(w, x.unrun(r), &g.settings, p)
 	}
 }

@@ -3,6 +3,7 @@ package middleware
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -15,7 +16,8 @@ import (
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
-// [WithFingerprint], [WithBodyLimits], [WithName], [WithLabel], and every [Option].
+// [WithFingerprint], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel], and
+// every [Option].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -54,6 +56,7 @@ type idempotentConfig struct {
 	label         func(*http.Request) string // nil: the scope
 	final         func(status int) bool      // nil: finalByDefault, and no Retry-After
 	fingerprint   keyfunc.Func               // nil: of the whole request
+	keep          headerNames                // in addition to those that describe the body
 	requestLimit  int64
 	responseLimit int64
 }
@@ -214,6 +217,31 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 		panic("middleware.WithFingerprint: nil key function")
 	}
 	return idempotentOption(func(c *idempotentConfig) { c.fingerprint = f })
+}
+
+// WithKeepHeaders names headers that belong to the answer even if middleware outside
+// the guard has set them, such as one that depends on the language of the first
+// request. A replay has the value that was there when the handler began its answer,
+// in place of the value of its own request.
+//
+// Without it, a record has what the handler set, changed or removed, and of what was
+// set outside the headers that describe the body: all of Content-* except
+// Content-Encoding, ETag and Last-Modified. All else that outer middleware sets, it sets for each request anew.
+//
+// Names are in any case. It panics without a name, on one that is no header's, and on
+// those that no record has, as Set-Cookie: they are for the first client only.
+func WithKeepHeaders(names ...string) IdempotentOption {
+	if len(names) == 0 {
+		panic("middleware.WithKeepHeaders: no name")
+	}
+	keep := make(headerNames, len(names))
+	for i, name := range names {
+		keep[i] = http.CanonicalHeaderKey(name)
+		if neverKept(keep[i]) {
+			panic(fmt.Sprintf("middleware.WithKeepHeaders(%q): no answer is kept with this header", name))
+		}
+	}
+	return idempotentOption(func(c *idempotentConfig) { c.keep = append(slices.Clip(c.keep), keep...) })
 }
 
 // WithBodyLimits sets how many bytes a request body may have, beyond which it

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"reflect"
 	"runtime"
@@ -20,7 +19,7 @@ func (h *outlivedHint) log(ctx context.Context, guard *guardLog) {
 	if h.logged.Load() || h.logged.Swap(true) {
 		return
 	}
-	guard.log(ctx, slog.LevelError,
+	guard.mistake(ctx,
 		"a handler goes on when its guard has returned and freed the key, so that another request can run at the same time; "+
 			"mount http.TimeoutHandler, and any other middleware that answers for a handler that goes on, outside the guard; "+
 			"a goroutine that uses the lease of its request behind the answer has none, and needs a lock of its own")
@@ -84,12 +83,19 @@ func (x *lockedRequest) serve(w http.ResponseWriter, next http.Handler) {
 type lockedContext struct {
 	context.Context //nolint:containedctx // it is one
 	guard           *guard
+	key             string      // that is locked
+	passing         atomic.Bool // DoNotKeep was called
 	returned        atomic.Bool
 }
 
-func (c *lockedContext) init(lease context.Context, g *guard) { c.Context, c.guard = lease, g }
+func (c *lockedContext) init(lease context.Context, g *guard, key string) {
+	c.Context, c.guard, c.key = lease, g, key
+}
 
 func (c *lockedContext) Value(key any) any {
+	if _, ok := key.(lockedKey); ok {
+		return c
+	}
 	answer := c.Context.Value(key)
 	if c.returned.Load() && !internal(key) {
 		c.guard.outlived.asked(c.Context, &c.guard.guardLog, answer)

@@ -26,10 +26,16 @@ func copyOf(r *http.Request) (*http.Request, *oncecall.Call) {
 // is put in the place of the original here.
 func setContext(ctx context.Context, own *http.Request) { *own = *own.WithContext(ctx) }
 
-// returnForm gives the files of a multipart form that the handler has parsed to
-// the request of net/http, which removes those of its own request only.
-func returnForm(r, own *http.Request) {
+// handBack gives the request of the guard's caller what its handler has left in the own one,
+// and would have left in that: the files of a multipart form, because net/http removes
+// those of its own request only, and the pattern of a router inside the guard, for an access
+// log outside. Nothing else is changed, because others may still read the request of the
+// caller.
+func handBack(r, own *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = own.MultipartForm
+	}
+	if r.Pattern != own.Pattern {
+		r.Pattern = own.Pattern
 	}
 }

@@ -36,9 +36,14 @@ type Page struct {
 	// the first answer, or runs the request once. "": there is no button, because
 	// that would be of no use, could process the request twice ([Lock] alone), or
 	// is not possible: a script has sent the form, or another site, it has files, or more
-	// than 200 fields or 16 KiB, or a browser would encode it otherwise.
+	// than 200 fields or 16 KiB, a browser would encode it otherwise, or the name of a field
+	// is that of a password, a payment card or another secret, which no page repeats.
 	Again  string
 	Fields []Field
+
+	// Back labels the link to BackTo, a path with its query: that of the page with the form,
+	// or "/" if the request does not say which it was. "": there is no link.
+	Back, BackTo string
 
 	problem *Problem
 	resend  bool
@@ -51,15 +56,15 @@ func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 	if !prefersPage(r) {
 		return nil, false
 	}
-	page = &Page{Kind: p.Kind(), Lang: "en", problem: p}
-	words := p.words()
+	page = &Page{Kind: p.Kind(), Lang: "en", Back: "Go back", BackTo: wayBack(r), problem: p}
+	words, once := p.words(), p.once || ranOf(r.Context()) != nil
 	page.Title = words.title
-	if words.again != "" && p.once {
+	if words.again != "" && once {
 		if page.Fields, page.resend = fieldsOf(r); page.resend {
 			page.Again = words.again
 		}
 	}
-	page.Text = words.text(p.once, page.resend)
+	page.Text = words.text(once, page.resend)
 	if p.RetryAfter > 0 && words.wait {
 		page.Text = append(page.Text, "You can send it again in "+inWords(p.RetryAfter)+".")
 	}
@@ -80,8 +85,9 @@ const (
 		`color:#1b1d21;background:#fff;overflow-wrap:break-word}` +
 		`h1{font-size:1.625rem;line-height:1.25;margin:0 0 1rem}p{margin:0 0 1rem}` +
 		`button{font:inherit;font-weight:600;margin:.5rem 0 0;padding:.625rem 1.25rem;border:0;border-radius:.5rem;` +
-		`color:#fff;background:#1a56c4;cursor:pointer}button:focus-visible{outline:3px solid #7aa7ff;outline-offset:2px}` +
-		`@media(prefers-color-scheme:dark){body{color:#e7e9ee;background:#15171b}button{color:#10131a;background:#8db4ff}}`
+		`color:#fff;background:#1a56c4;cursor:pointer}form{margin:0 0 1.5rem}a{color:#1a56c4}` +
+		`button:focus-visible,a:focus-visible{outline:3px solid #7aa7ff;outline-offset:2px}` +
+		`@media(prefers-color-scheme:dark){body{color:#e7e9ee;background:#15171b}button{color:#10131a;background:#8db4ff}a{color:#8db4ff}}`
 )
 
 func (page *Page) body() []byte {
@@ -92,6 +98,7 @@ func (page *Page) body() []byte {
 	}
 	b = append(b, `<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
+<meta name="referrer" content="strict-origin">
 <title>`...)
 	b = append(appendText(b, page.Title), "</title>\n<style>"+pageStyle+"</style>\n</head>\n<body>\n<main>\n<h1>"...)
 	b = append(appendText(b, page.Title), "</h1>\n"...)
@@ -106,6 +113,11 @@ func (page *Page) body() []byte {
 			b = append(appendText(append(b, `" value="`...), f.Value), "\">\n"...)
 		}
 		b = append(appendText(append(b, "<button>"...), page.Again), "</button>\n</form>\n"...)
+	}
+	if page.Back != "" && page.BackTo != "" {
+		b = appendText(append(b, `<p><a href="`...), page.BackTo)
+		// With its address, so that the script of the form knows that users have seen this page.
+		b = append(appendText(append(b, `" referrerpolicy="same-origin">`...), page.Back), "</a></p>\n"...)
 	}
 	return append(b, "</main>\n</body>\n</html>\n"...)
 }

@@ -30,7 +30,7 @@ type Field struct{ Name, Value string }
 // The form of another site is not among them: sent again from a page of this site, it
 // would pass the protection against cross-site requests. Nor is what a script has sent:
 // that may have had its key in a header, and a form has none, so it could run
-// without its key.
+// without its key. Nor is a form with a secret: pages are looked at, and stored.
 func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 	mode := r.Header.Get("Sec-Fetch-Mode") // "": a browser that does not say
 	switch {
@@ -76,7 +76,7 @@ func parseFields(body string) (fields []Field, ok bool) {
 			return nil, false
 		}
 		f := Field{name, value}
-		if len(fields) == maxFormFields || !f.survives() {
+		if len(fields) == maxFormFields || !f.survives() || f.secret() {
 			return nil, false
 		}
 		if len(fields) > 0 {
@@ -98,7 +98,7 @@ func listFields(form url.Values) (fields []Field, ok bool) {
 		for _, value := range form[name] {
 			f := Field{name, value}
 			size += len(name) + len(value)
-			if len(fields) == maxFormFields || size > maxFormBytes || !f.survives() {
+			if len(fields) == maxFormFields || size > maxFormBytes || !f.survives() || f.secret() {
 				return nil, false
 			}
 			fields = append(fields, f)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
@@ -77,4 +78,37 @@ func TestNothingPrivateIsShown(t *testing.T) {
 	}
 	require.NotEmpty(t, shown)
 	require.NotContains(t, strings.Join(shown, " "), private)
+}
+
+// TestCredentialsAreNotStored: a scope or key that is made of what authenticates a client
+// is a hash in the store, which the console shows, and in events.
+func TestCredentialsAreNotStored(t *testing.T) {
+	t.Parallel()
+	for _, header := range []string{"Authorization", "Proxy-Authorization", "Cookie", "X-User-ID"} {
+		var shown []string
+		store := memstore.New()
+		l := newLocker(t, store, patient, lock.WithObserver(func(_ context.Context, e lock.Event) {
+			shown = append(shown, e.Name, e.Key, e.Owner)
+		}))
+		f := keyfunc.Header(header)
+		for _, guard := range []func(http.Handler) http.Handler{
+			latch.Idempotent(l, f, keyfunc.IdempotencyKey), latch.Dedupe(l, f, time.Hour), latch.Lock(l, "session", f, latch.WithCooldown(time.Hour)),
+		} {
+			r := keyed("k")
+			r.Header.Set(header, "Bearer "+private)
+			require.Equal(t, 201, serve(guard(http.HandlerFunc(created)), r).Code)
+		}
+		n := 0
+		for entry, err := range store.List(t.Context()) {
+			require.NoError(t, err)
+			shown = append(shown, entry.Key, entry.Owner, string(entry.Fingerprint), string(entry.Receipt))
+			n++
+		}
+		require.Equal(t, 3, n)
+		if header == "X-User-ID" {
+			require.Contains(t, strings.Join(shown, " "), private, "the twin: this one is shown")
+		} else {
+			require.NotContains(t, strings.Join(shown, " "), private)
+		}
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -23,7 +22,7 @@ type Problem struct {
 	Header     http.Header   // sent in addition to those, which come first, except for what frames the body; that of a [keyfunc.Error], or nil
 	Err        error         // why, for logs and errors.Is; never sent
 
-	once bool // the request, sent again, is processed once: the refusing guard, or one around it, sees to that
+	once bool // the refusing guard processes the request once, however often it is sent
 }
 
 const (
@@ -73,6 +72,10 @@ func (p *Problem) writeHeader(h http.Header) {
 		}
 	}
 	setOnce(h, "Cache-Control", "no-store")
+	if errors.Is(p.Err, lock.ErrClosed) {
+		// The client's next request shall go to a process that stays.
+		setOnce(h, "Connection", "close")
+	}
 	if p.RetryAfter > 0 {
 		// Rounded up: a client that comes back too early is refused once more.
 		seconds := int64((p.RetryAfter + time.Second - 1) / time.Second)
@@ -89,84 +92,3 @@ func setOnce(h http.Header, name, value string) {
 }
 
 func sendProblem(w http.ResponseWriter, r *http.Request, p *Problem) { p.ServeHTTP(w, r) }
-
-// unservedProblem is the answer to a request that was not processed because the
-// Locker could not find out which caller has its key.
-func unservedProblem(err error) *Problem {
-	if errors.Is(err, lock.ErrClosed) {
-		return ProblemShuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
-	}
-	return ProblemUnavailable.problem(http.StatusServiceUnavailable, time.Second, err)
-}
-
-// lockProblem is the answer to a request whose lock was not acquired because
-// of err.
-func (g *guard) lockProblem(err error) *Problem {
-	var refused *lock.RefusedError
-	switch {
-	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled):
-		retryAfter := max(refused.Entry.Left, time.Second)
-		if g.cooldownStatus != http.StatusTooManyRequests {
-			retryAfter = 0 // chosen so that no client repeats it, which some do with whatever has Retry-After
-		}
-		return ProblemCoolingDown.problem(g.cooldownStatus, retryAfter, err)
-	case refused != nil:
-		// A lease that is renewed does not say when its work ends, so what is
-		// left of it is no reason to wait that long.
-		return ProblemHeld.problem(g.contention, time.Second, err)
-	default:
-		return unservedProblem(err)
-	}
-}
-
-// onceProblem is the answer to a request that [lock.Locker.Once] has neither
-// run nor replayed, or whose run lost its lease, because of err. fingerprint is
-// that of the request.
-func onceProblem(err error, fingerprint []byte) *Problem {
-	var refused *lock.RefusedError
-	switch {
-	case errors.As(err, &refused) && errors.Is(err, lock.ErrMismatch):
-		return mismatchProblem(refused, fingerprint)
-	case errors.Is(err, lock.ErrAbandoned), errors.Is(err, lock.ErrLost):
-		return ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err)
-	case refused != nil:
-		return ProblemInProgress.problem(http.StatusConflict, time.Second, err)
-	default:
-		return unservedProblem(err)
-	}
-}
-
-// transactionProblem is the answer to a request whose handler has run in a transaction,
-// and whose answer is not to be sent because of err.
-func transactionProblem(err error) *Problem {
-	_, aborted := errors.AsType[*oncecall.AbortedError](err)
-	_, early := errors.AsType[*earlyError](err)
-	switch {
-	case aborted, early:
-		return ProblemRolledBack.problem(http.StatusInternalServerError, 0, err)
-	case errors.Is(err, lock.ErrLost):
-		// All was rolled back, and what another request does decides.
-		return ProblemInProgress.problem(http.StatusConflict, time.Second, err)
-	case errors.Is(err, lock.ErrUnknown):
-		return ProblemUnconfirmed.problem(http.StatusServiceUnavailable, time.Second, err)
-	default:
-		return ProblemRolledBack.problem(http.StatusServiceUnavailable, time.Second, err)
-	}
-}
-
-func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
-	theirs := refused.Entry.Fingerprint
-	if len(theirs) == 0 || len(fingerprint) == 0 || theirs[0] == fingerprint[0] {
-		return ProblemKeyReused.problem(http.StatusUnprocessableEntity, 0, refused)
-	}
-	// They were made in different ways, before and after a deployment. That does
-	// not say that the requests differ, nor that they do not.
-	switch refused.Entry.State {
-	case lock.Settled:
-		return ProblemResultNotReplayable.problem(http.StatusConflict, 0, refused)
-	case lock.Abandoned:
-		return ProblemOutcomeUnknown.problem(http.StatusConflict, 0, refused)
-	case lock.Held, lock.Free:
-	}
-	return ProblemInProgress.problem(http.StatusConflict, time.Second, refused)
-}

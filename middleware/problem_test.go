@@ -114,7 +114,7 @@ func TestMissingKeyIsHintedOnce(t *testing.T) {
 		for range 3 {
 			requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, post("42")))
 		}
-		requireLine(t, &out, "WARN", name, "on the route")
+		requireLine(t, &out, "WARN", name, "has no key")
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 	ProblemInProgress          ProblemKind = "in-progress"           // the first request is in flight
 	ProblemKeyReused           ProblemKind = "key-reused"            // the fingerprints differ
 	ProblemFirstFailed         ProblemKind = "first-failed"          // the request waited for one that failed
-	ProblemOutcomeUnknown      ProblemKind = "outcome-unknown"       // [lock.ErrAbandoned], [lock.ErrLost]
+	ProblemOutcomeUnknown      ProblemKind = "outcome-unknown"       // [lock.ErrAbandoned], [lock.ErrLost], [Upstream]
 	ProblemResultNotReplayable ProblemKind = "result-not-replayable" // it was processed, and the answer not kept
 	ProblemRolledBack          ProblemKind = "rolled-back"           // its transaction was rolled back
 	ProblemUnconfirmed         ProblemKind = "unconfirmed"           // COMMIT was not answered

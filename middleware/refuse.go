@@ -8,7 +8,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
 )
 
 // refuser answers instead of the handler.
@@ -23,13 +22,9 @@ type refuser struct {
 // refuse answers r, which is a guard's own request, with p.
 func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p *Problem) {
 	f.report(r.Context(), p)
-	p.once = s.once || ranOf(r.Context()) != nil
+	p.once = s.once
 	bodybuf.Rewind(r) // a function that WithErrorHandler has set may read it
 	p.writeHeader(w.Header())
-	if errors.Is(p.Err, lock.ErrClosed) {
-		// The client's next request shall go to a process that stays.
-		w.Header().Set("Connection", "close")
-	}
 	if ranOf(r.Context()) == nil {
 		s.onError(w, r, p)
 		return
@@ -52,7 +47,7 @@ func keepOut(r *http.Request, status int) {
 func (f *refuser) report(ctx context.Context, p *Problem) {
 	switch {
 	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
-		f.missing.Do(func() { f.hintAtOrder(ctx) })
+		f.missing.Do(func() { f.hintAtMissing(ctx, p.Err) })
 	case p.Status != http.StatusInternalServerError:
 	case errors.Is(p.Err, bodybuf.ErrConsumed):
 		f.consumed.Do(func() { f.hintAtConsumed(ctx, p.Err) })

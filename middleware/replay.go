@@ -11,7 +11,10 @@ import (
 // replayedHeader marks an answer that was given before.
 const replayedHeader = "Idempotent-Replayed"
 
-var errNotKept = errors.New("middleware: no more is known of the answer than that there was one")
+var (
+	errUnanswered = errors.New("middleware: a request that it sent to another service was not answered")
+	errNotKept    = errors.New("middleware: no more is known of the answer than that there was one")
+)
 
 // replay sends the answer of an earlier request, marked with mark.
 func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) {
@@ -21,6 +24,9 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 		// Of a newer version of this package, or damaged. It still says that the
 		// request was processed.
 		g.refuse(w, r, &g.settings, ProblemResultNotReplayable.problem(http.StatusConflict, 0, err))
+		return
+	case record.IsUnknown(receipt):
+		g.refuse(w, r, &g.settings, ProblemOutcomeUnknown.problem(http.StatusConflict, 0, errUnanswered))
 		return
 	case len(receipt) == 0 || rec.Tombstone:
 		rec.SetHeader(w.Header())

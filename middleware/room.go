@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -11,10 +12,11 @@ import (
 // of the guard get it once this one was sent: the Locker has its own copy of the
 // record by then, and no handler has seen any of it.
 type room struct {
-	record  []byte  // without the headers
-	headers []byte  // those of the record
-	sent    []field // all headers, as they were at WriteHeader
-	trails  bool    // the handler had set trailers among them, or announced some
+	record  []byte   // without the headers
+	headers []byte   // those of the record
+	sent    []field  // all headers, as they were at WriteHeader
+	texts   []string // the values of sent, which the handler cannot reach
+	trails  bool     // the handler had set trailers among them, or announced some
 }
 
 // field is a header.
@@ -41,24 +43,28 @@ func (p *roomPool) get() *room {
 }
 
 func (p *roomPool) put(r *room) {
-	if cap(r.record) > maxPooled || cap(r.headers) > maxPooled || cap(r.sent) > maxFields {
+	if cap(r.record) > maxPooled || cap(r.headers) > maxPooled || cap(r.sent) > maxFields || cap(r.texts) > maxFields {
 		return
 	}
 	clear(r.sent) // nothing of one client stays in memory for its sake
-	*r = room{record: r.record[:0], headers: r.headers[:0], sent: r.sent[:0]}
+	clear(r.texts)
+	*r = room{record: r.record[:0], headers: r.headers[:0], sent: r.sent[:0], texts: r.texts[:0]}
 	p.pool.Put(r)
 }
 
 var errReturned = errors.New("middleware: the handler has returned")
 
 // note notes the headers of an answer that begins, and what the handler did to
-// those that were there before.
-func (r *room) note(before, now http.Header, http2 bool) {
+// those that were there before. It copies the values: a handler can change them in
+// place.
+func (r *room) note(before, now http.Header, keep headerNames, http2 bool) {
 	for name, values := range now {
-		r.sent = append(r.sent, field{name, values})
+		first := len(r.texts)
+		r.texts = append(r.texts, values...)
+		r.sent = append(r.sent, field{name, slices.Clip(r.texts[first:])})
 		r.trails = r.trails || announces(before, name, values)
 	}
-	r.headers = appendHeaders(r.headers, before, now, r.sent, http2)
+	r.headers = appendHeaders(r.headers, before, now, r.sent, keep, http2)
 }
 
 // changed reports whether h is no longer what it was.
@@ -68,7 +74,7 @@ func (r *room) changed(h http.Header) bool {
 	}
 	for _, was := range r.sent {
 		is, has := h[was.name]
-		if !has || len(is) != len(was.values) || len(is) > 0 && &is[0] != &was.values[0] {
+		if !has || !slices.Equal(is, was.values) {
 			return true
 		}
 	}
@@ -79,7 +85,7 @@ func (r *room) changed(h http.Header) bool {
 func (r *room) restore(h http.Header) {
 	clear(h)
 	for _, was := range r.sent {
-		h[was.name] = was.values
+		h[was.name] = slices.Clone(was.values) // the room goes to other answers
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 // flushed, or takes over the connection. If the answer is final, its outcome
 // is recorded before the first byte: no repeat may run the handler again for
 // the reason that this answer cannot be kept, even if the process dies in the
-// middle of it.
+// middle of it. One that is flushed when all that it has announced is written is
+// recorded as it is.
 //
 // It fails if the lease was lost, since the record is another request's then, and in a
 // transaction, which is committed when the handler has returned.
@@ -28,10 +29,15 @@ func (a *answer) leave() error {
 	}
 	a.restore()
 	if a.final() {
-		if err := a.ran.settle(a.tombstone()); err != nil {
+		receipt := a.tombstone
+		if a.announced() && a.replayable() {
+			receipt = a.whole
+		}
+		if err := a.ran.settle(receipt()); err != nil {
 			a.err = err
 			return err
 		}
+		a.ran.report.add(a.out.Header())
 	}
 	a.gone = true
 	a.out.WriteHeader(a.status)
@@ -45,7 +51,8 @@ func (a *answer) leave() error {
 
 // FlushError is what http.ResponseController calls. A flushed answer cannot be
 // replayed. Where nothing could be flushed anyway, the answer is held back; so
-// is one that may be a refusal of a service behind a proxy: a proxy that flushes
+// is one that has announced its length, until all of it is written; and
+// one that may be a refusal of a service behind a proxy: a proxy that flushes
 // does so before the body is there, which says whether it is one. One of a transaction is
 // held back until that is committed.
 func (a *answer) FlushError() error {
@@ -59,7 +66,7 @@ func (a *answer) FlushError() error {
 		if a.status == 0 {
 			a.begin(http.StatusOK)
 		}
-		if a.ran.once.InTransaction() || a.mayBeRefusal() {
+		if a.ran.once.InTransaction() || a.mayBeRefusal() || a.announced() && a.short() {
 			return nil
 		}
 		if err := a.leave(); err != nil {

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -411,4 +412,50 @@ func TestTransactionTooLongIsLogged(t *testing.T) {
 	require.Equal(t, 500, serve(short, keyed("k")).Code)
 	require.Contains(t, log.String(), "savepoint")
 	require.NotContains(t, log.String(), "WithBodyLimits")
+}
+
+// A handler that has failed for the loss of its lease, or was not reached before that, answers
+// as its successor did, or has its client ask again: nothing of it is left.
+func TestTransactionThatFailedForItsLease(t *testing.T) {
+	t.Parallel()
+	for _, reached := range []bool{true, false} {
+		for _, settled := range []bool{true, false} {
+			txBubble(t, func(t *testing.T, s *faketx.Store, guards [2]func(http.Handler) http.Handler) {
+				proceed := make(chan struct{})
+				their := make(chan *httptest.ResponseRecorder, 1)
+				pause := func() {
+					s.Every(faketx.Renew, faketx.LoseRequest)
+					time.Sleep(txLease + time.Second)
+					s.Every(faketx.Renew, nil)
+					theirs := order(t, "theirs", func(w http.ResponseWriter, _ *http.Request) {
+						if !settled {
+							<-proceed
+						}
+						w.WriteHeader(202)
+					})
+					go func() { their <- serve(guards[1](theirs), keyed("k")) }()
+					synctest.Wait()
+				}
+				if !reached {
+					s.Next(faketx.Begin, func(context.Context, func() error) error { pause(); return errors.New("connection reset") })
+				}
+				first := serve(guards[0](order(t, "mine", func(w http.ResponseWriter, _ *http.Request) {
+					pause()
+					w.WriteHeader(503)
+				})), keyed("k"))
+				close(proceed)
+				other := <-their
+				require.Equal(t, 202, other.Code)
+				switch {
+				case settled:
+					requireReplay(t, other, first)
+				case reached:
+					require.Equal(t, 503, first.Code, "as the handler says")
+				default:
+					requireProblem(t, wantProblem{409, "in-progress", "1", ""}, first)
+				}
+				require.Equal(t, []string{"theirs"}, s.Effects())
+			})
+		}
+	}
 }

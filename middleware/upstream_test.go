@@ -308,7 +308,7 @@ func TestRefusedDoRunsAgain(t *testing.T) {
 }
 
 // TestGatewayKeepsAnswersWithALength: httputil.ReverseProxy flushes those without,
-// and what was flushed is not kept. docs/problems.md has the cure.
+// and what was flushed is not kept. Upstream is the cure, or a ModifyResponse by hand.
 func TestGatewayKeepsAnswersWithALength(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 5000)

@@ -21,6 +21,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // operator asks a console, as a browser and as a script.
@@ -151,6 +152,8 @@ func TestExplains(t *testing.T) {
 		settleAs(t, store, "user=cool", "c", nil, 15*time.Second)
 		put(t, store, "once:done", lock.Claim{Token: "d", Lease: 30 * time.Second})
 		settleAs(t, store, "once:done", "d", []byte("a receipt of a worker"), 24*time.Hour)
+		put(t, store, "once:sent", lock.Claim{Token: "s", Lease: 30 * time.Second, Owner: "web-3:4711"})
+		settleAs(t, store, "once:sent", "s", record.Unknown(), 24*time.Hour)
 		time.Sleep(12 * time.Second)
 
 		for key, want := range map[string]struct {
@@ -164,6 +167,7 @@ func TestExplains(t *testing.T) {
 			"once:gone":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which is gone", "Repeats are refused for another 24 h"}},
 			"user=cool":   {"cool-down", []string{"In a cool-down for another 3 s"}},
 			"once:done":   {"stored-answer", []string{"A stored answer", "another 24 h"}},
+			"once:sent":   {"outcome-unknown", []string{"Outcome unknown", "process 4711 on host web-3, which sent it on to another service", "Repeats are refused for another 24 h. Find out"}},
 		} {
 			e := o.entry(key)
 			require.Equal(t, want.situation, e.Situation, key)
@@ -180,7 +184,10 @@ func TestExplains(t *testing.T) {
 		l2 := o.list("")
 		require.Len(t, l2.Entries, 6, "a stored answer keeps no request waiting")
 		require.Len(t, l2.Process.Holds, 1)
-		require.Len(t, o.list("answers=1").Entries, 7)
+		require.Len(t, o.list("answers=1").Entries, 8)
+		found := o.list("q=sent")
+		require.Len(t, found.Entries, 1, "it is no answer to those who look for it")
+		require.Equal(t, "outcome-unknown", found.Entries[0].Situation)
 		page := o.page("answers=1")
 		for _, label := range []string{"Held", "Running", "Outcome unknown", "Cool-down", "Stored answer", "18 s left"} {
 			require.Contains(t, page, label)

@@ -24,7 +24,8 @@
 //	GET ?scope=S&method=M&path=P&id=K  the record of what S sent to a route behind [latch.Idempotent] with the Idempotency-Key K
 //	DELETE ?key=KEY&token=TOKEN        frees it: 204; 404 if it is gone, 409 if it has another token by now
 //	DELETE ?label=LABEL                erases the stored answers of LABEL, for 800 ms, and says how many; next
-//	                                   is the cursor (after=CURSOR) of where to go on: see [Erase]
+//	                                   is the cursor (after=CURSOR) of where to go on: see [Erase];
+//	                                   label=A&label=B are the parts of a joined scope
 //	POST                               the same two, from the page's forms
 //
 // Freeing is a compare-and-delete with the token that was shown, so that what an

@@ -117,6 +117,8 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		c.unreadable()
 	case storedAnswer(*e):
 		c.answer(e.Receipt)
+	case e.State == lock.Settled && record.IsUnknown(e.Receipt):
+		c.unknownBecause("which sent it on to another service and got no answer from there that says what became of it", "")
 	case e.State == lock.Settled:
 		c.cooldown()
 	case e.State == lock.Abandoned:
@@ -186,14 +188,19 @@ func (e *entry) unanswered() {
 }
 
 func (e *entry) unknown() {
+	e.unknownBecause("which is gone. It is not known how far it came", ", except on pages that were set up to run such requests again")
+}
+
+// unknownBecause says why the outcome is unknown, in a clause about the process, and which
+// repeats are not refused.
+func (e *entry) unknownBecause(why, exception string) {
 	e.Situation = situationUnknown
 	what, when := "this request was begun", ""
 	if e.Request != nil {
 		what, when = e.Request.What()+" was begun", " at "+e.Request.When()+","
 	}
-	e.Summary = fmt.Sprintf("Outcome unknown: %s%s by %s, which is gone. It is not known how far it came. "+
-		"Repeats are refused for another %s, except on routes with lock.WithRerunAbandoned, which run it again. "+
-		"Find out whether it took effect (is there an order?) before you free it.", what, when, e.Process(), e.Left())
+	e.Summary = fmt.Sprintf("Outcome unknown: %s%s by %s, %s. Repeats are refused for another %s%s. "+
+		"Find out whether it took effect (is there an order?) before you free it.", what, when, e.Process(), why, e.Left(), exception)
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first did take effect, it happens twice."
 }
 

@@ -1,6 +1,10 @@
 package console
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/httplatch/httplatch/lock"
+)
 
 // failure is an answer that is not what was asked for.
 type failure struct {
@@ -26,9 +30,29 @@ var (
 	staleToken   = failed(http.StatusConflict, "Another holder has the key by now.",
 		"What you looked at has ended, and another request has taken the key since. Nothing was freed. Look the key up again to see who has it.")
 	cannotForget   = failed(http.StatusNotImplemented, "This store cannot forget a receipt.", "Nothing was freed. It ends by itself when its time is over.")
-	storeSilent    = failed(http.StatusServiceUnavailable, "The store did not answer.", "What is held is not known. Try again.")
 	freeingUnknown = failed(http.StatusServiceUnavailable, "The store did not confirm it.", "The key may or may not be free. Look it up again.")
 )
+
+// storeAway is the answer about one key when the store did not give one.
+func storeAway(err error) failure {
+	return failed(http.StatusServiceUnavailable, "The store does not answer.", away(err))
+}
+
+// away says what it means to customers that the store has answered with err, or with nothing.
+func away(err error) string {
+	return "The store does not answer" + classed(err) + ". Every customer is refused as long as this is so, not only the one you look up, " +
+		"except on pages that were set up to go on without the store. What is held is not known, and freeing a key does not help. " +
+		"Call those who run the store; look again when it answers."
+}
+
+// classed is the class of err as the log and the metrics have it, in brackets, "" if it has
+// none.
+func classed(err error) string {
+	if class := lock.Class(err); class != "_OTHER" {
+		return " (" + visible(class) + ")"
+	}
+	return ""
+}
 
 func failed(status int, title, advice string) failure {
 	return failure{Status: status, Title: title, Advice: advice}

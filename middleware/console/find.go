@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
@@ -59,6 +60,16 @@ func (h *handler) get(ctx context.Context, key string) (lock.Entry, error) {
 	return e, nil
 }
 
+// unanswered is the error of the store if it does not even read an entry, nil if it does.
+func (h *handler) unanswered(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if _, err := h.store.Get(ctx, "check"); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
 // unopened looks for key in the list.
 func (h *handler) unopened(ctx context.Context, key string) (lock.Entry, error) {
 	if inspector, ok := h.store.(lock.Inspector); ok {
@@ -102,7 +113,9 @@ func (h *handler) showEntry(a *answer, key, mistake string) {
 	}
 	e, err := h.get(a.r.Context(), key)
 	if err != nil {
-		a.fail(storeSilent)
+		f := storeAway(err)
+		f.Look = entryLink(key)
+		a.fail(f)
 		return
 	}
 	page := entryPage{Shown: visible(key), Mistake: mistake, Look: entryLink(key)}

@@ -109,7 +109,7 @@ func (h *handler) whyNot(ctx context.Context, key, token string) failure {
 	e, err := h.get(ctx, key)
 	switch {
 	case err != nil:
-		return storeSilent
+		return storeAway(err)
 	case e.Key == "":
 		return alreadyGone
 	case e.Token == token:

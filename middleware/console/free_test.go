@@ -227,7 +227,12 @@ func TestSilentStore(t *testing.T) {
 	w := o.ask(http.MethodDelete, "key=a&token=t", "", browserAccept)
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Contains(t, w.Body.String(), "may or may not be free")
-	require.Contains(t, o.page("q=user%3D42"), "The store did not answer, so it is not known what is held.")
+	for accept, want := range map[string]string{browserAccept: "Every customer is refused", "application/json": `"trouble":"The store does not answer.`} {
+		w = o.ask(http.MethodGet, "q=user%3D42", "", accept)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code, "not an empty list")
+		require.Contains(t, w.Body.String(), want)
+		require.NotContains(t, w.Body.String(), "is free")
+	}
 }
 
 // A receipt stays where nothing but its end can remove it.

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -68,6 +69,52 @@ func TestLogLeadsToTheEntry(t *testing.T) {
 		require.Equal(t, "httplatch: an operator freed a key", freed.Msg)
 		require.Equal(t, refused[0].Name, freed.Name)
 		require.Equal(t, refused[0].Key, freed.Key)
+	})
+}
+
+// The line of a lost lock, which has no key, leads an operator who may use the console to
+// the key: in the process that lost it whatever the store has by now, and in any other to
+// the entry of the holder who has it since.
+func TestLogLeadsFromALostLockToItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct{ taken, elsewhere bool }{
+			"evicted":               {},
+			"taken by another":      {taken: true},
+			"seen in another place": {taken: true, elsewhere: true},
+		} {
+			memory := memstore.New()
+			var out bytes.Buffer
+			l := guardtest.NewLocker(t, memory, lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))
+			err := l.Do(t.Context(), "user=jane", func(ctx context.Context) error {
+				for e, err := range memory.List(ctx) {
+					require.NoError(t, err)
+					_, err = memory.Forget(ctx, e.Key, e.Token)
+					require.NoError(t, err)
+				}
+				if tt.taken {
+					put(t, memory, "user=jane", lock.Claim{Token: "other", Lease: time.Hour})
+				}
+				put(t, memory, "user=john", lock.Claim{Token: "t", Lease: time.Hour})
+				<-ctx.Done()
+				return nil
+			})
+			require.ErrorIs(t, err, lock.ErrLost, name)
+			synctest.Wait()
+			lost := linesOf(t, &out)
+			require.Len(t, lost, 1)
+			require.NotContains(t, out.String(), "jane")
+			asked := l
+			if tt.elsewhere {
+				asked = guardtest.NewLocker(t, memory)
+			}
+			query, ok := strings.CutPrefix(lost[0].Console, "?")
+			require.True(t, ok, "%s: the line has no link: %s", name, out.String())
+			for _, q := range []string{query, "q=" + lost[0].Key} {
+				page := operatorOf(t, asked).page(q)
+				require.Contains(t, page, "user=jane", name)
+				require.NotContains(t, page, "user=john", name)
+			}
+		}
 	})
 }
 

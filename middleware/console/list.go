@@ -12,6 +12,7 @@ import (
 	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // list is a page of entries.
@@ -19,6 +20,8 @@ type list struct {
 	Entries []entry  `json:"entries"`
 	Next    string   `json:"next,omitempty"` // the cursor of what follows
 	Trouble string   `json:"trouble,omitempty"`
+	Class   string   `json:"class,omitempty"` // of the trouble, and Check of what the last check of the store has found: see lock.Class
+	Check   string   `json:"check,omitempty"`
 	Process activity `json:"process"`
 
 	Looked int `json:"looked"` // through about so many entries, those of the pages before included
@@ -28,6 +31,7 @@ type list struct {
 	Answers bool     `json:"-"` // stored ones are shown too
 	Begun   bool     `json:"-"` // it is not the first page
 	Free    []string `json:"-"` // whole keys that were asked for and are free
+	Away    bool     `json:"-"` // the store has not answered, and nothing is known of any key
 }
 
 const (
@@ -63,7 +67,10 @@ func (h *handler) showList(a *answer, query url.Values) {
 		listed, err = h.collect(ctx, query.Get("after"), l)
 		found = append(found, listed...)
 	}
-	l.Trouble = trouble(err, len(found) > 0)
+	if err != nil {
+		l.troubled(err, len(found) > 0, h.unanswered(ctx))
+	}
+	l.Check = h.locker.Stats().Trouble
 	l.Process = h.activity(l.Query)
 
 	slices.SortStableFunc(found, func(x, y lock.Entry) int { return cmp.Compare(x.Key, y.Key) })
@@ -82,7 +89,11 @@ func (h *handler) showList(a *answer, query url.Values) {
 	if a.html() && l.goesOn() {
 		a.w.Header().Set("Refresh", "0; url="+l.More())
 	}
-	a.send(http.StatusOK, "list", l)
+	status := http.StatusOK
+	if l.Away {
+		status = http.StatusServiceUnavailable
+	}
+	a.send(status, "list", l)
 }
 
 // Unknown is how many of the entries wait for a decision.
@@ -100,7 +111,7 @@ func (l *list) Long() bool { return len(l.Entries) > maxWhole }
 // is none.
 func (l *list) Whose() string {
 	for i := range l.Entries {
-		if e := &l.Entries[i]; e.Situation == situationAnswer && e.Request != nil && e.Request.Label == about.Short(l.Query) {
+		if e := &l.Entries[i]; e.Situation == situationAnswer && e.Request != nil && (e.Request.Label == about.Short(l.Query) || e.Request.Shown() == l.Query) {
 			return e.Request.Label
 		}
 	}
@@ -137,22 +148,24 @@ func (l *list) page(after string) string {
 }
 
 func storedAnswer(e lock.Entry) bool {
-	return e.State == lock.Settled && keytext.IsRecord(e.Key)
+	return e.State == lock.Settled && keytext.IsRecord(e.Key) && !record.IsUnknown(e.Receipt)
 }
 
 // Shown is the query as it is shown.
 func (l *list) Shown() string { return visible(l.Query) }
 
-// trouble is what is wrong with a list.
-func trouble(err error, some bool) string {
+// troubled says what is wrong with the list: err, after some entries were found or none.
+// gone is the error of one entry that was read after that.
+func (l *list) troubled(err error, some bool, gone error) {
 	switch {
-	case err == nil:
-		return ""
 	case errors.Is(err, errNoList):
-		return "This store cannot list its entries. Type a whole key to look it up; below is what this process holds."
-	case some:
-		return "The store did not answer to the end: there may be more than is shown."
+		l.Trouble = "This store cannot list its entries. Type a whole key to look it up; below is what this process holds."
+		return
+	case gone != nil && !some:
+		l.Trouble, l.Away, l.Free = away(gone), true, nil
+		err = gone
 	default:
-		return "The store did not answer, so it is not known what is held. Try again."
+		l.Trouble = "The store did not list its entries to the end" + classed(err) + ": there may be more than is shown."
 	}
+	l.Class = lock.Class(err)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/about"
+	"github.com/httplatch/httplatch/internal/keytext"
 )
 
 // request is what the record of a request behind Idempotent or Dedupe says of it.
@@ -30,13 +31,19 @@ func requestOf(owner string) *request {
 func (r *request) What() string {
 	text := visible(r.Method + " " + r.Path)
 	if r.Label != "" {
-		text += " of " + visible(r.Label)
+		text += " of " + r.Shown()
 	}
 	return text
 }
 
 // Shown is the label as it is shown, and typed.
-func (r *request) Shown() string { return visible(r.Label) }
+func (r *request) Shown() string { return shownLabel(r.Label) }
+
+// shownLabel is label as it is shown: that of a joined scope as in the keys of locks, without
+// the mark at its beginning.
+func shownLabel(label string) string {
+	return visible(strings.TrimPrefix(label, string(keytext.Marker)))
+}
 
 // Whose leads to all that is kept under its label.
 func (r *request) Whose() string {
@@ -51,7 +58,7 @@ func (r *request) When() string {
 // has reports whether an operator who looks for text, which is in lower case, means r.
 func (r *request) has(text string) bool {
 	for _, own := range [...]string{r.Label, r.Path, r.Guard} {
-		if strings.Contains(strings.ToLower(own), text) || strings.Contains(strings.ToLower(visible(own)), text) {
+		if strings.Contains(strings.ToLower(own), text) || strings.Contains(strings.ToLower(shownLabel(own)), text) {
 			return true
 		}
 	}

@@ -1,13 +1,16 @@
 package console_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -178,6 +181,51 @@ func TestErase(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, o.ask(http.MethodDelete, "label=", "", "application/json").Code)
 		require.NoError(t, lease.Release(t.Context()))
 	})
+}
+
+// What is kept of a joined scope is erased by its parts, by the label as the page shows it,
+// and by repeated labels; an erasure that finds nothing says so, with the cure.
+func TestEraseOfAJoinedScope(t *testing.T) {
+	t.Parallel()
+	memory := memstore.New()
+	var out bytes.Buffer
+	l := guardtest.NewLocker(t, memory, lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))
+	tenantAndUser := keyfunc.Join(keyfunc.Header("X-Tenant"), keyfunc.Header("X-User"))
+	h := latch.Idempotent(l, tenantAndUser, keyfunc.IdempotencyKey)(http.HandlerFunc(guardtest.Created))
+	kept := func(tenant, user string, n int) {
+		for i := range n {
+			r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("x"))
+			r.Header = http.Header{"X-Tenant": {tenant}, "X-User": {user}, "Idempotency-Key": {strconv.Itoa(i)}}
+			require.Equal(t, http.StatusCreated, guardtest.Serve(h, r).Code)
+		}
+	}
+	kept("acme", "42", 3)
+	keyed(t, l, "acme&42", "single", guardtest.Created)
+	o := operatorOf(t, l)
+
+	erased, left, err := console.Erase(t.Context(), l, "acme", "42")
+	require.NoError(t, err)
+	require.Equal(t, []int{3, 0}, []int{erased, left}, "and not what is kept of the user acme&42")
+
+	kept("acme", "43", 2)
+	page := o.page("answers=1&q=" + url.QueryEscape("acme&43"))
+	require.Contains(t, page, "POST /orders of acme&amp;43")
+	require.Contains(t, page, "Erase what is kept of <code>acme&amp;43</code>")
+	w := o.ask(http.MethodPost, "", o.eraseForm("acme&43", "acme&43"), browserAccept)
+	require.Contains(t, w.Body.String(), "2 stored answers erased.")
+
+	kept("acme", "44", 2)
+	w = o.ask(http.MethodDelete, "label=acme&label=44", "", "application/json")
+	require.JSONEq(t, `{"label": "acme&44", "erased": 2, "left": 0}`, w.Body.String())
+
+	out.Reset()
+	erased, left, err = console.Erase(t.Context(), l, "acme", "42")
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 0}, []int{erased, left})
+	require.Contains(t, out.String(), `"level":"WARN","msg":"httplatch: no stored answers have this label"`)
+	require.Contains(t, out.String(), "each part of a joined scope is an argument of its own")
+	require.NotContains(t, out.String(), "acme")
+	require.Len(t, o.list("answers=1&q=acme").Entries, 1)
 }
 
 // eraseForm is the form on the page that lists the stored answers of label.

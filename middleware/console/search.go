@@ -17,6 +17,7 @@ import (
 type search struct {
 	texts []string // in lower case; none: all
 	label string   // the value of name=value, whole
+	hash  bool     // the text may be the key_sha256 of a line of the log
 }
 
 func searchFor(text string) search {
@@ -27,11 +28,13 @@ func searchFor(text string) search {
 	if _, value, ok := strings.Cut(text, "="); ok {
 		s.label = about.Short(value)
 	}
+	s.hash = len(text) == len(keytext.Digest("")) && strings.Trim(text, "0123456789abcdef") == ""
 	return s
 }
 
 // key accepts keys with the text in them, whatever the case: as they are, as they are
-// shown, and where it is a value as it was before it was composed. It is nil for all.
+// shown, and where it is a value as it was before it was composed; and a key whose hash it
+// is. It is nil for all.
 func (s search) key() func(key string) bool {
 	if s.texts == nil {
 		return nil
@@ -39,7 +42,7 @@ func (s search) key() func(key string) bool {
 	return func(key string) bool {
 		lower := strings.ToLower(key)
 		return strings.Contains(lower, s.texts[0]) || strings.Contains(lower, s.texts[1]) ||
-			strings.Contains(strings.ToLower(visible(key)), s.texts[0])
+			strings.Contains(strings.ToLower(visible(key)), s.texts[0]) || s.hash && keytext.Digest(key) == s.texts[0]
 	}
 }
 
@@ -119,13 +122,17 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 	defer func() {
 		l.Next, l.Looked = w.cursor, l.Looked+w.looked
 	}()
-	step := l.Limit
+	step, reads := l.Limit, l.Limit
 	for until := time.Now().Add(searchTime); ; {
 		page, err := w.step(ctx, h.store, step, s.read())
 		if err != nil {
 			return found, err
 		}
-		page = slices.DeleteFunc(page, func(e lock.Entry) bool { return !s.means(&e) || !l.Answers && storedAnswer(e) })
+		page = slices.DeleteFunc(page, func(e lock.Entry) bool { return !s.means(&e) })
+		if s.texts != nil {
+			reads = h.readReceipts(ctx, page, reads)
+		}
+		page = slices.DeleteFunc(page, func(e lock.Entry) bool { return !l.Answers && storedAnswer(e) })
 		found = append(found, page...)
 		if w.cursor == "" || len(found) >= l.Limit || !time.Now().Before(until) {
 			return found, nil
@@ -136,4 +143,20 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 			step = l.Limit
 		}
 	}
+}
+
+// readReceipts reads what pages leave out, of no more than most entries, and returns how
+// many of that are left: among the answers that were searched for may be requests of unknown
+// outcome. What cannot be read stays an answer.
+func (h *handler) readReceipts(ctx context.Context, page []lock.Entry, most int) (left int) {
+	for i := range page {
+		if !storedAnswer(page[i]) || most == 0 {
+			continue
+		}
+		most--
+		if e, err := h.store.Get(ctx, page[i].Key); err == nil && e.State == page[i].State && e.Token == page[i].Token {
+			page[i].Receipt = e.Receipt
+		}
+	}
+	return most
 }

@@ -39,7 +39,7 @@
 //	keep               idempotent: [lock.WithKeep]
 //	rerun_abandoned    idempotent, dedupe: true for [lock.WithRerunAbandoned]
 //	cooldown           lock: [latch.WithCooldown]
-//	cooldown_status    lock: [latch.WithCooldownStatus]
+//	cooldown_status    lock: [latch.WithCooldownStatus]; needs a cooldown
 //	contention_status  lock: [latch.WithContentionStatus]
 //	body_first         lock: [latch.WithBodyFirst], bytes
 //	final_below        idempotent, dedupe: [latch.WithFinal], answers with a status below this one are kept, and no others

@@ -94,6 +94,9 @@ func (b *builder) read(fields []member) {
 			b.unread[m.name] = true
 		}
 	}
+	if b.kind == kindLock && b.present("cooldown_status") != "" && b.present("cooldown") == "" {
+		b.wrong("cooldown_status", `there is no cooldown that it could be the status of: add "cooldown", like "2s", or remove it`)
+	}
 	for _, name := range needs[b.kind] {
 		if b.present(name) == "" {
 			b.wrong("", "it has no %s, which guards of kind %s need: add it", name, b.kind)

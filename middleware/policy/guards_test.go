@@ -120,9 +120,12 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 			`line 1, column 76: guard "g", contention_status: 409.5 is not a whole number: write one, without quotes`,
 			`line 1, column 99: "lease" is there already, on line 1: remove one of them`,
 		}},
-		{`{"g": {` + aLock + `, "cooldown_status": 423, "body_first": 0}}`, []string{
+		{`{"g": {` + aLock + `, "cooldown_status": 409}}`, []string{
+			`line 1, column 74: guard "g", cooldown_status: there is no cooldown that it could be the status of: add "cooldown", like "2s", or remove it`,
+		}},
+		{`{"g": {` + aLock + `, "cooldown_status": 423, "cooldown": "1s", "body_first": 0}}`, []string{
 			`line 1, column 74: guard "g", cooldown_status: use 409 or 429`,
-			`line 1, column 93: guard "g", body_first: the limit must be positive`,
+			`line 1, column 111: guard "g", body_first: the limit must be positive`,
 		}},
 		{`{"g": {` + aLock + `, "body_first": "1MiB"}}`, []string{`line 1, column 69: guard "g", body_first: "1MiB" is not a whole number: write one, without quotes`}},
 		{`{"g": {` + anIdempotent + `, "body_first": 1024}}`, []string{

@@ -59,7 +59,7 @@ func TestInvalidGuards(t *testing.T) {
 		{anIdempotent + `, "rerun_abandoned": false`, "rerun_abandoned", `false takes nothing back that the code says: remove the field`, nil},
 
 		{aLock + `, "cooldown": "0s"`, "cooldown", `the duration must be positive`, func() { latch.WithCooldown(0) }},
-		{aLock + `, "cooldown_status": 423`, "cooldown_status", `use 409 or 429`, func() { latch.WithCooldownStatus(423) }},
+		{aLock + `, "cooldown": "1s", "cooldown_status": 423`, "cooldown_status", `use 409 or 429`, func() { latch.WithCooldownStatus(423) }},
 		{aLock + `, "contention_status": 503`, "contention_status", `use 409, 423, 425 or 429`, func() { latch.WithContentionStatus(503) }},
 		{aLock + `, "contention_status": 18446744073709552025`, "contention_status", `18446744073709552025 is not a whole number: write one, without quotes`, nil},
 		{aLock + `, "body_first": 0`, "body_first", `the limit must be positive`, func() { latch.WithBodyFirst(0) }},

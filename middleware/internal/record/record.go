@@ -13,6 +13,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"net/http"
@@ -77,6 +78,13 @@ func Tombstone(status int, location []string) []byte {
 	}
 	return Close(b, headers, status, false)
 }
+
+// Unknown is the record of a request that may have had an effect, and has no answer: a
+// tombstone without a status, so that an older version of this package takes it for one.
+func Unknown() []byte { return Tombstone(0, nil) }
+
+// IsUnknown reports whether b is such a record.
+func IsUnknown(b []byte) bool { return bytes.Equal(b, Unknown()) }
 
 // AppendHeader appends a header to those of a record.
 func AppendHeader(b []byte, name string, values []string) []byte {

@@ -55,6 +55,18 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestUnknown: versions that do not know it read a tombstone.
+func TestUnknown(t *testing.T) {
+	t.Parallel()
+	r, err := record.Read(record.Unknown())
+	require.NoError(t, err)
+	require.True(t, r.Tombstone)
+	require.True(t, record.IsUnknown(record.Unknown()))
+	for _, other := range [][]byte{nil, record.Tombstone(200, nil), record.Tombstone(0, []string{"/1"}), write(answer{Status: 200})} {
+		require.False(t, record.IsUnknown(other))
+	}
+}
+
 func TestDamagedRecords(t *testing.T) {
 	t.Parallel()
 	good := write(answer{Status: 201, Header: http.Header{"Location": {"/orders/7"}}, Body: []byte("body")})

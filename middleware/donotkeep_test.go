@@ -1,0 +1,117 @@
+package middleware_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/faketx"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// passing answers 202 and says, on its first run, that this is not its last word.
+func passing(e *effects, say func(ctx context.Context)) http.HandlerFunc {
+	return e.then(func(w http.ResponseWriter, r *http.Request) {
+		if e.n.Load() == 1 {
+			say(r.Context())
+		}
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "run "+itoa(e.n.Load()))
+	})
+}
+
+func TestDoNotKeep(t *testing.T) {
+	t.Parallel()
+	var e effects
+	h := once(newLocker(t, memstore.New()))(passing(&e, latch.DoNotKeep))
+	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
+	second := serve(h, keyed("k"))
+	require.Equal(t, "run 2", second.Body.String())
+	requireReplay(t, second, serve(h, keyed("k")))
+	e.require(t, 2)
+}
+
+// TestDoNotKeepReachesEveryGuard: of two, neither keeps the answer, nor does the lock cool down.
+func TestDoNotKeepReachesEveryGuard(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	cooling := latch.Lock(l, "user", byUser, latch.WithCooldown(time.Hour))
+	order := latch.Lock(l, "order", byUser, latch.WithCooldown(time.Hour))
+	var e effects
+	h := once(l)(cooling(order(passing(&e, latch.DoNotKeep))))
+	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
+	require.Equal(t, "run 2", serve(h, keyed("k")).Body.String())
+	require.Equal(t, http.StatusTooManyRequests, serve(h, keyed("another")).Code, "after the second there is a cool-down")
+	e.require(t, 2)
+}
+
+// TestDoNotKeepAfterCommit: it happened, and the answer at hand is not what came of it.
+func TestDoNotKeepAfterCommit(t *testing.T) {
+	t.Parallel()
+	var e effects
+	h := once(newLocker(t, memstore.New()))(passing(&e, func(ctx context.Context) {
+		latch.DoNotKeep(ctx)
+		_ = lock.Commit(ctx)
+	}))
+	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
+	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(h, keyed("k")))
+	e.require(t, 1)
+}
+
+// TestDoNotKeepRollsBack the transaction of the work.
+func TestDoNotKeepRollsBack(t *testing.T) {
+	t.Parallel()
+	var e effects
+	h := once(newLocker(t, faketx.New(), lock.WithTransaction()))(passing(&e, latch.DoNotKeep))
+	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
+	require.Equal(t, "run 2", serve(h, keyed("k")).Body.String())
+	e.require(t, 2)
+}
+
+// TestDoNotKeepWithoutAnAnswer leaves the answer to what is mounted outside, and waiters get no empty 200.
+func TestDoNotKeepWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, memstore.New(), lock.WithWait(time.Minute))
+		var e effects
+		guarded := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Tries", "1")
+			time.Sleep(time.Second)
+			latch.DoNotKeep(r.Context())
+		}))
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			guarded.ServeHTTP(w, r)
+			http.Error(w, "outside", http.StatusBadGateway)
+		})
+		waiter := make(chan int)
+		go func() {
+			time.Sleep(time.Millisecond)
+			waiter <- serve(guarded, keyed("k")).Code
+		}()
+		w := serve(h, keyed("k"))
+		require.Equal(t, http.StatusBadGateway, w.Code)
+		require.Equal(t, "outside\n", w.Body.String())
+		require.Equal(t, "1", w.Header().Get("X-Tries"))
+		require.Equal(t, http.StatusServiceUnavailable, <-waiter)
+		e.require(t, 1)
+	})
+}
+
+// TestDoNotKeepElsewhere does nothing.
+func TestDoNotKeepElsewhere(t *testing.T) {
+	t.Parallel()
+	latch.DoNotKeep(t.Context())
+	var e effects
+	var left context.Context
+	h := once(newLocker(t, memstore.New()))(passing(&e, func(ctx context.Context) { left = ctx }))
+	first := serve(h, keyed("k"))
+	latch.DoNotKeep(left)
+	requireReplay(t, first, serve(h, keyed("k")))
+}

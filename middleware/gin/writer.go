@@ -1,0 +1,86 @@
+package latchgin
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+const unwritten = -1
+
+// shared is the writer that handlers behind a guard get: the writer of the guard, until the answer
+// is left to the middleware outside.
+type shared struct{ gin.ResponseWriter }
+
+func (s *shared) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// writer is a gin.ResponseWriter over the writer of a guard.
+type writer struct {
+	gin.ResponseWriter // for the methods that do not concern the guard
+	w                  http.ResponseWriter
+	status, size       int  // size is unwritten until the header is written, as in gin
+	set                bool // the status was
+}
+
+func (g *writer) Header() http.Header         { return g.w.Header() }
+func (g *writer) Status() int                 { return g.status }
+func (g *writer) Size() int                   { return g.size }
+func (g *writer) Written() bool               { return g.size != unwritten }
+func (g *writer) Unwrap() http.ResponseWriter { return g.w }
+
+// WriteHeader notes the status, which may change until the header is written, as in gin.
+func (g *writer) WriteHeader(code int) {
+	if code > 0 && !g.Written() {
+		g.status, g.set = code, true
+	}
+}
+
+// WriteHeaderNow writes the header to the guard.
+func (g *writer) WriteHeaderNow() {
+	if !g.Written() {
+		g.size = 0
+		g.w.WriteHeader(g.status)
+	}
+}
+
+func (g *writer) Write(p []byte) (int, error) {
+	g.WriteHeaderNow()
+	n, err := g.w.Write(p)
+	g.size += n
+	return n, err
+}
+
+// WriteString saves io.WriteString a copy.
+func (g *writer) WriteString(s string) (int, error) {
+	g.WriteHeaderNow()
+	n, err := io.WriteString(g.w, s)
+	g.size += n
+	return n, err
+}
+
+// Flush sends what there is. An answer that was flushed cannot be replayed.
+func (g *writer) Flush() {
+	g.WriteHeaderNow()
+	// http.Flusher has no way to report an error.
+	_ = http.NewResponseController(g.w).Flush()
+}
+
+// Hijack takes over the connection.
+func (g *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(g.w).Hijack()
+	if err == nil {
+		g.size = max(g.size, 0)
+	}
+	return conn, buf, err
+}
+
+// outside is gin's writer as the guard has it.
+type outside struct{ gin gin.ResponseWriter }
+
+func (o outside) Header() http.Header         { return o.gin.Header() }
+func (o outside) WriteHeader(code int)        { o.gin.WriteHeader(code) }
+func (o outside) Write(p []byte) (int, error) { return o.gin.Write(p) }
+func (o outside) Unwrap() http.ResponseWriter { return o.gin }

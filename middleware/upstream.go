@@ -1,0 +1,212 @@
+package middleware
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/middleware/internal/record"
+)
+
+// Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose effect
+// happens in another service: the Transport of an [net/http/httputil.ReverseProxy], or of a
+// client. It sends requests through base, [http.DefaultTransport] if that is nil, and the
+// guard remembers that they were sent: once a request may have left, a lost answer does not
+// free the key. A client must send with the context of the handler's request.
+//
+// What a call came to:
+//
+//	no connection was made                                no effect
+//	the answer is 400 to 501, or 505 to 511               no effect
+//	it is 503 with Retry-After                            no effect
+//	it is 502, 504, 512 to 599, or 503 without that       unknown: a gateway further on may have lost its answer
+//	it is lost, late, or cut off                          unknown
+//	it is below 400                                       an effect
+//
+// If all calls of a handler had no effect, its failure frees the key, as without Upstream. If
+// not, a failure (an answer that the guard does not keep, see [WithFinal], or a panic) does
+// not: repeats get 409 (outcome-unknown), until the key expires or an operator frees
+// it. An answer that the guard keeps is kept, whatever the calls came to.
+//
+// An answer of no more than the second limit of [WithBodyLimits] is read to its end before
+// RoundTrip returns it, with its length, so that it can be kept although a proxy
+// flushes it; and one that is cut off is an error, not half an answer. Not read, and not
+// kept if they are flushed, are streams: text/event-stream, gRPC, and what has
+// X-Accel-Buffering: no; and answers over HTTP/1 that end with their connection, because
+// they do not show whether they are whole.
+//
+// With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
+// before it is sent, which costs a round trip. If it does not, RoundTrip returns an error
+// and has sent nothing; so too if the lease is lost, or the handler has returned and its
+// key is free.
+//
+// Requests of a safe method (GET, HEAD, OPTIONS, TRACE) go to base as they are, and those
+// outside of Idempotent and Dedupe, under [Lock] alone for example, with one exception: net/http takes an
+// Idempotency-Key for leave to send a request twice, if it has no body or a GetBody, when a
+// connection breaks. To base, the name of that header is in lower case, which
+// prevents this and is the same to a server. So base must not look for the key.
+//
+// base must not repeat requests by itself, and should call the hooks of package
+// [net/http/httptrace], as [http.Transport] does, and what wraps one: without them,
+// what fails before there is a connection is unknown too. Upstream is safe for
+// concurrent use if base is.
+func Upstream(base http.RoundTripper) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return &upstream{base}
+}
+
+type upstream struct{ base http.RoundTripper }
+
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
+func (u *upstream) CloseIdleConnections() {
+	if c, ok := u.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	if safe(cmp.Or(r.Method, http.MethodGet)) {
+		return u.base.RoundTrip(r)
+	}
+	sender := ranOf(r.Context())
+	if sender == nil {
+		return u.base.RoundTrip(unrepeated(r.Context(), r))
+	}
+	if err := sender.sending(r.Context()); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, fmt.Errorf("middleware: a request to another service was not sent: %w", err)
+	}
+	var way connecting
+	answer, err := u.base.RoundTrip(unrepeated(httptrace.WithClientTrace(r.Context(), way.trace()), r))
+	if err == nil {
+		err = readWhole(answer, sender.guard.responseLimit)
+	}
+	if err == nil && saysNoEffect(answer) || err != nil && way.failed() {
+		sender.notSent()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// sending notes that a request is about to leave, in the run and those of the guards
+// around it: each would free its key for the failure that it sees.
+func (r *ran) sending(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for at := r; at != nil; at = at.outer {
+		if err := at.once.Doubt(ctx, record.Unknown()); err != nil {
+			for noted := r; noted != at; noted = noted.outer {
+				noted.once.Dispel()
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// notSent takes back one sending: the request certainly had no effect.
+func (r *ran) notSent() {
+	for at := r; at != nil; at = at.outer {
+		at.once.Dispel()
+	}
+}
+
+// connecting is how far a request has come on its way to a connection.
+type connecting struct{ asked, got atomic.Bool }
+
+func (c *connecting) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { c.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
+	}
+}
+
+// failed reports whether there was none to write to. What calls no hooks may have written.
+func (c *connecting) failed() bool { return c.asked.Load() && !c.got.Load() }
+
+// saysNoEffect reports whether the answer says that the request had no effect. A gateway
+// that says so of itself has lost an answer.
+func saysNoEffect(answer *http.Response) bool {
+	switch status := answer.StatusCode; status {
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
+		return false
+	case http.StatusServiceUnavailable:
+		return answer.Header.Get("Retry-After") != ""
+	default:
+		return status >= 400 && status <= http.StatusNetworkAuthenticationRequired
+	}
+}
+
+// readWhole reads the body of an answer that is no stream, and is no longer than limit. It
+// fails if that is cut off.
+func readWhole(answer *http.Response, limit int64) error {
+	if answer.Body == nil || answer.ContentLength > limit || streams(answer) {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, limit+1))
+	if err != nil {
+		return errors.Join(fmt.Errorf("middleware: the answer of another service was cut off: %w", err), answer.Body.Close())
+	}
+	if int64(len(body)) > limit {
+		answer.Body = &begun{io.MultiReader(bytes.NewReader(body), answer.Body), answer.Body}
+		return nil
+	}
+	_ = answer.Body.Close()
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	if answer.ContentLength < 0 && len(answer.Trailer) == 0 { // which only a body without a length can have
+		answer.ContentLength, answer.TransferEncoding = int64(len(body)), nil
+		if answer.Header == nil {
+			answer.Header = make(http.Header)
+		}
+		answer.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	return nil
+}
+
+// begun is a body that was read in part.
+type begun struct {
+	io.Reader
+	io.Closer
+}
+
+// streams reports whether the end of the answer may be far, or looks like a
+// connection that breaks.
+func streams(answer *http.Response) bool {
+	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	return answer.StatusCode == http.StatusSwitchingProtocols ||
+		media == "text/event-stream" || strings.HasPrefix(media, "application/grpc") ||
+		strings.EqualFold(answer.Header.Get("X-Accel-Buffering"), "no") ||
+		answer.ProtoMajor == 1 && answer.ContentLength < 0 && !answer.Uncompressed && !slices.Contains(answer.TransferEncoding, "chunked")
+}
+
+// unrepeated returns r with ctx, for net/http to send once: it looks for the headers that
+// allow a repeat in one spelling only. What it knows to be unwritten it still sends again.
+func unrepeated(ctx context.Context, r *http.Request) *http.Request {
+	r = r.WithContext(ctx)
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, has := r.Header[name]; has {
+			r.Header = maps.Clone(r.Header)
+			delete(r.Header, name)
+			r.Header[strings.ToLower(name)] = values
+		}
+	}
+	return r
+}
