@@ -269,7 +269,7 @@ func brokenOutcomes() []anyBroken {
 				tx.outcome = func(ctx context.Context) (bool, error) { _, err := tx.Transaction.Outcome(ctx); return true, err }
 			}}
 		}},
-		{"transaction_outcome_is_true", "the session is not ended", func() lock.Store {
+		{"transaction_outcome_is_true", "it only reads", func() lock.Store {
 			s := faketx.New()
 			s.Break(faketx.Trusting)
 			s.Every(faketx.Commit, faketx.Late(takes))

@@ -34,6 +34,9 @@
 //	--- FAIL: TestOrders/claim_reply_lost
 //	    the reply of the claim was lost; the next request of the same user was refused with 409: its key "user=42" was left behind by a claim that no caller waited for
 //
+// Incident also finds guards that are mounted in a way that they cannot protect, and errors that a
+// framework answers outside of the guard, and Storm finds replays of what no request was answered with.
+//
 // # Faults
 //
 // [LoseReply], [LoseRequest] and [Stall] make any store fail, by operation and

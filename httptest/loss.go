@@ -1,12 +1,15 @@
 package latchtest
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/mistake"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 )
 
 // loss is one way to lose packets.
@@ -36,9 +39,18 @@ func losses() []loss {
 func (l loss) calm() bool { return l.claims+l.ends == 0 }
 
 // over returns s with the loss, until the plan is stopped.
-func (l loss) over(s lock.Store) (lock.Store, *plan) {
+func (l loss) over(s *memstore.Store) (lock.Store, *plan) {
 	p := &plan{loss: l, calls: make(map[call]int)}
-	return disturb(s, p.hits, l.fault, 0), p
+	d := &disturbed{Store: s, hits: p.hits, fault: l.fault}
+	return witnessed{inspected{d, s}, p}, p
+}
+
+var _ mistake.Witness = (*plan)(nil)
+
+// witnessed is a store with a loss, which guards over it report to.
+type witnessed struct {
+	inspected
+	*plan
 }
 
 // plan decides which calls are lost.
@@ -50,6 +62,21 @@ type plan struct {
 
 	locks   []string // that are claimed, and not yet ended
 	outside string   // a lock under which a record was claimed; "": none
+	mistake string   // how a guard is mounted that cannot protect; "": none is
+}
+
+// Mistake is part of [mistake.Witness].
+func (p *plan) Mistake(guard, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mistake = fmt.Sprintf("the guard %q reports: %s", guard, text)
+}
+
+// mistaken returns what a guard has reported.
+func (p *plan) mistaken() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mistake
 }
 
 type call struct {

@@ -23,6 +23,7 @@ type scene struct {
 	newRequest func() *http.Request
 	limit      time.Duration
 	served     bool // the first request was
+	claimed    bool // and it has claimed a key
 }
 
 // failf says what went wrong after which loss. answer is the one that shows it,
@@ -41,6 +42,16 @@ func (s *scene) failf(answer *httptest.ResponseRecorder, format string, args ...
 // ask sends a request and returns the answer, which comes within the limit.
 func (s *scene) ask(who string) *httptest.ResponseRecorder {
 	s.Helper()
+	answer := s.try(who)
+	if answer == nil {
+		s.failf(nil, "%s was not answered: its handler panicked", who)
+	}
+	return answer
+}
+
+// try is ask for a request whose handler may panic: then there is no answer.
+func (s *scene) try(who string) *httptest.ResponseRecorder {
+	s.Helper()
 	r := s.newRequest()
 	if r == nil {
 		s.Fatalf("latchtest: newRequest returned nil")
@@ -58,9 +69,6 @@ func (s *scene) ask(who string) *httptest.ResponseRecorder {
 	defer timer.Stop()
 	select {
 	case answer := <-answers:
-		if answer == nil {
-			s.failf(nil, "%s was not answered: its handler panicked", who)
-		}
 		return answer
 	case <-timer.C:
 		s.failf(nil, "%s was not answered within %v", who, s.limit)
@@ -74,6 +82,9 @@ func (s *scene) judge(first *httptest.ResponseRecorder) {
 	s.served = first.Code < http.StatusBadRequest
 	switch {
 	case s.served || first.Code == http.StatusServiceUnavailable && !s.loss.calm():
+	case s.loss.calm() && refused(first) && s.claimed:
+		s.failf(first, "newRequest's request was %s, want success: nothing else was under way, so it was refused by itself; is a guard mounted twice "+
+			"on its way, or another one with the same name and key?", verdict(first))
 	case s.loss.calm():
 		s.failf(first, "newRequest's request was %s, want success", verdict(first))
 	case refused(first) && s.held() != "":

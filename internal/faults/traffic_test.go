@@ -201,7 +201,7 @@ func (tr *traffic) classify(key string, err error) (outcome string, excused bool
 		tr.fault("three outcomes: a call for %s ended in %v", key, err)
 	}
 	switch class {
-	case "silence", "timeout", "context", "handshake", "another call unanswered":
+	case "silent", "handshake", "another call unanswered":
 		excused = true // on a machine that is busy for a budget
 	}
 	return outcome, excused

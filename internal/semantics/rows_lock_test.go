@@ -163,6 +163,8 @@ answer: it describes only that moment.`, []row{
 			order(c)
 		}, steps: []step{submission().gets(none()), submission().gets(created(2))}, effects: 2, practice: "most: locked"},
 		{name: "the lock outside", guard: wrong, steps: []step{submission().gets(created(1)), submission().gets(cooling(429))}, effects: 1, practice: "the wrong order", why: "it is logged, once, with the cure"},
+		{name: "the same guard twice", guard: doubled(idempotent()), steps: []step{submission().begins(), submission().gets(inProgress()), finish(created(1)), submission().gets(replay())}, effects: 1, practice: "refused for ever", why: "the inner one steps aside, and that is logged, once, with the cure"},
+		{name: "the same lock twice", guard: doubled(locked()), steps: []step{submission().begins(), submission().gets(heldBy()), finish(created(1)), submission().gets(created(2))}, effects: 2, practice: "refused for ever", why: "the inner one steps aside"},
 		{name: "a key missing inside `Dedupe`", guard: deduped, steps: []step{submission(key()).gets(missing()), submission().gets(created(1))}, effects: 1, practice: "most: kept, by its status"},
 		{name: "`http.TimeoutHandler` outside", guard: within, steps: []step{submission().begins(), timedOut(), goesOn(), submission().comes(status(201), text(`{"order":1}`), has("Idempotent-Replayed", "true"))}, effects: 1, practice: "Laravel: timeouts leave locks"},
 		{name: "a middleware outside answers `401`", guard: func(l *lock.Locker) func(http.Handler) http.Handler {
@@ -179,6 +181,14 @@ answer: it describes only that moment.`, []row{
 			}
 		}, steps: []step{submission(header("Authorization", "Bearer a")).gets(created(1)), submission().gets(status(401)), submission(header("Authorization", "Bearer b")).gets(replay())}, effects: 1, practice: "Echo Pro: authorised again before a replay"},
 	}}
+}
+
+// doubled mounts one guard twice, as around the router and on the route.
+func doubled(g guard) guard {
+	return func(l *lock.Locker) func(http.Handler) http.Handler {
+		once := g(l)
+		return func(next http.Handler) http.Handler { return once(once(next)) }
+	}
 }
 
 // timedOut is what the client of a http.TimeoutHandler sees.

@@ -171,7 +171,13 @@ func outerTrailerRows() []row {
 			w.Header().Set("Server-Timing", "total;dur=1")
 		})
 	})
-	return []row{{name: "trailers of outer middleware", guard: timing, effects: 1, practice: "chi, otel: Server-Timing", steps: []step{
+	sized := func(c *run) { c.Header().Set("Content-Length", "18"); flushing(c) }
+	events := "data: 1\n\ndata: 2\n\n"
+	return []row{{name: "flushed, with `Content-Length`", early: sized, handler: more, effects: 1, practice: "most: cannot be replayed", why: "with its length it is whole, and no stream", steps: []step{
+		submission().gets(ok(), text(events)), submission().gets(replay()),
+	}}, {name: "flushed when it is whole, and its handler goes on", early: func(c *run) { sized(c); more(c); _ = http.NewResponseController(c.ResponseWriter).Flush() }, handler: func(*run) {}, effects: 1, practice: "most: cannot be replayed", why: "its client has it, and so has its repeat", steps: []step{
+		submission().begins(), submission().gets(status(200), text(events), has("Idempotent-Replayed", "true")), finish(ok(), text(events)), submission().gets(replay()),
+	}}, {name: "trailers of outer middleware", guard: timing, effects: 1, practice: "chi, otel: Server-Timing", steps: []step{
 		submission().gets(created(1), trailer("Server-Timing", "total;dur=1")),
 		submission().gets(status(201), text(`{"order":1}`), has("Idempotent-Replayed", "true"), trailer("Server-Timing", "total;dur=1")),
 	}}}
@@ -196,6 +202,7 @@ func crowdRows() []row {
 		{name: "64 repeats of an answered request at once", steps: []step{submission().gets(created(1)), submission().crowd(64, replay()), submission(elsewhere()).crowd(64, replay())}, effects: 1, practice: "draft 2.6"},
 		{name: "sixty that wait for a request that fails", locker: waiting, handler: failing(500), steps: []step{submission().begins(), submission().wait(60), finish(fresh(500)), waited(status(500), text("run 1"), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error; most: sixty runs", why: "sixty waiting repeats must not become sixty tries"},
 		{name: "waiting for one that answers `429`", locker: waiting, handler: failing(429), steps: []step{submission().begins(), submission().wait(1), finish(fresh(429)), waited(status(429), notKept), submission().gets(created(2))}, effects: 2, practice: "velmie: an error"},
+		{name: "waiting for one that answers `401`", locker: waiting, handler: failing(401), steps: []step{submission().begins(), submission().wait(1), finish(fresh(401)), waited(created(2)), submission().gets(replay())}, effects: 2, practice: "most: 401", why: "the next caller may be signed in, so it runs"},
 		{name: "waiting for one that panics", locker: waiting, handler: func(*run) { panic("boom") }, steps: []step{submission().begins(), submission().wait(1), finish(none()), waited(problem(503, "first-failed", "1"))}, effects: 1, practice: "velmie: an error", why: "nothing was answered, and one try is enough"},
 	}
 }

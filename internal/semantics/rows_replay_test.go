@@ -45,7 +45,8 @@ func replaySection() section {
 	_, _ = io.WriteString(zip, strings.Repeat("squeeze", 1000))
 	_ = zip.Close()
 	return section{"The answer again", `A repeat gets what the first client got: status, headers, body, and how it was framed, marked with
-"Idempotent-Replayed: true". Headers that outer middleware sets are those of the repeat.`, []row{
+"Idempotent-Replayed: true". Headers that outer middleware sets are those of the repeat,
+except for those that describe the body.`, []row{
 		{name: "a repeat", steps: again(nil, nil), effects: 1, practice: "draft 2.6; Stripe; django-idempotency-key#25: 409"},
 		{name: "the tenth repeat", steps: append(again(nil, nil), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay()), submission().gets(replay())), effects: 1, practice: "draft 2.6"},
 		{name: "a repeat in another process", steps: again(nil, []mod{elsewhere()}), effects: 1, practice: "draft 2.6"},
@@ -96,6 +97,18 @@ func replaySection() section {
 				w.Header().Set("X-Request-ID", fmt.Sprint(n))
 			}), effects: 1, practice: "velmie/idempo: none; fiber: all those of the first", why: "an id of another request misleads",
 			steps: []step{submission().gets(created(1), has("X-Request-ID", "1")), submission().gets(status(201), has("X-Request-ID", "2"), has("Location", "/orders/1"), has("Idempotent-Replayed", "true"))},
+		},
+		{
+			name: "a language that outer middleware chose", guard: outside(func(w http.ResponseWriter, n int64) {
+				w.Header().Set("Content-Language", [...]string{"", "de", "en"}[n])
+			}), effects: 1, practice: "German under `en`", why: "what describes the body is of the body",
+			steps: []step{submission().gets(created(1), has("Content-Language", "de")), submission().gets(replay(), has("Content-Language", "de"))},
+		},
+		{
+			name: "a nonce of outer middleware", guard: outside(func(w http.ResponseWriter, n int64) {
+				w.Header().Set("Content-Security-Policy", fmt.Sprintf("script-src 'nonce-%d'", n))
+			}), effects: 1, practice: "no script of the page runs", why: "the body has the first nonce",
+			steps: []step{submission().gets(created(1), has("Content-Security-Policy", "script-src 'nonce-1'")), submission().gets(replay(), has("Content-Security-Policy", "script-src 'nonce-1'"))},
 		},
 		{
 			name: "a header that outer middleware and the handler set", guard: outside(func(w http.ResponseWriter, _ int64) { w.Header().Set("Cache-Control", "no-cache") }),

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-chi/chi/v5/middleware"
+
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -153,7 +155,43 @@ func endSection() section {
 			})
 		}
 	})
-	return section{"How the handler ends", `A panic goes through the guard unchanged, and no part of an unfinished answer is sent.`, []row{
+	past := guard(func(l *lock.Locker) func(http.Handler) http.Handler {
+		once := idempotent()(l)
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				outer := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+				once(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { next.ServeHTTP(outer, r) })).ServeHTTP(outer, r)
+			})
+		}
+	})
+	passing := func(say func(c *run)) func(c *run) {
+		return func(c *run) {
+			if c.n == 1 {
+				say(c)
+				latch.DoNotKeep(c.req.Context())
+			}
+			order(c)
+		}
+	}
+	return section{"How the handler ends", `A panic goes through the guard unchanged, and no part of an unfinished answer is sent.
+
+A handler that writes nothing has answered with an empty 200, as in net/http; that is logged once. But what a framework writes outside of
+the guard must not become a success: the guard can see it in the writers of gin (Written, Status), echo (Committed), negroni and chi
+(Status), of fiber's adaptor, and of a guard further out, also behind writers that have Unwrap. If the handler has written nothing to
+the guard, and one of them was written to, or is of gin, echo or fiber, which answer later, then no answer is kept, and repeats are refused; a
+status that is not final frees the key. That is logged once, as an error. Writers of other libraries look like those of net/http.
+[Writers](writers.md) has the libraries, one by one.`, []row{
+		{name: "nothing at all", handler: func(*run) {}, steps: []step{submission().gets(ok(), bytesLong(0)), submission().gets(replay())}, effects: 1, practice: "net/http: an empty 200"},
+		{name: "its answer is written past the guard", guard: past, steps: []step{submission().gets(created(1)), submission().gets(notReplayable())}, effects: 1, practice: "most: an empty 200, replayed", why: "that is not the first answer"},
+		{name: "its failure is written past the guard", guard: past, handler: func(c *run) {
+			if c.n == 1 {
+				c.WriteHeader(500)
+				return
+			}
+			order(c)
+		}, steps: []step{submission().gets(fresh(500)), submission().gets(created(2))}, effects: 2, practice: "most: an empty 200, replayed", why: "a failure is no success"},
+		{name: "`DoNotKeep`", handler: passing(func(*run) {}), steps: []step{submission().gets(created(1)), submission().gets(created(2)), submission().gets(replay())}, effects: 2, practice: "most: by status only"},
+		{name: "`DoNotKeep`, after `Commit`", handler: passing(committed), steps: []step{submission().gets(created(1)), submission().gets(notReplayable())}, effects: 1, practice: "no other known"},
 		aborts("panic", boom, "celeris#921: key blocked for 30 s; Stripe: 500, kept"),
 		aborts("`http.ErrAbortHandler`", func() { panic(http.ErrAbortHandler) }, "net/http: ends the connection"),
 		aborts("`runtime.Goexit`", goexit, "x/sync singleflight: its own outcome"),

@@ -52,7 +52,7 @@ func table() []section {
 	all := []section{
 		keySection(), identitySection(), fingerprintSection(), formSection(), methodSection(),
 		replaySection(), statusSection(), privateSection(), keptSection(), runningSection(),
-		endSection(), crashSection(), streamSection(), limitSection(), storeSection(), transactionSection(),
+		endSection(), crashSection(), streamSection(), upstreamSection(), limitSection(), storeSection(), transactionSection(),
 		refusalSection(), dedupeSection(), lockSection(), nestedSection(),
 	}
 	for i := range all {

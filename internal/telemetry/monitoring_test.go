@@ -94,7 +94,7 @@ func TestAlertsParse(t *testing.T) {
 			require.NoError(t, runbookOf(rule.Alert, rule.Annotations, runbook))
 		}
 	}
-	require.Equal(t, 8, n)
+	require.Equal(t, 9, n)
 }
 
 // runbookOf says what is wrong with where the annotations of an alert lead to: a section of

@@ -25,6 +25,15 @@ var (
 	errFailed = errors.New("failed")
 )
 
+// evicting is a store whose server evicts locks.
+type evicting struct{ lock.Store }
+
+func (evicting) Check(context.Context) error { return evicts{errFailed} }
+
+type evicts struct{ error }
+
+func (evicts) Class() string { return "EVICTION" }
+
 // situation is something that happens, and the samples that it moves by one.
 type situation struct {
 	name  string
@@ -47,6 +56,13 @@ var situations = []situation{
 		"lock_acquisitions_total{outcome=acquired,policy=user}", "lock_acquire_duration_seconds{outcome=acquired,policy=user}",
 		"lock_hold_duration_seconds{end=released,policy=user}", "lock_validity_remaining_seconds{policy=user}",
 	}},
+	{"store fails its check", func(t *testing.T, te *telemetry) {
+		l := te.locker(t, evicting{memstore.New()})
+		time.Sleep(time.Minute)
+		require.NoError(t, l.Do(t.Context(), "user=42", do))
+		synctest.Wait()
+		require.InDelta(t, 1, te.scrape(t)["lock_store_trouble{error_type=EVICTION}"], 0)
+	}, []string{"lock_acquisitions_total{outcome=acquired,policy=user}"}},
 	{"contention", func(t *testing.T, te *telemetry) {
 		l := te.locker(t, memstore.New())
 		require.NoError(t, l.Do(t.Context(), "user=42", func(ctx context.Context) error {

@@ -1,0 +1,224 @@
+//nolint:bodyclose // what is recorded has nothing to close
+package latchtest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/stretchr/testify/require"
+
+	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+var anyRequest = regexp.MustCompile(`request \d+ got a replay with status 200, and request \d+, which ran`)
+
+type middlewareOf = func(l *lock.Locker) func(http.Handler) http.Handler
+
+// parsing is a handler that refuses a body that is no JSON.
+func parsing(w http.ResponseWriter, r *http.Request) {
+	var order struct{ Sku string }
+	if err := json.NewDecoder(r.Body).Decode(&order); err != nil {
+		http.Error(w, "no order", http.StatusUnprocessableEntity)
+		return
+	}
+	created(w, r)
+}
+
+// over is a wiring of mount.
+func over(guard middlewareOf, mount func(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler) wiring {
+	return func(s lock.Store) http.Handler { return mount(guard(lock.New(s, lock.WithLogger(quiet))), parsing) }
+}
+
+// well mounts a guard as it should be.
+func well(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler { return guard(h) }
+
+// late mounts a guard as frameworks do that turn the error of a handler into an answer last: the
+// guard gets an implied 200 in its place.
+func late(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		failed := 0
+		delaying := &delaying{ResponseWriter: w}
+		guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			inside := &kept{header: w.Header()}
+			if h(inside, r); inside.status >= http.StatusBadRequest {
+				failed = inside.status
+				w.WriteHeader(http.StatusOK)
+				return
+			}
+			w.WriteHeader(inside.status)
+			_, _ = w.Write(inside.body)
+		})).ServeHTTP(delaying, r)
+		delaying.send(failed)
+	})
+}
+
+// delaying is a writer that sends its status at the end.
+type delaying struct {
+	http.ResponseWriter
+	status int
+	body   []byte
+}
+
+func (d *delaying) WriteHeader(status int)      { d.status = status }
+func (d *delaying) Write(p []byte) (int, error) { d.body = append(d.body, p...); return len(p), nil }
+
+func (d *delaying) send(failed int) {
+	d.ResponseWriter.WriteHeader(max(failed, d.status, http.StatusOK))
+	_, _ = d.ResponseWriter.Write(d.body)
+}
+
+// kept is an answer in memory.
+type kept struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+func (k *kept) Header() http.Header         { return k.header }
+func (k *kept) WriteHeader(status int)      { k.status = status }
+func (k *kept) Write(p []byte) (int, error) { k.body = append(k.body, p...); return len(p), nil }
+
+// past mounts a guard whose writer the handler does not write to.
+func past(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		outer := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h(outer, r) })).ServeHTTP(outer, r)
+	})
+}
+
+// twice mounts two guards that claim the same key.
+func twice(guard middlewareOf) wiring {
+	return func(s lock.Store) http.Handler {
+		l := lock.New(s, lock.WithLogger(quiet))
+		return guard(l)(guard(l)(http.HandlerFunc(parsing)))
+	}
+}
+
+// wrapped is a store that no guard can tell from another store.
+type wrapped struct{ lock.Store }
+
+// twiceWrapped mounts two guards that claim the same key, and cannot see that.
+func twiceWrapped(guard middlewareOf) wiring {
+	return func(s lock.Store) http.Handler {
+		outer, inner := lock.New(&wrapped{s}, lock.WithLogger(quiet)), lock.New(&wrapped{s}, lock.WithLogger(quiet))
+		return guard(outer)(guard(inner)(http.HandlerFunc(parsing)))
+	}
+}
+
+func TestIncidentOfMounts(t *testing.T) {
+	t.Parallel()
+	cooling := locked(latch.WithCooldown(time.Minute))
+	tests := []struct {
+		name, replay string
+		wire         wiring
+		want         string // "": it passes
+	}{
+		{"Idempotent", "nothing_lost", over(idempotent(), well), ""},
+		{"Idempotent", latchtest.RepeatedFailure, over(idempotent(), well), ""},
+		{"Lock", latchtest.RepeatedFailure, over(locked(), well), ""},
+		{"cool-down", latchtest.RepeatedFailure, over(cooling, well), ""},
+		{"Idempotent, errors answered late", "nothing_lost", over(idempotent(), late), ""}, // as long as none is
+		{
+			"Idempotent, errors answered late", latchtest.RepeatedFailure, over(idempotent(), late),
+			"the body could not be parsed; the request was answered with 422, and its repeat with 200: a failure has become a success",
+		},
+		{
+			"cool-down, errors answered late", latchtest.RepeatedFailure, over(cooling, late),
+			"the body could not be parsed; the request was answered with 422, and its repeat was refused with 429: a cool-down began after a failure",
+		},
+		{
+			"Idempotent, past the guard", "nothing_lost", over(idempotent(), past),
+			`nothing was lost; the guard "idempotent" reports: a handler returned without an answer, and a framework outside of the guard has answered`,
+		},
+		{
+			"cool-down, past the guard", "nothing_lost", over(cooling, past),
+			`nothing was lost; the guard "user" reports: a handler returned without an answer`,
+		},
+		{
+			"TimeoutHandler inside", "nothing_lost", over(locked(), func(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
+				return guard(http.TimeoutHandler(h, time.Minute, ""))
+			}),
+			`nothing was lost; the guard "user" reports: a handler goes on when its guard has returned`,
+		},
+		{
+			"two guards of one lock", "nothing_lost", twice(locked()),
+			`nothing was lost; the guard "user" reports: this guard is mounted twice around one handler`,
+		},
+		{
+			"two guards of one record", "nothing_lost", twice(idempotent()),
+			`nothing was lost; the guard "idempotent" reports: this guard is mounted twice around one handler`,
+		},
+		{
+			"two guards of one lock, unseen", "nothing_lost", twiceWrapped(locked()),
+			"nothing was lost; newRequest's request was refused with 409, want success: nothing else was under way, so it was refused by itself; " +
+				"is a guard mounted twice",
+		},
+		{
+			"two guards of one record, unseen", "nothing_lost", twiceWrapped(idempotent()),
+			"nothing was lost; newRequest's request was refused with 409, want success: nothing else was under way, so it was refused by itself; " +
+				"is a guard mounted twice",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name+"/"+tt.replay, func(t *testing.T) {
+			t.Parallel()
+			r := replay(t, tt.replay, tt.wire, orderOf42)
+			require.Empty(t, r.skipped)
+			if tt.want == "" {
+				require.Empty(t, r.failed)
+				return
+			}
+			require.Contains(t, r.failed, tt.want)
+		})
+	}
+}
+
+// TestFailureNotRepeated: where there is nothing to break, or no failure, nothing is said.
+func TestFailureNotRepeated(t *testing.T) {
+	t.Parallel()
+	empty := func() *http.Request { r := orderOf42(); r.Body = http.NoBody; return r }
+	require.Contains(t, replay(t, latchtest.RepeatedFailure, over(idempotent(), well), empty).skipped, "no body")
+	require.Contains(t, replay(t, latchtest.RepeatedFailure, guarded(idempotent()), orderOf42).skipped, "does not fail")
+	panics := func(guard func(http.Handler) http.Handler, _ http.HandlerFunc) http.Handler {
+		return guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	}
+	require.Contains(t, replay(t, latchtest.RepeatedFailure, over(idempotent(), panics), orderOf42).skipped, "does not fail")
+}
+
+// TestStormOfMounts: replays of what no request was answered with are reported.
+func TestStormOfMounts(t *testing.T) {
+	t.Parallel()
+	waiting := func(mount func(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler) http.Handler {
+		l := lock.New(memstore.New(), lock.WithLogger(quiet), lock.WithWait(time.Minute))
+		return mount(latch.Idempotent(l, byUser, keyfunc.IdempotencyKey), func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(50 * time.Millisecond)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = w.Write([]byte("no order"))
+		})
+	}
+	storm := func(h http.Handler) { latchtest.Storm(h, 5, func(int) *http.Request { return orderOf42() }) }
+	right := waiting(well)
+	storm(right)
+	storm(right) // all are replays
+	require.PanicsWithValue(t, "latchtest: Storm: request 0 got a replay with status 200, and request 1, which ran, got 422: "+
+		"a framework answers outside of the guard, which has recorded something else", func() {
+		defer func() {
+			text, _ := recover().(string)
+			panic(anyRequest.ReplaceAllString(text, "request 0 got a replay with status 200, and request 1, which ran"))
+		}()
+		storm(waiting(late))
+	})
+
+	// Two guards of one lock that cannot see each other: the storm makes no order.
+	for _, res := range latchtest.Storm(twiceWrapped(locked())(memstore.New()), 5, func(int) *http.Request { return orderOf42() }) {
+		require.Equal(t, http.StatusConflict, res.StatusCode)
+	}
+}

@@ -1,0 +1,112 @@
+package semantics_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// further is a service to which a handler sends requests on.
+type further func(r *http.Request) (*http.Response, error)
+
+func (f further) RoundTrip(r *http.Request) (*http.Response, error) {
+	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
+		trace.GetConn("orders.internal:80")
+	}
+	return f(r)
+}
+
+// connected is a further that has a connection.
+func connected(f further) further {
+	return func(r *http.Request) (*http.Response, error) {
+		if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
+			trace.GotConn(httptrace.GotConnInfo{})
+		}
+		return f(r)
+	}
+}
+
+// inChunks is an answer without a length.
+func inChunks(status int, body io.Reader, header ...string) further {
+	return connected(func(r *http.Request) (*http.Response, error) {
+		h := make(http.Header)
+		for i := 0; i < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		return &http.Response{
+			StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, ContentLength: -1, TransferEncoding: []string{"chunked"},
+			Header: h, Body: io.NopCloser(body), Request: r,
+		}, nil
+	})
+}
+
+// passingOn is a gateway to first, and in later runs to a service that works.
+func passingOn(first func() further) func(c *run) {
+	return func(c *run) {
+		meets := first()
+		if c.n > 1 {
+			meets = inChunks(201, strings.NewReader(fmt.Sprintf(`{"order":%d}`, c.n)), "Content-Type", "application/json", "Location", fmt.Sprintf("/orders/%d", c.n))
+		}
+		(&httputil.ReverseProxy{
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "orders.internal"}) },
+			Transport: latch.Upstream(meets),
+			ErrorLog:  log.New(io.Discard, "", 0),
+		}).ServeHTTP(c.ResponseWriter, c.req)
+	}
+}
+
+var errLost = errors.New("connection reset by peer")
+
+func upstreamSection() section {
+	gateway := func(name string, meets func() further, practice, why string, effects int64, first int, again want) row {
+		return row{
+			name: name, handler: passingOn(meets), effects: effects, practice: practice, why: why,
+			steps: []step{submission().gets(fresh(first)), submission().gets(again)},
+		}
+	}
+	unknown := problem(409, "outcome-unknown", "")
+	answers := func(status int, header ...string) func() further {
+		return func() further { return inChunks(status, strings.NewReader("text"), header...) }
+	}
+	lost := func() further { return connected(func(*http.Request) (*http.Response, error) { return nil, errLost }) }
+	refused := func() further { return func(*http.Request) (*http.Response, error) { return nil, errLost } }
+	cut := func() further { return inChunks(201, io.MultiReader(strings.NewReader("te"), broken{})) }
+	const plain = "a plain gateway: runs again"
+	return section{"Behind a gateway", `The handler is an httputil.ReverseProxy, or a client, over latch.Upstream. *runs* is how often it sent the request on. In later runs,
+the service behind it has the order and answers.`, []row{
+		gateway("an answer in chunks", answers(201), "a plain gateway: 409 `result-not-replayable`", "within the limit it is read as a whole", 1, 201, replay()),
+		gateway("a stream", answers(200, "Content-Type", "text/event-stream"), "the same", "", 1, 200, notReplayable()),
+		gateway("no connection", refused, "the same", "", 2, 502, created(2)),
+		gateway("the answer is lost, or late", lost, plain, "the order may be there", 1, 502, unknown),
+		gateway("the answer is cut off", cut, plain, "the order may be there", 1, 502, unknown),
+		gateway("`500`", answers(500), "the same", "the service says that it has failed", 2, 500, created(2)),
+		gateway("`503` with `Retry-After`", answers(503, "Retry-After", "2"), "the same", "the service says when to come again", 2, 503, created(2)),
+		gateway("`503`", answers(503), plain, "Envoy says so when it has lost an answer", 1, 503, unknown),
+		gateway("`502`", answers(502), plain, "another gateway has lost the answer", 1, 502, unknown),
+		gateway("`504`", answers(504, "Retry-After", "2"), plain, "another gateway has lost the answer", 1, 504, unknown),
+		gateway("`524`", answers(524), plain, "Cloudflare has lost the answer", 1, 524, unknown),
+		{name: "a handler whose call is lost, and that answers `202`", handler: func(c *run) {
+			call, err := http.NewRequestWithContext(c.req.Context(), http.MethodPost, "http://orders.internal/", nil)
+			if err != nil {
+				panic(err)
+			}
+			if res, err := latch.Upstream(lost()).RoundTrip(call); err == nil {
+				_ = res.Body.Close()
+			}
+			c.WriteHeader(202)
+		}, effects: 1, practice: "the same", why: "the handler has decided", steps: []step{submission().gets(fresh(202)), submission().gets(replay())}},
+	}}
+}
+
+// broken is a body that breaks off.
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
