@@ -10,12 +10,43 @@ import (
 func shopRows(s *stats.Samples) []row {
 	var all []row
 	for _, callers := range suite.Buyers {
-		all = append(all, besideBare(suite.FirstCase(callers), shop.Bare, atLeast(0.6))...)
+		first := atLeast(0.55)
+		if callers > 8 {
+			first = atLeast(0.48)
+		}
+		all = append(all, besideBare(suite.FirstCase(callers), shop.Bare, first)...)
 		all = append(all, besideBare(suite.SlowCase(callers), shop.Bare, budget{})...)
-		all = append(all, besideBare(suite.ReplayCase(callers), suite.SelectOfAnswer, atLeast(0.8))...)
+		all = append(all, besideBare(suite.ReplayCase(callers), suite.SelectOfAnswer, atLeast(0.55))...)
 	}
+	all = append(all, costRows()...)
 	all = append(all, receiptRows(s)...)
 	return append(all, cleanUpRows(s)...)
+}
+
+// costRows show the cost of an order to PostgreSQL: CPU, log, versions of rows, plans and
+// conflicts.
+func costRows() []row {
+	var all []row
+	for _, callers := range suite.Buyers {
+		for _, metric := range []string{suite.CPU, suite.ClientCPU, suite.WAL} {
+			for _, who := range []string{shop.Ours, shop.OursSQL, shop.Idemlease} {
+				all = append(all, versus(suite.Transactions, suite.FirstCase(callers), metric, who, shop.Bare))
+			}
+		}
+	}
+	hot := alone(suite.FirstCase(suite.Buyers[0]), suite.Transactions, suite.FirstCase(suite.Buyers[0]), suite.HeapOnly, shop.Ours)
+	hot.budget = valueAtLeast(95)
+	all = append(all, hot)
+	for _, who := range []string{shop.Ours, shop.OursSQL, shop.Idemlease, shop.Bare} {
+		r := alone(suite.SerializableCase, suite.Transactions, suite.SerializableCase, suite.NotServed, who)
+		if who == shop.Ours {
+			r.budget = atMost(0.5)
+		}
+		all = append(all, r)
+	}
+	grown := versus(suite.Transactions, suite.GrownCase, suite.Rate, suite.BeforeAnalyze, suite.AfterAnalyze)
+	grown.budget = atLeast(0.9)
+	return append(all, grown)
 }
 
 // receiptRows compare what it takes beside many receipts with what it takes beside the

@@ -110,7 +110,7 @@ func Run(ctx context.Context, set Settings) (*stats.Samples, error) {
 		if len(set.Parts) == 0 && p.long || len(set.Parts) > 0 && !slices.Contains(set.Parts, p.name) {
 			continue
 		}
-		b.part = p.name
+		b.part, b.meter = p.name, nil
 		began := time.Now()
 		err := host.Run(func(h *host.Host) error {
 			b.host = h
@@ -132,7 +132,8 @@ type bench struct {
 	random  *rand.Rand
 	samples *stats.Samples
 	part    string
-	host    *host.Host // of the part
+	host    *host.Host     // of the part
+	meter   *postgresMeter // of the part's server; nil if there is none
 }
 
 func (b *bench) log(format string, args ...any) {

@@ -66,7 +66,12 @@ func measureTransactions(ctx context.Context, b *bench) (err error) {
 	for i := range kept {
 		kept[i] = newKey()
 	}
+	if b.meter, err = meterPostgres(ctx, srv.Database(b.host)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.meter.close(ctx)) }()
 	var fast, slow []shop.Shop
+	urls := map[string]string{}
 	defer func() {
 		for _, s := range append(fast, slow...) {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -74,7 +79,11 @@ func measureTransactions(ctx context.Context, b *bench) (err error) {
 	}()
 	for _, c := range all {
 		for to, settings := range map[*[]shop.Shop]string{&fast: "", &slow: slowFlushes} {
-			s, err := c.Open(ctx, shop.Target{URL: srv.Database(b.host) + settings, Pool: buyersPool})
+			url := srv.Database(b.host)
+			if settings == "" {
+				urls[c.Name] = url
+			}
+			s, err := c.Open(ctx, shop.Target{URL: url + settings, Pool: buyersPool})
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
@@ -84,7 +93,7 @@ func measureTransactions(ctx context.Context, b *bench) (err error) {
 			}
 		}
 	}
-	return b.rounds(ctx, 1, func(int) error {
+	err = b.rounds(ctx, 1, func(int) error {
 		for _, callers := range Buyers {
 			err := errors.Join(
 				b.measureFirst(ctx, FirstCase(callers), callers, fast),
@@ -94,8 +103,14 @@ func measureTransactions(ctx context.Context, b *bench) (err error) {
 				return err
 			}
 		}
-		return nil
+		return errors.Join(b.measureSerializable(ctx, srv), b.measureGrown(ctx, srv))
 	})
+	if err != nil {
+		return err
+	}
+	percent, err := heapOnly(ctx, urls[shop.Ours], "latch_entries")
+	b.add(FirstCase(Buyers[0]), shop.Ours, HeapOnly, percent)
+	return err
 }
 
 // measureFirst measures orders in every shop once.
@@ -138,7 +153,7 @@ func (b *bench) measureShop(ctx context.Context, kase, who string, callers int, 
 	if _, err := load.Closed(ctx, callers, b.Window/5, op); err != nil {
 		return fmt.Errorf("%s: %w", who, err)
 	}
-	before, err := processCPU()
+	before, err := b.spending(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,11 +161,16 @@ func (b *bench) measureShop(ctx context.Context, kase, who string, callers int, 
 	if err != nil {
 		return fmt.Errorf("%s: %w", who, err)
 	}
-	after, err := processCPU()
+	after, err := b.spending(ctx)
 	if err != nil {
 		return err
 	}
 	b.addTimes(kase, who, r)
-	b.add(kase, who, ClientCPU, (after-before)/float64(max(1, len(r.Took))))
+	each := func(metric string, all float64) { b.add(kase, who, metric, all/float64(max(1, len(r.Took)))) }
+	each(ClientCPU, after.client-before.client)
+	if b.meter != nil {
+		each(WAL, after.wal-before.wal)
+		each(CPU, after.server-before.server)
+	}
 	return nil
 }
