@@ -19,6 +19,7 @@ var pageFiles embed.FS
 
 var orderPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"short":     short,
+	"scene":     func(id, guard, title string) pageScene { return pageScene{id, guard, title} },
 	"integrity": func() string { return form.Integrity },
 }).ParseFS(pageFiles, "page/page.html"))
 

@@ -82,3 +82,29 @@ func TestConsoleScreensOfRecords(t *testing.T) {
 		}
 	}
 }
+
+// With the store away the console says that everybody is refused, and why: not that there
+// is nothing for user 42. It names nothing that only a developer knows.
+func TestConsoleWithTheStoreAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	d := startDesk(t, "-redis", server.URL(), "-budget", "200ms")
+	require.Equal(t, http.StatusCreated, d.order("43", "X-Work", "0s").status)
+	server.Stop()
+	t.Cleanup(server.Cont)
+	for name, opts := range looks {
+		p := browser.New(t, opts...)
+		for view, query := range map[string]string{"away": "?q=42", "away-key": "?key=user%3D42"} {
+			p.Expect("status of 503")
+			p.Open(d.url + "/console" + query)
+			text := browser.Eval[string](p, "document.body.innerText")
+			require.Contains(t, text, "Every customer is refused")
+			require.Contains(t, text, "(silent)")
+			require.NotContains(t, text, "42 is free")
+			require.NotContains(t, text, "Nothing.")
+			require.NotRegexp(t, `lock\.|With[A-Z]`, text)
+			require.LessOrEqual(t, browser.Eval[int](p, "document.documentElement.scrollWidth"), browser.Eval[int](p, "innerWidth"), name+" "+view)
+			p.Screenshot("console-" + view + "-" + name)
+		}
+	}
+}

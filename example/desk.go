@@ -18,13 +18,14 @@ type desk struct {
 	store    lock.Store
 	locker   *lock.Locker
 	guards   guards
-	lossy    lossyStore   // store, for the page, which may lose replies
-	tries    *lock.Locker // over lossy
+	tries    *lock.Locker // for the page: over a store that may lose replies
+	naive    naiveLock
+	bursts   burstLog
 	orders   orders
 	metrics  *metrics
 	logger   *slog.Logger
-	draining atomic.Bool // a signal has come
-	unready  atomic.Bool // and the log says why
+	draining atomic.Bool  // a signal has come
+	unready  atomic.Value // string: the class of the failure, "" if the store takes locks
 }
 
 func newDesk(cfg config, b backend, logger *slog.Logger) (*desk, error) {
@@ -54,8 +55,8 @@ func newDesk(cfg config, b backend, logger *slog.Logger) (*desk, error) {
 		store:   b.store,
 		locker:  locker,
 		guards:  mounted,
-		lossy:   lossy,
 		tries:   lock.New(lossy, opts...),
+		naive:   naiveLock{store: lossy, timeout: cfg.budget},
 		orders:  b.orders,
 		metrics: m,
 		logger:  logger,
@@ -79,7 +80,7 @@ func (d *desk) routes() []route {
 	locks := console.New(d.locker)
 	return append(assetRoutes(), []route{
 		{"GET", "/", http.HandlerFunc(d.showPage)},
-		{"GET", "/try", http.HandlerFunc(d.showLockout)},
+		{"GET", "/try", http.HandlerFunc(d.showTry)},
 		{"POST", "/try", d.tryOrder()},
 		{"POST", "/orders", d.guards.orderOnce(bodyFirst(d.guards.orderLock(http.HandlerFunc(d.createOrder))))},
 		{"GET", "/orders", http.HandlerFunc(d.listOrders)},

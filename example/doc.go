@@ -16,9 +16,9 @@
 //
 // # Routes
 //
-//	GET    /                    a page to double-click on
+//	GET    /                    a page that plays a double click and a lost packet, and has a form to double-click on
 //	POST   /try                 what its form posts: an order behind the guard that the form names
-//	GET    /try?user=U          for how long the naive one of these guards keeps a user out
+//	GET    /try?user=U          for how long the naive one of these guards keeps a user out; &burst=B: and what one burst of clicks placed
 //	GET    /assets/...          what the page loads
 //	POST   /orders              places an order; locked by X-User-ID, and idempotent if there is an Idempotency-Key
 //	GET    /orders?user=U       the orders that exist

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Prefix is that of the entries of a desk.
@@ -42,3 +44,15 @@ func RunImpatient(ctx context.Context, args []string, read, drain time.Duration,
 	cfg.readTimeout, cfg.drain = read, drain
 	return cfg.run(ctx, stdout, stderr)
 }
+
+// MakeOrders makes the tables of the orders, as a desk does that starts.
+func MakeOrders(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := newTableOrders(ctx, pool)
+	return err
+}
+
+// What makes the tables, and the statement that two desks which start at once wait for.
+const (
+	OrdersSchema = ordersSchema
+	SchemaLock   = schemaLock
+)

@@ -22,21 +22,23 @@ func (d *desk) healthz(w http.ResponseWriter, _ *http.Request) {
 	answerJSON(w, http.StatusOK, health{"alive"})
 }
 
-// readyz is GET /readyz: whether orders can be taken here. The log has the first
-// of several failures: what the store says is for operators only.
+// readyz is GET /readyz: whether orders can be taken here. It names the class of the failure,
+// as the log and the metrics do; what the store says is for operators, in the log, once for
+// each class.
 func (d *desk) readyz(w http.ResponseWriter, r *http.Request) {
 	if d.draining.Load() {
 		refuse(w, &refusal{http.StatusServiceUnavailable, "The server is shutting down."})
 		return
 	}
-	if err := d.tryLock(r.Context()); err != nil {
-		if d.unready.CompareAndSwap(false, true) {
-			d.logger.Error("not ready: the store takes no locks", "error", err)
-		}
-		refuse(w, &refusal{http.StatusServiceUnavailable, "The store takes no locks."})
+	err := d.tryLock(r.Context())
+	class := lock.Class(err)
+	if d.unready.Swap(class) != class && err != nil {
+		d.logger.Error("not ready: the store takes no locks", "class", class, "error", err)
+	}
+	if err != nil {
+		refuse(w, &refusal{http.StatusServiceUnavailable, "The store takes no locks: " + class + "."})
 		return
 	}
-	d.unready.Store(false)
 	answerJSON(w, http.StatusOK, health{"ready"})
 }
 

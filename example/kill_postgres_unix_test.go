@@ -166,6 +166,7 @@ func TestPausedHolderOverPostgres(t *testing.T) {
 				require.Contains(t, got.body, "The orders cannot be reached.")
 			default:
 				requireProblem(t, http.StatusConflict, got)
+				require.True(t, tt.orders > 1 || strings.Contains(got.body, "#in-progress"), "that is known: %s", got.body)
 			}
 			again := paused.served("42", "Idempotency-Key", "k")
 			require.Equal(t, second.body, again.body)
@@ -173,4 +174,58 @@ func TestPausedHolderOverPostgres(t *testing.T) {
 			require.Equal(t, tt.orders, db.count(t, "SELECT count(*) FROM orders"))
 		})
 	}
+}
+
+// TestPausedDeskOverPostgres: a desk stands still for two leases with twelve orders, of which
+// two are written, two are not, and eight wait for a connection. Another desk places eight of
+// them meanwhile, and works on four. The clients of the first get the answers of the other, or
+// in-progress: none of them gets outcome-unknown.
+func TestPausedDeskOverPostgres(t *testing.T) {
+	t.Parallel()
+	const orders, placed, lease = 12, 8, 2 * time.Second
+	db := newDatabase(t)
+	args := []string{"-postgres", db.url + "&pool_max_conns=4", "-lease", lease.String(), "-budget", "1s", "-work", "0s"}
+	paused, successor := startProcess(t, args...), startProcess(t, args...)
+	place := func(p *process, i int, header ...string) reply {
+		return p.served(fmt.Sprintf("user-%d", i), append(header, "Idempotency-Key", fmt.Sprintf("key-%d", i))...)
+	}
+	inBackground := func(p *process, from, to int, header func(i int) []string) func() []reply {
+		replies := make([]reply, to-from)
+		var all sync.WaitGroup
+		for i := from; i < to; i++ {
+			all.Go(func() { replies[i-from] = place(p, i, header(i)...) })
+		}
+		return func() []reply { all.Wait(); return replies }
+	}
+
+	first := inBackground(paused, 0, orders, func(i int) []string { return []string{[]string{"X-Work", "X-Linger"}[i%2], "12s"} })
+	require.Eventually(t, func() bool {
+		return db.count(t, "SELECT count(*) FROM latch_entries WHERE key LIKE 'once:%'") == orders && paused.acquired() == 4
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, paused.cmd.Process.Signal(syscall.SIGSTOP))
+	time.Sleep(2 * lease)
+
+	theirs := make([]reply, placed)
+	for i := range theirs {
+		theirs[i] = place(successor, i)
+		require.Equal(t, http.StatusCreated, theirs[i].status, theirs[i].body)
+	}
+	working := inBackground(successor, placed, orders, func(int) []string { return []string{"X-Linger", "6s"} })
+	require.Eventually(t, func() bool { return successor.acquired() == orders }, 10*time.Second, time.Millisecond)
+	require.NoError(t, paused.cmd.Process.Signal(syscall.SIGCONT))
+
+	got := first()
+	theirs = append(theirs, working()...)
+	for i, their := range theirs {
+		require.Equal(t, http.StatusCreated, their.status, their.body)
+		if got[i].status != http.StatusCreated {
+			requireProblem(t, http.StatusConflict, got[i])
+			require.Contains(t, got[i].body, "#in-progress")
+			require.GreaterOrEqual(t, i, placed, "the order is placed")
+			got[i] = place(paused, i)
+		}
+		require.Equal(t, their.body, got[i].body, "one key has one answer")
+		require.Equal(t, "true", got[i].header.Get("Idempotent-Replayed"))
+	}
+	require.Equal(t, orders, db.count(t, "SELECT count(*) FROM orders"))
 }

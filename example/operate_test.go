@@ -81,10 +81,11 @@ func TestHealth(t *testing.T) {
 	ready := func() bool { return c.do("GET", "/readyz", "").status == 200 }
 	require.Eventually(t, ready, 10*time.Second, 10*time.Millisecond)
 
-	server.Stop() // silence; a refused connection is the easier case
+	server.Stop()
 	began := time.Now()
 	got := c.do("GET", "/readyz", "")
 	requireProblem(t, http.StatusServiceUnavailable, got)
+	require.Contains(t, got.body, "The store takes no locks: silent.")
 	require.Equal(t, "1", got.header.Get("Retry-After"))
 	require.Less(t, time.Since(began), 10*time.Second)
 	require.Equal(t, 200, c.do("GET", "/healthz", "").status)
@@ -96,6 +97,12 @@ func TestHealth(t *testing.T) {
 	server.Cont()
 	require.Eventually(t, ready, 10*time.Second, 10*time.Millisecond)
 	require.Equal(t, 201, c.served("42").status)
+
+	server.Kill()
+	require.Eventually(t, func() bool {
+		return strings.Contains(c.do("GET", "/readyz", "").body, "The store takes no locks: dial.")
+	}, 10*time.Second, 100*time.Millisecond)
+	server.Restart(t)
 }
 
 func TestMetrics(t *testing.T) {

@@ -32,6 +32,15 @@ CREATE TABLE IF NOT EXISTS order_fences (
 	fence    bigint NOT NULL -- the highest seen
 );`
 
+// ordersMissing says whether ordersSchema has something to make. It is not run otherwise: CREATE
+// INDEX IF NOT EXISTS locks the table before it looks, and so waits for VACUUM and for the
+// transactions of a desk that was killed. All orders would wait behind it.
+//
+// It reads a catalog and not to_regclass, which may remember within a transaction that there was
+// no such name.
+const ordersMissing = `SELECT count(*) < 4 FROM pg_class
+	WHERE relname IN ('orders', 'orders_id', 'orders_user', 'order_fences') AND pg_table_is_visible(oid)`
+
 // schemaLock keeps two desks from making the tables at once, which CREATE IF NOT EXISTS
 // does not bear.
 const schemaLock = "SELECT pg_advisory_xact_lock(hashtext('desk:orders'))"
@@ -41,17 +50,32 @@ type tableOrders struct{ pool *pgxpool.Pool }
 
 // newTableOrders makes the tables unless they are there.
 func newTableOrders(ctx context.Context, pool *pgxpool.Pool) (*tableOrders, error) {
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, schemaLock); err != nil {
+	missing, err := lacksTables(ctx, pool)
+	if err == nil && missing {
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, schemaLock); err != nil {
+				return err
+			}
+			if missing, err := lacksTables(ctx, tx); err != nil || !missing {
+				return err // another desk has made them meanwhile
+			}
+			_, err := tx.Exec(ctx, ordersSchema)
 			return err
-		}
-		_, err := tx.Exec(ctx, ordersSchema)
-		return err
-	})
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("making the table of the orders: %w", err)
 	}
 	return &tableOrders{pool}, nil
+}
+
+// lacksTables reports whether one of the tables or indexes is not there.
+func lacksTables(ctx context.Context, db querier) (missing bool, err error) {
+	rows, err := db.Query(ctx, ordersMissing)
+	if err != nil {
+		return false, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 }
 
 // querier is what a transaction and a pool have in common.

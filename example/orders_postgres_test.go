@@ -1,10 +1,16 @@
 package main_test
 
 import (
+	"context"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	desk "github.com/httplatch/httplatch/example"
 )
 
 func TestOrdersInPostgres(t *testing.T) {
@@ -104,4 +110,95 @@ func TestPageOverPostgres(t *testing.T) {
 		require.Less(t, got.status, 400, got.body)
 		require.Len(t, c.orders(guard), 1)
 	}
+}
+
+// TestDeskStartsDuringVacuum: a desk that comes back while VACUUM holds its lock on the orders
+// starts, and holds up no order.
+func TestDeskStartsDuringVacuum(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	first := startDesk(t, db.patiently("-work", "0s")...)
+	for _, table := range []string{"orders", "order_fences", "latch_entries"} {
+		tx, err := db.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "LOCK TABLE "+table+" IN SHARE UPDATE EXCLUSIVE MODE") // as VACUUM does
+		require.NoError(t, err)
+		second := startDesk(t, db.patiently("-work", "0s")...)
+		require.Equal(t, http.StatusCreated, first.order("42", "Idempotency-Key", table).status)
+		require.Equal(t, http.StatusCreated, second.order("43", "Idempotency-Key", table).status)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	require.Equal(t, 6, db.count(t, "SELECT count(*) FROM orders"))
+}
+
+// TestDesksThatStartAtOnce: a desk finds no tables, and waits while another makes them. VACUUM
+// holds its lock on the orders by then. The desk that has waited looks again, and starts.
+func TestDesksThatStartAtOnce(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	pool, err := pgxpool.New(t.Context(), db.url)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	first, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = first.Exec(t.Context(), desk.SchemaLock)
+	require.NoError(t, err)
+
+	second := make(chan error)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	go func() { second <- desk.MakeOrders(ctx, pool) }()
+	require.Eventually(t, func() bool {
+		return db.count(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") == 1
+	}, 10*time.Second, time.Millisecond)
+	_, err = db.Exec(t.Context(), desk.OrdersSchema)
+	require.NoError(t, err)
+	vacuum, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = vacuum.Exec(t.Context(), "LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
+	require.NoError(t, err)
+	require.NoError(t, first.Rollback(t.Context()))
+	require.NoError(t, <-second)
+	require.NoError(t, vacuum.Rollback(t.Context()))
+}
+
+// TestOrderOfAClientThatHasLeftIsNotBegun: an order waits for the only connection of the pool
+// when its client leaves. A repeat meanwhile is refused with in-progress, and the next one places it.
+func TestOrderOfAClientThatHasLeftIsNotBegun(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	c := startDesk(t, "-postgres", db.url+"&pool_max_conns=1", "-work", "0s", "-budget", "10s")
+	other := c.inBackground("Idempotency-Key", "other", "X-Linger", "5s")
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/orders", strings.NewReader(order))
+	require.NoError(t, err)
+	r.Header.Set("X-User-ID", "43")
+	r.Header.Set("Idempotency-Key", "k")
+	left := make(chan error, 1)
+	go func() {
+		_, err := c.http.Do(r) //nolint:bodyclose // there is no answer
+		left <- err
+	}()
+	waiting := func() bool {
+		return db.count(t, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL AND key LIKE 'once:%'") == 2
+	}
+	require.Eventually(t, waiting, 10*time.Second, time.Millisecond)
+	got := c.order("43", "Idempotency-Key", "k")
+	requireProblem(t, http.StatusConflict, got)
+	require.Contains(t, got.body, "#in-progress")
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.Eventually(t, func() bool { return !waiting() }, 10*time.Second, time.Millisecond)
+	require.Empty(t, other, "the connection is not free")
+
+	freed := func() bool { // the desk learns of it after the database
+		got = c.served("43", "Idempotency-Key", "k")
+		return got.status != http.StatusConflict
+	}
+	require.Eventually(t, freed, 10*time.Second, time.Millisecond)
+	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.Empty(t, got.header.Get("Idempotent-Replayed"))
+	require.Equal(t, got.body, c.order("43", "Idempotency-Key", "k").body)
+	require.Len(t, c.orders("43"), 1)
+	require.Equal(t, http.StatusCreated, (<-other).status)
 }

@@ -22,6 +22,7 @@ type pageForm struct {
 
 // pageData is what page.html shows.
 type pageData struct {
+	Ours    string // the guard that the stories play as httplatch
 	Form    pageForm
 	Guards  []guardChoice
 	Outcome *formOutcome // of the form that led here; nil: none did
@@ -29,6 +30,9 @@ type pageData struct {
 	Count   int          // of the user's orders
 	Orders  []record     // the newest of them, newest first
 }
+
+// pageScene is a part of a story, and where it is shown.
+type pageScene struct{ ID, Guard, Title string }
 
 // shownOrders is how many orders the page shows one by one.
 const shownOrders = 24
@@ -60,7 +64,12 @@ func (d *desk) answerPage(w http.ResponseWriter, r *http.Request, status int, fo
 		return
 	}
 	slices.Reverse(orders)
+	ours := guardBoth
+	if d.cfg.quorum() {
+		ours = guardLock // it keeps no answers
+	}
 	data := pageData{
+		Ours:    ours,
 		Form:    form,
 		Guards:  guardChoices,
 		Outcome: outcome,

@@ -36,7 +36,7 @@ func TestNotReadyWhileWritesAreRefused(t *testing.T) {
 			server.Do(t, tt.spoil...)
 			got := d.do("GET", "/readyz", "")
 			requireProblem(t, http.StatusServiceUnavailable, got)
-			require.Contains(t, got.body, "The store takes no locks.")
+			require.Contains(t, got.body, "The store takes no locks: "+tt.logged+".")
 			require.Equal(t, http.StatusServiceUnavailable, status())
 			require.Equal(t, http.StatusOK, d.do("GET", "/healthz", "").status)
 

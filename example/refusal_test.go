@@ -95,7 +95,7 @@ func TestLookAgain(t *testing.T) {
 		"no script":         {"", []browser.Option{browser.NoScript()}},
 		"script":            {"", nil},
 		"no inline style":   {strict, []browser.Option{browser.NoScript()}},
-		"style by its hash": {strict + "; style-src 'sha256-yIoxyXW1t/elQfgm67JqHgxBSQGKo8uQyiSvU5M7iAE='", []browser.Option{browser.NoScript()}},
+		"style by its hash": {strict + "; style-src 'sha256-U5sfQKKax2g6tRXk2Ggo+UHctXQfzDbdDIr9Lt0kPlM='", []browser.Option{browser.NoScript()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

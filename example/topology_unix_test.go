@@ -198,6 +198,7 @@ func TestQuorumKeepsNoAnswers(t *testing.T) {
 	requireProblem(t, http.StatusNotImplemented, d.pay(d.orders("42")[0].ID))
 
 	requireProblem(t, http.StatusNotImplemented, d.tryForm(nil, "guard", "idempotent", "user", "43"))
+	require.Contains(t, d.do("GET", "/", "").body, `id="double-ours" data-guard="lock"`, "the page plays the guard that there is")
 	requireProblem(t, http.StatusNotImplemented, d.tryForm(nil, "guard", "both", "user", "43"))
 	require.Less(t, d.tryForm(nil, "guard", "lock", "user", "43").status, 400)
 }

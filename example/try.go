@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -27,10 +28,10 @@ type guardChoice struct{ Name, Label, Hint string }
 
 var guardChoices = []guardChoice{
 	{guardNone, "No guard", "Every click is an order."},
-	{guardNaive, "Naive lock", "SETNX with a two-minute expiry, as it is often written. It works until a reply is lost."},
-	{guardLock, "Lock", "latch.Lock: one order per user at a time. The second click gets 409."},
-	{guardIdempotent, "Idempotent", "latch.Idempotent: one order per form. The second click gets the first one's answer."},
-	{guardBoth, "Both", "The same as POST /orders: one order per form, and one at a time per user."},
+	{guardNaive, "Naive lock", "A lock as it is often written, which ends after two minutes. It works until a packet is lost."},
+	{guardLock, "Lock", "One order at a time per customer. The second click is refused."},
+	{guardIdempotent, "Idempotent", "One order per form. The second click gets the first one's answer."},
+	{guardBoth, "Both", "One order per form, and one at a time per customer."},
 }
 
 var (
@@ -53,7 +54,7 @@ func (d *desk) tryOrder() http.Handler {
 	order := http.HandlerFunc(d.createFromForm)
 	guards := map[string]http.Handler{
 		guardNone:       order,
-		guardNaive:      naiveLock(d.lossy, d.cfg.budget, order),
+		guardNaive:      d.naive.guard(order),
 		guardLock:       onePerUser(order),
 		guardIdempotent: once(order),
 		guardBoth:       once(onePerUser(order)),
@@ -67,7 +68,7 @@ func (d *desk) tryOrder() http.Handler {
 		}
 		user, err := formUser(r)
 		if err != nil || checkUser(user) != nil {
-			refuse(w, &refusal{http.StatusBadRequest, "A user is 1 to 128 ASCII letters, digits and ._-@+&=/~|."})
+			refuse(w, &refusal{http.StatusBadRequest, "A customer is 1 to 128 ASCII letters, digits and ._-@+&=/~|."})
 			return
 		}
 		guard.ServeHTTP(w, r)
@@ -98,4 +99,7 @@ func (d *desk) createFromForm(w http.ResponseWriter, r *http.Request) {
 		order.Header.Set("X-Work", work)
 	}
 	d.createOrder(w, order)
+	if id, placed := strings.CutPrefix(w.Header().Get("Location"), "/orders/"); placed {
+		d.bursts.note(r.Header.Get(burstHeader), id)
+	}
 }

@@ -1,49 +1,51 @@
 // The page works without this script: then the browser submits the form. With it,
 // every click is a separate submission, and the page shows all of them.
-import { send } from "./send.js";
+import { Burst, usesKey } from "./burst.js";
+import { Lockout } from "./lockout.js";
+import { showOrders } from "./orders.js";
+import { randomHex } from "./random.js";
+import { bringIntoView } from "./scroll.js";
+import { ordersOf, stateOf } from "./server.js";
 import { Timeline } from "./timeline.js";
 import { verdict } from "./words.js";
-import { watchLockout } from "./lockout.js";
-import { knownOrders, showOrders } from "./orders.js";
+import "./stories.js";
 
 const $ = (id) => document.getElementById(id);
 const form = $("form");
 const timeline = new Timeline($("bursts"));
-let burst = null; // the submissions in flight
+const lockout = new Lockout($("lockout"));
+let burst = null; // the clicks under way on the form as it is
 
-form.addEventListener("submit", (event) => {
+form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const fields = new URLSearchParams(new FormData(form));
-  if (!burst) begin(fields, event.timeStamp);
-  burst.running++;
-  submit(burst, fields, event.timeStamp);
+  if (burst?.form !== String(fields)) begin(fields, event.timeStamp);
+  const mine = burst;
+  const got = await mine.click(fields, event.timeStamp);
+  if (got.order && usesKey(mine.guard) && burst === mine) $("used").hidden = false;
+  if (mine.running === 0) await end(mine);
 });
 
 function begin(fields, now) {
   const guard = form.querySelector("[name=guard]:checked + span").textContent;
-  burst = { user: fields.get("user"), naive: fields.get("guard") === "naive", before: knownOrders(), tries: [], running: 0 };
-  burst.view = timeline.begin(guard, fields.has("lose"), now);
+  burst = new Burst(fields, timeline.begin(guard + (fields.has("lose") ? ", lost packet" : ""), now));
+  burst.form = String(fields);
   say("Sent …", "");
 }
 
-async function submit(mine, fields, now) {
-  const row = mine.view.add(now);
-  const got = await send(fields, usesKey());
-  row.answered(got);
-  mine.tries.push(got);
-  if (got.order && usesKey()) $("used").hidden = false;
-  if (--mine.running === 0) {
-    burst = null;
-    await end(mine);
-  }
-}
-
 async function end(mine) {
-  const [orders, locked] = await Promise.all([showOrders(mine.user, mine.before), watchLockout(mine.user)]);
-  const made = orders.filter((o) => !mine.before.has(o.id)).length;
-  const { result, text, tone } = verdict(mine.tries, made, mine.naive && locked);
-  mine.view.end(result, tone);
-  if (!burst) say(text, tone);
+  const latest = burst === mine;
+  if (latest) burst = null;
+  const { orders, ids, made, lockedOut, state } = await mine.result();
+  const found = verdict(mine.tries, made, lockedOut);
+  mine.clicks.end(found);
+  if (mine.user === form.elements.user.value) {
+    if (orders) showOrders(orders, ids);
+    lockout.show(mine.user, state);
+  }
+  if (!latest || burst) return; // there is a newer one
+  say(found.text, found.tone);
+  bringIntoView($("outcome"));
 }
 
 function say(text, tone) {
@@ -54,14 +56,11 @@ function say(text, tone) {
 // The one-time key identifies the submissions of one order. It stays with the form
 // however often the form is sent, and changes with the form's values.
 function renew() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  const key = Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
+  const key = randomHex();
   form.elements.once.value = key;
   $("key").textContent = key.slice(0, 6);
   $("used").hidden = true;
 }
-
-const usesKey = () => ["idempotent", "both"].includes(form.elements.guard.value);
 
 form.addEventListener("change", renew);
 $("renew").addEventListener("click", () => {
@@ -70,9 +69,12 @@ $("renew").addEventListener("click", () => {
 });
 form.elements.user.addEventListener("change", refresh);
 
-function refresh() {
+async function refresh() {
   const user = form.elements.user.value;
-  return Promise.all([showOrders(user, null), watchLockout(user)]);
+  const [state, orders] = await Promise.all([stateOf(user), ordersOf(user)]);
+  if (user !== form.elements.user.value) return;
+  if (orders) showOrders(orders, new Set());
+  lockout.show(user, state);
 }
 
 await refresh();

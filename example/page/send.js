@@ -1,12 +1,12 @@
 // send submits the form once and returns the result: kind is ran, replayed,
 // refused or failed. With keyed, behind a guard that knows the form's one-time key, the
 // submission is sent again, with that key, when its connection breaks or the server asks
-// for it. Without, that could be a second order.
-export async function send(fields, keyed) {
+// for it. Without, that could be a second order. The server notes the order under burst.
+export async function send(fields, keyed, burst) {
   let answer, body;
   try {
     const post = keyed ? latch.fetch : fetch;
-    answer = await post("/try", { method: "POST", body: fields, headers: { Accept: "application/json" } });
+    answer = await post("/try", { method: "POST", body: fields, headers: { Accept: "application/json", "X-Burst": burst } });
     body = await answer.json();
   } catch {
     return { kind: "failed", tag: "No answer", text: "The connection ended.", claims: [] };
@@ -15,13 +15,14 @@ export async function send(fields, keyed) {
   if (answer.ok) {
     const replayed = answer.headers.has("Idempotent-Replayed");
     return {
-      kind: replayed ? "replayed" : "ran", tag: replayed ? "Replayed" : "Ran",
-      text: "order " + body.id.slice(0, 6) + (replayed ? " again" : ""), order: body.id, claims,
+      kind: replayed ? "replayed" : "ran", tag: replayed ? "Repeated" : "Placed", status: answer.status,
+      text: "order " + body.id.slice(0, 6) + (replayed ? ", not a second one" : ""), order: body.id, claims,
     };
   }
   const retry = answer.headers.get("Retry-After");
+  const refused = answer.status < 500;
   return {
-    kind: answer.status < 500 ? "refused" : "failed", tag: String(answer.status), status: answer.status,
+    kind: refused ? "refused" : "failed", tag: refused ? "Refused" : "Failed", status: answer.status,
     text: (body.detail ?? body.title) + (retry > 1 ? ` Again in ${retry} s.` : ""), claims,
   };
 }

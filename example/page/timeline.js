@@ -1,35 +1,36 @@
-// Timeline shows submissions as bars, concurrent ones on one scale of time.
+import { lossWords } from "./words.js";
+
 const kept = 4; // bursts
 
-// The result of a claim, as the server saw it.
-const claimWords = {
-  lost: "claim granted, but its reply lost", unheard: "claim refused, and its reply lost", granted: "claim granted", refused: "claim refused", failed: "claim failed",
-};
-
+// Timeline lists bursts of clicks, the newest first.
 export class Timeline {
   constructor(list) { this.list = list; }
 
-  // begin shows the submissions sent from began on: a time of performance.now.
-  begin(guard, lose, began) {
-    const burst = new Burst(guard, lose, began);
-    this.list.prepend(burst.element);
+  begin(title, began) {
+    const element = make("li", "burst"), header = make("header"), list = make("ol", "tries");
+    const result = make("span", "result");
+    header.append(make("b", "", title), result, make("time", "", new Date().toLocaleTimeString()));
+    element.append(header, list);
+    this.list.prepend(element);
     while (this.list.children.length > kept) this.list.lastChild.remove();
-    return burst;
+    const clicks = new Clicks(list, began);
+    clicks.ended = ({ result: text, tone }) => {
+      result.textContent = text;
+      if (tone) element.classList.add(tone);
+    };
+    return clicks;
   }
 }
 
-class Burst {
-  constructor(guard, lose, began) {
+// Clicks shows clicks as bars on one scale of time, which begins at began, a time of
+// performance.now, and is at least shortest milliseconds long.
+export class Clicks {
+  constructor(list, began, shortest = 100) {
+    this.list = list;
     this.began = began;
+    this.shortest = shortest;
     this.rows = [];
-    this.element = make("li", "burst");
-    const header = make("header");
-    this.result = make("span", "result");
-    header.append(make("b", "", guard + (lose ? ", reply lost" : "")), this.result, make("time", "", new Date().toLocaleTimeString()));
-    this.list = make("ol");
-    this.axis = make("p", "axis");
-    this.axis.setAttribute("aria-hidden", "true");
-    this.element.append(header, this.list, this.axis);
+    list.replaceChildren();
     this.draw = this.draw.bind(this);
     requestAnimationFrame(this.draw);
   }
@@ -41,20 +42,18 @@ class Burst {
     return { answered: (got) => row.answered(got, performance.now() - this.began) };
   }
 
-  // end is called when all submissions are answered.
-  end(result, tone) {
-    this.result.textContent = result;
-    this.element.classList.add(tone);
+  // end is called when all clicks are answered.
+  end(verdict) {
     for (const row of this.rows.filter((r) => r.element.classList.contains("ran")).slice(1)) row.element.classList.add("too");
-    this.ended = true;
+    this.over = true;
+    this.ended?.(verdict);
   }
 
   draw() {
     const now = performance.now() - this.began;
-    const scale = Math.max(100, ...this.rows.map((r) => r.until ?? now));
+    const scale = Math.max(this.shortest, ...this.rows.map((r) => r.until ?? now));
     for (const row of this.rows) row.draw(scale, now);
-    this.axis.replaceChildren(...[0, .5, 1].map((part) => make("span", "", seconds(part * scale))));
-    if (!this.ended) requestAnimationFrame(this.draw);
+    if (!this.over) requestAnimationFrame(this.draw);
   }
 }
 
@@ -75,10 +74,9 @@ class Row {
     this.until = until;
     this.element.className = "try " + got.kind;
     this.words.replaceChildren(make("span", "tag", got.tag), make("span", "text", got.text),
-      make("span", "times", `${hundredths(this.from)}–${seconds(until)}`));
-    if (got.claims.some((c) => c === "lost" || c === "unheard")) {
-      this.words.append(make("span", "claims", "Store: " + got.claims.map((c) => claimWords[c]).join(" → ")));
-    }
+      make("span", "times", `${got.status ? got.status + " · " : ""}${hundredths(this.from)}–${seconds(until)}`));
+    const lost = lossWords(got.claims);
+    if (lost) this.words.append(make("span", "lost", lost));
   }
 
   // The page's Content-Security-Policy forbids style attributes, but not this.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -23,9 +24,17 @@ const (
 )
 
 // Open goes to url and returns when the page has loaded.
+//
+// A submission under way can abort the load: then it is asked for once more, as a person does.
 func (p *Page) Open(url string) {
 	p.tb.Helper()
-	p.must("open "+url, chromedp.Navigate(url))
+	ctx, cancel := context.WithTimeout(p.tab, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, chromedp.Navigate(url)); err != nil && strings.HasSuffix(err.Error(), "net::ERR_ABORTED") {
+		p.must("open "+url+" again", chromedp.Navigate(url))
+	} else if err != nil {
+		p.tb.Fatalf("browser: open %s: %v", url, err)
+	}
 }
 
 // Follow does what leads to another document, such as the click on a link or on

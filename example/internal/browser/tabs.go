@@ -17,9 +17,16 @@ import (
 // what is in p by way of "opener", even while p waits for an answer.
 func (p *Page) OpenTab(url string) *Page {
 	p.tb.Helper()
+	return p.Opened(url, func() { Eval[bool](p, "!!open("+quoted(url)+")") })
+}
+
+// Opened does what has the page open a tab, such as a click on a link with target=_blank, and
+// returns the tab when it has loaded. what is for messages.
+func (p *Page) Opened(what string, act func()) *Page {
+	p.tb.Helper()
 	self := chromedp.FromContext(p.tab).Target.TargetID
 	opened := chromedp.WaitNewTarget(p.tab, func(info *target.Info) bool { return info.OpenerID == self && info.URL != "" })
-	Eval[bool](p, "!!open("+quoted(url)+")")
+	act()
 	ctx, cancel := context.WithTimeout(p.tab, patience)
 	defer cancel()
 	select {
@@ -27,10 +34,11 @@ func (p *Page) OpenTab(url string) *Page {
 		tab, end := chromedp.NewContext(p.tab, chromedp.WithTargetID(id))
 		p.tb.Cleanup(end)
 		other := start(tab, p.tb, p.settings)
+		other.Await(`location.href !== "about:blank" || ` + quoted(what) + ` === location.href`)
 		other.Await(`document.readyState === "complete"`)
 		return other
 	case <-ctx.Done():
-		p.tb.Fatalf("browser: open a tab with %s: not within %v", url, patience)
+		p.tb.Fatalf("browser: open a tab with %s: not within %v", what, patience)
 		return nil
 	}
 }

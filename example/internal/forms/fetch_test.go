@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,6 +25,7 @@ import (
 type endpoint struct {
 	mu   sync.Mutex
 	keys []string
+	own  []string // header of the page
 	at   []time.Time
 
 	effects atomic.Int64
@@ -33,6 +35,7 @@ func (e *endpoint) arrived(r *http.Request) (attempt int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.keys = append(e.keys, r.Header.Get("Idempotency-Key"))
+	e.own = append(e.own, r.Header.Get("X-Own"))
 	e.at = append(e.at, time.Now())
 	return len(e.keys)
 }
@@ -83,6 +86,11 @@ const abortedCall = `(() => {
 	return latch.fetch(url, {method: "POST", body: "tea", signal: given.signal});
 })()`
 
+// requestCall has all that the server is to get in a Request.
+const requestCall = `latch.fetch(new Request(url, {headers: {"X-Own": "mine"}, method: "POST", body: "tea"}))`
+
+var abortedRequest = strings.NewReplacer("latch.fetch(url", "latch.fetch(new Request(url", "given.signal})", "given.signal}))").Replace(abortedCall)
+
 var fetchCases = []fetchCase{
 	{"served", plainCall, nil, 1, 1, "201 effect 1"},
 	{"lost", plainCall, lost, 2, 1, "201 effect 1"},
@@ -98,6 +106,10 @@ var fetchCases = []fetchCase{
 	{"for-ever", plainCall, problem("unavailable", 503, "1000000000"), 1, 0, "503 unavailable"},
 	{"aborted", abortedCall, problem("unavailable", 503, "50"), 1, 0, "AbortError"},
 	{"own-key", `latch.fetch(url, {method: "POST", headers: {"Idempotency-Key": "own"}, body: "tea"})`, lost, 2, 1, "201 effect 1"},
+	{"request", requestCall, lost, 2, 1, "201 effect 1"},
+	{"request-own-key", strings.Replace(requestCall, "headers: {", `headers: {"Idempotency-Key": "own", `, 1), lost, 2, 1, "201 effect 1"},
+	{"request-and-headers", strings.Replace(requestCall, "}))", `}), {headers: {"X-Own": "instead"}})`, 1), lost, 2, 1, "201 effect 1"},
+	{"aborted-request", abortedRequest, problem("unavailable", 503, "50"), 1, 0, "AbortError"},
 	{"of-a-form", `latch.fetch(url, {method: "POST", body: new URLSearchParams("once=of-form")})`, lost, 2, 1, "201 effect 1"},
 }
 
@@ -165,9 +177,32 @@ func TestFetch(t *testing.T) {
 	}
 	require.Equal(t, "own", endpoints["own-key"].keys[0])
 	require.Equal(t, "of-form", endpoints["of-a-form"].keys[0])
+	require.Equal(t, "own", endpoints["request-own-key"].keys[0])
+	for name, want := range map[string]string{"request": "mine", "request-own-key": "mine", "request-and-headers": "instead"} {
+		for _, own := range endpoints[name].own {
+			require.Equal(t, want, own, name)
+		}
+	}
 	for name, pause := range map[string]time.Duration{"in-progress": time.Second, "unavailable": 2 * time.Second, "gateway": 500 * time.Millisecond, "http-date": 500 * time.Millisecond} {
 		at := endpoints[name].at
 		require.GreaterOrEqual(t, at[1].Sub(at[0]), pause, name)
+	}
+}
+
+// TestFetchOfNoRequest: what cannot become a request fails at once, as with fetch: nothing is sent, and nothing repeated.
+func TestFetchOfNoRequest(t *testing.T) {
+	t.Parallel()
+	url, _ := startEndpoints(t)
+	p := browser.New(t)
+	p.Open(url)
+	for _, call := range []string{`("http://[", {method: "POST"})`, `("/", {method: "A B"})`, `("/", {headers: {"a b": "c"}})`, `("/", {body: "GET has none"})`} {
+		for _, function := range []string{"fetch", "latch.fetch"} {
+			browser.Eval[bool](p, `(window.ended = "", Promise.race([
+				`+function+call+`.catch((e) => e.name), new Promise((resolve) => setTimeout(resolve, 450, "still trying"))
+			]).then((result) => { ended = "" + result; }), true)`)
+			p.Await("ended")
+			require.Equal(t, "TypeError", browser.Eval[string](p, "ended"), function+call)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
+	"github.com/httplatch/httplatch/example/internal/browser/npm"
 )
 
 // What both need in addition to strictPolicy.
@@ -18,11 +19,11 @@ const htmxForm = `<form hx-post="/orders" hx-target="main" data-latch>{{.Field}}
 <button name="how" value="by mail">Order</button>
 </form>`
 
-func withLibrary(t *testing.T, l library, p plan) plan {
+func withLibrary(t *testing.T, l npm.Library, p plan) plan {
 	t.Helper()
 	p.policy = libraryPolicy
-	p.scripts = map[string][]byte{"/library.js": l.load(t)}
-	if l.name == "htmx.org" {
+	p.scripts = map[string][]byte{"/library.js": l.Load(t)}
+	if l.Name == "htmx.org" {
 		p.form = htmxForm
 	}
 	return p
@@ -31,7 +32,7 @@ func withLibrary(t *testing.T, l library, p plan) plan {
 // TestHTMXAlone sends what a double click sends one after the other. Turbo alone disables the button.
 func TestHTMXAlone(t *testing.T) {
 	t.Parallel()
-	p := withLibrary(t, htmx2, plan{noScript: true, noGuard: true})
+	p := withLibrary(t, npm.HTMX2, plan{noScript: true, noGuard: true})
 	p.form = strings.Replace(p.form, "hx-target", `hx-swap="none" hx-target`, 1) // else the form is gone before it is sent again
 	s := openShop(t, p)
 	w := walk{t, browser.New(t), s}
@@ -47,14 +48,41 @@ func TestHTMXAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return s.orders.Load() == 2 }, 30*time.Second, 10*time.Millisecond)
 }
 
+// TestScriptInTheBody: Turbo runs a script of the body again with each page that it shows. It stays one.
+func TestScriptInTheBody(t *testing.T) {
+	t.Parallel()
+	p := withLibrary(t, npm.Turbo8, plan{noScript: true, form: plainForm + `<script src="/latch-in-body.js"></script>`})
+	p.scripts["/latch-in-body.js"] = latchScript(t)
+	s := openShop(t, p)
+	w := walk{t, browser.New(t), s}
+	w.Open(s.url + "/new")
+	w.fill()
+	browser.Eval[int](w.Page, "latch.mark = 1")
+	for n := range 3 {
+		click := w.Aim("button")
+		s.hold()
+		click()
+		s.sent(t, n+1)
+		click()
+		s.release()
+		w.thanks()
+		w.Await(`!Object.keys(sessionStorage).some((name) => name.startsWith("latch"))`)
+		w.Click("p a")
+		w.fill()
+		require.Equal(t, 1, browser.Eval[int](w.Page, "latch.mark ?? 0"), "it is the one of the first page")
+	}
+	require.Len(t, s.sent(t, 3), 3)
+	require.EqualValues(t, 3, s.orders.Load())
+}
+
 // TestLibraries: htmx and Turbo send the form by fetch or XMLHttpRequest. With the script, the
 // request has the key in the header too.
 func TestLibraries(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		lib  library
-	}{{"htmx 2", htmx2}, {"htmx 4", htmx4}, {"Turbo 8", turbo8}} {
+		lib  npm.Library
+	}{{"htmx 2", npm.HTMX2}, {"htmx 4", npm.HTMX4}, {"Turbo 8", npm.Turbo8}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			start := func(t *testing.T, p plan) walk {

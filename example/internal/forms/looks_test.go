@@ -2,7 +2,6 @@ package forms_test
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http"
@@ -36,17 +35,6 @@ func screens() map[string][]browser.Option {
 	return few
 }
 
-// violations has axe look at a document that w, an expression, is the window of. axe is in it.
-func violations(t *testing.T, p *browser.Page, w string) []string {
-	t.Helper()
-	browser.Eval[bool](p, `(window.found = null, `+w+`.axe.run().then((r) => { window.found = JSON.stringify(
-		r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" "))); }), true)`)
-	p.Await("window.found")
-	var found []string
-	require.NoError(t, json.Unmarshal([]byte(browser.Eval[string](p, "window.found")), &found))
-	return found
-}
-
 const siteStyle = `:root { color-scheme: light dark; }
 body { font: 1.125rem/1.5 system-ui, sans-serif; max-width: 34rem; margin: 12vh auto 3rem; padding: 0 1.25rem;
   color: light-dark(#1b1d21, #e7e9ee); background: light-dark(#fff, #15171b); }
@@ -59,7 +47,6 @@ a { color: light-dark(#1a56c4, #8db4ff); }`
 // TestLooksUnderWay: the form at rest and under way, in the eyes of axe, and in pictures for people.
 func TestLooksUnderWay(t *testing.T) {
 	t.Parallel()
-	axe := string(axe4.load(t))
 	for name, opts := range screens() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,16 +55,16 @@ func TestLooksUnderWay(t *testing.T) {
 			p.Open(s.url + "/new")
 			w := walk{t, p, s}
 			w.fill()
-			browser.Eval[bool](p, axe+";true")
+			p.LoadAxe()
 			eye := p.OpenTab("about:blank")
-			require.Empty(t, violations(t, eye, "opener"))
+			require.Empty(t, eye.Violations("opener"))
 			p.Screenshot("form-" + name + "-1-rest")
 			click := p.Aim("button")
 			s.hold()
 			click()
 			s.sent(t, 1)
 			eye.Await(`opener.document.querySelector("button[aria-disabled=true]")`)
-			require.Empty(t, violations(t, eye, "opener"))
+			require.Empty(t, eye.Violations("opener"))
 			p.ScreenshotView("form-" + name + "-2-under-way")
 			p.Stop()
 			p.Await(`!document.querySelector("[aria-disabled]")`)
@@ -89,12 +76,11 @@ func TestLooksUnderWay(t *testing.T) {
 // TestAxeFinds: a page with what axe looks for.
 func TestAxeFinds(t *testing.T) {
 	t.Parallel()
-	axe := string(axe4.load(t))
 	s := openShop(t, plan{form: `<form><input name="sku"><button></button></form>`})
 	p := browser.New(t)
 	p.Open(s.url + "/new")
-	browser.Eval[bool](p, axe+";true")
-	found := strings.Join(violations(t, p, "window"), "\n")
+	p.LoadAxe()
+	found := strings.Join(p.Violations("window"), "\n")
 	require.Contains(t, found, "label: ")
 	require.Contains(t, found, "button-name: ")
 }
@@ -148,7 +134,6 @@ func refusing(t *testing.T) (site string) {
 // TestLooksRefused: pages of the middleware, with their button if they have one.
 func TestLooksRefused(t *testing.T) {
 	t.Parallel()
-	axe := string(axe4.load(t))
 	site := refusing(t)
 	for name, opts := range screens() {
 		t.Run(name, func(t *testing.T) {
@@ -163,8 +148,8 @@ func TestLooksRefused(t *testing.T) {
 				p.Follow(func() { p.Click("button") })
 				require.Equal(t, 1, p.Count("meta[name=latch-problem][content="+kind+"]"))
 				require.LessOrEqual(t, browser.Eval[int](p, `document.documentElement.scrollWidth - innerWidth`), 0, "nothing sticks out")
-				browser.Eval[bool](p, axe+";true")
-				require.Empty(t, violations(t, p, "window"), kind)
+				p.LoadAxe()
+				require.Empty(t, p.Violations("window"), kind)
 				p.Screenshot("refused-" + name + "-" + kind)
 			}
 		})

@@ -1,6 +1,8 @@
 package forms_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
+	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -38,7 +41,7 @@ func TestTypedAddress(t *testing.T) {
 	}
 	t.Run("refused for good", func(t *testing.T) {
 		t.Parallel()
-		w := startWalk(t, plan{refuse: true})
+		w := startWalk(t, plan{outage: true})
 		var keys []string
 		for n := range 3 {
 			w.Type("[name=sku]", "outcome-unknown")
@@ -56,7 +59,7 @@ func TestTypedAddress(t *testing.T) {
 // TestKeyAfterRefusal: what was refused for now is sent again with its key.
 func TestKeyAfterRefusal(t *testing.T) {
 	t.Parallel()
-	w := startWalk(t, plan{refuse: true, ownRefusal: true})
+	w := startWalk(t, plan{outage: true, ownRefusal: true})
 	for n, kind := range []string{"unavailable", "unavailable", "outcome-unknown", "outcome-unknown"} {
 		w.Type("[name=sku]", kind)
 		w.send()
@@ -89,11 +92,30 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// refusal answers with a problem, in the page of the middleware or in that of the shop.
+// refusal answers with a problem.
 func (s *shop) refusal(w http.ResponseWriter, r *http.Request) {
 	p := &latch.Problem{Status: http.StatusConflict, Type: problemTypes + r.PostFormValue("sku"), RetryAfter: time.Hour}
+	p.ServeHTTP(w, r)
+}
+
+// outage is a store that does not answer, or in which each key is of a process that died.
+type outage struct {
+	lock.Store
+
+	shop *shop
+}
+
+func (o outage) Claim(_ context.Context, _ string, c lock.Claim) (lock.Entry, error) {
+	if o.shop.kind.Load() == "outcome-unknown" {
+		return lock.Entry{State: lock.Abandoned, Token: "another", Fingerprint: c.Fingerprint, Left: time.Hour}, nil
+	}
+	return lock.Entry{}, errors.Join(lock.ErrNotApplied, lock.ErrDenied)
+}
+
+// showProblem shows a refusal in a page of the shop.
+func (s *shop) showProblem(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
 	page, ok := p.Page(r)
-	if !ok || !s.ownRefusal {
+	if !ok {
 		p.ServeHTTP(w, r)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,9 @@ type shop struct {
 
 	url    string
 	orders atomic.Int64
-	lose   atomic.Bool // the answers to orders, while it is true
+	lose   atomic.Bool  // the answers to orders, while it is true
+	cut    atomic.Bool  // the pages of orders, while it is true: the redirect arrives, and what it leads to does not
+	kind   atomic.Value // article of the last post
 
 	mu      sync.Mutex
 	posts   []post
@@ -47,8 +50,11 @@ type plan struct {
 	scripts  map[string][]byte // more of them, by path
 	referrer string            // Referrer-Policy
 	answer   http.HandlerFunc  // instead of an order
+	provider string            // where orders are paid, and which leads to their page then
 	guard    []latch.IdempotentOption
 	refuse   bool // each order, with the problem whose kind is the article
+	outage   bool // the store has it that the guard refuses each order with that problem
+	mute     bool // a proxy removes what the guard reports
 
 	noWait      bool // repeats do not wait for the first answer
 	ownRefusal  bool // it is shown in a page of the shop
@@ -79,12 +85,20 @@ func (s *shop) guarded(t *testing.T, h http.Handler) http.Handler {
 	if s.noGuard {
 		return h
 	}
-	l := lock.New(memstore.New())
+	var store lock.Store = memstore.New()
+	if s.outage {
+		store = outage{store, s}
+	}
+	l := lock.New(store)
 	t.Cleanup(func() { _ = l.Close(context.Background()) })
 	if !s.noWait {
 		l = l.With(lock.WithWait(30 * time.Second))
 	}
-	return latch.Idempotent(l, keyfunc.Global, keyfunc.Form("once"), s.guard...)(h)
+	opts := s.guard
+	if s.ownRefusal {
+		opts = append(slices.Clone(opts), latch.WithErrorHandler(s.showProblem))
+	}
+	return latch.Idempotent(l, keyfunc.Global, keyfunc.Form("once"), opts...)(h)
 }
 
 // counted notes each POST, and breaks its connection while answers are lost.
@@ -99,6 +113,10 @@ func (s *shop) counted(next http.Handler) http.Handler {
 		close(s.arrived)
 		s.arrived = make(chan struct{})
 		s.mu.Unlock()
+		s.kind.Store(body.Get("sku"))
+		if s.mute {
+			w = muted{w}
+		}
 		if s.lose.Load() {
 			next.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler)
@@ -115,6 +133,9 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	switch sku := r.PostFormValue("sku"); {
 	case s.refuse:
 		s.refusal(w, r)
+	case s.provider != "":
+		back := fmt.Sprintf("%s/orders/%d", s.url, s.orders.Add(1))
+		http.Redirect(w, r, s.provider+"/?back="+url.QueryEscape(back), http.StatusSeeOther)
 	case s.answer != nil:
 		s.orders.Add(1)
 		s.answer(w, r)
@@ -123,6 +144,14 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.Redirect(w, r, fmt.Sprintf("/orders/%d", s.orders.Add(1)), http.StatusSeeOther)
 	}
+}
+
+// muted is a proxy that lets no cookie pass.
+type muted struct{ http.ResponseWriter }
+
+func (m muted) WriteHeader(status int) {
+	m.Header().Del("Set-Cookie")
+	m.ResponseWriter.WriteHeader(status)
 }
 
 // hold makes orders wait for release.

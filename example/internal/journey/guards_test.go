@@ -72,7 +72,7 @@ func ordersOf(ctx context.Context, d *desk, i intent) (n int, first answer, err 
 		return 0, answer{}, err
 	}
 	body, err := json.Marshal(all[0])
-	return len(all), answer{http.StatusCreated, "/orders/" + all[0].ID, string(body) + "\n", ""}, err
+	return len(all), answer{http.StatusCreated, "/orders/" + all[0].ID, string(body) + "\n", false}, err
 }
 
 // placeFirst places the order that is paid then.
@@ -102,5 +102,5 @@ func paymentOf(ctx context.Context, d *desk, i intent) (n int, first answer, err
 	if now.Status == "paid" {
 		n = 1
 	}
-	return n, answer{http.StatusOK, "", fmt.Sprintf("{\"id\":%q,\"status\":\"paid\"}\n", i.id), ""}, nil
+	return n, answer{http.StatusOK, "", fmt.Sprintf("{\"id\":%q,\"status\":\"paid\"}\n", i.id), false}, nil
 }

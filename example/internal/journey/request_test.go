@@ -43,7 +43,7 @@ func (r request) to(ctx context.Context, url string) (*http.Request, error) {
 type answer struct {
 	status         int
 	location, body string
-	replayed       string // Idempotent-Replayed
+	replayed       bool
 }
 
 func (a answer) String() string { return fmt.Sprintf("%d %s %s", a.status, a.location, a.body) }
@@ -65,5 +65,5 @@ func read(resp *http.Response, err error) (answer, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, resp.Header.Get("Location"), string(body), resp.Header.Get("Idempotent-Replayed")}, err
+	return answer{resp.StatusCode, resp.Header.Get("Location"), string(body), resp.Header.Get("Idempotent-Replayed") == "true"}, err
 }

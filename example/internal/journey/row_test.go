@@ -26,7 +26,7 @@ type figures struct {
 	doubled int // orders that are there more than once
 	missing int // that are not there
 	first   int // callers that ended with the first answer
-	shown   int // callers that were shown a 409, and their order was placed
+	shown   int // callers that were shown a 409, and their order was placed without another repeat
 }
 
 func (f figures) plus(g figures) figures {

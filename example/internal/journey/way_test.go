@@ -85,12 +85,14 @@ func (w *way) cut(ctx context.Context, c cut) (figures, error) {
 	if n > 0 && failed == nil && got.same(first) {
 		f.first = 1
 	}
-	if n > 0 && got.status == http.StatusConflict {
+	if n > 0 && got.status == http.StatusConflict && last.replayed == w.promised {
 		f.shown = 1
 	}
 	switch {
 	case !w.promised:
 		return f, nil
+	case !last.replayed && (!w.impatient || !got.inProgress()):
+		return f, errors.Join(fmt.Errorf("the answer to a repeat, %v, is no replay; the caller got %v", last, got), failed)
 	case n != 1 || !last.same(first):
 		return f, fmt.Errorf("%d effects; the answer to a repeat is %v, not %v", n, last, first)
 	case failed != nil:
@@ -102,21 +104,17 @@ func (w *way) cut(ctx context.Context, c cut) (figures, error) {
 	}
 }
 
-// last sends the request once more, straight to the desk, until it is answered by a replay.
-// Then no run with the key is under way.
+// last sends the request once more, straight to the desk, until no other run with the key is
+// under way. The answer is a replay, unless the caller has given up: the desk does not begin
+// the order of a client that leaves while the order waits for a connection to the database, and
+// an impatient client takes the refusal of its repeat, which came meanwhile, for the end.
 func (w *way) last(ctx context.Context, i intent) (answer, error) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for range 3000 {
 		got, err := w.desk.send(ctx, w.request(i))
-		if err != nil {
+		if err != nil || !got.inProgress() {
 			return got, err
-		}
-		if !got.inProgress() {
-			if got.replayed != "true" {
-				return got, fmt.Errorf("%v is no replay", got)
-			}
-			return got, nil
 		}
 		<-look.C
 	}
