@@ -2,6 +2,7 @@ package snippets_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +18,7 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
@@ -28,6 +31,29 @@ func TestConsoleOfThePage(t *testing.T) {
 	mux.Handle("/admin/locks", operatorsOnly(console.New(locker)))
 
 	require.Equal(t, 200, ask(mux, "GET", "/admin/locks", "").Code)
+}
+
+// The observer of the page keeps the key of a lost lease, and the Locker's log does not.
+func TestKeysOfLostLeasesOfThePage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var open, closed bytes.Buffer
+		restricted := slog.New(slog.NewJSONHandler(&closed, nil))
+
+		lost := lock.WithObserver(func(ctx context.Context, e lock.Event) {
+			if e.Kind == event.Lost {
+				restricted.InfoContext(ctx, "lease lost", "key", e.Key)
+			}
+		})
+
+		locker := lock.New(memstore.New(), lost, lock.WithLogger(slog.New(slog.NewJSONHandler(&open, nil))), lock.WithMaxHold(time.Minute))
+		err := locker.Do(t.Context(), lock.Key("user", "jane"), func(ctx context.Context) error { <-ctx.Done(); return nil })
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.NoError(t, locker.Close(t.Context()))
+		synctest.Wait()
+		require.Contains(t, closed.String(), `"key":"user=jane"`)
+		require.NotContains(t, open.String(), "jane")
+	})
 }
 
 // The line of the log leads to the entry that it is about.

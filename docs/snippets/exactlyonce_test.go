@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,23 +49,30 @@ func insertOrder(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"id":%d}`, id)
 }
 
-// sendMails sends what is in the outbox. One process at a time does, which is enough.
+// sendMails sends what is due in the outbox. One process at a time does, which is enough. A
+// mail that cannot be sent is due again later, and holds up none of the others.
 func sendMails(ctx context.Context, locker *lock.Locker, pool *pgxpool.Pool, send func(ctx context.Context, id int64, to, text string) error) error {
-	return locker.Do(ctx, lock.Key("outbox", "mail"), func(ctx context.Context) error {
+	return locker.Do(ctx, lock.Key("outbox", "mail"), func(ctx context.Context) (failed error) {
 		for {
 			var id int64
 			var to, text string
-			err := pool.QueryRow(ctx, `SELECT id, recipient, text FROM outbox ORDER BY id LIMIT 1`).Scan(&id, &to, &text)
+			err := pool.QueryRow(ctx, `UPDATE outbox SET tries = tries + 1, due = now() + least(tries + 1, 60) * interval '1 minute'
+				WHERE id = (SELECT id FROM outbox WHERE due <= now() ORDER BY tries, due, id LIMIT 1)
+				RETURNING id, recipient, text`).Scan(&id, &to, &text)
 			if errors.Is(err, pgx.ErrNoRows) {
-				return nil
-			}
-			if err == nil {
-				err = send(ctx, id, to, text) // with id as its Message-ID, or as the provider's idempotency key
-			}
-			if err == nil {
-				_, err = pool.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id)
+				return failed
 			}
 			if err != nil {
+				return err
+			}
+			bounded, cancel := context.WithTimeout(ctx, 10*time.Second) // for a server that does not answer
+			err = send(bounded, id, to, text)                           // with id as its Message-ID, or as the provider's idempotency key
+			cancel()
+			if err != nil {
+				failed = err
+				continue
+			}
+			if _, err := pool.Exec(ctx, `DELETE FROM outbox WHERE id = $1`, id); err != nil {
 				return err
 			}
 		}
@@ -76,15 +85,17 @@ func chargeOrder(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	tx, _ := pgstore.Tx(ctx)
 	key, _ := keyfunc.IdempotencyKey(r) // as the guard reads it; unique for the user only
-	if err := bank.Charge(ctx, auth.UserID(ctx), key); err != nil {
+	switch err := bank.Charge(ctx, auth.UserID(ctx), key); {
+	case errors.Is(err, errCardRefused):
 		http.Error(w, "the card was refused", http.StatusPaymentRequired)
+		return
+	case err != nil: // it may be charged: the next try, with the same key, finds out
+		http.Error(w, "try again later", http.StatusServiceUnavailable)
 		return
 	}
 	// From here on no failure makes it run again, not even that of this process.
 	if err := lock.Commit(ctx); err != nil {
-		bank.Refund(ctx, auth.UserID(ctx), key)
-		http.Error(w, "try again later", http.StatusServiceUnavailable)
-		return
+		slog.WarnContext(ctx, "the charge was made, and is not noted", "error", err) // nor taken back
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO payments (customer, key) VALUES ($1, $2)`, auth.UserID(ctx), key); err != nil {
 		http.Error(w, "the card was charged", http.StatusInternalServerError)
@@ -93,12 +104,43 @@ func chargeOrder(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// testBank counts what it has charged.
-type testBank struct{ charged, refunded int }
+// testBank has idempotency keys. It loses its first answer to the key "unanswered".
+type testBank struct{ charged, refunded sync.Map }
 
-func (b *testBank) Charge(context.Context, string, string) error { b.charged++; return nil }
+var errCardRefused = errors.New("the card was refused")
 
-func (b *testBank) Refund(context.Context, string, string) { b.refunded++ }
+func (b *testBank) Charge(_ context.Context, user, key string) error {
+	if key == "refused" {
+		return errCardRefused
+	}
+	if _, again := b.charged.Swap(user+" "+key, true); !again && key == "unanswered" {
+		return errors.New("no answer")
+	}
+	return nil
+}
+
+func (b *testBank) Refund(_ context.Context, user, key string) {
+	b.refunded.Store(user+" "+key, true)
+}
+
+// paid reports whether the customer of the test's requests has paid for the key.
+func (b *testBank) paid(key string) bool {
+	_, charged := b.charged.Load("42 " + key)
+	_, refunded := b.refunded.Load("42 " + key)
+	return charged && !refunded
+}
+
+// outboxOfThePage is the statement that makes its table.
+func outboxOfThePage(t *testing.T) string {
+	t.Helper()
+	for _, b := range walk.Blocks(t, "../exactly-once.md") {
+		if b.Language == "sql" && strings.Contains(b.Text, "CREATE TABLE outbox") {
+			return b.Text
+		}
+	}
+	require.Fail(t, "the page does not say what an outbox is")
+	return ""
+}
 
 // shopDatabase is one with the tables of the page's code.
 func shopDatabase(t *testing.T) *pgxpool.Pool {
@@ -108,7 +150,7 @@ func shopDatabase(t *testing.T) *pgxpool.Pool {
 	t.Cleanup(pool.Close)
 	_, err = pool.Exec(t.Context(), `
 		CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY, customer text);
-		CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY, recipient text, text text);`+pgstore.Schema)
+		`+outboxOfThePage(t)+pgstore.Schema)
 	require.NoError(t, err)
 	return pool
 }
@@ -153,10 +195,74 @@ func TestExactlyOnceOfThePage(t *testing.T) {
 	require.ErrorIs(t, sendMails(t.Context(), locker, pool, send), fails)
 	require.Equal(t, 1, rowsOf(t, pool, "outbox"))
 	fails = nil
+	require.NoError(t, sendMails(t.Context(), locker, pool, send))
+	require.Empty(t, sent, "it is not due yet")
+	passMinute(t, pool)
 	for range 2 {
 		require.NoError(t, sendMails(t.Context(), locker, pool, send))
 	}
 	require.Equal(t, []string{"42: Thank you for order 1."}, sent)
+}
+
+// passMinute has all mails be due a minute earlier.
+func passMinute(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), "UPDATE outbox SET due = due - interval '1 minute'")
+	require.NoError(t, err)
+}
+
+// An address that fails holds up no other, whichever was first.
+func TestOutboxWithAnAddressThatFails(t *testing.T) {
+	t.Parallel()
+	pool := shopDatabase(t)
+	_, locker := ordersOverPostgres(pool, insertOrder)
+	closeAfter(t, locker)
+	_, err := pool.Exec(t.Context(), "INSERT INTO outbox (recipient, text) SELECT CASE WHEN i % 3 = 1 THEN 'gone' ELSE 'there' END, i::text FROM generate_series(1, 9) AS i")
+	require.NoError(t, err)
+	var sent []string
+	tries := 0
+	gone := errors.New("no such mailbox")
+	send := func(_ context.Context, _ int64, to, text string) error {
+		if to == "gone" {
+			tries++
+			return gone
+		}
+		sent = append(sent, text)
+		return nil
+	}
+	require.ErrorIs(t, sendMails(t.Context(), locker, pool, send), gone)
+	require.Equal(t, []string{"2", "3", "5", "6", "8", "9"}, sent)
+	require.Equal(t, 3, rowsOf(t, pool, "outbox"))
+	passMinute(t, pool)
+	require.ErrorIs(t, sendMails(t.Context(), locker, pool, send), gone)
+	passMinute(t, pool)
+	require.NoError(t, sendMails(t.Context(), locker, pool, send), "the second time it waits for longer")
+	require.Equal(t, 6, tries)
+	require.Len(t, sent, 6)
+}
+
+// A mail server that does not answer holds up the others for a while, and what has failed
+// before comes after all that has not.
+func TestOutboxWithAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	pool := shopDatabase(t)
+	_, locker := ordersOverPostgres(pool, insertOrder)
+	closeAfter(t, locker)
+	_, err := pool.Exec(t.Context(), "INSERT INTO outbox (recipient, text, tries) VALUES ('hangs', '1', 3), ('there', '2', 0)")
+	require.NoError(t, err)
+	var asked []string
+	send := func(ctx context.Context, _ int64, to, text string) error {
+		asked = append(asked, text)
+		if to == "hangs" {
+			until, bounded := ctx.Deadline()
+			require.True(t, bounded && time.Until(until) < time.Minute, "it would wait for ever")
+			return context.DeadlineExceeded
+		}
+		return nil
+	}
+	require.ErrorIs(t, sendMails(t.Context(), locker, pool, send), context.DeadlineExceeded)
+	require.Equal(t, []string{"2", "1"}, asked)
+	require.Equal(t, 1, rowsOf(t, pool, "outbox"))
 }
 
 // A failure leaves neither the order nor its e-mail.
@@ -180,17 +286,90 @@ func TestExactlyOnceRollsBack(t *testing.T) {
 func TestChargeOfThePage(t *testing.T) {
 	t.Parallel()
 	pool := shopDatabase(t) // without the table of payments
-	h, locker := ordersOverPostgres(pool, chargeOrder)
+	charges := 0
+	h, locker := ordersOverPostgres(pool, func(w http.ResponseWriter, r *http.Request) {
+		charges++
+		chargeOrder(w, r)
+	})
 	closeAfter(t, locker)
-	before := *bank
-	first := served(h, "POST", "/orders", "k")
+	first := served(h, "POST", "/orders", "rolled-back")
 	require.Equal(t, http.StatusInternalServerError, first.Code, first.Body)
 	require.Equal(t, "the card was charged\n", first.Body.String(), "the handler knows best what it has done")
-	again := ask(h, "POST", "/orders", "k")
+	again := ask(h, "POST", "/orders", "rolled-back")
 	require.Equal(t, http.StatusConflict, again.Code)
 	require.Contains(t, again.Body.String(), "result-not-replayable")
-	require.Equal(t, 1, bank.charged-before.charged)
-	require.Equal(t, before.refunded, bank.refunded)
+	require.Equal(t, 1, charges)
+	require.True(t, bank.paid("rolled-back"))
+}
+
+// A charge without an answer may have been made: the next try finds out. A refusal is an answer.
+func TestChargeWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	pool := shopDatabase(t)
+	_, err := pool.Exec(t.Context(), "CREATE TABLE payments (customer text, key text)")
+	require.NoError(t, err)
+	h, locker := ordersOverPostgres(pool, chargeOrder)
+	closeAfter(t, locker)
+	for !bank.paid("unanswered") {
+		require.Equal(t, http.StatusServiceUnavailable, ask(h, "POST", "/orders", "unanswered").Code)
+	}
+	require.Equal(t, http.StatusNoContent, served(h, "POST", "/orders", "unanswered").Code)
+	require.Equal(t, 1, rowsOf(t, pool, "payments"))
+	for range 2 {
+		require.Equal(t, http.StatusPaymentRequired, served(h, "POST", "/orders", "refused").Code)
+	}
+	require.Equal(t, 1, rowsOf(t, pool, "payments"))
+}
+
+// forgetful is a store that cannot note a charge.
+type forgetful struct{ *pgstore.Store }
+
+func (forgetful) Renew(context.Context, string, lock.Claim) (bool, error) {
+	return false, errors.New("no answer")
+}
+
+// refundOrder is chargeOrder as it must not be.
+func refundOrder(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	key, _ := keyfunc.IdempotencyKey(r)
+	if bank.Charge(ctx, auth.UserID(ctx), key) == nil && lock.Commit(ctx) != nil {
+		bank.Refund(ctx, auth.UserID(ctx), key)
+		http.Error(w, "try again later", http.StatusServiceUnavailable)
+	}
+}
+
+// A charge that cannot be noted is an order all the same. With a refund, the customer who
+// tries again gets neither an order nor an answer.
+func TestChargeThatIsNotNoted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		handler http.HandlerFunc
+		first   int
+		again   int
+		placed  int
+	}{
+		"goes-on": {chargeOrder, http.StatusNoContent, http.StatusNoContent, 1},
+		"refunds": {refundOrder, http.StatusServiceUnavailable, http.StatusConflict, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := shopDatabase(t)
+			_, err := pool.Exec(t.Context(), "CREATE TABLE payments (customer text, key text)")
+			require.NoError(t, err)
+			store := pgstore.New(pool)
+			locker := lock.New(forgetful{store}, lock.WithTransaction())
+			t.Cleanup(func() {
+				require.NoError(t, locker.Close(context.WithoutCancel(t.Context())))
+				store.Close()
+			})
+			h := auth.Require(latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)(tt.handler))
+			require.Equal(t, tt.first, ask(h, "POST", "/orders", name).Code)
+			again := ask(h, "POST", "/orders", name)
+			require.Equal(t, tt.again, again.Code, again.Body)
+			require.Equal(t, tt.placed, rowsOf(t, pool, "payments"))
+			require.Equal(t, tt.placed == 1, bank.paid(name), "who pays has an order")
+		})
+	}
 }
 
 // The handler may choose the isolation of its transaction, before any other statement.
@@ -210,8 +389,8 @@ func TestIsolationOfThePage(t *testing.T) {
 	require.Equal(t, "serializable<nil>", served(h, "POST", "/orders", "k").Body.String())
 }
 
-// The page's privileges are enough for all but Migrate, and without one of them Check says
-// so.
+// The page's privileges are enough for all except making a table, and without one of them
+// Check says so.
 func TestPrivilegesOfThePage(t *testing.T) {
 	t.Parallel()
 	var grants []string
@@ -222,7 +401,7 @@ func TestPrivilegesOfThePage(t *testing.T) {
 	}
 	require.Len(t, grants, 2)
 	admin := shopDatabase(t)
-	_, err := admin.Exec(t.Context(), "CREATE ROLE shop LOGIN; GRANT ALL ON orders, outbox TO shop")
+	_, err := admin.Exec(t.Context(), "CREATE ROLE shop LOGIN; GRANT ALL ON orders, outbox TO shop; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_, err := admin.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY shop; DROP ROLE shop")
@@ -246,7 +425,10 @@ func TestPrivilegesOfThePage(t *testing.T) {
 	}
 	_, err = store.Sweep(t.Context(), 100)
 	require.NoError(t, err)
-	require.Error(t, store.Migrate(t.Context()), "which needs CREATE")
-	_, err = pgstore.Open(t.Context(), url)
-	require.Error(t, err, "which migrates")
+	require.NoError(t, store.Migrate(t.Context()), "all is there")
+	opened, err := pgstore.Open(t.Context(), url)
+	require.NoError(t, err)
+	opened.Close()
+	_, err = pgstore.Open(t.Context(), url, pgstore.WithTable("another"))
+	require.ErrorIs(t, err, lock.ErrDenied, "to make a table needs CREATE on the schema")
 }

@@ -2,11 +2,14 @@ package snippets_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -15,10 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/walk"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/redisstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -108,6 +113,43 @@ func TestServeDrains(t *testing.T) {
 	require.NoError(t, <-served)
 	_, _, err = order("44")
 	require.Error(t, err)
+}
+
+func readyz(locker *lock.Locker) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		err := locker.Do(ctx, lock.Key("readyz", rand.Text()), func(context.Context) error { return nil })
+		if err != nil {
+			http.Error(w, "not ready: "+lock.Class(err), http.StatusServiceUnavailable) // not ready: dial
+		}
+	}
+}
+
+// The probe names the class of the failure, and nothing of its text.
+func TestReadinessOfThePageNamesTheClass(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store, err := redisstore.Open(t.Context(), server.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	probe := readyz(newLocker(t, store))
+	answer := func() string {
+		w := httptest.NewRecorder()
+		probe(w, httptest.NewRequest("GET", "/readyz", nil))
+		return strconv.Itoa(w.Code) + " " + w.Body.String()
+	}
+	require.Eventually(t, func() bool { return answer() == "200 " }, 10*time.Second, 10*time.Millisecond)
+	server.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	require.Equal(t, "503 not ready: OOM\n", answer())
+	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	server.Stop()
+	require.Equal(t, "503 not ready: silent\n", answer())
+	server.Cont()
+	server.Kill()
+	require.Eventually(t, func() bool { return answer() == "503 not ready: dial\n" }, 10*time.Second, 10*time.Millisecond)
+	server.Restart(t)
+	require.Eventually(t, func() bool { return answer() == "200 " }, 10*time.Second, 10*time.Millisecond)
 }
 
 // TestManifest: the grace period covers all that may happen in it.

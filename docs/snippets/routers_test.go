@@ -8,14 +8,15 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
-	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v5"
 	"github.com/stretchr/testify/require"
 
-	. "github.com/httplatch/httplatch/docs/snippets"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
+	latchecho "github.com/httplatch/httplatch/middleware/echo"
+	latchgin "github.com/httplatch/httplatch/middleware/gin"
 )
 
 func chiRoutes(locker *lock.Locker, createOrder, payOrder, cancelOrder, showOrder http.HandlerFunc) http.Handler {
@@ -65,7 +66,7 @@ func ginRoutes(locker *lock.Locker, createOrder gin.HandlerFunc) http.Handler {
 	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 	onePerUser := latch.Lock(locker, "user", keyfunc.Context(auth.UserID))
 
-	r.POST("/orders", GinGuard(once), GinGuard(onePerUser), createOrder)
+	r.POST("/orders", latchgin.Use(once), latchgin.Use(onePerUser), createOrder)
 	return r
 }
 
@@ -76,7 +77,7 @@ func echoRoutes(locker *lock.Locker, createOrder echo.HandlerFunc) http.Handler 
 	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 	onePerUser := latch.Lock(locker, "user", keyfunc.Context(auth.UserID))
 
-	e.POST("/orders", createOrder, EchoGuard(once), EchoGuard(onePerUser))
+	e.POST("/orders", createOrder, latchecho.Use(once), latchecho.Use(onePerUser))
 	return e
 }
 

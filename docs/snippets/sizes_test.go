@@ -98,8 +98,10 @@ func TestVersions(t *testing.T) {
 	for _, tt := range []struct{ page, words, file, required string }{
 		{"../../README.md", `needs Go (\d+\.\d+) or later`, "../../go.mod", `(?m)^go (\S+)$`},
 		{"../../README.md", `tested\s+with \S+ and (\d+\.\d+)\b`, "../../Makefile", `NEWER_GO \?= go(\S+)`},
-		{"../echo.md", `with echo (\d+\.\d+)`, "go.mod", `labstack/echo/v4 v(\S+)`},
-		{"../gin.md", `with gin (\d+\.\d+)`, "go.mod", `gin-gonic/gin v(\S+)`},
+		{"../echo.md", `with echo (\d+\.\d+)`, "../../middleware/echo/go.mod", `labstack/echo/v5 v(\S+)`},
+		{"../echo.md", `and (\d+\.\d+)\.`, "../../middleware/echo/go.mod", `labstack/echo/v4 v(\S+)`},
+		{"../gin.md", `with gin (\d+\.\d+)`, "../../middleware/gin/go.mod", `gin-gonic/gin v(\S+)`},
+		{"../fiber.md", `with fiber (\d+\.\d+)`, "go.mod", `gofiber/fiber/v3 v(\S+)`},
 		{"../grpc.md", `connect-go (\d+\.\d+)`, "../integrations/go.mod", `connectrpc.com/connect v(\S+)`},
 		{"../grpc.md", `grpc-go (\d+\.\d+)`, "../integrations/go.mod", `google.golang.org/grpc v(\S+)`},
 		{"../queues.md", `asynq (\d+\.\d+)`, "../integrations/go.mod", `hibiken/asynq v(\S+)`},

@@ -1,0 +1,539 @@
+package snippets_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/pgstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// handling is a row of docs/handlers.md: a handler whose order is a row in PostgreSQL.
+type handling struct {
+	topic, name string
+	over        string // the driver that it is written for, if it is not for both
+	so          string // what the reader does about it
+	orders      int    // that each run is to leave, if not one: none, if it is negative
+	pool        int    // how many connections it has, if not ten
+	setup, undo string // statements before the handler's first run, and after its last one
+	helpless    bool   // the rule is broken where no guard can keep it
+	handle      func(c *call) error
+}
+
+const (
+	overPgx = "pgx"
+	overSQL = "`database/sql`"
+)
+
+// call is one run of a handler. An error that the handler returns is answered with 500, and nothing with 201.
+type call struct {
+	context.Context //nolint:containedctx // of the run
+
+	w    http.ResponseWriter
+	r    *http.Request
+	run  int
+	desk *desk
+
+	tx    pgx.Tx  // over pgx
+	sqlTx *sql.Tx // over database/sql
+
+	answered bool
+}
+
+// exec executes a statement in the transaction of the guard.
+func (c *call) exec(statement string, args ...any) (err error) {
+	if c.sqlTx != nil {
+		_, err = c.sqlTx.ExecContext(c, statement, args...)
+	} else {
+		_, err = c.tx.Exec(c, statement, args...)
+	}
+	return err
+}
+
+// order inserts the order of the run.
+func (c *call) order() error { return c.exec("INSERT INTO orders (run) VALUES ($1)", c.run) }
+
+// beside inserts one over a connection of the pool.
+func (c *call) beside() (err error) {
+	if c.sqlTx != nil {
+		_, err = c.desk.db.ExecContext(c, "INSERT INTO orders (run, beside) VALUES ($1, true)", c.run)
+	} else {
+		_, err = c.desk.pool.Exec(c, "INSERT INTO orders (run, beside) VALUES ($1, true)", c.run)
+	}
+	return err
+}
+
+// answer answers by itself.
+func (c *call) answer(status int, text string) error {
+	c.answered = true
+	c.w.WriteHeader(status)
+	_, err := io.WriteString(c.w, text)
+	return err
+}
+
+// all executes statements one after the other, "order" being the order's.
+func all(statements ...string) func(c *call) error {
+	return func(c *call) error {
+		for _, s := range statements {
+			if err := c.one(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// ignoring is all, by a handler that does not look at errors.
+func ignoring(statements ...string) func(c *call) error {
+	return func(c *call) error {
+		for _, s := range statements {
+			_ = c.one(s)
+		}
+		return nil
+	}
+}
+
+func (c *call) one(statement string) error {
+	if statement == "order" {
+		return c.order()
+	}
+	return c.exec(statement)
+}
+
+// desk serves the handler of a row, with its own connections to the database.
+type desk struct {
+	over   string
+	admin  *pgx.Conn // is not of the service
+	pool   *pgxpool.Pool
+	db     *sql.DB
+	locker *lock.Locker
+	server *httptest.Server
+	log    bytes.Buffer
+	runs   int
+	done   chan struct{} // has an element for each request that has ended
+	leave  func()        // has the client of the request go away
+	later  func() error  // is called when the request has ended
+}
+
+// openDesk opens it. twin replaces the store's part of the guard, unless it is nil.
+func openDesk(t *testing.T, url string, h *handling, over string, twin func(*pgstore.Store) lock.Store) *desk {
+	t.Helper()
+	d := &desk{over: over, done: make(chan struct{}, 1)}
+	var err error
+	d.admin, err = pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	_, err = d.admin.Exec(t.Context(), "TRUNCATE orders, items; TRUNCATE latch_entries; INSERT INTO items VALUES (1); "+h.setup)
+	require.NoError(t, err)
+	var store *pgstore.Store
+	if over == overSQL {
+		cfg, err := pgx.ParseConfig(url)
+		require.NoError(t, err)
+		d.db = stdlib.OpenDB(*cfg)
+		d.db.SetMaxOpenConns(cmp.Or(h.pool, 10))
+		store = pgstore.NewSQL(d.db)
+	} else {
+		cfg, err := pgxpool.ParseConfig(url)
+		require.NoError(t, err)
+		cfg.MaxConns = int32(cmp.Or(h.pool, 10))
+		d.pool, err = pgxpool.NewWithConfig(t.Context(), cfg)
+		require.NoError(t, err)
+		store = pgstore.New(d.pool)
+	}
+	var guarding lock.Store = store
+	if twin != nil {
+		guarding = twin(store)
+	}
+	d.locker = lock.New(guarding, lock.WithTransaction(), lock.WithBudget(5*time.Second), lock.WithLogger(slog.New(slog.NewTextHandler(&d.log, nil))))
+	guard := latch.Idempotent(d.locker, keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)(d.handler(h))
+	d.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { d.done <- struct{}{} }()
+		guard.ServeHTTP(w, r)
+	}))
+	d.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // of panics
+	d.server.Start()
+	d.server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	t.Cleanup(func() {
+		d.server.Close()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		defer cancel()
+		require.NoError(t, d.locker.Close(ctx))
+		store.Close()
+		if d.db != nil {
+			require.NoError(t, d.db.Close())
+		} else {
+			d.pool.Close()
+		}
+		_, err := d.admin.Exec(ctx, h.undo)
+		require.NoError(t, err)
+		require.NoError(t, d.admin.Close(ctx))
+	})
+	return d
+}
+
+func (d *desk) handler(h *handling) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.runs++
+		c := &call{Context: r.Context(), w: w, r: r, run: d.runs, desk: d}
+		c.tx, _ = pgstore.Tx(c)
+		c.sqlTx, _ = pgstore.SQLTx(c)
+		switch err := h.handle(c); {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case !c.answered:
+			w.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprintf(w, "order %d", c.run)
+		}
+	})
+}
+
+// post sends the request, always with the same key, and waits until its handler has ended. It
+// returns nil if there was no answer.
+func (d *desk) post(t *testing.T) *sight {
+	t.Helper()
+	ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
+	defer leave()
+	d.leave = leave
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.server.URL, strings.NewReader(`{"sku":"tea"}`))
+	require.NoError(t, err)
+	r.Header.Set("X-User-ID", "42")
+	r.Header.Set("Idempotency-Key", "8e03978e")
+	r.Close = true // the client repeats nothing by itself
+	var answer *sight
+	res, err := d.server.Client().Do(r)
+	if err == nil {
+		var body []byte
+		body, err = io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		answer = &sight{status: res.StatusCode, header: res.Header, text: string(body)}
+	}
+	<-d.done
+	if err != nil {
+		return nil
+	}
+	return answer
+}
+
+// came holds the answers to a request with a key and to its repeat, and the orders after each.
+type came struct {
+	answers []*sight
+	runs    []int         // after each request
+	rows    []map[int]int // by run, after each
+	beside  []int         // rows that were not inserted in the transaction, after each
+	open    int           // sessions that are in a transaction at the end
+	logged  string
+	later   error
+}
+
+// play sends the request and its repeat.
+func (d *desk) play(t *testing.T) *came {
+	t.Helper()
+	s := new(came)
+	for range 2 {
+		s.answers = append(s.answers, d.post(t))
+		if d.later != nil {
+			s.later = d.later()
+			d.later = nil
+		}
+		s.runs = append(s.runs, d.runs)
+		rows, err := d.admin.Query(t.Context(), "SELECT run, beside, count(*) FROM orders GROUP BY run, beside")
+		require.NoError(t, err)
+		byRun, beside := map[int]int{}, 0
+		for rows.Next() {
+			var run, n int
+			var aside bool
+			require.NoError(t, rows.Scan(&run, &aside, &n))
+			if aside {
+				beside += n
+			} else {
+				byRun[run] = n
+			}
+		}
+		require.NoError(t, rows.Err())
+		s.rows, s.beside = append(s.rows, byRun), append(s.beside, beside)
+	}
+	require.Eventually(t, func() bool {
+		err := d.admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'").Scan(&s.open)
+		return err == nil && s.open == 0
+	}, 5*time.Second, 10*time.Millisecond, "sessions are at work still")
+	s.logged = d.log.String()
+	return s
+}
+
+// broken says how the rule of the page is broken, "" if it is kept.
+func (s *came) broken(want int) string {
+	first, again := s.answers[0], s.answers[1]
+	before, after := s.rows[0], s.rows[1]
+	kept := again != nil && again.replayed()
+	switch {
+	case first.ok() && before[1] != want:
+		return "a success without its rows"
+	case first != nil && !first.ok() && !kept && before[1] > 0:
+		return "rows without their answer"
+	case after[1] != before[1]:
+		return "rows after the answer"
+	case kept && s.runs[1] > 1:
+		return "a replay that has run"
+	case kept && first != nil && (first.status != again.status || first.text != again.text):
+		return "a replay of another answer"
+	case !kept && again.ok() && after[2] != want:
+		return "a second success without its rows"
+	case after[1] > 0 && after[2] > 0:
+		return "rows of two runs"
+	case s.open > 0:
+		return "a session is left in a transaction"
+	}
+	return ""
+}
+
+func (s *sight) ok() bool { return s != nil && s.status < 300 }
+
+// cells returns a row of the page.
+func (s *came) cells() []string {
+	count := func(i int) string {
+		n := 0
+		for _, rows := range s.rows[i] {
+			n += rows
+		}
+		if s.beside[i] > 0 {
+			return fmt.Sprintf("%d, and %d beside", n, s.beside[i])
+		}
+		return fmt.Sprint(n)
+	}
+	var again string
+	switch {
+	case s.answers[1] != nil && s.answers[1].replayed():
+		again = "replayed"
+		if s.answers[0] == nil {
+			again = fmt.Sprintf("`%d`, replayed", s.answers[1].status)
+		}
+	case s.runs[1] > s.runs[0]:
+		again = "runs: " + gotOrNot(s.answers[1])
+	default:
+		again = gotOrNot(s.answers[1])
+	}
+	return []string{gotOrNot(s.answers[0]), count(0), again, count(1), s.reason()}
+}
+
+func gotOrNot(s *sight) string {
+	if s == nil {
+		return "no answer"
+	}
+	return got(*s)
+}
+
+// reason is the cause in the log, without what to do about it.
+func (s *came) reason() string {
+	for line := range strings.Lines(s.logged) {
+		_, quoted, ok := strings.Cut(line, " error=")
+		if !ok {
+			continue
+		}
+		text, _ := strconv.QuotedPrefix(quoted)
+		text, _ = strconv.Unquote(text)
+		for _, before := range []string{"transaction was rolled back: ", "all was rolled back: pgstore: ", "middleware: "} {
+			if _, why, ok := strings.Cut(text, before); ok {
+				text = why
+			}
+		}
+		text, _, _ = strings.Cut(text, "\n")
+		text, _, _ = strings.Cut(text, " (SQLSTATE")
+		if !strings.Contains(text, "ERROR: ") && !strings.Contains(text, "FATAL: ") {
+			text, _, _ = strings.Cut(text, ": ")
+		}
+		return text
+	}
+	if strings.Contains(s.logged, "a handler returned without an answer") {
+		return "a handler returned without an answer"
+	}
+	return "–"
+}
+
+const handlersPage = `# Handlers over PostgreSQL, as they are written
+
+Each row is a handler over [pgstore](exactly-once.md), as people write it, and was run by the test that writes this page:
+` + "`go test -run TestHandlers ./docs/snippets`" + `. The guard is ` + "`Idempotent`" + ` of a Locker with ` + "`WithTransaction`" + `, behind a real server and over a real
+PostgreSQL; *pgx* is ` + "`pgstore.New`" + `, with the transaction of ` + "`pgstore.Tx`" + `, and *` + "`database/sql`" + `* is ` + "`pgstore.NewSQL`" + `, with that of ` + "`pgstore.SQLTx`" + `.
+
+- A handler inserts an order, and does what the row says. *returned*: an error of the handler is answered with ` + "`500`" + `. *ignored*: it is
+  not looked at. Where a row says nothing else, the answer is ` + "`201`" + `.
+- The repeat is the same request with the same key, once the first has ended. *replayed* is the first answer again. *runs* is a second run of the same handler.
+- *orders* are the rows that are committed after each of the two requests. *beside* are those that the handler has not written
+  through the transaction of the guard, but over another connection.
+- *logged* is the cause in the log of the guard. The log also says what to do.
+
+The rule, which the test checks for each row: a success means that all of its orders are committed, and the repeat gets the same
+answer and commits none; a failure leaves no order, and the repeat runs. Where a handler breaks it in a way that no guard can
+see or undo, it is **bold**.
+`
+
+const handlersSchema = `
+	CREATE TABLE orders (run int NOT NULL, beside boolean NOT NULL DEFAULT false);
+	CREATE TABLE items (id int PRIMARY KEY);
+	CREATE TABLE notes (run int, item int);
+`
+
+func handlersDatabase(t *testing.T) string {
+	t.Helper()
+	url := pgserver.Start(t, "max_prepared_transactions=10").Database(t)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), handlersSchema+pgstore.Schema)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	return url
+}
+
+// lines executes a row over each driver that it is for, and describes the results.
+func (h *handling) lines(t *testing.T, url string) string {
+	t.Helper()
+	var over []string
+	var rows [][]string
+	for _, driver := range []string{overPgx, overSQL} {
+		if h.over != "" && h.over != driver {
+			continue
+		}
+		t.Run(driver, func(t *testing.T) {
+			s := openDesk(t, url, h, driver, nil).play(t)
+			broken := s.broken(max(0, cmp.Or(h.orders, 1)))
+			if h.helpless {
+				require.NotEmpty(t, broken, "a guard can help")
+			} else {
+				require.Empty(t, broken, "%v %v\n%s", s.cells(), s.rows, s.logged)
+			}
+			require.NoError(t, s.later)
+			over, rows = append(over, driver), append(rows, s.cells())
+		})
+	}
+	if len(rows) == 2 && slices.Equal(rows[0], rows[1]) {
+		over, rows = []string{"both"}, rows[:1]
+	}
+	var b strings.Builder
+	for i, cells := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", h.name, over[i], strings.Join(cells, " | "), cmp.Or(h.so, "–"))
+	}
+	return b.String()
+}
+
+// TestHandlers executes the rows, and compares the page with the results.
+func TestHandlers(t *testing.T) {
+	t.Parallel()
+	url := handlersDatabase(t)
+	var b strings.Builder
+	b.WriteString(handlersPage)
+	topic := ""
+	for _, h := range handlings() {
+		if h.topic != topic {
+			topic = h.topic
+			fmt.Fprintf(&b, "\n## %s\n\n| handler | over | the first gets | orders | its repeat gets | orders | logged | so |\n|---|---|---|---|---|---|---|---|\n", topic)
+		}
+		t.Run(h.name, func(t *testing.T) { b.WriteString(h.lines(t, url)) }) //nolint:paralleltest // the rows are in order
+	}
+	if t.Failed() {
+		return
+	}
+	if *update {
+		require.NoError(t, os.WriteFile("../handlers.md", []byte(b.String()), 0o644))
+		return
+	}
+	require.Equal(t, b.String(), read(t, "../handlers.md"), "write it again with: go test ./docs/snippets -run TestHandlers -update")
+}
+
+// settledBadly is a store whose transactions end as settle does, with an error of a guard that has lost
+// count of what is committed where.
+type settledBadly struct {
+	*pgstore.Store
+	settle func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error)
+}
+
+type badly struct {
+	lock.Transaction
+	of         settledBadly
+	work       context.Context //nolint:containedctx // of the work
+	key, token string
+}
+
+func (s settledBadly) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	work, tx, err := s.Store.Begin(ctx, key, token)
+	return work, badly{tx, s, work, key, token}, err
+}
+
+func (b badly) Settle(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+	return b.of.settle(b, ctx, receipt, keep)
+}
+
+// elsewhere leaves the receipt over another connection.
+func (b badly) elsewhere(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+	return b.of.Settle(ctx, b.key, b.token, receipt, keep)
+}
+
+// commit commits the work without a receipt.
+func (b badly) commit() {
+	if tx, ok := pgstore.SQLTx(b.work); ok {
+		_, _ = tx.ExecContext(b.work, "COMMIT")
+	} else if tx, ok := pgstore.Tx(b.work); ok {
+		_, _ = tx.Exec(b.work, "COMMIT")
+	}
+}
+
+// TestHandlersCatch plays rows with stores that break the rule, each in another way.
+func TestHandlersCatch(t *testing.T) {
+	t.Parallel()
+	url := handlersDatabase(t)
+	rows := map[string]handling{}
+	for _, h := range handlings() {
+		rows[h.name] = h
+	}
+	for _, tt := range []struct {
+		store  string
+		settle func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error)
+		row    string
+		broken string
+	}{
+		{"the receipt is written over another connection, and the work rolled back", func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+			defer func() { _ = tx.Rollback(ctx) }()
+			return tx.elsewhere(ctx, receipt, keep)
+		}, "one `INSERT`", "a success without its rows"},
+		{"the receipt is written over another connection, after COMMIT", func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+			tx.commit()
+			_ = tx.Rollback(ctx)
+			return tx.elsewhere(ctx, receipt, keep)
+		}, "a unique violation, ignored", "a success without its rows"},
+		{"COMMIT is called a failure", func(tx badly, ctx context.Context, _ []byte, _ time.Duration) (bool, error) {
+			tx.commit()
+			_ = tx.Rollback(ctx)
+			return false, fmt.Errorf("%w: lost", lock.ErrNotApplied)
+		}, "one `INSERT`", "rows without their answer"},
+	} {
+		for _, over := range []string{overPgx, overSQL} {
+			t.Run(tt.store+"/"+over, func(t *testing.T) { //nolint:paralleltest // they are of one database
+				h := rows[tt.row]
+				s := openDesk(t, url, &h, over, func(s *pgstore.Store) lock.Store { return settledBadly{s, tt.settle} }).play(t)
+				require.Equal(t, tt.broken, s.broken(1), "%v", s.cells())
+			})
+		}
+	}
+}
+
+var errAway = errors.New("the warehouse is away")

@@ -1,0 +1,297 @@
+package snippets_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"slices"
+
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	"entgo.io/ent/dialect/sql/sqlgraph"
+	"entgo.io/ent/schema/field"
+	"github.com/jmoiron/sqlx"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+
+	"github.com/httplatch/httplatch/docs/snippets/internal/sqlc/overpgx"
+	"github.com/httplatch/httplatch/docs/snippets/internal/sqlc/oversql"
+)
+
+func libraries() []handling {
+	return in("Libraries", slices.Concat(sqlcHandlings(), gormHandlings(), entHandlings(), bunHandlings(), sqlxHandlings())...)
+}
+
+func sqlcHandlings() []handling {
+	return []handling{
+		{name: "sqlc, `New(tx)`", handle: func(c *call) error {
+			if c.sqlTx != nil {
+				return oversql.New(c.sqlTx).InsertOrder(c, int32(c.run))
+			}
+			return overpgx.New(c.tx).InsertOrder(c, int32(c.run))
+		}},
+		{name: "sqlc, `queries.WithTx(tx)`", handle: func(c *call) error {
+			if c.sqlTx != nil {
+				return oversql.New(c.desk.db).WithTx(c.sqlTx).InsertOrder(c, int32(c.run))
+			}
+			return overpgx.New(c.desk.pool).WithTx(c.tx).InsertOrder(c, int32(c.run))
+		}},
+		{name: "sqlc with `emit_prepared_queries`, `WithTx(tx)` of queries that were prepared on the `*sql.DB`", over: overSQL, so: "`New(tx)`", handle: func(c *call) error {
+			queries, err := oversql.Prepare(c, c.desk.db)
+			if err != nil {
+				return err
+			}
+			defer queries.Close()
+			return queries.WithTx(c.sqlTx).InsertOrder(c, int32(c.run))
+		}},
+		{name: "sqlc, `pool.Begin`, `WithTx`, `Commit`, as its tutorial has it, and then `500`", so: besideTwice, handle: func(c *call) error {
+			if c.sqlTx != nil {
+				tx, err := c.desk.db.BeginTx(c, nil)
+				if err != nil {
+					return err
+				}
+				defer tx.Rollback() //nolint:errcheck // as tutorials have it
+				if err := oversql.New(c.desk.db).WithTx(tx).InsertOrder(c, int32(c.run)); err != nil {
+					return err
+				}
+				return errors.Join(c.aside(tx), tx.Commit(), errAway)
+			}
+			tx, err := c.desk.pool.Begin(c)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(c) //nolint:errcheck // as tutorials have it
+			if err := overpgx.New(c.desk.pool).WithTx(tx).InsertOrder(c, int32(c.run)); err != nil {
+				return err
+			}
+			_, err = tx.Exec(c, "UPDATE orders SET beside = true")
+			return errors.Join(err, tx.Commit(c), errAway)
+		}},
+	}
+}
+
+// aside marks what a transaction of the pool has inserted.
+func (c *call) aside(tx *sql.Tx) error {
+	_, err := tx.ExecContext(c, "UPDATE orders SET beside = true")
+	return err
+}
+
+// gormOrder is an order as GORM has it.
+type gormOrder struct {
+	Run    int
+	Beside bool
+}
+
+func (gormOrder) TableName() string { return "orders" }
+
+// gormItem has a primary key, which is taken.
+type gormItem struct {
+	ID int `gorm:"primaryKey"`
+}
+
+func (gormItem) TableName() string { return "items" }
+
+// openGORM opens the service's own one over its pool.
+func (c *call) openGORM(cfg gorm.Config) *gorm.DB {
+	cfg.Logger = logger.Discard
+	db, err := gorm.Open(postgres.New(postgres.Config{Conn: c.desk.db}), &cfg)
+	if err != nil {
+		panic(err)
+	}
+	return db
+}
+
+func gormHandlings() []handling {
+	inTx := func(name, so string, orders int, cfg gorm.Config, session gorm.Session, f func(c *call, o *gorm.DB) error) handling {
+		return handling{name: "GORM, " + name, so: so, over: overSQL, orders: orders, handle: func(c *call) error {
+			session.NewDB, session.Context = true, c
+			o := c.openGORM(cfg).Session(&session)
+			o.Statement.ConnPool = c.sqlTx
+			return f(c, o)
+		}}
+	}
+	skip := gorm.Session{SkipDefaultTransaction: true}
+	create := func(c *call, o *gorm.DB) error { return o.Create(&gormOrder{Run: c.run}).Error }
+	return []handling{
+		inTx("`o.Statement.ConnPool = tx`, `Create`", "", 0, gorm.Config{}, skip, create),
+		inTx("the same with its default transactions", "", 0, gorm.Config{}, gorm.Session{}, create),
+		inTx("the same with `PrepareStmt`", "", 0, gorm.Config{PrepareStmt: true}, gorm.Session{}, create),
+		{name: "GORM, `gorm.Open` over `postgres.Config{Conn: tx}`", over: overSQL, handle: func(c *call) error {
+			o, err := gorm.Open(postgres.New(postgres.Config{Conn: c.sqlTx}), &gorm.Config{Logger: logger.Discard})
+			if err != nil {
+				return err
+			}
+			return create(c, o.WithContext(c))
+		}},
+		inTx("`o.Transaction(f)`", "", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+			return o.Transaction(func(o *gorm.DB) error { return create(c, o) })
+		}),
+		inTx("`o.Transaction(f)`, which fails and is passed over", "", -1, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+			_ = o.Transaction(func(o *gorm.DB) error { return errors.Join(create(c, o), errAway) })
+			return nil
+		}),
+		inTx("a unique violation in `o.Transaction(f)`, passed over", "", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+			_ = o.Transaction(func(o *gorm.DB) error { return o.Create(&gormItem{1}).Error })
+			return create(c, o)
+		}),
+		inTx("a unique violation, passed over", "`o.Transaction` around it", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+			_ = o.Create(&gormItem{1}).Error
+			_ = create(c, o)
+			return nil
+		}),
+		inTx("`o.Begin`, `Create`, `Commit`", "`o.Transaction`", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+			tx := o.Begin()
+			defer tx.Rollback()
+			if err := create(c, tx); err != nil {
+				return err
+			}
+			return tx.Commit().Error
+		}),
+		inTx("`Create`, `o.Commit()`, its error ignored", "", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+			if err := create(c, o); err != nil {
+				return err
+			}
+			o.Commit()
+			return nil
+		}),
+		{name: "GORM, the service's own `db.Create`, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
+			err := c.openGORM(gorm.Config{}).WithContext(c).Create(&gormOrder{Run: c.run, Beside: true}).Error
+			return errors.Join(err, errAway)
+		}},
+	}
+}
+
+// entDriver is a driver of ent over a transaction, as the page has it.
+type entDriver struct{ *entsql.Driver }
+
+// Tx has ent work in the transaction that there is.
+func (d entDriver) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
+
+// entOrder is an order as ent's generated code hands it over. With an edge to another table, ent begins a
+// transaction for it.
+func (c *call) entOrder(edge bool) *sqlgraph.CreateSpec {
+	spec := sqlgraph.NewCreateSpec("orders", nil)
+	if !edge {
+		spec.SetField("run", field.TypeInt, c.run)
+		return spec
+	}
+	spec.ID = sqlgraph.NewFieldSpec("run", field.TypeInt)
+	spec.ID.Value = c.run
+	spec.Edges = []*sqlgraph.EdgeSpec{{
+		Rel: sqlgraph.M2M, Table: "notes", Columns: []string{"run", "item"},
+		Target: &sqlgraph.EdgeTarget{Nodes: []driver.Value{1}, IDSpec: sqlgraph.NewFieldSpec("id", field.TypeInt)},
+	}}
+	return spec
+}
+
+func entHandlings() []handling {
+	over := func(c *call) *entsql.Driver {
+		return entsql.NewDriver(dialect.Postgres, entsql.Conn{ExecQuerier: c.sqlTx})
+	}
+	return []handling{
+		{name: "ent, `entsql.Conn{ExecQuerier: tx}`, `Create`", over: overSQL, handle: func(c *call) error {
+			return sqlgraph.CreateNode(c, over(c), c.entOrder(false))
+		}},
+		{name: "ent, the same with an edge, for which it begins a transaction", over: overSQL, so: "a driver whose `Tx` returns `dialect.NopTx`", handle: func(c *call) error {
+			return sqlgraph.CreateNode(c, over(c), c.entOrder(true))
+		}},
+		{name: "ent, a driver whose `Tx` returns `dialect.NopTx`, with an edge", over: overSQL, handle: func(c *call) error {
+			return sqlgraph.CreateNode(c, entDriver{over(c)}, c.entOrder(true))
+		}},
+		{name: "ent, the same, `client.Tx`, its `Commit`", over: overSQL, handle: func(c *call) error {
+			tx, err := entDriver{over(c)}.Tx(c)
+			if err != nil {
+				return err
+			}
+			if err := sqlgraph.CreateNode(c, entOf{tx}, c.entOrder(false)); err != nil {
+				return err
+			}
+			return tx.Commit()
+		}},
+		{name: "ent, the same, `client.Tx`, its `Rollback`, and `201`", over: overSQL, so: "`NopTx` rolls back nothing: answer with an error", handle: func(c *call) error {
+			tx, err := entDriver{over(c)}.Tx(c)
+			if err != nil {
+				return err
+			}
+			return errors.Join(sqlgraph.CreateNode(c, entOf{tx}, c.entOrder(false)), tx.Rollback())
+		}},
+		{name: "ent, the service's own client, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
+			spec := c.entOrder(false)
+			spec.SetField("beside", field.TypeBool, true)
+			return errors.Join(sqlgraph.CreateNode(c, entsql.OpenDB(dialect.Postgres, c.desk.db), spec), errAway)
+		}},
+	}
+}
+
+// entOf is the driver of a transaction, as in ent's generated code.
+type entOf struct {
+	dialect.ExecQuerier
+}
+
+func (entOf) Dialect() string                          { return dialect.Postgres }
+func (entOf) Close() error                             { return nil }
+func (d entOf) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
+
+// bunOrder is an order as bun has it.
+type bunOrder struct {
+	bun.BaseModel `bun:"table:orders"`
+
+	Run    int
+	Beside bool
+}
+
+func bunHandlings() []handling {
+	open := func(c *call) *bun.DB { return bun.NewDB(c.desk.db, pgdialect.New()) }
+	return []handling{
+		{name: "bun, `db.NewInsert().Conn(tx)`", over: overSQL, handle: func(c *call) error {
+			_, err := open(c).NewInsert().Conn(c.sqlTx).Model(&bunOrder{Run: c.run}).Exec(c)
+			return err
+		}},
+		{name: "bun, `bun.Tx{Tx: tx}.NewInsert()`", over: overSQL, so: "`db.NewInsert().Conn(tx)`: bun's `Tx` cannot be made of another", handle: func(c *call) error {
+			_, err := bun.Tx{Tx: c.sqlTx}.NewInsert().Model(&bunOrder{Run: c.run}).Exec(c)
+			return err
+		}},
+		{name: "bun, `db.RunInTx`, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
+			err := open(c).RunInTx(c, nil, func(ctx context.Context, tx bun.Tx) error {
+				_, err := tx.NewInsert().Model(&bunOrder{Run: c.run, Beside: true}).Exec(ctx)
+				return err
+			})
+			return errors.Join(err, errAway)
+		}},
+		{name: "bun, `db.NewInsert()` without `Conn`, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
+			_, err := open(c).NewInsert().Model(&bunOrder{Run: c.run, Beside: true}).Exec(c)
+			return errors.Join(err, errAway)
+		}},
+	}
+}
+
+func sqlxHandlings() []handling {
+	over := func(c *call) *sqlx.Tx { return &sqlx.Tx{Tx: c.sqlTx, Mapper: sqlx.NewDb(c.desk.db, "pgx").Mapper} }
+	const named = "INSERT INTO orders (run) VALUES (:run)"
+	return []handling{
+		{name: "sqlx, `&sqlx.Tx{Tx: tx, Mapper: db.Mapper}`, `GetContext`", over: overSQL, handle: func(c *call) error {
+			var run int
+			return over(c).GetContext(c, &run, "INSERT INTO orders (run) VALUES ($1) RETURNING run", c.run)
+		}},
+		{name: "sqlx, the same, `NamedExecContext`", over: overSQL, so: "`sqlx.BindNamed(sqlx.DOLLAR, ...)`: that `Tx` knows no driver", handle: func(c *call) error {
+			_, err := over(c).NamedExecContext(c, named, map[string]any{"run": c.run})
+			return err
+		}},
+		{name: "sqlx, the same, `BindNamed(sqlx.DOLLAR, ...)`", over: overSQL, handle: func(c *call) error {
+			statement, args, err := sqlx.BindNamed(sqlx.DOLLAR, named, map[string]any{"run": c.run})
+			if err != nil {
+				return err
+			}
+			_, err = over(c).ExecContext(c, statement, args...)
+			return err
+		}},
+		{name: "sqlx, `MustExecContext` of what fails", over: overSQL, handle: func(c *call) error {
+			over(c).MustExecContext(c, "INSERT INTO nowhere VALUES (1)")
+			return nil
+		}},
+	}
+}
