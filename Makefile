@@ -12,6 +12,7 @@ OVERLOADROUNDS ?= 3
 BEFORE ?=
 FUZZTIME ?= 60s
 FAULTS ?= 10000
+FAILOVERS ?= 200
 RECORDS ?= 1000000
 SEED ?=
 ARGS ?=
@@ -50,7 +51,7 @@ CIONLY = $(if $(filter true,$(CI)),promtool nft)
 # The newest Go. All packages are tested with it, all at once, without the race detector
 # and without the tests that wait longest or measure time, and those that compile programs.
 NEWER_GO ?= go1.27.4
-NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|LateReplies\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Once|OnceCatches|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|FencesOfManyClients|FencesGrowAcrossProcesses|KillLoop\w*|NewcomersWalk|ReadmeInstalls|Background|Modules|Walk\w*|\w+OnTopologies)$$
+NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|LateReplies\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Once|OnceCatches|Failovers|FailoversCatch|Handlers|HandlersCatch|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|FencesOfManyClients|FencesGrowAcrossProcesses|Deployment|KillLoop\w*|NewcomersWalk|ReadmeInstalls|Background|Modules|Walk\w*|\w+OnTopologies)$$
 
 # Not tested once more with the newest Go: a module whose libraries take longer to compile
 # than all others together, and the journeys through browsers and other clients, which are
@@ -72,7 +73,7 @@ test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cor
 
 .PHONY: test-newer
 test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests of NEWER_SKIP
-	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl $(NEWER_GO) $(CIONLY)
+	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(NEWER_GO) $(CIONLY)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
 		go test -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \
@@ -89,10 +90,11 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every sin
 	@cat $(TEST_ARTIFACTS)/*.txt
 
 .PHONY: once-pg
-once-pg: ## 210 histories over PostgreSQL, and the fault campaign for work in its transactions, with FAULTS (10000) faults and SEED, in about 20 minutes
+once-pg: ## 210 histories over PostgreSQL, the fault campaign for work in its transactions, with FAULTS (10000) faults, FAILOVERS (200) of each kind and SEED, and processes that start during VACUUM, in about 30 minutes
 	@scripts/deps.sh redis-server postgresql pgbouncer $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 60m -run OverPostgres ./internal/history -args -histories.pg 210 $(if $(SEED),-seed $(SEED))
-	cd lock/pgstore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
+	cd lock/pgstore && go test $(RACE) -count=1 -v -timeout 120m -parallel 3 ./internal/campaign -args -campaign.faults $(FAULTS) -campaign.failovers $(FAILOVERS) $(if $(SEED),-campaign.seed $(SEED))
+	cd lock/pgstore && go test -count=1 -v -run '^TestDeployment$$' ./internal/campaign -args -campaign.rate 2000 -campaign.window 10s
 
 # What make journey runs of example/internal: packages, each with its arguments.
 JOURNEYS = "journey -journey.every=1" "forms"
@@ -139,10 +141,10 @@ form-script: ## Make form/latch.min.js and its integrity value from form/latch.j
 	GOWORK=off go -C tools run ./formscript
 
 .PHONY: picture
-picture: ## Take the picture of the README, docs/desk.png, from three double clicks at the order desk
-	@scripts/deps.sh chromium
+picture: ## Take the picture of the README, docs/desk.png, from the three stories of the order desk
+	@scripts/deps.sh chromium npm
 	go test -count=1 -run TestLooks/desk-1280-light ./example
-	cp $(TEST_ARTIFACTS)/screens/desk-1280-light-4-guarded.png docs/desk.png
+	cp $(TEST_ARTIFACTS)/screens/desk-1280-light-4-stage-view.png docs/desk.png
 
 .PHONY: form-looks
 form-looks: ## Take pictures of a form and of every refusal page on all screens, and have axe look at them: .artifacts/screens

@@ -23,7 +23,7 @@ present() {
 	curl) command -v curl ;;
 	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
 	nft) command -v ip && command -v nft ;; # as internal/faults does
-	npm) command -v npm ;; # as example/internal/forms does
+	npm) command -v npm && command -v node ;; # as example/internal/forms and middleware do
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as lock/pgstore/internal/pgtest does
 	postgresql) postgresql ;;
 	promtool) command -v promtool ;;
@@ -62,7 +62,7 @@ packages() {
 	curl) echo curl ;;
 	go1.*) ;;
 	nft) echo iproute2 nftables ;;
-	npm) echo npm ;;
+	npm) echo npm nodejs ;;
 	pgbouncer) echo pgbouncer ;;
 	postgresql) echo postgresql ;;
 	promtool) echo prometheus ;;
@@ -102,8 +102,9 @@ how_to() {
 		echo "    apt-get install iproute2 nftables | dnf install iproute nftables"
 		;;
 	npm)
-		echo "npm is missing: everything that shows how forms behave with htmx and Turbo,"
-		echo "and that their pages are accessible, is skipped. Install it:"
+		echo "npm or node is missing: everything that shows how forms behave with htmx and Turbo,"
+		echo "that their pages are accessible, and what a gateway does with an upstream in Node,"
+		echo "is skipped. Install both:"
 		echo "    apt-get install npm | brew install node | dnf install npm"
 		echo "and let it reach its registry."
 		;;
