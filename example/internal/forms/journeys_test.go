@@ -100,6 +100,7 @@ var journeys = map[string]func(w walk, sends int){
 		w.Click("button")
 		w.shop.sent(w.T, 1)
 		w.Stop()
+		w.shop.left(w.T) // an answer before that leaves its cookie, though no user has seen it
 		w.shop.release()
 		walk{w.T, w.OpenTab(w.shop.url + "/new"), w.shop}.again()
 	},

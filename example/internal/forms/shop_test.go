@@ -32,8 +32,9 @@ type shop struct {
 
 	mu      sync.Mutex
 	posts   []post
-	arrived chan struct{} // closed by the next post
-	open    chan struct{} // orders wait until it is closed
+	arrived chan struct{}   // closed by the next post
+	client  <-chan struct{} // of the last post; closed when it has left
+	open    chan struct{}   // orders wait until it is closed
 }
 
 // post is what a browser has sent.
@@ -110,6 +111,7 @@ func (s *shop) counted(next http.Handler) http.Handler {
 		}
 		s.mu.Lock()
 		s.posts = append(s.posts, post{body.Get("once"), r.Header.Get("Idempotency-Key"), body.Get("sku"), body.Get("how")})
+		s.client = r.Context().Done()
 		close(s.arrived)
 		s.arrived = make(chan struct{})
 		s.mu.Unlock()
@@ -188,5 +190,18 @@ func (s *shop) sent(t *testing.T, n int) []post {
 		case <-timeout.C:
 			require.FailNow(t, "posts are missing", "%d of %d", len(posts), n)
 		}
+	}
+}
+
+// left returns when the client of the last post has left, whose answer is held.
+func (s *shop) left(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	client := s.client
+	s.mu.Unlock()
+	select {
+	case <-client:
+	case <-time.After(30 * time.Second):
+		require.FailNow(t, "the client is still there")
 	}
 }
