@@ -199,9 +199,11 @@ func (s *shop) left(t *testing.T) {
 	s.mu.Lock()
 	client := s.client
 	s.mu.Unlock()
+	timeout := time.NewTimer(30 * time.Second)
+	defer timeout.Stop()
 	select {
 	case <-client:
-	case <-time.After(30 * time.Second):
+	case <-timeout.C:
 		require.FailNow(t, "the client is still there")
 	}
 }
