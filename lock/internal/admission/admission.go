@@ -54,15 +54,15 @@ func (g *Gauge) Waiting(now time.Time, waiting bool) {
 	g.waiting, g.since = waiting, now
 }
 
-// Served says that n claims were answered.
+// Served says that n claims were answered, while others waited or after they had waited
+// themselves: where answers take long, most come when none waits any more.
 func (g *Gauge) Served(now time.Time, n int) {
-	if !g.waiting {
-		return
+	if g.waiting {
+		if g.served == 0 {
+			g.since = now // until the first answer, connections are dialled
+		}
+		g.measure(now)
 	}
-	if g.served == 0 {
-		g.since = now // until the first answer, connections are dialled
-	}
-	g.measure(now)
 	g.served += float64(n)
 }
 

@@ -60,6 +60,15 @@ func TestWait(t *testing.T) {
 				g.Served(at(began+90), 1)
 			}
 		}, 1},
+		"most answers come when none waits any more": {func(g *admission.Gauge) {
+			for trip := range 10 {
+				began := float64(100 * trip)
+				g.Waiting(at(began), true)
+				g.Served(at(began+70), 10)
+				g.Waiting(at(began+70), false)
+				g.Served(at(began+80), 60)
+			}
+		}, 1},
 		"a store that keeps up": {func(g *admission.Gauge) {
 			g.Waiting(at(0), true)
 			g.Served(at(400), 1)

@@ -46,15 +46,15 @@ func (c calls) Renew(ctx context.Context, key string, claim lock.Claim) (bool, e
 }
 
 // Settle is part of [lock.Store].
-func (c calls) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+func (c calls) Settle(ctx context.Context, key string, claim lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	return pass(ctx, c, Settle, func(ctx context.Context, s lock.Store) (bool, error) {
-		return s.Settle(ctx, key, token, receipt, keep)
+		return s.Settle(ctx, key, claim, receipt, keep)
 	})
 }
 
 // Release is part of [lock.Store].
-func (c calls) Release(ctx context.Context, key, token string) (bool, error) {
-	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) (bool, error) { return s.Release(ctx, key, token) })
+func (c calls) Release(ctx context.Context, key string, claim lock.Claim) (bool, error) {
+	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) (bool, error) { return s.Release(ctx, key, claim) })
 }
 
 // Get is part of [lock.Store].

@@ -56,6 +56,11 @@ func (*PanicError) Class() string { return "panic" }
 // time, though it may be applied.
 var ErrGivenUp = errors.New("no answer in time")
 
+// ErrSplit is the error of a store for a claim that it has answered, and given to none of
+// several at once: the next send is not paid from the retry budget, which is for a store
+// that does not answer.
+var ErrSplit = errors.New("the nodes are shared among several claims, none of which has a majority")
+
 // Recover is deferred by a send that returns *err. A store runs code of others, such
 // as the hooks of a client: a panic in it is a failure of this send, of which nothing
 // else is known, and not the end of the process.

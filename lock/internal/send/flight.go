@@ -35,7 +35,7 @@ type Doubt struct {
 	InFlight int       // sends whose end is not known yet, with no caller that waits
 	Lost     int       // sends that ended without an answer
 	Answered int       // sends that were answered when their caller had gone
-	Last     time.Time // when the latest of them ended
+	Last     time.Time // when the latest of those two ended
 }
 
 // InFlight returns the Flight of the call that ctx belongs to, nil if there is
@@ -87,14 +87,15 @@ func (f *Flight) Arrive(how Outcome) {
 
 // end counts a send that has ended. f.mu is held.
 func (f *Flight) end(how Outcome) {
-	f.doubt.Last = time.Now()
 	switch how {
 	case Answered:
 		f.doubt.Answered++
 	case Lost:
 		f.doubt.Lost++
 	case Nothing:
+		return
 	}
+	f.doubt.Last = time.Now()
 }
 
 func (f *Flight) lose() {

@@ -9,6 +9,7 @@ package send
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -158,7 +159,7 @@ func (c *Call) returned(err error) (more bool) {
 	}
 	c.ended(v)
 	paid, until := t.spent()
-	switch late := paid || err != nil && !time.Now().Before(until); {
+	switch late := err != nil && !time.Now().Before(until); {
 	case err == nil:
 		tokens.answered()
 	case late && v == Unknown:
@@ -166,7 +167,7 @@ func (c *Call) returned(err error) (more bool) {
 	case !late || c.cause == nil:
 		c.cause = err // else what failed before says more
 	}
-	if v != Final && c.mayRepeat() && (paid || tokens.Take()) {
+	if v != Final && c.mayRepeat() && (paid || errors.Is(err, ErrSplit) || tokens.Take()) {
 		if c.cause == nil || c.pause() {
 			return true
 		}
@@ -237,7 +238,7 @@ func (c *Call) reason() error {
 	case late && c.cause == nil:
 		return lateError{SilenceError(had), gone}
 	case c.cause == nil:
-		return SilenceError(c.terms.Budget)
+		return SilenceError(min(had, c.terms.Budget))
 	case late:
 		return fmt.Errorf("not served in %d tries until %w, the last failure: %w", c.sends, gone, c.cause)
 	case c.sends == 1:

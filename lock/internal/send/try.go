@@ -21,10 +21,10 @@ type Try struct {
 	call  *Call // of which only what is written once is read
 	nth   int   // send of the call, from 1
 	began time.Time
-	until time.Time // what Until said; zero: it was not asked
 
 	mu    sync.Mutex
-	again bool // it was given up for another send, which is paid for
+	paid  bool      // it has a token for another send
+	until time.Time // when it is given up for that; zero: it has the whole budget
 	over  error
 	done  chan struct{} // nil until it is asked for
 	timer *time.Timer
@@ -35,26 +35,32 @@ type Try struct {
 func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
 
 // Until is when a store gives the send up that cannot ask GiveUp while it waits:
-// after a third of the budget, if there is a token for another send.
+// after a third of the budget, if there is a token for another send, which it takes.
 func (t *Try) Until() time.Time {
-	until := t.call.deadline
-	if t.nth == 1 && t.call.sender.Retries.Tokens() > 0 {
-		until = t.turn()
-	}
+	turn := t.turn()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.until = until
-	return until
+	if t.nth > 1 || t.over != nil || turn.Equal(t.call.deadline) || !t.pay() {
+		return t.call.deadline
+	}
+	t.until = turn
+	return turn
 }
 
-// spent reports whether GiveUp has taken a token, and until when the send had time.
+// pay reports whether there is a token for another send. t.mu is held.
+func (t *Try) pay() bool {
+	t.paid = t.paid || t.call.sender.Retries.Take()
+	return t.paid
+}
+
+// spent reports whether another send is paid for, and until when this one had time.
 func (t *Try) spent() (paid bool, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.until.IsZero() {
-		return t.again, t.call.deadline
+		return t.paid, t.call.deadline
 	}
-	return t.again, t.until
+	return t.paid, t.until
 }
 
 // GiveUp reports whether the send is to be given up for another one, because it
@@ -62,17 +68,21 @@ func (t *Try) spent() (paid bool, until time.Time) {
 // there is a token, which it takes. The other one has the rest of the budget: where
 // answers take longer than a third, it is the last chance.
 func (t *Try) GiveUp(written time.Duration) bool {
+	return written >= t.call.terms.Budget/3 && t.GiveUpEarly()
+}
+
+// GiveUpEarly is GiveUp for a send whose connection is known to stall.
+func (t *Try) GiveUpEarly() bool {
 	c := t.call
-	if c.terms.Once || t.nth > 1 || written < c.terms.Budget/3 || time.Until(c.deadline) <= c.terms.Budget/20 {
+	if c.terms.Once || t.nth > 1 || time.Until(c.deadline) <= c.terms.Budget/20 {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over != nil || t.again || !c.sender.Retries.Take() {
-		return t.again
+	if t.until.IsZero() && t.over == nil && t.pay() {
+		t.until = time.Now()
 	}
-	t.again = true
-	return true
+	return !t.until.IsZero()
 }
 
 // GivenUp is closed when the caller waits no longer. The deadline is another
@@ -84,8 +94,17 @@ func (t *Try) GivenUp() <-chan struct{} {
 	return t.call.parent.Done()
 }
 
-// Cleaning reports whether the send is clean-up, which comes after the callers.
-func (t *Try) Cleaning() bool { return t.call.terms.Cleaning }
+// Cleaning reports whether ctx is of a send that is clean-up, which comes after the
+// callers, or derived from one.
+func Cleaning(ctx context.Context) bool {
+	if t, ok := ctx.(*Try); ok {
+		return t.call.terms.Cleaning
+	}
+	cleaning, _ := ctx.Value(cleaningKey{}).(bool)
+	return cleaning
+}
+
+type cleaningKey struct{}
 
 // Caller is the caller's context, for its values.
 func (t *Try) Caller() context.Context { return t.call.parent }
@@ -131,7 +150,7 @@ func (t *Try) AfterFunc(f func()) (stop func() bool) {
 // turn is when the send may be given up for another.
 func (t *Try) turn() time.Time {
 	c := t.call
-	if third := t.began.Add(c.terms.Budget / 3); !c.terms.Once && third.Before(c.deadline) {
+	if third := t.began.Add(c.terms.Budget / 3); !c.terms.Once && c.deadline.Sub(third) > c.terms.Budget/20 {
 		return third
 	}
 	return c.deadline
@@ -179,8 +198,11 @@ func (t *Try) Err() error {
 
 // Value is that of the caller's context.
 func (t *Try) Value(key any) any {
-	if key == (flightKey{}) {
+	switch key {
+	case flightKey{}:
 		return t.call.inFlight
+	case cleaningKey{}:
+		return t.call.terms.Cleaning
 	}
 	return t.call.parent.Value(key)
 }

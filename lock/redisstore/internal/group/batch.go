@@ -19,13 +19,18 @@ import (
 type Batch struct {
 	context.Context //nolint:containedctx // for its values
 
-	members []redis.Cmder
-	room    [1]redis.Cmder // of most
-	began   time.Time
-	until   time.Time
-	direct  bool // it is sent by its only caller
-	limited bool // a member has waited for the window
-	outer   bool // Transmit is around the client, not in it
+	members   []redis.Cmder
+	room      [1]redis.Cmder // of most
+	began     time.Time
+	until     time.Time
+	overtaken int  // by so many that left later and were answered
+	direct    bool // it is sent by its only caller
+	limited   bool // a member has waited for the window
+	filled    bool // the window was full when it had left
+	out       int  // commands that were out then, its own included
+	behind    int  // the size of the window then
+	large     bool // it has one member, which takes long
+	outer     bool // Transmit is around the client, not in it
 
 	done  chan struct{}
 	over  atomic.Bool

@@ -32,7 +32,7 @@ type Command struct {
 	how      send.Outcome    // what flight learns
 	arrived  time.Time
 	deadline time.Time     // of the caller
-	over     chan struct{} // has a value once the caller need no longer wait
+	over     chan struct{} // has a value once the caller need no longer wait; nil: it sends c itself
 	batch    *Batch
 	alone    Batch // of a command that its caller sends
 	reply    any   // the first, read by the batch
@@ -92,8 +92,10 @@ func (c *Command) Script(verb string, which any, args ...any) *Command {
 func (c *Command) Again() *Command {
 	d := &Command{Entry: c.Entry, Load: c.Load, Yields: c.Yields}
 	args := slices.Clone(c.Args())
-	if i := slices.Index(args, any(&c.Load)); i >= 0 {
-		args[i] = &d.Load
+	for i := range args {
+		if args[i] == any(&c.Load) {
+			args[i] = &d.Load
+		}
 	}
 	return d.With(args...)
 }
@@ -158,7 +160,9 @@ func (c *Command) large() bool {
 // finish ends c with its outcome, for its caller.
 func (c *Command) finish(answer any, err error) {
 	c.state, c.answer, c.err = done, answer, err
-	c.over <- struct{}{}
+	if c.over != nil {
+		c.over <- struct{}{}
+	}
 }
 
 // part parts c from its caller, which waits no longer, and learns from flight

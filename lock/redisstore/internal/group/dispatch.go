@@ -26,8 +26,8 @@ func (g *Group) dispatch(now time.Time) {
 // has to wait is sure of twice what they usually take. What still has half of its
 // time is never late: something has to find out how long an answer takes now.
 func (g *Group) late(c *Command, then time.Time) bool {
-	needed := g.window.usual + min(g.window.usual, then.Sub(c.arrived))
-	return then.Add(min(needed, c.deadline.Sub(c.arrived)/2)).After(c.deadline)
+	half := c.deadline.Sub(c.arrived) / 2
+	return c.deadline.Sub(then) < min(half, 2*g.window.usual)
 }
 
 // few reports whether so few commands are out that the next one goes its own way.
@@ -59,7 +59,7 @@ func (g *Group) next(now time.Time) *Batch {
 		default:
 			b.limited = b.limited || c.arrived.Before(now)
 			if b.add(c); large {
-				most = 0
+				b.large, most = true, 0
 			}
 		}
 	}
@@ -75,6 +75,8 @@ func (g *Group) depart(b *Batch) {
 	g.out += len(b.members)
 	g.batches = append(g.batches, b)
 	g.window.ask(b)
+	b.out = g.out
+	b.filled = g.out > g.window.size/2 && !g.few() && !g.window.room(g.running(b.began), g.window.most)
 }
 
 // running is how many batches are out that the next one has to wait for. One whose

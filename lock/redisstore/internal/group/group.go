@@ -33,7 +33,7 @@ var (
 type Config struct {
 	Share   int                // commands of a batch, at most
 	Batches int                // that are out at once, at most: as many as there are connections
-	Queue   int                // commands that wait, at most
+	Queue   int                // commands that wait, at most: that claim, and that end a lease
 	Send    func(*Batch) error // blocks until the round trip is over
 	Outer   bool               // Send does not call Transmit of its commands
 	Direct  *atomic.Bool       // Send returns in time, so a caller may wait in it
@@ -56,7 +56,7 @@ type Config struct {
 type Group struct {
 	config Config
 	alone  int       // commands
-	overs  sync.Pool // of channels that callers wait on
+	overs  sync.Pool // of channels that callers wait on: empty, of no caller
 
 	mu      sync.Mutex
 	ends    queue // what does not yield
@@ -101,10 +101,9 @@ func (g *Group) Do(ctx context.Context, c *Command) (any, error) {
 	gone := ctx.Done
 	c.caller, c.queue = ctx, &g.ends
 	if c.try, _ = ctx.(*send.Try); c.try != nil {
-		c.caller, c.Yields = c.try.Caller(), c.Yields || c.try.Cleaning()
-		gone = c.try.GivenUp // the group sees to the deadline
+		c.caller, gone = c.try.Caller(), c.try.GivenUp // the group sees to the deadline
 	}
-	if c.Yields {
+	if c.Yields = c.Yields || send.Cleaning(ctx); c.Yields {
 		c.queue = &g.claims
 	}
 	select {
@@ -112,23 +111,28 @@ func (g *Group) Do(ctx context.Context, c *Command) (any, error) {
 		return nil, failure.NotApplied("cancelled", c.caller.Err())
 	default:
 	}
-	c.over = g.overs.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
-	defer g.overs.Put(c.over)
 	own, err := g.enqueue(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	if next := g.round(own); next != nil {
+	if own == nil {
+		g.wait(ctx, c, gone())
+	} else if next := g.round(own); next != nil {
 		go g.work(next)
 	}
+	return c.answer, c.err
+}
+
+// wait waits until c is done, or its caller is gone.
+func (g *Group) wait(ctx context.Context, c *Command, gone <-chan struct{}) {
 	select {
 	case <-c.over:
-	case <-gone():
+	case <-gone:
 		if !g.leave(c, c.caller.Err(), send.InFlight(ctx)) {
 			<-c.over // it was answered meanwhile
 		}
 	}
-	return c.answer, c.err
+	g.overs.Put(c.over) // with nothing in it, and nobody who sends
 }
 
 // enqueue queues c, or says why it is refused. A batch that it returns is for the
@@ -142,20 +146,20 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 		c.deadline = now.Add(endless)
 	}
 	c.arrived = now
-	waiting := g.ends.len + g.claims.len
 	switch {
 	case !now.Before(c.deadline):
 		return nil, failure.NotApplied("cancelled", context.DeadlineExceeded)
-	case waiting == g.config.Queue:
+	case c.queue.len == g.config.Queue:
 		return nil, g.refused("queue", errQueueFull, now)
 	case c.Yields && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
 		return nil, g.refused("overload", errOverload, now)
-	case waiting == 0 && c.try != nil && g.config.Direct.Load() && g.few():
+	case g.ends.len+g.claims.len == 0 && c.try != nil && g.config.Direct.Load() && g.few():
 		own = c.alone.begin(now)
 		own.add(c)
 		own.direct, own.until = true, c.try.Until()
 		g.depart(own)
 	default:
+		c.over = g.overs.Get().(chan struct{}) //nolint:errcheck,forcetypeassert // nothing else is in it
 		c.queue.all = append(c.queue.all, c)
 		c.queue.len++
 		g.gauge.Waiting(now, g.claims.len > 0)

@@ -318,6 +318,13 @@ type slowServer struct {
 	n    atomic.Int64
 }
 
+// become changes how long it takes for a command.
+func (s *slowServer) become(per time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.per = per
+}
+
 func (s *slowServer) serve(_ context.Context, names []string, reply func(string)) error {
 	for _, name := range names {
 		s.mu.Lock()
@@ -544,6 +551,47 @@ func TestDirectCallsEnd(t *testing.T) {
 	})
 }
 
+// A caller that sends its own command gives it up after a third of its budget only if
+// a token pays for another send. The others wait for as long as they may, and say so.
+func TestDirectCallsArePaidFor(t *testing.T) {
+	t.Parallel()
+	const callers, tokens, budget = 12, 5, 90 * time.Millisecond // time alone gives a token in 100 ms
+	synctest.Test(t, func(t *testing.T) {
+		var silent sync.Map // by name: who has met the silence
+		g := newGroup(32, 32, true, func(ctx context.Context, names []string, reply func(string)) error {
+			if _, met := silent.LoadOrStore(names[0], true); !met {
+				end, _ := ctx.Deadline()
+				time.Sleep(time.Until(end)) // as a connection does
+				return errSilent
+			}
+			reply(names[0])
+			return nil
+		})
+		s := newSender()
+		for s.Retries.Tokens() > tokens {
+			s.Retries.Take()
+		}
+		var served, failed atomic.Int64
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				began := time.Now()
+				if _, err := call(t.Context(), s, g, strconv.Itoa(i), budget); err == nil {
+					served.Add(1)
+					assert.Equal(t, budget/3, time.Since(began))
+				} else {
+					failed.Add(1)
+					assert.ErrorContains(t, err, "no answer within 90ms")
+					assert.Equal(t, budget, time.Since(began))
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, tokens, served.Load())
+		require.EqualValues(t, callers-tokens, failed.Load())
+	})
+}
+
 // Callers that leave, the group that gives commands up and batches that end may
 // come in any order: each departure has one arrival, after it.
 func TestEachDepartureArrivesOnce(t *testing.T) {
@@ -600,6 +648,46 @@ func TestExitOfAHookLeavesTheQueue(t *testing.T) {
 		all.Wait()
 		synctest.Wait()
 		require.Zero(t, out(g))
+	})
+}
+
+// A hook that ends the goroutine of its caller leaves nothing that another call could take
+// for an answer: it would be read as a grant.
+func TestExitOfAHookIsNoAnswerToAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var exits atomic.Bool
+		exits.Store(true)
+		release := make(chan struct{})
+		g := newGroup(1, 32, true, func(context.Context, []string, func(string)) error {
+			if exits.Load() {
+				runtime.Goexit()
+			}
+			<-release
+			return errSilent
+		})
+		for range 100 {
+			exited := make(chan struct{})
+			go func() {
+				defer close(exited)
+				_, _ = call(t.Context(), newSender(), g, "exits", time.Second)
+			}()
+			<-exited
+		}
+		exits.Store(false)
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				_, err := call(t.Context(), newSender(), g, "silent", 100*time.Millisecond)
+				assert.Error(t, err)
+			})
+		}
+		all.Go(func() {
+			time.Sleep(time.Second)
+			close(release)
+		})
+		all.Wait()
+		synctest.Wait()
 	})
 }
 
@@ -778,28 +866,84 @@ func TestDeadlinesInAnyOrder(t *testing.T) {
 }
 
 // The callers that wait are bounded. One more is refused, and to send it again would
-// only make the queue longer.
+// only make the queue longer. Claims take no room from what ends a lease.
 func TestTheQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const room = 3
 		release := make(chan struct{})
-		g := bounded(1, 1, 3, false, silentUntil(release))
+		g := bounded(1, 1, room, false, silentUntil(release))
 		var all sync.WaitGroup
-		for i := range 4 { // one is out
-			all.Go(func() { assert.NoError(t, do(t.Context(), g, strconv.Itoa(i), i%2 == 0)) })
+		arrive := func(yields bool) {
+			all.Go(func() { assert.NoError(t, do(t.Context(), g, "waits", yields)) })
+			synctest.Wait()
 		}
-		synctest.Wait()
-		require.Equal(t, 3, queued(g))
-		for _, yields := range []bool{true, false} {
+		refused := func(yields bool) {
 			err := do(t.Context(), g, "more", yields)
 			requireNotApplied(t, err, "queue")
 			require.ErrorIs(t, err, lock.ErrDenied)
 		}
+		arrive(true) // it is out
+		for range room {
+			arrive(true)
+		}
+		refused(true)
+		for range room {
+			arrive(false)
+		}
+		refused(false)
+		refused(true)
+		require.Equal(t, 2*room, queued(g))
 		close(release)
 		all.Wait()
 		require.NoError(t, do(t.Context(), g, "more", true))
 	})
 }
+
+// Clean-up waits with the claims, also if its context comes from a store in between.
+func TestCleanUpComesAfterCallers(t *testing.T) {
+	t.Parallel()
+	type traced struct{}
+	for name, derive := range map[string]func(context.Context) context.Context{
+		"of the call": func(ctx context.Context) context.Context { return ctx },
+		"derived":     func(ctx context.Context) context.Context { return context.WithValue(ctx, traced{}, true) },
+		"detached":    context.WithoutCancel,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var order []string
+				release := make(chan struct{})
+				g := newGroup(1, 1, false, func(ctx context.Context, names []string, reply func(string)) error {
+					order = append(order, names...)
+					return silentUntil(release)(ctx, names, reply)
+				})
+				var all sync.WaitGroup
+				arrive := func(name string, cleaning bool) {
+					all.Go(func() {
+						terms := send.Terms{Budget: time.Minute, Cleaning: cleaning}
+						assert.NoError(t, send.Do(t.Context(), newSender(), new(send.Call), terms, through{derive, request{g, name, false}}))
+					})
+					synctest.Wait()
+				}
+				arrive("out", false)
+				arrive("clean-up", true)
+				arrive("release", false)
+				close(release)
+				all.Wait()
+				require.Equal(t, []string{"out", "release", "clean-up"}, order)
+			})
+		})
+	}
+}
+
+// through is a store that sends to another one, with a context of its own.
+type through struct {
+	derive func(context.Context) context.Context
+	to     request
+}
+
+func (s through) Send(ctx context.Context) error { return s.to.Send(s.derive(ctx)) }
 
 // What is large goes alone, be it the load or an argument: others would wait for it.
 func TestLargeCommandsGoAlone(t *testing.T) {

@@ -83,7 +83,7 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 		if c.how = send.Lost; replied {
 			c.how = send.Answered
 			served++
-			if c.Yields {
+			if c.Yields && (b.limited || g.claims.len > 0) {
 				claims++
 			}
 		}
@@ -100,6 +100,11 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 	}
 	g.out -= len(b.members)
 	i := slices.Index(g.batches, b)
+	if served > 0 {
+		for _, earlier := range g.batches[:i] {
+			earlier.overtaken++
+		}
+	}
 	g.batches = slices.Delete(g.batches, i, i+1)
 	next = g.next(now)
 	g.mu.Unlock()
@@ -124,9 +129,10 @@ func (g *Group) tick() {
 		if b.direct {
 			continue // its caller waits for the client, which obeys that end
 		}
+		early := g.window.overtaken(b, now)
 		for _, m := range b.members {
 			c := m.(*Command) //nolint:errcheck,forcetypeassert // nothing else is added
-			if c.state == sent && c.try != nil && (!now.Before(c.deadline) || c.try.GiveUp(now.Sub(b.began))) {
+			if c.state == sent && c.try != nil && (!now.Before(c.deadline) || c.try.GiveUp(now.Sub(b.began)) || early && c.try.GiveUpEarly()) {
 				c.part(send.ErrGivenUp, send.InFlight(c.try))
 				c.over <- struct{}{}
 			}
