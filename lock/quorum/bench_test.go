@@ -33,7 +33,7 @@ func BenchmarkQuorum(b *testing.B) {
 			if _, err := q.Claim(b.Context(), "bare", c); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := q.Release(b.Context(), "bare", c.Token); err != nil {
+			if _, err := q.Release(b.Context(), "bare", c); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -12,7 +12,8 @@ import (
 //   - A claim that lands on a node after the token's release, or after the claim
 //     was found to have no majority, would hold the node for no caller. So every
 //     answer to a claim that comes late asks whether the token is still wanted, and
-//     the entry is removed if not.
+//     the entry is removed if not. The caller's own release goes to a node when the
+//     claims on it have ended, and needs no such help.
 //   - A release that lands on a node after a later claim of the same token would
 //     take away a vote that has been counted, and make a second holder possible. So
 //     a node with a release of a token in flight is barred: it is not asked for its
@@ -35,6 +36,8 @@ type calls struct {
 	tokens   *tokens
 	claiming chan struct{} // has room for the claim whose turn it is
 
+	claims []sync.WaitGroup // in flight, by node; begun while the node is not barred
+
 	uses     int
 	unwanted bool  // its claim got no majority, or it was ended by its caller
 	released bool  // by its caller
@@ -50,15 +53,15 @@ func (q *Store) enter(key, token string) *calls {
 	id := tokenID{key, token}
 	c := all.all[id]
 	if c == nil {
-		c = &calls{tokenID: id, tokens: all, claiming: make(chan struct{}, 1), barred: make([]int, len(q.given))}
+		c = &calls{tokenID: id, tokens: all, claiming: make(chan struct{}, 1), claims: make([]sync.WaitGroup, len(q.given)), barred: make([]int, len(q.given))}
 		all.all[id] = c
 	}
 	c.uses++
 	return c
 }
 
-// again is enter for a caller that has entered already.
-func (c *calls) again() {
+// stay is enter for a caller that has entered already.
+func (c *calls) stay() {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
 	c.uses++
@@ -72,12 +75,28 @@ func (c *calls) leave() {
 	}
 }
 
-// begin makes the token wanted, and returns the nodes whose word for it counts.
-func (c *calls) begin() (nodes []int) {
+// begin makes the token wanted, and returns the nodes whose word for it counts. If there
+// are as many as need, a claim on each is begun.
+func (c *calls) begin(need int) (nodes []int) {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
 	c.unwanted, c.released = false, false
-	return c.unbarred()
+	if nodes = c.unbarred(); len(nodes) >= need {
+		for _, node := range nodes {
+			c.claims[node].Add(1)
+		}
+	}
+	return nodes
+}
+
+// again begins one more claim on a node, unless the token is not wanted or the node barred.
+func (c *calls) again(node int) (begun bool) {
+	c.tokens.mu.Lock()
+	defer c.tokens.mu.Unlock()
+	if begun = !c.unwanted && c.barred[node] == 0; begun {
+		c.claims[node].Add(1)
+	}
+	return begun
 }
 
 // reliable returns the nodes whose word for the token counts.
@@ -123,11 +142,12 @@ func (c *calls) release() {
 }
 
 // bar bars a node if the token is no longer wanted, and reports whether it
-// did: the entry on it is then to be removed.
+// did: the entry on it is then to be removed. A release by its caller removes it anyway,
+// since that goes to each node after the claims on it.
 func (c *calls) bar(node int) bool {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
-	if !c.unwanted {
+	if !c.unwanted || c.released {
 		return false
 	}
 	c.barred[node]++

@@ -20,7 +20,7 @@ func (q *Store) Check(ctx context.Context) error {
 	results := make(chan answer[[]string], len(q.given))
 	for _, i := range q.all {
 		go func() {
-			servers, err := guardedNode(ctx, q, i, checkNode)
+			servers, err := guardedNode(ctx, q, i, q.checkNode)
 			results <- answer[[]string]{i, servers, err}
 		}()
 	}
@@ -48,7 +48,7 @@ func (q *Store) Check(ctx context.Context) error {
 		return err
 	}
 	if len(failed.failed) > len(q.given)-q.need {
-		failed.why = fmt.Sprintf("%d of %d nodes are well, %d have to be", failed.of-len(failed.failed), failed.of, failed.need)
+		failed.why = fmt.Errorf("%d of %d nodes are well, %d have to be", failed.of-len(failed.failed), failed.of, failed.need)
 		return failed
 	}
 	return nil
@@ -58,7 +58,8 @@ func (q *Store) Check(ctx context.Context) error {
 // majority is well.
 const checkPatience = 10
 
-func checkNode(ctx context.Context, node lock.Store) (servers []string, err error) {
+func (q *Store) checkNode(ctx context.Context, i int) (servers []string, err error) {
+	node := q.given[i]
 	if c, ok := node.(lock.Checker); ok {
 		err = c.Check(ctx)
 	} else {

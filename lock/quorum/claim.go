@@ -13,7 +13,9 @@ import (
 
 // Claim is part of [lock.Store]. It is one try: where several claims have shared the nodes
 // among them, so that none has a majority, the error says that nothing was applied,
-// and the Locker claims again after a random pause.
+// and the Locker claims again after a random pause. A refusal names the holder that a
+// majority of nodes named, each at an instant of its own: among claims at once, that can
+// be one which has been split, and claims again.
 func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -32,7 +34,7 @@ func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	case <-ctx.Done():
 		return lock.Entry{}, notMade(ctx)
 	}
-	v := &vote{quorum: q, replies: replies{need: q.need}, token: t, claim: c, flight: send.InFlight(ctx), nodes: t.begin()}
+	v := &vote{quorum: q, replies: replies{need: q.need}, token: t, claim: c, flight: send.InFlight(ctx), nodes: t.begin(q.need)}
 	if len(v.nodes) < q.need {
 		return lock.Entry{}, v.failure(ctx, true)
 	}
@@ -51,11 +53,13 @@ type vote struct {
 	nodes  []int       // that are asked
 	silent []answer[lock.Entry]
 	round  *round[lock.Entry]
-	why    string
+	why    error
 }
 
+var errReleased = errors.New("released while it was in flight")
+
 func (v *vote) run(ctx context.Context) (lock.Entry, error) {
-	v.token.again()
+	v.token.stay()
 	v.round = askNodes(ctx, v.quorum, v.nodes, v.landed, v.claimOn)
 	defer v.round.done()
 	e, decided := v.collect(ctx)
@@ -68,7 +72,7 @@ func (v *vote) run(ctx context.Context) (lock.Entry, error) {
 		v.decide(ctx)
 		return e, nil
 	case granted:
-		v.why = "released while it was in flight"
+		v.why = errReleased
 	case decided:
 		v.takeBack(ctx, false)
 		return e, nil
@@ -78,7 +82,7 @@ func (v *vote) run(ctx context.Context) (lock.Entry, error) {
 		if dead := v.removable(); dead != "" {
 			return v.of(dead), nil
 		}
-		v.why = "the nodes are shared among several claims, none of which has a majority"
+		v.why = send.ErrSplit
 	}
 	return lock.Entry{}, v.failure(ctx, certain)
 }
@@ -98,8 +102,9 @@ func (v *vote) collect(ctx context.Context) (e lock.Entry, decided bool) {
 }
 
 // claimOn claims on one node.
-func (v *vote) claimOn(ctx context.Context, node lock.Store) (lock.Entry, error) {
-	e, err := node.Claim(ctx, v.token.key, v.claim)
+func (v *vote) claimOn(ctx context.Context, node int) (lock.Entry, error) {
+	defer v.token.claims[node].Done()
+	e, err := v.quorum.given[node].Claim(ctx, v.token.key, v.claim)
 	if err != nil && !errors.Is(err, lock.ErrNotApplied) {
 		v.loose.Store(true)
 	}
@@ -155,7 +160,11 @@ func (v *vote) takeBack(ctx context.Context, again bool) (certain bool) {
 	certain = len(v.silent) == 0
 	var given []<-chan bool
 	for _, a := range v.answers {
-		if !v.holds(&a) || !v.token.bar(a.node) {
+		if !v.holds(&a) {
+			continue
+		}
+		if !v.token.bar(a.node) {
+			certain = false // its caller's release is on its way
 			continue
 		}
 		gone := make(chan bool, 1)

@@ -43,7 +43,7 @@ func TestSettle(t *testing.T) {
 				if strings.Contains(tt.conditions, "D") {
 					f[2].Next(fault.Settle, fault.Refuse, fault.LoseRequest)
 				}
-				ok, err := f.quorum().Settle(t.Context(), key, "ours", nil, keep)
+				ok, err := f.quorum().Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep)
 				require.Equal(t, tt.ok, ok)
 				require.Equal(t, tt.fails, err != nil, "%v", err)
 				time.Sleep(time.Second)
@@ -95,7 +95,7 @@ func TestCoolDownIsReported(t *testing.T) {
 			f.put(t, lock.Claim{Token: "ours", Lease: longLease}, 0, 1, 2)
 			f[slowest].Next(fault.Settle, after(10*time.Millisecond))
 			q := f.quorum()
-			ok, err := q.Settle(t.Context(), key, "ours", nil, keep)
+			ok, err := q.Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep)
 			require.NoError(t, err)
 			require.True(t, ok)
 			for _, token := range []string{"ours", "other"} {
@@ -124,7 +124,7 @@ func TestClaimLandsAfterItsSettle(t *testing.T) {
 				f[2].Next(fault.Settle, third...)
 				_, err := q.Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 				require.NoError(t, err)
-				ok, err := q.Settle(t.Context(), key, "ours", nil, keep)
+				ok, err := q.Settle(t.Context(), key, lock.Claim{Token: "ours"}, nil, keep)
 				require.NoError(t, err)
 				require.True(t, ok)
 				time.Sleep(time.Second)
@@ -141,7 +141,7 @@ func TestCoolDownOfALostHolder(t *testing.T) {
 		f := newFleet(3)
 		f.put(t, lock.Claim{Token: "lost", Lease: longLease}, 0)
 		f.put(t, lock.Claim{Token: "other", Lease: longLease}, 1, 2)
-		_, err := f[0].Server().Settle(t.Context(), key, "lost", nil, keep)
+		_, err := f[0].Server().Settle(t.Context(), key, lock.Claim{Token: "lost"}, nil, keep)
 		require.NoError(t, err)
 		e, err := f.quorum().Claim(t.Context(), key, lock.Claim{Token: "ours", Lease: longLease})
 		require.NoError(t, err)

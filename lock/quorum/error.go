@@ -14,9 +14,9 @@ import (
 type quorumError struct {
 	call     string
 	need, of int
-	certain  bool   // that the call has had no effect, and will have none
-	why      string // other than what nodes failed
-	cause    error  // why the caller left
+	certain  bool  // that the call has had no effect, and will have none
+	why      error // other than what nodes failed
+	cause    error // why the caller left
 	failed   []answer[struct{}]
 }
 
@@ -37,8 +37,8 @@ func (e *quorumError) add(node int, err error) {
 func (e *quorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorum: %s: ", e.call)
-	if e.why != "" {
-		b.WriteString(e.why)
+	if e.why != nil {
+		b.WriteString(e.why.Error())
 	} else {
 		fmt.Fprintf(&b, "%d of %d nodes answered, %d have to agree", e.of-len(e.failed), e.of, e.need)
 	}
@@ -58,6 +58,9 @@ func (e *quorumError) Unwrap() []error {
 	var all []error
 	if e.certain {
 		all = append(all, lock.ErrNotApplied)
+	}
+	if e.why != nil {
+		all = append(all, e.why)
 	}
 	if e.cause != nil {
 		all = append(all, e.cause)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/cipher"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -11,11 +12,28 @@ import (
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
-// persistent is a quorum that claims again by itself when it was split.
-type persistent struct{ *quorum.Store }
+// persistent is a quorum that claims again by itself when it was split, and when the
+// holder named was never granted: nodes answer at different instants, between which a
+// split claim takes back its vote and gets another.
+type persistent struct {
+	*quorum.Store
+	granted *sync.Map // by key and token
+}
 
 func (p persistent) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-	return claimAgain(ctx, p.Store, key, c)
+	for {
+		e, err := claimAgain(ctx, p.Store, key, c)
+		if err != nil || e.State != lock.Held {
+			return e, err
+		}
+		if e.Token == c.Token {
+			p.granted.Store([2]string{key, c.Token}, true)
+		}
+		if _, ok := p.granted.Load([2]string{key, e.Token}); ok {
+			return e, nil
+		}
+		fault.Sleep(ctx, time.Millisecond)
+	}
 }
 
 // uncomparable is a store that == panics for.

@@ -1,6 +1,8 @@
 package quorum_test
 
 import (
+	"context"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -100,4 +102,24 @@ func (f fleet) statesOf(t *testing.T, key string) string {
 		all = append(all, text)
 	}
 	return strings.Join(all, " ")
+}
+
+// keys are those that a node has.
+func (f fleet) keys(t *testing.T) (all []string) {
+	t.Helper()
+	for _, n := range f {
+		for e, err := range n.Server().(lock.Inspector).List(t.Context()) {
+			if err != nil {
+				t.Fatalf("List: %v", err)
+			}
+			all = append(all, e.Key)
+		}
+	}
+	return all
+}
+
+// jitter has a call arrive, and be answered, after random times.
+func jitter(ctx context.Context, apply func() error) error {
+	fault.Sleep(ctx, rand.N(roundTrip))
+	return fault.Slow(rand.N(roundTrip))(ctx, apply)
 }

@@ -27,7 +27,7 @@ func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	t := q.enter(key, c.Token)
 	m := motion{
 		call: "renew",
-		send: func(ctx context.Context, node lock.Store) (bool, error) { return node.Renew(ctx, key, c) },
+		send: func(ctx context.Context, node int) (bool, error) { return q.given[node].Renew(ctx, key, c) },
 		// A renewal is a vote too: a node that may take it back has none, and gets
 		// nothing.
 		reliable: t.reliable(),
@@ -43,10 +43,13 @@ func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 // reseed brings an entry back to a node that has lost it. What another token holds
 // there is left alone.
 func (q *Store) reseed(ctx context.Context, t *calls, node int, c lock.Claim) {
-	if !t.wanted() {
+	if !t.again(node) {
 		return
 	}
-	e, err := askNode(ctx, q, node, func(ctx context.Context, node lock.Store) (lock.Entry, error) { return node.Claim(ctx, t.key, c) })
+	e, err := askNode(ctx, q, node, func(ctx context.Context, node int) (lock.Entry, error) {
+		defer t.claims[node].Done()
+		return q.given[node].Claim(ctx, t.key, c)
+	})
 	a := answer[lock.Entry]{node, e, err}
 	if (a.unknown() || err == nil && e.State == lock.Held && e.Token == c.Token) && t.bar(node) {
 		q.free(ctx, t, node)
@@ -55,19 +58,20 @@ func (q *Store) reseed(ctx context.Context, t *calls, node int, c lock.Claim) {
 
 // Settle is part of [lock.Store], for cool-downs only. A node that does not answer is
 // asked again.
-func (q *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (q *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	switch {
 	case ctx.Err() != nil:
 		return false, notMade(ctx)
 	case len(receipt) > 0:
 		return false, errReceipt
 	}
-	t := q.enter(key, token)
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
+	t := q.enter(key, c.Token)
 	t.giveUp() // what a claim still leaves on a node is no part of the cool-down
 	m := motion{
 		call: "settle",
-		send: func(ctx context.Context, node lock.Store) (bool, error) {
-			return node.Settle(ctx, key, token, nil, keep)
+		send: func(ctx context.Context, node int) (bool, error) {
+			return q.given[node].Settle(ctx, key, c, nil, keep)
 		},
 	}
 	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
@@ -76,17 +80,21 @@ func (q *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 
 // Release is part of [lock.Store]. A node that does not answer is asked again, and then
 // left to the end of the lease.
-func (q *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
+func (q *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	if ctx.Err() != nil {
 		return false, notMade(ctx)
 	}
-	t := q.enter(key, token)
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
+	t := q.enter(key, c.Token)
 	t.release() // before the first send, see tokens
 	m := motion{
 		call:    "release",
 		patient: true,
-		send:    func(ctx context.Context, node lock.Store) (bool, error) { return node.Release(ctx, key, token) },
-		last:    func(node int) { t.unbar(node, 0) },
+		send: func(ctx context.Context, node int) (bool, error) {
+			t.claims[node].Wait()
+			return q.given[node].Release(ctx, key, c)
+		},
+		last: func(node int) { t.unbar(node, 0) },
 	}
 	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
 	return q.carry(ctx, t, &m)
@@ -96,7 +104,7 @@ func (q *Store) Release(ctx context.Context, key, token string) (ok bool, err er
 type motion struct {
 	call     string
 	patient  bool // a majority against it is no reason not to hear the others
-	send     func(ctx context.Context, node lock.Store) (bool, error)
+	send     func(ctx context.Context, node int) (bool, error)
 	reliable []int              // the nodes whose yes counts; nil: all
 	rest     func(answer[bool]) // deals with a node that has not said yes, after a majority has
 	last     func(node int)     // called when nothing is still in flight to a node; may be nil
@@ -143,7 +151,7 @@ func (q *Store) carry(ctx context.Context, t *calls, m *motion) (ok bool, err er
 	}
 	f := q.shortage(m.call)
 	f.certain, f.cause = yes == 0, context.Cause(ctx)
-	f.why = fmt.Sprintf("%d of %d nodes said yes, and %d no; %d have to agree", yes, len(q.given), no, q.need)
+	f.why = fmt.Errorf("%d of %d nodes said yes, and %d no; %d have to agree", yes, len(q.given), no, q.need)
 	for _, a := range slices.Concat(all, r.silent(ctx)) {
 		f.add(a.node, a.err)
 		f.certain = f.certain && !a.unknown()
@@ -177,7 +185,7 @@ const (
 )
 
 // insist sends to a node that has not answered, until it does or enough is done.
-func (q *Store) insist(ctx context.Context, a answer[bool], call func(context.Context, lock.Store) (bool, error)) {
+func (q *Store) insist(ctx context.Context, a answer[bool], call func(context.Context, int) (bool, error)) {
 	for n := 1; a.err != nil && n < sendsToNode; n++ {
 		timer := time.NewTimer(maxNodePause/2 + rand.N(maxNodePause/2)) //nolint:gosec // spreading retries needs no secrecy
 		<-timer.C
@@ -190,7 +198,9 @@ func (q *Store) insist(ctx context.Context, a answer[bool], call func(context.Co
 func (q *Store) free(ctx context.Context, t *calls, node int) (gone bool) {
 	doubt := time.Duration(0)
 	for n := 0; n < sendsToNode && !gone; n++ {
-		_, err := askNode(ctx, q, node, func(ctx context.Context, node lock.Store) (bool, error) { return node.Release(ctx, t.key, t.token) })
+		_, err := askNode(ctx, q, node, func(ctx context.Context, node int) (bool, error) {
+			return q.given[node].Release(ctx, t.key, lock.Claim{Token: t.token})
+		})
 		gone = err == nil
 		if !gone && !errors.Is(err, lock.ErrNotApplied) {
 			doubt = lock.Describe(q.given[node]).MaxLag // an unanswered send can land for that long

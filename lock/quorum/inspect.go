@@ -62,8 +62,8 @@ func (q *Store) Forget(ctx context.Context, key, token string) (ok bool, err err
 	if err := q.checkInspectors(); err != nil {
 		return false, err
 	}
-	r := askNodes(ctx, q, q.all, nothingLeft, func(ctx context.Context, node lock.Store) (bool, error) {
-		return node.(lock.Inspector).Forget(ctx, key, token) //nolint:errcheck // all nodes are
+	r := askNodes(ctx, q, q.all, nothingLeft, func(ctx context.Context, node int) (bool, error) {
+		return q.given[node].(lock.Inspector).Forget(ctx, key, token) //nolint:errcheck // all nodes are
 	})
 	defer r.done()
 	f := q.shortage("forget")

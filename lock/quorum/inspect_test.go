@@ -56,7 +56,7 @@ func TestList(t *testing.T) {
 		claim("minority", "c", 2)
 		claim("cool-down", "d", 0, 1)
 		for _, i := range []int{0, 1} {
-			_, err := nodes[i].Server().Settle(t.Context(), "cool-down", "d", nil, time.Hour)
+			_, err := nodes[i].Server().Settle(t.Context(), "cool-down", lock.Claim{Token: "d"}, nil, time.Hour)
 			require.NoError(t, err)
 		}
 		want := map[string]string{"all": "held:a", "majority": "held:b", "cool-down": "settled:d"}

@@ -126,7 +126,7 @@ func TestReleaseOvertakesTheBringingBack(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, ok)
 			time.Sleep(10 * time.Millisecond) // the claim on the third is under way
-			ok, err = q.Release(t.Context(), key, "ours")
+			ok, err = q.Release(t.Context(), key, lock.Claim{Token: "ours"})
 			require.NoError(t, err)
 			require.True(t, ok)
 			time.Sleep(time.Second)

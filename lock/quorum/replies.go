@@ -71,7 +71,7 @@ func (q *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	if err := notMade(ctx); err != nil {
 		return lock.Entry{}, err
 	}
-	r := askNodes(ctx, q, q.all, nothingLeft, func(ctx context.Context, node lock.Store) (lock.Entry, error) { return node.Get(ctx, key) })
+	r := askNodes(ctx, q, q.all, nothingLeft, func(ctx context.Context, node int) (lock.Entry, error) { return q.given[node].Get(ctx, key) })
 	defer r.done()
 	got := replies{need: q.need}
 	for {

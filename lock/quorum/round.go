@@ -51,7 +51,7 @@ func nothingLeft() send.Outcome { return send.Nothing }
 
 // askNodes starts a round. The caller must call decide and, in the end, done; over is
 // called when nothing of the round still runs, and says what it has left.
-func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() send.Outcome, call func(ctx context.Context, node lock.Store) (T, error)) *round[T] {
+func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() send.Outcome, call func(ctx context.Context, node int) (T, error)) *round[T] {
 	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 	flight := send.InFlight(ctx)
 	flight.Depart()
@@ -85,19 +85,19 @@ func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() sen
 var errTardy = errors.New("answered too late")
 
 // guardedNode makes a call on a node, in which a panic is a failure.
-func guardedNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, lock.Store) (T, error)) (value T, err error) {
+func guardedNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, int) (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = send.Panic(p)
 			q.logged.Panic(slog.Default(), err)
 		}
 	}()
-	return call(ctx, q.given[node])
+	return call(ctx, node)
 }
 
 // askNode makes one more call on a node. The caller may have gone; what has to be
 // done for its token has not.
-func askNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, lock.Store) (T, error)) (T, error) {
+func askNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, int) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 	defer cancel()
 	return guardedNode(ctx, q, node, call)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestConformance(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			latchtest.TestStore(t, 30*time.Millisecond, func(*testing.T) lock.Store {
-				return persistent{quorum.New(memories(n), quorum.WithNodeTimeout(20*time.Second))}
+				return persistent{quorum.New(memories(n), quorum.WithNodeTimeout(20*time.Second)), new(sync.Map)}
 			})
 		})
 	}

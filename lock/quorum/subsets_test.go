@@ -66,7 +66,7 @@ func TestEverySubset(t *testing.T) {
 			require.Equal(t, roundTrip, took, "a slow minority costs nothing")
 			time.Sleep(time.Second)
 			f.heal()
-			ok, err := q.Release(t.Context(), key, "ours")
+			ok, err := q.Release(t.Context(), key, lock.Claim{Token: "ours"})
 			require.NoError(t, err)
 			require.True(t, ok)
 		} else {
