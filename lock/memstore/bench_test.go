@@ -43,7 +43,7 @@ func BenchmarkMemory(b *testing.B) {
 					if e, err := s.Claim(ctx, key, c); err != nil || e.State != lock.Held {
 						b.Error(e, err)
 					}
-					if _, err := s.Release(ctx, key, c.Token); err != nil {
+					if _, err := s.Release(ctx, key, c); err != nil {
 						b.Error(err)
 					}
 				}
@@ -65,6 +65,23 @@ func BenchmarkMemory(b *testing.B) {
 						cycle(i)
 					}
 				})
+			})
+		}
+	}
+}
+
+// BenchmarkPage is of the first page of a shard.
+func BenchmarkPage(b *testing.B) {
+	for _, live := range []int{10_000, 1_000_000} {
+		s := fill(b, live).(lock.Pager) //nolint:forcetypeassert // it is one
+		for _, limit := range []int{50, 1000} {
+			b.Run(fmt.Sprintf("live=%d/limit=%d", live, limit), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if page, _, err := s.Page(b.Context(), "32:", limit, nil); err != nil || len(page) == 0 {
+						b.Fatal(len(page), err)
+					}
+				}
 			})
 		}
 	}

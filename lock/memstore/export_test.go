@@ -1,6 +1,9 @@
 package memstore
 
-import "unsafe"
+import (
+	"strconv"
+	"unsafe"
+)
 
 // ScopeCounts returns the largest of what a memory store counts for a scope, be it
 // above or below zero.
@@ -12,6 +15,19 @@ func ScopeCounts(s *Store) (entries, bytes int64) {
 		}
 	}
 	return entries, bytes
+}
+
+// KeysOfOneShard returns n keys that a memory store locks as one.
+func KeysOfOneShard(s *Store, n int) (keys []string) {
+	for i := 0; len(keys) < n; i++ {
+		key := strconv.Itoa(i)
+		shard, _ := s.lock(key)
+		shard.mu.Unlock()
+		if shard == &s.shards[0] {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // Sweep removes all that is over from a memory store.

@@ -49,7 +49,7 @@ func TestOfAMillionClaimsAndReleases(t *testing.T) {
 					}
 				}
 				for i := from; i < from+100; i++ {
-					if ok, err := s.Release(t.Context(), "user="+strconv.Itoa(i), "a"); err != nil || !ok {
+					if ok, err := s.Release(t.Context(), "user="+strconv.Itoa(i), lock.Claim{Token: "a"}); err != nil || !ok {
 						t.Errorf("Release = %t, %v", ok, err)
 					}
 				}
@@ -72,7 +72,7 @@ func TestShrinksAfterABurst(t *testing.T) {
 	full := heap() - before
 	require.Greater(t, full, int64(100*n))
 	for i := range n {
-		if ok, err := s.Release(t.Context(), strconv.Itoa(i), "a"); err != nil || !ok {
+		if ok, err := s.Release(t.Context(), strconv.Itoa(i), lock.Claim{Token: "a"}); err != nil || !ok {
 			t.Fatalf("Release = %t, %v", ok, err)
 		}
 	}

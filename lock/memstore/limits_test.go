@@ -46,7 +46,7 @@ func TestIsBoundedInEntries(t *testing.T) {
 		takeover := memoryClaim("b", time.Hour)
 		takeover.Replaces, takeover.Owner = "a", ""
 		claimed(t, s, "abandoned", takeover)
-		ok, err := s.Release(t.Context(), "held", "a")
+		ok, err := s.Release(t.Context(), "held", lock.Claim{Token: "a"})
 		require.NoError(t, err)
 		require.True(t, ok)
 		claimed(t, s, "new", memoryClaim("a", time.Hour))
@@ -62,7 +62,7 @@ func TestIsBoundedInBytes(t *testing.T) {
 	claimed(t, s, "big", big)
 	claimed(t, s, "small", memoryClaim("a", time.Hour))
 	requireFull(t, s, "more")
-	ok, err := s.Release(t.Context(), "big", "a")
+	ok, err := s.Release(t.Context(), "big", lock.Claim{Token: "a"})
 	require.NoError(t, err)
 	require.True(t, ok)
 	for i := range 3 {
@@ -129,7 +129,7 @@ func TestKeepsTheClaimOfAReceiptThatDoesNotFit(t *testing.T) {
 		claimed(t, s, "other", other)
 
 		receipt := bytes.Repeat([]byte("x"), 5000)
-		ok, err := s.Settle(t.Context(), "key", "a", receipt, 24*time.Hour)
+		ok, err := s.Settle(t.Context(), "key", lock.Claim{Token: "a"}, receipt, 24*time.Hour)
 		require.False(t, ok)
 		require.ErrorIs(t, err, lock.ErrFull)
 		require.NotErrorIs(t, err, lock.ErrNotApplied, "it had an effect")
@@ -161,7 +161,7 @@ func TestEndsARefusedReceiptWithItsKeep(t *testing.T) {
 		claimed(t, s, key, c)
 		began := time.Now()
 		for range 10 {
-			ok, err := s.Settle(t.Context(), key, "a", make([]byte, 100_000), keep)
+			ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, make([]byte, 100_000), keep)
 			require.ErrorIs(t, err, lock.ErrFull)
 			require.False(t, ok)
 			ok, err = s.Renew(t.Context(), key, c)
@@ -180,4 +180,61 @@ func TestEndsARefusedReceiptWithItsKeep(t *testing.T) {
 func TestRecordHasTheSizeThatItIsLaidOutFor(t *testing.T) {
 	t.Parallel()
 	require.EqualValues(t, 96, memstore.RecordBytes)
+}
+
+// The search for records that are over is in the middle of them, and has passed the place
+// to which one moves, or that of one whose end moves closer: it is found when it is over,
+// and its room is given to another.
+func TestFindsWhatEndsBehindTheSearch(t *testing.T) {
+	t.Parallel()
+	const n, short = 40, 10 * time.Second
+	for name, tt := range map[string]struct {
+		third   time.Duration // the lease of the third from the end
+		change  func(s *memstore.Store, key string) (bool, error)
+		entries int
+	}{
+		"moved there": {short, func(s *memstore.Store, key string) (bool, error) {
+			return s.Release(t.Context(), key, lock.Claim{Token: "a"})
+		}, n - 3},
+		"ends sooner": {time.Hour, func(s *memstore.Store, key string) (bool, error) {
+			return s.Settle(t.Context(), key, lock.Claim{Token: "a"}, nil, short)
+		}, n - 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := memstore.New(memstore.WithLimits(n, 1<<20))
+				keys := memstore.KeysOfOneShard(s, 2*n)
+				for i, key := range keys[:n] {
+					lease := time.Hour
+					switch i {
+					case 0, 1: // begin a round, of which the second knows all ends
+						lease = time.Duration(i+1) * time.Second
+					case n - 3:
+						lease = tt.third
+					}
+					claimed(t, s, key, memoryClaim("a", lease))
+				}
+				visit := func() { require.Equal(t, lock.Held, stateOf(t, s, keys[2])) }
+				time.Sleep(time.Second)
+				for range 10 {
+					visit()
+				}
+				time.Sleep(time.Second)
+				visit() // passes keys[5]
+				ok, err := tt.change(s, keys[5])
+				require.NoError(t, err)
+				require.True(t, ok)
+				for range 3 {
+					visit() // ends the round
+				}
+				require.Equal(t, tt.entries, s.Describe().Entries)
+				time.Sleep(short)
+				for i := range n - tt.entries + 1 {
+					claimed(t, s, keys[n+i], memoryClaim("a", time.Hour))
+				}
+				requireFull(t, s, keys[2*n-1])
+			})
+		})
+	}
 }

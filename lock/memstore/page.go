@@ -21,7 +21,7 @@ func (m *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 		if err := ctx.Err(); err != nil {
 			return nil, "", fmt.Errorf("memstore: page: %w", err)
 		}
-		for _, key := range m.shards[shard].keysAfter(after) {
+		for _, key := range m.shards[shard].keysAfter(after, limit) {
 			if limit--; limit < 0 {
 				return page, strconv.Itoa(shard) + ":" + after, nil
 			}
@@ -57,9 +57,28 @@ func placeOf(cursor string) (shard int, after string, err error) {
 // errCursor: see [lock.Inspector].
 var errCursor = fmt.Errorf("%w: the cursor is not one that Page returned", lock.ErrNotApplied)
 
-// keysAfter returns the keys that come after the given one, in order.
-func (s *shard) keysAfter(after string) []string {
-	keys := slices.DeleteFunc(s.keys(), func(k string) bool { return k <= after })
+// keysAfter returns the keys that come after the given one, in order: more than limit, if
+// there are. No more than twice as many are copied and sorted under the lock.
+func (s *shard) keysAfter(after string, limit int) []string {
+	keys := s.someAfter(after, limit)
 	slices.Sort(keys)
+	return keys
+}
+
+// someAfter is keysAfter in any order.
+func (s *shard) someAfter(after string, limit int) (keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := max(min(limit, len(s.records)), 0) + 1
+	last := "" // of the first n keys so far; "" before there are as many
+	for key := range s.records {
+		if key <= after || last != "" && key > last {
+			continue
+		}
+		if keys = append(keys, key); len(keys) == 2*n {
+			slices.Sort(keys)
+			keys, last = keys[:n], keys[n-1]
+		}
+	}
 	return keys
 }

@@ -3,6 +3,9 @@ package memstore_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +63,42 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// Pages of any size are those that a sorted copy of each shard would give, in order, while
+// entries before and after the cursor come and go.
+func TestPagesAreThoseOfASortedShard(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	store := memstore.New()
+	all := memstore.KeysOfOneShard(store, 300)
+	for _, key := range all {
+		put(t, store, key, memoryClaim("a", time.Hour))
+	}
+	slices.Sort(all)
+	for _, limit := range []int{1, 2, 7, 149, 150, 299, 300, 301, math.MaxInt} {
+		var found []string
+		for cursor, first := "", true; first || cursor != ""; first = false {
+			page, next, err := store.Page(t.Context(), cursor, limit, nil)
+			require.NoError(t, err)
+			want := all[len(found):min(len(found)+min(limit, len(all)), len(all))]
+			got := make([]string, len(page))
+			for i, e := range page {
+				got[i] = e.Key
+			}
+			require.Equal(t, want, got, "limit %d", limit)
+			found, cursor = append(found, got...), next
+			if next == "" {
+				continue
+			}
+			gone := all[r.IntN(len(found))] // before the cursor
+			ok, err := store.Release(t.Context(), gone, lock.Claim{Token: "a"})
+			require.NoError(t, err)
+			require.True(t, ok)
+			put(t, store, gone, memoryClaim("a", time.Hour))
+		}
+		require.Equal(t, all, found)
+	}
+}
+
 // A page is of what Get reports, without the receipts.
 func TestPageStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +114,7 @@ func TestPageStates(t *testing.T) {
 			_, err := store.Claim(t.Context(), key, c)
 			require.NoError(t, err)
 		}
-		ok, err := store.Settle(t.Context(), "settled", "settled", []byte("receipt"), time.Hour)
+		ok, err := store.Settle(t.Context(), "settled", lock.Claim{Token: "settled"}, []byte("receipt"), time.Hour)
 		require.NoError(t, err)
 		require.True(t, ok)
 		time.Sleep(2 * time.Second)

@@ -46,7 +46,7 @@ func TestOneScopeDoesNotFillTheStore(t *testing.T) {
 				s := memstore.New(memstore.WithLimits(entries, bytes), memstore.WithScopeShare(share))
 				full := 0
 				settle := func(key string) {
-					_, err := s.Settle(t.Context(), key, "a", make([]byte, receipt), time.Hour)
+					_, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, make([]byte, receipt), time.Hour)
 					if err != nil {
 						require.ErrorIs(t, err, lock.ErrFull)
 						full++
@@ -110,7 +110,7 @@ func TestScopeAboveItsShareKeepsWhatItHas(t *testing.T) {
 		claimed(t, s, "2", takeover)
 		mustRefuse(t, s, "greedy")
 
-		ok, err = s.Release(t.Context(), "2", "b")
+		ok, err = s.Release(t.Context(), "2", lock.Claim{Token: "b"})
 		require.NoError(t, err)
 		require.True(t, ok)
 		claimed(t, s, "3", c)
@@ -144,9 +144,9 @@ func TestScopeCountsReturnToZero(t *testing.T) {
 			c.Linger = time.Duration(r.IntN(2)) * time.Minute
 			switch r.IntN(8) {
 			case 0:
-				_, _ = s.Release(t.Context(), key, token)
+				_, _ = s.Release(t.Context(), key, lock.Claim{Token: token})
 			case 1, 2:
-				_, _ = s.Settle(t.Context(), key, token, make([]byte, r.IntN(20_000)), c.Lease)
+				_, _ = s.Settle(t.Context(), key, lock.Claim{Token: token}, make([]byte, r.IntN(20_000)), c.Lease)
 			case 3:
 				_, _ = s.Renew(t.Context(), key, c)
 			case 4:
@@ -188,7 +188,7 @@ func TestScopesAreDistinguished(t *testing.T) {
 			refused++
 			continue
 		}
-		_, _ = s.Release(t.Context(), key, c.Token)
+		_, _ = s.Release(t.Context(), key, c)
 	}
 	require.LessOrEqual(t, refused, 10)
 }

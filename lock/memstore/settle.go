@@ -12,17 +12,17 @@ import (
 )
 
 // Settle is part of [lock.Store].
-func (m *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	if err := checkCall(ctx, key, token); err != nil {
+func (m *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	if err := checkCall(ctx, key, c.Token); err != nil {
 		return false, err
 	}
 	if keep <= 0 {
 		return false, fmt.Errorf("%w: receipt to be kept for %v", lock.ErrNotApplied, keep)
 	}
-	ok, err = m.settle(key, token, receipt, keep)
+	ok, err = m.settle(key, c.Token, receipt, keep)
 	if errors.Is(err, lock.ErrFull) {
 		m.sweep()
-		ok, err = m.settle(key, token, receipt, keep)
+		ok, err = m.settle(key, c.Token, receipt, keep)
 	}
 	return ok, err
 }

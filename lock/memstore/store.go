@@ -148,8 +148,8 @@ func (m *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 }
 
 // Release is part of [lock.Store].
-func (m *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	return m.remove(ctx, key, token, false)
+func (m *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	return m.remove(ctx, key, c.Token, false)
 }
 
 // remove removes the entry of token, a receipt only if receipts is set.

@@ -38,7 +38,7 @@ func stateOf(t *testing.T, s lock.Store, key string) lock.State {
 
 func settled(t *testing.T, s lock.Store, key, token string, receipt []byte, keep time.Duration) {
 	t.Helper()
-	ok, err := s.Settle(t.Context(), key, token, receipt, keep)
+	ok, err := s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep)
 	require.NoError(t, err)
 	require.True(t, ok)
 }
@@ -109,14 +109,14 @@ func TestRefusesWhatNoLockerSends(t *testing.T) {
 		"get no key":       func() error { _, err := s.Get(t.Context(), ""); return err },
 		"no token":         func() error { _, err := s.Claim(t.Context(), "k", memoryClaim("", 1)); return err },
 		"long token":       func() error { _, err := s.Claim(t.Context(), "k", memoryClaim(long[:256], 1)); return err },
-		"release no token": func() error { _, err := s.Release(t.Context(), "k", ""); return err },
+		"release no token": func() error { _, err := s.Release(t.Context(), "k", lock.Claim{Token: ""}); return err },
 		"no lease":         func() error { _, err := s.Claim(t.Context(), "k", memoryClaim("a", 0)); return err },
 		"negative lease":   func() error { _, err := s.Renew(t.Context(), "k", memoryClaim("a", -1)); return err },
 		"negative linger": func() error {
 			_, err := s.Claim(t.Context(), "k", lock.Claim{Token: "a", Lease: 1, Linger: -1})
 			return err
 		},
-		"no keep": func() error { _, err := s.Settle(t.Context(), "k", "a", nil, 0); return err },
+		"no keep": func() error { _, err := s.Settle(t.Context(), "k", lock.Claim{Token: "a"}, nil, 0); return err },
 	} {
 		require.ErrorIs(t, call(), lock.ErrNotApplied, name)
 	}
@@ -191,7 +191,7 @@ func TestConcurrently(t *testing.T) {
 				}
 				runtime.Gosched()
 				holders[k].Add(-1)
-				if ok, err := s.Release(t.Context(), key, token); !ok || err != nil {
+				if ok, err := s.Release(t.Context(), key, lock.Claim{Token: token}); !ok || err != nil {
 					t.Errorf("Release = %t, %v", ok, err)
 				}
 			}
