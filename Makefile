@@ -81,6 +81,20 @@ test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go comm
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi
 
+# Servers newer than the system's, which have commands that older ones lack.
+SERVERS ?= $(CURDIR)/.artifacts/servers
+
+# Not tested once more with each: faults that are planted in the code, and what waits longest.
+SERVERS_SKIP = ^Test(\w*Catches|OnceRace|NotificationsWithTheLeastPermission|NaiveStore\w*|NaiveLock\w*|SlowCalls\w*|CallsEndWithinTheirBudgets|AutoPipeliner\w*|Partition\w*|ServerAsleep|StalledServer|KilledProcessBlocksForOneLease|RedisGoneForLongerThanTheLease|PausedHolder)$$
+
+.PHONY: test-servers
+test-servers: ## Test the Redis store and its faults on each newer server that apt can fetch into SERVERS (Valkey 9.1, Redis 8.6), in 4 minutes, without the race detector and the tests of SERVERS_SKIP
+	@scripts/deps.sh redis-server $(CIONLY)
+	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
+		echo "make test-servers: $$($$server --version)"; \
+		REDIS_SERVER=$$server go test -short -count=1 -shuffle=on -p 2 -parallel $(FOURFOLD) -skip '$(SERVERS_SKIP)' $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
+	done
+
 .PHONY: faults
 faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, reported one by one
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
@@ -162,9 +176,9 @@ bench: ## Measure next to the peer libraries, in 15 minutes: bench/RESULTS.md (B
 	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . $(if $(BENCH),,-figures $(TEST_ARTIFACTS)/bench.json) -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
 
 .PHONY: bench-overload
-bench-overload: ## Measure overload and outages, 30 minutes a round (OVERLOADROUNDS=3, BENCHFLAGS='-only "^5 C"'): .artifacts/overload.json
+bench-overload: ## Measure overload, networks that change and outages, 40 minutes a round (OVERLOADROUNDS=3, BENCHFLAGS='-only "^5 C"'): .artifacts/overload.json
 	@scripts/deps.sh redis-server
-	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -rounds $(OVERLOADROUNDS) -parts overload,outage $(BENCHFLAGS)
+	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -rounds $(OVERLOADROUNDS) -parts overload,network,outage $(BENCHFLAGS)
 	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -table
 
 .PHONY: bench-pg

@@ -20,7 +20,7 @@ func cycle(ctx context.Context, b *testing.B, s lock.Store, key string, c lock.C
 	if err != nil || e.Token != c.Token {
 		b.Errorf("claim: %+v, %v", e, err)
 	}
-	if ok, err := s.Release(ctx, key, c.Token); err != nil || !ok {
+	if ok, err := s.Release(ctx, key, c); err != nil || !ok {
 		b.Errorf("release: %v, %v", ok, err)
 	}
 }

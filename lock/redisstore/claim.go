@@ -84,10 +84,12 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c l
 }
 
 // readRefused returns what is there although the server refused to execute the
-// claim: a server without memory, or without a disk, can still replay a receipt
+// claim: a server without memory, disk or replicas can still replay a receipt
 // and can still return the holder of a key.
 func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lock.Entry, error) {
-	if class := failure.ClassOf(refusal); class != "OOM" && class != "MISCONF" {
+	switch failure.ClassOf(refusal) {
+	case "OOM", "MISCONF", "NOREPLICAS":
+	default:
 		return lock.Entry{}, refusal
 	}
 	e, err := s.read(ctx, name)

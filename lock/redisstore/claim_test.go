@@ -49,7 +49,7 @@ func TestServersWithoutSetNXGetClaimInLua(t *testing.T) {
 	e, err := s.Claim(t.Context(), key, claim("b"))
 	require.NoError(t, err)
 	require.Equal(t, "a", e.Token)
-	ok, err := s.Release(t.Context(), key, "a")
+	ok, err := s.Release(t.Context(), key, lock.Claim{Token: "a"})
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, 1, old.Hits(), "the refusal is remembered")
@@ -168,7 +168,7 @@ func TestDurationsBelowAMillisecond(t *testing.T) {
 	ok, err := s.Renew(t.Context(), key+"&2", lock.Claim{Token: "a", Lease: time.Nanosecond, Linger: 1})
 	require.NoError(t, err)
 	require.True(t, ok)
-	ok, err = s.Settle(t.Context(), key+"&2", "a", nil, time.Nanosecond)
+	ok, err = s.Settle(t.Context(), key+"&2", lock.Claim{Token: "a"}, nil, time.Nanosecond)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Eventually(t, func() bool {
@@ -184,11 +184,11 @@ func TestTokens(t *testing.T) {
 	longest := strings.Repeat("\xff", 255)
 	take(t, s, key, claim(longest))
 	for _, other := range []string{longest[1:], longest + "x", "", "\xff"} {
-		ok, err := s.Release(t.Context(), key, other)
+		ok, err := s.Release(t.Context(), key, lock.Claim{Token: other})
 		require.NoError(t, err)
 		require.False(t, ok)
 	}
-	ok, err := s.Release(t.Context(), key, longest)
+	ok, err := s.Release(t.Context(), key, lock.Claim{Token: longest})
 	require.NoError(t, err)
 	require.True(t, ok)
 
@@ -244,9 +244,9 @@ func changes(t *testing.T, s interface {
 	var err error
 	did["renew"], err = s.Renew(t.Context(), key, claim(token))
 	require.NoError(t, err)
-	did["settle"], err = s.Settle(t.Context(), key, token, []byte("x"), time.Minute)
+	did["settle"], err = s.Settle(t.Context(), key, lock.Claim{Token: token}, []byte("x"), time.Minute)
 	require.NoError(t, err)
-	did["release"], err = s.Release(t.Context(), key, token)
+	did["release"], err = s.Release(t.Context(), key, lock.Claim{Token: token})
 	require.NoError(t, err)
 	did["forget"], err = s.Forget(t.Context(), key, token)
 	require.NoError(t, err)

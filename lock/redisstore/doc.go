@@ -32,6 +32,10 @@
 // so they grow across lost entries and failovers to within what the clocks of
 // the servers differ by.
 //
+// Redis ends entries by its wall clock. One that is set forward ends leases early, and
+// lets another caller in while the holder still relies on its own; one that is set back
+// keeps keys taken for longer. Have the server's clock slewed, not stepped.
+//
 // # Round trips
 //
 // Up to 12 commands in flight to one server, each goes its own way, as what is larger
@@ -100,6 +104,11 @@
 //     With +multi +exec a receipt of 64 KiB or more is no argument of a script: 1 MiB
 //     then holds up a server for 0.1 ms, and for 3.4 ms without.
 //   - before Redis 7 a claim is a script instead of a plain SET, by itself.
+//   - from Valkey 9.0 or Redis 8.4 on a renewal, a settle and a release of a lock
+//     without a fence are one plain command each (SET with IFEQ, DELIFEQ, DELEX), by
+//     itself, and cost the server half of what a script does. Which a server has is
+//     learned from its answers. A release needs +delifeq or +delex for that; without,
+//     it stays a script.
 //
 // # Names
 //

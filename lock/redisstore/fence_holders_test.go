@@ -40,7 +40,7 @@ func TestHoldersWithoutAFenceKeepTheLastOne(t *testing.T) {
 		},
 		"settled": func(t *testing.T, key string) {
 			take(t, s, key, plain)
-			ok, err := s.Settle(t.Context(), key, "plain", []byte("receipt"), time.Hour)
+			ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "plain"}, []byte("receipt"), time.Hour)
 			require.NoError(t, err)
 			require.True(t, ok)
 			ok, err = s.Forget(t.Context(), key, "plain")

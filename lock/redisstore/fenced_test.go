@@ -21,7 +21,7 @@ func fenced(token string) lock.Claim {
 
 func release(tb testing.TB, s lock.Store, key, token string) {
 	tb.Helper()
-	ok, err := s.Release(timeout(tb, 5*time.Second), key, token)
+	ok, err := s.Release(timeout(tb, 5*time.Second), key, lock.Claim{Token: token})
 	require.NoError(tb, err)
 	require.True(tb, ok)
 }
@@ -56,7 +56,7 @@ func TestFences(t *testing.T) {
 	srv.Do(t, "PEXPIRE", "latch:lock:k", 1)
 	require.Eventually(t, func() bool { return len(srv.Keys(t)) == 0 }, 10*time.Second, time.Millisecond)
 	grow("after the lease was over")
-	ok, err := s.Settle(t.Context(), key, "after the lease was over", nil, time.Minute)
+	ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "after the lease was over"}, nil, time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
 	ok, err = s.Forget(t.Context(), key, "after the lease was over")
@@ -243,7 +243,7 @@ func TestFencesOfManyClients(t *testing.T) {
 				fences = append(fences, e.Fence)
 				mu.Unlock()
 				n++
-				if ok, err := s.Release(t.Context(), "k", token); err != nil || !ok {
+				if ok, err := s.Release(t.Context(), "k", lock.Claim{Token: token}); err != nil || !ok {
 					t.Errorf("release: %v, %v", ok, err)
 					return
 				}

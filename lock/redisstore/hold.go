@@ -15,6 +15,9 @@ import (
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
 // the entry's. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	if ok, err = s.renewOwn(ctx, key, c); !errors.Is(err, errByScript) {
+		return ok, err
+	}
 	cmd, ok := s.change(key, c.Token)
 	if !ok {
 		return false, nil
@@ -24,28 +27,35 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 }
 
 // Settle leaves a receipt for keep. It works when the server is out of memory.
-func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	cmd, ok := s.change(key, token)
+func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	kept := max(entry.Milliseconds(keep), 1)
+	if ok, err = s.settleOwn(ctx, key, c, receipt, kept); !errors.Is(err, errByScript) {
+		return ok, err
+	}
+	cmd, ok := s.change(key, c.Token)
 	if !ok {
 		return false, nil
 	}
 	if len(receipt) >= largeReceipt {
-		if ok, err = s.settleLarge(ctx, cmd.Entry, token, receipt, keep); !errors.Is(err, errByScript) {
+		if ok, err = s.settleLarge(ctx, cmd.Entry, c.Token, receipt, kept); !errors.Is(err, errByScript) {
 			return ok, err
 		}
 	}
-	cmd.Load = append(cmd.Room(), token...)
-	ok, err = changed(s.eval(ctx, settleScript, cmd, s.published(max(entry.Milliseconds(keep), 1), receipt)...))
+	cmd.Load = append(cmd.Room(), c.Token...)
+	ok, err = changed(s.eval(ctx, settleScript, cmd, s.published(kept, receipt)...))
 	return ok, failure.UnlessFull(err)
 }
 
-// Release removes the entry of token unless it is a receipt. It works when the
+// Release removes the entry of c.Token unless it is a receipt. It works when the
 // server is out of memory.
-func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	if s.notices == nil {
-		return s.remove(ctx, key, token)
+func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	if ok, err = s.deleteOwn(ctx, key, c); !errors.Is(err, errByScript) {
+		return ok, err
 	}
-	return s.remove(ctx, key, token, s.published("")...)
+	if s.notices == nil {
+		return s.remove(ctx, key, c.Token)
+	}
+	return s.remove(ctx, key, c.Token, s.published("")...)
 }
 
 // Forget removes the entry of token, a receipt too.

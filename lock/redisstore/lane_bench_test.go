@@ -120,7 +120,7 @@ func storeCycle(s *redisstore.Store) func(ctx context.Context, key string) error
 		if e, err := s.Claim(ctx, key, claim(token)); err != nil || e.Token != token {
 			return fmt.Errorf("claim: %+v, %w", e, err)
 		}
-		if ok, err := s.Release(ctx, key, token); err != nil || !ok {
+		if ok, err := s.Release(ctx, key, lock.Claim{Token: token}); err != nil || !ok {
 			return fmt.Errorf("release: %v, %w", ok, err)
 		}
 		return nil

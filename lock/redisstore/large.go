@@ -3,9 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,7 +25,7 @@ var errByScript = errors.New("redisstore: the transaction was refused")
 // settleLarge settles by a transaction of two commands: a script deletes the entry of
 // the token, and a SET with NX puts the receipt in its place, if it was deleted. Like
 // settle.lua it may be sent again, and land after what was sent later.
-func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep int64) (ok bool, err error) {
 	// That this is a transaction too proves that the user has them. The second one
 	// would not be atomic if only its MULTI was refused.
 	answers, err := s.transact(ctx, name, []any{"get", name})
@@ -41,10 +39,10 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	case !strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Held, token))):
 		return false, errByScript // what was read may be a replica's
 	}
-	value := slices.Concat([]byte{entry.Settled}, []byte(head[1:]), receipt)
+	value := entry.Receipt([]byte(head), receipt)
 	answers, err = s.transact(ctx, name,
 		append([]any{"eval", roomScript.source, 1, name, token}, s.published()...), // evalsha could be refused, and SET not
-		[]any{"set", name, value, "nx", "px", max(entry.Milliseconds(keep), 1)})
+		[]any{"set", name, value, "nx", "px", keep})
 	if f, is := errors.AsType[*failure.Error](err); is {
 		return false, failure.Failed(f.Cause(), true)
 	}

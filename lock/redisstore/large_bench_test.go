@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
@@ -31,7 +32,7 @@ func BenchmarkLargeReceipt(b *testing.B) {
 			srv.Do(b, "CONFIG", "RESETSTAT")
 			for b.Loop() {
 				take(b, s, "user=42", whole("a"))
-				ok, err := s.Settle(b.Context(), "user=42", "a", large, time.Minute)
+				ok, err := s.Settle(b.Context(), "user=42", lock.Claim{Token: "a"}, large, time.Minute)
 				require.NoError(b, err)
 				require.True(b, ok)
 				srv.Do(b, "FLUSHDB")

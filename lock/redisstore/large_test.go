@@ -22,7 +22,7 @@ var large = bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 // settled settles the entry of keyFor with a large receipt.
 func settled(t *testing.T, s lock.Store, token string) bool {
 	t.Helper()
-	ok, err := s.Settle(timeout(t, patience), keyFor(t), token, large, time.Hour)
+	ok, err := s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: token}, large, time.Hour)
 	require.NoError(t, err)
 	return ok
 }
@@ -55,7 +55,7 @@ func TestLargeReceiptIsInNoScript(t *testing.T) {
 				take(t, s, key, whole("a"))
 				held, _ := srv.Do(t, "GET", name).(string)
 				for range 2 { // the second one changes nothing
-					ok, err := s.Settle(t.Context(), key, "a", large[:size], time.Hour)
+					ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, large[:size], time.Hour)
 					require.NoError(t, err)
 					require.True(t, ok)
 					require.Equal(t, "S"+held[1:]+string(large[:size]), srv.Do(t, "GET", name))
@@ -89,7 +89,7 @@ func TestLargeReceiptMeetsAnotherEntry(t *testing.T) {
 		}, true},
 		"settled": {func(t *testing.T, s lock.Store, key string) {
 			t.Helper()
-			ok, err := s.Settle(t.Context(), key, "a", large, time.Hour)
+			ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, large, time.Hour)
 			require.NoError(t, err)
 			require.True(t, ok)
 		}, true},
@@ -157,7 +157,7 @@ func meet(t *testing.T, p *respproxy.Proxy, happens func(t *testing.T, s lock.St
 	}
 	done := make(chan result, 1)
 	go func() {
-		ok, err := through.Settle(timeout(t, patience), keyFor(t), "a", large, time.Hour)
+		ok, err := through.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, large, time.Hour)
 		done <- result{ok, err}
 	}()
 	second.Wait(t, 1)
@@ -251,7 +251,7 @@ func TestLargeReceiptWithoutAnAnswer(t *testing.T) {
 			s := overClient(t, p.Addr(), nil)
 			take(t, s, keyFor(t), whole("a"))
 			lost := p.On(respproxy.Match{Name: "exec", Skip: 1, Count: 1}, tt.lost)
-			_, err := s.Settle(timeout(t, 2*time.Second), keyFor(t), "a", large, time.Hour)
+			_, err := s.Settle(timeout(t, 2*time.Second), keyFor(t), lock.Claim{Token: "a"}, large, time.Hour)
 			requireUnknown(t, err, tt.class)
 			require.Equal(t, 1, lost.Hits())
 			require.Equal(t, 2, p.Commands("multi"), "the client has not repeated it by itself")
@@ -273,7 +273,7 @@ func TestLargeReceiptInACluster(t *testing.T) {
 	for i := range 10 {
 		key := keyFor(t) + strings.Repeat("x", i)
 		take(t, s, key, whole("a"))
-		ok, err := s.Settle(timeout(t, patience), key, "a", large, time.Hour)
+		ok, err := s.Settle(timeout(t, patience), key, lock.Claim{Token: "a"}, large, time.Hour)
 		require.NoError(t, err)
 		require.True(t, ok)
 		e, err := s.Get(t.Context(), key)
@@ -325,7 +325,7 @@ func TestLargeReceiptLeavesNoTransactionOpen(t *testing.T) {
 			s := redisstore.New(client)
 			if rules[0] == "-get" || rules[0] == "-eval" {
 				take(t, overClient(t, srv.Addr(), nil), keyFor(t), claim("a"))
-				_, _ = s.Settle(timeout(t, patience), keyFor(t), "a", large, time.Hour)
+				_, _ = s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, large, time.Hour)
 			} else {
 				take(t, s, keyFor(t), claim("a"))
 				require.True(t, settled(t, s, "a"))

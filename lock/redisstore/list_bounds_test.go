@@ -100,7 +100,7 @@ func TestListHoldsOneReceiptAtATime(t *testing.T) {
 	for i := range receipts {
 		key := fmt.Sprint("once:", i)
 		take(t, s, key, lock.Claim{Token: "a", Owner: "host", Lease: time.Minute, Linger: time.Minute})
-		ok, err := s.Settle(t.Context(), key, "a", receipt, time.Hour)
+		ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, receipt, time.Hour)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
@@ -172,7 +172,7 @@ func TestReceiptThatEndsWhileItIsListedIsNotYielded(t *testing.T) {
 	s := open(t, redistest.Start(t).URL())
 	for _, key := range []string{"once:a", "once:b"} {
 		take(t, s, key, lock.Claim{Token: "a", Owner: "host", Lease: time.Minute, Linger: time.Minute})
-		ok, err := s.Settle(t.Context(), key, "a", make([]byte, 64<<10), time.Hour)
+		ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, make([]byte, 64<<10), time.Hour)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}

@@ -89,7 +89,7 @@ func TestListStates(t *testing.T) {
 		take(t, s, key, full)
 	}
 	srv.Do(t, "PEXPIRE", "latch:lock:abandoned", 30_000)
-	ok, err := s.Settle(ctx, "once:settled", "a", []byte("receipt"), time.Minute)
+	ok, err := s.Settle(ctx, "once:settled", lock.Claim{Token: "a"}, []byte("receipt"), time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
 

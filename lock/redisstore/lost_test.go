@@ -342,7 +342,7 @@ func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	s := redisstore.New(client)
 	take(t, s, keyFor(t), claim("a"))
-	ok, err := s.Settle(timeout(t, patience), keyFor(t), "other", nil, time.Hour) // so that there is the script
+	ok, err := s.Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "other"}, nil, time.Hour) // so that there is the script
 	require.NoError(t, err)
 	require.False(t, ok)
 	again := redis.NewClient(&redis.Options{Addr: p.Addr()})
@@ -351,7 +351,7 @@ func TestRepeatingHookAndAnUnknownScript(t *testing.T) {
 	p.On(respproxy.Match{Name: "evalsha", Count: 1}, respproxy.Swallow(respproxy.Close))
 	p.On(respproxy.Match{Name: "evalsha"}, respproxy.ReplyError("NOSCRIPT No matching script. Please use EVAL."))
 	p.On(respproxy.Match{Name: "eval"}, respproxy.ReplyError("READONLY You can't write against a read only replica."))
-	_, err = redisstore.New(again).Settle(timeout(t, patience), keyFor(t), "a", nil, time.Hour)
+	_, err = redisstore.New(again).Settle(timeout(t, patience), keyFor(t), lock.Claim{Token: "a"}, nil, time.Hour)
 	requireUnknown(t, err, "NOSCRIPT")
 	p.Clear()
 	e, err := s.Get(timeout(t, patience), keyFor(t))

@@ -109,15 +109,16 @@ func (n *nodes) close(ctx context.Context) {
 	})
 }
 
-// server is the way to one server, and what is known of its clock.
+// server is the way to one server, and what is known of it.
 type server struct {
 	*group.Group
 
 	clock *serverclock.Offset
+	can   [abilities]ability
 }
 
 func newServer(c group.Config) *server {
-	return &server{group.New(c), serverclock.NewOffset(time.Now())}
+	return &server{Group: group.New(c), clock: serverclock.NewOffset(time.Now())}
 }
 
 // pipelined returns a way whose batches are pipelines of client. One that Open has

@@ -49,19 +49,19 @@ func heard(wake <-chan struct{}, within time.Duration) bool {
 var ends = map[string]func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error){
 	"release": func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error) {
 		take(t, silent, key, claim("a"))
-		return s.Release(t.Context(), key, "a")
+		return s.Release(t.Context(), key, lock.Claim{Token: "a"})
 	},
 	"fenced release": func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error) {
 		take(t, silent, key, fenced("a"))
-		return s.Release(t.Context(), key, "a")
+		return s.Release(t.Context(), key, lock.Claim{Token: "a"})
 	},
 	"settle": func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error) {
 		take(t, silent, key, claim("a"))
-		return s.Settle(t.Context(), key, "a", []byte("receipt"), time.Minute)
+		return s.Settle(t.Context(), key, lock.Claim{Token: "a"}, []byte("receipt"), time.Minute)
 	},
 	"forget": func(t *testing.T, silent, s *redisstore.Store, key string) (bool, error) {
 		take(t, silent, key, claim("a"))
-		_, err := silent.Settle(t.Context(), key, "a", nil, time.Minute)
+		_, err := silent.Settle(t.Context(), key, lock.Claim{Token: "a"}, nil, time.Minute)
 		require.NoError(t, err)
 		return s.Forget(t.Context(), key, "a")
 	},
@@ -147,26 +147,29 @@ func TestWhatIsPublished(t *testing.T) {
 		messages int
 		do       func(s lock.Store, key string) error
 	}{
-		"claim":   {0, func(s lock.Store, key string) error { _, err := s.Claim(ctx, key, claim("b")); return err }},
-		"renew":   {0, func(s lock.Store, key string) error { _, err := s.Renew(ctx, key, claim("a")); return err }},
-		"get":     {0, func(s lock.Store, key string) error { _, err := s.Get(ctx, key); return err }},
-		"release": {1, func(s lock.Store, key string) error { _, err := s.Release(ctx, key, "a"); return err }},
+		"claim": {0, func(s lock.Store, key string) error { _, err := s.Claim(ctx, key, claim("b")); return err }},
+		"renew": {0, func(s lock.Store, key string) error { _, err := s.Renew(ctx, key, claim("a")); return err }},
+		"get":   {0, func(s lock.Store, key string) error { _, err := s.Get(ctx, key); return err }},
+		"release": {1, func(s lock.Store, key string) error {
+			_, err := s.Release(ctx, key, lock.Claim{Token: "a"})
+			return err
+		}},
 		"foreign release": {0, func(s lock.Store, key string) error {
-			_, err := s.Release(ctx, key, "b")
+			_, err := s.Release(ctx, key, lock.Claim{Token: "b"})
 			return err
 		}},
 		"second release": {1, func(s lock.Store, key string) error {
-			_, _ = s.Release(ctx, key, "a")
-			_, err := s.Release(ctx, key, "a")
+			_, _ = s.Release(ctx, key, lock.Claim{Token: "a"})
+			_, err := s.Release(ctx, key, lock.Claim{Token: "a"})
 			return err
 		}},
 		"second settle": {1, func(s lock.Store, key string) error {
-			_, _ = s.Settle(ctx, key, "a", nil, time.Minute)
-			_, err := s.Settle(ctx, key, "a", nil, time.Minute)
+			_, _ = s.Settle(ctx, key, lock.Claim{Token: "a"}, nil, time.Minute)
+			_, err := s.Settle(ctx, key, lock.Claim{Token: "a"}, nil, time.Minute)
 			return err
 		}},
 		"foreign settle": {0, func(s lock.Store, key string) error {
-			_, err := s.Settle(ctx, key, "b", nil, time.Minute)
+			_, err := s.Settle(ctx, key, lock.Claim{Token: "b"}, nil, time.Minute)
 			return err
 		}},
 	} {
@@ -205,22 +208,24 @@ func TestPublishingOutOfMemory(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := notifying(t, srv.Client(t))
+	wakes := make(map[string]<-chan struct{})
 	for key, c := range map[string]lock.Claim{"released": claim("a"), "fenced": fenced("a"), "settled": claim("a")} {
 		take(t, s, key, c)
+		wake, stop := s.Watch(key)
+		defer stop()
+		hears(t, wake) // Redis 8 refuses to subscribe without memory
+		wakes[key] = wake
 	}
 	srv.Do(t, "CONFIG", "SET", "maxmemory", "1")
-	for _, key := range []string{"released", "fenced", "settled"} {
-		wake, stop := s.Watch(key)
-		hears(t, wake)
+	for key, wake := range wakes {
 		if key == "settled" {
-			ok, err := s.Settle(t.Context(), key, "a", []byte("receipt"), time.Minute)
+			ok, err := s.Settle(t.Context(), key, lock.Claim{Token: "a"}, []byte("receipt"), time.Minute)
 			require.NoError(t, err)
 			require.True(t, ok)
 		} else {
 			release(t, s, key, "a")
 		}
 		hears(t, wake)
-		stop()
 	}
 	_, err := s.Claim(t.Context(), "free", claim("a"))
 	requireNotApplied(t, err, "OOM")
@@ -251,7 +256,7 @@ func TestNotificationsWithoutPermission(t *testing.T) {
 		release(t, s, "k", c.Token)
 	}
 	take(t, s, "k", claim("c"))
-	ok, err := s.Settle(t.Context(), "k", "c", []byte("receipt"), time.Minute)
+	ok, err := s.Settle(t.Context(), "k", lock.Claim{Token: "c"}, []byte("receipt"), time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
 	e, err := s.Get(t.Context(), "k")

@@ -49,7 +49,7 @@ func TestPages(t *testing.T) {
 	srv.Do(t, "SET", "elsewhere", "hello")
 	receipt := []byte(strings.Repeat("r", 1<<20))
 	take(t, s, "once:settled", lock.Claim{Token: "b", Owner: "host", Fingerprint: make([]byte, 33), Lease: time.Minute, Linger: time.Minute})
-	ok, err := s.Settle(t.Context(), "once:settled", "b", receipt, time.Minute)
+	ok, err := s.Settle(t.Context(), "once:settled", lock.Claim{Token: "b"}, receipt, time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
 
@@ -118,7 +118,7 @@ func TestEntryThatEndsWhileItIsListedHidesNoOther(t *testing.T) {
 				seen := 0
 				page, _, err := s.Page(timeout(t, 10*time.Second), "", 1000, func(key string) bool {
 					if seen == gone {
-						ok, err := s.Release(t.Context(), key, "a")
+						ok, err := s.Release(t.Context(), key, lock.Claim{Token: "a"})
 						require.NoError(t, err)
 						require.True(t, ok)
 					}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -21,7 +22,7 @@ func TestPrefixesDoNotSeeEachOther(t *testing.T) {
 		for _, key := range []string{"user=42", "once:k"} {
 			take(t, s, key, claim("of "+prefix))
 		}
-		ok, err := s.Settle(t.Context(), "once:k", "of "+prefix, []byte(prefix), time.Hour)
+		ok, err := s.Settle(t.Context(), "once:k", lock.Claim{Token: "of " + prefix}, []byte(prefix), time.Hour)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}

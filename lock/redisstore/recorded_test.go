@@ -41,6 +41,13 @@ type recordedEntry struct {
 	Value                     hexText
 }
 
+func (r *recordedEntry) claim() lock.Claim {
+	return lock.Claim{
+		Token: r.Token, Attempt: r.Attempt, Fingerprint: []byte(r.Fingerprint), Owner: r.Owner,
+		Lease: 30 * time.Second, Linger: time.Duration(r.LingerMS) * time.Millisecond, Fenced: r.Fenced,
+	}
+}
+
 type recordedAnswer struct {
 	What, Method, Path, Body string
 	Header                   http.Header
@@ -75,7 +82,7 @@ func TestRecordedEntries(t *testing.T) {
 		t.Run(r.What, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			s := open(t, srv.URL(), redisstore.WithPrefix("rec:"))
+			s := open(t, valkey.of(t, srv).URL(), redisstore.WithPrefix("rec:"))
 			ctx, key := timeout(t, time.Minute), string(r.Key)
 			want := writeRecorded(t, s, &r)
 			name, value := onlyEntry(t, srv)
@@ -91,7 +98,9 @@ func TestRecordedEntries(t *testing.T) {
 			got.Left, want.Left, got.Fence, want.Fence = 0, 0, 0, 0
 			require.Equal(t, want, got)
 			if got.State == lock.Held {
-				release(t, s, key, r.Token)
+				ok, err := s.Release(ctx, key, r.claim())
+				require.NoError(t, err)
+				require.True(t, ok)
 			}
 		})
 	}
@@ -101,16 +110,13 @@ func TestRecordedEntries(t *testing.T) {
 func writeRecorded(t *testing.T, s *redisstore.Store, r *recordedEntry) lock.Entry {
 	t.Helper()
 	ctx, key := timeout(t, time.Minute), string(r.Key)
-	_, err := s.Claim(ctx, key, lock.Claim{
-		Token: r.Token, Attempt: r.Attempt, Fingerprint: []byte(r.Fingerprint), Owner: r.Owner,
-		Lease: 30 * time.Second, Linger: time.Duration(r.LingerMS) * time.Millisecond, Fenced: r.Fenced,
-	})
+	_, err := s.Claim(ctx, key, r.claim())
 	require.NoError(t, err)
 	switch r.End {
 	case "settle":
-		_, err = s.Settle(ctx, key, r.Token, []byte(r.Receipt), time.Hour)
+		_, err = s.Settle(ctx, key, r.claim(), []byte(r.Receipt), time.Hour)
 	case "release":
-		_, err = s.Release(ctx, key, r.Token)
+		_, err = s.Release(ctx, key, r.claim())
 	}
 	require.NoError(t, err)
 	e, err := s.Get(ctx, key)

@@ -81,7 +81,7 @@ func TestRefusalsInScriptsOfRedis62(t *testing.T) {
 			lapsing.Lease, lapsing.Linger = time.Millisecond, time.Hour
 			for _, s := range stores { // each learns that SET with NX and GET is none of the server's
 				take(t, s, "known", claim("a"))
-				_, err := s.Release(t.Context(), "known", "a")
+				_, err := s.Release(t.Context(), "known", lock.Claim{Token: "a"})
 				require.NoError(t, err)
 			}
 			take(t, stores["New"], "lapsed", lapsing)

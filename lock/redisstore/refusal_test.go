@@ -40,11 +40,11 @@ var operations = map[string]func(ctx context.Context, s lock.Store, key string) 
 		return err
 	},
 	"settle": func(ctx context.Context, s lock.Store, key string) error {
-		_, err := s.Settle(ctx, key, "tok", []byte("receipt"), time.Minute)
+		_, err := s.Settle(ctx, key, lock.Claim{Token: "tok"}, []byte("receipt"), time.Minute)
 		return err
 	},
 	"release": func(ctx context.Context, s lock.Store, key string) error {
-		_, err := s.Release(ctx, key, "tok")
+		_, err := s.Release(ctx, key, lock.Claim{Token: "tok"})
 		return err
 	},
 	"get": func(ctx context.Context, s lock.Store, key string) error {
@@ -336,7 +336,7 @@ func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
 	require.NoError(t, err)
 	require.Equal(t, lock.Held, e.State)
 
-	ok, err = s.Settle(ctx, "settled", "a", []byte("receipt"), time.Hour)
+	ok, err = s.Settle(ctx, "settled", lock.Claim{Token: "a"}, []byte("receipt"), time.Hour)
 	require.NoError(t, err)
 	require.True(t, ok)
 	e, err = s.Claim(ctx, "settled", claim("b"))
@@ -345,7 +345,7 @@ func testOutOfMemory(t *testing.T, srv *redistest.Server, s *redisstore.Store) {
 	require.InDelta(t, time.Hour, e.Left, float64(time.Minute))
 
 	for key, token := range map[string]string{"released": "a", "fenced": "f"} {
-		ok, err = s.Release(ctx, key, token)
+		ok, err = s.Release(ctx, key, lock.Claim{Token: token})
 		require.NoError(t, err)
 		require.True(t, ok)
 		e, err = s.Get(ctx, key)
@@ -375,7 +375,10 @@ func TestFailedCredentialsAreUnknown(t *testing.T) {
 // A server that cannot write can still return the holder of a key.
 func TestClaimsOfTakenKeysAreAnsweredWithoutWrites(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis cannot persist to disk."} {
+	for _, text := range []string{
+		"OOM command not allowed when used memory > 'maxmemory'.", "MISCONF Redis cannot persist to disk.",
+		"NOREPLICAS Not enough good replicas to write.",
+	} {
 		p := respproxy.Start(t, redistest.Shared(t).Addr())
 		s := open(t, p.URL())
 		key := keyFor(t) + text[:3]
@@ -385,4 +388,35 @@ func TestClaimsOfTakenKeysAreAnsweredWithoutWrites(t *testing.T) {
 		require.NoError(t, err, text)
 		require.Equal(t, "a", e.Token)
 	}
+}
+
+// A server with too few replicas writes nothing, and reads: the first answer is replayed, a holder
+// is a refusal, and what is free stays so.
+func TestReplaysWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	l := lock.New(overClient(t, srv.Addr(), nil), lock.WithBudget(patience), lock.WithLease(3*patience))
+	once := func(key, receipt string) (got []byte, replayed bool, err error) {
+		return l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return []byte(receipt), nil })
+	}
+	_, _, err := once("done", "first")
+	require.NoError(t, err)
+	_, err = lock.New(overClient(t, srv.Addr(), nil)).Acquire(t.Context(), "held")
+	require.NoError(t, err)
+	srv.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+
+	receipt, replayed, err := once("done", "second")
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, "first", string(receipt))
+	_, err = l.Acquire(t.Context(), "held")
+	require.ErrorIs(t, err, lock.ErrHeld)
+	_, _, err = once("free", "unseen")
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.Equal(t, "NOREPLICAS", lock.Class(err))
+	srv.Do(t, "CONFIG", "SET", "min-replicas-to-write", "0")
+	receipt, replayed, err = once("free", "own")
+	require.NoError(t, err)
+	require.False(t, replayed)
+	require.Equal(t, "own", string(receipt))
 }

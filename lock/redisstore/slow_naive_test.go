@@ -42,12 +42,12 @@ func (s naiveStore) Renew(ctx context.Context, key string, c lock.Claim) (bool, 
 	return s.changes(ctx, "pexpire", key, c.Lease.Milliseconds())
 }
 
-func (s naiveStore) Settle(ctx context.Context, key, token string, _ []byte, keep time.Duration) (bool, error) {
-	_, err := s.do(ctx, "set", key, token, "px", keep.Milliseconds())
+func (s naiveStore) Settle(ctx context.Context, key string, c lock.Claim, _ []byte, keep time.Duration) (bool, error) {
+	_, err := s.do(ctx, "set", key, c.Token, "px", keep.Milliseconds())
 	return err == nil, err
 }
 
-func (s naiveStore) Release(ctx context.Context, key, _ string) (bool, error) {
+func (s naiveStore) Release(ctx context.Context, key string, _ lock.Claim) (bool, error) {
 	return s.changes(ctx, "del", key)
 }
 

@@ -109,11 +109,19 @@ var slowOps = map[slowOp]slowStart{
 	},
 }
 
-// lease is patient: a busy machine may take longer than the budget.
+// lease is patient: a busy machine may take longer than the budget. It is renewed, as the
+// first lease may be over before what is slow is.
 func (w *slowWork) lease(t *testing.T, l *lock.Locker, key string) *lock.Lease {
 	t.Helper()
+	var e *lock.Lease
 	for end := time.Now().Add(patience); ; {
-		e, err := l.Acquire(t.Context(), key)
+		var err error
+		if e == nil {
+			e, err = l.Acquire(t.Context(), key)
+		}
+		if err == nil {
+			err = e.Extend(t.Context())
+		}
 		if err == nil {
 			return e
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,8 @@ type Store struct {
 	// scripted is set once the server has refused SET with NX and GET. Claims
 	// are scripts from then on, which every server understands.
 	scripted atomic.Bool
+
+	forbidden sync.Once // logged that the user may not run a command of a newer server
 }
 
 var (

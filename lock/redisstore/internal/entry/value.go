@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,6 +92,11 @@ func (v *Value) AppendTail(b []byte) []byte {
 // AppendTo appends the whole entry.
 func (v *Value) AppendTo(b []byte) []byte {
 	return v.AppendTail(appendDigits(v.AppendHead(b), v.fence, fenceDigits))
+}
+
+// Receipt is a held entry once it is settled with receipt.
+func Receipt(held, receipt []byte) []byte {
+	return slices.Concat([]byte{Settled}, held[1:], receipt)
 }
 
 // appendDigits appends n, not negative, with leading zeros.
