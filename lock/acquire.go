@@ -35,7 +35,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := now()
-	at, entered, err := began, true, error(nil)
+	at, entered, met, err := began, true, error(nil), error(nil)
 	for again := true; again; {
 		found := c.keys.enter(e, l.cfg.wait > 0)
 		if entered, err, again = true, nil, false; !found.open {
@@ -45,10 +45,13 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 			// process it would run at the same time as others. It ends: when its time is over, it is
 			// refused where it would have to wait.
 			at, again = now(), !entered && l.failsOpen(ctx, err)
+			if entered && found.waiter.met {
+				met = found.refusal()
+			}
 		}
 	}
 	if err == nil {
-		err = l.contend(ctx, e, at, began.add(l.cfg.wait))
+		err = l.contend(ctx, e, met, at, began.add(l.cfg.wait))
 	}
 	if err == nil {
 		if c.owners.Closed() {

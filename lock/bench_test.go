@@ -4,10 +4,13 @@ import (
 	"context"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -73,4 +76,41 @@ func BenchmarkRefusedInProcess(b *testing.B) {
 			}
 		})
 	})
+}
+
+// BenchmarkWaitersLeave is of callers that have met a claim on its way, and all leave at
+// once.
+func BenchmarkWaitersLeave(b *testing.B) {
+	for _, n := range []int{10_000, 80_000} {
+		b.Run("waiters="+strconv.Itoa(n), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				s, arrived, hung := fault.New(), make(chan struct{}), make(chan struct{})
+				s.Next(fault.Claim, func(context.Context, func() error) error {
+					close(arrived)
+					<-hung
+					return lock.ErrNotApplied
+				})
+				l := lock.New(s, lock.WithLogger(quiet), lock.WithBudget(10*time.Minute), lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
+				ctx, leave := context.WithCancel(b.Context())
+				var first, all sync.WaitGroup
+				first.Go(func() { _ = l.Do(b.Context(), key, nothing) })
+				<-arrived
+				for range n {
+					all.Go(func() { _, _ = l.Acquire(ctx, key) })
+				}
+				for l.Snapshot(1, func(string, string) bool { return true }).Holds[0].Waiting < n {
+					runtime.Gosched()
+				}
+				b.StartTimer()
+				leave()
+				all.Wait()
+				b.StopTimer()
+				close(hung)
+				first.Wait()
+				_ = l.Close(b.Context())
+				b.StartTimer()
+			}
+		})
+	}
 }

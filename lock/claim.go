@@ -56,26 +56,47 @@ func (e *Lease) pending() bool {
 	return !e.claim.standing.granted() && !e.bypassed()
 }
 
+// claimant is the process, and of a guard's run the request as well.
+func (e *Lease) claimant() string {
+	if e.run != nil && e.run.owner != "" {
+		return e.run.owner
+	}
+	return e.owner()
+}
+
 // claimOf is what e asks the store for.
 func (e *Lease) claimOf(lease time.Duration) Claim {
 	cfg := &e.locker.cfg
 	c := Claim{
 		Token:   e.claim.token,
 		Attempt: 1,
-		Owner:   e.owner(),
+		Owner:   e.claimant(),
 		Lease:   lease,
 		Fenced:  cfg.fenced,
+		Longest: lease == cfg.lease && !cfg.rerun, // else an effect is noted by a renewal for as long as it is remembered
 	}
 	if r := e.run; r != nil {
 		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
-		if r.owner != "" {
-			c.Owner = r.owner
-		}
 		if r.leavesNothing() {
 			c.Linger = 0
 		}
 	}
 	return c
+}
+
+// leastFirst is what a claim of a lock asks for in a store that outlives its process, if
+// the lease is not shorter: a process that is killed keeps its callers out for no longer.
+// The first renewal asks for the whole lease.
+const leastFirst = 5 * time.Second
+
+// firstLease is what e's claim asks for. A run is remembered after its lease, and its
+// transaction is not to be renewed while a short handler reads, so it asks for the whole.
+func (e *Lease) firstLease() time.Duration {
+	cfg := &e.locker.cfg
+	if e.run != nil || e.locker.core.inProcess {
+		return cfg.lease
+	}
+	return min(cfg.lease, max(leastFirst, 4*cfg.budget))
 }
 
 // maxRounds bounds the claims of one attempt at a key: one, one more after an
@@ -106,6 +127,9 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 			return err
 		}
 		e.cleanUpClaim()
+		if ctx.Err() != nil {
+			return leftBetween(ctx)
+		}
 		if at = now(); at >= deadline {
 			break
 		}
@@ -118,14 +142,14 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry *Entry) (err error) {
 	c := l.core
 	if c.inProcess {
-		*entry, err = c.store.Claim(ctx, e.key, e.claimOf(l.cfg.lease))
+		*entry, err = c.store.Claim(ctx, e.key, e.claimOf(e.firstLease()))
 		return publicError(err, false)
 	}
 	r := &e.away.claim
 	if e.claim.call = &e.away.claiming; r.key != "" {
 		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
 	}
-	r.store, r.key, r.claim = c.store, e.key, e.claimOf(l.cfg.lease)
+	r.store, r.key, r.claim = c.store, e.key, e.claimOf(e.firstLease())
 	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.until()}, r)
 	*entry = r.entry
 	return err
@@ -148,6 +172,8 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
 		return true, nil
+	case own != notKnown && ctx.Err() != nil:
+		return false, leftBetween(ctx)
 	case own == dead:
 		// Our own claim, for which no caller waits now, is in the way. Only
 		// this is removed on sight: it is known never to have been granted.
@@ -166,10 +192,17 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	return true, nil
 }
 
+// leftBetween is the error of a claim that would have to send more for a caller that has
+// left. What was answered is no answer to it.
+func leftBetween(ctx context.Context) error {
+	return publicError(send.GoneError{Cause: context.Cause(ctx)}, false)
+}
+
 // granted makes e a running lease, if enough of it is left.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment) error {
 	took := sent.since()
-	validity := l.cfg.lease - l.core.drift(l.cfg.lease)
+	lease := e.firstLease()
+	validity := lease - l.core.drift(lease)
 	if took >= validity {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.
@@ -177,7 +210,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
 	e.claim.fence, e.claim.fenced = fence, l.cfg.fenced
-	e.start(sent, took, validity)
+	e.start(sent, took, lease)
 	kind := event.Claimed
 	switch {
 	case e.claim.call != nil && e.claim.call.Unanswered():
@@ -195,7 +228,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 
 // removeOrphan frees e's key from a dead claim of this locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
-	release := &endRequest{store: l.core.store, key: e.key, token: token}
+	release := &endRequest{store: l.core.store, key: e.key, claim: Claim{Token: token}}
 	if err := l.ask(ctx, send.Terms{Budget: deadline.until()}, release); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ func TestDeniedEndIsCompletedInTheBackground(t *testing.T) {
 			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				e, err := open(lock.WithLease(time.Minute)).Acquire(t.Context(), key)
 				require.NoError(t, err)
+				require.NoError(t, e.Extend(t.Context()), "for the whole lease")
 				s.Every(denied, tt.op)
 				began := time.Now()
 				require.ErrorIs(t, tt.end(t, e), lock.ErrDenied)
@@ -52,12 +53,14 @@ func TestDeniedRenewalComesAgain(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		e, err := open(lock.WithLease(30*time.Second)).Acquire(t.Context(), key)
 		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, s.Count(fault.Renew), "for the whole lease")
 		s.Every(denied, fault.Renew)
 		time.Sleep(20 * time.Second)
 		require.InDelta(t, 10, s.Count(fault.Renew), 2, "once a second from a third of the lease on")
 		s.Every(nil, fault.Renew)
 		time.Sleep(15 * time.Second)
-		require.NoError(t, e.Context().Err(), "35 s after a grant of 30")
+		require.NoError(t, e.Context().Err(), "37 s after a grant, and 35 after a renewal for 30")
 		require.NoError(t, e.Release(t.Context()))
 	})
 }

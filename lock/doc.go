@@ -30,7 +30,7 @@
 // # What is promised
 //
 // A grant of a key is a lease: it ends when its holder releases it, and by itself
-// after [WithLease] if the holder does not renew it, because its process died. At any
+// after 5 s, and once it was renewed after [WithLease], if its process died. At any
 // time at most one holder has a valid lease on a key. Validity is measured by the
 // holder's own monotonic clock, from before the first send of its claim, so that a slow
 // answer makes it shorter and never longer. A living holder renews its lease. One whose

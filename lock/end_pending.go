@@ -26,7 +26,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 		in:      &c.cleaner.ends,
 		attempt: func(closing bool) progress { return e.retryEnd(ctx, first, closing) },
 		giveUp:  func() { e.close(false) },
-		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.claim.token, Kind: e.end.kind()},
+		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.claim.token, Owner: e.claimant(), Kind: e.end.kind()},
 	}
 	dropped := e.keepPending()
 	if !e.end.settles {
@@ -145,7 +145,7 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
 	if l.core.inProcess {
-		r := endRequest{store: l.core.store, key: e.key, token: e.claim.token, receipt: n.receipt, keep: n.keep}
+		r := endRequest{store: l.core.store, key: e.key, claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
 		err = r.Send(lasting)
 		return r.ok, publicError(err, false)
 	}
@@ -153,7 +153,7 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	if r.key != "" {
 		r, call = new(endRequest), new(send.Call)
 	}
-	r.store, r.key, r.token, r.receipt, r.keep = l.core.store, e.key, e.claim.token, n.receipt, n.keep
+	r.store, r.key, r.claim, r.receipt, r.keep = l.core.store, e.key, e.claimOf(l.cfg.lease), n.receipt, n.keep
 	defer func() { r.receipt = nil }() // it may be dropped, and not stay in memory here
 	err = l.core.ask(ctx, call, l.lastingTerms(), r)
 	n.unanswered = n.unanswered || call.Unanswered()

@@ -42,13 +42,13 @@ func (s endsWithContext) Renew(ctx context.Context, key string, c Claim) (ok boo
 }
 
 // Settle is part of [Store].
-func (s endsWithContext) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	return untilEnd(ctx, func() (bool, error) { return s.store.Settle(ctx, key, token, receipt, keep) })
+func (s endsWithContext) Settle(ctx context.Context, key string, c Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	return untilEnd(ctx, func() (bool, error) { return s.store.Settle(ctx, key, c, receipt, keep) })
 }
 
 // Release is part of [Store].
-func (s endsWithContext) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	return untilEnd(ctx, func() (bool, error) { return s.store.Release(ctx, key, token) })
+func (s endsWithContext) Release(ctx context.Context, key string, c Claim) (ok bool, err error) {
+	return untilEnd(ctx, func() (bool, error) { return s.store.Release(ctx, key, c) })
 }
 
 // Get is part of [Store].

@@ -76,6 +76,29 @@ func TestASettleIsRenewedAfterFailOpenTookItsKey(t *testing.T) {
 	})
 }
 
+// A lease whose release has no answer yet, and whose key work without the store has taken,
+// refuses no later caller of its process: what it has left is nobody's.
+func TestAReleaseIsDeadAfterFailOpenTookItsKey(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen())
+		for range 10 {
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			s.Every(fault.HangRequest, fault.Claim, fault.Renew, fault.Release)
+			require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+			unprotected, err := l.Acquire(t.Context(), key)
+			requireUnprotected(t, unprotected, err)
+			require.NoError(t, unprotected.Release(t.Context()))
+			require.Equal(t, lock.Held, s.State(t, key).State)
+			s.Every(nil)
+			require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) error {
+				time.Sleep(lease) // the release of before is repeated meanwhile
+				return ctx.Err()
+			}))
+		}
+	})
+}
+
 func TestFailOpenOfHungWorkEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
@@ -314,7 +337,7 @@ func TestFailOpenAfterALongWaitForAClaimThatFails(t *testing.T) {
 		e, err := l.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		strict := make(chan error, 1)
-		go func() { strict <- l.Do(context.Background(), key, nothing) }()
+		go func() { strict <- l.With(lock.WithWait(2*lease)).Do(context.Background(), key, nothing) }()
 		synctest.Wait()
 		var atOnce sideBySide
 		var wg sync.WaitGroup

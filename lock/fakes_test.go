@@ -92,14 +92,14 @@ func (s *hinted) hint(key string) {
 	}
 }
 
-func (s *hinted) Release(ctx context.Context, key, token string) (bool, error) {
-	ok, err := s.Store.Release(ctx, key, token)
+func (s *hinted) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	ok, err := s.Store.Release(ctx, key, c)
 	s.hint(key)
 	return ok, err
 }
 
-func (s *hinted) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	ok, err := s.Store.Settle(ctx, key, token, receipt, keep)
+func (s *hinted) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	ok, err := s.Store.Settle(ctx, key, c, receipt, keep)
 	s.hint(key)
 	return ok, err
 }
@@ -117,7 +117,7 @@ func (s *answering) Claim(_ context.Context, _ string, c lock.Claim) (lock.Entry
 	return answer(c)
 }
 
-func (s *answering) Release(context.Context, string, string) (bool, error) {
+func (s *answering) Release(context.Context, string, lock.Claim) (bool, error) {
 	time.Sleep(5 * time.Millisecond)
 	return true, nil
 }

@@ -138,7 +138,7 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 				_, err := l.Acquire(t.Context(), "k")
 				require.ErrorIs(t, err, lock.ErrUnknown)
 				<-s.landed
-				time.Sleep(20 * time.Second)
+				time.Sleep(4 * time.Second) // less than its lease
 				e, err := memory.Get(t.Context(), "k")
 				require.NoError(t, err)
 				if silent {

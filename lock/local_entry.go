@@ -1,5 +1,7 @@
 package lock
 
+import "container/list"
+
 // localEntry is what the local keys have of a lease: its key's place among those that this
 // process holds or claims, and among the alarms. It is locked with the shard of its key, all of
 // it, except what is written before the local keys have the lease.
@@ -21,8 +23,10 @@ func (e *Lease) shard() *keyShard { return e.locker.core.keys.shard(e.local.hash
 // shard of its key.
 type slot struct {
 	confirmEnd func()    // set when the holder's work is over and only the store's word is missing: asks for it again
-	queue      []*waiter // in the order of arrival
+	queue      list.List // of waiters, in the order of arrival
 	finds      int       // how often the key was found to have a holder while there was a queue
+
+	unserved *decision // of the latest poll, if the store did not serve it
 
 	// asked is not nil once another process was found to have the key: the lease
 	// claims it again from time to time, and at once if something is sent here.

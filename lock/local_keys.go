@@ -49,6 +49,11 @@ type entrance struct {
 	owner      string  // the holder's, if that is another
 }
 
+// refusal is what one hears that does not wait for the holder.
+func (f *entrance) refusal() *RefusedError {
+	return &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: f.owner}}
+}
+
 // enter takes e's key for e. If another lease has it, e is queued behind it if patient
 // says so, or if it is not certain that the key is held: because that lease's claim is
 // pending, or because it is done, and to refuse e would lock the process out by its
@@ -64,20 +69,20 @@ func (*localKeys) enter(e *Lease, patient bool) entrance {
 	}
 	if granted := holder.claim.standing.meet(); !granted && holder.pending() {
 		w := s.enqueue(e, holder, patient)
-		if sl := holder.local.slot; !patient || len(sl.queue) > maxWaiters {
+		if sl := holder.local.slot; !patient || sl.queue.Len() > maxWaiters {
 			sl.ask()
 		}
 		return entrance{waiter: w, owner: holder.owner()}
 	}
-	var sl slot
-	if holder.local.slot != nil {
-		sl = *holder.local.slot
+	sl := holder.local.slot
+	if sl == nil {
+		sl = new(slot)
 	}
 	freeing := sl.confirmEnd != nil && !holder.end.settles
 	if !holder.bypassed() && !freeing && !sameRequest(e.fingerprint(), holder.fingerprint()) {
 		return entrance{mismatch: true, owner: holder.owner()}
 	}
-	if !patient && sl.confirmEnd == nil || len(sl.queue) >= maxWaiters {
+	if !patient && sl.confirmEnd == nil || sl.queue.Len() >= maxWaiters {
 		return entrance{confirmEnd: sl.confirmEnd, owner: holder.owner()}
 	}
 	return entrance{waiter: s.enqueue(e, holder, patient), confirmEnd: sl.confirmEnd, owner: holder.owner()}

@@ -75,8 +75,10 @@ func positive(name string, d time.Duration) {
 }
 
 // WithLease sets how long a key stays taken when its process dies: 30 s unless
-// set. A living holder renews it at a third of its length. It must be at least
-// twice the budget, or New panics.
+// set. A living holder renews it at a third of its length. A lock has 5 s at first, or
+// four budgets if that is longer and d if that is shorter, and d from its first
+// renewal on, at a third of that; [Locker.Once], and a store in this process, d from
+// the beginning. It must be at least twice the budget, or New panics.
 func WithLease(d time.Duration) Option {
 	positive("WithLease", d)
 	return option(func(c *config) { c.lease = d })
@@ -104,7 +106,10 @@ func WithBudget(d time.Duration) Option {
 // arrival, at most 64 per key; of several processes, each asks for itself, at
 // random intervals below half a second, so there is no order among them. A
 // store with hints, such as that of redisstore.WithNotifications, shortens
-// these waits. If the run of [Locker.Once] that they wait for fails, the callers of
+// these waits. Once a caller has met a holder, only its own time or its context ends its
+// wait: a poll that the store does not serve is followed by another, and an error that
+// matches [ErrUnavailable] is returned if the last was not served. With [WithFailOpen]
+// such a poll ends the wait. If the run of [Locker.Once] that they wait for fails, the callers of
 // its process get its error, and do not run. A claim of the same process that the
 // store has not answered yet is waited for in any case, at most for the budget:
 // what it finds is shared.

@@ -29,6 +29,7 @@ type orphan struct {
 	ctx      context.Context //nolint:containedctx // values for observers and loggers; never canceled
 	key      string
 	token    string
+	owner    string // as claimed
 	flight   *send.Flight
 	answered bool  // it was, and its entry is there
 	takeover bool  // it stands for work of unknown outcome, and is not removed
@@ -56,6 +57,7 @@ func (e *Lease) orphan() *orphan {
 		ctx:      context.WithoutCancel(e.parent),
 		key:      e.key,
 		token:    e.claim.token,
+		owner:    e.claimant(),
 		flight:   e.claim.call.Flight(),
 		answered: e.claim.orphaned,
 		takeover: e.claim.takeover,
@@ -88,7 +90,7 @@ func (o *orphan) remove(closing bool) progress {
 		return progress{unsent: true, done: true} // the store refused, in the end, what was still in flight
 	}
 	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
-	release := &endRequest{store: l.core.store, key: o.key, token: o.token}
+	release := &endRequest{store: l.core.store, key: o.key, claim: Claim{Token: o.token}}
 	if l.ask(o.ctx, terms, release) != nil {
 		return progress{}
 	}

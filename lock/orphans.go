@@ -94,7 +94,7 @@ func (c *cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	o := k.orphan
 	k.task = &task{
 		in: &c.removals,
-		of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Kind: event.Reaped},
+		of: Cleanup{Key: o.event.Key, Entry: o.key, Token: o.token, Owner: o.owner, Kind: event.Reaped},
 		attempt: func(closing bool) progress {
 			p := o.remove(closing)
 			if p.done {

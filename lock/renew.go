@@ -10,17 +10,17 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// start makes a claim that was sent, and granted that much later, a running
+// start makes a claim of that lease, which was sent, and granted that much later, a running
 // lease. Its validity counts from when it was sent.
-func (e *Lease) start(sent moment, took, validity time.Duration) {
+func (e *Lease) start(sent moment, took, lease time.Duration) {
 	cfg := &e.locker.cfg
 	if cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
 	e.claim.grantedAt, e.claim.mostHold = sent.add(took), cfg.maxHold-took
-	due := sent.add(cfg.lease / 3)
+	due := sent.add(lease / 3)
 	e.local.due = due
-	e.validity.start(sent.add(validity), due, cfg.maxHold == cfg.lease)
+	e.validity.start(sent.add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
 	met := e.claim.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
 	e.shard().expect(due)
 	if met {
@@ -55,8 +55,8 @@ func (e *Lease) setAlarm() {
 	}
 }
 
-// renew runs a third of a lease after its claim was sent, and after each renewal, with the
-// context of the renewals.
+// renew runs a third of the first lease after its claim was sent, and a third of a whole one
+// after each renewal, with the context of the renewals.
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	last := now()

@@ -27,7 +27,7 @@ type (
 	endRequest struct {
 		store   Store
 		key     string
-		token   string
+		claim   Claim
 		receipt []byte
 		keep    time.Duration
 		ok      bool
@@ -55,9 +55,9 @@ func (r *renewRequest) Send(ctx context.Context) (err error) {
 func (r *endRequest) Send(ctx context.Context) (err error) {
 	defer send.Recover(&err)
 	if r.keep > 0 {
-		r.ok, err = r.store.Settle(ctx, r.key, r.token, r.receipt, r.keep)
+		r.ok, err = r.store.Settle(ctx, r.key, r.claim, r.receipt, r.keep)
 	} else {
-		r.ok, err = r.store.Release(ctx, r.key, r.token)
+		r.ok, err = r.store.Release(ctx, r.key, r.claim)
 	}
 	return err
 }

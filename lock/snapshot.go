@@ -25,6 +25,7 @@ type Hold struct {
 	Key     string    // as given to the Locker
 	Entry   string    // the Entry.Key of the store: not Key for Locker.Once, which hashes it
 	Token   string    // "" until it is granted
+	Owner   string    // as claimed: of a guard's request what package console shows of it
 	Since   time.Time // of the grant; zero until then
 	Until   time.Time // when the lease ends unless it is renewed; zero until it is granted
 	Renewed bool      // it will be renewed, as long as its work goes on
@@ -38,17 +39,18 @@ type Cleanup struct {
 	Key   string     // as given to the Locker
 	Entry string     // the Entry.Key of the store
 	Token string     // of the claim
+	Owner string     // as claimed
 	Kind  event.Kind // what it will end with: event.Reaped, event.Released or event.Settled
 	Since time.Time
 }
 
 // Snapshot returns what this Locker and those that share its store by
 // [Locker.With] are doing, the first limit of each kind, and only of keys that
-// match accepts: it is asked about Hold.Entry and Cleanup.Entry, and for a
-// Recovery about its Key. A nil match accepts all. It asks nothing of the store.
-func (l *Locker) Snapshot(limit int, match func(key string) bool) Snapshot {
+// match accepts: it is asked about Entry and Owner of a Hold and a Cleanup, and about
+// the Key of a Recovery, which has no owner. A nil match accepts all. It asks nothing of the store.
+func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snapshot {
 	if match == nil {
-		match = func(string) bool { return true }
+		match = func(string, string) bool { return true }
 	}
 	return Snapshot{
 		Holds:      l.core.keys.holds(limit, match),
@@ -59,7 +61,7 @@ func (l *Locker) Snapshot(limit int, match func(key string) bool) Snapshot {
 
 // holds lists the first of what match accepts of the keys that are pending or
 // granted. All are looked at: the one that hangs is the one that is looked for.
-func (k *localKeys) holds(limit int, match func(key string) bool) []Hold {
+func (k *localKeys) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for i := range k.shards {
 		all = k.shards[i].holds(all, match)
@@ -79,7 +81,7 @@ func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
 }
 
-func (s *keyShard) holds(all []Hold, match func(key string) bool) []Hold {
+func (s *keyShard) holds(all []Hold, match func(entry, owner string) bool) []Hold {
 	type seen struct {
 		lease   *Lease
 		waiting int
@@ -90,13 +92,13 @@ func (s *keyShard) holds(all []Hold, match func(key string) bool) []Hold {
 	for _, e := range s.holders {
 		found := seen{lease: e}
 		if e.local.slot != nil {
-			found.waiting, found.ending = len(e.local.slot.queue), e.local.slot.confirmEnd != nil
+			found.waiting, found.ending = e.local.slot.queue.Len(), e.local.slot.confirmEnd != nil
 		}
 		slots = append(slots, found)
 	}
 	s.mu.Unlock()
 	for _, sl := range slots {
-		if match(sl.lease.key) {
+		if match(sl.lease.key, sl.lease.claimant()) {
 			h := sl.lease.hold()
 			h.Waiting, h.Ending = sl.waiting, sl.ending
 			all = append(all, h)
@@ -108,7 +110,7 @@ func (s *keyShard) holds(all []Hold, match func(key string) bool) []Hold {
 // hold is what others may know of e. Until it is granted, its token changes and
 // belongs to the goroutine that claims.
 func (e *Lease) hold() Hold {
-	h := Hold{Key: e.label(), Entry: e.key}
+	h := Hold{Key: e.label(), Entry: e.key, Owner: e.claimant()}
 	if e.claim.standing.granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.wall()
 		v := &e.validity
@@ -120,7 +122,7 @@ func (e *Lease) hold() Hold {
 }
 
 // list returns the first of what match accepts of the tasks.
-func (c *cleaner) list(limit int, match func(key string) bool) []Cleanup {
+func (c *cleaner) list(limit int, match func(entry, owner string) bool) []Cleanup {
 	var all []Cleanup
 	c.mu.Lock()
 	for t := range c.all {
@@ -130,7 +132,7 @@ func (c *cleaner) list(limit int, match func(key string) bool) []Cleanup {
 		}
 	}
 	c.mu.Unlock()
-	all = slices.DeleteFunc(all, func(c Cleanup) bool { return !match(c.Entry) })
+	all = slices.DeleteFunc(all, func(c Cleanup) bool { return !match(c.Entry, c.Owner) })
 	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
 }
 
@@ -161,11 +163,11 @@ func (r *recent) note(kind event.Kind, key string) {
 }
 
 // latest returns what match accepts, the newest first.
-func (r *recent) latest(limit int, match func(key string) bool) []Recovery {
+func (r *recent) latest(limit int, match func(entry, owner string) bool) []Recovery {
 	r.mu.Lock()
 	all := slices.Clone(r.all)
 	r.mu.Unlock()
-	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key) })
+	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key, "") })
 	slices.Reverse(all)
 	return all[:min(max(limit, 0), len(all))]
 }

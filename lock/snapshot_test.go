@@ -52,7 +52,7 @@ func TestSnapshotHolds(t *testing.T) {
 		require.False(t, holds[1].Renewed, "its hold ends with this lease")
 
 		require.Len(t, l.Snapshot(1, nil).Holds, 1)
-		only := l.Snapshot(10, func(key string) bool { return key == "user=2" }).Holds
+		only := l.Snapshot(10, func(entry, _ string) bool { return entry == "user=2" }).Holds
 		require.Equal(t, holds[1:], only)
 
 		leave()
@@ -134,7 +134,7 @@ func TestSnapshotCleanups(t *testing.T) {
 		s := l.Snapshot(2, nil)
 		require.Equal(t, 3, l.Stats().Backlog)
 		require.Len(t, s.Cleanups, 2)
-		only := l.Snapshot(10, func(key string) bool { return key == "user=2" })
+		only := l.Snapshot(10, func(entry, _ string) bool { return entry == "user=2" })
 		require.Len(t, only.Cleanups, 1)
 		require.Equal(t, event.Reaped, only.Cleanups[0].Kind)
 		require.Equal(t, "user=2", only.Cleanups[0].Entry)

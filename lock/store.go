@@ -28,6 +28,9 @@ import (
 //     that is stored in the entry, not by the caller's.
 //   - Keys (1 to 1,024 bytes) and tokens (1 to 255 bytes) are opaque bytes:
 //     "tok1" and "tok10" are two tokens, whatever the encoding.
+//   - Settle and Release get the claim as it was last claimed or renewed, as far as
+//     the caller knows, so that a store can tell what it has stored. Only c.Token
+//     decides: the rest may be missing, or differ from the entry.
 //   - Slices are copied in and out. An absent entry is the zero [Entry].
 //   - Methods are safe for concurrent use.
 //
@@ -58,23 +61,24 @@ type Store interface {
 	// c.Token.
 	Renew(ctx context.Context, key string, c Claim) (ok bool, err error)
 
-	// Settle turns the entry of token, Held or Abandoned, into a receipt that
+	// Settle turns the entry of c.Token, Held or Abandoned, into a receipt that
 	// is kept for keep. Settled by the same token already: ok, and unchanged.
-	// ok is false if the entry is not token's. A store that has no room for the
+	// ok is false if the entry is not the token's. A store that has no room for the
 	// receipt, and none by trying again, returns [ErrFull]; the Locker then settles
 	// an empty one, which has to fit where the claim did.
-	Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error)
+	Settle(ctx context.Context, key string, c Claim, receipt []byte, keep time.Duration) (ok bool, err error)
 
-	// Release removes the entry if it is Held or Abandoned by token. It never
+	// Release removes the entry if it is Held or Abandoned by c.Token. It never
 	// removes a receipt.
-	Release(ctx context.Context, key, token string) (ok bool, err error)
+	Release(ctx context.Context, key string, c Claim) (ok bool, err error)
 
 	// Get reads the entry where it is authoritative: not from a replica, not
 	// from a client-side cache.
 	Get(ctx context.Context, key string) (Entry, error)
 }
 
-// Claim is what a caller asks for in [Store.Claim] and [Store.Renew].
+// Claim is what a caller asks for in [Store.Claim] and [Store.Renew], and what
+// [Store.Settle] and [Store.Release] end.
 type Claim struct {
 	Token       string        // identifies this acquisition, unique in all processes
 	Replaces    string        // token of the abandoned entry to take over; "" to take over none
@@ -85,6 +89,7 @@ type Claim struct {
 	Lease       time.Duration // how long the entry is Held, at least 1 ms
 	Linger      time.Duration // how long after its lease it is remembered as Abandoned; 0: not at all
 	Fenced      bool          // ask for Entry.Fence, and for the refusal of late commands where the store can
+	Longest     bool          // in a renewal: no call under Token asks for a longer lease, so that it can be set in place of compared
 }
 
 // Entry is what a store holds under a key.

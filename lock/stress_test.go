@@ -41,12 +41,12 @@ func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
 
 type ownerless struct{ lock.Store }
 
-func (s ownerless) Release(ctx context.Context, key, _ string) (bool, error) {
+func (s ownerless) Release(ctx context.Context, key string, _ lock.Claim) (bool, error) {
 	e, err := s.Get(ctx, key)
 	if err != nil || e.State == lock.Free {
 		return false, err
 	}
-	return s.Store.Release(ctx, key, e.Token)
+	return s.Store.Release(ctx, key, lock.Claim{Token: e.Token})
 }
 
 // stress runs one seed and returns what was wrong.

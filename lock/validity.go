@@ -110,7 +110,7 @@ func (v *validity) endRenewalLocked(next moment) {
 func (v *validity) prolong(until moment, capped bool) (lost *loss, phase phase) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if until > v.until && !v.stopped {
+	if until > v.until {
 		v.until, v.capped = until, capped
 	}
 	return v.lost, v.phase

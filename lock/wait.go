@@ -16,7 +16,7 @@ import (
 // entered can be true together with an error: the key is e's then, but the store has
 // not freed it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
-	held := &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: found.owner}}
+	held := found.refusal()
 	e.claim.observed.finds(found.owner)
 	switch {
 	case found.mismatch:
@@ -68,7 +68,7 @@ func (l *Locker) await(ctx context.Context, found entrance, began moment, held *
 			if c.keys.cancelWait(w) == quitPending {
 				return false, gaveUp(ctx, errPending)
 			}
-			return false, gaveUp(ctx, held)
+			return false, gaveUp(ctx, w.known(held))
 		case <-c.closing:
 			c.keys.cancelWait(w)
 			return false, ErrClosed
@@ -94,6 +94,9 @@ func (w *waiter) stopped(how quitted, held *RefusedError) (entered bool, err err
 		<-w.ready
 		return w.result()
 	case quitUsurped:
+		if h := w.usurped; !h.end.settles { // its entry has no holder, and may refuse no later caller
+			h.locker.core.cleaner.add(h.orphan())
+		}
 		return true, errEnding
 	case quitEnding:
 		return false, errEnding
@@ -103,7 +106,20 @@ func (w *waiter) stopped(how quitted, held *RefusedError) (entered bool, err err
 		}
 	case quitHeld, quitNot:
 	}
-	return false, held
+	return false, w.known(held)
+}
+
+// known is what w knows when its wait ends, with held from its beginning.
+func (w *waiter) known(held *RefusedError) error {
+	if w.unserved == nil {
+		return held
+	}
+	return unserved(w.unserved.end(w.lease), held)
+}
+
+// unserved is err, of a poll, with what was known before it.
+func unserved(err, known error) error {
+	return fmt.Errorf("%w; known before: %s", err, known.Error())
 }
 
 var errPending = fmt.Errorf("%w: another claim of this key is still unanswered", ErrUnavailable)
@@ -112,29 +128,38 @@ var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still
 
 // contend claims e's key, and while another process holds it, does so again
 // until the time is over. It begins now. Only the first of a process's queue
-// gets here.
-func (l *Locker) contend(ctx context.Context, e *Lease, began, until moment) error {
+// gets here. met is not nil if it has met a holder before: then, and from the first
+// refusal on, a poll that the store does not serve does not end the wait, unless the work
+// can run without the store.
+func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
 		err := l.claim(ctx, e, began, began.add(l.cfg.budget))
-		if err == nil || !errors.Is(err, ErrHeld) {
+		shared, hint := decisionOf(e, err), time.Duration(0)
+		refused, _ := errors.AsType[*RefusedError](err)
+		switch {
+		case errors.Is(err, ErrHeld):
+			met, hint = err, refused.Entry.Left
+		case met == nil || l.cfg.failOpen || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
 			return err
+		default:
+			if err = unserved(err, met); callerGone(ctx) {
+				return err
+			}
 		}
 		remaining := until.until()
 		if remaining <= 0 {
 			return err
 		}
-		var refused *RefusedError
-		errors.As(err, &refused)
 		e.cleanUpClaim()
-		asked := l.core.keys.rests(e, decisionOf(e, err))
+		asked := l.core.keys.rests(e, shared)
 		if polls == 0 {
 			// Not before the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
 			wake, stop = l.core.watch(e.key)
 			defer stop()
 		}
-		pause := min(pollPause(polls, refused.Entry.Left), remaining)
+		pause := min(pollPause(polls, hint), remaining)
 		rested := time.Now()
 		end := l.rest(ctx, pause, wake, asked, began.add(minPause), err)
 		e.claim.observed.waits(rested)

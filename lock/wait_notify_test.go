@@ -182,7 +182,7 @@ func TestWatchEndsWithTheWait(t *testing.T) {
 			want:   lock.ErrClosed, watches: 1,
 		},
 		"store fails": {
-			opts:   []lock.Option{lock.WithWait(time.Minute)},
+			opts:   []lock.Option{lock.WithWait(10 * time.Second)},
 			during: func(s *hinted, _ *lock.Locker, _ func()) { s.Every(fault.Refuse, fault.Claim) },
 			want:   lock.ErrUnavailable, watches: 1,
 		},

@@ -1,14 +1,19 @@
 package lock
 
-import "slices"
+import "container/list"
 
 // waiter waits for a key that another lease of this process has, or asks for.
 type waiter struct {
 	lease   *Lease
+	place   *list.Element // in the queue, nil if it has left; locked with the shard of its key
 	patient bool          // it would wait for a holder too; locked with the shard of its key
 	finds   int           // of the slot when it met a claim on its way; -1 if it met a holder
+	met     bool          // a holder was met when the key became the waiter's; written like decided
 	ready   chan struct{} // closed when the key is the waiter's, or its decision is there
 	decided *decision     // nil if the key is the waiter's; written before ready is closed
+
+	unserved *decision // of the slot, when w left its queue
+	usurped  *Lease    // whose key it has taken
 }
 
 // maxWaiters bounds the queue behind a holder, here or in another process. A waiter
@@ -23,7 +28,7 @@ func (*keyShard) enqueue(e, holder *Lease, patient bool) *waiter {
 	if !holder.pending() || behind.asked != nil {
 		w.finds = -1
 	}
-	behind.queue = append(behind.queue, w)
+	w.place = behind.queue.PushBack(w)
 	return w
 }
 
@@ -38,18 +43,18 @@ func (k *localKeys) stopWaiting(w *waiter, usurp, early bool) quitted {
 	if holder == w.lease {
 		return quitGiven
 	}
-	i := holder.queued(w)
-	if i < 0 {
+	if w.place == nil {
 		return quitDecided
 	}
 	sl := holder.local.slot
-	pending := holder.pending() && w.finds == sl.finds
+	pending := holder.pending() && !w.hasMet(sl)
 	if early && (pending || holder.pending() && sl.asked != nil) {
 		w.patient = false
 		sl.ask()
 		return quitNot
 	}
-	sl.queue = slices.Delete(sl.queue, i, i+1)
+	sl.remove(w)
+	w.unserved = sl.unserved
 	switch {
 	case pending:
 		return quitPending
@@ -58,6 +63,7 @@ func (k *localKeys) stopWaiting(w *waiter, usurp, early bool) quitted {
 	case usurp:
 		s.alarms.keep(holder) // until it has the store's word, it is renewed
 		s.hand(holder, w.lease)
+		w.usurped = holder
 		return quitUsurped
 	default:
 		return quitEnding
@@ -95,12 +101,11 @@ func (sl *slot) ask() {
 	}
 }
 
-// queued is the place of w in the queue behind e, -1 if it is not there.
-func (e *Lease) queued(w *waiter) int {
-	if e == nil || e.local.slot == nil {
-		return -1
-	}
-	return slices.Index(e.local.slot.queue, w)
+// remove takes w from the queue, in a time that does not depend on how many there are:
+// tens of thousands can leave at once.
+func (sl *slot) remove(w *waiter) {
+	sl.queue.Remove(w.place)
+	w.place = nil
 }
 
 // share gives d to those behind e whom it answers. They go before the next one
@@ -119,54 +124,67 @@ func (k *localKeys) share(e *Lease, d *decision) {
 func (k *localKeys) rests(e *Lease, d *decision) (asked <-chan struct{}) {
 	s := e.shard()
 	s.mu.Lock()
+	sl, again := e.needSlot(), make(chan struct{}, 1)
 	answered := s.answered(e, d)
-	again := make(chan struct{}, 1)
-	e.needSlot().asked = again // under the same lock as the answers: later callers are not among these
+	sl.asked = again // under the same lock as the answers: later callers are not among these
 	s.mu.Unlock()
 	d.wake(answered)
 	return again
 }
 
-// answered takes those whom d answers from the queue behind e.
+// answered takes those whom d answers from the queue behind e. A poll that the store did
+// not serve answers no one that waits for a holder it has met: the next in the queue polls.
 func (s *keyShard) answered(e *Lease, d *decision) (answered []*waiter) {
 	if d == nil || e.local.slot == nil || s.holders[e.key] != e {
 		return nil
 	}
-	e.local.slot.queue = slices.DeleteFunc(e.local.slot.queue, func(w *waiter) bool {
-		if d.reason(w.lease, w.patient) == nil {
-			return false
+	sl := e.local.slot
+	for p := sl.queue.Front(); p != nil; {
+		w := p.Value.(*waiter) //nolint:errcheck,forcetypeassert // it has no others
+		p = p.Next()
+		waits := d.err != nil && w.patient && w.hasMet(sl)
+		if !waits && d.reason(w.lease, w.patient) != nil {
+			sl.remove(w)
+			answered = append(answered, w)
 		}
-		answered = append(answered, w)
-		return true
-	})
-	if d.entry.State != Held {
+	}
+	switch sl.unserved = nil; {
+	case d.err != nil:
+		sl.unserved = d
+	case d.entry.State == Held:
+		sl.finds++
+	default:
 		return answered
 	}
-	e.local.slot.finds++
-	if len(e.local.slot.queue) > maxWaiters {
-		answered = append(answered, e.local.slot.queue[maxWaiters:]...)
-		clear(e.local.slot.queue[maxWaiters:])
-		e.local.slot.queue = e.local.slot.queue[:maxWaiters]
+	for sl.queue.Len() > maxWaiters {
+		w := sl.queue.Back().Value.(*waiter) //nolint:errcheck,forcetypeassert // it has no others
+		sl.remove(w)
+		answered = append(answered, w)
 	}
 	return answered
 }
 
+// hasMet reports whether w has met a holder, or one was found since it came.
+func (w *waiter) hasMet(sl *slot) bool { return w.finds != sl.finds }
+
 // hand makes next the holder of what holder had.
 func (s *keyShard) hand(holder, next *Lease) {
 	next.local.slot, holder.local.slot = holder.local.slot, nil
-	next.local.slot.confirmEnd, next.local.slot.asked = nil, nil
+	next.local.slot.confirmEnd, next.local.slot.asked, next.local.slot.unserved = nil, nil, nil
 	next.claim.standing.meet() // those who are left in the queue
 	s.holders[next.key] = next
 }
 
 // pass gives the key of e to the first of its queue.
 func (s *keyShard) pass(e *Lease) {
-	if e.local.slot == nil || len(e.local.slot.queue) == 0 {
+	sl := e.local.slot
+	if sl == nil || sl.queue.Len() == 0 {
 		delete(s.holders, e.key)
 		return
 	}
-	next := e.local.slot.queue[0]
-	e.local.slot.queue = slices.Delete(e.local.slot.queue, 0, 1)
+	next := sl.queue.Front().Value.(*waiter) //nolint:errcheck,forcetypeassert // it has no others
+	next.met = next.patient && next.hasMet(sl)
+	sl.remove(next)
 	s.hand(e, next.lease)
 	close(next.ready)
 }

@@ -127,13 +127,13 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 }
 
 // Settle is part of [lock.Store].
-func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	ok, err = s.found(ctx, s.statements.settle, []byte(key), []byte(token), nonNil(receipt), micros(keep))
+func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	ok, err = s.found(ctx, s.statements.settle, []byte(key), []byte(c.Token), nonNil(receipt), micros(keep))
 	if err != nil || ok {
 		return ok, err
 	}
 	// An earlier send of it may have come through, even while this one waited for it.
-	ok, err = s.found(ctx, s.statements.settled, []byte(key), []byte(token))
+	ok, err = s.found(ctx, s.statements.settled, []byte(key), []byte(c.Token))
 	if errors.Is(err, lock.ErrNotApplied) {
 		// It is the look that was not applied. The receipt may be there.
 		err = fmt.Errorf("pgstore: whether the receipt is there already: %s", err.Error())
@@ -142,12 +142,12 @@ func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, k
 }
 
 // Release is part of [lock.Store].
-func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	ok, err = s.flag(ctx, s.statements.release, []byte(key), []byte(token))
+func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	ok, err = s.flag(ctx, s.statements.release, []byte(key), []byte(c.Token))
 	if err != nil || ok {
 		return ok, err
 	}
-	return s.flag(ctx, s.statements.releaseTaken, []byte(key), []byte(token))
+	return s.flag(ctx, s.statements.releaseTaken, []byte(key), []byte(c.Token))
 }
 
 // Get is part of [lock.Store].

@@ -59,7 +59,7 @@ func TestLateCommitFindsALateClaimOfItsToken(t *testing.T) {
 			committed, err := tx.Outcome(t.Context())
 			require.NoError(t, err)
 			require.False(t, committed)
-			ok, err := s.store.Release(t.Context(), "k", "t")
+			ok, err := s.store.Release(t.Context(), "k", lock.Claim{Token: "t"})
 			require.NoError(t, err)
 			require.True(t, ok)
 			_, err = s.store.Claim(t.Context(), "k", claim) // its first send

@@ -72,7 +72,7 @@ func useTable(t *testing.T, s *pgstore.Store, name string) {
 	ok, err := s.Renew(ctx, name, lock.Claim{Token: "t", Lease: time.Minute})
 	require.NoError(t, err)
 	require.True(t, ok)
-	ok, err = s.Settle(ctx, name, "t", []byte(name), time.Minute)
+	ok, err = s.Settle(ctx, name, lock.Claim{Token: "t"}, []byte(name), time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)
 	page, _, err := s.Page(ctx, "", 10, nil)
@@ -85,7 +85,7 @@ func useTable(t *testing.T, s *pgstore.Store, name string) {
 	}
 	_, err = s.Claim(ctx, name, lock.Claim{Token: "u", Replaces: "t", Attempt: 2, Lease: time.Minute, Fenced: true})
 	require.NoError(t, err)
-	ok, err = s.Release(ctx, name, "t")
+	ok, err = s.Release(ctx, name, lock.Claim{Token: "t"})
 	require.NoError(t, err)
 	require.False(t, ok)
 	ok, err = s.Forget(ctx, name, "t")

@@ -30,10 +30,10 @@ func TestClaimsWaitForWhatHasBegun(t *testing.T) {
 			return s.Renew(ctx, "mine", lock.Claim{Token: "t", Lease: time.Minute})
 		}, false},
 		"Settle": {func(ctx context.Context, s *pgstore.Store) (bool, error) {
-			return s.Settle(ctx, "mine", "t", []byte("receipt"), time.Minute)
+			return s.Settle(ctx, "mine", lock.Claim{Token: "t"}, []byte("receipt"), time.Minute)
 		}, false},
 		"Release": {func(ctx context.Context, s *pgstore.Store) (bool, error) {
-			return s.Release(ctx, "mine", "t")
+			return s.Release(ctx, "mine", lock.Claim{Token: "t"})
 		}, false},
 		"Get": {func(ctx context.Context, s *pgstore.Store) (bool, error) {
 			e, err := s.Get(ctx, "mine")

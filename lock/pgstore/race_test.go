@@ -89,7 +89,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 	}, 20*time.Second, 5*time.Millisecond)
 	if overtaken {
 		require.NoError(t, before.err)
-		ok, err := r.store.Release(t.Context(), "k", "quick")
+		ok, err := r.store.Release(t.Context(), "k", lock.Claim{Token: "quick"})
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
@@ -101,7 +101,7 @@ func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 		before, after = after, <-quick
 		require.NoError(t, after.err)
 		require.Equal(t, "slow", after.entry.Token, "it is refused by what it has waited for")
-		ok, err := r.store.Release(t.Context(), "k", "slow")
+		ok, err := r.store.Release(t.Context(), "k", lock.Claim{Token: "slow"})
 		require.NoError(t, err)
 		require.True(t, ok)
 		after = <-r.claims(t.Context(), "quick")
@@ -125,7 +125,7 @@ func TestSettleThatMeetsItself(t *testing.T) {
 	answers := make(chan answer, 2)
 	for range 2 {
 		go func() {
-			ok, err := r.store.Settle(t.Context(), "k", "t", []byte("receipt"), time.Minute)
+			ok, err := r.store.Settle(t.Context(), "k", lock.Claim{Token: "t"}, []byte("receipt"), time.Minute)
 			answers <- answer{ok, err}
 		}()
 	}

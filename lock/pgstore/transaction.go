@@ -56,7 +56,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 		return false, permanent(errBusy)
 	case s.ended() && s.kept(ctx):
 		s.hangUp() // it has the mark
-		return t.store.Settle(ctx, string(t.key), string(t.token), receipt, keep)
+		return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
 	case s.ended():
 		return false, permanent(errEnded)
 	case conn.TxStatus() == 'E':

@@ -18,7 +18,7 @@ func BenchmarkSealed(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.Settle(b.Context(), key, c.Token, receipt, time.Hour); err != nil {
+				if _, err := s.Settle(b.Context(), key, c, receipt, time.Hour); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -26,7 +26,7 @@ func BenchmarkSealed(b *testing.B) {
 		b.Run(fmt.Sprintf("replay/bytes=%d", size), func(b *testing.B) {
 			inner := &still{}
 			s := sealed.New(inner, gcm(b, 1))
-			if _, err := s.Settle(b.Context(), key, c.Token, receipt, time.Hour); err != nil {
+			if _, err := s.Settle(b.Context(), key, c, receipt, time.Hour); err != nil {
 				b.Fatal(err)
 			}
 			b.SetBytes(int64(size))

@@ -23,9 +23,9 @@ type watchedStore struct {
 	settled []byte
 }
 
-func (s *watchedStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+func (s *watchedStore) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	s.settled = receipt
-	return s.Store.Settle(ctx, key, token, receipt, keep)
+	return s.Store.Settle(ctx, key, c, receipt, keep)
 }
 
 // hinting is a store with hints.
@@ -56,7 +56,7 @@ type still struct {
 
 func (s *still) Claim(context.Context, string, lock.Claim) (lock.Entry, error) { return s.entry, nil }
 
-func (s *still) Settle(_ context.Context, _, token string, receipt []byte, _ time.Duration) (bool, error) {
-	s.entry = lock.Entry{State: lock.Settled, Token: token, Receipt: receipt}
+func (s *still) Settle(_ context.Context, _ string, c lock.Claim, receipt []byte, _ time.Duration) (bool, error) {
+	s.entry = lock.Entry{State: lock.Settled, Token: c.Token, Receipt: receipt}
 	return true, nil
 }

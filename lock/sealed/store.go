@@ -90,8 +90,8 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 }
 
 // Settle is part of [lock.Store].
-func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
-	return s.below.Settle(ctx, key, token, s.seals.seal(receipt, key, token), keep)
+func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	return s.below.Settle(ctx, key, c, s.seals.seal(receipt, key, c.Token), keep)
 }
 
 // Get is part of [lock.Store].

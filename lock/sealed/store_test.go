@@ -88,7 +88,7 @@ func overwrite(t *testing.T, s lock.Store, key, token string, receipt []byte) {
 	e, err = s.Claim(t.Context(), storedKey(key), lock.Claim{Token: token, Attempt: 1, Fingerprint: print1, Lease: time.Minute})
 	require.NoError(t, err)
 	require.Equal(t, lock.Held, e.State)
-	ok, err := s.Settle(t.Context(), storedKey(key), token, receipt, keep)
+	ok, err := s.Settle(t.Context(), storedKey(key), lock.Claim{Token: token}, receipt, keep)
 	require.NoError(t, err)
 	require.True(t, ok)
 }
@@ -183,7 +183,7 @@ func TestKeyAndTokenAreTwo(t *testing.T) {
 	settle := func(s lock.Store, key, token string, receipt []byte) {
 		_, err := s.Claim(t.Context(), key, lock.Claim{Token: token, Lease: time.Minute})
 		require.NoError(t, err)
-		ok, err := s.Settle(t.Context(), key, token, receipt, keep)
+		ok, err := s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep)
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
@@ -371,7 +371,7 @@ func TestStoresNoPlaintext(t *testing.T) {
 			_, err := s.Claim(t.Context(), "k", lock.Claim{Token: "a", Lease: time.Minute})
 			require.NoError(t, err)
 			for range 2 {
-				ok, err := s.Settle(t.Context(), "k", "a", []byte(marker), keep)
+				ok, err := s.Settle(t.Context(), "k", lock.Claim{Token: "a"}, []byte(marker), keep)
 				require.NoError(t, err)
 				require.True(t, ok)
 				check()
@@ -434,7 +434,7 @@ func TestPassesFailuresOn(t *testing.T) {
 	require.Equal(t, down, err)
 	_, err = s.Get(t.Context(), "k")
 	require.Equal(t, down, err)
-	_, err = s.Settle(t.Context(), "k", "a", nil, keep)
+	_, err = s.Settle(t.Context(), "k", lock.Claim{Token: "a"}, nil, keep)
 	require.Equal(t, down, err)
 }
 

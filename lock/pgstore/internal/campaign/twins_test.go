@@ -21,7 +21,7 @@ var twins = map[string]func(*pgstore.Store, *pgxpool.Pool) lock.Store{
 			if err := tx.Commit(ctx); err != nil {
 				return false, err
 			}
-			return s.Settle(ctx, key, token, receipt, keep)
+			return s.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 		}}
 	},
 	"trusts its lease": func(s *pgstore.Store, pool *pgxpool.Pool) lock.Store {

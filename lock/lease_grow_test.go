@@ -1,0 +1,110 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+// A claim asks for 5 s, or four budgets, so that a process which is killed keeps no
+// caller out for longer; what it renews it has for the whole of WithLease.
+func TestFirstLease(t *testing.T) {
+	t.Parallel()
+	const fullLease = 30 * time.Second
+	for name, tt := range map[string]struct {
+		opts    []lock.Option
+		process bool // the store ends with the process
+		once    bool
+		first   time.Duration
+		renewed time.Duration
+	}{
+		"lock":             {first: 5 * time.Second, renewed: fullLease},
+		"long budget":      {opts: []lock.Option{lock.WithBudget(2 * time.Second)}, first: 8 * time.Second, renewed: fullLease},
+		"long hold":        {opts: []lock.Option{lock.WithMaxHold(time.Hour)}, first: 5 * time.Second, renewed: fullLease},
+		"shortest hold":    {opts: []lock.Option{lock.WithMaxHold(fullLease)}, first: 5 * time.Second, renewed: fullLease - 5*time.Second/3},
+		"short lease":      {opts: []lock.Option{lock.WithLease(3 * time.Second)}, first: 3 * time.Second, renewed: 3 * time.Second},
+		"in this process":  {process: true, first: fullLease, renewed: fullLease},
+		"remembered a day": {once: true, first: fullLease, renewed: fullLease},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory := memstore.New()
+				var s lock.Store = memory
+				if !tt.process {
+					away := fault.New()
+					away.Serve(memory)
+					s = away
+				}
+				l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(fullLease)}, tt.opts...)...)
+				name := key
+				if tt.once {
+					name = keytext.Record(key)
+				}
+				left := func() time.Duration {
+					e, err := memory.Get(t.Context(), name)
+					require.NoError(t, err)
+					return e.Left
+				}
+				work := func() {
+					require.Equal(t, tt.first, left())
+					time.Sleep(tt.first / 3)
+					synctest.Wait()
+					require.Equal(t, tt.renewed, left())
+				}
+				var err error
+				if tt.once {
+					_, _, err = l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) { work(); return nil, nil })
+				} else {
+					err = l.Do(t.Context(), key, func(context.Context) error { work(); return nil })
+				}
+				require.NoError(t, err)
+				require.NoError(t, l.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// Work that has been renewed once outlives the outages that it did with a whole lease from
+// the start. Younger work loses its lease, and learns of it before the store's ends.
+func TestOutagesOfYoungAndOldLeases(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ age, outage, lives time.Duration }{
+		"young, short": {time.Second, 3 * time.Second, 0},
+		"young":        {time.Second, 10 * time.Second, 5*time.Second - 52*time.Millisecond},
+		"old":          {2 * time.Second, 28 * time.Second, 0},
+		"older":        {time.Minute, 18 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				began := time.Now()
+				e, err := open(lock.WithLease(30*time.Second), lock.WithMaxHold(time.Hour)).Acquire(t.Context(), key)
+				require.NoError(t, err)
+				time.Sleep(tt.age)
+				s.Every(fault.HangRequest)
+				ended := make(chan time.Duration, 1)
+				stop := context.AfterFunc(e.Context(), func() { ended <- time.Since(began) })
+				time.Sleep(tt.outage)
+				s.Every(nil)
+				time.Sleep(2 * time.Second)
+				if tt.lives == 0 {
+					require.NoError(t, e.Context().Err())
+					stop()
+					require.NoError(t, e.Release(t.Context()))
+					return
+				}
+				require.ErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
+				require.Equal(t, tt.lives, <-ended)
+				require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+			})
+		})
+	}
+}
