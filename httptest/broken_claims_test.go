@@ -125,11 +125,11 @@ func brokenClaims() []brokenStore {
 				held[key+"="+c.Token] = true
 				return b.complete.Claim(ctx, key, c)
 			}
-			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-				if held[key+"="+token] {
-					token = b.at(ctx, key).Token
+			b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+				if held[key+"="+c.Token] {
+					c.Token = b.at(ctx, key).Token
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, c, receipt, keep)
 			}
 		}},
 	}

@@ -55,7 +55,7 @@ func brokenRenewals() []brokenStore {
 				if _, err := b.overwrite(ctx, key, c); err != nil {
 					return false, err
 				}
-				return b.complete.Settle(ctx, key, c.Token, e.Receipt, c.Lease)
+				return b.complete.Settle(ctx, key, c, e.Receipt, c.Lease)
 			}
 		}},
 	}
@@ -78,15 +78,15 @@ func brokenSettles() []brokenStore {
 	type settle = func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error)
 	with := func(f settle) func(b *broken) {
 		return func(b *broken) {
-			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-				return f(b, ctx, b.at(ctx, key), key, token, receipt, keep)
+			b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+				return f(b, ctx, b.at(ctx, key), key, c.Token, receipt, keep)
 			}
 		}
 	}
 	return []brokenStore{
 		{"settle_keeps_receipt", "the receipt is lost", with(
 			func(b *broken, ctx context.Context, _ lock.Entry, key, token string, _ []byte, keep time.Duration) (bool, error) {
-				return b.complete.Settle(ctx, key, token, nil, keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, nil, keep)
 			})},
 		{"settle_keeps_receipt", "the fingerprint is lost", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
@@ -96,33 +96,33 @@ func brokenSettles() []brokenStore {
 						return false, err
 					}
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 			})},
 		{"settle_keeps_receipt", "KEEPTTL", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-				return b.complete.Settle(ctx, key, token, receipt, min(keep, e.Left))
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, min(keep, e.Left))
 			})},
 		{"settle_expires", "never", with(
 			func(b *broken, ctx context.Context, _ lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-				return b.complete.Settle(ctx, key, token, receipt, 1000*keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, 1000*keep)
 			})},
 		{"settle_expires", "too early", with(
 			func(b *broken, ctx context.Context, _ lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-				return b.complete.Settle(ctx, key, token, receipt, keep/2)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep/2)
 			})},
 		{"settle_after_lapse", "only what is Held", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
 				if e.State == lock.Abandoned {
 					return false, nil
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 			})},
 		{"settle_not_ours", "no owner check", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
 				if e.State != lock.Free {
 					token = e.Token
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 			})},
 		{"settle_not_ours", "creates", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
@@ -131,7 +131,7 @@ func brokenSettles() []brokenStore {
 						return false, err
 					}
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 			})},
 		{"settle_twice_unchanged", "the last one wins", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
@@ -141,14 +141,14 @@ func brokenSettles() []brokenStore {
 						return false, err
 					}
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 			})},
 		{"settle_twice_unchanged", "the second is refused", with(
 			func(b *broken, ctx context.Context, e lock.Entry, key, token string, receipt []byte, keep time.Duration) (bool, error) {
 				if e.State == lock.Settled {
 					return false, nil
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, lock.Claim{Token: token}, receipt, keep)
 			})},
 	}
 }
@@ -156,31 +156,54 @@ func brokenSettles() []brokenStore {
 func brokenReleases() []brokenStore {
 	return []brokenStore{
 		{"release_frees", "says so and leaves it to the lease", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
-				return b.at(ctx, key).Token == token, nil
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				return b.at(ctx, key).Token == c.Token, nil
 			}
 		}},
 		{"release_frees", "true whatever was there", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
-				_, err := b.complete.Release(ctx, key, token)
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				_, err := b.complete.Release(ctx, key, c)
 				return true, err
 			}
 		}},
 		{"release_not_ours", "DEL", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				if e := b.at(ctx, key); e.State != lock.Free {
-					token = e.Token
+					c.Token = e.Token
 				}
-				return b.complete.Release(ctx, key, token)
+				return b.complete.Release(ctx, key, c)
 			}
 		}},
-		{"release_never_receipt", "the token alone decides", func(b *broken) { b.release = b.complete.Forget }},
+		{"release_never_receipt", "the token alone decides", func(b *broken) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				return b.complete.Forget(ctx, key, c.Token)
+			}
+		}},
+		{"ends_by_token_alone", "compares all of the claim", func(b *broken) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				if e := b.at(ctx, key); e.Owner != c.Owner || e.Attempt != c.Attempt {
+					return false, nil
+				}
+				return b.complete.Release(ctx, key, c)
+			}
+		}},
+		{"ends_by_token_alone", "the receipt's claim is the settle's", func(b *broken) {
+			b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+				if b.at(ctx, key).Token == c.Token && c.Owner == "another" {
+					c.Lease = time.Minute
+					if _, err := b.overwrite(ctx, key, c); err != nil {
+						return false, err
+					}
+				}
+				return b.complete.Settle(ctx, key, c, receipt, keep)
+			}
+		}},
 		{"release_after_lapse", "only what is Held", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				if b.at(ctx, key).State == lock.Abandoned {
 					return false, nil
 				}
-				return b.complete.Release(ctx, key, token)
+				return b.complete.Release(ctx, key, c)
 			}
 		}},
 	}

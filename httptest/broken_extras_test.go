@@ -15,11 +15,11 @@ import (
 func brokenBytes() []brokenStore {
 	return []brokenStore{
 		{"tokens_opaque", "the beginning of a token will do", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
-				if e := b.at(ctx, key); strings.HasPrefix(e.Token, token) {
-					token = e.Token
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				if e := b.at(ctx, key); strings.HasPrefix(e.Token, c.Token) {
+					c.Token = e.Token
 				}
-				return b.complete.Release(ctx, key, token)
+				return b.complete.Release(ctx, key, c)
 			}
 		}},
 		{"tokens_opaque", "UTF-8", withClaim(func(c *lock.Claim) { c.Token = strings.ToValidUTF8(c.Token, "\ufffd") })},
@@ -47,9 +47,9 @@ func brokenBytes() []brokenStore {
 		}},
 		{"slices_copied", "returns what it keeps", func(b *broken) {
 			kept := make(map[string][]byte)
-			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+			b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 				kept[key] = bytes.Clone(receipt)
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, c, receipt, keep)
 			}
 			b.get = func(ctx context.Context, key string) (lock.Entry, error) {
 				e := b.at(ctx, key)
@@ -71,8 +71,8 @@ func withKeys(mapKey func(key string) string) func(b *broken) {
 
 func withReceipt(change func(receipt []byte) []byte) func(b *broken) {
 	return func(b *broken) {
-		b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-			return b.complete.Settle(ctx, key, token, change(receipt), keep)
+		b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+			return b.complete.Settle(ctx, key, c, change(receipt), keep)
 		}
 	}
 }
@@ -162,9 +162,9 @@ func brokenFences() []brokenStore {
 				}
 				return e, err
 			}
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				own[key] = false
-				return b.complete.Release(ctx, key, token)
+				return b.complete.Release(ctx, key, c)
 			}
 			b.get = withoutFence(b)
 		}},
@@ -213,8 +213,8 @@ func brokenContexts() []brokenStore {
 			}
 		}},
 		{"done_context_not_applied", "acts all the same", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
-				ok, err := b.complete.Release(context.WithoutCancel(ctx), key, token)
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				ok, err := b.complete.Release(context.WithoutCancel(ctx), key, c)
 				if ctx.Err() != nil {
 					err = lock.ErrNotApplied
 				}
@@ -242,9 +242,9 @@ func brokenInspectors() []brokenStore {
 		}},
 		{"list_yields_live", "what was released too", func(b *broken) {
 			released := make(map[string]lock.Entry)
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				released[key] = b.at(ctx, key)
-				return b.complete.Release(ctx, key, token)
+				return b.complete.Release(ctx, key, c)
 			}
 			b.list = func(ctx context.Context) iter.Seq2[lock.Entry, error] {
 				return func(yield func(lock.Entry, error) bool) {
@@ -269,6 +269,10 @@ func brokenInspectors() []brokenStore {
 				return b.complete.Forget(ctx, key, token)
 			}
 		}},
-		{"forget_compares_token", "no receipts", func(b *broken) { b.forget = b.complete.Release }},
+		{"forget_compares_token", "no receipts", func(b *broken) {
+			b.forget = func(ctx context.Context, key, token string) (bool, error) {
+				return b.complete.Release(ctx, key, lock.Claim{Token: token})
+			}
+		}},
 	}
 }

@@ -24,7 +24,7 @@ func brokenInterrupts() []brokenStore {
 			}
 		}},
 		{"returns_when_context_ends", "obeys deadlines, and no cancellation", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				uncancelled := context.WithoutCancel(ctx)
 				if deadline, ok := ctx.Deadline(); ok {
 					var cancel context.CancelFunc
@@ -34,11 +34,11 @@ func brokenInterrupts() []brokenStore {
 				if err := underway(uncancelled, 5*takes); err != nil {
 					return false, notApplied(err)
 				}
-				return b.complete.Release(ctx, key, token)
+				return b.complete.Release(ctx, key, c)
 			}
 		}},
 		{"returns_when_context_ends", "obeys cancellation, and no deadline", func(b *broken) {
-			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+			b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 				err := underway(ctx, 5*takes)
 				if _, ok := ctx.Deadline(); ok {
 					time.Sleep(5 * takes)
@@ -46,7 +46,7 @@ func brokenInterrupts() []brokenStore {
 				if err != nil {
 					return false, notApplied(err)
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, c, receipt, keep)
 			}
 		}},
 		{"returns_when_context_ends", "looks at its context when it reads an answer", func(b *broken) {
@@ -65,23 +65,23 @@ func brokenInterrupts() []brokenStore {
 			}
 		}},
 		{"interrupted_outcome_is_true", "not applied, but on its way", func(b *broken) {
-			b.release = func(ctx context.Context, key, token string) (bool, error) {
+			b.release = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
 				if err := underway(ctx, takes); err != nil {
 					go func() {
 						time.Sleep(takes / 2)
-						_, _ = b.complete.Release(context.WithoutCancel(ctx), key, token)
+						_, _ = b.complete.Release(context.WithoutCancel(ctx), key, c)
 					}()
 					return false, notApplied(err)
 				}
-				return b.complete.Release(ctx, key, token)
+				return b.complete.Release(ctx, key, c)
 			}
 		}},
 		{"interrupted_outcome_is_true", "success is what it had begun", func(b *broken) {
-			b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+			b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 				if interrupts(ctx, takes) {
 					return true, nil
 				}
-				return b.complete.Settle(ctx, key, token, receipt, keep)
+				return b.complete.Settle(ctx, key, c, receipt, keep)
 			}
 		}},
 		{"interrupted_outcome_is_true", "no answer is a no", func(b *broken) {

@@ -31,11 +31,11 @@ func forLocksOnly(b *broken) {
 		}
 		return b.complete.Renew(ctx, key, c)
 	}
-	b.settle = func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+	b.settle = func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 		if len(receipt) > 0 {
 			return false, errLocksOnly
 		}
-		return b.complete.Settle(ctx, key, token, receipt, keep)
+		return b.complete.Settle(ctx, key, c, receipt, keep)
 	}
 }
 
@@ -60,7 +60,9 @@ func brokenLocksOnly() []brokenStore {
 		}},
 		{rule, "has no cool-downs", func(b *broken) {
 			forLocksOnly(b)
-			b.settle = func(context.Context, string, string, []byte, time.Duration) (bool, error) { return false, errLocksOnly }
+			b.settle = func(context.Context, string, lock.Claim, []byte, time.Duration) (bool, error) {
+				return false, errLocksOnly
+			}
 		}},
 	}
 }

@@ -28,8 +28,8 @@ type broken struct {
 	mapKey  func(key string) string
 	claim   func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error)
 	renew   func(ctx context.Context, key string, c lock.Claim) (bool, error)
-	settle  func(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error)
-	release func(ctx context.Context, key, token string) (bool, error)
+	settle  func(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error)
+	release func(ctx context.Context, key string, c lock.Claim) (bool, error)
 	get     func(ctx context.Context, key string) (lock.Entry, error)
 	list    func(ctx context.Context) iter.Seq2[lock.Entry, error]
 	forget  func(ctx context.Context, key, token string) (bool, error)
@@ -71,12 +71,12 @@ func (b *broken) Renew(ctx context.Context, key string, c lock.Claim) (bool, err
 	return b.renew(ctx, b.mapKey(key), c)
 }
 
-func (b *broken) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	return b.settle(ctx, b.mapKey(key), token, receipt, keep)
+func (b *broken) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	return b.settle(ctx, b.mapKey(key), c, receipt, keep)
 }
 
-func (b *broken) Release(ctx context.Context, key, token string) (bool, error) {
-	return b.release(ctx, b.mapKey(key), token)
+func (b *broken) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return b.release(ctx, b.mapKey(key), c)
 }
 
 func (b *broken) Get(ctx context.Context, key string) (lock.Entry, error) {

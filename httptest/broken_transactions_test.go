@@ -123,7 +123,7 @@ func brokenReceiptsOfTransactions() []anyBroken {
 		})},
 		{"transaction_rollback_leaves_claim", "the claim is a row of the transaction", each(func(tx *brokenTransaction) {
 			tx.rollback = func(ctx context.Context) error {
-				_, err := tx.store.Release(ctx, tx.key, tx.token)
+				_, err := tx.store.Release(ctx, tx.key, lock.Claim{Token: tx.token})
 				return errors.Join(err, tx.Transaction.Rollback(ctx))
 			}
 		})},
@@ -159,7 +159,7 @@ func brokenOwnersOfTransactions() []anyBroken {
 					return false, err
 				}
 			}
-			return tx.store.Settle(ctx, tx.key, e.Token, receipt, keep)
+			return tx.store.Settle(ctx, tx.key, lock.Claim{Token: e.Token}, receipt, keep)
 		}
 	}
 	return []anyBroken{

@@ -67,18 +67,19 @@ func (d *disturbed) Renew(ctx context.Context, key string, c lock.Claim) (ok boo
 }
 
 // Settle is part of [lock.Store].
-func (d *disturbed) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (d *disturbed) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	if !d.meets(ctx, Settle, key) {
-		return d.Store.Settle(ctx, key, token, receipt, keep)
+		return d.Store.Settle(ctx, key, c, receipt, keep)
 	}
-	receipt = bytes.Clone(receipt)
-	return false, d.fault(ctx, Settle, func(ctx context.Context) { _, _ = d.Store.Settle(ctx, key, token, receipt, keep) })
+	c.Fingerprint, receipt = bytes.Clone(c.Fingerprint), bytes.Clone(receipt)
+	return false, d.fault(ctx, Settle, func(ctx context.Context) { _, _ = d.Store.Settle(ctx, key, c, receipt, keep) })
 }
 
 // Release is part of [lock.Store].
-func (d *disturbed) Release(ctx context.Context, key, token string) (ok bool, err error) {
+func (d *disturbed) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	if !d.meets(ctx, Release, key) {
-		return d.Store.Release(ctx, key, token)
+		return d.Store.Release(ctx, key, c)
 	}
-	return false, d.fault(ctx, Release, func(ctx context.Context) { _, _ = d.Store.Release(ctx, key, token) })
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
+	return false, d.fault(ctx, Release, func(ctx context.Context) { _, _ = d.Store.Release(ctx, key, c) })
 }

@@ -282,7 +282,7 @@ func TestIncidentDoesNotExcuseEveryCooldown(t *testing.T) {
 				w.WriteHeader(http.StatusTooManyRequests)
 				return
 			}
-			_, _ = s.Settle(r.Context(), "user=42", "a", nil, time.Minute)
+			_, _ = s.Settle(r.Context(), "user=42", lock.Claim{Token: "a"}, nil, time.Minute)
 			if err != nil {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}

@@ -41,10 +41,10 @@ func (p *probe) interruptible() []*interrupted {
 			return store.Renew(ctx, key, p.claimOf("a", p.long, p.long))
 		}},
 		{name: "Settle", before: lock.Held, holder: "a", applied: lock.Settled, token: "a", call: func(ctx context.Context, key string) (bool, error) {
-			return store.Settle(ctx, key, "a", p.receipt([]byte("receipt")), p.long)
+			return store.Settle(ctx, key, lock.Claim{Token: "a"}, p.receipt([]byte("receipt")), p.long)
 		}},
 		{name: "Release", before: lock.Held, holder: "a", applied: lock.Free, call: func(ctx context.Context, key string) (bool, error) {
-			return store.Release(ctx, key, "a")
+			return store.Release(ctx, key, lock.Claim{Token: "a"})
 		}},
 		{name: "Get", before: lock.Held, holder: "a", applied: lock.Held, token: "a", call: func(ctx context.Context, key string) (bool, error) {
 			e, err := store.Get(ctx, key)

@@ -37,11 +37,11 @@ var (
 			return err
 		}, func(e lock.Entry) bool { return e.Left > time.Minute }},
 		{latchtest.Settle, true, func(ctx context.Context, s lock.Store) error {
-			_, err := s.Settle(ctx, "key", "a", []byte("receipt"), time.Hour)
+			_, err := s.Settle(ctx, "key", lock.Claim{Token: "a"}, []byte("receipt"), time.Hour)
 			return err
 		}, func(e lock.Entry) bool { return e.State == lock.Settled && string(e.Receipt) == "receipt" }},
 		{latchtest.Release, true, func(ctx context.Context, s lock.Store) error {
-			_, err := s.Release(ctx, "key", "a")
+			_, err := s.Release(ctx, "key", lock.Claim{Token: "a"})
 			return err
 		}, func(e lock.Entry) bool { return e.State == lock.Free }},
 	}
@@ -156,7 +156,7 @@ func TestStallCopies(t *testing.T) {
 		ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		given = []byte("mine")
-		_, err = stalling.Settle(ctx, "key", "a", given, time.Minute)
+		_, err = stalling.Settle(ctx, "key", lock.Claim{Token: "a"}, given, time.Minute)
 		requireUnknown(t, err)
 		copy(given, "gone")
 		time.Sleep(2 * time.Second)

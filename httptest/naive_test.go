@@ -49,7 +49,7 @@ func (n *naive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !n.keep {
-		defer func() { _, _ = n.store.Release(context.WithoutCancel(r.Context()), key, token) }()
+		defer func() { _, _ = n.store.Release(context.WithoutCancel(r.Context()), key, lock.Claim{Token: token}) }()
 	}
 	n.next.ServeHTTP(w, r)
 }

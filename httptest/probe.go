@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -20,6 +21,8 @@ type probe struct {
 	rule  rule
 	short time.Duration
 	long  time.Duration
+
+	claims sync.Map // lock.Claim, as it was last claimed or renewed, by key and token
 }
 
 func (p *probe) failf(format string, args ...any) {
@@ -98,7 +101,9 @@ func (p *probe) try(key string, c lock.Claim) lock.Entry {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
-	e, err := p.store.Claim(ctx, key, p.asked(c))
+	c = p.asked(c)
+	p.claims.Store([2]string{key, c.Token}, c)
+	e, err := p.store.Claim(ctx, key, c)
 	if err != nil {
 		p.failf("Claim: %v", err)
 	}
@@ -138,15 +143,25 @@ func (p *probe) renew(what string, want bool, key string, c lock.Claim) {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
-	ok, err := p.store.Renew(ctx, key, p.asked(c))
+	c = p.asked(c)
+	p.claims.Store([2]string{key, c.Token}, c)
+	ok, err := p.store.Renew(ctx, key, c)
 	p.wantOK("Renew "+what, want, ok, err)
+}
+
+// claimed is the claim of token as the caller of a store knows it.
+func (p *probe) claimed(key, token string) lock.Claim {
+	if c, ok := p.claims.Load([2]string{key, token}); ok {
+		return c.(lock.Claim) //nolint:errcheck,forcetypeassert // nothing else is stored
+	}
+	return lock.Claim{Token: token}
 }
 
 func (p *probe) settle(what string, want bool, key, token string, receipt []byte, keep time.Duration) {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
-	ok, err := p.store.Settle(ctx, key, token, p.receipt(receipt), keep)
+	ok, err := p.store.Settle(ctx, key, p.claimed(key, token), p.receipt(receipt), keep)
 	p.wantOK("Settle "+what, want, ok, err)
 }
 
@@ -154,7 +169,7 @@ func (p *probe) release(what string, want bool, key, token string) {
 	p.Helper()
 	ctx, cancel := p.within()
 	defer cancel()
-	ok, err := p.store.Release(ctx, key, token)
+	ok, err := p.store.Release(ctx, key, p.claimed(key, token))
 	p.wantOK("Release "+what, want, ok, err)
 }
 

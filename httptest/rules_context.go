@@ -43,9 +43,9 @@ func doneContextNotApplied(p *probe) {
 	want("Claim with Replaces", err)
 	_, err = p.store.Renew(done, key, p.claimOf("a", p.long, 0))
 	want("Renew", err)
-	_, err = p.store.Settle(done, key, "a", nil, p.long)
+	_, err = p.store.Settle(done, key, lock.Claim{Token: "a"}, nil, p.long)
 	want("Settle", err)
-	_, err = p.store.Release(done, key, "a")
+	_, err = p.store.Release(done, key, lock.Claim{Token: "a"})
 	want("Release", err)
 	_, err = p.store.Get(done, key)
 	if err == nil {

@@ -41,7 +41,7 @@ func locksOnlyRefuses(p *probe) {
 	p.claim(key, a)
 	_, err = p.store.Renew(ctx, key, p.claimOf("a", p.long, time.Second))
 	want("Renew with a Linger", err)
-	_, err = p.store.Settle(ctx, key, "a", []byte("done"), p.long)
+	_, err = p.store.Settle(ctx, key, lock.Claim{Token: "a"}, []byte("done"), p.long)
 	want("Settle with a receipt", err)
 	p.wantClaim("Get after them", p.get(key), lock.Held, a)
 	p.settle("without a receipt", true, key, "a", nil, p.long)

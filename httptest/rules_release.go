@@ -24,6 +24,11 @@ func releaseRules() []rule {
 			"a key that is Abandoned can be released by the token that held it",
 			releaseAfterLapse,
 		},
+		{
+			"ends_by_token_alone",
+			"the token alone decides what a release or a settle ends: the rest of its claim may be missing, or differ",
+			endsByTokenAlone,
+		},
 	}
 }
 
@@ -65,4 +70,26 @@ func releaseAfterLapse(p *probe) {
 	p.lapse(key, p.claimOf("a", p.short, p.long))
 	p.release("of an abandoned key by its token", true, key, "a")
 	p.wantFree("after it", key)
+}
+
+func endsByTokenAlone(p *probe) {
+	ctx, cancel := p.within()
+	defer cancel()
+	for what, end := range map[string]lock.Claim{
+		"by the token": {Token: "a"},
+		"by a claim that differs": {
+			Token: "a", Attempt: 7, Fingerprint: []byte("another"), Owner: "another", Lease: p.short, Longest: true,
+		},
+	} {
+		key, c := p.key(), p.claimOf("a", p.long, p.long)
+		p.claim(key, c)
+		ok, err := p.store.Release(ctx, key, end)
+		p.wantOK("Release "+what, true, ok, err)
+		p.wantFree("after it", key)
+
+		p.claim(key, c)
+		ok, err = p.store.Settle(ctx, key, end, p.receipt([]byte("done")), p.long)
+		p.wantOK("Settle "+what, true, ok, err)
+		p.wantReceipt("Get after it", p.get(key), c, []byte("done"))
+	}
 }

@@ -45,7 +45,7 @@ func renewRules() []rule {
 func renewExtends(p *probe) {
 	key, c := p.key(), p.claimOf("a", p.brief(), p.long)
 	p.claim(key, c)
-	c.Lease = p.long
+	c.Lease, c.Longest = p.long, true
 	p.renew("by the holder", true, key, c)
 	p.pass()
 	e := p.get(key)

@@ -236,12 +236,12 @@ func (s slow) Renew(ctx context.Context, key string, c lock.Claim) (bool, error)
 	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Renew(ctx, key, c) })
 }
 
-func (s slow) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Settle(ctx, key, token, receipt, keep) })
+func (s slow) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Settle(ctx, key, c, receipt, keep) })
 }
 
-func (s slow) Release(ctx context.Context, key, token string) (bool, error) {
-	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Release(ctx, key, token) })
+func (s slow) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return slowly(ctx, func(ctx context.Context) (bool, error) { return s.Store.Release(ctx, key, c) })
 }
 
 func (s slow) Get(ctx context.Context, key string) (lock.Entry, error) {
@@ -257,12 +257,12 @@ func TestStoreOfABrokenStore(t *testing.T) {
 	}
 	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store {
 		return newBroken(func(b *broken) {
-			b.release = func(ctx context.Context, key, _ string) (bool, error) {
+			b.release = func(ctx context.Context, key string, _ lock.Claim) (bool, error) {
 				e, err := b.complete.Get(ctx, key)
 				if err != nil || e.State == lock.Free {
 					return false, err
 				}
-				return b.complete.Release(ctx, key, e.Token)
+				return b.complete.Release(ctx, key, lock.Claim{Token: e.Token})
 			}
 		})
 	})

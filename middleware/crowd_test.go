@@ -296,7 +296,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailureOverRedis(t *testing.T) {
 	go func() {
 		defer close(fail)
 		assert.Eventually(t, func() bool {
-			holds := l.Snapshot(1, func(string) bool { return true }).Holds
+			holds := l.Snapshot(1, nil).Holds
 			return len(holds) == 1 && holds[0].Waiting == crowd
 		}, time.Minute, time.Millisecond)
 	}()

@@ -120,7 +120,7 @@ func removable(t *testing.T) (store *stubStore, remove func()) {
 	return store, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		ok, err := memory.Release(t.Context(), stored.key, stored.token)
+		ok, err := memory.Release(t.Context(), stored.key, lock.Claim{Token: stored.token})
 		require.NoError(t, err)
 		require.True(t, ok)
 	}

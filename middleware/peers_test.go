@@ -336,9 +336,9 @@ type recordingStore struct {
 	stored *atomic.Value
 }
 
-func (s *recordingStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	s.stored.Store(fmt.Sprint(key, token, string(receipt)))
-	return s.Store.Settle(ctx, key, token, receipt, keep)
+func (s *recordingStore) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	s.stored.Store(fmt.Sprint(key, c.Token, string(receipt)))
+	return s.Store.Settle(ctx, key, c, receipt, keep)
 }
 
 // A middleware that buffered everything broke streams of events.

@@ -77,8 +77,8 @@ type loseSettleReply struct {
 	down *atomic.Bool
 }
 
-func (s *loseSettleReply) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	ok, err := s.Store.Settle(ctx, key, token, receipt, keep)
+func (s *loseSettleReply) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	ok, err := s.Store.Settle(ctx, key, c, receipt, keep)
 	if s.down.Load() {
 		<-ctx.Done()
 		return false, errors.Join(errors.New("reply lost"), ctx.Err())

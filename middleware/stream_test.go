@@ -28,13 +28,13 @@ type spyStore struct {
 
 func spyOn(store lock.Store) *spyStore { return &spyStore{Store: store, done: make(chan struct{})} }
 
-func (s *spyStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+func (s *spyStore) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	if s.settle != nil {
 		if ok, err := s.settle(ctx); err != nil || !ok {
 			return ok, err
 		}
 	}
-	ok, err := s.Store.Settle(ctx, key, token, receipt, keep)
+	ok, err := s.Store.Settle(ctx, key, c, receipt, keep)
 	if ok && err == nil {
 		select {
 		case <-s.done:

@@ -170,14 +170,14 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 }
 
 // Settle is part of [lock.Store].
-func (s *Store) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	receipt = bytes.Clone(receipt)
 	settled := false
-	ok, err = s.ours(ctx, Settle, key, token, func(e *entry) { e.settle(receipt, keep) })
+	ok, err = s.ours(ctx, Settle, key, c.Token, func(e *entry) { e.settle(receipt, keep) })
 	if err == nil && !ok {
 		s.mu.Lock()
 		e := s.entries[key]
-		settled = e.state() == lock.Settled && e.Token == token
+		settled = e.state() == lock.Settled && e.Token == c.Token
 		s.mu.Unlock()
 	}
 	return ok || settled, err
@@ -188,8 +188,8 @@ func (e *entry) settle(receipt []byte, keep time.Duration) {
 }
 
 // Release is part of [lock.Store].
-func (s *Store) Release(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.ours(ctx, Release, key, token, func(*entry) { delete(s.entries, key) })
+func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	return s.ours(ctx, Release, key, c.Token, func(*entry) { delete(s.entries, key) })
 }
 
 // Get is part of [lock.Store]. It waits for no transaction, and sees what is committed.

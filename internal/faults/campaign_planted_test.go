@@ -15,15 +15,15 @@ import (
 // ownerless releases whatever is there, as a plain DEL does.
 type ownerless struct{ lock.Store }
 
-func (s ownerless) Release(ctx context.Context, key, token string) (bool, error) {
+func (s ownerless) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	e, err := s.Get(ctx, key)
 	if err != nil {
 		return false, err
 	}
 	if e.State == lock.Held {
-		token = e.Token
+		c.Token = e.Token
 	}
-	return s.Store.Release(ctx, key, token)
+	return s.Store.Release(ctx, key, c)
 }
 
 // robber takes a key from its holder, now and then.
@@ -34,7 +34,7 @@ func (s robber) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	if err != nil || e.State != lock.Held || e.Token == c.Token || e.Left%7 != 0 {
 		return e, err
 	}
-	if _, err := s.Release(ctx, key, e.Token); err != nil {
+	if _, err := s.Release(ctx, key, lock.Claim{Token: e.Token}); err != nil {
 		return e, err
 	}
 	return s.Store.Claim(ctx, key, c)
@@ -66,11 +66,11 @@ func (s *forgetful) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	return e, err
 }
 
-func (s *forgetful) Release(ctx context.Context, key, token string) (bool, error) {
-	if _, failed := s.failed.Load(token); failed {
+func (s *forgetful) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	if _, failed := s.failed.Load(c.Token); failed {
 		return true, nil
 	}
-	return s.Store.Release(ctx, key, token)
+	return s.Store.Release(ctx, key, c)
 }
 
 // yesman renews without looking.
@@ -81,8 +81,8 @@ func (s yesman) Renew(context.Context, string, lock.Claim) (bool, error) { retur
 // recordless frees a key instead of keeping its answer.
 type recordless struct{ lock.Store }
 
-func (s recordless) Settle(ctx context.Context, key, token string, _ []byte, _ time.Duration) (bool, error) {
-	return s.Release(ctx, key, token)
+func (s recordless) Settle(ctx context.Context, key string, c lock.Claim, _ []byte, _ time.Duration) (bool, error) {
+	return s.Release(ctx, key, c)
 }
 
 // hasty says of claims that their callers gave up that they were not applied, as
@@ -113,12 +113,12 @@ func (s *sweeper) Claim(ctx context.Context, key string, c lock.Claim) (lock.Ent
 	return e, err
 }
 
-func (s *sweeper) Release(ctx context.Context, key, token string) (bool, error) {
-	ok, err := s.Store.Release(ctx, key, token)
-	if _, failed := s.failed.Load(token); !failed || ok || err != nil {
+func (s *sweeper) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	ok, err := s.Store.Release(ctx, key, c)
+	if _, failed := s.failed.Load(c.Token); !failed || ok || err != nil {
 		return ok, err
 	}
-	return ownerless{s.Store}.Release(ctx, key, token)
+	return ownerless{s.Store}.Release(ctx, key, c)
 }
 
 // reviver renews a lease that has lapsed, or that a takeover was lost under, also
@@ -133,7 +133,7 @@ func (s reviver) Renew(ctx context.Context, key string, c lock.Claim) (bool, err
 	// As a script would: at once, or late.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), campaignLease/3)
 	defer cancel()
-	if freed, failed := ownerless(s).Release(ctx, key, c.Token); !freed || failed != nil {
+	if freed, failed := ownerless(s).Release(ctx, key, c); !freed || failed != nil {
 		return ok, err
 	}
 	e, err := s.Claim(ctx, key, c)

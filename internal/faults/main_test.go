@@ -111,7 +111,7 @@ var redis62 = setup{"open on Redis 6.2", func(t *testing.T) (*respproxy.Proxy, *
 	store := open(t, proxy.URL())
 	e, err := store.Claim(t.Context(), "first", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
 	require.NoError(t, err, "claims are scripts from here on")
-	_, err = store.Release(t.Context(), "first", e.Token)
+	_, err = store.Release(t.Context(), "first", lock.Claim{Token: e.Token})
 	require.NoError(t, err)
 	return proxy, server, store
 }}

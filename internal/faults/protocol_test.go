@@ -83,7 +83,7 @@ func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
 	// R2 is refused by it, reads its answer first, and deletes.
 	e, err = store.Claim(ctx, "user=42", lock.Claim{Token: "here.2", Lease: time.Minute})
 	require.NoError(t, err)
-	ok, err := store.Release(ctx, "user=42", e.Token)
+	ok, err := store.Release(ctx, "user=42", lock.Claim{Token: e.Token})
 	require.NoError(t, err)
 	require.True(t, ok)
 	// R1 reads "granted" and runs. Another process is granted it too.

@@ -84,8 +84,17 @@ func again(t *testing.T, call func() error) (err error) {
 	return err
 }
 
-// acquired is a lease on key, which is free.
-func acquired(t *testing.T, l *lock.Locker, key string) (lease *lock.Lease) {
+// acquired is a lease on key, which is free. It has been renewed, so that it outlives faults
+// which are longer than a first lease.
+func acquired(t *testing.T, l *lock.Locker, key string) *lock.Lease {
+	t.Helper()
+	lease := claimed(t, l, key)
+	require.NoError(t, again(t, func() error { return lease.Extend(t.Context()) }), key)
+	return lease
+}
+
+// claimed is acquired without the renewal.
+func claimed(t *testing.T, l *lock.Locker, key string) (lease *lock.Lease) {
 	t.Helper()
 	require.NoError(t, again(t, func() (err error) {
 		lease, err = l.Acquire(t.Context(), key)

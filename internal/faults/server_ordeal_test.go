@@ -22,6 +22,7 @@ type ordeal struct {
 	// claim is what a claim of here ends with during the fault: ErrUnknown, or
 	// ErrUnavailable for one that certainly was not applied.
 	claim error
+	reads bool // the server refuses writes only
 
 	observed struct{ fault, calls, notified, again, others time.Duration } // for the report
 }

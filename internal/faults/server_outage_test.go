@@ -104,14 +104,16 @@ func TestServerWithTooFewReplicas(t *testing.T) {
 		}
 	}
 	until(t, good(1))
-	newOrdeal(t, server, server.Addr(), lock.ErrUnavailable, func() func() {
+	o := newOrdeal(t, server, server.Addr(), lock.ErrUnavailable, func() func() {
 		replica.Kill()
 		until(t, good(0))
 		return func() {
 			replica.Restart(t)
 			until(t, good(1))
 		}
-	}).requirePass(t)
+	})
+	o.reads = true
+	o.requirePass(t)
 }
 
 // A server that sleeps cannot be woken up.

@@ -33,11 +33,11 @@ func newWitness(s *redisstore.Store) *witness {
 	return &witness{Store: s, freed: make(map[string]bool)}
 }
 
-func (w *witness) Release(ctx context.Context, key, token string) (bool, error) {
-	ok, err := w.Store.Release(ctx, key, token)
+func (w *witness) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	ok, err := w.Store.Release(ctx, key, c)
 	if ok && err == nil {
 		w.mu.Lock()
-		w.freed[token] = true
+		w.freed[c.Token] = true
 		w.mu.Unlock()
 	}
 	return ok, err

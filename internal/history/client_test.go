@@ -195,12 +195,12 @@ func (c *client) renew(ctx context.Context) error {
 func (c *client) settle(ctx context.Context) error {
 	c.minted++
 	receipt := fmt.Sprintf("receipt %d.%d", c.store.client, c.minted)
-	_, err := c.store.Settle(ctx, c.key, c.asked.Token, []byte(receipt), c.family.keep)
+	_, err := c.store.Settle(ctx, c.key, c.asked, []byte(receipt), c.family.keep)
 	return c.ended(err)
 }
 
 func (c *client) release(ctx context.Context) error {
-	_, err := c.store.Release(ctx, c.key, c.asked.Token)
+	_, err := c.store.Release(ctx, c.key, c.asked)
 	return c.ended(err)
 }
 
@@ -240,9 +240,9 @@ func (c *client) trespass(ctx context.Context) error {
 	var err error
 	switch c.pick(50, 25, 25) {
 	case 0:
-		_, err = c.store.Release(ctx, c.key, stale.Token)
+		_, err = c.store.Release(ctx, c.key, stale)
 	case 1:
-		_, err = c.store.Settle(ctx, c.key, stale.Token, []byte("receipt of "+stale.Token), c.family.keep)
+		_, err = c.store.Settle(ctx, c.key, stale, []byte("receipt of "+stale.Token), c.family.keep)
 	case 2:
 		_, err = c.store.Renew(ctx, c.key, stale)
 	}

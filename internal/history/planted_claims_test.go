@@ -76,7 +76,7 @@ func plantUsurper(_ *testing.T, _ string, s store) store { return usurper{s} }
 
 func (s usurper) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if c.Replaces != "" {
-		if _, err := s.Release(ctx, key, c.Replaces); err != nil {
+		if _, err := s.Release(ctx, key, lock.Claim{Token: c.Replaces}); err != nil {
 			return lock.Entry{}, err
 		}
 	}

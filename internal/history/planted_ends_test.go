@@ -22,7 +22,7 @@ func plantPlainDel(t *testing.T, addr string, s store) store {
 	return plainDel{s, naive(t, addr)}
 }
 
-func (s plainDel) Release(ctx context.Context, key, _ string) (bool, error) {
+func (s plainDel) Release(ctx context.Context, key string, _ lock.Claim) (bool, error) {
 	n, err := s.client.Del(ctx, nameOf(key)).Result()
 	return n > 0, err
 }
@@ -32,12 +32,12 @@ type plainSettle struct{ store }
 
 func plantPlainSettle(_ *testing.T, _ string, s store) store { return plainSettle{s} }
 
-func (s plainSettle) Settle(ctx context.Context, key, _ string, receipt []byte, keep time.Duration) (bool, error) {
+func (s plainSettle) Settle(ctx context.Context, key string, _ lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	e, err := s.Get(ctx, key)
 	if err != nil {
 		return false, err
 	}
-	return s.store.Settle(ctx, key, e.Token, receipt, keep)
+	return s.store.Settle(ctx, key, lock.Claim{Token: e.Token}, receipt, keep)
 }
 
 // sweepingRelease removes receipts too.
@@ -47,8 +47,8 @@ func plantSweepingRelease(_ *testing.T, _ string, s store) store {
 	return sweepingRelease{s}
 }
 
-func (s sweepingRelease) Release(ctx context.Context, key, token string) (bool, error) {
-	return s.Forget(ctx, key, token)
+func (s sweepingRelease) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	return s.Forget(ctx, key, c.Token)
 }
 
 // tardy releases in the background.
@@ -64,12 +64,12 @@ func plantTardy(t *testing.T, _ string, s store) store {
 	return tardy{s, under}
 }
 
-func (s tardy) Release(ctx context.Context, key, token string) (bool, error) {
+func (s tardy) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	s.under.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patienceOfCall)
 		defer cancel()
 		time.Sleep(5 * time.Millisecond)
-		_, _ = s.store.Release(ctx, key, token)
+		_, _ = s.store.Release(ctx, key, c)
 	})
 	return true, nil
 }

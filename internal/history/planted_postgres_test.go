@@ -61,7 +61,7 @@ func plantPlainDelete(t *testing.T, _ string, s store) store {
 	return plainDelete{newSloppy(t, s)}
 }
 
-func (s plainDelete) Release(ctx context.Context, key, _ string) (bool, error) {
+func (s plainDelete) Release(ctx context.Context, key string, _ lock.Claim) (bool, error) {
 	return s.changes(ctx, `DELETE FROM latch_entries WHERE key = $1 AND receipt IS NULL`, []byte(key))
 }
 
@@ -107,7 +107,7 @@ func plantLateSettle(t *testing.T, _ string, s store) store {
 	return lateSettle{newSloppy(t, s)}
 }
 
-func (s lateSettle) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+func (s lateSettle) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	return s.changes(ctx, `UPDATE latch_entries SET receipt = $3, linger = 0, ends_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
-		WHERE key = $1 AND token = $2`, []byte(key), []byte(token), receipt, keep.Microseconds())
+		WHERE key = $1 AND token = $2`, []byte(key), []byte(c.Token), receipt, keep.Microseconds())
 }

@@ -99,16 +99,16 @@ func (w *witness) Renew(ctx context.Context, key string, c lock.Claim) (bool, er
 	return ok, err
 }
 
-func (w *witness) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
-	in := call{verb: opSettle, key: key, token: token, receipt: string(receipt), lease: keep, from: w.h.now()}
-	ok, err := w.store().Settle(ctx, key, token, receipt, keep)
+func (w *witness) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
+	in := call{verb: opSettle, key: key, token: c.Token, receipt: string(receipt), lease: keep, from: w.h.now()}
+	ok, err := w.store().Settle(ctx, key, c, receipt, keep)
 	w.note(ctx, in, answer{ok: ok}, err)
 	return ok, err
 }
 
-func (w *witness) Release(ctx context.Context, key, token string) (bool, error) {
-	in := call{verb: opRelease, key: key, token: token, from: w.h.now()}
-	ok, err := w.store().Release(ctx, key, token)
+func (w *witness) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
+	in := call{verb: opRelease, key: key, token: c.Token, from: w.h.now()}
+	ok, err := w.store().Release(ctx, key, c)
 	w.note(ctx, in, answer{ok: ok}, err)
 	return ok, err
 }

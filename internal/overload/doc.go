@@ -7,6 +7,7 @@
 //   - [Room] is what the server can do, by bare commands.
 //   - [Load] offers more than that, in a closed or in an open loop, and then drops
 //     to a handful of callers.
+//   - [Network] changes the way to the server under a steady load.
 //   - [Outage] takes the server away from callers, and gives it back.
 //
 // It is for this project's own checks.

@@ -20,7 +20,7 @@ func (l *link) run() {
 	var both sync.WaitGroup
 	both.Go(func() {
 		if l.proxy.pace == nil {
-			l.copy(l.server, l.client)
+			l.copy(l.client, func(data []byte) error { _, err := l.server.Write(data); return err })
 		} else {
 			l.forward()
 		}
@@ -30,8 +30,13 @@ func (l *link) run() {
 		}
 	})
 	both.Go(func() {
-		l.copy(l.client, l.server)
-		_ = l.client.Close()
+		back := newLine(&l.proxy.way)
+		both.Go(func() {
+			back.deliver(l.client)
+			_ = l.client.Close()
+		})
+		l.copy(l.server, func(data []byte) error { back.send(data); return nil })
+		close(back.queue)
 	})
 	both.Wait()
 	_ = l.server.Close()
@@ -58,13 +63,13 @@ func (l *link) forward() {
 	}
 }
 
-// copy brings everything from one side to the other.
-func (l *link) copy(to, from net.Conn) {
+// copy hands on everything that comes from one side.
+func (l *link) copy(from net.Conn, handOn func(data []byte) error) {
 	piece := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(piece)
 		if n > 0 && !l.mute() {
-			if _, err := to.Write(piece[:n]); err != nil {
+			if err := handOn(piece[:n]); err != nil {
 				_, _ = io.Copy(io.Discard, from) // to close it now would cut off what comes the other way
 				return
 			}

@@ -164,3 +164,44 @@ func TestOutageIsTimedFromItsEnd(t *testing.T) {
 	require.Less(t, r.Grant, overload.Never)
 	require.NotEmpty(t, r.Seconds)
 }
+
+func TestFarAndLossyWays(t *testing.T) {
+	p := proxied(t, 0)
+	c := client(t, p)
+	ping := func() time.Duration {
+		began := time.Now()
+		require.NoError(t, c.Ping(t.Context()).Err())
+		return time.Since(began)
+	}
+	ping()
+	p.Far(60 * time.Millisecond)
+	require.GreaterOrEqual(t, ping(), 60*time.Millisecond)
+	began := time.Now()
+	_, err := c.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+		for range 1000 {
+			pipe.Ping(t.Context())
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Less(t, time.Since(began), 10*time.Second, "a pipeline is one round trip")
+	p.Far(0)
+	p.Lose(1)
+	require.Error(t, c.Ping(t.Context()).Err(), "both packets are lost, for 400 ms")
+	p.Lose(0)
+	ping()
+}
+
+func TestNetworkCountsItsPhases(t *testing.T) {
+	p := proxied(t, 5000)
+	passed := overload.Network{PerSecond: 100, Phases: []overload.Phase{
+		{Name: "near", For: time.Second},
+		{Name: "drifts away", For: 2 * time.Second, To: 100 * time.Millisecond},
+	}}.Run(t.Context(), locker(t, p), p)
+	require.Len(t, passed, 2)
+	for _, phase := range passed {
+		require.Positive(t, phase.Done)
+		require.GreaterOrEqual(t, phase.Commands, phase.Done)
+	}
+	require.Greater(t, passed[1].Served.P99, 80*time.Millisecond)
+}

@@ -14,6 +14,7 @@ type Proxy struct {
 	addr, server string
 	pace         *pace // nil: all that the server can do
 
+	way      way
 	commands atomic.Int64
 	silent   atomic.Bool
 

@@ -26,7 +26,8 @@ func StartRedis62(tb testing.TB, upstream string) *Proxy {
 	p.On(Match{Name: "eval|evalsha"}, Translate(nil, scriptReply62))
 	p.On(Match{Name: "info"}, Translate(nil, info62))
 	p.On(Match{Name: "client", Func: isYoungerClient}, ReplyError("ERR Unknown subcommand or wrong number of arguments for 'SETINFO'. Try CLIENT HELP."))
-	p.On(Match{Name: "eval_ro|evalsha_ro|fcall|fcall_ro|spublish|ssubscribe|expiretime|pexpiretime"},
+	p.On(Match{Name: "set", Func: func(args [][]byte) bool { return has(args, "ifeq") }}, ReplyError("ERR syntax error"))
+	p.On(Match{Name: "delifeq|delex|eval_ro|evalsha_ro|fcall|fcall_ro|spublish|ssubscribe|expiretime|pexpiretime"},
 		ReplyError("ERR unknown command `x`, with args beginning with: "))
 	return p
 }

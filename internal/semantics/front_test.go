@@ -54,22 +54,22 @@ func (f *front) Renew(ctx context.Context, key string, c lock.Claim) (bool, erro
 	return f.Store.Renew(ctx, key, c)
 }
 
-func (f *front) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+func (f *front) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	if f.dead.Load() {
 		return false, errDead
 	}
-	ok, err := f.Store.Settle(ctx, key, token, receipt, keep)
+	ok, err := f.Store.Settle(ctx, key, c, receipt, keep)
 	if f.silent.Load() {
 		return false, errors.New("the answer was lost")
 	}
 	return ok, err
 }
 
-func (f *front) Release(ctx context.Context, key, token string) (bool, error) {
+func (f *front) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	if f.dead.Load() {
 		return false, errDead
 	}
-	return f.Store.Release(ctx, key, token)
+	return f.Store.Release(ctx, key, c)
 }
 
 // claimed is the last claim that went through.

@@ -59,19 +59,19 @@ func (s *MortalStore) Renew(ctx context.Context, key string, c lock.Claim) (bool
 }
 
 // Settle does nothing once the process is dead.
-func (s *MortalStore) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+func (s *MortalStore) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	if s.Dead.Load() {
 		return false, errDead
 	}
-	return s.Store.Settle(ctx, key, token, receipt, keep)
+	return s.Store.Settle(ctx, key, c, receipt, keep)
 }
 
 // Release does nothing once the process is dead.
-func (s *MortalStore) Release(ctx context.Context, key, token string) (bool, error) {
+func (s *MortalStore) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	if s.Dead.Load() {
 		return false, errDead
 	}
-	return s.Store.Release(ctx, key, token)
+	return s.Store.Release(ctx, key, c)
 }
 
 // OpenRedis returns a store in the server at url whose keys are the test's own.
