@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
 )
 
@@ -22,6 +23,7 @@ type hold struct {
 	Until   *time.Time `json:"until"` // the end of the lease unless it is renewed; null like Since
 	Ending  bool       `json:"ending"`
 	Waiting int        `json:"waiting"`
+	Request *request   `json:"request,omitempty"` // which it is of, where a guard says so
 }
 
 type cleanup struct {
@@ -29,6 +31,8 @@ type cleanup struct {
 	Entry string     `json:"entry"`
 	Kind  event.Kind `json:"kind"`
 	Since time.Time  `json:"since"`
+
+	Request *request `json:"request,omitempty"`
 }
 
 type recovery struct {
@@ -42,7 +46,8 @@ const maxLocal = 50
 
 // activity says what this process does with keys that have text in them.
 func (h *handler) activity(text string) activity {
-	s := h.locker.Snapshot(maxLocal, searchFor(text).key())
+	sought := searchFor(text)
+	s := h.locker.Snapshot(maxLocal, func(entry, owner string) bool { return sought.means(&lock.Entry{Key: entry, Owner: owner}) })
 	p := activity{
 		Holds:      make([]hold, 0, len(s.Holds)),
 		Cleanups:   make([]cleanup, 0, len(s.Cleanups)),
@@ -50,14 +55,14 @@ func (h *handler) activity(text string) activity {
 		Recoveries: make([]recovery, 0, len(s.Recoveries)),
 	}
 	for _, held := range s.Holds {
-		shown := hold{Key: held.Key, Entry: held.Entry, Ending: held.Ending, Waiting: held.Waiting}
+		shown := hold{Key: held.Key, Entry: held.Entry, Ending: held.Ending, Waiting: held.Waiting, Request: requestOf(held.Owner)}
 		if !held.Since.IsZero() {
 			shown.Since, shown.Until = &held.Since, &held.Until
 		}
 		p.Holds = append(p.Holds, shown)
 	}
 	for _, u := range s.Cleanups {
-		p.Cleanups = append(p.Cleanups, cleanup{u.Key, u.Entry, u.Kind, u.Since})
+		p.Cleanups = append(p.Cleanups, cleanup{u.Key, u.Entry, u.Kind, u.Since, requestOf(u.Owner)})
 	}
 	for _, r := range s.Recoveries {
 		p.Recoveries = append(p.Recoveries, recovery{r.At, r.Kind, r.Key})

@@ -60,7 +60,7 @@ func (s brokenStore) Get(context.Context, string) (lock.Entry, error) {
 
 func (s brokenStore) Forget(context.Context, string, string) (bool, error) { return false, s.err }
 
-func (s brokenStore) Release(context.Context, string, string) (bool, error) { return false, s.err }
+func (s brokenStore) Release(context.Context, string, lock.Claim) (bool, error) { return false, s.err }
 
 func (s brokenStore) List(context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {

@@ -129,7 +129,7 @@ func put(tb testing.TB, s lock.Store, key string, c lock.Claim) {
 
 func settleAs(t *testing.T, s lock.Store, key, token string, receipt []byte, keep time.Duration) {
 	t.Helper()
-	ok, err := s.Settle(t.Context(), key, token, receipt, keep)
+	ok, err := s.Settle(t.Context(), key, lock.Claim{Token: token}, receipt, keep)
 	require.NoError(t, err)
 	require.True(t, ok)
 }

@@ -127,7 +127,7 @@ func (h *handler) showEntry(a *answer, key, mistake string) {
 		a.send(http.StatusOK, "entry", page)
 		return
 	}
-	local := h.locker.Snapshot(maxStep, func(entry string) bool { return entry == key })
+	local := h.locker.Snapshot(maxStep, func(entry, _ string) bool { return entry == key })
 	described := describe(&e, &local)
 	page.Entry = &described
 	status := http.StatusOK

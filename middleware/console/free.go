@@ -101,7 +101,7 @@ func (h *handler) forget(ctx context.Context, key, token string) (bool, error) {
 			return ok, err
 		}
 	}
-	return h.store.Release(ctx, key, token)
+	return h.store.Release(ctx, key, lock.Claim{Token: token})
 }
 
 // whyNot says why nothing was freed.

@@ -93,7 +93,7 @@ func staleTokenRefused(t *testing.T, store lock.Store) error {
 	o := operatorOf(t, guardtest.NewLocker(t, store))
 	put(t, store, "user=42", lock.Claim{Token: "first", Lease: time.Hour})
 	shown := o.form("user=42", "42")
-	ok, err := store.Release(t.Context(), "user=42", "first")
+	ok, err := store.Release(t.Context(), "user=42", lock.Claim{Token: "first"})
 	require.NoError(t, err)
 	require.True(t, ok)
 	put(t, store, "user=42", lock.Claim{Token: "second", Lease: time.Hour})
@@ -218,7 +218,9 @@ var errNoAnswer = errors.New("no answer")
 
 func (claimsOnly) Get(context.Context, string) (lock.Entry, error) { return lock.Entry{}, errNoAnswer }
 
-func (claimsOnly) Release(context.Context, string, string) (bool, error) { return false, errNoAnswer }
+func (claimsOnly) Release(context.Context, string, lock.Claim) (bool, error) {
+	return false, errNoAnswer
+}
 
 func TestSilentStore(t *testing.T) {
 	t.Parallel()

@@ -79,7 +79,7 @@ func (h *handler) showList(a *answer, query url.Values) {
 	for _, e := range found {
 		keys[e.Key] = true
 	}
-	local := h.locker.Snapshot(2*maxStep, func(key string) bool { return keys[key] })
+	local := h.locker.Snapshot(2*maxStep, func(entry, _ string) bool { return keys[entry] })
 	l.Entries = make([]entry, 0, len(found))
 	for i := range found {
 		l.Entries = append(l.Entries, describe(&found[i], &local))

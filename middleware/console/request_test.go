@@ -242,3 +242,28 @@ func TestEraseEndsWithItsContext(t *testing.T) {
 	_, _, err := console.Erase(ctx, guardtest.NewLocker(t, memstore.New()), "42")
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// While the store is silent, what is to be cleaned up can be found by whose request it was:
+// the records that say so cannot be read.
+func TestCleanUpsAreNamedWhileTheStoreIsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := &guardtest.MortalStore{Store: memstore.New()}
+		l := guardtest.NewLocker(t, away)
+		o := operatorOf(t, l)
+		running := make(chan struct{})
+		go keyed(t, l, "jane", "held", func(http.ResponseWriter, *http.Request) { <-running }, latch.WithName("orders"))
+		synctest.Wait()
+		away.Dead.Store(true)
+		require.Equal(t, http.StatusCreated, keyed(t, l, "jane", "pending", guardtest.Created, latch.WithName("orders")).Code)
+
+		for query, found := range map[string]bool{"": true, "q=jane": true, "q=JANE": true, "q=orders": true, "q=joe": false} {
+			page := o.page(query)
+			require.Equal(t, found, strings.Contains(page, "</a> POST /orders of jane: the receipt got no answer"), query)
+			require.Equal(t, found, strings.Contains(page, "</a> POST /orders of jane: held since "), query)
+		}
+		away.Dead.Store(false)
+		close(running)
+		synctest.Wait()
+	})
+}
