@@ -47,7 +47,7 @@ func charts() []chart {
 		{"contended.svg", func(s *stats.Samples) (*plot.Plot, error) {
 			return bars(s, suite.Contended, suite.FourProcesses, suite.Rate, "Duplicates refused, "+suite.FourProcesses)
 		}},
-	}, overloadCharts()...)
+	}, append(overloadCharts(), killedChart())...)
 }
 
 // Draw writes a picture into directory for everything that was measured, and

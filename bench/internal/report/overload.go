@@ -63,7 +63,8 @@ var (
 		suite.Goodput, suite.Commands, suite.UnknownShare, suite.Refused50, suite.Served99, suite.Backlog, suite.Goroutines, suite.Heap,
 		suite.AfterFirst, suite.AfterSecond, suite.AfterThird, suite.AfterLast,
 	}
-	documentedOutage = []string{
+	documentedNetwork = []string{suite.NotServed, suite.UnknownShare, suite.Served50, suite.Served99, suite.Commands}
+	documentedOutage  = []string{
 		suite.Healthy, suite.FirstGrant, suite.LastRefusal, suite.WrongRefusals, suite.ForCleanUp, suite.BacklogGone,
 		suite.RateBefore, suite.RateAfterFirst, suite.RateAfter2, suite.RateAfter3,
 	}
@@ -74,9 +75,11 @@ var (
 func (r *Run) PrintDetails(w io.Writer) error {
 	var b strings.Builder
 	r.details(&b, suite.Overload)
+	r.details(&b, suite.Network)
 	r.details(&b, suite.Outage)
 	b.WriteString("\n# For docs/reliability.md\n")
 	r.medians(&b, suite.Overload, documentedOverload)
+	r.medians(&b, suite.Network, documentedNetwork)
 	r.medians(&b, suite.Outage, documentedOutage)
 	_, err := io.WriteString(w, b.String())
 	return err

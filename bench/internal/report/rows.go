@@ -30,6 +30,8 @@ func rows(s *stats.Samples) []row {
 	all = append(all, httpRows(s)...)
 	all = append(all, growthRows(s)...)
 	all = append(all, overloadRows(s)...)
+	all = append(all, scriptRows()...)
+	all = append(all, fewRows(s)...)
 	return append(all, shopRows(s)...)
 }
 

@@ -25,14 +25,24 @@ const (
 // CallersCase names the case.
 func CallersCase(n int) string { return fmt.Sprintf("%d callers", n) }
 
-func measureCycles(ctx context.Context, b *bench) error {
+// FewCallers is the part of the most usual loads, for machines that are idle, busy, or have
+// one core for this process.
+const FewCallers = "few callers"
+
+func measureCycles(ctx context.Context, b *bench) error { return b.measureCycles(ctx, Callers) }
+
+func measureFewCallers(ctx context.Context, b *bench) error {
+	return b.measureCycles(ctx, []int{1, 2, 4, 8, 16, 32})
+}
+
+func (b *bench) measureCycles(ctx context.Context, of []int) error {
 	srv, peers := b.server(), peer.All()
 	sent, err := b.cycleCommands(ctx, srv, peers)
 	if err != nil {
 		return err
 	}
 	return b.rounds(ctx, 1, func(int) error {
-		for _, callers := range Callers {
+		for _, callers := range of {
 			times := 1
 			if callers <= few {
 				times = fewTimes

@@ -32,12 +32,13 @@ const (
 	withNew  = "New"
 )
 
-// scenario is what such a process is asked to do: a load, or an outage.
+// scenario is what such a process is asked to do: a load, a network or an outage.
 type scenario struct {
 	Constructor string
-	Room        int            // commands a second that the server has room for; 0: all it can do
-	Load        *overload.Load `json:",omitempty"`
-	Outage      *outage        `json:",omitempty"`
+	Room        int               // commands a second that the server has room for; 0: all it can do
+	Load        *overload.Load    `json:",omitempty"`
+	Network     *overload.Network `json:",omitempty"`
+	Outage      *outage           `json:",omitempty"`
 }
 
 type outage struct {
@@ -52,6 +53,7 @@ type outcome struct {
 
 	Room     float64            // in cycles a second, by bare commands
 	Load     *overload.Outcome  `json:",omitempty"`
+	Phases   []overload.Passed  `json:",omitempty"`
 	Recovery *overload.Recovery `json:",omitempty"`
 }
 
@@ -85,8 +87,11 @@ func (b *bench) waitForQuiet(ctx context.Context) {
 // that is used in full.
 func (o outcome) others() float64 {
 	const server = 0.7
-	if o.Load != nil {
+	switch {
+	case o.Load != nil:
 		return o.Load.CPU.Others
+	case o.Recovery == nil:
+		return 0
 	}
 	return o.Recovery.CPU.Others - server
 }
@@ -124,6 +129,11 @@ func (s scenario) most() time.Duration {
 	most := 2 * time.Minute
 	if s.Load != nil {
 		most += s.Load.For + s.Load.Then
+	}
+	if s.Network != nil {
+		for _, phase := range s.Network.Phases {
+			most += phase.For
+		}
 	}
 	if s.Outage != nil {
 		most += s.Outage.Before + s.Outage.For + s.Outage.After
@@ -180,6 +190,10 @@ func (s scenario) play(ctx context.Context, h *host.Host) (o outcome, err error)
 	if s.Load != nil {
 		result := s.Load.Run(ctx, locker, proxy)
 		o.Load = &result
+		return o, nil
+	}
+	if s.Network != nil {
+		o.Phases = s.Network.Run(ctx, locker, proxy)
 		return o, nil
 	}
 	recovery, err := s.Outage.with(proxy, server).Run(ctx, locker, proxy)
