@@ -52,6 +52,6 @@ func (d *desk) tryLock(ctx context.Context) error {
 	if _, err := d.store.Claim(ctx, key, lock.Claim{Token: token, Attempt: 1, Lease: readyTimeout}); err != nil {
 		return err
 	}
-	_, err := d.store.Release(ctx, key, token)
+	_, err := d.store.Release(ctx, key, lock.Claim{Token: token})
 	return err
 }

@@ -57,7 +57,7 @@ func (l *naiveLock) guard(next http.Handler) http.Handler {
 			refuse(w, &refusal{http.StatusConflict, "Your order is already being processed."})
 			return
 		}
-		defer func() { _, _ = l.store.Release(context.WithoutCancel(r.Context()), key, token) }()
+		defer func() { _, _ = l.store.Release(context.WithoutCancel(r.Context()), key, lock.Claim{Token: token}) }()
 		next.ServeHTTP(w, r)
 	})
 }

@@ -485,7 +485,7 @@ func (b badly) Settle(ctx context.Context, receipt []byte, keep time.Duration) (
 
 // elsewhere leaves the receipt over another connection.
 func (b badly) elsewhere(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
-	return b.of.Settle(ctx, b.key, b.token, receipt, keep)
+	return b.of.Settle(ctx, b.key, lock.Claim{Token: b.token}, receipt, keep)
 }
 
 // commit commits the work without a receipt.

@@ -131,18 +131,18 @@ func (s *ofAProcess) Renew(ctx context.Context, key string, c lock.Claim) (bool,
 	return s.Store.Renew(ctx, key, c)
 }
 
-func (s *ofAProcess) Settle(ctx context.Context, key, token string, receipt []byte, keep time.Duration) (bool, error) {
+func (s *ofAProcess) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (bool, error) {
 	if s.dead.Load() {
 		return false, errDead
 	}
-	return s.Store.Settle(ctx, key, token, receipt, keep)
+	return s.Store.Settle(ctx, key, c, receipt, keep)
 }
 
-func (s *ofAProcess) Release(ctx context.Context, key, token string) (bool, error) {
+func (s *ofAProcess) Release(ctx context.Context, key string, c lock.Claim) (bool, error) {
 	if s.dead.Load() {
 		return false, errDead
 	}
-	return s.Store.Release(ctx, key, token)
+	return s.Store.Release(ctx, key, c)
 }
 
 // TestSecondAttempt: a process dies when it has charged, and has not answered. The provider
