@@ -108,3 +108,29 @@ func TestOutagesOfYoungAndOldLeases(t *testing.T) {
 		})
 	}
 }
+
+// Extend has asked for the whole lease, so the next renewal is a third of that away.
+func TestExtendPutsOffTheRenewal(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		hold time.Duration
+		then int // renewals, Extend among them
+	}{
+		"long hold": {time.Hour, 2},
+		"all of it": {30 * time.Second, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				e, err := open(lock.WithLease(30*time.Second), lock.WithMaxHold(tt.hold)).Acquire(t.Context(), key)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				require.NoError(t, e.Extend(t.Context()))
+				time.Sleep(9 * time.Second)
+				require.Equal(t, 1, s.Count(fault.Renew))
+				time.Sleep(2 * time.Second)
+				require.Equal(t, tt.then, s.Count(fault.Renew))
+				require.NoError(t, e.Release(t.Context()))
+			})
+		})
+	}
+}

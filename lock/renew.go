@@ -108,7 +108,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	case !renew.ok:
 		return sent, e.notRenewed()
 	}
-	lost, phase := e.validity.prolong(sent.add(lease-l.core.drift(lease)), lease < l.cfg.lease)
+	lost, phase := e.validity.prolong(sent.add(lease-l.core.drift(lease)), sent.add(lease/3), lease < l.cfg.lease)
 	switch {
 	case lost != nil:
 		return sent, lost

@@ -106,12 +106,16 @@ func (v *validity) endRenewalLocked(next moment) {
 	}
 }
 
-// prolong moves the end of the validity to until, if that is later.
-func (v *validity) prolong(until moment, capped bool) (lost *loss, phase phase) {
+// prolong moves the end of the validity to until, if that is later, and the next renewal to
+// renewAt. One that is under way sets its own.
+func (v *validity) prolong(until, renewAt moment, capped bool) (lost *loss, phase phase) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if until > v.until {
 		v.until, v.capped = until, capped
+		if v.renewAt = renewAt; capped {
+			v.renewAt = never
+		}
 	}
 	return v.lost, v.phase
 }

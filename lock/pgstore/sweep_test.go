@@ -22,16 +22,18 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 	db := c.Database(t)
 	url := c.URL(db, "postgres")
 	migrate(t, newStore(t, newPool(t, url)))
-	admin := c.Conn(t, db)
-	_, err := admin.Exec(t.Context(), `INSERT INTO latch_entries SELECT int8send(i), 't', 1, '', '', 0, now() - interval '1 hour', 0, 'r', now() - interval '1 hour' + i * interval '1 microsecond' FROM generate_series(1, $1::int) AS i`, gone)
+	fill := c.Conn(t, db)
+	_, err := fill.Exec(t.Context(), `INSERT INTO latch_entries SELECT int8send(i), 't', 1, '', '', 0, now() - interval '1 hour', 0, 'r', now() - interval '1 hour' + i * interval '1 microsecond' FROM generate_series(1, $1::int) AS i`, gone)
 	require.NoError(t, err)
 	old := c.Conn(t, db)
 	tx, err := old.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	var n int
 	require.NoError(t, tx.QueryRow(t.Context(), "SELECT count(*) FROM latch_entries").Scan(&n)) // has its snapshot now
-	_, err = admin.Exec(t.Context(), "DELETE FROM latch_entries")
+	_, err = fill.Exec(t.Context(), "DELETE FROM latch_entries")
 	require.NoError(t, err)
+	require.NoError(t, fill.Close(t.Context()))
+	requireGone(t, c, db, fill.PgConn().PID()) // which is when it reports what it has read
 
 	full := blocksRead(t, c, db, func() {
 		s := pgstore.New(newPool(t, url))
@@ -74,6 +76,17 @@ func blocksRead(t *testing.T, c *pgtest.Cluster, db string, f func()) (blocks in
 	before := read()
 	f()
 	return read() - before
+}
+
+// requireGone waits for the end of a session.
+func requireGone(t *testing.T, c *pgtest.Cluster, db string, pid uint32) {
+	t.Helper()
+	look := c.Conn(t, db)
+	require.Eventually(t, func() bool {
+		var sessions int
+		err := look.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1::int", int64(pid)).Scan(&sessions)
+		return err == nil && sessions == 0
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 // What comes to its end after a sweep is removed by the next, and what one sweep had to leave,
