@@ -49,7 +49,7 @@ type entrance struct {
 	owner      string  // the holder's, if that is another
 }
 
-// refusal is what one hears that does not wait for the holder.
+// refusal is the answer to a caller that does not wait for the holder.
 func (f *entrance) refusal() *RefusedError {
 	return &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: f.owner}}
 }

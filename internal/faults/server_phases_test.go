@@ -62,10 +62,13 @@ func (o *ordeal) during(t *testing.T, b begun) error {
 // taken is nil for what a claim of a key that is held has to end with: the server may write
 // nothing, and still say so.
 func (o *ordeal) taken(err error) error {
-	if o.reads && errors.Is(err, lock.ErrHeld) {
+	switch {
+	case !o.reads:
+		return unavailable(err)
+	case errors.Is(err, lock.ErrHeld):
 		return nil
 	}
-	return unavailable(err)
+	return fmt.Errorf("not %q: %w", lock.ErrHeld.Error(), wrong(err))
 }
 
 // classified makes a claim alone, so that it has the connection of the calls

@@ -58,3 +58,15 @@ func (l *lateness) wait(done <-chan struct{}, d time.Duration) {
 		}
 	}
 }
+
+// eventually reports whether condition is met within d, which is extended as bounds are.
+func (l *lateness) eventually(condition func() bool, d time.Duration) bool {
+	began, late := time.Now(), l.load()
+	for !condition() {
+		if time.Since(began)-(l.load()-late) > d {
+			return false
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return true
+}

@@ -24,8 +24,8 @@ func openScripted(_ context.Context, t Target) (Locker, error) {
 	return l, nil
 }
 
-// ByToken is a store that is told no more of a claim than decides: so it cannot
-// compare whole values, and its scripts compare tokens.
+// ByToken is a store that gets only the token of a claim: it cannot compare whole
+// values, so its scripts compare tokens.
 type ByToken struct{ *redisstore.Store }
 
 // Renew is part of [lock.Store].

@@ -132,7 +132,7 @@ func (g *Group) wait(ctx context.Context, c *Command, gone <-chan struct{}) {
 			<-c.over // it was answered meanwhile
 		}
 	}
-	g.overs.Put(c.over) // with nothing in it, and nobody who sends
+	g.overs.Put(c.over) // empty, and without a sender
 }
 
 // enqueue queues c, or says why it is refused. A batch that it returns is for the
