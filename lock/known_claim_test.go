@@ -69,6 +69,8 @@ func knows(t *testing.T, opts []lock.Option, work func(t *testing.T, l *lock.Loc
 				l := lock.New(s, append([]lock.Option{lock.WithLogger(quiet), lock.WithLease(lease), lock.WithBudget(budget)}, opts...)...)
 				work(t, l)
 				require.NoError(t, l.Close(t.Context()))
+				s.mu.Lock()
+				defer s.mu.Unlock()
 				check(t, s)
 			})
 		})
