@@ -12,6 +12,7 @@ import (
 const (
 	maxOrphans = 1 << 16 // that are to be removed; the oldest is given up for one more
 	maxRunning = 8       // tasks of one kind that talk to the store at once
+	maxAsked   = 256     // those that callers wait for
 
 	// tokenPause is for how long the cleaner waits when the retry budget is spent. It
 	// gets a token in that time at the least.
@@ -79,9 +80,10 @@ func (c *cleaner) enqueue(t *task, wait time.Duration) (started bool) {
 	return true
 }
 
-// kick runs t now, or once more if it is running.
-func (c *cleaner) kick(t *task) {
+// kick runs t now, or once more if it is running. A caller may wait for it.
+func (c *cleaner) kick(t *task, awaited bool) {
 	c.mu.Lock()
+	t.awaited = t.awaited || awaited
 	if !t.queued() {
 		t.kicked = true
 	} else if _, known := c.all[t]; known {
@@ -98,18 +100,18 @@ func (c *cleaner) wake() {
 	at := now()
 	for _, q := range c.queues() {
 		q.fired()
-		for q.running < maxRunning && at >= q.first() {
+		for q.running < q.room() && at >= q.first() {
 			paid := c.stage == working
 			if paid && !c.core.sender.Retries.Take() {
 				q.arm(at.add(tokenPause))
 				return
 			}
 			t := q.pop()
-			t.paid = paid
+			t.paid, t.awaited = paid, false
 			q.running++
 			go c.run(t, c.stage == draining)
 		}
-		if q.running < maxRunning {
+		if q.running < q.room() {
 			q.arm(q.first())
 		}
 	}
@@ -132,6 +134,7 @@ func (c *cleaner) ran(t *task, p progress) {
 		c.core.sender.Retries.Give() // nothing was sent, or the store has answered, and no caller wants anything of it
 	}
 	t.in.running--
+	t.in.learn(p, answered)
 	over := p.done || c.stage == stopped
 	if over {
 		c.forget(t)

@@ -222,3 +222,56 @@ func TestEndsDoNotWaitForRemovalsThatHang(t *testing.T) {
 		s.Free(t, record)
 	})
 }
+
+// no-lockout: an outage leaves as many releases without an answer as there are callers.
+// When it is over, those who are back are served in the first round trips, where eight
+// were at a time. While the store is silent, no more than eight ask it at once.
+func TestEndsThatCallersWaitFor(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		const callers, trip = 400, 10 * time.Millisecond
+		l := open()
+		for range 5000 { // saves tokens
+			granted(t, l)
+		}
+		each := func(do func(i int)) {
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() { do(i) })
+			}
+			all.Wait()
+		}
+		var leases [callers]*lock.Lease
+		each(func(i int) {
+			var err error
+			leases[i], err = l.Acquire(t.Context(), fmt.Sprint(key, i))
+			require.NoError(t, err)
+		})
+		var out atomic.Int64
+		back := make(chan struct{})
+		s.Every(func(ctx context.Context, apply func() error) error {
+			out.Add(1)
+			defer out.Add(-1)
+			select {
+			case <-back:
+				fault.Sleep(ctx, trip)
+				return apply()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, fault.Release)
+		each(func(i int) { require.ErrorIs(t, leases[i].Release(t.Context()), lock.ErrUnavailable) })
+
+		var began time.Time
+		time.AfterFunc(budget/2, func() {
+			require.Equal(t, int64(8), out.Load())
+			began = time.Now()
+			close(back)
+		})
+		each(func(i int) {
+			e, err := l.Acquire(t.Context(), fmt.Sprint(key, i))
+			require.NoError(t, err)
+			require.Less(t, time.Since(began), 10*trip)
+			require.NoError(t, e.Release(t.Context()))
+		})
+	})
+}

@@ -32,7 +32,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 	if !e.end.settles {
 		e.openAtExpiry()
 	}
-	c.keys.markEnding(e, func() { c.cleaner.kick(t) })
+	c.keys.markEnding(e, func() { c.cleaner.kick(t, true) })
 	c.cleaner.start(t)
 	if dropped > 0 {
 		e.locker.logBacklogFull(ctx, e, dropped)

@@ -59,7 +59,7 @@ func (c *cleaner) add(o *orphan) {
 		o.locker.logDropped(o.ctx)
 	}
 	if t != nil && wait > 0 {
-		o.flight.WhenLanded(func() { c.kick(t) })
+		o.flight.WhenLanded(func() { c.kick(t, false) })
 	}
 	c.wake()
 }

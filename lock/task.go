@@ -15,6 +15,7 @@ type task struct {
 	pause   time.Duration
 	paid    bool // it runs, and has taken a token for that
 	kicked  bool // it was asked for while it ran
+	awaited bool // a caller waits for it
 	settled bool // it was answered, and is only repeated to be sure
 }
 
@@ -22,7 +23,28 @@ type task struct {
 type taskQueue struct {
 	timerQueue[*task]
 
-	running int
+	running  int
+	answered int // one after the other, until one was not
+}
+
+// room is how many may run at once. If a caller waits for the next one, it is one more for
+// each that was answered: after an outage, thousands may wait, and before its end, the store
+// gets no more of them than of others.
+func (q *taskQueue) room() int {
+	if len(q.items) > 0 && q.items[0].awaited {
+		return min(maxRunning+q.answered, maxAsked)
+	}
+	return maxRunning
+}
+
+// learn takes in how an attempt has ended.
+func (q *taskQueue) learn(p progress, answered bool) {
+	switch {
+	case answered:
+		q.answered = min(q.answered+1, maxAsked)
+	case !p.unsent:
+		q.answered = 0
+	}
 }
 
 // progress is how far an attempt has brought a task. The zero progress is a call that
