@@ -38,8 +38,8 @@
 //
 // # Round trips
 //
-// Up to 12 commands in flight to one server, each goes its own way, as what is larger
-// than 16 KiB always does. Above that callers share round trips: their commands wait
+// Up to 12 commands in flight to one server, or one if GOMAXPROCS is 1, each goes its own way,
+// as what is larger than 16 KiB always does. Above that callers share round trips: their commands wait
 // in a queue, and what is queued is sent as one pipeline of at most 32 when an earlier
 // one was answered. Nothing else changes:
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // New has advice for the clients with default options
 	logging.Disable()
+	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // with a single processor a few commands share round trips
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 

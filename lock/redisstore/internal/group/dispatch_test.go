@@ -2,6 +2,8 @@ package group_test
 
 import (
 	"context"
+	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,4 +80,33 @@ func TestHangingBatchesAreBounded(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, do(t.Context(), g, "served", false))
 	})
+}
+
+// Commands of a few callers go their own ways, and with a single processor, where the system
+// calls of each are what the others wait for, share one.
+func TestOneProcessorShares(t *testing.T) { //nolint:paralleltest // it sets GOMAXPROCS
+	for processors, most := range map[int]int{1: 2, 2: 8} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			before := runtime.GOMAXPROCS(processors)
+			var sends atomic.Int64
+			g := newGroup(32, 32, true, func(ctx context.Context, names []string, reply func(string)) error {
+				sends.Add(1)
+				return silentUntil(release)(ctx, names, reply)
+			})
+			runtime.GOMAXPROCS(before)
+			s := newSender()
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					_, err := call(t.Context(), s, g, strconv.Itoa(i), time.Second)
+					assert.NoError(t, err)
+				})
+			}
+			synctest.Wait()
+			close(release)
+			all.Wait()
+			require.EqualValues(t, most, sends.Load())
+		})
+	}
 }

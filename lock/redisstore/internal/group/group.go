@@ -5,6 +5,7 @@ package group
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,9 @@ import (
 
 const (
 	// alone is up to how many commands in flight each has a round trip of its
-	// own. Beyond it, sharing one is quicker than a connection for each.
+	// own. Beyond it, sharing one is quicker than a connection for each. With a single
+	// processor that is so from the second one on: of 8 callers, 1.8 times as many cycles
+	// were served, of 16 2.3 times. With two idle ones it was 0.8 and 0.95 times.
 	alone = 12
 
 	// endless is the time of a caller without a deadline.
@@ -91,6 +94,9 @@ func (q *queue) first() *Command {
 // New returns a group of its own for the server that c leads to.
 func New(c Config) *Group {
 	g := &Group{config: c, alone: min(alone, c.Batches), window: newWindow(c.Share, c.Batches)}
+	if runtime.GOMAXPROCS(0) == 1 {
+		g.alone = 1
+	}
 	g.overs.New = func() any { return make(chan struct{}, 1) }
 	return g
 }

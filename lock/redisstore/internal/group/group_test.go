@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -67,6 +68,11 @@ func do(ctx context.Context, g *group.Group, name string, yields bool) error {
 // serve is a server: it calls reply for each name that it answers, and returns why
 // it answers no more.
 type serve func(ctx context.Context, names []string, reply func(name string)) error
+
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // with a single processor a few commands share round trips
+	os.Exit(m.Run())
+}
 
 // newGroup returns a group before a server that is serve. Its batches have at most
 // share commands.
