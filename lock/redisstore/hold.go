@@ -15,10 +15,11 @@ import (
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
 // the entry's. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	if ok, err = s.renewOwn(ctx, key, c); !errors.Is(err, errByScript) {
+	at := s.spot(key)
+	if ok, err = s.renewOwn(ctx, at, c); !errors.Is(err, errByScript) {
 		return ok, err
 	}
-	cmd, ok := s.change(key, c.Token)
+	cmd, ok := s.change(at, c.Token)
 	if !ok {
 		return false, nil
 	}
@@ -29,10 +30,11 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 // Settle leaves a receipt for keep. It works when the server is out of memory.
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	kept := max(entry.Milliseconds(keep), 1)
-	if ok, err = s.settleOwn(ctx, key, c, receipt, kept); !errors.Is(err, errByScript) {
+	at := s.spot(key)
+	if ok, err = s.settleOwn(ctx, at, c, receipt, kept); !errors.Is(err, errByScript) {
 		return ok, err
 	}
-	cmd, ok := s.change(key, c.Token)
+	cmd, ok := s.change(at, c.Token)
 	if !ok {
 		return false, nil
 	}
@@ -49,22 +51,23 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 // Release removes the entry of c.Token unless it is a receipt. It works when the
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	if ok, err = s.deleteOwn(ctx, key, c); !errors.Is(err, errByScript) {
+	at := s.spot(key)
+	if ok, err = s.deleteOwn(ctx, at, c); !errors.Is(err, errByScript) {
 		return ok, err
 	}
 	if s.notices == nil {
-		return s.remove(ctx, key, c.Token)
+		return s.remove(ctx, at, c.Token)
 	}
-	return s.remove(ctx, key, c.Token, s.published("")...)
+	return s.remove(ctx, at, c.Token, s.published("")...)
 }
 
 // Forget removes the entry of token, a receipt too.
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.remove(ctx, key, token, s.published("receipt")...)
+	return s.remove(ctx, s.spot(key), token, s.published("receipt")...)
 }
 
-func (s *Store) remove(ctx context.Context, key, token string, args ...any) (ok bool, err error) {
-	cmd, ok := s.change(key, token)
+func (s *Store) remove(ctx context.Context, at spot, token string, args ...any) (ok bool, err error) {
+	cmd, ok := s.change(at, token)
 	if !ok {
 		return false, nil
 	}
@@ -74,12 +77,19 @@ func (s *Store) remove(ctx context.Context, key, token string, args ...any) (ok 
 
 // change returns a command that will do something to the entry of token. ok is
 // false if no entry can bear it.
-func (s *Store) change(key, token string) (cmd *group.Command, ok bool) {
+func (s *Store) change(at spot, token string) (cmd *group.Command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false
 	}
-	name, _ := entry.Name(s.prefix, key)
-	return group.NewCommand(name), true
+	return group.NewCommand(at.name), true
+}
+
+// spot is where an entry is, and what of its key has to be kept in it.
+type spot struct{ name, kept string }
+
+func (s *Store) spot(key string) (at spot) {
+	at.name, at.kept = entry.Name(s.prefix, key)
+	return at
 }
 
 // changed is what the answer of a script means that answers 1 or 0.

@@ -74,22 +74,21 @@ func (a *ability) forbid() {
 // spell it differently.
 type spelling func(*group.Command)
 
-// act has the server act on the entry of key by itself, if that is as c has stored it.
+// act has the server act on the entry that is there by itself, if that is as c has stored it.
 // done is true if it has, and false with errByScript if the script is to decide.
-func (s *Store) act(ctx context.Context, key string, c lock.Claim, what int, spellings ...spelling) (done bool, err error) {
+func (s *Store) act(ctx context.Context, at spot, c lock.Claim, what int, spellings ...spelling) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
 		return false, errByScript // not all of the value is known
 	}
-	name, kept := entry.Name(s.prefix, key)
-	server, err := s.to.route(ctx, name)
+	server, err := s.to.route(ctx, at.name)
 	if err != nil {
 		return false, err
 	}
 	can := &server.can[what]
 	n, ok := can.choose()
-	v := entry.New(c, kept)
+	v := entry.New(c, at.kept)
 	for ; ok && n < len(spellings); n++ {
-		cmd := group.NewCommand(name)
+		cmd := group.NewCommand(at.name)
 		cmd.Load = v.AppendTo(cmd.Room())
 		spellings[n](cmd)
 		answer, err := s.to.do(ctx, cmd)
@@ -144,32 +143,32 @@ func (s *Store) misses(can *ability, cmd *group.Command, err error) (next bool, 
 }
 
 // deleteOwn deletes the entry of c.
-func (s *Store) deleteOwn(ctx context.Context, key string, c lock.Claim) (done bool, err error) {
+func (s *Store) deleteOwn(ctx context.Context, at spot, c lock.Claim) (done bool, err error) {
 	if s.notices != nil {
 		return false, errByScript
 	}
-	return s.act(ctx, key, c, deletes,
+	return s.act(ctx, at, c, deletes,
 		func(cmd *group.Command) { cmd.With("delifeq", cmd.Entry, &cmd.Load) },
 		func(cmd *group.Command) { cmd.With("delex", cmd.Entry, "ifeq", &cmd.Load) })
 }
 
 // renewOwn sets the end of the entry of c, which is no earlier than it was if no call
 // asks for a longer lease.
-func (s *Store) renewOwn(ctx context.Context, key string, c lock.Claim) (done bool, err error) {
+func (s *Store) renewOwn(ctx context.Context, at spot, c lock.Claim) (done bool, err error) {
 	if !c.Longest {
 		return false, errByScript
 	}
-	return s.act(ctx, key, c, replaces, func(cmd *group.Command) {
+	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
 		cmd.With("set", cmd.Entry, &cmd.Load, "ifeq", &cmd.Load, "px", keepFor(c))
 	})
 }
 
 // settleOwn puts the receipt in the place of the entry of c.
-func (s *Store) settleOwn(ctx context.Context, key string, c lock.Claim, receipt []byte, keep int64) (done bool, err error) {
+func (s *Store) settleOwn(ctx context.Context, at spot, c lock.Claim, receipt []byte, keep int64) (done bool, err error) {
 	if s.notices != nil {
 		return false, errByScript
 	}
-	return s.act(ctx, key, c, replaces, func(cmd *group.Command) {
+	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
 		cmd.With("set", cmd.Entry, entry.Receipt(cmd.Load, receipt), "ifeq", &cmd.Load, "px", keep)
 	})
 }
