@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,14 +21,17 @@ var compareAndDelete = redis.NewScript(CompareAndDelete)
 
 type bare struct {
 	client *redis.Client
+	lease  time.Duration
 	tokens atomic.Int64
 }
 
-func openBare(_ context.Context, t Target) (Locker, error) { return &bare{client: NewClient(t)}, nil }
+func openBare(_ context.Context, t Target) (Locker, error) {
+	return &bare{client: NewClient(t), lease: t.lease()}, nil
+}
 
 func (b *bare) Acquire(ctx context.Context, key string) (Held, error) {
 	token := "token-of-a-usual-length-" + strconv.FormatInt(b.tokens.Add(1), 10)
-	ok, err := b.client.SetNX(ctx, key, token, Lease).Result()
+	ok, err := b.client.SetNX(ctx, key, token, b.lease).Result()
 	switch {
 	case err != nil:
 		return nil, err

@@ -14,6 +14,7 @@ import (
 func NewClient(t Target) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     t.Addr,
+		Dialer:                   t.Dial,
 		PoolSize:                 t.Pool,
 		PipelinePoolSize:         32,
 		MaxRetries:               -1,

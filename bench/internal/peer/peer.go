@@ -5,12 +5,15 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"net"
 	"time"
 )
 
-// Lease is what every lock is taken for. Go-zero adds half a second.
+// Lease is what every lock is taken for unless the [Target] says otherwise. Go-zero adds half a
+// second.
 const Lease = 30 * time.Second
 
 // Names of contenders. Ours is the library that this repository is about, and
@@ -38,9 +41,15 @@ type Peer struct {
 
 // Target is what every library is given.
 type Target struct {
-	Addr string // of the Redis server
-	Pool int    // connections at most
+	Addr  string        // of the Redis server
+	Pool  int           // connections at most
+	Lease time.Duration // 0: Lease
+
+	// Dial replaces the network's, of all but go-zero, which has no place for it.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
+
+func (t Target) lease() time.Duration { return cmp.Or(t.Lease, Lease) }
 
 // Locker is a library at work. It is safe for concurrent use.
 type Locker interface {
@@ -52,6 +61,14 @@ type Locker interface {
 // Held is a key that was taken.
 type Held interface {
 	Release(ctx context.Context) error
+}
+
+// ContextOf is the context of work under held: what held says ends it, or ctx.
+func ContextOf(ctx context.Context, held Held) context.Context {
+	if h, ok := held.(interface{ Context() context.Context }); ok {
+		return h.Context()
+	}
+	return ctx
 }
 
 // All are the contenders: this library, its peers, and what a cycle costs at

@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/bsm/redislock"
 	"github.com/redis/go-redis/v9"
@@ -12,15 +13,16 @@ import (
 type bsm struct {
 	client *redis.Client
 	locks  *redislock.Client
+	lease  time.Duration
 }
 
 func openRedislock(_ context.Context, t Target) (Locker, error) {
 	client := NewClient(t)
-	return &bsm{client: client, locks: redislock.New(client)}, nil
+	return &bsm{client: client, locks: redislock.New(client), lease: t.lease()}, nil
 }
 
 func (b *bsm) Acquire(ctx context.Context, key string) (Held, error) {
-	held, err := b.locks.Obtain(ctx, key, Lease, nil)
+	held, err := b.locks.Obtain(ctx, key, b.lease, nil)
 	switch {
 	case err == nil:
 		return held, nil
@@ -41,5 +43,5 @@ func openAutoPipelined(_ context.Context, t Target) (Locker, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	return &bsm{client: client, locks: redislock.New(pipeline)}, nil // the client's Close is the pipeline's too
+	return &bsm{client: client, locks: redislock.New(pipeline), lease: t.lease()}, nil // the client's Close is the pipeline's too
 }

@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
@@ -13,15 +14,16 @@ import (
 type redlock struct {
 	client *redis.Client
 	locks  *redsync.Redsync
+	lease  time.Duration
 }
 
 func openRedsync(_ context.Context, t Target) (Locker, error) {
 	client := NewClient(t)
-	return &redlock{client: client, locks: redsync.New(goredis.NewPool(client))}, nil
+	return &redlock{client: client, locks: redsync.New(goredis.NewPool(client)), lease: t.lease()}, nil
 }
 
 func (r *redlock) Acquire(ctx context.Context, key string) (Held, error) {
-	m := r.locks.NewMutex(key, redsync.WithExpiry(Lease), redsync.WithTries(1))
+	m := r.locks.NewMutex(key, redsync.WithExpiry(r.lease), redsync.WithTries(1))
 	err := m.TryLockContext(ctx)
 	if err == nil {
 		return redlockHeld{m}, nil

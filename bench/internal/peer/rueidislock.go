@@ -2,7 +2,9 @@ package peer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -20,9 +22,16 @@ import (
 type rueidisLock struct{ locks rueidislock.Locker }
 
 func openRueidislock(_ context.Context, t Target) (Locker, error) {
+	client := rueidis.ClientOption{InitAddress: []string{t.Addr}}
+	if t.Dial != nil {
+		client.DisableCache = true // only those who wait for a lock would have use for it, and a server in a test may not track keys
+		client.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return t.Dial(ctx, "tcp", addr)
+		}
+	}
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{t.Addr}},
-		KeyValidity:    Lease,
+		ClientOption:   client,
+		KeyValidity:    t.lease(),
 		KeyMajority:    1,
 		NoLoopTracking: true,
 		TryNextAfter:   time.Second,
@@ -34,10 +43,10 @@ func openRueidislock(_ context.Context, t Target) (Locker, error) {
 }
 
 func (r rueidisLock) Acquire(ctx context.Context, key string) (Held, error) {
-	_, cancel, err := r.locks.TryWithContext(ctx, key)
+	work, cancel, err := r.locks.TryWithContext(ctx, key)
 	switch {
 	case err == nil:
-		return rueidisHeld(cancel), nil
+		return rueidisHeld{work, cancel}, nil
 	case errors.Is(err, rueidislock.ErrNotLocked):
 		return nil, ErrRefused
 	}
@@ -51,9 +60,15 @@ func (r rueidisLock) Close(context.Context) error {
 
 // rueidisHeld releases: it returns when the server has answered. Whether it did
 // is not reported.
-type rueidisHeld context.CancelFunc
+type rueidisHeld struct {
+	work   context.Context //nolint:containedctx // of the work under the lock, which the library ends
+	cancel context.CancelFunc
+}
+
+// Context is that of the work.
+func (h rueidisHeld) Context() context.Context { return h.work }
 
 func (h rueidisHeld) Release(context.Context) error {
-	h()
+	h.cancel()
 	return nil
 }
