@@ -181,6 +181,25 @@ bench-overload: ## Measure overload, networks that change and outages, 40 minute
 	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -rounds $(OVERLOADROUNDS) -parts overload,network,outage $(BENCHFLAGS)
 	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -table
 
+# What make day is asked for: contenders by name, times to live of their locks, and how many times
+# the incident's rate of lost requests and replies.
+ORDERS ?= 100000
+ONLY ?= .
+TTLS ?= 30s
+RATE ?= 1
+
+.PHONY: day
+day: ## A day of ORDERS (100000) in virtual time, for each library of ONLY (a pattern) and each of TTLS (30s), at RATE (1) times the incident's losses, with SEED: who is locked out; .artifacts/day.json
+	@mkdir -p $(TEST_ARTIFACTS)
+	cd bench && GOWORK=off go test -count=1 -v -timeout 24h -run '^TestFigures$$' ./internal/day -args -day.orders $(ORDERS) -day.only '$(ONLY)' -day.ttls '$(TTLS)' -day.rate $(RATE) $(if $(SEED),-day.seed $(SEED)) -day.figures $(TEST_ARTIFACTS)/day.json
+
+# Short days, of which make days plays so many.
+SEEDS ?= 300
+
+.PHONY: days
+days: ## Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, and a day of this library without one of its parts each, in a minute
+	cd bench && GOWORK=off go test -count=1 -timeout 24h ./internal/day -args -day.days $(SEEDS) $(if $(SEED),-day.seed $(SEED))
+
 .PHONY: bench-pg
 bench-pg: ## Measure work in transactions of PostgreSQL next to bare ones, a million receipts and the clean-up, in 15 minutes: .artifacts/pg.json (BENCHROUNDS=9, IDEMLEASE=its checkout)
 	@scripts/deps.sh postgresql

@@ -1,0 +1,106 @@
+package day
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// customer orders once, and comes back until that is placed.
+func (d *day) customer(n int) {
+	o := &order{day: d, customer: fmt.Sprint("c", n)}
+	if d.chance(again) { // the page shows the answer to the second of them
+		first := make(chan struct{})
+		go func() {
+			defer close(first)
+			d.post(o)
+		}()
+		defer func() { <-first }()
+		time.Sleep(d.between(30*time.Millisecond, 600*time.Millisecond))
+	}
+	began, lockedFrom := time.Now(), time.Time{}
+	wait, called := first, false
+	for {
+		a := d.post(o)
+		if a == placed {
+			break
+		}
+		if a == refused && lockedFrom.IsZero() && !o.served() {
+			lockedFrom = time.Now()
+			d.found(o, "refused, and nobody is at work")
+		}
+		if time.Since(began) > givesUp {
+			d.score(func(out *Outcome) { out.Lost++ })
+			break
+		}
+		if wait >= longest && !called {
+			called = true
+			d.score(func(out *Outcome) { out.Calls++ })
+		}
+		time.Sleep(wait)
+		wait = min(2*wait, longest)
+	}
+	locked := time.Duration(0)
+	if !lockedFrom.IsZero() {
+		locked = time.Since(lockedFrom)
+	}
+	d.score(func(out *Outcome) {
+		if o.placed.Load() > 1 {
+			out.Doubled++
+		}
+		if locked > 0 {
+			out.LockedOut++
+			out.Minutes += locked.Minutes()
+			out.Longest = max(out.Longest, locked)
+		}
+	})
+}
+
+// post sends o to a desk, and returns what its customer sees of the answer.
+func (d *day) post(o *order) answer {
+	k := d.pick()
+	if k == nil {
+		return failed
+	}
+	k.atWork.Add(1)
+	ctx, cancel := context.WithTimeout(d.ctx, clientWait)
+	answered := make(chan answer, 1)
+	go func() {
+		defer k.atWork.Done()
+		k.process.awake()
+		q := &request{desk: k, order: o}
+		a := k.guard.serve(ctx, q)
+		k.process.awake()
+		if !k.process.dead() {
+			d.check(q, a)
+			answered <- a
+		}
+	}()
+	defer cancel()
+	select {
+	case a := <-answered:
+		if d.chance(unheard) {
+			<-ctx.Done()
+			return silent
+		}
+		return a
+	case <-ctx.Done():
+		return silent
+	case <-k.process.ended:
+		return failed
+	}
+}
+
+// check compares an answer with what was done.
+func (d *day) check(q *request, a answer) {
+	o := q.order
+	o.trace(q.desk, "answers "+a.String())
+	switch {
+	case a == placed && o.placed.Load() == 0:
+		d.found(o, `was told "placed", and is not`)
+		d.score(func(out *Outcome) { out.FalsePlaced++ })
+	case a == failed && q.done:
+		d.found(o, `was told "not placed", and is`)
+		d.score(func(out *Outcome) { out.FalseFailed++ })
+	}
+}

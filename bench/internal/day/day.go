@@ -1,0 +1,257 @@
+package day
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httplatch/httplatch/bench/internal/peer"
+)
+
+// Rate is the incident's: the share of requests to the server that meet a fate of the network.
+// Half of them are applied and never answered; of two requests an order, with ten million
+// orders, that is ten claims a day.
+const Rate = 1e-6
+
+// Config is what a day is made of.
+type Config struct {
+	Contender
+	TTL    time.Duration // or lease
+	Orders int
+	Seed   uint64
+	Loss   float64       // share of requests; [Rate] times 1 or 1,000
+	Length time.Duration // 0: 24 h
+	Calm   bool          // nothing but losses: no desk and no server fails
+	Desks  int           // 0: 8
+}
+
+const (
+	clientWait = 10 * time.Second // for an answer
+	first      = 2 * time.Second  // between two tries of a customer, doubling up to longest
+	longest    = 5 * time.Minute
+	givesUp    = 4 * time.Hour // after the first try
+
+	again    = 0.02 // share of customers who click twice
+	unheard  = 1e-4 // share of answers that do not reach their customers
+	killed   = 8    // desks a day
+	paused   = 8
+	stalled  = 4 // times a day, the server
+	restarts = 2
+	failures = 1
+	unsynced = 200 * time.Millisecond // of what was written is lost with a server that fails
+)
+
+// Outcome is what a day has come to.
+type Outcome struct {
+	Orders      int
+	LockedOut   int           // customers who were refused while nobody was at work for them
+	Minutes     float64       // for which, in all
+	Longest     time.Duration // for one of them
+	Doubled     int           // orders
+	Lost        int           // orders whose customers gave up
+	FalseFailed int           // answers "not placed" of requests that had placed their order
+	FalsePlaced int           // answers "placed" about orders that were not
+	Calls       int           // customers whose waits had come to five minutes
+	Commands    float64       // to the server, for an order
+
+	Wall   time.Duration
+	Heap   uint64 // bytes, at the end
+	Traces []string
+}
+
+// day is one that runs.
+type day struct {
+	Config
+	ctx     context.Context //nolint:containedctx // of Run, for what has no caller
+	began   time.Time
+	network *network
+	desks   []atomic.Pointer[desk]
+
+	mu     sync.Mutex
+	random *rand.Rand
+	out    Outcome
+}
+
+// Run plays a day. It is called in a bubble of testing/synctest.
+func Run(ctx context.Context, c Config) (Outcome, error) {
+	c.Desks, c.Length = cmp.Or(c.Desks, 8), cmp.Or(c.Length, 24*time.Hour)
+	trips, err := readQuantiles(tripsFile)
+	if err != nil {
+		return Outcome{}, err
+	}
+	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, stream)) } //nolint:gosec // not a secret
+	d := &day{Config: c, ctx: ctx, began: time.Now(), random: random(1), desks: make([]atomic.Pointer[desk], c.Desks)}
+	d.network = &network{server: newServer(), trips: trips, loss: c.Loss, random: random(2)}
+	for i := range d.desks {
+		if err := d.open(i); err != nil {
+			return Outcome{}, err
+		}
+	}
+	var faults sync.WaitGroup
+	if !c.Calm {
+		d.plan(&faults)
+	}
+	var customers sync.WaitGroup
+	gap := float64(c.Length) / float64(c.Orders)
+	for i := range c.Orders {
+		time.Sleep(time.Duration(d.draw((*rand.Rand).ExpFloat64) * gap))
+		customers.Go(func() { d.customer(i) })
+	}
+	customers.Wait()
+	faults.Wait()
+	d.end()
+	d.out.Orders = c.Orders
+	d.out.Commands = float64(d.network.requests.Load()) / float64(c.Orders)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	d.out.Heap = m.HeapAlloc
+	return d.out, nil
+}
+
+// draw returns a random value.
+func (d *day) draw(of func(*rand.Rand) float64) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return of(d.random)
+}
+
+func (d *day) chance(share float64) bool { return d.draw((*rand.Rand).Float64) < share }
+
+func (d *day) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(d.draw((*rand.Rand).Float64)*float64(high-low))
+}
+
+func (d *day) randomOf(n int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.random.IntN(n)
+}
+
+// at is the time of the day.
+func (d *day) at() string { return time.Time{}.Add(time.Since(d.began)).Format("15:04:05.000") }
+
+// open starts a process for desk i.
+func (d *day) open(i int) error {
+	p := newProcess()
+	g, err := d.Contender.open(d.ctx, peer.Target{Addr: "127.0.0.1:1", Pool: 20, Lease: d.TTL, Dial: d.network.dialer(p)})
+	if err != nil {
+		return err
+	}
+	d.desks[i].Store(&desk{day: d, name: fmt.Sprintf("desk %d", i), process: p, guard: g})
+	return nil
+}
+
+// plan has what happens in a day happen.
+func (d *day) plan(all *sync.WaitGroup) {
+	at := func(when time.Duration, do func()) {
+		all.Go(func() {
+			time.Sleep(when)
+			do()
+		})
+	}
+	anyTime := func() time.Duration { return d.between(0, d.Length) }
+	for range killed {
+		at(anyTime(), func() { d.kill(d.randomOf(len(d.desks))) })
+	}
+	for range paused {
+		at(anyTime(), func() {
+			if k := d.desks[d.randomOf(len(d.desks))].Load(); k != nil {
+				k.process.pause(d.between(d.TTL/2, 2*d.TTL+30*time.Second))
+			}
+		})
+	}
+	for range stalled {
+		at(anyTime(), func() { d.network.server.stallFor(d.between(time.Second, 6*time.Second)) })
+	}
+	for range restarts {
+		at(anyTime(), func() { d.network.server.restart(d.between(500*time.Millisecond, 3*time.Second)) })
+	}
+	for range failures {
+		at(anyTime(), func() { d.network.server.failOver(d.between(time.Second, 3*time.Second), unsynced, d.Times(d.TTL)) })
+	}
+	deploys := anyTime()
+	for i := range d.desks {
+		at(deploys+time.Duration(i)*time.Minute, func() { d.deploy(i) })
+	}
+}
+
+// kill ends a process at once, and starts another one some seconds later.
+func (d *day) kill(i int) {
+	k := d.desks[i].Swap(nil)
+	if k == nil {
+		return
+	}
+	k.process.kill()
+	time.Sleep(d.between(time.Second, 10*time.Second))
+	if err := d.open(i); err != nil {
+		panic(err)
+	}
+	k.atWork.Wait()
+	d.closeFor(k.guard, time.Second)
+}
+
+// deploy replaces a process as its operator does: it takes no more orders, ends those it has,
+// and closes.
+func (d *day) deploy(i int) {
+	k := d.desks[i].Load()
+	if k == nil || !d.desks[i].CompareAndSwap(k, nil) {
+		return
+	}
+	k.atWork.Wait()
+	d.closeFor(k.guard, 30*time.Second)
+	k.process.kill()
+	if err := d.open(i); err != nil {
+		panic(err)
+	}
+}
+
+func (d *day) closeFor(g guard, most time.Duration) {
+	ctx, cancel := context.WithTimeout(d.ctx, most)
+	defer cancel()
+	g.close(ctx)
+}
+
+// end closes all.
+func (d *day) end() {
+	for i := range d.desks {
+		if k := d.desks[i].Load(); k != nil {
+			k.atWork.Wait()
+			d.closeFor(k.guard, 30*time.Second)
+		}
+	}
+	time.Sleep(2 * longestLate) // what was on its way
+	d.network.server.redis.Close()
+}
+
+// pick returns a desk that takes orders, as a load balancer does.
+func (d *day) pick() *desk {
+	for range 100 {
+		if k := d.desks[d.randomOf(len(d.desks))].Load(); k != nil {
+			return k
+		}
+	}
+	return nil
+}
+
+// found keeps the trace of an order about which a promise was broken.
+func (d *day) found(o *order, what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.out.Traces) < 20 {
+		d.out.Traces = append(d.out.Traces, fmt.Sprintf("%s %s: %s\n\t%s", d.at(), o.customer, what, strings.Join(slices.Clone(o.traced), "\n\t")))
+	}
+}
+
+// score adds to what the day has come to.
+func (d *day) score(add func(*Outcome)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	add(&d.out)
+}

@@ -1,0 +1,180 @@
+package day_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/bench/internal/day"
+	"github.com/httplatch/httplatch/bench/internal/peer"
+)
+
+var (
+	orders  = flag.Int("day.orders", 0, "orders of a day; 0: a small one, of which the promises are checked")
+	seed    = flag.Uint64("day.seed", 1, "of customers, latencies and faults")
+	rate    = flag.Float64("day.rate", 1, "how many times the incident's rate of losses")
+	only    = flag.String("day.only", "", "contenders, as a regular expression")
+	ttls    = flag.String("day.ttls", "30s", "of the locks, separated by commas")
+	figures = flag.String("day.figures", "", "the file to which what a day has come to is added, a line of JSON each")
+	days    = flag.Int("day.days", 100, "short days of TestDays")
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	logging.Disable()
+	os.Exit(m.Run())
+}
+
+func play(t *testing.T, c day.Config) (out day.Outcome) {
+	t.Helper()
+	began := time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		out, err = day.Run(t.Context(), c)
+		require.NoError(t, err)
+	})
+	out.Wall = time.Since(began)
+	return out
+}
+
+func contender(t *testing.T, name string) day.Contender {
+	t.Helper()
+	for _, c := range append(day.Contenders(), day.Twins()...) {
+		if c.Name == name {
+			return c
+		}
+	}
+	require.Fail(t, "no such contender", name)
+	return day.Contender{}
+}
+
+// broken says which promises an outcome has broken.
+func broken(out day.Outcome, longest time.Duration) (all []string) {
+	say := func(is bool, what string, args ...any) {
+		if is {
+			all = append(all, fmt.Sprintf(what, args...))
+		}
+	}
+	say(out.Longest > longest, "locked out for %v", out.Longest)
+	say(out.Doubled > 0, "%d orders placed twice", out.Doubled)
+	say(out.Lost > 0, "%d orders lost", out.Lost)
+	say(out.FalsePlaced > 0, "%d false answers: placed", out.FalsePlaced)
+	say(out.FalseFailed > 0, "%d false answers: not placed", out.FalseFailed)
+	return all
+}
+
+// A day at twenty thousand times the incident's rate: this library locks nobody out for
+// longer than a lease, and each of its twins locks somebody out, as the incident's policy does
+// for hours.
+func TestDay(t *testing.T) {
+	const ttl, small, loss = 30 * time.Second, 20_000, 20_000 * day.Rate
+	if *orders > 0 {
+		t.Skip("the small day: -day.orders asks for another")
+	}
+	for _, c := range append(day.Contenders()[:3], day.Twins()...) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			out := play(t, day.Config{Contender: c, TTL: ttl, Orders: small, Seed: *seed, Loss: loss})
+			if wrong := broken(out, ttl); strings.HasPrefix(c.Name, "httplatch") {
+				require.Empty(t, wrong, strings.Join(out.Traces, "\n"))
+			} else {
+				require.NotZero(t, len(wrong)+out.LockedOut, c.Name)
+			}
+		})
+	}
+	t.Run(peer.IncidentName, func(t *testing.T) {
+		t.Parallel()
+		out := play(t, day.Config{Contender: contender(t, peer.IncidentName), TTL: 2 * time.Hour, Orders: small, Seed: *seed, Loss: loss})
+		require.Greater(t, out.Longest, time.Hour)
+	})
+}
+
+// Many short days in which much goes wrong. What is broken is printed with its seed and
+// what has happened to the order.
+func TestDays(t *testing.T) {
+	const ttl, slack = 10 * time.Second, time.Minute // what comes late may hold a key for as long, and a customer comes back late
+	for i := range *days {
+		c := day.Contenders()[i%3]
+		s := *seed + uint64(i)
+		t.Run(fmt.Sprintf("%s, seed %d", c.Name, s), func(t *testing.T) {
+			t.Parallel()
+			out := play(t, short(c, ttl, s))
+			require.Empty(t, broken(out, ttl+slack), strings.Join(out.Traces, "\n"))
+		})
+	}
+}
+
+// short is a short day in which much goes wrong.
+func short(c day.Contender, ttl time.Duration, seed uint64) day.Config {
+	return day.Config{Contender: c, TTL: ttl, Orders: 300, Seed: seed, Loss: 0.02, Length: 30 * time.Minute, Desks: 3}
+}
+
+// Each promise is looked at: guards that break one are found, with a trace.
+func TestDaysCatch(t *testing.T) {
+	for _, c := range append(day.Broken(), contender(t, peer.IncidentName)) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			want := c.Name
+			if want == peer.IncidentName {
+				want = "locked out"
+			}
+			for s := range uint64(100) {
+				out := play(t, short(c, 2*time.Hour, s))
+				if wrong := broken(out, time.Hour); strings.Contains(strings.Join(wrong, " "), want) {
+					require.NotEmpty(t, out.Traces)
+					return
+				}
+			}
+			require.Fail(t, "nothing was found")
+		})
+	}
+}
+
+// TestFigures plays the days that it is asked for, and keeps what they have come to.
+func TestFigures(t *testing.T) {
+	if *orders == 0 {
+		t.Skip("-day.orders says how many")
+	}
+	wanted := regexp.MustCompile(*only)
+	for text := range strings.SplitSeq(*ttls, ",") {
+		ttl, err := time.ParseDuration(text)
+		require.NoError(t, err)
+		for _, c := range append(day.Contenders(), day.Twins()...) {
+			if !wanted.MatchString(c.Name) {
+				continue
+			}
+			out := play(t, day.Config{Contender: c, TTL: ttl, Orders: *orders, Seed: *seed, Loss: *rate * day.Rate})
+			t.Logf("%-46s ttl %-8v locked out %d, %.1f min in all, %v the longest; doubled %d, lost %d, false %d+%d, calls %d, %.2f commands an order; %v, %d MB",
+				c.Name, ttl, out.LockedOut, out.Minutes, out.Longest.Round(time.Second), out.Doubled, out.Lost, out.FalsePlaced, out.FalseFailed,
+				out.Calls, out.Commands, out.Wall.Round(time.Second), out.Heap>>20)
+			keep(t, record{c.Name, ttl, *rate, *seed, out})
+		}
+	}
+}
+
+type record struct {
+	Name string
+	TTL  time.Duration
+	Rate float64
+	Seed uint64
+	day.Outcome
+}
+
+func keep(t *testing.T, r record) {
+	t.Helper()
+	f, err := os.OpenFile(cmp.Or(*figures, os.DevNull), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	require.NoError(t, json.NewEncoder(f).Encode(r))
+	require.NoError(t, f.Close())
+}

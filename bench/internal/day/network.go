@@ -1,0 +1,221 @@
+package day
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+//go:embed testdata/trips.txt
+var tripsFile string
+
+// quantile says that a share of all values is at most that long.
+type quantile struct {
+	share float64
+	value time.Duration
+}
+
+// quantiles are in the order of their shares, from 0 to 1.
+type quantiles []quantile
+
+func readQuantiles(text string) (q quantiles, err error) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] == "#" {
+			continue
+		}
+		if len(fields) != 2 {
+			return nil, fmt.Errorf("quantiles: %q is not a share and microseconds", line)
+		}
+		share, err := strconv.ParseFloat(fields[0], 64)
+		micros, err2 := strconv.ParseFloat(fields[1], 64)
+		if err = errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("quantiles: %q: %w", line, err)
+		}
+		q = append(q, quantile{share, time.Duration(micros * float64(time.Microsecond))})
+	}
+	if len(q) < 2 || q[0].share != 0 || q[len(q)-1].share != 1 {
+		return nil, errors.New("quantiles: shares go from 0 to 1")
+	}
+	return q, nil
+}
+
+// at is the value below which that share is.
+func (q quantiles) at(share float64) time.Duration {
+	for i, hi := range q[1:] {
+		if share <= hi.share {
+			lo := q[i]
+			return lo.value + time.Duration(float64(hi.value-lo.value)*(share-lo.share)/(hi.share-lo.share))
+		}
+	}
+	return q[len(q)-1].value
+}
+
+// fate is what becomes of a request.
+type fate uint8
+
+const (
+	arrives     fate = iota
+	requestLost      // and nothing on its connection arrives any more
+	replyLost        // after it was applied, and all later ones of its connection
+	requestLate
+)
+
+const longestLate = time.Minute
+
+// network is between the desks and the server.
+type network struct {
+	server *server
+	trips  quantiles
+	loss   float64 // share of requests that meet a fate
+
+	requests atomic.Int64
+
+	mu     sync.Mutex
+	random *rand.Rand
+	fates  [requestLate + 1]int64
+}
+
+// meet draws what becomes of a request, and how long it takes.
+func (n *network) meet() (f fate, takes time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	takes = n.trips.at(n.random.Float64())
+	if n.random.Float64() < n.loss {
+		switch d := n.random.Float64(); {
+		case d < 0.5:
+			f = replyLost
+		case d < 0.75:
+			f = requestLost
+		default:
+			f = requestLate
+			takes += time.Duration(n.random.Float64() * float64(longestLate))
+		}
+	}
+	n.fates[f]++
+	return f, takes
+}
+
+// dial connects a desk with the server.
+func (n *network) dial(from *process) (net.Conn, error) {
+	_, takes := n.meet()
+	time.Sleep(takes)
+	from.awake()
+	conn, err := n.server.dial()
+	if err != nil || from.dead() {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.Join(os.NewSyscallError("connect", syscall.ECONNREFUSED), err)}
+	}
+	l := &link{Conn: conn, network: n, from: from, queue: make(chan parcel, 64)}
+	go l.carry()
+	return l, nil
+}
+
+// parcel is what one write carries.
+type parcel struct {
+	data []byte
+	due  time.Time
+	fate fate
+}
+
+// link is a connection as a desk has it.
+type link struct {
+	net.Conn // with the server
+
+	network *network
+	from    *process
+	queue   chan parcel
+
+	mu     sync.Mutex
+	last   time.Time // when the last parcel is due
+	mute   bool      // nothing more arrives
+	closed bool
+}
+
+// Write sends b as one request.
+func (l *link) Write(b []byte) (int, error) {
+	l.from.awake()
+	f, takes := l.network.meet()
+	l.network.requests.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return 0, net.ErrClosed
+	}
+	if l.mute || l.from.dead() {
+		return len(b), nil
+	}
+	if due := time.Now().Add(takes); due.After(l.last) {
+		l.last = due
+	}
+	l.mute = f == requestLost || f == replyLost
+	if f == requestLost {
+		return len(b), nil
+	}
+	select {
+	case l.queue <- parcel{append([]byte(nil), b...), l.last, f}:
+		return len(b), nil
+	default:
+		return 0, os.ErrDeadlineExceeded // the buffers are full
+	}
+}
+
+// carry brings what was sent to the server, also after a Close: what was on its way
+// arrives.
+func (l *link) carry() {
+	for p := range l.queue {
+		time.Sleep(time.Until(p.due))
+		l.network.server.awake()
+		if _, err := l.Conn.Write(p.data); err != nil {
+			break
+		}
+		if p.fate == replyLost {
+			_, _ = io.Copy(io.Discard, l.Conn)
+		}
+	}
+	_ = l.Conn.Close()
+	for range l.queue {
+	}
+}
+
+// Read returns what the server has sent, unless nothing arrives any more.
+func (l *link) Read(b []byte) (int, error) {
+	for {
+		n, err := l.Conn.Read(b)
+		l.from.awake()
+		l.mu.Lock()
+		mute, closed := l.mute, l.closed
+		l.mu.Unlock()
+		switch {
+		case closed:
+			return 0, net.ErrClosed
+		case errors.Is(err, io.ErrClosedPipe):
+			return 0, io.EOF
+		case err != nil:
+			return n, err
+		case !mute && !l.from.dead():
+			return n, nil
+		}
+	}
+}
+
+// Close is part of [net.Conn].
+func (l *link) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	l.closed = true
+	close(l.queue)
+	return l.SetReadDeadline(time.Unix(1, 0))
+}

@@ -1,0 +1,80 @@
+package day
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// server is one Redis in this process.
+type server struct {
+	redis *miniredis.Miniredis
+
+	mu    sync.Mutex
+	stall time.Time // until when it answers nothing
+	down  time.Time // until when it accepts no connection
+}
+
+func newServer() *server {
+	r := miniredis.NewMiniRedis()
+	r.ClockTTL(true)
+	return &server{redis: r}
+}
+
+var errDown = errors.New("the server is down")
+
+func (s *server) dial() (net.Conn, error) {
+	s.mu.Lock()
+	down := time.Until(s.down) > 0
+	s.mu.Unlock()
+	if down {
+		return nil, errDown
+	}
+	return s.redis.Dial()
+}
+
+// awake waits until it does not stall.
+func (s *server) awake() {
+	for {
+		s.mu.Lock()
+		left := time.Until(s.stall)
+		s.mu.Unlock()
+		if left <= 0 {
+			return
+		}
+		time.Sleep(left)
+	}
+}
+
+// stallFor has it answer nothing for d. What comes meanwhile is answered then.
+func (s *server) stallFor(d time.Duration) {
+	s.mu.Lock()
+	s.stall = time.Now().Add(d)
+	s.mu.Unlock()
+}
+
+// restart has it gone for d. It has all that it had.
+func (s *server) restart(d time.Duration) {
+	s.mu.Lock()
+	s.down = time.Now().Add(d)
+	s.mu.Unlock()
+	s.redis.Close()
+}
+
+// failOver is a restart after which all is lost that was written within the last moments:
+// of keys whose time is one of those when they are written.
+func (s *server) failOver(d, lost time.Duration, times []time.Duration) {
+	s.restart(d)
+	for _, key := range s.redis.Keys() {
+		left := s.redis.TTL(key)
+		for _, whole := range times {
+			if left > whole-lost && left <= whole {
+				s.redis.Del(key)
+				break
+			}
+		}
+	}
+}
