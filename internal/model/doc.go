@@ -34,7 +34,9 @@
 // variant of fence.pml shows it.
 //
 // There is no time in them. A lease may end at any moment, which includes all
-// that clocks can do; but that the longest delay of the network is known, and
+// that clocks can do, and first leases, which are shorter than what their renewals ask
+// for: a claim in orphan.pml lands with the lease that it asked for, and nothing but its
+// holder makes that longer. But that the longest delay of the network is known, and
 // has passed, is assumed where clean-up relies on it, and that not_after has
 // passed on the server when the client believes so, where that one does. A delete
 // that got no answer is sent again; that clean-up gives up after the last one is a
