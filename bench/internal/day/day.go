@@ -88,7 +88,13 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	}
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, stream)) } //nolint:gosec // not a secret
 	d := &day{Config: c, ctx: ctx, began: time.Now(), random: random(1), desks: make([]atomic.Pointer[desk], c.Desks)}
-	d.network = &network{server: newServer(), trips: trips, loss: c.Loss, random: random(2)}
+	var lazy time.Duration
+	if c.Keeps {
+		lazy = time.Second
+	}
+	server, stop := newServer(lazy)
+	defer stop()
+	d.network = &network{server: server, trips: trips, loss: c.Loss, random: random(2)}
 	for i := range d.desks {
 		if err := d.open(i); err != nil {
 			return Outcome{}, err

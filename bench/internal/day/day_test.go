@@ -1,12 +1,11 @@
 package day_test
 
 import (
-	"cmp"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -155,26 +154,30 @@ func TestFigures(t *testing.T) {
 				continue
 			}
 			out := play(t, day.Config{Contender: c, TTL: ttl, Orders: *orders, Seed: *seed, Loss: *rate * day.Rate})
-			t.Logf("%-46s ttl %-8v locked out %d, %.1f min in all, %v the longest; doubled %d, lost %d, false %d+%d, calls %d, %.2f commands an order; %v, %d MB",
-				c.Name, ttl, out.LockedOut, out.Minutes, out.Longest.Round(time.Second), out.Doubled, out.Lost, out.FalsePlaced, out.FalseFailed,
-				out.Calls, out.Commands, out.Wall.Round(time.Second), out.Heap>>20)
-			keep(t, record{c.Name, ttl, *rate, *seed, out})
+			r := day.Record{Name: c.Name, TTL: ttl, Rate: *rate, Seed: *seed, Outcome: out}
+			require.NoError(t, day.WriteTable(os.Stdout, []day.Record{r}))
+			t.Log(strings.Join(out.Traces, "\n"))
+			if *figures != "" {
+				require.NoError(t, r.Append(*figures))
+			}
 		}
 	}
 }
 
-type record struct {
-	Name string
-	TTL  time.Duration
-	Rate float64
-	Seed uint64
-	day.Outcome
-}
-
-func keep(t *testing.T, r record) {
-	t.Helper()
-	f, err := os.OpenFile(cmp.Or(*figures, os.DevNull), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+// What is kept is read again.
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "day.json")
+	_, err := day.Load(file)
+	require.ErrorContains(t, err, "make day")
+	want := []day.Record{{Name: "a", TTL: time.Second, Outcome: day.Outcome{Orders: 1, Minutes: 0.5}}, {Name: "b", Rate: 1000}}
+	for _, r := range want {
+		require.NoError(t, r.Append(file))
+	}
+	got, err := day.Load(file)
 	require.NoError(t, err)
-	require.NoError(t, json.NewEncoder(f).Encode(r))
-	require.NoError(t, f.Close())
+	require.Equal(t, want, got)
+	var table strings.Builder
+	require.NoError(t, day.WriteTable(&table, got))
+	require.Equal(t, 2+len(want), strings.Count(table.String(), "\n"))
 }

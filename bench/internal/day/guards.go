@@ -42,6 +42,7 @@ type Contender struct {
 	Name string
 	// Times are for how long it writes keys, so that a failover knows which are young.
 	Times func(ttl time.Duration) []time.Duration
+	Keeps bool // answers, so that its keys are many
 	open  func(ctx context.Context, t peer.Target) (guard, error)
 }
 
@@ -53,18 +54,18 @@ func Contenders() []Contender {
 		return []time.Duration{ttl, 5 * time.Second, Keep, ttl + Keep}
 	}
 	all := []Contender{
-		{"httplatch, Lock", ours, latched(locked, sound)},
-		{"httplatch, Idempotent", kept, latched(once, sound)},
-		{"httplatch, both", kept, latched(func(l *lock.Locker, h http.Handler) http.Handler { return once(l, locked(l, h)) }, sound)},
+		{"httplatch, Lock", ours, false, latched(locked, sound)},
+		{"httplatch, Idempotent", kept, true, latched(once, sound)},
+		{"httplatch, both", kept, true, latched(func(l *lock.Locker, h http.Handler) http.Handler { return once(l, locked(l, h)) }, sound)},
 	}
 	for _, p := range peer.All() {
 		switch p.Name {
 		case peer.Ours, peer.Defaults, peer.GoZero: // go-zero makes its own connections: it cannot be in a bubble
 		default:
-			all = append(all, Contender{p.Name, lease, byHand(p)})
+			all = append(all, Contender{p.Name, lease, false, byHand(p)})
 		}
 	}
-	return append(all, Contender{peer.IncidentName, lease, byHand(peer.Peer{Name: peer.IncidentName, Open: peer.OpenIncident})})
+	return append(all, Contender{peer.IncidentName, lease, false, byHand(peer.Peer{Name: peer.IncidentName, Open: peer.OpenIncident})})
 }
 
 // Keep is for how long answers are kept.
@@ -86,7 +87,7 @@ func Twins() (all []Contender) {
 		"a claim without an answer counts as refused": heldIfUnknown,
 		"a release without an answer is not repeated": noRepeat,
 	} {
-		all = append(all, Contender{name, func(ttl time.Duration) []time.Duration { return []time.Duration{ttl} }, latched(locked, broken)})
+		all = append(all, Contender{name, func(ttl time.Duration) []time.Duration { return []time.Duration{ttl} }, false, latched(locked, broken)})
 	}
 	return all
 }

@@ -18,10 +18,30 @@ type server struct {
 	down  time.Time // until when it accepts no connection
 }
 
-func newServer() *server {
-	r := miniredis.NewMiniRedis()
-	r.ClockTTL(true)
-	return &server{redis: r}
+// newServer returns one whose keys end on time, or if lazy is positive with the next tick of so
+// long: to find those that have ended costs a look at all keys, which are many if
+// answers are kept.
+func newServer(lazy time.Duration) (s *server, stop func()) {
+	s = &server{redis: miniredis.NewMiniRedis()}
+	if lazy <= 0 {
+		s.redis.ClockTTL(true)
+		return s, func() {}
+	}
+	ended, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		tick := time.NewTicker(lazy)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.redis.FastForward(lazy)
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return s, func() { close(ended); <-over }
 }
 
 var errDown = errors.New("the server is down")

@@ -1,0 +1,62 @@
+package day
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Record is what one day has come to, as it is kept.
+type Record struct {
+	Name string
+	TTL  time.Duration
+	Rate float64 // times the incident's
+	Seed uint64
+	Outcome
+}
+
+// Append adds r to a file, as a line of JSON.
+func (r Record) Append(file string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // figures are to be read
+	if err != nil {
+		return err
+	}
+	r.Traces = nil
+	return errors.Join(json.NewEncoder(f).Encode(r), f.Close())
+}
+
+// Load reads what was added to a file.
+func Load(file string) (all []Record, err error) {
+	text, err := os.ReadFile(file) //nolint:gosec // the developer's choice
+	if err != nil {
+		return nil, fmt.Errorf("there are no figures yet, run make day: %w", err)
+	}
+	for lines := json.NewDecoder(bytes.NewReader(text)); ; {
+		var r Record
+		switch err := lines.Decode(&r); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, r)
+	}
+}
+
+// WriteTable writes records as a table of Markdown.
+func WriteTable(w io.Writer, all []Record) error {
+	text := new(bytes.Buffer)
+	text.WriteString("| | time to live | orders | losses | locked out | minutes, in all | the longest | placed twice | lost | false answers | calls | commands an order | wall time | heap |\n")
+	text.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, r := range all {
+		fmt.Fprintf(text, "| %s | %v | %d | %g x | %d | %.1f | %v | %d | %d | %d | %d | %.2f | %v | %d MB |\n",
+			r.Name, r.TTL, r.Orders, r.Rate, r.LockedOut, r.Minutes, r.Longest.Round(time.Second), r.Doubled, r.Lost,
+			r.FalsePlaced+r.FalseFailed, r.Calls, r.Commands, r.Wall.Round(time.Second), r.Heap>>20)
+	}
+	_, err := text.WriteTo(w)
+	return err
+}
