@@ -9,7 +9,7 @@ import (
 // customer orders once, and comes back until that is placed.
 func (d *day) customer(n int) {
 	o := &order{day: d, customer: fmt.Sprint("c", n)}
-	if d.chance(again) { // the page shows the answer to the second of them
+	if d.chance(d.Twice) { // the page shows the answer to the second of them
 		first := make(chan struct{})
 		go func() {
 			defer close(first)
@@ -21,13 +21,14 @@ func (d *day) customer(n int) {
 	began, lockedFrom := time.Now(), time.Time{}
 	wait, called := first, false
 	for {
+		alone := !o.servedSince(time.Now().Add(-grace))
 		a := d.post(o)
 		if a == placed {
 			break
 		}
-		if a == refused && lockedFrom.IsZero() && !o.served() {
+		if a == refused && alone && lockedFrom.IsZero() {
 			lockedFrom = time.Now()
-			d.found(o, "refused, and nobody is at work")
+			d.found(o, "refused, and no other request was there")
 		}
 		if time.Since(began) > givesUp {
 			d.score(func(out *Outcome) { out.Lost++ })
@@ -69,7 +70,9 @@ func (d *day) post(o *order) answer {
 		defer k.atWork.Done()
 		k.process.awake()
 		q := &request{desk: k, order: o}
+		o.enter(k)
 		a := k.guard.serve(ctx, q)
+		o.leave(k)
 		k.process.awake()
 		if !k.process.dead() {
 			d.check(q, a)

@@ -28,6 +28,7 @@ type Config struct {
 	Seed   uint64
 	Loss   float64       // share of requests; [Rate] times 1 or 1,000
 	Length time.Duration // 0: 24 h
+	Twice  float64       // share of customers who click twice; 0: 0.02
 	Calm   bool          // nothing but losses: no desk and no server fails
 	Desks  int           // 0: 8
 }
@@ -36,9 +37,9 @@ const (
 	clientWait = 10 * time.Second // for an answer
 	first      = 2 * time.Second  // between two tries of a customer, doubling up to longest
 	longest    = 5 * time.Minute
+	grace      = time.Second   // for the key of work that is done to be given back
 	givesUp    = 4 * time.Hour // after the first try
 
-	again    = 0.02 // share of customers who click twice
 	unheard  = 1e-4 // share of answers that do not reach their customers
 	killed   = 8    // desks a day
 	paused   = 8
@@ -51,7 +52,7 @@ const (
 // Outcome is what a day has come to.
 type Outcome struct {
 	Orders      int
-	LockedOut   int           // customers who were refused while nobody was at work for them
+	LockedOut   int           // customers who were refused though no other request of theirs was there, nor had been for a second
 	Minutes     float64       // for which, in all
 	Longest     time.Duration // for one of them
 	Doubled     int           // orders
@@ -81,7 +82,7 @@ type day struct {
 
 // Run plays a day. It is called in a bubble of testing/synctest.
 func Run(ctx context.Context, c Config) (Outcome, error) {
-	c.Desks, c.Length = cmp.Or(c.Desks, 8), cmp.Or(c.Length, 24*time.Hour)
+	c.Desks, c.Length, c.Twice = cmp.Or(c.Desks, 8), cmp.Or(c.Length, 24*time.Hour), cmp.Or(c.Twice, 0.02)
 	trips, err := readQuantiles(tripsFile)
 	if err != nil {
 		return Outcome{}, err

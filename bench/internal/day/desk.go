@@ -60,8 +60,6 @@ var errDead = errors.New("the process is gone")
 // do, and writes it down. Two at once place it twice, which is what the guard is for.
 func (k *desk) work(ctx context.Context, q *request) error {
 	o := q.order
-	o.enter(k)
-	defer o.leave(k)
 	if o.placed.Load() > 0 {
 		q.done = true
 		return nil
@@ -93,7 +91,8 @@ type order struct {
 	placed   atomic.Int32
 
 	mu     sync.Mutex
-	live   map[*desk]int // handlers at work on it
+	live   map[*desk]int // requests for it
+	left   time.Time     // when the last of them was done
 	traced []string
 }
 
@@ -110,6 +109,9 @@ func (o *order) leave(k *desk) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.live[k]--
+	if !k.process.dead() {
+		o.left = time.Now()
+	}
 }
 
 func (o *order) place(k *desk) {
@@ -119,8 +121,9 @@ func (o *order) place(k *desk) {
 	o.trace(k, "placed")
 }
 
-// served reports whether a handler of a living desk is at work on it.
-func (o *order) served() bool {
+// servedSince reports whether a living desk has a request for it, or had one at that time or
+// later.
+func (o *order) servedSince(then time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for k, n := range o.live {
@@ -128,7 +131,7 @@ func (o *order) served() bool {
 			return true
 		}
 	}
-	return false
+	return !o.left.Before(then)
 }
 
 // trace notes what has happened to o.
