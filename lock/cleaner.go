@@ -58,6 +58,7 @@ func newCleaner(c *core) *cleaner {
 // done. After Close it never does.
 func (c *cleaner) start(t *task) {
 	c.mu.Lock()
+	t.in.answered = 0 // the call that it repeats was not
 	started := c.enqueue(t, 0)
 	c.mu.Unlock()
 	if !started {
