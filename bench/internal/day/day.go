@@ -29,7 +29,6 @@ type Config struct {
 	Loss   float64       // share of requests; [Rate] times 1 or 1,000
 	Length time.Duration // 0: 24 h
 	Twice  float64       // share of customers who click twice; 0: 0.02
-	Calm   bool          // nothing but losses: no desk and no server fails
 	Desks  int           // 0: 8
 }
 
@@ -102,9 +101,7 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 		}
 	}
 	var faults sync.WaitGroup
-	if !c.Calm {
-		d.plan(&faults)
-	}
+	d.plan(&faults)
 	var customers sync.WaitGroup
 	gap := float64(c.Length) / float64(c.Orders)
 	for i := range c.Orders {

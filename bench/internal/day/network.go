@@ -83,7 +83,6 @@ type network struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	fates  [requestLate + 1]int64
 }
 
 // meet draws what becomes of a request, and how long it takes.
@@ -102,7 +101,6 @@ func (n *network) meet() (f fate, takes time.Duration) {
 			takes += time.Duration(n.random.Float64() * float64(longestLate))
 		}
 	}
-	n.fates[f]++
 	return f, takes
 }
 
