@@ -193,12 +193,22 @@ day: ## A day of ORDERS (100000) in virtual time, for each library of ONLY (a pa
 	@mkdir -p $(TEST_ARTIFACTS)
 	cd bench && GOWORK=off go test -count=1 -v -timeout 24h -run '^TestFigures$$' ./internal/day -args -day.orders $(ORDERS) -day.only '$(ONLY)' -day.ttls '$(TTLS)' -day.rate $(RATE) $(if $(SEED),-day.seed $(SEED)) -day.figures $(TEST_ARTIFACTS)/day.json
 
-# Short days, of which make days plays so many.
+.PHONY: day-page
+day-page: ## Print the table of bench/day.json, which make day writes to .artifacts, and draw docs/day.png
+	cd bench && GOWORK=off go run . -day day.json -picture ../docs/day.png
+
+# Short days, of which make days plays so many, and again for so long.
 SEEDS ?= 300
+DAYS_FOR ?= 0
+NIGHT ?= 6h
 
 .PHONY: days
 days: ## Search for broken promises: SEEDS (300) short days with heavy faults, beginning with SEED, and a day of this library without one of its parts each, in a minute
-	cd bench && GOWORK=off go test -count=1 -timeout 24h ./internal/day -args -day.days $(SEEDS) $(if $(SEED),-day.seed $(SEED))
+	cd bench && GOWORK=off go test -count=1 -timeout 24h ./internal/day -args -day.days $(SEEDS) -day.for $(DAYS_FOR) $(if $(SEED),-day.seed $(SEED))
+
+.PHONY: nightly
+nightly: ## The same for NIGHT (6h), with seeds that begin with the time
+	@$(MAKE) --no-print-directory days DAYS_FOR=$(NIGHT) SEED=$(or $(SEED),$(shell date +%s)000)
 
 .PHONY: bench-pg
 bench-pg: ## Measure work in transactions of PostgreSQL next to bare ones, a million receipts and the clean-up, in 15 minutes: .artifacts/pg.json (BENCHROUNDS=9, IDEMLEASE=its checkout)

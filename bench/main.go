@@ -73,12 +73,17 @@ func command(ctx context.Context, args []string) (err error) {
 	flags.StringVar(&out.figures, "figures", "../.artifacts/bench.json", "where the figures of all rounds are written, for -plot and -table; those of -parts only if it is given")
 	flags.StringVar(&out.before, "before", "", "figures of another version, which -plot and -table show next to those of -figures; both may be lists, separated by commas, of one run each")
 	plot := flags.Bool("plot", false, "draw what the last run measured, next to its figures, and measure nothing")
+	days := flags.String("day", "", "print the table of this file, which make day has written, and draw it into -picture")
+	picture := flags.String("picture", "../docs/day.png", "where -day draws")
 	table := flags.Bool("table", false, "print the table of what was measured, and measure nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("bench: %q: there are flags only", flags.Args())
+	}
+	if *days != "" {
+		return showDays(*days, *picture)
 	}
 	if *plot || *table {
 		return show(out, *plot)

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/bench/internal/chart"
+	"github.com/httplatch/httplatch/bench/internal/day"
 	"github.com/httplatch/httplatch/bench/internal/report"
 	"github.com/httplatch/httplatch/bench/internal/suite"
 )
@@ -63,6 +65,18 @@ func show(in files, plot bool) error {
 		_, _ = fmt.Fprintln(os.Stdout, file)
 	}
 	return err
+}
+
+// showDays prints the table of days, and draws those with more losses than the incident had.
+func showDays(file, picture string) error {
+	all, err := day.Load(file)
+	if err != nil {
+		return err
+	}
+	if err := day.WriteTable(os.Stdout, all); err != nil {
+		return err
+	}
+	return chart.Day(slices.DeleteFunc(all, func(r day.Record) bool { return r.Rate <= 1 }), picture)
 }
 
 // read joins runs, the rounds of one after those of the other.

@@ -88,35 +88,35 @@ func Conflict(ctx context.Context, apply func() error) error {
 
 // Next lines up what the next steps of a kind meet, one each; nil is nothing.
 func (s *Store) Next(step Step, faults ...Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.next[step] = append(s.next[step], faults...)
+	s.steps.mu.Lock()
+	defer s.steps.mu.Unlock()
+	s.steps.next[step] = append(s.steps.next[step], faults...)
 }
 
 // Every sets what all other steps of a kind meet; nil ends it.
 func (s *Store) Every(step Step, f Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.every[step] = f
+	s.steps.mu.Lock()
+	defer s.steps.mu.Unlock()
+	s.steps.every[step] = f
 }
 
 // Count is how many steps of a kind there were, whatever became of them.
 func (s *Store) Count(step Step) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.count[step]
+	s.steps.mu.Lock()
+	defer s.steps.mu.Unlock()
+	return s.steps.count[step]
 }
 
 // draw is what the next step of a kind meets, nil if it meets nothing.
 func (s *Store) draw(step Step) Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.count[step]++
-	queue := s.next[step]
+	s.steps.mu.Lock()
+	defer s.steps.mu.Unlock()
+	s.steps.count[step]++
+	queue := s.steps.next[step]
 	if len(queue) == 0 {
-		return s.every[step]
+		return s.steps.every[step]
 	}
-	s.next[step] = queue[1:]
+	s.steps.next[step] = queue[1:]
 	return queue[0]
 }
 

@@ -19,16 +19,29 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Store is the database. It is safe for concurrent use.
+// Store is a client of the database. It is safe for concurrent use.
 type Store struct {
-	mu      sync.Mutex
-	entries map[string]*entry
-	effects []string
-	open    int // transactions that have not ended
-	next    map[Step][]Fault
-	every   map[Step]Fault
-	count   map[Step]int
-	broken  Defect
+	*database
+
+	steps steps
+}
+
+// database has the rows.
+type database struct {
+	mu        sync.Mutex
+	entries   map[string]*entry
+	effects   []string
+	committed func(row string) // nil: nobody is told
+	open      int              // transactions that have not ended
+	broken    Defect
+}
+
+// steps are those of a client, and what they meet.
+type steps struct {
+	mu    sync.Mutex
+	next  map[Step][]Fault
+	every map[Step]Fault
+	count map[Step]int
 }
 
 // entry is the row of a key. It stays there when its lease is over, for what its token
@@ -41,14 +54,23 @@ type entry struct {
 	keep   time.Time
 }
 
-// New returns an empty database.
+// New returns a client of an empty database.
 func New() *Store {
-	return &Store{
-		entries: make(map[string]*entry),
-		next:    make(map[Step][]Fault),
-		every:   make(map[Step]Fault),
-		count:   make(map[Step]int),
-	}
+	return (&Store{database: &database{entries: make(map[string]*entry)}}).Client()
+}
+
+// Client returns another client of the same database, whose steps meet nothing yet.
+func (s *Store) Client() *Store {
+	return &Store{database: s.database, steps: steps{
+		next: make(map[Step][]Fault), every: make(map[Step]Fault), count: make(map[Step]int),
+	}}
+}
+
+// Committed has tell called with each row that is committed. It must not call the Store.
+func (s *Store) Committed(tell func(row string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.committed = tell
 }
 
 // Describe is part of [lock.Describer].

@@ -62,11 +62,21 @@ func insert(ctx context.Context, row string, fails bool) error {
 	case t.failed:
 		return errStatement
 	case t.store.broken == Autocommit:
-		t.store.effects = append(t.store.effects, row)
+		t.store.add(row)
 	default:
 		t.rows = append(t.rows, row)
 	}
 	return nil
+}
+
+// add commits rows. The database is locked.
+func (d *database) add(rows ...string) {
+	d.effects = append(d.effects, rows...)
+	for _, row := range rows {
+		if d.committed != nil {
+			d.committed(row)
+		}
+	}
 }
 
 // end ends the session. The Store is locked.
@@ -113,7 +123,7 @@ func (t *transaction) commit(receipt []byte, keep time.Duration) (ok bool, err e
 	if mine {
 		e.settle(receipt, keep)
 	}
-	s.effects = append(s.effects, t.rows...)
+	s.add(t.rows...)
 	t.rows, t.committed = nil, true
 	t.end()
 	return true, nil

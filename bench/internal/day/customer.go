@@ -9,6 +9,8 @@ import (
 // customer orders once, and comes back until that is placed.
 func (d *day) customer(n int) {
 	o := &order{day: d, customer: fmt.Sprint("c", n)}
+	d.waiting.Store(o.customer, o)
+	defer d.waiting.Delete(o.customer)
 	if d.chance(d.Twice) { // the page shows the answer to the second of them
 		first := make(chan struct{})
 		go func() {
@@ -97,7 +99,7 @@ func (d *day) post(o *order) answer {
 // check compares an answer with what was done.
 func (d *day) check(q *request, a answer) {
 	o := q.order
-	o.trace(q.desk, "answers "+a.String())
+	o.trace(q.desk.name, "answers "+a.String())
 	switch {
 	case a == placed && o.placed.Load() == 0:
 		d.found(o, `was told "placed", and is not`)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/bench/internal/peer"
+	"github.com/httplatch/httplatch/internal/faketx"
 )
 
 // Rate is the incident's: the share of requests to the server that meet a fate of the network.
@@ -69,10 +70,12 @@ type Outcome struct {
 // day is one that runs.
 type day struct {
 	Config
-	ctx     context.Context //nolint:containedctx // of Run, for what has no caller
-	began   time.Time
-	network *network
-	desks   []atomic.Pointer[desk]
+	ctx      context.Context //nolint:containedctx // of Run, for what has no caller
+	began    time.Time
+	network  *network
+	database *faketx.Store
+	waiting  sync.Map // orders by their customers, who are here
+	desks    []atomic.Pointer[desk]
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -81,13 +84,18 @@ type day struct {
 
 // Run plays a day. It is called in a bubble of testing/synctest.
 func Run(ctx context.Context, c Config) (Outcome, error) {
-	c.Desks, c.Length, c.Twice = cmp.Or(c.Desks, 8), cmp.Or(c.Length, 24*time.Hour), cmp.Or(c.Twice, 0.02)
+	c.Desks, c.Length, c.Twice = cmp.Or(c.Contender.desks, c.Desks, 8), cmp.Or(c.Length, 24*time.Hour), cmp.Or(c.Twice, 0.02)
 	trips, err := readQuantiles(tripsFile)
 	if err != nil {
 		return Outcome{}, err
 	}
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, stream)) } //nolint:gosec // not a secret
-	d := &day{Config: c, ctx: ctx, began: time.Now(), random: random(1), desks: make([]atomic.Pointer[desk], c.Desks)}
+	d := &day{Config: c, ctx: ctx, began: time.Now(), random: random(1), database: faketx.New(), desks: make([]atomic.Pointer[desk], c.Desks)}
+	d.database.Committed(func(row string) {
+		if o, ok := d.waiting.Load(row); ok {
+			o.(*order).place("database") //nolint:errcheck,forcetypeassert // customer puts it there
+		}
+	})
 	var lazy time.Duration
 	if c.Keeps {
 		lazy = time.Second
@@ -144,7 +152,10 @@ func (d *day) at() string { return time.Time{}.Add(time.Since(d.began)).Format("
 // open starts a process for desk i.
 func (d *day) open(i int) error {
 	p := newProcess()
-	g, err := d.Contender.open(d.ctx, peer.Target{Addr: "127.0.0.1:1", Pool: 20, Lease: d.TTL, Dial: d.network.dialer(p)})
+	g, err := d.Contender.open(d.ctx, site{
+		Target:  peer.Target{Addr: "127.0.0.1:1", Pool: 20, Lease: d.TTL, Dial: d.network.dialer(p)},
+		network: d.network, process: p, database: d.database,
+	})
 	if err != nil {
 		return err
 	}

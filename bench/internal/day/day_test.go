@@ -27,6 +27,7 @@ var (
 	ttls    = flag.String("day.ttls", "30s", "of the locks, separated by commas")
 	figures = flag.String("day.figures", "", "the file to which what a day has come to is added, a line of JSON each")
 	days    = flag.Int("day.days", 100, "short days of TestDays")
+	during  = flag.Duration("day.for", 0, "how long TestDays plays as many with other seeds, until one breaks a promise")
 )
 
 func TestMain(m *testing.M) {
@@ -58,6 +59,16 @@ func contender(t *testing.T, name string) day.Contender {
 	return day.Contender{}
 }
 
+// ours are this library's guards.
+func ours() (all []day.Contender) {
+	for _, c := range day.Contenders() {
+		if strings.HasPrefix(c.Name, peer.Ours) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // broken says which promises an outcome has broken.
 func broken(out day.Outcome, longest time.Duration) (all []string) {
 	say := func(is bool, what string, args ...any) {
@@ -87,7 +98,7 @@ func TestDay(t *testing.T) {
 		t.Logf("locked out %d, for %v at most", out.LockedOut, out.Longest)
 		return out
 	}
-	for _, c := range day.Contenders()[:3] {
+	for _, c := range ours() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			out := small(t, c, ttl)
@@ -110,10 +121,20 @@ func TestDay(t *testing.T) {
 // Many short days in which much goes wrong. What is broken is printed with its seed and
 // what has happened to the order.
 func TestDays(t *testing.T) {
+	for began, next := time.Now(), *seed; ; next += uint64(*days) { //nolint:gosec // it is positive
+		t.Run(fmt.Sprintf("from seed %d", next), func(t *testing.T) { playShortDays(t, next) })
+		if t.Failed() || time.Since(began) >= *during {
+			return
+		}
+	}
+}
+
+func playShortDays(t *testing.T, from uint64) {
+	t.Helper()
 	const ttl, slack = 10 * time.Second, time.Minute // what comes late may hold a key for as long, and a customer comes back late
 	for i := range *days {
-		c := day.Contenders()[i%3]
-		s := *seed + uint64(i)
+		c := ours()[i%len(ours())]
+		s := from + uint64(i) //nolint:gosec // it is positive
 		t.Run(fmt.Sprintf("%s, seed %d", c.Name, s), func(t *testing.T) {
 			t.Parallel()
 			out := play(t, short(c, ttl, s))

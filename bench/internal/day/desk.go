@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/faketx"
 )
 
 // process is what a desk runs in.
@@ -59,22 +61,35 @@ var errDead = errors.New("the process is gone")
 // work is what the handler does: it looks whether there is such an order, does what there is to
 // do, and writes it down. Two at once place it twice, which is what the guard is for.
 func (k *desk) work(ctx context.Context, q *request) error {
-	o := q.order
-	if o.placed.Load() > 0 {
+	if q.order.placed.Load() > 0 {
 		q.done = true
 		return nil
 	}
+	if err := k.toil(ctx); err != nil {
+		return err
+	}
+	q.order.place(k.name)
+	q.done = true
+	return nil
+}
+
+// insert does what there is to do, and writes the order down in the transaction of the guard. It
+// does not look for it: two that are committed are two orders.
+func (k *desk) insert(ctx context.Context, q *request) error {
+	if err := k.toil(ctx); err != nil {
+		return err
+	}
+	return faketx.Insert(ctx, q.order.customer)
+}
+
+// toil is what takes time in a handler.
+func (k *desk) toil(ctx context.Context) error {
 	time.Sleep(k.day.workTime())
 	k.process.awake()
 	if k.process.dead() {
 		return errDead
 	}
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
-	}
-	o.place(k)
-	q.done = true
-	return nil
+	return context.Cause(ctx)
 }
 
 // request is one of a customer's for an order, at a desk.
@@ -114,11 +129,12 @@ func (o *order) leave(k *desk) {
 	}
 }
 
-func (o *order) place(k *desk) {
+// place writes o down, by a desk or the database.
+func (o *order) place(by string) {
+	o.trace(by, "placed")
 	if o.placed.Add(1) > 1 {
 		o.day.found(o, "placed twice")
 	}
-	o.trace(k, "placed")
 }
 
 // servedSince reports whether a living desk has a request for it, or had one at that time or
@@ -135,11 +151,11 @@ func (o *order) servedSince(then time.Time) bool {
 }
 
 // trace notes what has happened to o.
-func (o *order) trace(k *desk, what string) {
+func (o *order) trace(by, what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.traced) < 100 {
-		o.traced = append(o.traced, o.day.at()+" "+k.name+": "+what)
+		o.traced = append(o.traced, o.day.at()+" "+by+": "+what)
 	}
 }
 

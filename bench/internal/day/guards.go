@@ -10,11 +10,11 @@ import (
 	"net/http/httptest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/httplatch/httplatch/bench/internal/peer"
+	"github.com/httplatch/httplatch/internal/faketx"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -43,29 +43,43 @@ type Contender struct {
 	// Times are for how long it writes keys, so that a failover knows which are young.
 	Times func(ttl time.Duration) []time.Duration
 	Keeps bool // answers, so that its keys are many
-	open  func(ctx context.Context, t peer.Target) (guard, error)
+	desks int  // it can have, 0: any number
+	open  func(ctx context.Context, at site) (guard, error)
+}
+
+// site is what a contender finds at a desk.
+type site struct {
+	peer.Target
+
+	network  *network
+	process  *process
+	database *faketx.Store // of all desks
 }
 
 // Contenders are those of a day: this library, with each of its guards, and its peers.
 func Contenders() []Contender {
 	lease := func(ttl time.Duration) []time.Duration { return []time.Duration{ttl} }
 	ours := func(ttl time.Duration) []time.Duration { return []time.Duration{ttl, 5 * time.Second} }
+	nothing := func(time.Duration) []time.Duration { return nil }
 	kept := func(ttl time.Duration) []time.Duration {
 		return []time.Duration{ttl, 5 * time.Second, Keep, ttl + Keep}
 	}
+	both := func(l *lock.Locker, h http.Handler) http.Handler { return once(l, locked(l, h)) }
 	all := []Contender{
-		{"httplatch, Lock", ours, false, latched(locked, sound)},
-		{"httplatch, Idempotent", kept, true, latched(once, sound)},
-		{"httplatch, both", kept, true, latched(func(l *lock.Locker, h http.Handler) http.Handler { return once(l, locked(l, h)) }, sound)},
+		{"httplatch, Lock", ours, false, 0, latched(locked, overRedis(sound))},
+		{"httplatch, Idempotent", kept, true, 0, latched(once, overRedis(sound))},
+		{"httplatch, both", kept, true, 0, latched(both, overRedis(sound))},
+		{"httplatch, Idempotent in a transaction", nothing, false, 0, latched(once, overDatabase)},
+		{"httplatch, both, memory of one desk", nothing, false, 1, latched(both, overMemory)},
 	}
 	for _, p := range peer.All() {
 		switch p.Name {
 		case peer.Ours, peer.Defaults, peer.GoZero: // go-zero makes its own connections: it cannot be in a bubble
 		default:
-			all = append(all, Contender{p.Name, lease, false, byHand(p)})
+			all = append(all, Contender{p.Name, lease, false, 0, byHand(p)})
 		}
 	}
-	return append(all, Contender{peer.IncidentName, lease, false, byHand(peer.Peer{Name: peer.IncidentName, Open: peer.OpenIncident})})
+	return append(all, Contender{peer.IncidentName, lease, false, 0, byHand(peer.Peer{Name: peer.IncidentName, Open: peer.OpenIncident})})
 }
 
 // Keep is for how long answers are kept.
@@ -87,44 +101,77 @@ func Twins() (all []Contender) {
 		"a claim without an answer counts as refused": heldIfUnknown,
 		"a release without an answer is not repeated": noRepeat,
 	} {
-		all = append(all, Contender{name, func(ttl time.Duration) []time.Duration { return []time.Duration{ttl} }, false, latched(locked, broken)})
+		all = append(all, Contender{name, func(ttl time.Duration) []time.Duration { return []time.Duration{ttl} }, false, 0, latched(locked, overRedis(broken))})
 	}
 	return all
 }
 
 func sound(s lock.Store) lock.Store { return s }
 
-// latched is a guard of this library, over the store that the peers have.
-func latched(wrap func(*lock.Locker, http.Handler) http.Handler, over func(lock.Store) lock.Store) func(context.Context, peer.Target) (guard, error) {
-	return func(_ context.Context, t peer.Target) (guard, error) {
-		g := &latchGuard{client: peer.NewClient(t)}
-		g.store = redisstore.New(g.client)
-		// Handlers look for the order before they place it, so they may run again.
-		g.locker = lock.New(over(g.store), lock.WithLease(t.Lease), lock.WithKeep(Keep), lock.WithRerunAbandoned(),
-			lock.WithLogger(slog.New(slog.DiscardHandler)))
-		g.handler = wrap(g.locker, http.HandlerFunc(handle))
-		return g, nil
+// latched is a guard of this library, over a store of which close ends the use.
+func latched(wrap func(*lock.Locker, http.Handler) http.Handler, over func(site) (s lock.Store, end func())) func(context.Context, site) (guard, error) {
+	return func(_ context.Context, at site) (guard, error) {
+		store, end := over(at)
+		work := (*desk).work
+		options := []lock.Option{
+			lock.WithLease(at.Lease), lock.WithKeep(Keep), lock.WithLogger(slog.New(slog.DiscardHandler)),
+			lock.WithRerunAbandoned(), // handlers look for the order before they place it, or place it with the receipt
+		}
+		if _, ok := store.(lock.Transactor); ok {
+			work, options = (*desk).insert, append(options, lock.WithTransaction())
+		}
+		l := lock.New(store, options...)
+		return &latchGuard{locker: l, handler: wrap(l, handler(work)), end: end}, nil
 	}
 }
 
+// overRedis is a store over the client that the peers have, with what over does to it.
+func overRedis(over func(lock.Store) lock.Store) func(site) (lock.Store, func()) {
+	return func(at site) (lock.Store, func()) {
+		client := peer.NewClient(at.Target)
+		store := redisstore.New(client)
+		return over(store), func() {
+			_ = store.Close()
+			_ = client.Close()
+		}
+	}
+}
+
+// overMemory is a store in the desk's own process.
+func overMemory(site) (lock.Store, func()) { return memstore.New(), func() {} }
+
+// overDatabase is a client of the desks' database, of which each step meets what requests to
+// a server meet.
+func overDatabase(at site) (lock.Store, func()) {
+	c := at.database.Client()
+	for _, step := range []faketx.Step{
+		faketx.Claim, faketx.Renew, faketx.Settle, faketx.Release, faketx.Get,
+		faketx.Begin, faketx.Commit, faketx.Outcome, faketx.Rollback,
+	} {
+		c.Every(step, func(ctx context.Context, apply func() error) error { return at.network.step(ctx, at.process, apply) })
+	}
+	return c, func() {}
+}
+
 type latchGuard struct {
-	client  *redis.Client
-	store   *redisstore.Store
 	locker  *lock.Locker
 	handler http.Handler
+	end     func()
 }
 
 type requestKey struct{}
 
-// handle is the handler of an order.
-func handle(w http.ResponseWriter, r *http.Request) {
-	q := r.Context().Value(requestKey{}).(*request) //nolint:errcheck,forcetypeassert // serve puts it there
-	if err := q.desk.work(r.Context(), q); err != nil {
-		http.Error(w, "not placed", http.StatusServiceUnavailable)
-		return
+// handler is the handler of an order, which has a desk do the work.
+func handler(work func(*desk, context.Context, *request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := r.Context().Value(requestKey{}).(*request) //nolint:errcheck,forcetypeassert // serve puts it there
+		if err := work(q.desk, r.Context(), q); err != nil {
+			http.Error(w, "not placed", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "placed")
 	}
-	w.WriteHeader(http.StatusCreated)
-	_, _ = io.WriteString(w, "placed")
 }
 
 func (g *latchGuard) serve(ctx context.Context, q *request) answer {
@@ -145,15 +192,14 @@ func (g *latchGuard) serve(ctx context.Context, q *request) answer {
 
 func (g *latchGuard) close(ctx context.Context) {
 	_ = g.locker.Close(ctx)
-	_ = g.store.Close()
-	_ = g.client.Close()
+	g.end()
 }
 
 // byHand is a guard as the README of a lock library has it: take the key, work, give it
 // back.
-func byHand(p peer.Peer) func(context.Context, peer.Target) (guard, error) {
-	return func(ctx context.Context, t peer.Target) (guard, error) {
-		l, err := p.Open(ctx, t)
+func byHand(p peer.Peer) func(context.Context, site) (guard, error) {
+	return func(ctx context.Context, at site) (guard, error) {
+		l, err := p.Open(ctx, at.Target)
 		return handGuard{l}, err
 	}
 }

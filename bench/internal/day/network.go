@@ -1,6 +1,7 @@
 package day
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/faketx"
+	"github.com/httplatch/httplatch/lock"
 )
 
 //go:embed testdata/trips.txt
@@ -116,6 +120,40 @@ func (n *network) dial(from *process) (net.Conn, error) {
 	l := &link{Conn: conn, network: n, from: from, queue: make(chan parcel, 64)}
 	go l.carry()
 	return l, nil
+}
+
+// maxLag is how late a step arrives at the database, as it says of itself.
+var maxLag = faketx.New().Describe().MaxLag
+
+// step carries one step of a transaction from a process to the database, which is where the
+// server is, and what the database answers back.
+func (n *network) step(ctx context.Context, from *process, apply func() error) error {
+	from.awake()
+	if n.server.isDown() {
+		return fmt.Errorf("%w: %w", lock.ErrNotApplied, errDown)
+	}
+	n.requests.Add(1)
+	f, takes := n.meet()
+	takes = min(takes, maxLag)
+	answered := make(chan error, 1)
+	if !from.dead() && f != requestLost {
+		go func() {
+			time.Sleep(takes)
+			n.server.awake()
+			if err := apply(); f != replyLost {
+				answered <- err
+			}
+		}()
+	}
+	select {
+	case err := <-answered:
+		if from.awake(); !from.dead() {
+			return err
+		}
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return context.Cause(ctx)
 }
 
 // parcel is what one write carries.

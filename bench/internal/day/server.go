@@ -47,13 +47,16 @@ func newServer(lazy time.Duration) (s *server, stop func()) {
 var errDown = errors.New("the server is down")
 
 func (s *server) dial() (net.Conn, error) {
-	s.mu.Lock()
-	down := time.Until(s.down) > 0
-	s.mu.Unlock()
-	if down {
+	if s.isDown() {
 		return nil, errDown
 	}
 	return s.redis.Dial()
+}
+
+func (s *server) isDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Until(s.down) > 0
 }
 
 // awake waits until it does not stall.

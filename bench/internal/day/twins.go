@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/bench/internal/peer"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -40,7 +39,7 @@ func Broken() (all []Contender) {
 		all = append(all, Contender{
 			Name:  name,
 			Times: func(time.Duration) []time.Duration { return nil },
-			open:  func(context.Context, peer.Target) (guard, error) { return serve, nil },
+			open:  func(context.Context, site) (guard, error) { return serve, nil },
 		})
 	}
 	return all
