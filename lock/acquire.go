@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // errReplay is the reason that ends an acquire of Once which found a receipt.
@@ -34,7 +35,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
-	began := now()
+	began := clock.Now()
 	at, entered, met, err := began, true, error(nil), error(nil)
 	for again := true; again; {
 		found := c.keys.enter(e, l.cfg.wait > 0)
@@ -44,14 +45,14 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 			// work cannot: it asks for the key itself, since without the key in this
 			// process it would run at the same time as others. It ends: when its time is over, it is
 			// refused where it would have to wait.
-			at, again = now(), !entered && l.failsOpen(ctx, err)
+			at, again = clock.Now(), !entered && l.failsOpen(ctx, err)
 			if entered && found.waiter.met {
 				met = found.refusal()
 			}
 		}
 	}
 	if err == nil {
-		err = l.contend(ctx, e, met, at, began.add(l.cfg.wait))
+		err = l.contend(ctx, e, met, at, began.Add(l.cfg.wait))
 	}
 	if err == nil {
 		if c.owners.Closed() {
@@ -67,7 +68,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}
 	if l.observed() {
-		l.emit(ctx, e, eventOf(err), began.since(), err)
+		l.emit(ctx, e, eventOf(err), began.Since(), err)
 	}
 	l.logRefused(ctx, e, err)
 	if bypass {

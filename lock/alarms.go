@@ -3,6 +3,8 @@ package lock
 import (
 	"iter"
 	"sync/atomic"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // alarms knows when something of the leases of a shard is due, such as their
@@ -14,66 +16,66 @@ import (
 // keys have it anyway, and are looked through before the first of those leases is due
 // that were granted since the last time: most of them have gone by then.
 type alarms struct {
-	timerQueue[*Lease]
+	clock.Queue[*holder]
 
 	look atomic.Int64 // the moment of the next look through the local keys; never if all leases in it are written down
 }
 
 func (a *alarms) init(wake func()) {
-	a.timerQueue = newTimerQueue[*Lease](wake)
-	a.look.Store(never)
+	a.Queue = clock.NewQueue[*holder](wake)
+	a.look.Store(int64(clock.Never))
 }
 
 // sees reports whether a lease that is due then will be found among the local keys in
 // time. It needs no lock if the lease is known to be granted: a look first takes back
 // its announcement, so a lease whose grant still sees the announcement is found by that look.
-func (a *alarms) sees(due moment) bool { return int64(due) >= a.look.Load() }
+func (a *alarms) sees(due clock.Moment) bool { return int64(due) >= a.look.Load() }
 
 // lookBefore has the local keys looked through when a lease is due then.
-func (a *alarms) lookBefore(due moment) {
+func (a *alarms) lookBefore(due clock.Moment) {
 	if !a.sees(due) {
 		a.look.Store(int64(due))
-		a.arm(due)
+		a.Arm(due)
 	}
 }
 
 // add writes down that e is due then.
-func (a *alarms) add(e *Lease, due moment) {
-	a.put(e, due)
-	a.arm(due)
+func (a *alarms) add(e *Lease, due clock.Moment) {
+	a.Put((*holder)(e), due)
+	a.Arm(due)
 }
 
 // keep writes down e, which the local keys will no longer have.
 func (a *alarms) keep(e *Lease) {
 	if e.isNew() {
-		a.add(e, e.local.due)
+		a.add(e, e.local.Due)
 	}
 }
 
 // start starts what is due, and looks through the local keys, which have all, if it is time
 // for that.
 func (a *alarms) start(all iter.Seq[*Lease]) {
-	a.fired()
-	at := now()
+	a.Fired()
+	at := clock.Now()
 	if a.sees(at) {
-		a.look.Store(never) // first: see sees
+		a.look.Store(int64(clock.Never)) // first: see sees
 		for e := range all {
 			if e.isNew() {
-				a.put(e, e.local.due)
+				a.Put((*holder)(e), e.local.Due)
 			}
 		}
 	}
-	for at >= a.first() {
-		go a.pop().ring()
+	for at >= a.First() {
+		go (*Lease)(a.Pop()).ring()
 	}
-	a.arm(min(a.first(), moment(a.look.Load())))
+	a.Arm(min(a.First(), clock.Moment(a.look.Load())))
 }
 
 // forget forgets all.
 func (a *alarms) forget() {
-	a.clear()
-	a.look.Store(never)
+	a.Clear()
+	a.look.Store(int64(clock.Never))
 }
 
 // isNew reports whether e was granted and never written down.
-func (e *Lease) isNew() bool { return e.claim.standing.granted() && e.local.place == 0 }
+func (e *Lease) isNew() bool { return e.claim.standing.granted() && e.local.New() }

@@ -1,6 +1,10 @@
 package lock
 
-import "time"
+import (
+	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+)
 
 // GrantWhileLooking grants a lease just after a queue of alarms that looks through the local keys
 // has passed it, and reports whether it will come back to it. From outside no
@@ -9,18 +13,18 @@ import "time"
 func GrantWhileLooking() (found bool) {
 	var a alarms
 	a.init(func() {})
-	defer a.stop()
+	defer a.Stop()
 	e := new(Lease)
-	e.local.due = now().add(time.Hour)
-	a.lookBefore(now())
+	e.local.Due = clock.Now().Add(time.Hour)
+	a.lookBefore(clock.Now())
 	waitsForShard := false
 	a.start(func(yield func(*Lease) bool) {
 		yield(e)
 		e.claim.standing.grant()
-		waitsForShard = !a.sees(e.local.due) // as keyShard.expect
+		waitsForShard = !a.sees(e.local.Due) // as keyShard.expect
 	})
 	if waitsForShard {
-		a.lookBefore(e.local.due)
+		a.lookBefore(e.local.Due)
 	}
-	return e.local.queued() || moment(a.look.Load()) <= e.local.due
+	return e.local.Queued() || clock.Moment(a.look.Load()) <= e.local.Due
 }

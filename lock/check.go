@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -41,10 +42,10 @@ func (c *checks) class() string {
 }
 
 // checkAt checks the store if that is due at at. Of callers at the same time one starts it.
-func (l *Locker) checkAt(at moment) {
+func (l *Locker) checkAt(at clock.Moment) {
 	c := &l.core.checks
 	due := c.due.Load()
-	if c.store == nil || int64(at) < due || !c.due.CompareAndSwap(due, int64(at.add(c.every))) {
+	if c.store == nil || int64(at) < due || !c.due.CompareAndSwap(due, int64(at.Add(c.every))) {
 		return
 	}
 	c.mu.Lock()

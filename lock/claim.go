@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -17,7 +18,7 @@ type leaseClaim struct {
 	call      *send.Call // the last claim; nil before it, and for a store that is prompt
 	fence     int64
 	observed  *observation // nil if there is neither an observer nor an origin
-	grantedAt moment
+	grantedAt clock.Moment
 	mostHold  time.Duration // from then on
 	takeover  bool          // the last claim was to replace an abandoned entry
 	orphaned  bool          // it was answered, and left an entry without a holder
@@ -106,7 +107,7 @@ const maxRounds = 4
 
 // claim asks the store for e's key until it is granted or refused, from at on
 // and until deadline.
-func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error {
+func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
 	c := l.core
 	l.checkAt(at)
 	for range maxRounds {
@@ -130,7 +131,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 		if ctx.Err() != nil {
 			return leftBetween(ctx)
 		}
-		if at = now(); at >= deadline {
+		if at = clock.Now(); at >= deadline {
 			break
 		}
 	}
@@ -139,7 +140,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline moment) error
 
 // sendClaim sends one claim of e. The answer is not its result: an Entry is long, and
 // to copy it from call to call was a twentieth of what a guard in memory costs.
-func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry *Entry) (err error) {
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
 	c := l.core
 	if c.inProcess {
 		*entry, err = c.store.Claim(ctx, e.key, e.claimOf(e.firstLease()))
@@ -150,13 +151,13 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline moment, entry
 		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
 	}
 	r.store, r.key, r.claim = c.store, e.key, e.claimOf(e.firstLease())
-	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.until()}, r)
+	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
 	*entry = r.entry
 	return err
 }
 
 // judge decides what the answer to a claim means, and whether to claim again.
-func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline moment) (again bool, err error) {
+func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline clock.Moment) (again bool, err error) {
 	if entry.State == Held && entry.Token == e.claim.token {
 		return false, l.granted(ctx, e, entry.Fence, sent)
 	}
@@ -199,8 +200,8 @@ func leftBetween(ctx context.Context) error {
 }
 
 // granted makes e a running lease, if enough of it is left.
-func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment) error {
-	took := sent.since()
+func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
+	took := sent.Since()
 	lease := e.firstLease()
 	validity := lease - l.core.drift(lease)
 	if took >= validity {
@@ -227,9 +228,9 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent moment
 }
 
 // removeOrphan frees e's key from a dead claim of this locker.
-func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline moment) error {
+func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
 	release := &endRequest{store: l.core.store, key: e.key, claim: Claim{Token: token}}
-	if err := l.ask(ctx, send.Terms{Budget: deadline.until()}, release); err != nil {
+	if err := l.ask(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
 		return err
 	}
 	if release.ok {
@@ -242,13 +243,13 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 // adopt goes on with a takeover of this Locker whose claim got no answer, and was
 // applied: under its token, which is renewed for that, and with its number, since no
 // work has begun under it. If it is over by now, the key is claimed again.
-func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline moment) (again bool, err error) {
+func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	e.cleanUpClaim()
 	e.claim.token, e.claim.takeover, e.run.attempt = entry.Token, true, entry.Attempt
-	sent := now()
+	sent := clock.Now()
 	e.claim.call = new(send.Call)
 	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(l.cfg.lease)}
-	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.until()}, renew)
+	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, renew)
 	switch {
 	case err != nil:
 		l.trouble(ctx, err)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -50,7 +51,7 @@ const (
 
 func newCleaner(c *core) *cleaner {
 	cl := &cleaner{core: c, all: make(map[*task]struct{})}
-	cl.ends.timerQueue, cl.removals.timerQueue = newTimerQueue[*task](cl.wake), newTimerQueue[*task](cl.wake)
+	cl.ends.Queue, cl.removals.Queue = clock.NewQueue[*task](cl.wake), clock.NewQueue[*task](cl.wake)
 	return cl
 }
 
@@ -77,7 +78,7 @@ func (c *cleaner) enqueue(t *task, wait time.Duration) (started bool) {
 	c.all[t] = struct{}{}
 	c.tasks.Enter()
 	c.count.Add(1)
-	t.in.put(t, now().add(wait))
+	t.in.Put(t, clock.Now().Add(wait))
 	return true
 }
 
@@ -85,10 +86,10 @@ func (c *cleaner) enqueue(t *task, wait time.Duration) (started bool) {
 func (c *cleaner) kick(t *task, awaited bool) {
 	c.mu.Lock()
 	t.awaited = t.awaited || awaited
-	if !t.queued() {
+	if !t.Queued() {
 		t.kicked = true
 	} else if _, known := c.all[t]; known {
-		t.in.put(t, min(now(), t.in.first())-1) // before all that is merely due
+		t.in.Put(t, min(clock.Now(), t.in.First())-1) // before all that is merely due
 	}
 	c.mu.Unlock()
 	c.wake()
@@ -98,22 +99,22 @@ func (c *cleaner) kick(t *task, awaited bool) {
 func (c *cleaner) wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := now()
+	at := clock.Now()
 	for _, q := range c.queues() {
-		q.fired()
-		for q.running < q.room() && at >= q.first() {
+		q.Fired()
+		for q.running < q.room() && at >= q.First() {
 			paid := c.stage == working
 			if paid && !c.core.sender.Retries.Take() {
-				q.arm(at.add(tokenPause))
+				q.Arm(at.Add(tokenPause))
 				return
 			}
-			t := q.pop()
+			t := q.Pop()
 			t.paid, t.awaited = paid, false
 			q.running++
 			go c.run(t, c.stage == draining)
 		}
 		if q.running < q.room() {
-			q.arm(q.first())
+			q.Arm(q.First())
 		}
 	}
 }
@@ -144,7 +145,7 @@ func (c *cleaner) ran(t *task, p progress) {
 			t.settled = true
 			c.count.Add(-1)
 		}
-		t.in.put(t, now().add(t.postpone(p.again, c.stage)))
+		t.in.Put(t, clock.Now().Add(t.postpone(p.again, c.stage)))
 	}
 	c.mu.Unlock()
 	if over && !p.done {
@@ -157,11 +158,11 @@ func (c *cleaner) ran(t *task, p progress) {
 func (c *cleaner) advance(to stage) {
 	c.mu.Lock()
 	c.stage = max(c.stage, to)
-	at := now()
+	at := clock.Now()
 	for t := range c.all {
 		t.pause = 0
-		if t.queued() {
-			t.in.put(t, at)
+		if t.Queued() {
+			t.in.Put(t, at)
 		}
 	}
 	c.mu.Unlock()
@@ -172,12 +173,12 @@ func (c *cleaner) advance(to stage) {
 func (c *cleaner) stop() {
 	c.mu.Lock()
 	c.stage = stopped
-	waiting := slices.Concat(c.ends.items, c.removals.items)
+	waiting := slices.AppendSeq(slices.Collect(c.ends.All()), c.removals.All())
 	for _, t := range waiting {
 		c.forget(t)
 	}
-	c.ends.clear()
-	c.removals.clear()
+	c.ends.Clear()
+	c.removals.Clear()
 	c.orphans = orphans{}
 	c.mu.Unlock()
 	for _, t := range waiting {

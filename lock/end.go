@@ -67,7 +67,7 @@ func (n *end) kind() event.Kind {
 // own receipt, so there it means no, unless that can be over by now.
 func (e *Lease) confirmed(ok bool) bool {
 	n := &e.end
-	return ok || n.unanswered && (!n.settles || e.claim.grantedAt.since()-n.began >= n.keep)
+	return ok || n.unanswered && (!n.settles || e.claim.grantedAt.Since()-n.began >= n.keep)
 }
 
 // finish ends the lease. Only the first call does: after a settle that may have
@@ -90,7 +90,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 func (e *Lease) setEnd(how end) {
 	e.end = how
 	if n := &e.end; !e.locker.core.inProcess {
-		n.began = e.claim.grantedAt.since()
+		n.began = e.claim.grantedAt.Since()
 		n.receipt = slices.Clone(n.receipt)
 	}
 }
@@ -137,7 +137,7 @@ func (e *Lease) notFinished(ctx context.Context, err error) {
 		l.trouble(ctx, err)
 	}
 	if !l.core.inProcess {
-		took = e.claim.grantedAt.since() - e.end.began
+		took = e.claim.grantedAt.Since() - e.end.began
 	}
 	l.emitFailed(ctx, e, e.end.call(), took, err)
 }

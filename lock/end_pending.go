@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/httplatch/httplatch/lock/internal/bounded"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -21,7 +22,7 @@ const maxPendingBytes = 64 << 20
 // answer may have left then is an [orphan], which the cleaner goes on removing. Meanwhile other
 // callers of this process do not get the key; each that wants it has the store asked again.
 func (e *Lease) finishLater(ctx context.Context) {
-	c, first := e.locker.core, now()
+	c, first := e.locker.core, clock.Now()
 	t := &task{
 		in:      &c.cleaner.ends,
 		attempt: func(closing bool) progress { return e.retryEnd(ctx, first, closing) },
@@ -51,7 +52,7 @@ func (e *Lease) openAtExpiry() {
 // retryEnd sends the end, which was sent first then, once more. That a store is full is an
 // answer: Close does not wait for another one, and when the keep is over there is nothing left
 // to settle.
-func (e *Lease) retryEnd(ctx context.Context, first moment, closing bool) progress {
+func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) progress {
 	if e.undecided() {
 		return progress{done: e.decideLater(ctx)}
 	}
@@ -63,7 +64,7 @@ func (e *Lease) retryEnd(ctx context.Context, first moment, closing bool) progre
 		_ = e.finished(ctx, ok, nil)
 		return progress{done: true}
 	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
-	case full && first.since() >= e.end.keep, !settles && !e.mayRemain():
+	case full && first.Since() >= e.end.keep, !settles && !e.mayRemain():
 		e.locker.core.cleaner.add(e.orphan()) // before the key is free: what is left may refuse no caller
 	case e.mayRemain():
 		return progress{}
@@ -77,13 +78,13 @@ func (e *Lease) mayRemain() bool {
 	renewed, until := e.validity.renewed()
 	switch {
 	case !e.end.settles:
-		return now() < until // after that, it is an orphan
+		return clock.Now() < until // after that, it is an orphan
 	case renewed:
 		return true // it can be settled yet
 	case e.run != nil:
 		// The entry outlives its lease, and until it is settled it says that the
 		// outcome is unknown.
-		return now() < until.add(e.locker.cfg.keep)
+		return clock.Now() < until.Add(e.locker.cfg.keep)
 	default:
 		return false
 	}

@@ -73,10 +73,10 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	if !l.observed() {
 		return
 	}
-	v := e.event(e.end.kind(), e.claim.grantedAt.since(), nil)
+	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)
 	v.Size = len(e.end.receipt)
 	_, until := e.validity.renewed()
-	v.Left = max(until.until(), 0)
+	v.Left = max(until.Until(), 0)
 	l.announce(ctx, v)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // failsOpen reports whether the work of an acquire that has ended with err may run
@@ -27,7 +28,7 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	l.core.keys.bypass(e)
 	v := &e.validity
 	v.mu.Lock()
-	v.bypassLocked(now().add(l.cfg.lease))
+	v.bypassLocked(clock.Now().Add(l.cfg.lease))
 	e.setAlarm()
 	v.mu.Unlock()
 	l.emit(ctx, e, event.Bypassed, 0, err)

@@ -122,7 +122,7 @@ func (e *Lease) dropLost(lost *loss) {
 	c.keys.leave(e)
 	c.recent.note(event.Lost, e.label())
 	ctx := e.Context()
-	e.locker.emit(ctx, e, event.Lost, e.claim.grantedAt.since(), lost)
+	e.locker.emit(ctx, e, event.Lost, e.claim.grantedAt.Since(), lost)
 	e.locker.logLost(ctx, e, lost)
 }
 

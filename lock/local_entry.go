@@ -1,19 +1,26 @@
 package lock
 
-import "container/list"
+import (
+	"container/list"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+)
 
 // localEntry is what the local keys have of a lease: its key's place among those that this
 // process holds or claims, and among the alarms. It is locked with the shard of its key, all of
 // it, except what is written before the local keys have the lease.
 type localEntry struct {
-	schedule // of what is next due; set before the lease is granted, too
+	clock.Schedule // of what is next due; set before the lease is granted, too
 
 	hash uint64 // of its key
 	slot *slot  // while it has the key
 }
 
-// when is for timerQueue.
-func (e *Lease) when() *schedule { return &e.local.schedule }
+// holder is a lease as the local keys see it. It gives the lease no methods.
+type holder Lease
+
+// When implements clock.Scheduled.
+func (h *holder) When() *clock.Schedule { return &h.local.Schedule }
 
 // shard is the part of the local keys that its key is in.
 func (e *Lease) shard() *keyShard { return e.locker.core.keys.shard(e.local.hash) }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // localKeys knows which keys this process has pending or granted, so that a
@@ -112,7 +114,7 @@ func (k *localKeys) leave(e *Lease) { k.leaveWith(e, nil) }
 func (k *localKeys) leaveWith(e *Lease, err error) {
 	s := e.shard()
 	s.mu.Lock()
-	s.alarms.drop(e)
+	s.alarms.Drop((*holder)(e))
 	var d *decision
 	var answered []*waiter
 	if s.holders[e.key] == e {
@@ -137,7 +139,7 @@ func (k *localKeys) bypass(e *Lease) {
 }
 
 // expect has a lease that was granted just now renewed when it is due.
-func (s *keyShard) expect(due moment) {
+func (s *keyShard) expect(due clock.Moment) {
 	if s.alarms.sees(due) {
 		return
 	}
@@ -147,7 +149,7 @@ func (s *keyShard) expect(due moment) {
 }
 
 // schedule sets the alarm of e.
-func (s *keyShard) schedule(e *Lease, due moment) {
+func (s *keyShard) schedule(e *Lease, due clock.Moment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alarms.add(e, due)

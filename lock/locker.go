@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/seldom"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -87,7 +88,7 @@ func New(store Store, opts ...Option) *Locker {
 	})
 	c.checks.store, _ = store.(Checker)
 	c.checks.every = cfg.checkEvery
-	c.checks.due.Store(int64(now().add(cfg.checkEvery)))
+	c.checks.due.Store(int64(clock.Now().Add(cfg.checkEvery)))
 	c.cleaner = newCleaner(c)
 	c.sender.Dead = func(token string) bool { return c.cleaner.fateOf(token) == dead }
 	return c.locker(cfg)

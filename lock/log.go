@@ -36,7 +36,7 @@ func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
 	if why, ok := errors.AsType[*loss](lost); ok {
 		do = why.do
 	}
-	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", e.claim.grantedAt.since()), attrDo(do)}
+	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", e.claim.grantedAt.Since()), attrDo(do)}
 	if e.run == nil { // package console finds a key by its hash, for who may see it
 		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(e.label())))
 	}

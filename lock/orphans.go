@@ -123,14 +123,14 @@ func (c *cleaner) giveUp(k *known) bool {
 	if k.task == nil || k.runs() {
 		return false
 	}
-	c.removals.drop(k.task)
+	c.removals.Drop(k.task)
 	c.forget(k.task)
 	c.orphans.done(k)
 	return true
 }
 
 // runs reports whether its removal talks to the store just now.
-func (k *known) runs() bool { return k.task != nil && !k.task.queued() }
+func (k *known) runs() bool { return k.task != nil && !k.task.Queued() }
 
 func (c *cleaner) removed(k *known) {
 	c.mu.Lock()

@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // start makes a claim of that lease, which was sent, and granted that much later, a running
 // lease. Its validity counts from when it was sent.
-func (e *Lease) start(sent moment, took, lease time.Duration) {
+func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	cfg := &e.locker.cfg
 	if cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	e.claim.grantedAt, e.claim.mostHold = sent.add(took), cfg.maxHold-took
-	due := sent.add(lease / 3)
-	e.local.due = due
-	e.validity.start(sent.add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
+	e.claim.grantedAt, e.claim.mostHold = sent.Add(took), cfg.maxHold-took
+	due := sent.Add(lease / 3)
+	e.local.Due = due
+	e.validity.start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
 	met := e.claim.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
 	e.shard().expect(due)
 	if met {
@@ -32,7 +33,7 @@ func (e *Lease) start(sent moment, took, lease time.Duration) {
 func (e *Lease) ring() {
 	v := &e.validity
 	v.mu.Lock()
-	due := v.ringLocked(e.parent, now(), e.locker.cfg.maxHold)
+	due := v.ringLocked(e.parent, clock.Now(), e.locker.cfg.maxHold)
 	if due.expired == nil {
 		e.setAlarm()
 	}
@@ -50,7 +51,7 @@ func (e *Lease) ring() {
 // setAlarm puts e in the queue of alarms for what is due next. The validity is locked, so that
 // nothing is put there after its end.
 func (e *Lease) setAlarm() {
-	if next := e.validity.nextLocked(); next != never {
+	if next := e.validity.nextLocked(); next != clock.Never {
 		e.shard().schedule(e, next)
 	}
 }
@@ -59,7 +60,7 @@ func (e *Lease) setAlarm() {
 // after each renewal, with the context of the renewals.
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
-	last := now()
+	last := clock.Now()
 	defer func() { e.endRenewal(last) }() // also if a hook of the store's ends the goroutine
 	for {
 		answer, err := e.renewOnce(ctx)
@@ -81,18 +82,18 @@ func (e *Lease) renew(ctx context.Context) {
 }
 
 // endRenewal sets the alarm after a renewal that was sent then.
-func (e *Lease) endRenewal(sent moment) {
+func (e *Lease) endRenewal(sent clock.Moment) {
 	v := &e.validity
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.endRenewalLocked(sent.add(e.locker.cfg.lease / 3))
+	v.endRenewalLocked(sent.Add(e.locker.cfg.lease / 3))
 	e.setAlarm()
 }
 
 // renewOnce asks for a full lease from now, and returns when that was.
-func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
+func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	l := e.locker
-	sent = now()
+	sent = clock.Now()
 	lease := e.leaseLeft(sent)
 	if lease < time.Millisecond {
 		return sent, nil
@@ -102,13 +103,13 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
-			l.emitFailed(ctx, e, callRenew, sent.since(), err)
+			l.emitFailed(ctx, e, callRenew, sent.Since(), err)
 		}
 		return sent, err
 	case !renew.ok:
 		return sent, e.notRenewed()
 	}
-	lost, phase := e.validity.prolong(sent.add(lease-l.core.drift(lease)), sent.add(lease/3), lease < l.cfg.lease)
+	lost, phase := e.validity.prolong(sent.Add(lease-l.core.drift(lease)), sent.Add(lease/3), lease < l.cfg.lease)
 	switch {
 	case lost != nil:
 		return sent, lost
@@ -121,7 +122,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent moment, err error) {
 
 // leaseLeft is for how long the lease may be renewed at that moment. The hold ends to the
 // millisecond, not up to a lease later.
-func (e *Lease) leaseLeft(at moment) time.Duration {
+func (e *Lease) leaseLeft(at clock.Moment) time.Duration {
 	return min(e.locker.cfg.lease, e.claim.mostHold-time.Duration(at-e.claim.grantedAt))
 }
 

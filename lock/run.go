@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // run is one execution of a function under Once, in one allocation.
@@ -248,7 +249,7 @@ func (r *run) note(ctx context.Context, mark func()) error {
 	}
 	hold := l.cfg.keep
 	if !l.cfg.rerun {
-		hold = max(e.leaseLeft(now()), time.Millisecond) // it is the linger that is to be noted
+		hold = max(e.leaseLeft(clock.Now()), time.Millisecond) // it is the linger that is to be noted
 	}
 	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(hold)}
 	err := l.ask(ctx, l.lastingTerms(), renew)

@@ -112,10 +112,10 @@ func (s *keyShard) holds(all []Hold, match func(entry, owner string) bool) []Hol
 func (e *Lease) hold() Hold {
 	h := Hold{Key: e.label(), Entry: e.key, Owner: e.claimant()}
 	if e.claim.standing.granted() {
-		h.Token, h.Since = e.claim.token, e.claim.grantedAt.wall()
+		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
 		v := &e.validity
 		v.mu.Lock()
-		h.Until, h.Renewed = v.until.wall(), !v.stopped && !v.capped
+		h.Until, h.Renewed = v.until.Wall(), !v.stopped && !v.capped
 		v.mu.Unlock()
 	}
 	return h

@@ -1,6 +1,10 @@
 package lock
 
-import "time"
+import (
+	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+)
 
 // task is one thing that the cleaner repeats until it is done.
 type task struct {
@@ -9,7 +13,7 @@ type task struct {
 	giveUp  func()  // called if the task is forgotten before it is done; may be nil
 	of      Cleanup // what an operator is shown of it, except for its Since, which is born
 
-	schedule // it is in no queue while it runs
+	clock.Schedule // it is in no queue while it runs
 
 	born    time.Time
 	pause   time.Duration
@@ -21,7 +25,7 @@ type task struct {
 
 // taskQueue is the tasks of one kind, those that run not included.
 type taskQueue struct {
-	timerQueue[*task]
+	clock.Queue[*task]
 
 	running  int
 	answered int // one after the other, until one was not
@@ -31,7 +35,7 @@ type taskQueue struct {
 // each that was answered: after an outage, thousands may wait, and before its end, the store
 // gets no more of them than of others.
 func (q *taskQueue) room() int {
-	if len(q.items) > 0 && q.items[0].awaited {
+	if t, ok := q.Peek(); ok && t.awaited {
 		return min(maxRunning+q.answered, maxAsked)
 	}
 	return maxRunning

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
@@ -25,14 +26,14 @@ func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 	if !l.cfg.inTx {
 		return e.Context(), nil
 	}
-	began := now()
+	began := clock.Now()
 	if work, err = r.beginTransaction(ctx); err == nil {
 		return work, nil
 	}
 	if err = publicError(err, false); !callerGone(ctx) {
 		l.trouble(ctx, err)
 	}
-	l.emitFailed(ctx, e, callBegin, began.since(), err)
+	l.emitFailed(ctx, e, callBegin, began.Since(), err)
 	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // validity is for how long a lease can be relied on, and whether it still is. Only its
@@ -17,9 +19,9 @@ type validity struct {
 	renewing bool
 	stopped  bool // it is no longer renewed, and its end is no loss
 
-	until    moment
-	renewAt  moment    // never if it is no longer renewed
-	renewals *renewals // nil until the first
+	until    clock.Moment
+	renewAt  clock.Moment // never if it is no longer renewed
+	renewals *renewals    // nil until the first
 	lost     *loss
 }
 
@@ -48,7 +50,7 @@ type renewals struct {
 }
 
 // start sets what no other goroutine knows of yet, so that v.mu need not be held.
-func (v *validity) start(until, renewAt moment, capped bool) {
+func (v *validity) start(until, renewAt clock.Moment, capped bool) {
 	v.until, v.renewAt, v.capped = until, renewAt, capped
 }
 
@@ -61,7 +63,7 @@ type alarm struct {
 
 // ringLocked says what is due at that moment, and notes that it is done. It knows by the clock,
 // so that one alarm too many does no harm. v.mu is held.
-func (v *validity) ringLocked(parent context.Context, at moment, maxHold time.Duration) (a alarm) {
+func (v *validity) ringLocked(parent context.Context, at clock.Moment, maxHold time.Duration) (a alarm) {
 	switch {
 	case v.stopped && at >= v.until:
 		a.opens, v.opens = v.opens, opensNothing
@@ -75,10 +77,10 @@ func (v *validity) ringLocked(parent context.Context, at moment, maxHold time.Du
 }
 
 // nextLocked is when something will be due that is not yet, never if nothing will. v.mu is held.
-func (v *validity) nextLocked() moment {
+func (v *validity) nextLocked() clock.Moment {
 	switch {
 	case v.stopped && v.opens == opensNothing:
-		return never
+		return clock.Never
 	case v.stopped, v.renewing:
 		return v.until
 	default:
@@ -99,22 +101,22 @@ func (v *validity) beginRenewalLocked(parent context.Context) *renewals {
 }
 
 // endRenewalLocked says that the next renewal is due then. v.mu is held.
-func (v *validity) endRenewalLocked(next moment) {
+func (v *validity) endRenewalLocked(next clock.Moment) {
 	v.renewing, v.renewAt = false, next
 	if v.capped {
-		v.renewAt = never
+		v.renewAt = clock.Never
 	}
 }
 
 // prolong moves the end of the validity to until, if that is later, and the next renewal to
 // renewAt. One that is under way sets its own.
-func (v *validity) prolong(until, renewAt moment, capped bool) (lost *loss, phase phase) {
+func (v *validity) prolong(until, renewAt clock.Moment, capped bool) (lost *loss, phase phase) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if until > v.until {
 		v.until, v.capped = until, capped
 		if v.renewAt = renewAt; capped {
-			v.renewAt = never
+			v.renewAt = clock.Never
 		}
 	}
 	return v.lost, v.phase
@@ -137,7 +139,7 @@ func (v *validity) openLaterLocked(how opens) {
 }
 
 // bypassLocked makes it that of a lease which was not granted, until then. v.mu is held.
-func (v *validity) bypassLocked(until moment) {
+func (v *validity) bypassLocked(until clock.Moment) {
 	v.until = until
 	v.openLaterLocked(opensBypassed)
 }
@@ -192,7 +194,7 @@ func (v *validity) halt() {
 func (v *validity) check(maxHold time.Duration) (lost, expired *loss) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.stopped && now() >= v.until {
+	if !v.stopped && clock.Now() >= v.until {
 		expired = v.expiryLocked(maxHold)
 	}
 	return v.lost, expired
@@ -214,7 +216,7 @@ func (v *validity) state() (lost *loss, phase phase) {
 }
 
 // renewed reports whether it still is, and until when it is valid.
-func (v *validity) renewed() (renewed bool, until moment) {
+func (v *validity) renewed() (renewed bool, until clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.stopped, v.until

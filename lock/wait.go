@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
 // queue waits for e's key, which another lease of this process was found to have,
@@ -15,7 +17,7 @@ import (
 //
 // entered can be true together with an error: the key is e's then, but the store has
 // not freed it, and only work that runs without the store may go on.
-func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began moment) (entered bool, err error) {
+func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment) (entered bool, err error) {
 	held := found.refusal()
 	e.claim.observed.finds(found.owner)
 	switch {
@@ -44,23 +46,23 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began mome
 // await waits behind another lease of this process until there is a decision, or
 // the time is over. That is WithWait for a holder, and the budget at least where
 // it is the store's word that is missing.
-func (l *Locker) await(ctx context.Context, found entrance, began moment, held *RefusedError) (entered bool, err error) {
+func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, held *RefusedError) (entered bool, err error) {
 	c, w := l.core, found.waiter
-	latest := began.add(max(l.cfg.wait, l.cfg.budget))
+	latest := began.Add(max(l.cfg.wait, l.cfg.budget))
 	until := latest
 	if l.cfg.wait > 0 && found.confirmEnd == nil {
-		until = began.add(l.cfg.wait)
+		until = began.Add(l.cfg.wait)
 	}
-	timer := time.NewTimer(until.until())
+	timer := time.NewTimer(until.Until())
 	defer timer.Stop()
 	for {
 		select {
 		case <-w.ready:
 			return w.result()
 		case <-timer.C:
-			how := c.keys.stopWaiting(w, l.cfg.failOpen, now() < latest)
+			how := c.keys.stopWaiting(w, l.cfg.failOpen, clock.Now() < latest)
 			if how == quitNot {
-				timer.Reset(latest.until())
+				timer.Reset(latest.Until())
 				continue
 			}
 			return w.stopped(how, held)
@@ -131,10 +133,10 @@ var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still
 // gets here. met is not nil if it has met a holder before: then, and from the first
 // refusal on, a poll that the store does not serve does not end the wait, unless the work
 // can run without the store.
-func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until moment) error {
+func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until clock.Moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
-		err := l.claim(ctx, e, began, began.add(l.cfg.budget))
+		err := l.claim(ctx, e, began, began.Add(l.cfg.budget))
 		shared, hint := decisionOf(e, err), time.Duration(0)
 		refused, _ := errors.AsType[*RefusedError](err)
 		switch {
@@ -147,7 +149,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 				return err
 			}
 		}
-		remaining := until.until()
+		remaining := until.Until()
 		if remaining <= 0 {
 			return err
 		}
@@ -161,12 +163,12 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 		}
 		pause := min(pollPause(polls, hint), remaining)
 		rested := time.Now()
-		end := l.rest(ctx, pause, wake, asked, began.add(minPause), err)
+		end := l.rest(ctx, pause, wake, asked, began.Add(minPause), err)
 		e.claim.observed.waits(rested)
 		if end != nil {
 			return end
 		}
-		began = now()
+		began = clock.Now()
 	}
 }
 
@@ -177,14 +179,14 @@ const minPause = 5 * time.Millisecond
 
 // rest returns nil when it is time to claim again: after pause, or when there
 // is a hint that the key may be free, or another caller asks, but not before earliest.
-func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest moment, refused error) error {
-	due := now().add(pause)
+func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest clock.Moment, refused error) error {
+	due := clock.Now().Add(pause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	claim := func() {
 		wake, asked = nil, nil
 		if earliest < due {
-			timer.Reset(earliest.until())
+			timer.Reset(earliest.Until())
 		}
 	}
 	for {

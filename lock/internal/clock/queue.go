@@ -1,0 +1,143 @@
+package clock
+
+import (
+	"container/heap"
+	"iter"
+	"slices"
+	"time"
+)
+
+// Queue keeps items in the order of their due moments. It has one timer for all of them,
+// which calls wake when the first is due. It has no lock: its owner locks it.
+type Queue[T Scheduled] struct {
+	items dueHeap[T]
+	wake  func() // calls Fired
+	timer *time.Timer
+	set   Moment // when the timer fires; Never if it is stopped
+}
+
+// Scheduled is an item of a [Queue].
+type Scheduled interface{ When() *Schedule }
+
+// Schedule says when an item is due, and holds its place in its [Queue].
+type Schedule struct {
+	Due   Moment
+	place int32 // in the heap, from 1; 0: it was in none yet; out: it is in none now
+}
+
+const out = -1
+
+// When returns s, so that an item may embed its Schedule.
+func (s *Schedule) When() *Schedule { return s }
+
+// Queued reports whether the item is in its queue.
+func (s *Schedule) Queued() bool { return s.place > 0 }
+
+// New reports whether the item was never put in a queue.
+func (s *Schedule) New() bool { return s.place == 0 }
+
+// NewQueue returns an empty queue that calls wake on a goroutine of its timer.
+func NewQueue[T Scheduled](wake func()) Queue[T] {
+	return Queue[T]{wake: wake, set: Never}
+}
+
+// Put makes t due at that moment, whether it is queued or not.
+func (q *Queue[T]) Put(t T, due Moment) {
+	s := t.When()
+	s.Due = due
+	if s.Queued() {
+		heap.Fix(&q.items, int(s.place-1))
+		return
+	}
+	heap.Push(&q.items, t)
+}
+
+// Drop removes t if it is queued.
+func (q *Queue[T]) Drop(t T) {
+	if s := t.When(); s.Queued() {
+		heap.Remove(&q.items, int(s.place-1))
+	}
+}
+
+// Clear removes all items, and stops the timer.
+func (q *Queue[T]) Clear() {
+	for len(q.items) > 0 {
+		heap.Pop(&q.items)
+	}
+	q.Stop()
+}
+
+// All yields all items, in no order.
+func (q *Queue[T]) All() iter.Seq[T] { return slices.Values(q.items) }
+
+// First returns the due moment of the first item, Never if the queue is empty.
+func (q *Queue[T]) First() Moment {
+	if len(q.items) == 0 {
+		return Never
+	}
+	return q.items[0].When().Due
+}
+
+// Peek returns the first item. ok is false if the queue is empty.
+func (q *Queue[T]) Peek() (t T, ok bool) {
+	if len(q.items) == 0 {
+		return t, false
+	}
+	return q.items[0], true
+}
+
+// Pop removes the first item of a queue that is not empty, and returns it.
+func (q *Queue[T]) Pop() T {
+	t := q.items[0]
+	heap.Pop(&q.items)
+	return t
+}
+
+// Arm calls wake at that moment, unless the timer fires earlier.
+func (q *Queue[T]) Arm(at Moment) {
+	switch {
+	case at >= q.set:
+		return
+	case q.timer == nil:
+		q.timer = time.AfterFunc(at.Until(), q.wake)
+	default:
+		q.timer.Reset(at.Until())
+	}
+	q.set = at
+}
+
+// Fired notes that wake runs.
+func (q *Queue[T]) Fired() { q.set = Never }
+
+// Stop prevents calls of wake until the next Arm.
+func (q *Queue[T]) Stop() {
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.set = Never
+}
+
+// dueHeap sorts items by their due moments, for package container/heap.
+type dueHeap[T Scheduled] []T
+
+func (h dueHeap[T]) Len() int           { return len(h) }
+func (h dueHeap[T]) Less(i, j int) bool { return h[i].When().Due < h[j].When().Due }
+func (h dueHeap[T]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].When().place, h[j].When().place = int32(i+1), int32(j+1) //nolint:gosec // not so many fit in any memory
+}
+
+func (h *dueHeap[T]) Push(x any) {
+	t := x.(T)                          //nolint:errcheck // no other type is pushed
+	t.When().place = int32(len(*h) + 1) //nolint:gosec // as above
+	*h = append(*h, t)
+}
+
+func (h *dueHeap[T]) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	clear((*h)[last:])
+	*h = (*h)[:last]
+	t.When().place = out
+	return t
+}
