@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -165,23 +166,23 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 		e.run.replaces, e.run.attempt = "", 1 // whatever was seen before has changed
 	}
 	e.claim.observed.finds(entry.Owner)
-	own := notKnown
+	own := cleanup.NotKnown
 	if entry.State != Settled {
-		own = l.core.cleaner.fateOf(entry.Token)
+		own = l.core.cleaner.FateOf(entry.Token)
 	}
 	switch {
 	case entry.State == Free:
 		// It ended between the claim and the reading of what was in its way.
 		return true, nil
-	case own != notKnown && ctx.Err() != nil:
+	case own != cleanup.NotKnown && ctx.Err() != nil:
 		return false, leftBetween(ctx)
-	case own == dead:
+	case own == cleanup.Dead:
 		// Our own claim, for which no caller waits now, is in the way. Only
 		// this is removed on sight: it is known never to have been granted.
 		// That a token is not known to be alive proves nothing.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
-	case own == lostTakeover && e.reasonOf(Abandoned, entry.Fingerprint) == nil:
+	case own == cleanup.LostTakeover && e.reasonOf(Abandoned, entry.Fingerprint) == nil:
 		return l.adopt(ctx, e, entry, deadline)
 	}
 	if reason := e.reasonOf(entry.State, entry.Fingerprint); reason != nil {
@@ -258,6 +259,6 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 		e.run.replaces, e.run.attempt = "", 1
 		return true, nil
 	}
-	l.core.cleaner.adopted(entry.Token)
+	l.core.cleaner.Adopted(entry.Token)
 	return false, l.granted(ctx, e, entry.Fence, sent)
 }

@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"fmt"
+
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
 )
 
 // Close ends the Locker and those made from it by [Locker.With]: it refuses new
@@ -19,7 +21,7 @@ import (
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.Close()
-	c.cleaner.advance(expedited)
+	c.cleaner.Advance(cleanup.Expedited)
 	c.checks.close()
 	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
@@ -34,11 +36,11 @@ func (l *Locker) Close(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.cfg.budget)
 		defer cancel()
 	}
-	c.cleaner.advance(draining)
+	c.cleaner.Advance(cleanup.Draining)
 	working := c.owners.Wait(ctx)
-	unfinished := c.cleaner.tasks.Wait(ctx)
+	unfinished := c.cleaner.Tasks().Wait(ctx)
 	calls := c.sender.Calls.Wait(ctx)
-	c.cleaner.stop()
+	c.cleaner.Stop()
 	for _, e := range c.keys.all() {
 		e.abort() // what the cleaner gave up may still be renewed
 	}

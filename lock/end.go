@@ -212,6 +212,6 @@ func (e *Lease) lapse() {
 // and to remove it would be to forget that: see Locker.adopt.
 func (e *Lease) cleanUpClaim() {
 	if e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{}) {
-		e.locker.core.cleaner.add(e.orphan())
+		e.addOrphan()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/httplatch/httplatch/lock/internal/bounded"
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -19,22 +20,21 @@ const maxPendingBytes = 64 << 20
 
 // finishLater has the cleaner repeat the end ([Lease.retryEnd]) until it is answered, or the
 // lease is over; for a settle of Once, as long as its entry is kept. What a release without an
-// answer may have left then is an [orphan], which the cleaner goes on removing. Meanwhile other
+// answer may have left then is an [orphan], whose removal goes on. Meanwhile other
 // callers of this process do not get the key; each that wants it has the store asked again.
 func (e *Lease) finishLater(ctx context.Context) {
 	c, first := e.locker.core, clock.Now()
-	t := &task{
-		in:      &c.cleaner.ends,
-		attempt: func(closing bool) progress { return e.retryEnd(ctx, first, closing) },
-		giveUp:  func() { e.close(false) },
-		of:      Cleanup{Key: e.label(), Entry: e.key, Token: e.claim.token, Owner: e.claimant(), Kind: e.end.kind()},
+	t := &cleanup.Task{
+		Subject: e.cleanupOf(e.end.kind()),
+		Attempt: func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) },
+		GiveUp:  func() { e.close(false) },
 	}
 	dropped := e.keepPending()
 	if !e.end.settles {
 		e.openAtExpiry()
 	}
-	c.keys.markEnding(e, func() { c.cleaner.kick(t, true) })
-	c.cleaner.start(t)
+	c.keys.markEnding(e, func() { c.cleaner.Kick(t) })
+	c.cleaner.Repeat(t)
 	if dropped > 0 {
 		e.locker.logBacklogFull(ctx, e, dropped)
 	}
@@ -52,9 +52,9 @@ func (e *Lease) openAtExpiry() {
 // retryEnd sends the end, which was sent first then, once more. That a store is full is an
 // answer: Close does not wait for another one, and when the keep is over there is nothing left
 // to settle.
-func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) progress {
+func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
 	if e.undecided() {
-		return progress{done: e.decideLater(ctx)}
+		return cleanup.Progress{Done: e.decideLater(ctx)}
 	}
 	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles
@@ -62,15 +62,15 @@ func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) 
 	switch {
 	case err == nil:
 		_ = e.finished(ctx, ok, nil)
-		return progress{done: true}
+		return cleanup.Progress{Done: true}
 	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
 	case full && first.Since() >= e.end.keep, !settles && !e.mayRemain():
-		e.locker.core.cleaner.add(e.orphan()) // before the key is free: what is left may refuse no caller
+		e.addOrphan() // before the key is free: what is left may refuse no caller
 	case e.mayRemain():
-		return progress{}
+		return cleanup.Progress{}
 	}
 	e.close(false)
-	return progress{done: true, unanswered: !full}
+	return cleanup.Progress{Done: true, Unanswered: !full}
 }
 
 // mayRemain says whether the entry can still be there.
@@ -98,7 +98,7 @@ func (e *Lease) keepPending() (dropped int) {
 	size := len(n.receipt)
 	switch {
 	case size == 0:
-	case !bounded.Add(&c.cleaner.bytes, int64(size), maxPendingBytes):
+	case !bounded.Add(&c.pendingBytes, int64(size), maxPendingBytes):
 		e.dropReceipt()
 		return size
 	default:
@@ -120,7 +120,7 @@ func (e *Lease) dropReceipt() {
 func (e *Lease) uncountReceipt() {
 	if n := &e.end; n.pending {
 		n.pending = false
-		e.locker.core.cleaner.bytes.Add(-int64(len(n.receipt)))
+		e.locker.core.pendingBytes.Add(-int64(len(n.receipt)))
 	}
 }
 

@@ -117,7 +117,7 @@ func (e *Lease) dropLost(lost *loss) {
 		// A renewal that was applied and not answered keeps the entry for up to a
 		// lease more, and no caller may be refused because of it. (That of a run must
 		// stay: it records that the outcome is not known.)
-		c.cleaner.add(e.orphan())
+		e.addOrphan()
 	}
 	c.keys.leave(e)
 	c.recent.note(event.Lost, e.label())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/seldom"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -29,17 +30,17 @@ type core struct {
 	store      Store
 	inProcess  bool // the store's calls wait for nothing
 	sender     *send.Sender
-	maxLag     time.Duration // how long after a call returned its command may still take effect
-	noReceipts error         // why the store keeps none, nil if it does
-	transactor Transactor    // the store; nil if it is none
+	noReceipts error      // why the store keeps none, nil if it does
+	transactor Transactor // the store; nil if it is none
 	watch      func(key string) (wake <-chan struct{}, stop func())
 	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
 	owner      string
 	tokens     *minter
 	keys       *localKeys
-	cleaner    *cleaner
-	lease      atomic.Int64 // the longest of all Lockers that share this
+	cleaner    *cleanup.Cleaner
 	owners     send.Counter // leases and acquires whose owner has not come back yet
+
+	pendingBytes atomic.Int64 // of the receipts that wait to be settled; see maxPendingBytes
 
 	checks checks
 	logged seldom.Log
@@ -72,7 +73,6 @@ func New(store Store, opts ...Option) *Locker {
 	c := &core{
 		store:      store,
 		inProcess:  about.Local,
-		maxLag:     about.MaxLag,
 		noReceipts: about.NoReceipts,
 		transactor: transactorOf(store),
 		watch:      watchOf(store),
@@ -89,19 +89,15 @@ func New(store Store, opts ...Option) *Locker {
 	c.checks.store, _ = store.(Checker)
 	c.checks.every = cfg.checkEvery
 	c.checks.due.Store(int64(clock.Now().Add(cfg.checkEvery)))
-	c.cleaner = newCleaner(c)
-	c.sender.Dead = func(token string) bool { return c.cleaner.fateOf(token) == dead }
+	c.cleaner = cleanup.New(c.sender, about.MaxLag)
+	c.sender.Dead = func(token string) bool { return c.cleaner.FateOf(token) == cleanup.Dead }
 	return c.locker(cfg)
 }
 
 // locker returns a Locker over c.
 func (c *core) locker(cfg config) *Locker {
-	for lease := int64(cfg.lease); ; {
-		longest := c.lease.Load()
-		if lease <= longest || c.lease.CompareAndSwap(longest, lease) {
-			return &Locker{core: c, cfg: cfg}
-		}
-	}
+	c.cleaner.AnnounceLease(cfg.lease)
+	return &Locker{core: c, cfg: cfg}
 }
 
 // With returns a Locker with other settings over the same store, local keys and

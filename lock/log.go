@@ -87,7 +87,7 @@ func (l *Locker) logNoRoom(ctx context.Context, e *Lease, size int, err error) {
 func (l *Locker) logBacklogFull(ctx context.Context, e *Lease, size int) {
 	l.logSeldom(ctx, e, "backlog", "receipts that wait for the store fill their room in memory; of further ones only that the work was done will be kept",
 		"see to the store: it does not answer",
-		slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.cleaner.bytes.Load()))
+		slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.pendingBytes.Load()))
 }
 
 // logAborted reports work that was undone for a reason that will come again.
@@ -102,7 +102,7 @@ func (l *Locker) logDropped(ctx context.Context) {
 	l.logSeldom(ctx, nil, "clean-up dropped", "a clean-up was given up for a newer one",
 		"see to the store, which answers too little: what such a claim has left, if anything, refuses other processes "+
 			"until its lease is over, and after that, if it was of Once, says that the outcome is not known",
-		slog.Int("backlog", int(l.core.cleaner.count.Load())))
+		slog.Int("backlog", l.core.cleaner.Count()))
 }
 
 // logSeldom warns of what happened to the key of e, if that is not nil: once a minute

@@ -153,7 +153,7 @@ var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 func (e *Lease) open(how opens) {
 	switch how {
 	case opensOrphaned:
-		e.locker.core.cleaner.add(e.orphan())
+		e.addOrphan()
 	case opensBypassed:
 		e.cleanUpClaim()
 	case opensKey, opensNothing:

@@ -54,7 +54,7 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 	}
 	return Snapshot{
 		Holds:      l.core.keys.holds(limit, match),
-		Cleanups:   l.core.cleaner.list(limit, match),
+		Cleanups:   l.core.cleanups(limit, match),
 		Recoveries: l.core.recent.latest(limit, match),
 	}
 }
@@ -121,18 +121,14 @@ func (e *Lease) hold() Hold {
 	return h
 }
 
-// list returns the first of what match accepts of the tasks.
-func (c *cleaner) list(limit int, match func(entry, owner string) bool) []Cleanup {
+// cleanups lists the first of the clean-ups that match accepts.
+func (c *core) cleanups(limit int, match func(entry, owner string) bool) []Cleanup {
 	var all []Cleanup
-	c.mu.Lock()
-	for t := range c.all {
-		if !t.settled {
-			all = append(all, t.of)
-			all[len(all)-1].Since = t.born
+	for _, t := range c.cleaner.List() {
+		if match(t.Entry, t.Owner) {
+			all = append(all, Cleanup{Key: t.Key, Entry: t.Entry, Token: t.Token, Owner: t.Owner, Kind: event.Kind(t.Kind), Since: t.Since})
 		}
 	}
-	c.mu.Unlock()
-	all = slices.DeleteFunc(all, func(c Cleanup) bool { return !match(c.Entry, c.Owner) })
 	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
 }
 
@@ -206,8 +202,8 @@ type Stats struct {
 func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{
-		Active: c.owners.Count(), Backlog: int(c.cleaner.count.Load()), BacklogBytes: c.cleaner.bytes.Load(),
-		Dropped: c.cleaner.dropped.Load(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.class(),
+		Active: c.owners.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.pendingBytes.Load(),
+		Dropped: c.cleaner.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.class(),
 	}
 	about := Describe(c.store)
 	s.Entries, s.Bytes = about.Entries, about.Bytes

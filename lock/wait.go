@@ -97,7 +97,7 @@ func (w *waiter) stopped(how quitted, held *RefusedError) (entered bool, err err
 		return w.result()
 	case quitUsurped:
 		if h := w.usurped; !h.end.settles { // its entry has no holder, and may refuse no later caller
-			h.locker.core.cleaner.add(h.orphan())
+			h.addOrphan()
 		}
 		return true, errEnding
 	case quitEnding:

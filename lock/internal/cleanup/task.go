@@ -1,0 +1,99 @@
+package cleanup
+
+import (
+	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+)
+
+// Task is a call that a [Cleaner] repeats until it is done.
+type Task struct {
+	Subject
+
+	Attempt func(closing bool) Progress
+	GiveUp  func() // called if the task is forgotten before it is done; may be nil
+
+	clock.Schedule // unqueued while the task runs
+
+	in      *taskQueue
+	born    time.Time
+	pause   time.Duration
+	paid    bool // its running attempt has taken a token
+	kicked  bool // it was asked for while it ran
+	awaited bool // a caller waits for it
+	settled bool // it was answered, and is repeated to be sure
+}
+
+// Subject describes a [Task] to operators.
+type Subject struct {
+	Key   string // as given to the Locker
+	Entry string // the key in the store
+	Token string // of the claim
+	Owner string // as claimed
+	Kind  string // of the event that will end the task
+}
+
+// taskQueue holds the tasks of one kind, except those that run.
+type taskQueue struct {
+	clock.Queue[*Task]
+
+	running  int
+	answered int // in a row
+}
+
+// room returns how many tasks may run at once. If a caller waits for the next task, the
+// number grows by one for each answer in a row: after an outage thousands may wait, and
+// during an outage the store gets no more of these calls than of others.
+func (q *taskQueue) room() int {
+	if t, ok := q.Peek(); ok && t.awaited {
+		return min(maxRunning+q.answered, maxAsked)
+	}
+	return maxRunning
+}
+
+// learn counts an attempt.
+func (q *taskQueue) learn(p Progress, answered bool) {
+	switch {
+	case answered:
+		q.answered = min(q.answered+1, maxAsked)
+	case !p.Unsent:
+		q.answered = 0
+	}
+}
+
+// Progress says how far an attempt has brought a task. The zero Progress is a call without
+// an answer.
+type Progress struct {
+	Done       bool
+	Unanswered bool          // the task is done without an answer
+	Unsent     bool          // no call was sent
+	Again      time.Duration // the pause before the next attempt; 0: a pause that grows
+}
+
+const longPause = 5 * time.Second
+
+// postpone returns the pause before the next attempt. It doubles from 10 ms to 1 s, the most
+// that a command which lands may cost another process, and after 15 s it is 5 s.
+func (t *Task) postpone(again time.Duration, at Stage) (wait time.Duration) {
+	t.pause = min(max(2*t.pause, 10*time.Millisecond), time.Second)
+	if time.Since(t.born) > 15*time.Second {
+		t.pause = longPause
+	}
+	wait = t.pause
+	if again > 0 {
+		wait, t.pause = again, 0
+	}
+	if at == Draining || at == Expedited && again == 0 { // a repeat that only confirms can wait as the holders do
+		wait = min(wait, 50*time.Millisecond)
+	}
+	if t.kicked {
+		t.kicked, wait = false, 0
+	}
+	return wait
+}
+
+func (t *Task) giveUp() {
+	if t.GiveUp != nil {
+		t.GiveUp()
+	}
+}
