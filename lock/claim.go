@@ -204,8 +204,7 @@ func leftBetween(ctx context.Context) error {
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
 	took := sent.Since()
 	lease := e.firstLease()
-	validity := lease - l.core.drift(lease)
-	if took >= validity {
+	if took >= lease-l.core.drift(lease) {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.
 		e.claim.orphaned = true

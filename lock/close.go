@@ -59,7 +59,7 @@ func (l *Locker) Close(ctx context.Context) error {
 // renewal, so that it lapses.
 func (e *Lease) abort() {
 	if e.claim.standing.granted() {
-		e.validity.halt()
+		e.validity.Halt()
 		e.cancel(fmt.Errorf("%w while the lease was held", ErrClosed))
 	}
 }

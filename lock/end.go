@@ -77,7 +77,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	if e.bypassed() {
 		return e.finishBypassed(how.settles)
 	}
-	why, first := e.validity.end(how.settles)
+	why, first := e.validity.End(how.settles)
 	if !first {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 // close gives back everything the lease holds in this process. answered says
 // that the store has confirmed its end.
 func (e *Lease) close(answered bool) {
-	e.validity.close()
+	e.validity.Close()
 	e.cancel(nil)
 	e.uncountReceipt()
 	if answered {
@@ -202,7 +202,7 @@ func (e *Lease) giveBack(ctx context.Context) error {
 
 // lapse ends the lease, and asks nothing of the store.
 func (e *Lease) lapse() {
-	if _, first := e.validity.end(true); first {
+	if _, first := e.validity.End(true); first {
 		e.close(false)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // maxPendingBytes bounds what the receipts hold in memory that the store has not
@@ -43,10 +44,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 // openAtExpiry has others of this process get the key when the lease is over, and what it
 // has left removed then.
 func (e *Lease) openAtExpiry() {
-	e.validity.mu.Lock()
-	defer e.validity.mu.Unlock()
-	e.validity.openLaterLocked(opensOrphaned)
-	e.setAlarm()
+	e.validity.OpenLater(validity.OpensOrphaned, e.setAlarm)
 }
 
 // retryEnd sends the end, which was sent first then, once more. That a store is full is an
@@ -75,7 +73,7 @@ func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) 
 
 // mayRemain says whether the entry can still be there.
 func (e *Lease) mayRemain() bool {
-	renewed, until := e.validity.renewed()
+	renewed, until := e.validity.Renewed()
 	switch {
 	case !e.end.settles:
 		return clock.Now() < until // after that, it is an orphan

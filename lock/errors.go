@@ -3,6 +3,8 @@ package lock
 import (
 	"fmt"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // Why a key was refused. A refusal is a [*RefusedError] that matches one of these.
@@ -108,6 +110,14 @@ var (
 			"and have what is written to refuse older fences",
 	}
 )
+
+// lossBy returns the loss by the end of a validity.
+func lossBy(expired validity.Expiry, maxHold time.Duration) *loss {
+	if expired == validity.MaxHold {
+		return lossByMaxHold(maxHold)
+	}
+	return errExpired
+}
 
 func lossByMaxHold(d time.Duration) *loss {
 	return &loss{

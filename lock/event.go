@@ -75,7 +75,7 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	}
 	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)
 	v.Size = len(e.end.receipt)
-	_, until := e.validity.renewed()
+	_, until := e.validity.Renewed()
 	v.Left = max(until.Until(), 0)
 	l.announce(ctx, v)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // failsOpen reports whether the work of an acquire that has ended with err may run
@@ -26,11 +27,7 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 		e.parent = context.WithoutCancel(e.parent)
 	}
 	l.core.keys.bypass(e)
-	v := &e.validity
-	v.mu.Lock()
-	v.bypassLocked(clock.Now().Add(l.cfg.lease))
-	e.setAlarm()
-	v.mu.Unlock()
+	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
 	l.emit(ctx, e, event.Bypassed, 0, err)
 	l.logBypassed(ctx, e, err)
 }
@@ -41,11 +38,11 @@ func (e *Lease) bypassed() bool { return e.claim.standing.bypassed() }
 // endBypassed says that the work of e, which ran unprotected, is over. first reports
 // that it had not been said before.
 func (e *Lease) endBypassed() (first bool) {
-	if _, first = e.validity.end(false); !first {
+	if _, first = e.validity.End(false); !first {
 		return false
 	}
 	defer e.locker.core.owners.Leave()
-	if how := e.validity.close(); how != opensNothing { // else it has lasted for longer than a lease, and the key is given up
+	if how := e.validity.Close(); how != validity.OpensNothing { // else it has lasted for longer than a lease, and the key is given up
 		e.open(how)
 	}
 	return true

@@ -8,6 +8,7 @@ import (
 	"github.com/httplatch/httplatch/internal/endable"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
@@ -28,7 +29,7 @@ type Lease struct {
 
 	claim    leaseClaim
 	local    localEntry
-	validity validity
+	validity validity.Validity[loss]
 	end      end
 }
 
@@ -104,7 +105,7 @@ func (e *Lease) lose(why *loss) error {
 // loss, and that dropLost has to follow; if it was another, that may not have ended the
 // context yet.
 func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
-	if lost, first = e.validity.lose(why); lost != nil {
+	if lost, first = e.validity.Lose(why); lost != nil {
 		e.cancel(lost)
 	}
 	return lost, first
@@ -128,6 +129,6 @@ func (e *Lease) dropLost(lost *loss) {
 
 // lostError is why the lease was lost, nil if it was not.
 func (e *Lease) lostError() error {
-	lost, _ := e.validity.state()
+	lost, _ := e.validity.State()
 	return lost.orNil()
 }

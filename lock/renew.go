@@ -9,6 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // start makes a claim of that lease, which was sent, and granted that much later, a running
@@ -21,7 +22,7 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	e.claim.grantedAt, e.claim.mostHold = sent.Add(took), cfg.maxHold-took
 	due := sent.Add(lease / 3)
 	e.local.Due = due
-	e.validity.start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
+	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
 	met := e.claim.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
 	e.shard().expect(due)
 	if met {
@@ -31,30 +32,20 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 
 // ring does what is due of a lease, and runs on a goroutine that the alarms start.
 func (e *Lease) ring() {
-	v := &e.validity
-	v.mu.Lock()
-	due := v.ringLocked(e.parent, clock.Now(), e.locker.cfg.maxHold)
-	if due.expired == nil {
-		e.setAlarm()
-	}
-	v.mu.Unlock()
+	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
 	switch {
-	case due.renewals != nil:
-		e.renew(due.renewals.ctx)
-	case due.expired != nil:
-		_ = e.lose(due.expired)
-	case due.opens != opensNothing:
-		e.open(due.opens)
+	case due.Renewal != nil:
+		e.renew(due.Renewal)
+	case due.Expired != validity.NotExpired:
+		_ = e.lose(lossBy(due.Expired, e.locker.cfg.maxHold))
+	case due.Opens != validity.OpensNothing:
+		e.open(due.Opens)
 	}
 }
 
-// setAlarm puts e in the queue of alarms for what is due next. The validity is locked, so that
-// nothing is put there after its end.
-func (e *Lease) setAlarm() {
-	if next := e.validity.nextLocked(); next != clock.Never {
-		e.shard().schedule(e, next)
-	}
-}
+// setAlarm has e rung at that moment. Its validity is locked, so that no alarm is set after
+// the end.
+func (e *Lease) setAlarm(next clock.Moment) { e.shard().schedule(e, next) }
 
 // renew runs a third of the first lease after its claim was sent, and a third of a whole one
 // after each renewal, with the context of the renewals.
@@ -83,11 +74,7 @@ func (e *Lease) renew(ctx context.Context) {
 
 // endRenewal sets the alarm after a renewal that was sent then.
 func (e *Lease) endRenewal(sent clock.Moment) {
-	v := &e.validity
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.endRenewalLocked(sent.Add(e.locker.cfg.lease / 3))
-	e.setAlarm()
+	e.validity.EndRenewal(sent.Add(e.locker.cfg.lease/3), e.setAlarm)
 }
 
 // renewOnce asks for a full lease from now, and returns when that was.
@@ -109,11 +96,11 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	case !renew.ok:
 		return sent, e.notRenewed()
 	}
-	lost, phase := e.validity.prolong(sent.Add(lease-l.core.drift(lease)), sent.Add(lease/3), lease < l.cfg.lease)
+	lost, phase := e.validity.Prolong(sent.Add(lease-l.core.drift(lease)), sent.Add(lease/3), lease < l.cfg.lease)
 	switch {
 	case lost != nil:
 		return sent, lost
-	case phase == over:
+	case phase == validity.Over:
 		return sent, errReleased
 	}
 	l.emit(ctx, e, event.Renewed, 0, nil)
@@ -130,18 +117,8 @@ func (e *Lease) leaseLeft(at clock.Moment) time.Duration {
 // a release, a renewal never takes the entry away, so that no unanswered send of
 // it explains this; but the lease's own end may.
 func (e *Lease) notRenewed() error {
-	v := &e.validity
-	v.mu.Lock()
-	if v.phase == holding {
-		v.mu.Unlock()
+	if e.validity.Gone(e.setAlarm) {
 		return e.lose(errTaken)
-	}
-	defer v.mu.Unlock()
-	if !v.stopped {
-		// A settle that got no answer was applied, or another caller has the key.
-		// The settle will learn which; there is nothing left to renew.
-		v.openLaterLocked(opensKey)
-		e.setAlarm()
 	}
 	return errReleased
 }
@@ -150,13 +127,13 @@ var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
 // open lets other callers of this process claim the key. What is left of a lease that was
 // to be released has no holder, and is removed.
-func (e *Lease) open(how opens) {
+func (e *Lease) open(how validity.Opens) {
 	switch how {
-	case opensOrphaned:
+	case validity.OpensOrphaned:
 		e.addOrphan()
-	case opensBypassed:
+	case validity.OpensBypassed:
 		e.cleanUpClaim()
-	case opensKey, opensNothing:
+	case validity.OpensKey, validity.OpensNothing:
 	}
 	e.locker.core.keys.leave(e)
 }
@@ -165,12 +142,12 @@ func (e *Lease) open(how opens) {
 // called under any lock of the work, which observers may want too; so the rest
 // of the loss is done elsewhere.
 func (e *Lease) checkValidity() {
-	lost, expired := e.validity.check(e.locker.cfg.maxHold)
+	lost, expired := e.validity.Check()
 	switch {
 	case lost != nil:
 		e.cancel(lost) // the goroutine that found it lost may not have cancelled it yet
-	case expired != nil:
-		if lost, first := e.markLost(expired); first {
+	case expired != validity.NotExpired:
+		if lost, first := e.markLost(lossBy(expired, e.locker.cfg.maxHold)); first {
 			go e.dropLost(lost)
 		}
 	}
@@ -186,10 +163,10 @@ func (e *Lease) Extend(ctx context.Context) error {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
 	e.checkValidity() // what is over by the clock is not revived, whether or not an alarm has rung
-	switch lost, phase := e.validity.state(); {
+	switch lost, phase := e.validity.State(); {
 	case lost != nil:
 		return lost
-	case phase != holding:
+	case phase != validity.Holding:
 		return errReleased
 	case e.bypassed():
 		return errBypassed

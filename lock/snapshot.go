@@ -113,10 +113,8 @@ func (e *Lease) hold() Hold {
 	h := Hold{Key: e.label(), Entry: e.key, Owner: e.claimant()}
 	if e.claim.standing.granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
-		v := &e.validity
-		v.mu.Lock()
-		h.Until, h.Renewed = v.until.Wall(), !v.stopped && !v.capped
-		v.mu.Unlock()
+		renewed, until := e.validity.Renewable()
+		h.Until, h.Renewed = until.Wall(), renewed
 	}
 	return h
 }

@@ -84,7 +84,7 @@ func (l *Locker) singleTerms() send.Terms {
 func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	why, _ := e.validity.end(true) // it is renewed until there is an answer
+	why, _ := e.validity.End(true) // it is renewed until there is an answer
 	lost := why.orNil()
 	e.setEnd(end{settles: true, receipt: receipt, keep: l.cfg.keep})
 	if l.observed() {
@@ -205,7 +205,7 @@ func (e *Lease) undo(ctx context.Context) error {
 		e.close(false) // what was before it is as unknown as ever; see giveBack
 		return nil
 	default:
-		e.validity.halt()
+		e.validity.Halt()
 	}
 	return e.sendFinish(ctx, e.lostError())
 }
