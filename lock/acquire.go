@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
 // errReplay is the reason that ends an acquire of Once which found a receipt.
@@ -38,16 +39,16 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	began := clock.Now()
 	at, entered, met, err := began, true, error(nil), error(nil)
 	for again := true; again; {
-		found := c.keys.enter(e, l.cfg.wait > 0)
-		if entered, err, again = true, nil, false; !found.open {
+		found := c.keys.Enter((*holder)(e), l.cfg.wait > 0)
+		if entered, err, again = true, nil, false; !found.Open {
 			entered, err = l.queue(ctx, e, found, began)
 			// Work that can run without the store shares no failure with a claim whose
 			// work cannot: it asks for the key itself, since without the key in this
 			// process it would run at the same time as others. It ends: when its time is over, it is
 			// refused where it would have to wait.
 			at, again = clock.Now(), !entered && l.failsOpen(ctx, err)
-			if entered && found.waiter.met {
-				met = found.refusal()
+			if entered && found.Waiter.Met() {
+				met = heldBy(found.Owner)
 			}
 		}
 	}
@@ -82,10 +83,11 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 // leave gives up e's key, whose claim ended with err.
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 	e.cleanUpClaim()
-	if callerGone(ctx) {
-		err = nil // the caller has left, and others may hear something else
+	if callerGone(ctx) { // the caller has left, and others may hear something else
+		l.core.keys.Leave((*holder)(e))
+		return
 	}
-	l.core.keys.leaveWith(e, err)
+	l.core.keys.LeaveWith((*holder)(e), func() local.Decision[*holder] { return decisionOf(e, err) })
 }
 
 // callerGone reports whether the caller waits no longer. A context says so a moment after

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
@@ -24,38 +23,6 @@ type leaseClaim struct {
 	takeover  bool          // the last claim was to replace an abandoned entry
 	orphaned  bool          // it was answered, and left an entry without a holder
 	fenced    bool
-	standing  standing // for others; needs no lock
-}
-
-// standing is what can be known of a lease without a lock: whether its claim was
-// granted, whether another call waits for that, and whether its work runs though the
-// claim was not granted. All are in one word, so that of a grant and of who meets the
-// claim at that moment one sees the other.
-type standing struct{ bits atomic.Uint32 }
-
-const (
-	standsGranted = 1 << iota
-	standsMet
-	standsBypassed
-)
-
-func (s *standing) granted() bool  { return s.bits.Load()&standsGranted != 0 }
-func (s *standing) met() bool      { return s.bits.Load()&standsMet != 0 }
-func (s *standing) bypassed() bool { return s.bits.Load()&standsBypassed != 0 }
-
-// grant notes the grant, and reports whether another call has met the claim before.
-func (s *standing) grant() (met bool) { return s.bits.Or(standsGranted)&standsMet != 0 }
-
-// bypass notes that the work runs unprotected.
-func (s *standing) bypass() { s.bits.Or(standsBypassed) }
-
-// meet notes that another call has met it, and reports whether it was granted before.
-func (s *standing) meet() (granted bool) { return s.bits.Or(standsMet)&standsGranted != 0 }
-
-// pending reports whether e's claim may still be granted or refused. The shard
-// of its key is locked.
-func (e *Lease) pending() bool {
-	return !e.claim.standing.granted() && !e.bypassed()
 }
 
 // claimant is the process, and of a guard's run the request as well.

@@ -27,8 +27,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	err := error(nil)
 	if c.owners.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
-		for _, e := range c.keys.all() {
-			e.abort()
+		for _, e := range c.keys.All() {
+			(*Lease)(e).abort()
 		}
 	}
 	if ctx.Err() != nil {
@@ -41,10 +41,10 @@ func (l *Locker) Close(ctx context.Context) error {
 	unfinished := c.cleaner.Tasks().Wait(ctx)
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.Stop()
-	for _, e := range c.keys.all() {
-		e.abort() // what the cleaner gave up may still be renewed
+	for _, e := range c.keys.All() {
+		(*Lease)(e).abort() // what the cleaner gave up may still be renewed
 	}
-	c.keys.forgetAlarms()
+	c.keys.ForgetAlarms()
 	if working+unfinished+calls == 0 {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (l *Locker) Close(ctx context.Context) error {
 // abort ends the context of a lease that has not ended at Close, and its
 // renewal, so that it lapses.
 func (e *Lease) abort() {
-	if e.claim.standing.granted() {
+	if e.local.Granted() {
 		e.validity.Halt()
 		e.cancel(fmt.Errorf("%w while the lease was held", ErrClosed))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
 // decision is what became of a claim, or of a run, for which other callers of this
@@ -23,7 +24,7 @@ type decision struct {
 // grantOf is the decision for those who have met the claim of e, and refuses them.
 func grantOf(e *Lease) *decision {
 	d := &decision{granted: true, entry: Entry{State: Held, Owner: e.owner()}}
-	if e.claim.standing.granted() {
+	if e.local.Granted() {
 		d.print = e.fingerprint()
 	}
 	return d
@@ -31,7 +32,7 @@ func grantOf(e *Lease) *decision {
 
 // decisionOf is the decision of the claim of e, which ended with err. It is nil if
 // that says nothing to others, as when the Locker was closed.
-func decisionOf(e *Lease, err error) *decision {
+func decisionOf(e *Lease, err error) local.Decision[*holder] {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:
 		return &decision{entry: refused.Entry, print: refused.Entry.Fingerprint}
@@ -81,18 +82,20 @@ func (e *Lease) reasonOf(state State, fingerprint []byte) error {
 	}
 }
 
-// wake gives d to waiters that were taken from their queue for it.
-func (d *decision) wake(waiters []*waiter) {
-	if len(waiters) == 0 {
-		return
-	}
-	defer func() {
-		for _, w := range waiters {
-			w.decided = d
-			close(w.ready)
-		}
-	}()
-	// The caller whose claim has found them may write to them.
+// Answers implements local.Decision.
+func (d *decision) Answers(h *holder, patient bool) bool {
+	return d.reason((*Lease)(h), patient) != nil
+}
+
+// Unserved implements local.Decision.
+func (d *decision) Unserved() bool { return d.err != nil }
+
+// FoundHolder implements local.Decision.
+func (d *decision) FoundHolder() bool { return d.entry.State == Held }
+
+// Detach implements local.Decision. The caller whose claim has found the slices may write to
+// them.
+func (d *decision) Detach() {
 	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
 	if s, ok := errors.AsType[oncecall.Sharer](d.failure); ok {
 		d.failure = s.Share()
@@ -127,3 +130,8 @@ func (*failedRunError) Error() string { return "lock: the run that this call wai
 
 // Class is a short and stable name of it, to count by.
 func (*failedRunError) Class() string { return "failed" }
+
+// sameRequest compares fingerprints. One that is empty equals all.
+func sameRequest(a, b []byte) bool {
+	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
+}

@@ -45,7 +45,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 
 // end is how a lease is ended: by a release, or by a settle. It belongs to the goroutine that
 // ended the work, and then to the cleaner's. Others read settles, once the local keys know that
-// the work is over ([localKeys.markEnding]).
+// the work is over (local.Table.MarkEnding).
 type end struct {
 	settles    bool
 	unanswered bool // some send of it was
@@ -171,20 +171,20 @@ func (e *Lease) close(answered bool) {
 		// key.
 		e.cleanUpClaim()
 	}
-	e.locker.core.keys.leave(e)
+	e.locker.core.keys.Leave((*holder)(e))
 	e.locker.core.owners.Leave()
 }
 
 // endUnreturned ends a lease, or the claim of one, whose caller does not return from its call.
 func (e *Lease) endUnreturned() {
 	switch {
-	case e.claim.standing.granted():
+	case e.local.Granted():
 		_ = e.giveBack(e.parent)
 	case e.bypassed():
 		e.endBypassed()
 	default:
 		e.cleanUpClaim()
-		e.locker.core.keys.leave(e)
+		e.locker.core.keys.Leave((*holder)(e))
 		e.locker.core.owners.Leave()
 	}
 }

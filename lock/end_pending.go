@@ -34,7 +34,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 	if !e.end.settles {
 		e.openAtExpiry()
 	}
-	c.keys.markEnding(e, func() { c.cleaner.Kick(t) })
+	c.keys.MarkEnding((*holder)(e), func() { c.cleaner.Kick(t) })
 	c.cleaner.Repeat(t)
 	if dropped > 0 {
 		e.locker.logBacklogFull(ctx, e, dropped)

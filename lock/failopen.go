@@ -26,14 +26,15 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	l.core.keys.bypass(e)
+	l.core.keys.Bypass((*holder)(e)) // refuses those who have met the claim, and those who come
+	l.core.keys.Share((*holder)(e), grantOf(e))
 	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
 	l.emit(ctx, e, event.Bypassed, 0, err)
 	l.logBypassed(ctx, e, err)
 }
 
 // bypassed reports whether e's work runs unprotected.
-func (e *Lease) bypassed() bool { return e.claim.standing.bypassed() }
+func (e *Lease) bypassed() bool { return e.local.Bypassed() }
 
 // endBypassed says that the work of e, which ran unprotected, is over. first reports
 // that it had not been said before.

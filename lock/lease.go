@@ -8,6 +8,7 @@ import (
 	"github.com/httplatch/httplatch/internal/endable"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
@@ -28,7 +29,7 @@ type Lease struct {
 	own atomic.Pointer[endable.Context] // of the work, once it is asked for or has ended
 
 	claim    leaseClaim
-	local    localEntry
+	local    local.Entry[*holder]
 	validity validity.Validity[loss]
 	end      end
 }
@@ -120,7 +121,7 @@ func (e *Lease) dropLost(lost *loss) {
 		// stay: it records that the outcome is not known.)
 		e.addOrphan()
 	}
-	c.keys.leave(e)
+	c.keys.Leave((*holder)(e))
 	c.recent.note(event.Lost, e.label())
 	ctx := e.Context()
 	e.locker.emit(ctx, e, event.Lost, e.claim.grantedAt.Since(), lost)

@@ -13,6 +13,7 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/seldom"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -36,7 +37,7 @@ type core struct {
 	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
 	owner      string
 	tokens     *minter
-	keys       *localKeys
+	keys       *local.Table[*holder]
 	cleaner    *cleanup.Cleaner
 	owners     send.Counter // leases and acquires whose owner has not come back yet
 
@@ -79,7 +80,7 @@ func New(store Store, opts ...Option) *Locker {
 		drift:      about.drift,
 		owner:      owner(),
 		tokens:     newMinter(about.Local),
-		keys:       newLocalKeys(),
+		keys:       local.New[*holder](),
 		closing:    make(chan struct{}),
 	}
 	c.sender = send.New(func(err error) send.Verdict {
@@ -170,7 +171,8 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
 	e := l.newLease()
-	e.locker, e.key, e.parent, e.local.hash = l, key, ctx, l.core.keys.hash(key)
+	e.locker, e.key, e.parent = l, key, ctx
+	l.core.keys.Prepare((*holder)(e))
 	e.claim.observed = l.observation(ctx)
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err

@@ -23,10 +23,10 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	due := sent.Add(lease / 3)
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
-	met := e.claim.standing.grant() // no other goroutine reads the rest before, so that it needs no lock
-	e.shard().expect(due)
+	met := e.local.Grant() // no other goroutine reads the rest before, so that it needs no lock
+	e.locker.core.keys.Expect((*holder)(e), due)
 	if met {
-		e.locker.core.keys.share(e, grantOf(e))
+		e.locker.core.keys.Share((*holder)(e), grantOf(e))
 	}
 }
 
@@ -45,7 +45,7 @@ func (e *Lease) ring() {
 
 // setAlarm has e rung at that moment. Its validity is locked, so that no alarm is set after
 // the end.
-func (e *Lease) setAlarm(next clock.Moment) { e.shard().schedule(e, next) }
+func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*holder)(e), next) }
 
 // renew runs a third of the first lease after its claim was sent, and a third of a whole one
 // after each renewal, with the context of the renewals.
@@ -135,7 +135,7 @@ func (e *Lease) open(how validity.Opens) {
 		e.cleanUpClaim()
 	case validity.OpensKey, validity.OpensNothing:
 	}
-	e.locker.core.keys.leave(e)
+	e.locker.core.keys.Leave((*holder)(e))
 }
 
 // checkValidity ends the lease's context if its validity is over. It may be

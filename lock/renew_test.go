@@ -259,13 +259,6 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// A lease that is granted while the schedule of renewals looks for such leases is
-// found by it or makes it look again.
-func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
-	t.Parallel()
-	require.True(t, lock.GrantWhileLooking())
-}
-
 // attack B5: a hung handler whose key is freed by an operator, or lost, locks
 // this process out no longer than it takes to learn of it.
 func TestHungHandler(t *testing.T) {

@@ -44,7 +44,8 @@ func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerpri
 	}
 	r.label, r.scope, r.attempt = key, scope, 1
 	e := &r.lease
-	e.run, e.locker, e.key, e.parent, e.local.hash = r, l, record, ctx, l.core.keys.hash(record)
+	e.run, e.locker, e.key, e.parent = r, l, record, ctx
+	l.core.keys.Prepare((*holder)(e))
 	// The local keys and the store's calls read it for longer than Once lasts.
 	r.print = append(r.room[:0], fingerprint...)
 	return r
@@ -85,8 +86,8 @@ func (r *run) shareFailure(err error) {
 	if s, ok := errors.AsType[oncecall.Sharer](err); ok && !s.Shared() {
 		return
 	}
-	if e.claim.standing.met() && e.parent.Err() == nil && e.lostError() == nil {
-		e.locker.core.keys.share(e, &decision{failure: err})
+	if e.local.Met() && e.parent.Err() == nil && e.lostError() == nil {
+		e.locker.core.keys.Share((*holder)(e), &decision{failure: err})
 	}
 }
 

@@ -53,18 +53,22 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 		match = func(string, string) bool { return true }
 	}
 	return Snapshot{
-		Holds:      l.core.keys.holds(limit, match),
+		Holds:      l.core.holds(limit, match),
 		Cleanups:   l.core.cleanups(limit, match),
 		Recoveries: l.core.recent.latest(limit, match),
 	}
 }
 
-// holds lists the first of what match accepts of the keys that are pending or
-// granted. All are looked at: the one that hangs is the one that is looked for.
-func (k *localKeys) holds(limit int, match func(entry, owner string) bool) []Hold {
+// holds lists the first of the keys that match accepts, pending or granted. It examines
+// all: an operator looks for the one that hangs.
+func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
-	for i := range k.shards {
-		all = k.shards[i].holds(all, match)
+	for k := range c.keys.Keys() {
+		if e := (*Lease)(k.Holder); match(e.key, e.claimant()) {
+			h := e.hold()
+			h.Waiting, h.Ending = k.Waiting, k.Ending
+			all = append(all, h)
+		}
 	}
 	return first(limit, all, func(a, b Hold) int {
 		if a.Since.IsZero() != b.Since.IsZero() {
@@ -81,37 +85,11 @@ func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
 }
 
-func (s *keyShard) holds(all []Hold, match func(entry, owner string) bool) []Hold {
-	type seen struct {
-		lease   *Lease
-		waiting int
-		ending  bool
-	}
-	s.mu.Lock()
-	slots := make([]seen, 0, len(s.holders))
-	for _, e := range s.holders {
-		found := seen{lease: e}
-		if e.local.slot != nil {
-			found.waiting, found.ending = e.local.slot.queue.Len(), e.local.slot.confirmEnd != nil
-		}
-		slots = append(slots, found)
-	}
-	s.mu.Unlock()
-	for _, sl := range slots {
-		if match(sl.lease.key, sl.lease.claimant()) {
-			h := sl.lease.hold()
-			h.Waiting, h.Ending = sl.waiting, sl.ending
-			all = append(all, h)
-		}
-	}
-	return all
-}
-
 // hold is what others may know of e. Until it is granted, its token changes and
 // belongs to the goroutine that claims.
 func (e *Lease) hold() Hold {
 	h := Hold{Key: e.label(), Entry: e.key, Owner: e.claimant()}
-	if e.claim.standing.granted() {
+	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
 		renewed, until := e.validity.Renewable()
 		h.Until, h.Renewed = until.Wall(), renewed

@@ -195,10 +195,7 @@ func (e *Lease) undo(ctx context.Context) error {
 	if !e.run.free() {
 		how = end{settles: true, receipt: e.run.failureReceipt(), keep: e.locker.cfg.keep}
 	}
-	s := e.shard()
-	s.mu.Lock() // callers that meet the lease may look at how it ends
-	e.setEnd(how)
-	s.mu.Unlock()
+	e.locker.core.keys.Update((*holder)(e), func() { e.setEnd(how) })
 	switch {
 	case how.settles:
 	case e.attempt() > 1:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
 // queue waits for e's key, which another lease of this process was found to have,
@@ -18,27 +19,27 @@ import (
 // entered can be true together with an error: the key is e's then, but the store has
 // not freed it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment) (entered bool, err error) {
-	held := found.refusal()
-	e.claim.observed.finds(found.owner)
+	held := heldBy(found.Owner)
+	e.claim.observed.finds(found.Owner)
 	switch {
-	case found.mismatch:
+	case found.Mismatch:
 		held.Reason = ErrMismatch
 		return false, held
-	case found.waiter == nil && found.confirmEnd != nil:
-		found.confirmEnd()
+	case found.Waiter == nil && found.ConfirmEnd != nil:
+		found.ConfirmEnd()
 		if l.cfg.failOpen {
 			return false, held // one of those in the queue may be about to run without the store
 		}
 		return false, errEnding
-	case found.waiter == nil:
+	case found.Waiter == nil:
 		return false, held
 	}
-	if l.cfg.wait > 0 || found.confirmEnd != nil {
+	if l.cfg.wait > 0 || found.ConfirmEnd != nil {
 		queued := time.Now()
 		defer func() { e.claim.observed.waits(queued) }()
 	}
-	if found.confirmEnd != nil {
-		found.confirmEnd()
+	if found.ConfirmEnd != nil {
+		found.ConfirmEnd()
 	}
 	return l.await(ctx, found, began, held)
 }
@@ -47,76 +48,91 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 // the time is over. That is WithWait for a holder, and the budget at least where
 // it is the store's word that is missing.
 func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, held *RefusedError) (entered bool, err error) {
-	c, w := l.core, found.waiter
+	c, w := l.core, found.Waiter
+	terms := local.AwaitAnswer
+	if l.cfg.failOpen {
+		terms |= local.Usurp
+	}
 	latest := began.Add(max(l.cfg.wait, l.cfg.budget))
 	until := latest
-	if l.cfg.wait > 0 && found.confirmEnd == nil {
+	if l.cfg.wait > 0 && found.ConfirmEnd == nil {
 		until = began.Add(l.cfg.wait)
 	}
 	timer := time.NewTimer(until.Until())
 	defer timer.Stop()
 	for {
 		select {
-		case <-w.ready:
-			return w.result()
+		case <-w.Ready():
+			return waited(w)
 		case <-timer.C:
-			how := c.keys.stopWaiting(w, l.cfg.failOpen, clock.Now() < latest)
-			if how == quitNot {
+			if clock.Now() >= latest {
+				terms &^= local.AwaitAnswer
+			}
+			stopped := c.keys.StopWaiting(w, terms)
+			if stopped == local.StillWaiting {
 				timer.Reset(latest.Until())
 				continue
 			}
-			return w.stopped(how, held)
+			return stoppedWaiting(w, stopped, held)
 		case <-ctx.Done():
-			if c.keys.cancelWait(w) == quitPending {
+			if c.keys.CancelWait(w) == local.FoundPending {
 				return false, gaveUp(ctx, errPending)
 			}
-			return false, gaveUp(ctx, w.known(held))
+			return false, gaveUp(ctx, known(w, held))
 		case <-c.closing:
-			c.keys.cancelWait(w)
+			c.keys.CancelWait(w)
 			return false, ErrClosed
 		}
 	}
 }
 
-// result is how w's wait has ended, when w is ready.
-func (w *waiter) result() (entered bool, err error) {
-	if w.decided == nil {
+// waited returns how the wait of w has ended, which is ready.
+func waited(w *waiter) (entered bool, err error) {
+	d, decided := w.Decided().(*decision)
+	if !decided {
 		return true, nil
 	}
-	w.lease.claim.observed.finds(w.decided.entry.Owner)
-	return false, w.decided.end(w.lease)
+	e := (*Lease)(w.Lease())
+	e.claim.observed.finds(d.entry.Owner)
+	return false, d.end(e)
 }
 
-// stopped is how w's wait has ended, whose time was over.
-func (w *waiter) stopped(how quitted, held *RefusedError) (entered bool, err error) {
-	switch how {
-	case quitGiven: // in the same instant: it would be wrong to report it as held
+// stoppedWaiting returns how the wait of w has ended, whose time was over.
+func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
+	switch stopped {
+	case local.FoundGiven: // in the same instant: it would be wrong to report it as held
 		return true, nil
-	case quitDecided:
-		<-w.ready
-		return w.result()
-	case quitUsurped:
-		if h := w.usurped; !h.end.settles { // its entry has no holder, and may refuse no later caller
+	case local.FoundDecided:
+		<-w.Ready()
+		return waited(w)
+	case local.Usurped:
+		if h := (*Lease)(w.Usurped()); !h.end.settles { // its entry has no holder, and may refuse no later caller
 			h.addOrphan()
 		}
 		return true, errEnding
-	case quitEnding:
+	case local.FoundEnding:
 		return false, errEnding
-	case quitPending:
-		if !w.lease.locker.cfg.failOpen { // else that other work may be about to run without the store
+	case local.FoundPending:
+		if !w.Lease().locker.cfg.failOpen { // else that other work may be about to run without the store
 			return false, errPending
 		}
-	case quitHeld, quitNot:
+	case local.FoundHeld, local.StillWaiting:
 	}
-	return false, w.known(held)
+	return false, known(w, held)
 }
 
-// known is what w knows when its wait ends, with held from its beginning.
-func (w *waiter) known(held *RefusedError) error {
-	if w.unserved == nil {
+// known returns what w knows at the end of its wait, with held from its beginning.
+func known(w *waiter, held *RefusedError) error {
+	d, is := w.Unserved().(*decision)
+	if !is {
 		return held
 	}
-	return unserved(w.unserved.end(w.lease), held)
+	return unserved(d.end((*Lease)(w.Lease())), held)
+}
+
+// heldBy returns the refusal of a caller that does not wait for the holder.
+func heldBy(owner string) *RefusedError {
+	return &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: owner}}
 }
 
 // unserved is err, of a poll, with what was known before it.
@@ -154,7 +170,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 			return err
 		}
 		e.cleanUpClaim()
-		asked := l.core.keys.rests(e, shared)
+		asked := l.core.keys.Rest((*holder)(e), shared)
 		if polls == 0 {
 			// Not before the first refusal: a caller that need not wait does not pay for it.
 			var stop func()

@@ -1,0 +1,116 @@
+package local
+
+import (
+	"iter"
+	"maps"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+)
+
+// alarms ring the leases of a shard at their due moments, such as those of renewals. They
+// are locked with the shard.
+//
+// Most leases end long before an alarm. A timer for each would be the largest part of their
+// cost, and even a place in a queue is much. So all share one timer, and a new lease is in
+// no queue: the shard has it anyway, and looks through its leases before the first alarm of
+// those that were granted since the last look. Most of them have ended by then.
+type alarms[H Holder[H]] struct {
+	clock.Queue[H]
+
+	look atomic.Int64 // the moment of the next look; Never if all leases of the shard are queued
+}
+
+func (a *alarms[H]) init(wake func()) {
+	a.Queue = clock.NewQueue[H](wake)
+	a.look.Store(int64(clock.Never))
+}
+
+// sees reports whether the next look finds a lease in time that is due then. It needs no
+// lock if the lease is known to be granted: a look first takes back its announcement, so it
+// finds a lease whose grant still sees the announcement.
+func (a *alarms[H]) sees(due clock.Moment) bool { return int64(due) >= a.look.Load() }
+
+// lookBefore announces a look for a lease that is due then.
+func (a *alarms[H]) lookBefore(due clock.Moment) {
+	if !a.sees(due) {
+		a.look.Store(int64(due))
+		a.Arm(due)
+	}
+}
+
+// add queues h.
+func (a *alarms[H]) add(h H, due clock.Moment) {
+	a.Put(h, due)
+	a.Arm(due)
+}
+
+// keep queues h, which is about to leave the shard.
+func (a *alarms[H]) keep(h H) {
+	if e := h.Entry(); e.isNew() {
+		a.add(h, e.Due)
+	}
+}
+
+// ring rings the leases that are due, and looks through all if that is due.
+func (a *alarms[H]) ring(all iter.Seq[H]) {
+	a.Fired()
+	at := clock.Now()
+	if a.sees(at) {
+		a.look.Store(int64(clock.Never)) // first: see sees
+		for h := range all {
+			if e := h.Entry(); e.isNew() {
+				a.Put(h, e.Due)
+			}
+		}
+	}
+	for at >= a.First() {
+		go a.Pop().Ring()
+	}
+	a.Arm(min(a.First(), clock.Moment(a.look.Load())))
+}
+
+// forget drops all alarms.
+func (a *alarms[H]) forget() {
+	a.Clear()
+	a.look.Store(int64(clock.Never))
+}
+
+// isNew reports whether the lease was granted and never queued for an alarm.
+func (e *Entry[H]) isNew() bool { return e.Granted() && e.New() }
+
+// Expect rings h, which was granted just now, at that moment. Its Entry has the same moment, but
+// an alarm may change that by now.
+func (t *Table[H]) Expect(h H, due clock.Moment) {
+	s := t.of(h)
+	if s.alarms.sees(due) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alarms.lookBefore(due)
+}
+
+// Schedule rings h at that moment.
+func (t *Table[H]) Schedule(h H, due clock.Moment) {
+	s := t.of(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alarms.add(h, due)
+}
+
+func (s *shard[H]) ring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alarms.ring(maps.Values(s.holders))
+}
+
+// ForgetAlarms drops all alarms.
+func (t *Table[H]) ForgetAlarms() {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		s.alarms.forget()
+		s.mu.Unlock()
+	}
+}

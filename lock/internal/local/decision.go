@@ -1,0 +1,85 @@
+package local
+
+// Decision is the end of a claim or of a run, for the callers that have waited for it. What
+// the store would answer them is their answer too.
+type Decision[H any] interface {
+	// Answers reports whether it ends the acquire of h. patient says that h waits for
+	// holders.
+	Answers(h H, patient bool) bool
+	// Unserved reports whether the store did not serve the claim.
+	Unserved() bool
+	// FoundHolder reports whether the key has a holder.
+	FoundHolder() bool
+	// Detach copies the parts that its first caller may change. It is called before a waiter
+	// is woken with it.
+	Detach()
+}
+
+// Share gives d to the waiters behind h that it answers, before the next of them gets the
+// key.
+func (t *Table[H]) Share(h H, d Decision[H]) {
+	s := t.of(h)
+	s.mu.Lock()
+	answered := s.answered(h, d)
+	s.mu.Unlock()
+	wake(d, answered)
+}
+
+// Rest notes that h is about to wait for another process, and gives d to the waiters behind
+// it that do not wait as long. asked has a value when other callers want a new answer.
+func (t *Table[H]) Rest(h H, d Decision[H]) (asked <-chan struct{}) {
+	s := t.of(h)
+	s.mu.Lock()
+	sl, again := h.Entry().needSlot(), make(chan struct{}, 1)
+	answered := s.answered(h, d)
+	sl.asked = again // under the same lock as the answers: later callers are not among these
+	s.mu.Unlock()
+	wake(d, answered)
+	return again
+}
+
+// answered takes the waiters that d answers from the queue behind h. A poll that the store
+// did not serve answers no waiter for a holder it has met: the next in the queue polls.
+func (s *shard[H]) answered(h H, d Decision[H]) (answered []*Waiter[H]) {
+	sl := h.Entry().slot
+	if d == nil || sl == nil || !s.has(h) {
+		return nil
+	}
+	for p := sl.queue.Front(); p != nil; {
+		w := waiterAt[H](p)
+		p = p.Next()
+		waits := d.Unserved() && w.patient && w.hasMet(sl)
+		if !waits && d.Answers(w.lease, w.patient) {
+			sl.remove(w)
+			answered = append(answered, w)
+		}
+	}
+	switch sl.unserved = nil; {
+	case d.Unserved():
+		sl.unserved = d
+	case d.FoundHolder():
+		sl.finds++
+	default:
+		return answered
+	}
+	for sl.queue.Len() > maxWaiters {
+		w := waiterAt[H](sl.queue.Back())
+		sl.remove(w)
+		answered = append(answered, w)
+	}
+	return answered
+}
+
+// wake gives d to waiters that have left their queue for it.
+func wake[H any](d Decision[H], waiters []*Waiter[H]) {
+	if len(waiters) == 0 {
+		return
+	}
+	defer func() {
+		for _, w := range waiters {
+			w.decided = d
+			close(w.ready)
+		}
+	}()
+	d.Detach()
+}

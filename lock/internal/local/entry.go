@@ -1,0 +1,84 @@
+package local
+
+import (
+	"container/list"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+)
+
+// Entry is the state of a lease in a [Table]. It is part of the lease, and locked with the
+// shard of its key, except as the fields say.
+type Entry[H any] struct {
+	clock.Schedule // of the next alarm; also written before the lease is granted, without the lock
+
+	standing // needs no lock
+	shard    uint8
+	slot     *slot[H] // nil if the lease does not have the key, or there is nothing in it
+}
+
+// standing says whether the claim of a lease was granted, whether another call has met it,
+// and whether its work runs although the claim was not granted. All are in one word: of a
+// grant and a call that meets the claim at that moment, one sees the other.
+type standing struct{ bits atomic.Uint32 }
+
+const (
+	granted = 1 << iota
+	met
+	bypassed
+)
+
+// Granted reports whether the claim was granted.
+func (s *standing) Granted() bool { return s.bits.Load()&granted != 0 }
+
+// Met reports whether another call has met the claim.
+func (s *standing) Met() bool { return s.bits.Load()&met != 0 }
+
+// Bypassed reports whether the work runs unprotected.
+func (s *standing) Bypassed() bool { return s.bits.Load()&bypassed != 0 }
+
+// Grant notes the grant, and reports whether another call has met the claim before.
+func (s *standing) Grant() (hasMet bool) { return s.bits.Or(granted)&met != 0 }
+
+func (s *standing) bypass() { s.bits.Or(bypassed) }
+
+// meet notes that a call has met the claim, and reports whether it was granted before.
+func (s *standing) meet() (wasGranted bool) { return s.bits.Or(met)&granted != 0 }
+
+// pending reports whether the claim may still be granted or refused. The shard is locked.
+func (s *standing) pending() bool { return !s.Granted() && !s.Bypassed() }
+
+// slot holds the waiters and flags of a pending or granted key. It belongs to the lease
+// that has the key, and is made when it is first needed.
+type slot[H any] struct {
+	confirmEnd func()    // asks the store again; nil until the work of the holder is over
+	queue      list.List // of waiters, in the order of arrival
+	finds      int       // how often a claim found a holder while there was a queue
+
+	unserved Decision[H] // of the latest poll, nil if the store served it
+
+	// asked is not nil once a claim has found a holder in another process: the lease claims
+	// the key again from time to time, and at once if there is a value.
+	asked chan struct{}
+}
+
+func (e *Entry[H]) needSlot() *slot[H] {
+	if e.slot == nil {
+		e.slot = new(slot[H])
+	}
+	return e.slot
+}
+
+// ask has the key claimed soon by the lease that waits for another process.
+func (sl *slot[H]) ask() {
+	select {
+	case sl.asked <- struct{}{}:
+	default: // it is asked already, or its claim is on its way
+	}
+}
+
+// remove takes w from the queue, in constant time: tens of thousands can leave at once.
+func (sl *slot[H]) remove(w *Waiter[H]) {
+	sl.queue.Remove(w.place)
+	w.place = nil
+}

@@ -1,0 +1,148 @@
+package local
+
+import "container/list"
+
+// Waiter waits for a key that another lease of this process has, or claims.
+type Waiter[H any] struct {
+	lease H
+	ready chan struct{} // closed when the lease has the key, or there is a decision
+
+	// Locked with the shard of the key.
+	place     *list.Element // in the queue, nil once the waiter has left it
+	finds     int           // of the slot, when the waiter was queued
+	metHolder bool          // the key had a holder when the waiter was queued
+	patient   bool          // it waits for a holder too
+
+	// Written before ready is closed.
+	met     bool        // a holder was met when the lease got the key
+	decided Decision[H] // nil if the lease has the key
+
+	// Written when the waiter leaves the queue by itself.
+	unserved Decision[H] // of the slot
+	usurped  H           // the lease whose key it has taken
+}
+
+// maxWaiters bounds the queue behind a holder, here or in another process. Any client can
+// make a waiter, which is a goroutine. A queue behind a claim on its way is not bounded: the
+// budget bounds its wait.
+const maxWaiters = 64
+
+// Ready is closed when the lease has the key, or there is a decision.
+func (w *Waiter[H]) Ready() <-chan struct{} { return w.ready }
+
+// Lease returns the lease that waits.
+func (w *Waiter[H]) Lease() H { return w.lease }
+
+// Met reports whether a holder was met when the lease got the key. It may be called once w
+// is ready.
+func (w *Waiter[H]) Met() bool { return w.met }
+
+// Decided returns the decision, nil if the lease has the key. It may be called once w is
+// ready.
+func (w *Waiter[H]) Decided() Decision[H] { return w.decided }
+
+// Unserved returns the decision of the latest poll if the store did not serve it, else nil.
+// It may be called once the wait was stopped.
+func (w *Waiter[H]) Unserved() Decision[H] { return w.unserved }
+
+// Usurped returns the lease whose key the waiter has taken, after [Usurped].
+func (w *Waiter[H]) Usurped() H { return w.usurped }
+
+// hasMet reports whether w has met a holder, or a claim has found one since w was queued.
+func (w *Waiter[H]) hasMet(sl *slot[H]) bool { return w.metHolder || w.finds != sl.finds }
+
+func waiterAt[H any](place *list.Element) *Waiter[H] {
+	return place.Value.(*Waiter[H]) //nolint:errcheck,forcetypeassert // a queue has no other values
+}
+
+// enqueue queues h behind holder. The shard is locked.
+func enqueue[H Holder[H]](h, holder H, patient bool) *Waiter[H] {
+	e := holder.Entry()
+	behind := e.needSlot()
+	w := &Waiter[H]{
+		lease: h, patient: patient, ready: make(chan struct{}), finds: behind.finds,
+		metHolder: !e.pending() || behind.asked != nil,
+	}
+	w.place = behind.queue.PushBack(w)
+	return w
+}
+
+// Terms say what a waiter accepts whose time is over.
+type Terms uint8
+
+const (
+	// AwaitAnswer has it wait for the answer to a claim on its way, and no longer for
+	// holders.
+	AwaitAnswer Terms = 1 << iota
+	// Usurp has it take the key from a holder whose work is over, although the store has not
+	// confirmed the end.
+	Usurp
+)
+
+// Stopped says how a wait was stopped.
+type Stopped uint8
+
+const (
+	// StillWaiting says that it was not: the waiter waits for the answer to a claim.
+	StillWaiting Stopped = iota
+	// FoundHeld says that another caller holds the key.
+	FoundHeld
+	// FoundPending says that the claim which the waiter has met is still unanswered.
+	FoundPending
+	// FoundEnding says that the work of the holder is over, and the store has not confirmed
+	// that.
+	FoundEnding
+	// Usurped says likewise, and that the waiter has taken the key.
+	Usurped
+	// FoundGiven says that the waiter had the key already.
+	FoundGiven
+	// FoundDecided says that there is a decision, or will be in a moment.
+	FoundDecided
+)
+
+// StopWaiting ends the wait of w.
+func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
+	s := t.of(w.lease)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holder, taken := s.holders[w.lease.Key()]
+	if taken && holder == w.lease {
+		return FoundGiven
+	}
+	if w.place == nil {
+		return FoundDecided
+	}
+	e := holder.Entry()
+	sl := e.slot
+	pending := e.pending() && !w.hasMet(sl)
+	if terms&AwaitAnswer != 0 && (pending || e.pending() && sl.asked != nil) {
+		w.patient = false
+		sl.ask()
+		return StillWaiting
+	}
+	sl.remove(w)
+	w.unserved = sl.unserved
+	switch {
+	case pending:
+		return FoundPending
+	case sl.confirmEnd == nil:
+		return FoundHeld
+	case terms&Usurp != 0:
+		s.alarms.keep(holder) // it is renewed until the store has confirmed its end
+		s.hand(holder, w.lease)
+		w.usurped = holder
+		return Usurped
+	default:
+		return FoundEnding
+	}
+}
+
+// CancelWait ends the wait of w, which no longer wants the key. If w has the key, it goes
+// to the next waiter.
+func (t *Table[H]) CancelWait(w *Waiter[H]) Stopped {
+	stopped := t.StopWaiting(w, 0)
+	if stopped == FoundGiven {
+		t.Leave(w.lease)
+	}
+	return stopped
+}
