@@ -77,11 +77,13 @@ const maxRounds = 4
 // and until deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
 	c := l.core
-	l.checkAt(at)
+	if c.checks.Due(at) {
+		c.checks.Start(&c.sender.Calls, l.checked)
+	}
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.claim.token, e.claim.takeover = c.tokens.next(), e.run != nil && e.run.replaces != ""
+		e.claim.token, e.claim.takeover = c.tokens.Next(), e.run != nil && e.run.replaces != ""
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at

@@ -22,7 +22,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.Close()
 	c.cleaner.Advance(cleanup.Expedited)
-	c.checks.close()
+	c.checks.Close()
 	c.closeOnce.Do(func() { close(c.closing) })
 	err := error(nil)
 	if c.owners.Wait(ctx) > 0 {

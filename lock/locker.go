@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock/internal/check"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
-	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/seldom"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/internal/token"
 )
 
 // Locker grants leases on keys over a [Store]. It is safe for concurrent use,
@@ -36,14 +37,14 @@ type core struct {
 	watch      func(key string) (wake <-chan struct{}, stop func())
 	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
 	owner      string
-	tokens     *minter
+	tokens     *token.Minter
 	keys       *local.Table[*holder]
 	cleaner    *cleanup.Cleaner
 	owners     send.Counter // leases and acquires whose owner has not come back yet
 
 	pendingBytes atomic.Int64 // of the receipts that wait to be settled; see maxPendingBytes
 
-	checks checks
+	checks check.Checks
 	logged seldom.Log
 	recent recent
 
@@ -79,7 +80,7 @@ func New(store Store, opts ...Option) *Locker {
 		watch:      watchOf(store),
 		drift:      about.drift,
 		owner:      owner(),
-		tokens:     newMinter(about.Local),
+		tokens:     token.New(about.Local),
 		keys:       local.New[*holder](),
 		closing:    make(chan struct{}),
 	}
@@ -87,13 +88,16 @@ func New(store Store, opts ...Option) *Locker {
 		c.logged.Panic(cfg.logger, err)
 		return verdictOf(err)
 	})
-	c.checks.store, _ = store.(Checker)
-	c.checks.every = cfg.checkEvery
-	c.checks.due.Store(int64(clock.Now().Add(cfg.checkEvery)))
+	if checker, ok := store.(Checker); ok {
+		c.checks.Init(checker.Check, cfg.checkEvery)
+	}
 	c.cleaner = cleanup.New(c.sender, about.MaxLag)
 	c.sender.Dead = func(token string) bool { return c.cleaner.FateOf(token) == cleanup.Dead }
 	return c.locker(cfg)
 }
+
+// defaultCheckEvery is how often a store in use is checked.
+const defaultCheckEvery = time.Minute
 
 // locker returns a Locker over c.
 func (c *core) locker(cfg config) *Locker {

@@ -144,6 +144,25 @@ func (l *Locker) trouble(ctx context.Context, err error) {
 		attrDo(do))
 }
 
+// checked logs the result of a check if its class differs from that of the last one. A check
+// that did not reach the server has no result: failed calls are logged themselves.
+func (l *Locker) checked(ctx context.Context, err error) {
+	class := Class(err)
+	switch class {
+	case "dial", "silent", "connection", "handshake", classCancelled:
+		return
+	}
+	before := l.core.checks.Note(class)
+	switch {
+	case class == before:
+	case err != nil:
+		l.cfg.logger.LogAttrs(ctx, levelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
+			attrDo("do what the error says; the store is checked again every minute in which it is used, and others of this class are not logged"))
+	default:
+		l.cfg.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
+	}
+}
+
 func attrDo(what string) slog.Attr       { return slog.String("do", what) }
 func attrPanic(p any) slog.Attr          { return slog.Any("panic", p) }
 func attrKind(kind event.Kind) slog.Attr { return slog.String("event", string(kind)) }

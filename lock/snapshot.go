@@ -179,7 +179,7 @@ func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{
 		Active: c.owners.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.pendingBytes.Load(),
-		Dropped: c.cleaner.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.class(),
+		Dropped: c.cleaner.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.Class(),
 	}
 	about := Describe(c.store)
 	s.Entries, s.Bytes = about.Entries, about.Bytes

@@ -1,0 +1,42 @@
+// Package token makes the names of acquisitions.
+package token
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+)
+
+// Minter makes tokens of its UUID, a counter, and 64 random bits. The random bits are for
+// clones: a virtual machine that is resumed twice from one snapshot has the same UUID and
+// counter in both, and must not be granted the other's lease as its own. They are never
+// drawn ahead, since a buffer would be the same in both too. A store in this process is
+// cloned with it, so its tokens have no random bits.
+type Minter struct {
+	prefix string
+	cloned bool // the store is cloned whenever the process is
+	count  atomic.Uint64
+}
+
+// New returns a Minter. cloned says that the store is cloned whenever the process is.
+func New(cloned bool) *Minter {
+	id := uuid.New()
+	return &Minter{prefix: base64.RawURLEncoding.EncodeToString(id[:]) + ".", cloned: cloned}
+}
+
+// Next returns a token that no other call returns, here or in any other process.
+func (m *Minter) Next() string {
+	buf := make([]byte, 0, 64)
+	buf = append(buf, m.prefix...)
+	buf = strconv.AppendUint(buf, m.count.Add(1), 36)
+	if !m.cloned {
+		var random [8]byte
+		_, _ = rand.Read(random[:]) // crypto/rand.Read never fails: it aborts the program instead
+		buf = append(buf, '.')
+		buf = base64.RawURLEncoding.AppendEncode(buf, random[:])
+	}
+	return string(buf)
+}
