@@ -11,9 +11,6 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
-// errReplay is the reason that ends an acquire of Once which found a receipt.
-var errReplay = errors.New("lock: a receipt was found")
-
 // acquire takes e's key or says why not. Every way out of it either makes e a
 // running lease, protected or not, or has left nothing behind that the cleaner does not know of.
 func (l *Locker) acquire(ctx context.Context, e *Lease) error {
@@ -69,9 +66,9 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}
 	if l.observed() {
-		l.emit(ctx, e, eventOf(err), began.Since(), err)
+		l.emit(ctx, &e.identity, eventOf(err), began.Since(), err)
 	}
-	l.logRefused(ctx, e, err)
+	l.logRefused(ctx, &e.identity, err)
 	if bypass {
 		l.bypass(ctx, e, err)
 		return nil

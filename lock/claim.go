@@ -17,7 +17,6 @@ type leaseClaim struct {
 	token     string
 	call      *send.Call // the last claim; nil before it, and for a store that is prompt
 	fence     int64
-	observed  *observation // nil if there is neither an observer nor an origin
 	grantedAt clock.Moment
 	mostHold  time.Duration // from then on
 	takeover  bool          // the last claim was to replace an abandoned entry
@@ -27,8 +26,8 @@ type leaseClaim struct {
 
 // claimant is the process, and of a guard's run the request as well.
 func (e *Lease) claimant() string {
-	if e.run != nil && e.run.owner != "" {
-		return e.run.owner
+	if e.record != nil && e.record.owner != "" {
+		return e.record.owner
 	}
 	return e.owner()
 }
@@ -44,13 +43,21 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 		Fenced:  cfg.fenced,
 		Longest: lease == cfg.lease && !cfg.rerun, // else an effect is noted by a renewal for as long as it is remembered
 	}
-	if r := e.run; r != nil {
+	if r := e.record; r != nil {
 		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
-		if r.leavesNothing() {
+		if e.forgottenOnCrash() {
 			c.Linger = 0
 		}
 	}
 	return c
+}
+
+// forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
+// without a receipt did not happen. There is a record once [Commit] was called, while a call
+// is in doubt, and in a takeover.
+func (e *Lease) forgottenOnCrash() bool {
+	r := e.record
+	return r != nil && e.locker.cfg.inTx && r.attempt == 1 && !r.effects.possible()
 }
 
 // leastFirst is what a claim of a lock asks for in a store that outlives its process, if
@@ -62,7 +69,7 @@ const leastFirst = 5 * time.Second
 // transaction is not to be renewed while a short handler reads, so it asks for the whole.
 func (e *Lease) firstLease() time.Duration {
 	cfg := &e.locker.cfg
-	if e.run != nil || e.locker.core.inProcess {
+	if e.record != nil || e.locker.core.inProcess {
 		return cfg.lease
 	}
 	return min(cfg.lease, max(leastFirst, 4*cfg.budget))
@@ -83,7 +90,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
-		e.claim.token, e.claim.takeover = c.tokens.Next(), e.run != nil && e.run.replaces != ""
+		e.claim.token, e.claim.takeover = c.tokens.Next(), e.record != nil && e.record.replaces != ""
 		// Validity counts from before the first send: whichever send the store
 		// applied, its lease did not begin before this moment.
 		sent := at
@@ -113,14 +120,14 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
 	c := l.core
 	if c.inProcess {
-		*entry, err = c.store.Claim(ctx, e.key, e.claimOf(e.firstLease()))
+		*entry, err = c.store.Claim(ctx, string(e.entry), e.claimOf(e.firstLease()))
 		return publicError(err, false)
 	}
 	r := &e.away.claim
 	if e.claim.call = &e.away.claiming; r.key != "" {
 		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
 	}
-	r.store, r.key, r.claim = c.store, e.key, e.claimOf(e.firstLease())
+	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(e.firstLease())
 	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
 	*entry = r.entry
 	return err
@@ -131,10 +138,10 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	if entry.State == Held && entry.Token == e.claim.token {
 		return false, l.granted(ctx, e, entry.Fence, sent)
 	}
-	if e.run != nil {
-		e.run.replaces, e.run.attempt = "", 1 // whatever was seen before has changed
+	if e.record != nil {
+		e.record.replaces, e.record.attempt = "", 1 // whatever was seen before has changed
 	}
-	e.claim.observed.finds(entry.Owner)
+	e.observed.finds(entry.Owner)
 	own := cleanup.NotKnown
 	if entry.State != Settled {
 		own = l.core.cleaner.FateOf(entry.Token)
@@ -159,7 +166,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	}
 	// The entry that was seen is named, so that of two that see it only one takes it
 	// over.
-	e.run.replaces, e.run.attempt = entry.Token, entry.Attempt+1
+	e.record.replaces, e.record.attempt = entry.Token, entry.Attempt+1
 	return true, nil
 }
 
@@ -187,24 +194,24 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 		kind = event.Recovered
 	case e.claim.takeover:
 		kind = event.TakenOver
-		l.logTakenOver(ctx, e)
+		l.logTakenOver(ctx, &e.identity)
 	}
 	if kind != event.Claimed {
 		l.core.recent.note(kind, e.label())
 	}
-	l.emit(ctx, e, kind, took, nil)
+	l.emit(ctx, &e.identity, kind, took, nil)
 	return nil
 }
 
 // removeOrphan frees e's key from a dead claim of this locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
-	release := &endRequest{store: l.core.store, key: e.key, claim: Claim{Token: token}}
+	release := &endRequest{store: l.core.store, key: string(e.entry), claim: Claim{Token: token}}
 	if err := l.ask(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
 		return err
 	}
 	if release.ok {
 		l.core.recent.note(event.Reaped, e.label())
-		l.emit(ctx, e, event.Reaped, 0, nil)
+		l.emit(ctx, &e.identity, event.Reaped, 0, nil)
 	}
 	return nil
 }
@@ -214,17 +221,17 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 // work has begun under it. If it is over by now, the key is claimed again.
 func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	e.cleanUpClaim()
-	e.claim.token, e.claim.takeover, e.run.attempt = entry.Token, true, entry.Attempt
+	e.claim.token, e.claim.takeover, e.record.attempt = entry.Token, true, entry.Attempt
 	sent := clock.Now()
 	e.claim.call = new(send.Call)
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(l.cfg.lease)}
+	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease)}
 	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, renew)
 	switch {
 	case err != nil:
 		l.trouble(ctx, err)
 		return false, err
 	case !renew.ok:
-		e.run.replaces, e.run.attempt = "", 1
+		e.record.replaces, e.record.attempt = "", 1
 		return true, nil
 	}
 	l.core.cleaner.Adopted(entry.Token)

@@ -65,7 +65,7 @@ func (d *decision) reason(e *Lease, patient bool) error {
 // reasonOf is why an entry of this state, and of a request with this fingerprint,
 // refuses e; nil if it is to be taken over.
 func (e *Lease) reasonOf(state State, fingerprint []byte) error {
-	r := e.run
+	r := e.record
 	switch {
 	case r != nil && !sameRequest(r.print, fingerprint):
 		return ErrMismatch

@@ -132,20 +132,20 @@ func (e *Lease) sendFinish(ctx context.Context, lost error) error {
 func (e *Lease) notFinished(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
 	if _, aborted := errors.AsType[*oncecall.AbortedError](err); aborted {
-		l.logAborted(ctx, e, err)
+		l.logAborted(ctx, &e.identity, err)
 	} else {
 		l.trouble(ctx, err)
 	}
 	if !l.core.inProcess {
 		took = e.claim.grantedAt.Since() - e.end.began
 	}
-	l.emitFailed(ctx, e, e.end.call(), took, err)
+	l.emitFailed(ctx, &e.identity, e.end.call(), took, err)
 }
 
 // finished closes the books of a lease whose end was answered.
 func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 	done := e.confirmed(ok)
-	if e.run != nil && e.end.settles && done {
+	if e.record != nil && e.end.settles && done {
 		lost = nil // it was late, and there was no takeover
 	}
 	if lost == nil && !done {
@@ -155,8 +155,21 @@ func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 	if lost != nil {
 		return lost
 	}
-	e.locker.emitEnded(ctx, e)
+	e.emitEnded(ctx)
 	return nil
+}
+
+// emitEnded reports a lease that has ended as its holder wanted.
+func (e *Lease) emitEnded(ctx context.Context) {
+	l := e.locker
+	if !l.observed() {
+		return
+	}
+	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)
+	v.Size = len(e.end.receipt)
+	_, until := e.validity.Renewed()
+	v.Left = max(until.Until(), 0)
+	l.announce(ctx, v)
 }
 
 // close gives back everything the lease holds in this process. answered says

@@ -24,10 +24,16 @@ const maxPendingBytes = 64 << 20
 // answer may have left then is an [orphan], whose removal goes on. Meanwhile other
 // callers of this process do not get the key; each that wants it has the store asked again.
 func (e *Lease) finishLater(ctx context.Context) {
-	c, first := e.locker.core, clock.Now()
+	first := clock.Now()
+	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) })
+}
+
+// repeatInBackground has the cleaner make attempts until one ends the lease.
+func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing bool) cleanup.Progress) {
+	c := e.locker.core
 	t := &cleanup.Task{
 		Subject: e.cleanupOf(e.end.kind()),
-		Attempt: func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) },
+		Attempt: attempt,
 		GiveUp:  func() { e.close(false) },
 	}
 	dropped := e.keepPending()
@@ -37,7 +43,7 @@ func (e *Lease) finishLater(ctx context.Context) {
 	c.keys.MarkEnding((*holder)(e), func() { c.cleaner.Kick(t) })
 	c.cleaner.Repeat(t)
 	if dropped > 0 {
-		e.locker.logBacklogFull(ctx, e, dropped)
+		e.locker.logBacklogFull(ctx, &e.identity, dropped, c.pendingBytes.Load())
 	}
 }
 
@@ -51,9 +57,6 @@ func (e *Lease) openAtExpiry() {
 // answer: Close does not wait for another one, and when the keep is over there is nothing left
 // to settle.
 func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
-	if e.undecided() {
-		return cleanup.Progress{Done: e.decideLater(ctx)}
-	}
 	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles
 	full := settles && errors.Is(err, ErrFull)
@@ -79,7 +82,7 @@ func (e *Lease) mayRemain() bool {
 		return clock.Now() < until // after that, it is an orphan
 	case renewed:
 		return true // it can be settled yet
-	case e.run != nil:
+	case e.record != nil:
 		// The entry outlives its lease, and until it is settled it says that the
 		// outcome is unknown.
 		return clock.Now() < until.Add(e.locker.cfg.keep)
@@ -135,7 +138,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 	noRoom := err
 	e.dropReceipt()
 	ok, err = e.sendEndOnce(ctx)
-	e.locker.logNoRoom(ctx, e, size, noRoom)
+	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
 	return ok, true, err
 }
 
@@ -144,7 +147,7 @@ var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left 
 func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
 	if l.core.inProcess {
-		r := endRequest{store: l.core.store, key: e.key, claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
+		r := endRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
 		err = r.Send(lasting)
 		return r.ok, publicError(err, false)
 	}
@@ -152,7 +155,7 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	if r.key != "" {
 		r, call = new(endRequest), new(send.Call)
 	}
-	r.store, r.key, r.claim, r.receipt, r.keep = l.core.store, e.key, e.claimOf(l.cfg.lease), n.receipt, n.keep
+	r.store, r.key, r.claim, r.receipt, r.keep = l.core.store, string(e.entry), e.claimOf(l.cfg.lease), n.receipt, n.keep
 	defer func() { r.receipt = nil }() // it may be dropped, and not stay in memory here
 	err = l.core.ask(ctx, call, l.lastingTerms(), r)
 	n.unanswered = n.unanswered || call.Unanswered()

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,9 @@ var (
 	// ErrAbandoned: a holder vanished and the outcome of its work is unknown.
 	ErrAbandoned error = sentinel("lock: key was abandoned by its holder")
 )
+
+// errReplay is the reason that ends an acquire of Once which found a receipt.
+var errReplay = errors.New("lock: a receipt was found")
 
 // What can go wrong, other than a refusal.
 var (

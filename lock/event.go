@@ -35,61 +35,58 @@ type Event struct {
 // of a request before they ask for a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 
-// observed reports whether events have an observer.
-func (l *Locker) observed() bool { return len(l.cfg.observers) > 0 }
+// events reports to observers.
+type events struct {
+	observers []Observer
+	origin    func(ctx context.Context) string // may be nil
+	process   string                           // the owner of entries, without the origin
+	operator  reporter
+}
 
-func (l *Locker) emit(ctx context.Context, e *Lease, kind event.Kind, took time.Duration, err error) {
-	if l.observed() {
-		l.announce(ctx, e.event(kind, took, err))
+// observed reports whether there is an observer.
+func (v *events) observed() bool { return len(v.observers) > 0 }
+
+// emit reports an event of a lease.
+func (v *events) emit(ctx context.Context, of *identity, kind event.Kind, took time.Duration, err error) {
+	if v.observed() {
+		v.announce(ctx, of.event(kind, took, err))
 	}
 }
 
-func (e *Lease) event(kind event.Kind, took time.Duration, err error) Event {
+func (i *identity) event(kind event.Kind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
-	v := Event{Kind: kind, Name: e.name(), Key: e.label(), Once: e.run != nil, Attempt: e.attempt(), Took: took, Err: err}
-	e.claim.observed.addTo(&v)
-	return v
+	e := Event{Kind: kind, Name: i.name(), Key: i.label(), Once: i.record != nil, Attempt: i.attempt(), Took: took, Err: err}
+	i.observed.addTo(&e)
+	return e
 }
 
 // emitFailed reports a call to the store that ended with err, which says
 // whether it may have been applied.
-func (l *Locker) emitFailed(ctx context.Context, e *Lease, call string, took time.Duration, err error) {
-	if !l.observed() {
+func (v *events) emitFailed(ctx context.Context, of *identity, call string, took time.Duration, err error) {
+	if !v.observed() {
 		return
 	}
 	kind := event.Unavailable
 	if errors.Is(err, ErrUnknown) {
 		kind = event.Unknown
 	}
-	v := e.event(kind, took, err)
-	v.Call = call
-	l.announce(ctx, v)
+	e := of.event(kind, took, err)
+	e.Call = call
+	v.announce(ctx, e)
 }
 
-// emitEnded reports a lease that has ended as its holder wanted.
-func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
-	if !l.observed() {
-		return
-	}
-	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)
-	v.Size = len(e.end.receipt)
-	_, until := e.validity.Renewed()
-	v.Left = max(until.Until(), 0)
-	l.announce(ctx, v)
-}
-
-func (l *Locker) announce(ctx context.Context, e Event) {
-	for _, o := range l.cfg.observers {
-		l.observe(ctx, o, e)
+func (v *events) announce(ctx context.Context, e Event) {
+	for _, o := range v.observers {
+		v.observe(ctx, o, e)
 	}
 }
 
-func (l *Locker) observe(ctx context.Context, o Observer, e Event) {
+func (v *events) observe(ctx context.Context, o Observer, e Event) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.cfg.logger.LogAttrs(ctx, levelError, "lock: an observer panicked", attrPanic(p), attrKind(e.Kind))
+			v.operator.logPanic(ctx, p, e.Kind)
 		}
 	}()
 	o(ctx, e)
@@ -104,26 +101,19 @@ type observation struct {
 	found  string // owner of the one that was in the way
 }
 
-// observation begins that of an acquire, nil if there is neither an observer nor an origin.
-func (l *Locker) observation(ctx context.Context) *observation {
-	if len(l.cfg.observers) == 0 && l.cfg.origin == nil {
+// observation begins the observation of an acquire. It is nil if there is neither an
+// observer nor an origin.
+func (v *events) observation(ctx context.Context) *observation {
+	if len(v.observers) == 0 && v.origin == nil {
 		return nil
 	}
-	o := &observation{began: time.Now(), owner: l.core.owner}
-	if l.cfg.origin != nil {
-		if origin := l.cfg.origin(ctx); origin != "" {
+	o := &observation{began: time.Now(), owner: v.process}
+	if v.origin != nil {
+		if origin := v.origin(ctx); origin != "" {
 			o.owner += " " + strings.ReplaceAll(origin, string(about.Mark), " ")
 		}
 	}
 	return o
-}
-
-// owner is what an entry of e says of its owner.
-func (e *Lease) owner() string {
-	if e.claim.observed == nil {
-		return e.locker.core.owner
-	}
-	return e.claim.observed.owner
 }
 
 // waits notes that e has waited for another holder since then.

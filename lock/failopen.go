@@ -29,8 +29,8 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	l.core.keys.Bypass((*holder)(e)) // refuses those who have met the claim, and those who come
 	l.core.keys.Share((*holder)(e), grantOf(e))
 	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
-	l.emit(ctx, e, event.Bypassed, 0, err)
-	l.logBypassed(ctx, e, err)
+	l.emit(ctx, &e.identity, event.Bypassed, 0, err)
+	l.logBypassed(ctx, &e.identity, err)
 }
 
 // bypassed reports whether e's work runs unprotected.

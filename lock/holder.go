@@ -20,7 +20,7 @@ func (h *holder) When() *clock.Schedule { return &h.local.Schedule }
 func (h *holder) Entry() *local.Entry[*holder] { return &h.local }
 
 // Key implements local.Holder.
-func (h *holder) Key() string { return h.key }
+func (h *holder) Key() string { return string(h.entry) }
 
 // Owner implements local.Holder.
 func (h *holder) Owner() string { return (*Lease)(h).owner() }

@@ -3,7 +3,9 @@ package lock
 import (
 	"errors"
 	"fmt"
+	"sync"
 
+	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 )
 
@@ -27,4 +29,127 @@ func validKey(key string) error {
 		return fmt.Errorf("lock: key of %d bytes: at most %d are allowed; hash what is long", len(key), keytext.MaxBytes)
 	}
 	return nil
+}
+
+// entryName is what the store calls a key. It is the key itself, or a hash of it for Once.
+type entryName string
+
+// identity says what a lease is of.
+type identity struct {
+	entry    entryName
+	record   *record      // of Once; nil for mutual exclusion
+	observed *observation // nil if there is neither an observer nor an origin
+}
+
+// label returns the key as the caller gave it.
+func (i *identity) label() string {
+	if i.record != nil {
+		return i.record.label
+	}
+	return string(i.entry)
+}
+
+// name returns the guard's name, or the name part of the key.
+func (i *identity) name() string {
+	if i.record != nil && i.record.owner != "" {
+		return about.Guard(i.record.owner)
+	}
+	return keytext.Name(i.label())
+}
+
+// fingerprint is empty for mutual exclusion.
+func (i *identity) fingerprint() []byte {
+	if i.record != nil {
+		return i.record.print
+	}
+	return nil
+}
+
+// attempt is above 1 for a run that took over from another.
+func (i *identity) attempt() int {
+	if i.record != nil {
+		return i.record.attempt
+	}
+	return 1
+}
+
+// record is the part of a lease that only Once has.
+type record struct {
+	run   any    // for runOf
+	label string // the key as the caller gave it
+	scope string // whose work it is
+	print []byte // the fingerprint, in room if it fits, as those of package middleware do
+	room  [48]byte
+	owner string // of the entry; "": as for a lock
+
+	// Written before the lease is granted.
+	replaces string // token of the abandoned entry to take over
+	attempt  int
+
+	effects effects
+}
+
+// effects says whether a run may have had an effect, so that a failure does not free its key.
+type effects struct {
+	mu        sync.Mutex
+	committed bool
+	doubts    int    // calls that may have had an effect elsewhere
+	doubtful  []byte // the receipt of a run that failed during such calls
+	freed     bool   // the run ended without a receipt, so the key is free for the next
+}
+
+// free notes that the run ends without a receipt, unless it may have had an effect
+// ([Commit], [run.Doubt]), and reports whether it does. Nothing can be committed after that.
+func (f *effects) free() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.freed = !f.committed && f.doubts == 0
+	return f.freed
+}
+
+func (f *effects) wasFreed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.freed
+}
+
+// receipt returns the receipt of a run that has failed and is not free.
+func (f *effects) receipt() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.doubts == 0 {
+		return nil
+	}
+	return f.doubtful
+}
+
+func (f *effects) wasCommitted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.committed
+}
+
+// dispel takes back one doubt. A call behind a settled answer was not counted.
+func (f *effects) dispel() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.doubts = max(0, f.doubts-1)
+}
+
+// possible reports whether a failure of the run no longer implies that it had no effect.
+func (f *effects) possible() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.committed || f.doubts > 0
+}
+
+// note calls mark unless the run was freed.
+func (f *effects) note(mark func()) (noted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.freed {
+		return false
+	}
+	mark()
+	return true
 }

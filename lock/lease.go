@@ -4,9 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/endable"
-	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/validity"
@@ -20,10 +18,10 @@ import (
 // read by all after it; the local entry is locked with the shard of its key; the validity
 // has a lock of its own; the end belongs to one goroutine after the other. Each says more.
 type Lease struct {
+	identity
+
 	locker *Locker
-	key    string          // in the store
 	parent context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
-	run    *run            // of Once; nil for mutual exclusion
 	away   *away           // nil for a store that is prompt
 
 	own atomic.Pointer[endable.Context] // of the work, once it is asked for or has ended
@@ -32,38 +30,6 @@ type Lease struct {
 	local    local.Entry[*holder]
 	validity validity.Validity[loss]
 	end      end
-}
-
-// label is what the caller calls the key.
-func (e *Lease) label() string {
-	if e.run != nil {
-		return e.run.label
-	}
-	return e.key
-}
-
-// name is that of what the key is of: of the guard, if there is one over a run.
-func (e *Lease) name() string {
-	if e.run != nil && e.run.owner != "" {
-		return about.Guard(e.run.owner)
-	}
-	return keytext.Name(e.label())
-}
-
-// fingerprint is empty for mutual exclusion.
-func (e *Lease) fingerprint() []byte {
-	if e.run != nil {
-		return e.run.print
-	}
-	return nil
-}
-
-// attempt is more than 1 for a run that was begun before.
-func (e *Lease) attempt() int {
-	if e.run != nil {
-		return e.run.attempt
-	}
-	return 1
 }
 
 // Context returns a context that ends when the lease does: with a cause that
@@ -92,6 +58,14 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 	return e.claim.fence, true
 }
 
+// owner is what an entry of e says of its owner.
+func (e *Lease) owner() string {
+	if e.observed == nil {
+		return e.locker.core.owner
+	}
+	return e.observed.owner
+}
+
 // lose ends the lease before its work is over. The entry, if
 // there still is one, no longer has a holder.
 func (e *Lease) lose(why *loss) error {
@@ -115,7 +89,7 @@ func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
 // dropLost gives up what this process has of a lost lease, and reports it.
 func (e *Lease) dropLost(lost *loss) {
 	c := e.locker.core
-	if e.run == nil {
+	if e.record == nil {
 		// A renewal that was applied and not answered keeps the entry for up to a
 		// lease more, and no caller may be refused because of it. (That of a run must
 		// stay: it records that the outcome is not known.)
@@ -124,8 +98,8 @@ func (e *Lease) dropLost(lost *loss) {
 	c.keys.Leave((*holder)(e))
 	c.recent.note(event.Lost, e.label())
 	ctx := e.Context()
-	e.locker.emit(ctx, e, event.Lost, e.claim.grantedAt.Since(), lost)
-	e.locker.logLost(ctx, e, lost)
+	e.locker.emit(ctx, &e.identity, event.Lost, e.claim.grantedAt.Since(), lost)
+	e.locker.logLost(ctx, &e.identity, e.claim.grantedAt.Since(), lost)
 }
 
 // lostError is why the lease was lost, nil if it was not.

@@ -73,12 +73,12 @@ func (c *leaseContext) Value(key any) any {
 	case leaseKey:
 		// The lease of a receipt protects no resource: a fence of it, say, would
 		// always be newer than that of the lock inside or outside of it.
-		if c.run == nil {
+		if c.record == nil {
 			return (*Lease)(c)
 		}
 	case runKey:
-		if c.run != nil {
-			return c.run
+		if c.record != nil {
+			return c.record.run
 		}
 	}
 	own := c.own.Load()

@@ -23,6 +23,9 @@ import (
 // and meant to be made once per process: duplicates that meet in one Locker
 // are refused without a round trip. It is not a sync.Locker.
 type Locker struct {
+	reporter
+	events
+
 	core *core
 	cfg  config
 }
@@ -102,7 +105,8 @@ const defaultCheckEvery = time.Minute
 // locker returns a Locker over c.
 func (c *core) locker(cfg config) *Locker {
 	c.cleaner.AnnounceLease(cfg.lease)
-	return &Locker{core: c, cfg: cfg}
+	log := reporter{cfg.logger, &c.logged}
+	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
 }
 
 // With returns a Locker with other settings over the same store, local keys and
@@ -175,9 +179,9 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
 	}
 	e := l.newLease()
-	e.locker, e.key, e.parent = l, key, ctx
+	e.locker, e.entry, e.parent = l, entryName(key), ctx
 	l.core.keys.Prepare((*holder)(e))
-	e.claim.observed = l.observation(ctx)
+	e.observed = l.observation(ctx)
 	if err := l.acquire(ctx, e); err != nil {
 		return nil, err
 	}

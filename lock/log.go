@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/seldom"
 )
 
 const (
@@ -17,117 +19,123 @@ const (
 
 // Logger returns the logger of [WithLogger], for packages that log on behalf of the
 // Locker, as package middleware does.
-func (l *Locker) Logger() *slog.Logger { return l.cfg.logger }
+func (l *Locker) Logger() *slog.Logger { return l.logger }
 
-// log reports what happened to the key of e, without the key. The hash is the beginning
+// reporter logs what an operator must see.
+type reporter struct {
+	logger *slog.Logger
+	logged *seldom.Log
+}
+
+// log reports what happened to the key of a lease, without the key. The hash is the beginning
 // of the name under which a store keeps a record of Once. That name is no secret, so that
 // the line can lead to the record: console is what follows the address of package console.
-func (l *Locker) log(ctx context.Context, level slog.Level, message string, e *Lease, attrs ...slog.Attr) {
-	which := []slog.Attr{slog.String("name", e.name()), slog.String("key_sha256", keytext.Digest(e.label()))}
-	if e.run != nil {
-		which = append(which, slog.String("console", "?key="+e.key))
+func (l *reporter) log(ctx context.Context, level slog.Level, message string, of *identity, attrs ...slog.Attr) {
+	which := []slog.Attr{slog.String("name", of.name()), slog.String("key_sha256", keytext.Digest(of.label()))}
+	if of.record != nil {
+		which = append(which, slog.String("console", "?key="+string(of.entry)))
 	}
-	l.cfg.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
+	l.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
 }
 
 // logLost reports that work goes on, or went on, without its lease.
-func (l *Locker) logLost(ctx context.Context, e *Lease, lost error) {
+func (l *reporter) logLost(ctx context.Context, of *identity, held time.Duration, lost error) {
 	do := ""
 	if why, ok := errors.AsType[*loss](lost); ok {
 		do = why.do
 	}
-	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", e.claim.grantedAt.Since()), attrDo(do)}
-	if e.run == nil { // package console finds a key by its hash, for who may see it
-		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(e.label())))
+	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", held), attrDo(do)}
+	if of.record == nil { // package console finds a key by its hash, for who may see it
+		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(of.label())))
 	}
-	l.log(ctx, levelError, "lock: lease lost before its work had ended", e, attrs...)
+	l.log(ctx, levelError, "lock: lease lost before its work had ended", of, attrs...)
 }
 
 // logRefused reports a key that no caller gets until its entry was looked at.
-func (l *Locker) logRefused(ctx context.Context, e *Lease, err error) {
+func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 	refused, ok := errors.AsType[*RefusedError](err)
-	if !ok || e.run == nil || !errors.Is(err, ErrAbandoned) {
+	if !ok || of.record == nil || !errors.Is(err, ErrAbandoned) {
 		return
 	}
 	// A class for each first digit of the hash: what one customer is refused for does not
 	// hide the line of another, and there are 16 a minute at most.
-	class := "abandoned " + keytext.Digest(e.label())[:1]
-	l.logSeldom(ctx, e, class, "a key is refused because its holder has vanished",
+	class := "abandoned " + keytext.Digest(of.label())[:1]
+	l.logSeldom(ctx, of, class, "a key is refused because its holder has vanished",
 		"find out whether its work took effect, then free the entry (package console, or Inspector.Forget); or take WithRerunAbandoned",
 		slog.String("owner", about.Process(refused.Entry.Owner)))
 }
 
 // logDoubtful reports work that failed after a call elsewhere of which it does not know what
 // became.
-func (l *Locker) logDoubtful(ctx context.Context, e *Lease) {
-	l.logSeldom(ctx, e, "doubtful "+keytext.Digest(e.label())[:1], "work has failed after a request to another service that may have had an effect",
+func (l *reporter) logDoubtful(ctx context.Context, of *identity) {
+	l.logSeldom(ctx, of, "doubtful "+keytext.Digest(of.label())[:1], "work has failed after a request to another service that may have had an effect",
 		"find out whether it did, then free the entry (package console, or Inspector.Forget): until then repeats are refused")
 }
 
 // logTakenOver reports work that may have been done before.
-func (l *Locker) logTakenOver(ctx context.Context, e *Lease) {
-	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", e, slog.Int("attempt", e.attempt()),
+func (l *reporter) logTakenOver(ctx context.Context, of *identity) {
+	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", of, slog.Int("attempt", of.attempt()),
 		attrDo("look whether it took effect twice, and why the first process ended"))
 }
 
 // logBypassed reports that duplicates are not excluded.
-func (l *Locker) logBypassed(ctx context.Context, e *Lease, err error) {
-	l.logSeldom(ctx, e, "bypassed", "work runs unprotected, as WithFailOpen allows",
+func (l *reporter) logBypassed(ctx context.Context, of *identity, err error) {
+	l.logSeldom(ctx, of, "bypassed", "work runs unprotected, as WithFailOpen allows",
 		"see to the store: until it answers, duplicates that reach other processes are not excluded", slog.Any("error", err))
 }
 
 // logNoRoom reports an answer that cannot be repeated.
-func (l *Locker) logNoRoom(ctx context.Context, e *Lease, size int, err error) {
-	l.logSeldom(ctx, e, "no room", "the store has no room for a receipt, and keeps only that the work was done",
+func (l *reporter) logNoRoom(ctx context.Context, of *identity, size int, err error) {
+	l.logSeldom(ctx, of, "no room", "the store has no room for a receipt, and keeps only that the work was done",
 		"give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep",
 		slog.Int("bytes", size), slog.Any("error", err))
 }
 
 // logBacklogFull reports the same, before the store was reached.
-func (l *Locker) logBacklogFull(ctx context.Context, e *Lease, size int) {
-	l.logSeldom(ctx, e, "backlog", "receipts that wait for the store fill their room in memory; of further ones only that the work was done will be kept",
+func (l *reporter) logBacklogFull(ctx context.Context, of *identity, size int, backlog int64) {
+	l.logSeldom(ctx, of, "backlog", "receipts that wait for the store fill their room in memory; of further ones only that the work was done will be kept",
 		"see to the store: it does not answer",
-		slog.Int("bytes", size), slog.Int64("backlog_bytes", l.core.pendingBytes.Load()))
+		slog.Int("bytes", size), slog.Int64("backlog_bytes", backlog))
 }
 
 // logAborted reports work that was undone for a reason that will come again.
-func (l *Locker) logAborted(ctx context.Context, e *Lease, err error) {
-	l.logSeldom(ctx, e, "aborted", "work was rolled back because its transaction could not be committed",
+func (l *reporter) logAborted(ctx context.Context, of *identity, err error) {
+	l.logSeldom(ctx, of, "aborted", "work was rolled back because its transaction could not be committed",
 		"have the work return an error when a statement of its transaction has failed, or make such statements in a savepoint; "+
 			"and leave the end of the transaction to the Locker", slog.Any("error", err))
 }
 
 // logDropped reports that there is more to clean up than is cleaned up.
-func (l *Locker) logDropped(ctx context.Context) {
+func (l *reporter) logDropped(ctx context.Context, backlog int) {
 	l.logSeldom(ctx, nil, "clean-up dropped", "a clean-up was given up for a newer one",
 		"see to the store, which answers too little: what such a claim has left, if anything, refuses other processes "+
 			"until its lease is over, and after that, if it was of Once, says that the outcome is not known",
-		slog.Int("backlog", l.core.cleaner.Count()))
+		slog.Int("backlog", backlog))
 }
 
-// logSeldom warns of what happened to the key of e, if that is not nil: once a minute
+// logSeldom warns of what happened to the key of a lease, if that is not nil: once a minute
 // for each class, since it may happen to every request.
-func (l *Locker) logSeldom(ctx context.Context, e *Lease, class, message, do string, attrs ...slog.Attr) {
-	due, silent := l.core.logged.Due(class)
+func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, do string, attrs ...slog.Attr) {
+	due, silent := l.logged.Due(class)
 	if !due {
 		return
 	}
 	message = "lock: " + message + "; others are not logged for a minute"
-	if attrs = append(attrs, slog.Int("repeated", silent), attrDo(do)); e == nil {
-		l.cfg.logger.LogAttrs(ctx, levelWarn, message, attrs...)
+	if attrs = append(attrs, slog.Int("repeated", silent), attrDo(do)); of == nil {
+		l.logger.LogAttrs(ctx, levelWarn, message, attrs...)
 	} else {
-		l.log(ctx, levelWarn, message, e, attrs...)
+		l.log(ctx, levelWarn, message, of, attrs...)
 	}
 }
 
 // trouble logs that the store refused or did not answer: each class of it at
 // most once a minute.
-func (l *Locker) trouble(ctx context.Context, err error) {
+func (l *reporter) trouble(ctx context.Context, err error) {
 	class := Class(err)
 	if class == classCancelled {
 		return
 	}
-	due, silent := l.core.logged.Due(class)
+	due, silent := l.logged.Due(class)
 	if !due {
 		return
 	}
@@ -139,7 +147,7 @@ func (l *Locker) trouble(ctx context.Context, err error) {
 	case errors.Is(err, errors.ErrUnsupported): // the store has answered, and will not answer otherwise
 		do = "do what the error says: until then, such work is refused, WithFailOpen or not"
 	}
-	l.cfg.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
+	l.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
 		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
 		attrDo(do))
 }
@@ -156,13 +164,16 @@ func (l *Locker) checked(ctx context.Context, err error) {
 	switch {
 	case class == before:
 	case err != nil:
-		l.cfg.logger.LogAttrs(ctx, levelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
+		l.logger.LogAttrs(ctx, levelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
 			attrDo("do what the error says; the store is checked again every minute in which it is used, and others of this class are not logged"))
 	default:
-		l.cfg.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
+		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
 	}
 }
 
-func attrDo(what string) slog.Attr       { return slog.String("do", what) }
-func attrPanic(p any) slog.Attr          { return slog.Any("panic", p) }
-func attrKind(kind event.Kind) slog.Attr { return slog.String("event", string(kind)) }
+// logPanic reports a bug of an observer.
+func (l *reporter) logPanic(ctx context.Context, value any, kind event.Kind) {
+	l.logger.LogAttrs(ctx, levelError, "lock: an observer panicked", slog.Any("panic", value), slog.String("event", string(kind)))
+}
+
+func attrDo(what string) slog.Attr { return slog.String("do", what) }

@@ -49,43 +49,44 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 		return nil, false, err
 	}
 	ctx, call := oncecall.Split(ctx)
-	record := keytext.Record(key)
-	if receipt, ok := l.found(ctx, call, record, key, fingerprint); ok {
+	entry := entryName(keytext.Record(key))
+	if receipt, ok := l.found(ctx, call, key, entry, fingerprint); ok {
 		return receipt, true, nil
 	}
-	e := &newRun(ctx, l, key, record, call.ScopeOf(), fingerprint).lease
-	e.claim.observed = l.observation(ctx)
-	e.run.owner = call.Owner(e.owner())
+	r := newRun(ctx, l, key, entry, call.ScopeOf(), fingerprint)
+	e := &r.lease
+	e.observed = l.observation(ctx)
+	r.record.owner = call.Owner(e.owner())
 	if err := l.acquire(ctx, e); err != nil {
 		return instead(err)
 	}
 	if e.bypassed() {
-		return e.run.unprotected(fn)
+		return r.unprotected(fn)
 	}
-	call.Begin(e.run)
+	call.Begin(r)
 
 	returned := false
 	defer func() {
 		if !returned { // it panicked, or ended its goroutine; which goes on
-			_ = e.run.fail(ctx, errNotReturned)
+			_ = r.fail(ctx, errNotReturned)
 		}
 	}()
-	work, err := e.run.begin(ctx)
+	work, err := r.begin(ctx)
 	if err == nil {
 		receipt, err = fn(work)
 	}
 	returned = true
 	if err != nil {
-		undone := e.run.leavesNothing()
-		if end := e.run.fail(ctx, err); errors.Is(end, ErrLost) {
+		undone := e.forgottenOnCrash()
+		if end := r.fail(ctx, err); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
 			if undone {
-				return e.run.winner(ctx, &oncecall.UndoneError{Err: err})
+				return r.winner(ctx, &oncecall.UndoneError{Err: err})
 			}
 		}
 		return nil, false, err
 	}
-	return e.run.succeed(ctx, receipt)
+	return r.succeed(ctx, receipt)
 }
 
 // instead is what Once returns that runs nothing, because acquire has ended with err.
@@ -109,7 +110,7 @@ func Attempt(ctx context.Context) int {
 	if r == nil {
 		return 0
 	}
-	return r.attempt
+	return r.record.attempt
 }
 
 // Commit says that the effect has happened: from here on, an error, a panic or
@@ -129,7 +130,7 @@ func Commit(ctx context.Context) error {
 	if r == nil {
 		return errors.New("lock: Commit outside of Locker.Once")
 	}
-	return r.note(ctx, func() { r.committed = true })
+	return r.note(ctx, func() { r.record.effects.committed = true })
 }
 
 // found looks for the receipt that acquire would end with, before anything is
@@ -140,7 +141,7 @@ func Commit(ctx context.Context) error {
 // No lease of this process has to be asked first. A record is settled once and
 // stays that until its keep is over, so a lease that still has the key among the local keys
 // is about to end.
-func (l *Locker) found(ctx context.Context, call *oncecall.Call, key, label string, fingerprint []byte) (receipt []byte, ok bool) {
+func (l *Locker) found(ctx context.Context, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
 		return nil, false
 	}
@@ -148,7 +149,7 @@ func (l *Locker) found(ctx context.Context, call *oncecall.Call, key, label stri
 	if l.observed() {
 		began = time.Now()
 	}
-	entry, err := l.core.store.Get(ctx, key)
+	entry, err := l.core.store.Get(ctx, string(name))
 	if err != nil || entry.State != Settled || !sameRequest(fingerprint, entry.Fingerprint) {
 		return nil, false
 	}

@@ -33,7 +33,7 @@ func (e *Lease) addOrphan() {
 		Takeover: e.claim.takeover,
 		Began:    time.Now(),
 	}
-	if e.run != nil {
+	if e.record != nil {
 		o.Linger = e.locker.cfg.keep // the entry says for that time that the outcome is unknown
 	}
 	e.locker.core.cleaner.Add(&o.Orphan)
@@ -41,7 +41,7 @@ func (e *Lease) addOrphan() {
 
 // cleanupOf describes a clean-up of e that will end with an event of this kind.
 func (e *Lease) cleanupOf(kind event.Kind) cleanup.Subject {
-	return cleanup.Subject{Key: e.label(), Entry: e.key, Token: e.claim.token, Owner: e.claimant(), Kind: string(kind)}
+	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimant(), Kind: string(kind)}
 }
 
 // Remove implements cleanup.Remover.
@@ -62,4 +62,4 @@ func (o *orphan) Removed() {
 }
 
 // Dropped implements cleanup.Remover.
-func (o *orphan) Dropped() { o.locker.logDropped(o.ctx) }
+func (o *orphan) Dropped() { o.locker.logDropped(o.ctx, o.locker.core.cleaner.Count()) }

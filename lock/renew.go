@@ -85,12 +85,12 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	if lease < time.Millisecond {
 		return sent, nil
 	}
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(lease)}
+	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(lease)}
 	err = l.core.ask(ctx, new(send.Call), send.Terms{Budget: l.cfg.budget}, renew)
 	switch {
 	case err != nil:
 		if ctx.Err() == nil { // else the lease is over, or the caller of Extend has left
-			l.emitFailed(ctx, e, callRenew, sent.Since(), err)
+			l.emitFailed(ctx, &e.identity, callRenew, sent.Since(), err)
 		}
 		return sent, err
 	case !renew.ok:
@@ -103,7 +103,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	case phase == validity.Over:
 		return sent, errReleased
 	}
-	l.emit(ctx, e, event.Renewed, 0, nil)
+	l.emit(ctx, &e.identity, event.Renewed, 0, nil)
 	return sent, nil
 }
 

@@ -12,22 +12,8 @@ import (
 
 // run is one execution of a function under Once, in one allocation.
 type run struct {
-	lease Lease
-	label string // what the caller calls the key
-	scope string // whose work it is
-	print []byte // the fingerprint; in room, if it is not longer, as those of package middleware are not
-	room  [48]byte
-	owner string // what its entry says of it; "": what that of a lock does
-
-	// Written before the lease is granted.
-	replaces string // token of the abandoned entry to take over
-	attempt  int
-
-	mu        sync.Mutex
-	committed bool
-	doubts    int    // calls that may have had an effect elsewhere
-	doubtful  []byte // the receipt of a run that has failed while there were any
-	freed     bool   // ended without a receipt, so that the key is free for the next
+	lease  Lease
+	record record
 
 	early   sync.Mutex
 	settled bool  // before the function returned
@@ -36,18 +22,19 @@ type run struct {
 	tx *transaction // that the function runs in; nil if it runs in none
 }
 
-func newRun(ctx context.Context, l *Locker, key, record, scope string, fingerprint []byte) *run {
+func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope string, fingerprint []byte) *run {
 	r := new(run)
 	if !l.core.inProcess {
 		away := new(awayRun)
 		r, away.lease.away = &away.run, &away.away
 	}
-	r.label, r.scope, r.attempt = key, scope, 1
+	rec := &r.record
+	rec.run, rec.label, rec.scope, rec.attempt = r, key, scope, 1
 	e := &r.lease
-	e.run, e.locker, e.key, e.parent = r, l, record, ctx
+	e.record, e.locker, e.entry, e.parent = rec, l, entry, ctx
 	l.core.keys.Prepare((*holder)(e))
 	// The local keys and the store's calls read it for longer than Once lasts.
-	r.print = append(r.room[:0], fingerprint...)
+	rec.print = append(rec.room[:0], fingerprint...)
 	return r
 }
 
@@ -62,7 +49,7 @@ func runOf(ctx context.Context) *run {
 // fail ends a run that has no receipt because of err.
 func (r *run) fail(ctx context.Context, err error) error {
 	settled, _ := r.settledEarly()
-	freed := !settled && r.free()
+	freed := !settled && r.record.effects.free()
 	if r.tx != nil {
 		r.rollback(ctx)
 	}
@@ -91,34 +78,14 @@ func (r *run) shareFailure(err error) {
 	}
 }
 
-// free notes that the run ends without a receipt, unless it may have had an effect
-// ([Commit], [run.Doubt]), and reports whether it does: from here on, nothing can be
-// committed.
-func (r *run) free() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.freed = !r.committed && r.doubts == 0
-	return r.freed
-}
-
 // failed ends a run that has failed and is not free.
 func (r *run) failed(ctx context.Context) error {
-	receipt := r.failureReceipt()
+	receipt := r.record.effects.receipt()
 	err := r.settle(ctx, receipt)
 	if receipt != nil {
-		r.lease.locker.logDoubtful(ctx, &r.lease)
+		r.lease.locker.logDoubtful(ctx, &r.lease.identity)
 	}
 	return err
-}
-
-// failureReceipt is the receipt of a run that has failed and is not free.
-func (r *run) failureReceipt() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.doubts == 0 {
-		return nil
-	}
-	return r.doubtful
 }
 
 // succeed leaves the receipt.
@@ -137,12 +104,6 @@ func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error)
 	return r.winner(ctx, err)
 }
 
-func (r *run) wasFreed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.freed
-}
-
 // winner returns the receipt of the run that has taken over from one that lost its
 // lease: there can be one answer only.
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
@@ -150,10 +111,10 @@ func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	l := e.locker
 	var entry Entry
 	err := l.ask(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
-		entry, err = l.core.store.Get(ctx, e.key)
+		entry, err = l.core.store.Get(ctx, string(e.entry))
 		return err
 	}))
-	if err == nil && entry.State == Settled && sameRequest(r.print, entry.Fingerprint) {
+	if err == nil && entry.State == Settled && sameRequest(r.record.print, entry.Fingerprint) {
 		return entry.Receipt, true, nil
 	}
 	return nil, false, lost
@@ -169,7 +130,7 @@ func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
 	}
 	r.early.Lock()
 	defer r.early.Unlock() // a second call waits for the outcome of the first
-	if r.wasFreed() {
+	if r.record.effects.wasFreed() {
 		return errReleased
 	}
 	if !r.settled {
@@ -195,19 +156,15 @@ func (r *run) InTransaction() bool { return r.tx != nil }
 var errEarly = errors.New("lock: nothing can be settled before the work's transaction is")
 
 // Committed implements oncecall.Run.
-func (r *run) Committed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.committed
-}
+func (r *run) Committed() bool { return r.record.effects.wasCommitted() }
 
 // Doubt implements oncecall.Run.
 func (r *run) Doubt(ctx context.Context, receipt []byte) error {
 	if settled, _ := r.settledEarly(); settled {
 		return nil // nothing frees the key any more
 	}
-	noted := false
-	err := r.note(ctx, func() { noted, r.doubts, r.doubtful = true, r.doubts+1, receipt })
+	noted, f := false, &r.record.effects
+	err := r.note(ctx, func() { noted, f.doubts, f.doubtful = true, f.doubts+1, receipt })
 	if err != nil && noted {
 		r.Dispel()
 	}
@@ -215,29 +172,12 @@ func (r *run) Doubt(ctx context.Context, receipt []byte) error {
 }
 
 // Dispel implements oncecall.Run.
-func (r *run) Dispel() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.doubts = max(0, r.doubts-1) // a call behind a settled answer was not counted
-}
-
-// mayHaveEffect reports whether a failure of r no longer says that there was no effect.
-func (r *run) mayHaveEffect() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.committed || r.doubts > 0
-}
+func (r *run) Dispel() { r.record.effects.dispel() }
 
 // note has mark note that an effect has happened, or may have, and the store where only
 // the store would know of it after a crash.
 func (r *run) note(ctx context.Context, mark func()) error {
-	r.mu.Lock()
-	freed := r.freed
-	if !freed {
-		mark()
-	}
-	r.mu.Unlock()
-	if freed {
+	if !r.record.effects.note(mark) {
 		return errReleased
 	}
 	e := &r.lease
@@ -252,11 +192,11 @@ func (r *run) note(ctx context.Context, mark func()) error {
 	if !l.cfg.rerun {
 		hold = max(e.leaseLeft(clock.Now()), time.Millisecond) // it is the linger that is to be noted
 	}
-	renew := &renewRequest{store: l.core.store, key: e.key, claim: e.claimOf(hold)}
+	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(hold)}
 	err := l.ask(ctx, l.lastingTerms(), renew)
 	switch {
 	case err != nil:
-		l.emitFailed(ctx, e, callRenew, l.cfg.budget, err)
+		l.emitFailed(ctx, &e.identity, callRenew, l.cfg.budget, err)
 		return err
 	case !renew.ok:
 		return e.lose(errTaken)

@@ -64,7 +64,7 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for k := range c.keys.Keys() {
-		if e := (*Lease)(k.Holder); match(e.key, e.claimant()) {
+		if e := (*Lease)(k.Holder); match(string(e.entry), e.claimant()) {
 			h := e.hold()
 			h.Waiting, h.Ending = k.Waiting, k.Ending
 			all = append(all, h)
@@ -88,7 +88,7 @@ func first[T any](limit int, all []T, order func(a, b T) int) []T {
 // hold is what others may know of e. Until it is granted, its token changes and
 // belongs to the goroutine that claims.
 func (e *Lease) hold() Hold {
-	h := Hold{Key: e.label(), Entry: e.key, Owner: e.claimant()}
+	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimant()}
 	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
 		renewed, until := e.validity.Renewable()

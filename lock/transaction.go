@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -15,7 +16,7 @@ import (
 // transaction is the store's transaction that a function of Once runs in.
 type transaction struct {
 	store     Transaction
-	undecided bool // its commit got no answer, and what became of it is not known; of the goroutine that ends the lease
+	undecided bool // its commit got no answer; of the goroutine that ends the lease
 }
 
 // begin returns the context of the function that r runs, with the transaction that it
@@ -33,7 +34,7 @@ func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 	if err = publicError(err, false); !callerGone(ctx) {
 		l.trouble(ctx, err)
 	}
-	l.emitFailed(ctx, e, callBegin, began.Since(), err)
+	l.emitFailed(ctx, &e.identity, callBegin, began.Since(), err)
 	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
@@ -44,7 +45,7 @@ func (r *run) beginTransaction(caller context.Context) (work context.Context, er
 	defer send.Recover(&err)
 	ctx, cancel := context.WithCancelCause(e.Context()) // is over with the lease
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
-	work, tx, err := e.locker.core.transactor.Begin(ctx, e.key, e.claim.token)
+	work, tx, err := e.locker.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
 	if err == nil {
 		r.tx = &transaction{store: tx}
 	}
@@ -55,14 +56,6 @@ func (r *run) beginTransaction(caller context.Context) (work context.Context, er
 		cancel(err)
 	}
 	return work, err
-}
-
-// leavesNothing reports whether nothing is to be remembered of r if its holder vanishes:
-// a transaction without a receipt is one that did not happen. It is not so once [Commit]
-// was called, nor while a call is in doubt, nor in a takeover from work of which that is
-// remembered.
-func (r *run) leavesNothing() bool {
-	return r.lease.locker.cfg.inTx && r.attempt == 1 && !r.mayHaveEffect()
 }
 
 // rollback ends the transaction of work that has failed. If the store does not answer, it
@@ -93,7 +86,7 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	seenTo := false
 	defer func() {
 		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
-			e.decideInBackground(ctx)
+			r.decideInBackground(ctx)
 		}
 	}()
 	became, err := r.settleTransaction(ctx)
@@ -106,7 +99,7 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 		return r.winner(ctx, e.finished(ctx, false, lost))
 	case rolledBack:
 		seenTo = true
-		undo := sync.OnceValue(func() error { return e.undo(ctx) })
+		undo := sync.OnceValue(func() error { return r.undo(ctx) })
 		defer func() { _ = undo() }() // also if an observer ends the goroutine
 		e.notFinished(ctx, err)
 		if errors.Is(undo(), ErrLost) {
@@ -115,7 +108,7 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	case unknown:
 		e.notFinished(ctx, err)
 		seenTo = true
-		e.decideInBackground(ctx)
+		r.decideInBackground(ctx)
 	}
 	return nil, false, err
 }
@@ -188,18 +181,18 @@ func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 	return committed && err == nil, err
 }
 
-// undo ends the lease of work that was rolled back: the key is free, unless [Commit] was
+// undo ends the lease of work that was rolled back. The key is free, unless [Commit] was
 // called.
-func (e *Lease) undo(ctx context.Context) error {
-	how := end{}
-	if !e.run.free() {
-		how = end{settles: true, receipt: e.run.failureReceipt(), keep: e.locker.cfg.keep}
+func (r *run) undo(ctx context.Context) error {
+	e, how := &r.lease, end{}
+	if !r.record.effects.free() {
+		how = end{settles: true, receipt: r.record.effects.receipt(), keep: e.locker.cfg.keep}
 	}
 	e.locker.core.keys.Update((*holder)(e), func() { e.setEnd(how) })
 	switch {
 	case how.settles:
 	case e.attempt() > 1:
-		e.close(false) // what was before it is as unknown as ever; see giveBack
+		e.close(false) // the outcome before it is as unknown as ever; see giveBack
 		return nil
 	default:
 		e.validity.Halt()
@@ -207,29 +200,33 @@ func (e *Lease) undo(ctx context.Context) error {
 	return e.sendFinish(ctx, e.lostError())
 }
 
-// decideInBackground has the outcome asked for until it is answered, and then the lease
-// ended as that says. The commit is never sent again.
-func (e *Lease) decideInBackground(ctx context.Context) {
-	e.run.tx.undecided = true
+// decideInBackground asks for the outcome until it is answered, and then ends the lease
+// accordingly. The commit is never sent again.
+func (r *run) decideInBackground(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	e, first := &r.lease, clock.Now()
+	r.tx.undecided = true
 	e.end.receipt = nil // it is there already, or never will be
-	e.finishLater(context.WithoutCancel(ctx))
+	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress {
+		if r.tx.undecided {
+			return cleanup.Progress{Done: r.decideLater(ctx)}
+		}
+		return e.retryEnd(ctx, first, closing) // an observer has ended the goroutine that decided
+	})
 }
-
-// undecided reports whether it is not known what became of the commit of e's transaction.
-func (e *Lease) undecided() bool { return e.run != nil && e.run.tx != nil && e.run.tx.undecided }
 
 // decideLater asks for the outcome once more, and reports whether there is one, and
 // nothing left to ask.
-func (e *Lease) decideLater(ctx context.Context) (done bool) {
-	ok, err := e.run.outcome(ctx)
+func (r *run) decideLater(ctx context.Context) (done bool) {
+	ok, err := r.outcome(ctx)
 	if err != nil {
 		return false
 	}
-	e.run.tx.undecided = false
+	r.tx.undecided = false
 	if ok {
-		_ = e.finished(ctx, true, nil)
+		_ = r.lease.finished(ctx, true, nil)
 	} else {
-		_ = e.undo(ctx) // which goes on in the background if it has to
+		_ = r.undo(ctx) // which goes on in the background if it has to
 	}
 	return true
 }

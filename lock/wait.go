@@ -20,7 +20,7 @@ import (
 // not freed it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment) (entered bool, err error) {
 	held := heldBy(found.Owner)
-	e.claim.observed.finds(found.Owner)
+	e.observed.finds(found.Owner)
 	switch {
 	case found.Mismatch:
 		held.Reason = ErrMismatch
@@ -36,7 +36,7 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 	}
 	if l.cfg.wait > 0 || found.ConfirmEnd != nil {
 		queued := time.Now()
-		defer func() { e.claim.observed.waits(queued) }()
+		defer func() { e.observed.waits(queued) }()
 	}
 	if found.ConfirmEnd != nil {
 		found.ConfirmEnd()
@@ -93,7 +93,7 @@ func waited(w *waiter) (entered bool, err error) {
 		return true, nil
 	}
 	e := (*Lease)(w.Lease())
-	e.claim.observed.finds(d.entry.Owner)
+	e.observed.finds(d.entry.Owner)
 	return false, d.end(e)
 }
 
@@ -174,13 +174,13 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 		if polls == 0 {
 			// Not before the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
-			wake, stop = l.core.watch(e.key)
+			wake, stop = l.core.watch(string(e.entry))
 			defer stop()
 		}
 		pause := min(pollPause(polls, hint), remaining)
 		rested := time.Now()
 		end := l.rest(ctx, pause, wake, asked, began.Add(minPause), err)
-		e.claim.observed.waits(rested)
+		e.observed.waits(rested)
 		if end != nil {
 			return end
 		}
