@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // acquire takes e's key or says why not. Every way out of it either makes e a
@@ -105,4 +107,233 @@ func eventOf(err error) event.Kind {
 	default:
 		return event.Refused
 	}
+}
+
+// failsOpen reports whether the work of an acquire that has ended with err may run
+// unprotected: the store has not served it. A store that cannot do what is asked of
+// it has answered, and a caller that has left needs no work.
+func (l *Locker) failsOpen(ctx context.Context, err error) bool {
+	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && !callerGone(ctx)
+}
+
+// bypass makes e, whose claim has ended with err, a lease that protects nothing. The
+// claim may have been applied, so it counts as granted while the work runs: removing
+// it would let another process in as well, and duplicates in this process are refused
+// by the local keys even now. Both end with the lease that would have been, so that hung
+// work keeps no other caller out.
+func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
+	if l.cfg.detached {
+		e.parent = context.WithoutCancel(e.parent)
+	}
+	l.core.keys.Bypass((*holder)(e)) // refuses those who have met the claim, and those who come
+	l.core.keys.Share((*holder)(e), grantOf(e))
+	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
+	l.emit(ctx, &e.identity, event.Bypassed, 0, err)
+	l.logBypassed(ctx, &e.identity, err)
+}
+
+// claimOf is what e asks the store for.
+func (e *Lease) claimOf(lease time.Duration) Claim {
+	cfg := &e.locker.cfg
+	c := Claim{
+		Token:   e.claim.token,
+		Attempt: 1,
+		Owner:   e.claimant(),
+		Lease:   lease,
+		Fenced:  cfg.fenced,
+		Longest: lease == cfg.lease && !cfg.rerun, // else an effect is noted by a renewal for as long as it is remembered
+	}
+	if r := e.record; r != nil {
+		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
+		if e.forgottenOnCrash() {
+			c.Linger = 0
+		}
+	}
+	return c
+}
+
+// forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
+// without a receipt did not happen. There is a record once [Commit] was called, while a call
+// is in doubt, and in a takeover.
+func (e *Lease) forgottenOnCrash() bool {
+	r := e.record
+	return r != nil && e.locker.cfg.inTx && r.attempt == 1 && !r.effects.possible()
+}
+
+// leastFirst is what a claim of a lock asks for in a store that outlives its process, if
+// the lease is not shorter: a process that is killed keeps its callers out for no longer.
+// The first renewal asks for the whole lease.
+const leastFirst = 5 * time.Second
+
+// firstLease is what e's claim asks for. A run is remembered after its lease, and its
+// transaction is not to be renewed while a short handler reads, so it asks for the whole.
+func (e *Lease) firstLease() time.Duration {
+	cfg := &e.locker.cfg
+	if e.record != nil || e.locker.core.inProcess {
+		return cfg.lease
+	}
+	return min(cfg.lease, max(leastFirst, 4*cfg.budget))
+}
+
+// maxRounds bounds the claims of one attempt at a key: one, one more after an
+// entry of an own dead claim was removed or for a takeover, and some for
+// entries that ended between two answers.
+const maxRounds = 4
+
+// claim asks the store for e's key until it is granted or refused, from at on
+// and until deadline.
+func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
+	c := l.core
+	if c.checks.Due(at) {
+		c.checks.Start(&c.sender.Calls, l.checked)
+	}
+	for range maxRounds {
+		// A token is used for one round only: after an answered refusal, the
+		// time from which its validity counts would lie too far back.
+		e.claim.token, e.claim.takeover = c.tokens.Next(), e.record != nil && e.record.replaces != ""
+		// Validity counts from before the first send: whichever send the store
+		// applied, its lease did not begin before this moment.
+		sent := at
+		var entry Entry
+		if err := l.sendClaim(ctx, e, deadline, &entry); err != nil {
+			l.trouble(ctx, err)
+			return err
+		}
+
+		again, err := l.judge(ctx, e, &entry, sent, deadline)
+		if !again {
+			return err
+		}
+		e.cleanUpClaim()
+		if ctx.Err() != nil {
+			return leftBetween(ctx)
+		}
+		if at = clock.Now(); at >= deadline {
+			break
+		}
+	}
+	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
+}
+
+// sendClaim sends one claim of e. The answer is not its result: an Entry is long, and
+// to copy it from call to call was a twentieth of what a guard in memory costs.
+func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
+	c := l.core
+	if c.inProcess {
+		*entry, err = c.store.Claim(ctx, string(e.entry), e.claimOf(e.firstLease()))
+		return publicError(err, false)
+	}
+	r := &e.away.claim
+	if e.claim.call = &e.away.claiming; r.key != "" {
+		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
+	}
+	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(e.firstLease())
+	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
+	*entry = r.entry
+	return err
+}
+
+// judge decides what the answer to a claim means, and whether to claim again.
+func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline clock.Moment) (again bool, err error) {
+	if entry.State == Held && entry.Token == e.claim.token {
+		return false, l.granted(ctx, e, entry.Fence, sent)
+	}
+	if e.record != nil {
+		e.record.replaces, e.record.attempt = "", 1 // whatever was seen before has changed
+	}
+	e.observed.finds(entry.Owner)
+	own := cleanup.NotKnown
+	if entry.State != Settled {
+		own = l.core.cleaner.FateOf(entry.Token)
+	}
+	switch {
+	case entry.State == Free:
+		// It ended between the claim and the reading of what was in its way.
+		return true, nil
+	case own != cleanup.NotKnown && ctx.Err() != nil:
+		return false, leftBetween(ctx)
+	case own == cleanup.Dead:
+		// Our own claim, for which no caller waits now, is in the way. Only
+		// this is removed on sight: it is known never to have been granted.
+		// That a token is not known to be alive proves nothing.
+		err = l.removeOrphan(ctx, e, entry.Token, deadline)
+		return err == nil, err
+	case own == cleanup.LostTakeover && e.reasonOf(Abandoned, entry.Fingerprint) == nil:
+		return l.adopt(ctx, e, entry, deadline)
+	}
+	if reason := e.reasonOf(entry.State, entry.Fingerprint); reason != nil {
+		return false, &RefusedError{Reason: reason, Entry: *entry}
+	}
+	// The entry that was seen is named, so that of two that see it only one takes it
+	// over.
+	e.record.replaces, e.record.attempt = entry.Token, entry.Attempt+1
+	return true, nil
+}
+
+// leftBetween is the error of a claim that would have to send more for a caller that has
+// left. What was answered is no answer to it.
+func leftBetween(ctx context.Context) error {
+	return publicError(send.GoneError{Cause: context.Cause(ctx)}, false)
+}
+
+// granted makes e a running lease, if enough of it is left.
+func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
+	took := sent.Since()
+	lease := e.firstLease()
+	if took >= lease-l.core.drift(lease) {
+		// Too late to be of use, because this process was paused. Nothing ran
+		// under it, so it is no more than an orphan.
+		e.claim.orphaned = true
+		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
+	}
+	e.claim.fence, e.claim.fenced = fence, l.cfg.fenced
+	e.start(sent, took, lease)
+	kind := event.Claimed
+	switch {
+	case e.claim.call != nil && e.claim.call.Unanswered():
+		kind = event.Recovered
+	case e.claim.takeover:
+		kind = event.TakenOver
+		l.logTakenOver(ctx, &e.identity)
+	}
+	if kind != event.Claimed {
+		l.core.recent.note(kind, e.label())
+	}
+	l.emit(ctx, &e.identity, kind, took, nil)
+	return nil
+}
+
+// removeOrphan frees e's key from a dead claim of this locker.
+func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
+	release := &endRequest{store: l.core.store, key: string(e.entry), claim: Claim{Token: token}}
+	if err := l.ask(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
+		return err
+	}
+	if release.ok {
+		l.core.recent.note(event.Reaped, e.label())
+		l.emit(ctx, &e.identity, event.Reaped, 0, nil)
+	}
+	return nil
+}
+
+// adopt goes on with a takeover of this Locker whose claim got no answer, and was
+// applied: under its token, which is renewed for that, and with its number, since no
+// work has begun under it. If it is over by now, the key is claimed again.
+func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
+	e.cleanUpClaim()
+	e.claim.token, e.claim.takeover, e.record.attempt = entry.Token, true, entry.Attempt
+	sent := clock.Now()
+	e.claim.call = new(send.Call)
+	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease)}
+	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, renew)
+	switch {
+	case err != nil:
+		l.trouble(ctx, err)
+		return false, err
+	case !renew.ok:
+		e.record.replaces, e.record.attempt = "", 1
+		return true, nil
+	}
+	l.core.cleaner.Adopted(entry.Token)
+	return false, l.granted(ctx, e, entry.Fence, sent)
 }

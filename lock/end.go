@@ -9,7 +9,11 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/bounded"
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
 // Release frees the key. It does so even if ctx has ended, and takes at most
@@ -62,12 +66,12 @@ func (n *end) kind() event.Kind {
 	return event.Released
 }
 
-// confirmed says whether an answered end is ours. A "no" that follows an unanswered
-// send means, for a release, that the first send has done it. A settle finds its
-// own receipt, so there it means no, unless that can be over by now.
-func (e *Lease) confirmed(ok bool) bool {
-	n := &e.end
-	return ok || n.unanswered && (!n.settles || e.claim.grantedAt.Since()-n.began >= n.keep)
+// call is what it asks of the store.
+func (n *end) call() string {
+	if n.settles {
+		return callSettle
+	}
+	return callRelease
 }
 
 // finish ends the lease. Only the first call does: after a settle that may have
@@ -126,6 +130,51 @@ func (e *Lease) sendFinish(ctx context.Context, lost error) error {
 		return lost
 	}
 	return err
+}
+
+// sendEnd asks the store, for the first time or again, within a budget, and whether or not ctx has
+// ended. A receipt that the store has no room for is not worth another try, and must
+// not stay in memory for one. It is dropped: an empty receipt fits where the claim
+// did, and says that the work was done.
+func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
+	ok, err = e.sendEndOnce(ctx)
+	size := len(e.end.receipt)
+	if size == 0 || !errors.Is(err, ErrFull) {
+		return ok, false, err
+	}
+	noRoom := err
+	e.dropReceipt()
+	ok, err = e.sendEndOnce(ctx)
+	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
+	return ok, true, err
+}
+
+var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
+
+func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
+	l, n := e.locker, &e.end
+	if l.core.inProcess {
+		r := endRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
+		err = r.Send(lasting)
+		return r.ok, publicError(err, false)
+	}
+	r, call := &e.away.end, &e.away.ended
+	if r.key != "" {
+		r, call = new(endRequest), new(send.Call)
+	}
+	r.store, r.key, r.claim, r.receipt, r.keep = l.core.store, string(e.entry), e.claimOf(l.cfg.lease), n.receipt, n.keep
+	defer func() { r.receipt = nil }() // it may be dropped, and not stay in memory here
+	err = l.core.ask(ctx, call, l.lastingTerms(), r)
+	n.unanswered = n.unanswered || call.Unanswered()
+	return r.ok, err
+}
+
+// confirmed says whether an answered end is ours. A "no" that follows an unanswered
+// send means, for a release, that the first send has done it. A settle finds its
+// own receipt, so there it means no, unless that can be over by now.
+func (e *Lease) confirmed(ok bool) bool {
+	n := &e.end
+	return ok || n.unanswered && (!n.settles || e.claim.grantedAt.Since()-n.began >= n.keep)
 }
 
 // notFinished reports that the end got no answer.
@@ -220,6 +269,141 @@ func (e *Lease) lapse() {
 	}
 }
 
+// endBypassed says that the work of e, which ran unprotected, is over. first reports
+// that it had not been said before.
+func (e *Lease) endBypassed() (first bool) {
+	if _, first = e.validity.End(false); !first {
+		return false
+	}
+	defer e.locker.core.owners.Leave()
+	if how := e.validity.Close(); how != validity.OpensNothing { // else it has lasted for longer than a lease, and the key is given up
+		e.open(how)
+	}
+	return true
+}
+
+// finishBypassed is finish for a lease that protects nothing.
+func (e *Lease) finishBypassed(settles bool) error {
+	if e.endBypassed() && settles {
+		return errBypassed
+	}
+	return nil
+}
+
+var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
+
+// maxPendingBytes bounds what the receipts hold in memory that the store has not
+// answered for: 64 answers of the longest that package middleware keeps unless set
+// otherwise, and more than a minute of 1,000 a second with 1 KiB each. An outage may
+// last for longer than that, and must not end the process.
+const maxPendingBytes = 64 << 20
+
+// finishLater has the cleaner repeat the end ([Lease.retryEnd]) until it is answered, or the
+// lease is over; for a settle of Once, as long as its entry is kept. What a release without an
+// answer may have left then is an [orphan], whose removal goes on. Meanwhile other
+// callers of this process do not get the key; each that wants it has the store asked again.
+func (e *Lease) finishLater(ctx context.Context) {
+	first := clock.Now()
+	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) })
+}
+
+// repeatInBackground has the cleaner make attempts until one ends the lease.
+func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing bool) cleanup.Progress) {
+	c := e.locker.core
+	t := &cleanup.Task{
+		Subject: e.cleanupOf(e.end.kind()),
+		Attempt: attempt,
+		GiveUp:  func() { e.close(false) },
+	}
+	dropped := e.keepPending()
+	if !e.end.settles {
+		e.openAtExpiry()
+	}
+	c.keys.MarkEnding((*holder)(e), func() { c.cleaner.Kick(t) })
+	c.cleaner.Repeat(t)
+	if dropped > 0 {
+		e.locker.logBacklogFull(ctx, &e.identity, dropped, c.pendingBytes.Load())
+	}
+}
+
+// openAtExpiry has others of this process get the key when the lease is over, and what it
+// has left removed then.
+func (e *Lease) openAtExpiry() {
+	e.validity.OpenLater(validity.OpensOrphaned, e.setAlarm)
+}
+
+// retryEnd sends the end, which was sent first then, once more. That a store is full is an
+// answer: Close does not wait for another one, and when the keep is over there is nothing left
+// to settle.
+func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
+	ok, _, err := e.sendEnd(ctx)
+	settles := e.end.settles
+	full := settles && errors.Is(err, ErrFull)
+	switch {
+	case err == nil:
+		_ = e.finished(ctx, ok, nil)
+		return cleanup.Progress{Done: true}
+	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
+	case full && first.Since() >= e.end.keep, !settles && !e.mayRemain():
+		e.addOrphan() // before the key is free: what is left may refuse no caller
+	case e.mayRemain():
+		return cleanup.Progress{}
+	}
+	e.close(false)
+	return cleanup.Progress{Done: true, Unanswered: !full}
+}
+
+// mayRemain says whether the entry can still be there.
+func (e *Lease) mayRemain() bool {
+	renewed, until := e.validity.Renewed()
+	switch {
+	case !e.end.settles:
+		return clock.Now() < until // after that, it is an orphan
+	case renewed:
+		return true // it can be settled yet
+	case e.record != nil:
+		// The entry outlives its lease, and until it is settled it says that the
+		// outcome is unknown.
+		return clock.Now() < until.Add(e.locker.cfg.keep)
+	default:
+		return false
+	}
+}
+
+// keepPending keeps the receipt of an end that is to be repeated, if there is room.
+// Else it is dropped and an empty one settled: the answer was delivered, and repeats
+// of its request learn that there was one. It returns how long a dropped one was.
+func (e *Lease) keepPending() (dropped int) {
+	c, n := e.locker.core, &e.end
+	size := len(n.receipt)
+	switch {
+	case size == 0:
+	case !bounded.Add(&c.pendingBytes, int64(size), maxPendingBytes):
+		e.dropReceipt()
+		return size
+	default:
+		n.pending = true
+		if c.inProcess {
+			n.receipt = slices.Clone(n.receipt) // its caller's until now
+		}
+	}
+	return 0
+}
+
+// dropReceipt forgets the receipt of an end. An empty one is settled.
+func (e *Lease) dropReceipt() {
+	e.uncountReceipt()
+	e.end.receipt = nil
+}
+
+// uncountReceipt takes the receipt out of the count of those that wait.
+func (e *Lease) uncountReceipt() {
+	if n := &e.end; n.pending {
+		n.pending = false
+		e.locker.core.pendingBytes.Add(-int64(len(n.receipt)))
+	}
+}
+
 // cleanUpClaim hands what a claim may have left, or may leave yet, to the cleaner. One
 // that was to take over is not removed, since what it replaced is of unknown outcome,
 // and to remove it would be to forget that: see Locker.adopt.
@@ -228,3 +412,58 @@ func (e *Lease) cleanUpClaim() {
 		e.addOrphan()
 	}
 }
+
+// orphan is a claim of a lease that may leave an entry without a holder.
+type orphan struct {
+	cleanup.Orphan
+
+	locker *Locker
+	ctx    context.Context //nolint:containedctx // values for observers and loggers; never canceled
+	event  Event           // for observers; a copy, since the lease may be on its next claim by then
+}
+
+// addOrphan removes what e's last claim has left, or may leave yet.
+func (e *Lease) addOrphan() {
+	o := &orphan{
+		locker: e.locker,
+		ctx:    context.WithoutCancel(e.parent),
+		event:  e.event(event.Reaped, 0, nil),
+	}
+	o.Orphan = cleanup.Orphan{
+		Subject:  e.cleanupOf(event.Reaped),
+		Remover:  o,
+		Flight:   e.claim.call.Flight(),
+		Answered: e.claim.orphaned,
+		Takeover: e.claim.takeover,
+		Began:    time.Now(),
+	}
+	if e.record != nil {
+		o.Linger = e.locker.cfg.keep // the entry says for that time that the outcome is unknown
+	}
+	e.locker.core.cleaner.Add(&o.Orphan)
+}
+
+// cleanupOf describes a clean-up of e that will end with an event of this kind.
+func (e *Lease) cleanupOf(kind event.Kind) cleanup.Subject {
+	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimant(), Kind: string(kind)}
+}
+
+// Remove implements cleanup.Remover.
+func (o *orphan) Remove() (found bool, err error) {
+	l := o.locker
+	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
+	release := &endRequest{store: l.core.store, key: o.Entry, claim: Claim{Token: o.Token}}
+	err = l.ask(o.ctx, terms, release)
+	return release.ok, err
+}
+
+// Removed implements cleanup.Remover.
+func (o *orphan) Removed() {
+	o.locker.core.recent.note(event.Reaped, o.Key)
+	reaped := o.event
+	reaped.Took = time.Since(o.Began)
+	o.locker.announce(o.ctx, reaped)
+}
+
+// Dropped implements cleanup.Remover.
+func (o *orphan) Dropped() { o.locker.logDropped(o.ctx, o.locker.core.cleaner.Count()) }

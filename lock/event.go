@@ -3,7 +3,9 @@ package lock
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/about"
@@ -31,9 +33,14 @@ type Event struct {
 	Err     error         // why; nil where the kind says it all. Of a loss it has a Class() string: expired, taken or max_hold
 }
 
-// Report hands e to the observers. It is for packages that decide what becomes
-// of a request before they ask for a key, as package middleware does.
-func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
+// Recovery is something that went wrong and was dealt with, or that could not
+// be: what [Snapshot] remembers of it. A Recovered is of a claim that got no answer, or
+// of a commit ([WithTransaction]): what became of it was found out.
+type Recovery struct {
+	At   time.Time
+	Kind event.Kind // event.Recovered, event.TakenOver, event.Reaped or event.Lost
+	Key  string     // as given to the Locker
+}
 
 // events reports to observers.
 type events struct {
@@ -154,3 +161,30 @@ const (
 	callSettle  = "settle"
 	callRelease = "release"
 )
+
+// maxRecent is how many recoveries are remembered. They are for an
+// operator who looks now; an [Observer] can count or keep them.
+const maxRecent = 64
+
+// recent is the latest recoveries, the newest last. Recoveries are rare, so it
+// costs no ordinary call anything.
+type recent struct {
+	mu  sync.Mutex
+	all []Recovery
+}
+
+func (r *recent) note(kind event.Kind, key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})
+}
+
+// latest returns what match accepts, the newest first.
+func (r *recent) latest(limit int, match func(entry, owner string) bool) []Recovery {
+	r.mu.Lock()
+	all := slices.Clone(r.all)
+	r.mu.Unlock()
+	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key, "") })
+	slices.Reverse(all)
+	return all[:min(max(limit, 0), len(all))]
+}

@@ -32,9 +32,8 @@ type Locker struct {
 
 // core is what a Locker and those derived from it by With share.
 type core struct {
-	store      Store
-	inProcess  bool // the store's calls wait for nothing
-	sender     *send.Sender
+	backend
+
 	noReceipts error      // why the store keeps none, nil if it does
 	transactor Transactor // the store; nil if it is none
 	watch      func(key string) (wake <-chan struct{}, stop func())
@@ -76,8 +75,7 @@ func New(store Store, opts ...Option) *Locker {
 	about := Describe(store)
 	checkStore(&about, &cfg)
 	c := &core{
-		store:      store,
-		inProcess:  about.Local,
+		backend:    backend{store: store, inProcess: about.Local},
 		noReceipts: about.NoReceipts,
 		transactor: transactorOf(store),
 		watch:      watchOf(store),
@@ -99,15 +97,15 @@ func New(store Store, opts ...Option) *Locker {
 	return c.locker(cfg)
 }
 
-// defaultCheckEvery is how often a store in use is checked.
-const defaultCheckEvery = time.Minute
-
 // locker returns a Locker over c.
 func (c *core) locker(cfg config) *Locker {
 	c.cleaner.AnnounceLease(cfg.lease)
 	log := reporter{cfg.logger, &c.logged}
 	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
 }
+
+// defaultCheckEvery is how often a store in use is checked.
+const defaultCheckEvery = time.Minute
 
 // With returns a Locker with other settings over the same store, local keys and
 // clean-up: keys exclude each other across both, and closing either closes
@@ -204,4 +202,107 @@ func owner() string {
 		host = "unknown-host"
 	}
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+// ask makes the call r, of which nothing needs to be known after its answer, and logs
+// that it had none.
+func (l *Locker) ask(ctx context.Context, terms send.Terms, r send.Request) error {
+	err := l.core.ask(ctx, new(send.Call), terms, r)
+	if err != nil {
+		l.trouble(ctx, err)
+	}
+	return err
+}
+
+// lastingTerms are those of a call that does not end with its caller's context.
+func (l *Locker) lastingTerms() send.Terms {
+	return send.Terms{Budget: l.cfg.budget, Lasting: true}
+}
+
+// Close ends the Locker and those made from it by [Locker.With]: it refuses new
+// claims with [ErrClosed], waits for the holders of leases until ctx ends, and
+// completes what is unfinished in the background.
+//
+// When ctx ends before the holders are done, their contexts end with a cause
+// that matches ErrClosed, and one budget is left to them. A lease whose work
+// does not return even then is not released, since that would let another
+// process in at the same time: it is no longer renewed and lapses. Close then returns
+// an error that says what is left. The store stays open. Close may be called
+// again. Give ctx a deadline: while the store does not answer, clean-ups do not
+// end by themselves.
+func (l *Locker) Close(ctx context.Context) error {
+	c := l.core
+	c.owners.Close()
+	c.cleaner.Advance(cleanup.Expedited)
+	c.checks.Close()
+	c.closeOnce.Do(func() { close(c.closing) })
+	err := error(nil)
+	if c.owners.Wait(ctx) > 0 {
+		err = context.Cause(ctx)
+		for _, e := range c.keys.All() {
+			(*Lease)(e).abort()
+		}
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), l.cfg.budget)
+		defer cancel()
+	}
+	c.cleaner.Advance(cleanup.Draining)
+	working := c.owners.Wait(ctx)
+	unfinished := c.cleaner.Tasks().Wait(ctx)
+	calls := c.sender.Calls.Wait(ctx)
+	c.cleaner.Stop()
+	for _, e := range c.keys.All() {
+		(*Lease)(e).abort() // what the cleaner gave up may still be renewed
+	}
+	c.keys.ForgetAlarms()
+	if working+unfinished+calls == 0 {
+		return nil
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("lock: closed with %d leases still worked under, %d clean-ups and %d store calls unanswered: %w",
+		working, unfinished, calls, err)
+}
+
+// abort ends the context of a lease that has not ended at Close, and its
+// renewal, so that it lapses.
+func (e *Lease) abort() {
+	if e.local.Granted() {
+		e.validity.Halt()
+		e.cancel(fmt.Errorf("%w while the lease was held", ErrClosed))
+	}
+}
+
+// Store returns the store that l works on, for an operator's tools: whether it
+// is an [Inspector], and what is in it. Claim through l, never past it.
+func (l *Locker) Store() Store { return l.core.store }
+
+// Logger returns the logger of [WithLogger], for packages that log on behalf of the
+// Locker, as package middleware does.
+func (l *Locker) Logger() *slog.Logger { return l.logger }
+
+// Report hands e to the observers. It is for packages that decide what becomes
+// of a request before they ask for a key, as package middleware does.
+func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
+
+// checked logs the result of a check if its class differs from that of the last one. A check
+// that did not reach the server has no result: failed calls are logged themselves.
+func (l *Locker) checked(ctx context.Context, err error) {
+	class := Class(err)
+	switch class {
+	case "dial", "silent", "connection", "handshake", classCancelled:
+		return
+	}
+	before := l.core.checks.Note(class)
+	switch {
+	case class == before:
+	case err != nil:
+		l.logger.LogAttrs(ctx, levelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
+			attrDo("do what the error says; the store is checked again every minute in which it is used, and others of this class are not logged"))
+	default:
+		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
+	}
 }

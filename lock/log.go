@@ -17,10 +17,6 @@ const (
 	levelError = slog.LevelError
 )
 
-// Logger returns the logger of [WithLogger], for packages that log on behalf of the
-// Locker, as package middleware does.
-func (l *Locker) Logger() *slog.Logger { return l.logger }
-
 // reporter logs what an operator must see.
 type reporter struct {
 	logger *slog.Logger
@@ -150,25 +146,6 @@ func (l *reporter) trouble(ctx context.Context, err error) {
 	l.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
 		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
 		attrDo(do))
-}
-
-// checked logs the result of a check if its class differs from that of the last one. A check
-// that did not reach the server has no result: failed calls are logged themselves.
-func (l *Locker) checked(ctx context.Context, err error) {
-	class := Class(err)
-	switch class {
-	case "dial", "silent", "connection", "handshake", classCancelled:
-		return
-	}
-	before := l.core.checks.Note(class)
-	switch {
-	case class == before:
-	case err != nil:
-		l.logger.LogAttrs(ctx, levelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
-			attrDo("do what the error says; the store is checked again every minute in which it is used, and others of this class are not logged"))
-	default:
-		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
-	}
 }
 
 // logPanic reports a bug of an observer.

@@ -138,21 +138,6 @@ func (e *Lease) open(how validity.Opens) {
 	e.locker.core.keys.Leave((*holder)(e))
 }
 
-// checkValidity ends the lease's context if its validity is over. It may be
-// called under any lock of the work, which observers may want too; so the rest
-// of the loss is done elsewhere.
-func (e *Lease) checkValidity() {
-	lost, expired := e.validity.Check()
-	switch {
-	case lost != nil:
-		e.cancel(lost) // the goroutine that found it lost may not have cancelled it yet
-	case expired != validity.NotExpired:
-		if lost, first := e.markLost(lossBy(expired, e.locker.cfg.maxHold)); first {
-			go e.dropLost(lost)
-		}
-	}
-}
-
 // Extend renews the lease now, for a full lease or what WithMaxHold leaves of
 // it. It returns an error that matches [ErrLost] if the lease is over, and one
 // that matches [ErrUnavailable] if the store did not serve it within the budget:

@@ -62,30 +62,17 @@ func (r *endRequest) Send(ctx context.Context) (err error) {
 	return err
 }
 
-// awayLease is a lease of a store that has to be waited for, with what nearly every
-// lease needs for that: so that its claim and its end cost no allocations, and little
-// of the caller's stack, of which there are thousands when many wait.
-type awayLease struct {
-	Lease
-	away
-}
-
-// awayRun is awayLease for Once.
-type awayRun struct {
-	run
-	away
-}
-
-type away struct {
-	claim           claimRequest
-	end             endRequest
-	claiming, ended send.Call
+// backend is a store, and how calls are made to it.
+type backend struct {
+	store     Store
+	inProcess bool // its calls wait for nothing
+	sender    *send.Sender
 }
 
 // ask makes the call r to the store. The error is the one that callers see.
-func (c *core) ask(ctx context.Context, call *send.Call, terms send.Terms, r send.Request) error {
-	if !c.inProcess {
-		err := send.Do(ctx, c.sender, call, terms, r)
+func (b *backend) ask(ctx context.Context, call *send.Call, terms send.Terms, r send.Request) error {
+	if !b.inProcess {
+		err := send.Do(ctx, b.sender, call, terms, r)
 		return publicError(err, call.Unanswered())
 	}
 	if terms.Lasting {
@@ -98,24 +85,9 @@ func (c *core) ask(ctx context.Context, call *send.Call, terms send.Terms, r sen
 	return publicError(err, false)
 }
 
-// ask makes the call r, of which nothing needs to be known after its answer, and logs
-// that it had none.
-func (l *Locker) ask(ctx context.Context, terms send.Terms, r send.Request) error {
-	err := l.core.ask(ctx, new(send.Call), terms, r)
-	if err != nil {
-		l.trouble(ctx, err)
-	}
-	return err
-}
-
 // lasting is what a store in this process gets for a call that does not end with its
 // caller's context: it looks for nothing else there.
 var lasting = context.Background() //nolint:forbidigo // it is to have no end
-
-// lastingTerms are those of a call that does not end with its caller's context.
-func (l *Locker) lastingTerms() send.Terms {
-	return send.Terms{Budget: l.cfg.budget, Lasting: true}
-}
 
 // publicError is the error of a call that its caller sees.
 func publicError(err error, unanswered bool) error {

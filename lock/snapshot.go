@@ -2,15 +2,10 @@ package lock
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/httplatch/httplatch/lock/event"
 )
-
-// Store returns the store that l works on, for an operator's tools: whether it
-// is an [Inspector], and what is in it. Claim through l, never past it.
-func (l *Locker) Store() Store { return l.core.store }
 
 // Snapshot is what this process does at one moment, for an operator's tools:
 // what its store cannot tell, or does not. It says nothing of other processes.
@@ -106,42 +101,6 @@ func (c *core) cleanups(limit int, match func(entry, owner string) bool) []Clean
 		}
 	}
 	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
-}
-
-// Recovery is something that went wrong and was dealt with, or that could not
-// be: what [Snapshot] remembers of it. A Recovered is of a claim that got no answer, or
-// of a commit ([WithTransaction]): what became of it was found out.
-type Recovery struct {
-	At   time.Time
-	Kind event.Kind // event.Recovered, event.TakenOver, event.Reaped or event.Lost
-	Key  string     // as given to the Locker
-}
-
-// maxRecent is how many recoveries are remembered. They are for an
-// operator who looks now; an [Observer] can count or keep them.
-const maxRecent = 64
-
-// recent is the latest recoveries, the newest last. Recoveries are rare, so it
-// costs no ordinary call anything.
-type recent struct {
-	mu  sync.Mutex
-	all []Recovery
-}
-
-func (r *recent) note(kind event.Kind, key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})
-}
-
-// latest returns what match accepts, the newest first.
-func (r *recent) latest(limit int, match func(entry, owner string) bool) []Recovery {
-	r.mu.Lock()
-	all := slices.Clone(r.all)
-	r.mu.Unlock()
-	all = slices.DeleteFunc(all, func(r Recovery) bool { return !match(r.Key, "") })
-	slices.Reverse(all)
-	return all[:min(max(limit, 0), len(all))]
 }
 
 // Stats are numbers of this moment, for gauges.
