@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -22,14 +23,8 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	if !l.core.owners.Enter() {
 		return ErrClosed
 	}
-	returned := false
-	defer func() {
-		if !returned { // an observer has ended this goroutine
-			e.endUnreturned()
-		}
-	}()
-	err := l.tryAcquire(ctx, e)
-	returned = true
+	var err error
+	unwind.Guard(func() { err = l.tryAcquire(ctx, e) }, e.endUnreturned) // an observer may end this goroutine
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/bounded"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
@@ -106,26 +107,24 @@ func (e *Lease) sendFinish(ctx context.Context, lost error) error {
 	if l.observed() {
 		ctx = context.WithoutCancel(ctx)
 	}
-	seenTo := false
-	defer func() {
-		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
-			e.end.unanswered = true
-			e.finishLater(context.WithoutCancel(ctx))
+	var ok, dropped bool
+	var err error
+	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
+		if ok, dropped, err = e.sendEnd(ctx); err != nil {
+			e.notFinished(context.WithoutCancel(ctx), err)
 		}
-	}()
-	ok, dropped, err := e.sendEnd(ctx)
+	}, func() {
+		e.end.unanswered = true
+		e.finishLater(context.WithoutCancel(ctx))
+	})
 	if err == nil {
-		seenTo = true
 		err = e.finished(ctx, ok, lost)
 		if err == nil && dropped {
 			return errDropped
 		}
 		return err
 	}
-	ctx = context.WithoutCancel(ctx)
-	e.notFinished(ctx, err)
-	seenTo = true
-	e.finishLater(ctx)
+	e.finishLater(context.WithoutCancel(ctx))
 	if lost != nil {
 		return lost
 	}

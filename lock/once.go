@@ -10,6 +10,7 @@ import (
 	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
@@ -67,17 +68,12 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	}
 	call.Begin(r)
 
-	returned := false
-	defer func() {
-		if !returned { // it panicked, or ended its goroutine; which goes on
-			_ = r.fail(ctx, errNotReturned)
+	unwind.Guard(func() {
+		var work context.Context
+		if work, err = r.begin(ctx); err == nil {
+			receipt, err = fn(work)
 		}
-	}()
-	work, err := r.begin(ctx)
-	if err == nil {
-		receipt, err = fn(work)
-	}
-	returned = true
+	}, func() { _ = r.fail(ctx, errNotReturned) })
 	if err != nil {
 		undone := e.forgottenOnCrash()
 		if end := r.fail(ctx, err); errors.Is(end, ErrLost) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -83,22 +84,19 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	if l.observed() {
 		ctx = context.WithoutCancel(ctx)
 	}
-	seenTo := false
-	defer func() {
-		if !seenTo { // a hook of the store's, an observer or a logger has ended this goroutine, or panicked
-			r.decideInBackground(ctx)
+	var result commitResult
+	var err error
+	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
+		if result, err = r.settleTransaction(ctx); result == unknown {
+			e.notFinished(ctx, err)
 		}
-	}()
-	became, err := r.settleTransaction(ctx)
-	switch became {
+	}, func() { r.decideInBackground(ctx) })
+	switch result {
 	case committed:
-		seenTo = true
 		return receipt, false, e.finished(ctx, true, lost)
 	case taken:
-		seenTo = true
 		return r.winner(ctx, e.finished(ctx, false, lost))
 	case rolledBack:
-		seenTo = true
 		undo := sync.OnceValue(func() error { return r.undo(ctx) })
 		defer func() { _ = undo() }() // also if an observer ends the goroutine
 		e.notFinished(ctx, err)
@@ -106,27 +104,25 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 			return r.winner(ctx, err)
 		}
 	case unknown:
-		e.notFinished(ctx, err)
-		seenTo = true
 		r.decideInBackground(ctx)
 	}
 	return nil, false, err
 }
 
-// became is what became of a transaction that was to be committed.
-type became uint8
+// commitResult is the result of a commit.
+type commitResult uint8
 
 const (
-	unknown    became = iota
-	committed         // with its receipt
-	taken             // the key was another's by then, so all was rolled back
-	rolledBack        // for another reason
+	unknown    commitResult = iota
+	committed               // with its receipt
+	taken                   // the key was another's by then, so all was rolled back
+	rolledBack              // for another reason
 )
 
 // settleTransaction asks for the commit, once, and if that gets no answer, for what became
 // of it. Each has a budget: a commit that is waited for until its budget is over has not
 // been answered, and that is when there is something to ask.
-func (r *run) settleTransaction(ctx context.Context) (became, error) {
+func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	e := &r.lease
 	l, n := e.locker, &e.end
 	var ok bool
