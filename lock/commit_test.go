@@ -60,11 +60,12 @@ func TestCommitAfterTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		for _, l := range []*lock.Locker{open(lock.WithKeep(keep)), open(lock.WithKeep(keep), lock.WithRerunAbandoned())} {
 			var left context.Context
-			call := &oncecall.Call{Context: t.Context()}
-			_, _, err := l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
+			call := new(oncecall.Call)
+			call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
 				left = context.WithoutCancel(ctx)
 				return nil, errors.New("503: it took too long")
 			})
+			_, _, err := oncecall.Once(t.Context(), l, call, key, print1)
 			require.Error(t, err)
 			require.Equal(t, lock.Free, s.State(t, record).State)
 			require.ErrorIs(t, lock.Commit(left), lock.ErrLost)
@@ -114,12 +115,13 @@ func TestCommitKeepsWaitersWaiting(t *testing.T) {
 func TestSettleEarly(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
-		call := &oncecall.Call{Context: t.Context()}
-		_, _, err := l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
+		call := new(oncecall.Call)
+		call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
 			require.NoError(t, call.Run.SettleEarly(ctx, []byte("tombstone")))
 			require.NoError(t, call.Run.SettleEarly(ctx, []byte("again")))
 			return nil, errors.New("and then it failed")
 		})
+		_, _, err := oncecall.Once(t.Context(), l, call, key, print1)
 		require.Error(t, err)
 		receipt, replayed, err := l.Once(t.Context(), key, print1, nil)
 		require.NoError(t, err)

@@ -57,12 +57,13 @@ func TestNothingFreesTheKeyInDoubt(t *testing.T) {
 						go func() {
 							defer close(done)
 							defer func() { _ = recover() }()
-							call := &oncecall.Call{Context: context.Background()}
-							_, _, _ = l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
+							call := new(oncecall.Call)
+							call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
 								f.runs.Add(1)
 								step.calls(t, ctx, call.Run)
 								return end()
 							})
+							_, _, _ = oncecall.Once(context.Background(), l, call, key, print1)
 						}()
 						<-done
 						receipt, replayed, err := l.Once(t.Context(), key, print1, f.run("again"))

@@ -218,8 +218,8 @@ func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 				go func() {
 					defer close(done)
 					defer func() { _ = recover() }()
-					call := &oncecall.Call{Context: context.Background()}
-					receipt, replayed, err := l.Once(call, key, print1, func(ctx context.Context) ([]byte, error) {
+					call := new(oncecall.Call)
+					call.Work = oncecall.Func(func(ctx context.Context) ([]byte, error) {
 						assert.Nil(t, call.Run)
 						assert.Zero(t, lock.Attempt(ctx))
 						assert.Error(t, lock.Commit(ctx))
@@ -227,6 +227,7 @@ func TestOnceThatFailsOpenLeavesNothing(t *testing.T) {
 						assert.ErrorIs(t, err, lock.ErrHeld)
 						return end()
 					})
+					receipt, replayed, err := oncecall.Once(context.Background(), l, call, key, print1)
 					assert.False(t, replayed)
 					if err != nil {
 						assert.ErrorIs(t, err, errMine)

@@ -45,13 +45,23 @@ import (
 func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {
+	return l.once(ctx, nil, key, fingerprint, fn)
+}
+
+var _ = oncecall.Provide(func(ctx context.Context, locker any, call *oncecall.Call, key string, fingerprint []byte) ([]byte, bool, error) {
+	return locker.(*Locker).once(ctx, call, key, fingerprint, call.Work.Run) //nolint:errcheck,forcetypeassert // it gets no other
+})
+
+// once is Once with call, which may be nil.
+func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fingerprint []byte,
+	fn func(ctx context.Context) (receipt []byte, err error),
+) (receipt []byte, replayed bool, err error) {
 	if err := validKey(key); err != nil {
 		return nil, false, err
 	}
 	if err := l.core.noReceipts; err != nil {
 		return nil, false, err
 	}
-	ctx, call := oncecall.Split(ctx)
 	entry := entryName(keytext.Record(key))
 	if receipt, ok := l.found(ctx, call, key, entry, fingerprint); ok {
 		return receipt, true, nil

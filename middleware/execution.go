@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// execution is one request to a handler whose answer is to be kept. It is no
-// longer there than the guard serves the request, and nothing keeps it.
+// execution is one request to a handler whose answer is to be kept. Nothing uses it when
+// the guard has served the request.
 type execution struct {
 	guard   *onceGuard
 	next    http.Handler
@@ -51,10 +51,10 @@ func ranOf(ctx context.Context) *ran {
 	return x
 }
 
-// run runs the handler under the lease that ctx is of, and returns the record
+// Run runs the handler under the lease that ctx is of, and returns the record
 // of its answer. A panic goes through it. If there is no lease, because the store did
 // not answer and the Locker fails open, the handler runs as if there were no guard.
-func (x *execution) run(ctx context.Context) ([]byte, error) {
+func (x *execution) Run(ctx context.Context) ([]byte, error) {
 	if x.call.Run == nil {
 		x.unprotected = true
 		x.next.ServeHTTP(x.out, x.request)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
@@ -66,9 +67,9 @@ func (g *onceGuard) wrap(next http.Handler) http.Handler {
 
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	g.order.check(r.Context(), &g.guardLog)
-	own, call := copyOf(r)
+	own, x := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
-	x := execution{guard: g, next: next, out: w, request: own, call: call}
+	x.guard, x.next, x.out, x.request = g, next, w, own
 	defer func() { handBack(r, x.request) }()
 	err := x.identify()
 	// Trailers that the client did not announce are put into the request that
@@ -96,8 +97,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 // guard's caller.
 func (x *execution) once(r *http.Request) {
 	g, w := x.guard, x.out
-	x.call.Context = r.Context()
-	receipt, replayed, err := g.locker.Once(x.call, x.id, x.fingerprint(), x.run)
+	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, x.call, x.id, x.fingerprint())
 	_, failed := errors.AsType[*notKeptError](err)
 	switch {
 	case x.left(), x.unprotected:

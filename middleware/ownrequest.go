@@ -9,16 +9,18 @@ import (
 
 // copyOf is a guard's own copy of its caller's request: a key function that
 // reads the body replaces it, and the caller's request is not ours to change.
-// The handler gets the same copy. It has room for the call of Locker.Once, in one
-// allocation.
-func copyOf(r *http.Request) (*http.Request, *oncecall.Call) {
+// The handler gets the same copy. It has room for the execution and its call of
+// Locker.Once, in one allocation.
+func copyOf(r *http.Request) (*http.Request, *execution) {
 	own := new(struct {
 		http.Request
 
 		call oncecall.Call
+		x    execution
 	})
 	own.Request = *r
-	return &own.Request, &own.call
+	own.x.call, own.call.Work = &own.call, &own.x
+	return &own.Request, &own.x
 }
 
 // setContext gives an own request that no handler has seen yet the context that

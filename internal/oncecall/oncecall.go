@@ -1,5 +1,5 @@
-// Package oncecall has what package middleware and Locker.Once say to each other in
-// one call, and the exported method has no place for.
+// Package oncecall is Locker.Once for package middleware: with arguments and results that
+// the exported method has no place for.
 package oncecall
 
 import (
@@ -9,23 +9,41 @@ import (
 	"github.com/httplatch/httplatch/internal/about"
 )
 
-// Call is the context of one call of Locker.Once, and what goes with it. The Locker
-// splits it and keeps neither it nor what it is part of: a value of the context would
-// cost an allocation for every request, and live as long as the run.
+// Call holds the arguments and results of one call of Locker.Once that the exported method
+// has no place for. The Locker keeps no reference to it after the call.
 type Call struct {
-	context.Context //nolint:containedctx // it is one
-
-	Scope string        // whose work it is; "" if that is not said
-	About about.Request // what the record says of it, if it has a guard
-	Run   Run           // set before the function runs; nil if that runs unprotected
+	Work  Work
+	Scope string        // whose work it is; "" if that is not known
+	About about.Request // the request of a guard
+	Run   Run           // set before the function runs; nil if it runs unprotected
 }
 
-// Split returns the context below ctx and the call that ctx is, nil if it is none.
-func Split(ctx context.Context) (below context.Context, c *Call) {
-	if c, ok := ctx.(*Call); ok {
-		return c.Context, c
-	}
-	return ctx, nil
+// Work runs once for a key, and returns the receipt. It is no function: the closure would cost
+// an allocation for every request.
+type Work interface {
+	Run(ctx context.Context) (receipt []byte, err error)
+}
+
+// Func is a function as Work.
+type Func func(ctx context.Context) (receipt []byte, err error)
+
+// Run implements [Work].
+func (f Func) Run(ctx context.Context) (receipt []byte, err error) { return f(ctx) }
+
+// Method is Locker.Once with a Call.
+type Method func(ctx context.Context, locker any, c *Call, key string, fingerprint []byte) (receipt []byte, replayed bool, err error)
+
+var once Method
+
+// Provide sets the method behind [Once]. Package lock calls it when it is initialized.
+func Provide(m Method) struct{} {
+	once = m
+	return struct{}{}
+}
+
+// Once is Locker.Once with c. locker is a *lock.Locker.
+func Once(ctx context.Context, locker any, c *Call, key string, fingerprint []byte) (receipt []byte, replayed bool, err error) {
+	return once(ctx, locker, c, key, fingerprint)
 }
 
 // ScopeOf returns the scope, "" if c is nil.
@@ -36,7 +54,7 @@ func (c *Call) ScopeOf() string {
 	return c.Scope
 }
 
-// GuardName is the name of the guard, "" if there is none.
+// GuardName returns the name of the guard, "" if there is none.
 func (c *Call) GuardName() string {
 	if c == nil {
 		return ""
@@ -44,8 +62,8 @@ func (c *Call) GuardName() string {
 	return c.About.Guard
 }
 
-// Owner is what an entry says of its owner that process claims for c, "" if that is
-// process.
+// Owner returns the owner of the entry: process and the request of the guard. It is "" if
+// there is no guard.
 func (c *Call) Owner(process string) string {
 	if c.GuardName() == "" {
 		return ""
