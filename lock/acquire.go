@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// acquire takes e's key or says why not. Every way out of it either makes e a
-// running lease, protected or not, or has left nothing behind that the cleaner does not know of.
+// acquire takes e's key, or returns why it does not. Either e is a running lease afterwards,
+// protected or not, or the cleaner knows all that may be left of it.
 func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
@@ -31,21 +31,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	c := l.core
 	began := clock.Now()
-	at, entered, met, err := began, true, error(nil), error(nil)
-	for again := true; again; {
-		found := c.keys.Enter((*holder)(e), l.cfg.wait > 0)
-		if entered, err, again = true, nil, false; !found.Open {
-			entered, err = l.queue(ctx, e, found, began)
-			// Work that can run without the store shares no failure with a claim whose
-			// work cannot: it asks for the key itself, since without the key in this
-			// process it would run at the same time as others. It ends: when its time is over, it is
-			// refused where it would have to wait.
-			at, again = clock.Now(), !entered && l.failsOpen(ctx, err)
-			if entered && found.Waiter.Met() {
-				met = heldBy(found.Owner)
-			}
-		}
-	}
+	entered, at, met, err := l.enter(ctx, e, began)
 	if err == nil {
 		err = l.contend(ctx, e, met, at, began.Add(l.cfg.wait))
 	}
@@ -72,6 +58,30 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	}
 	c.owners.Leave()
 	return err
+}
+
+// enter takes e's key in this process, or waits for it behind another lease. at is when it had the
+// key. met is not nil if it has waited for a holder. entered can be true together with an error:
+// see queue.
+func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment) (entered bool, at clock.Moment, met, err error) {
+	for at = began; ; {
+		found := l.core.keys.Enter((*holder)(e), l.cfg.wait > 0)
+		if found.Open {
+			return true, at, nil, nil
+		}
+		entered, err = l.queue(ctx, e, found, began)
+		at = clock.Now()
+		if entered && found.Waiter.Met() {
+			met = heldBy(found.Owner)
+		}
+		if entered || !l.failsOpen(ctx, err) {
+			return entered, at, met, err
+		}
+		// A caller that fails open does not share another claim's failure. It claims the
+		// key itself, since without the key its work would run at the same time as others
+		// in this process. The loop ends: when its time is over, the caller is refused where
+		// it would have to wait.
+	}
 }
 
 // leave gives up e's key, whose claim ended with err.
@@ -140,19 +150,11 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 	}
 	if r := e.record; r != nil {
 		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
-		if e.forgottenOnCrash() {
+		if r.forgottenOnCrash(cfg.inTx) {
 			c.Linger = 0
 		}
 	}
 	return c
-}
-
-// forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
-// without a receipt did not happen. There is a record once [Commit] was called, while a call
-// is in doubt, and in a takeover.
-func (e *Lease) forgottenOnCrash() bool {
-	r := e.record
-	return r != nil && e.locker.cfg.inTx && r.attempt == 1 && !r.effects.possible()
 }
 
 // leastFirst is what a claim of a lock asks for in a store that outlives its process, if
@@ -160,11 +162,12 @@ func (e *Lease) forgottenOnCrash() bool {
 // The first renewal asks for the whole lease.
 const leastFirst = 5 * time.Second
 
-// firstLease is what e's claim asks for. A run is remembered after its lease, and its
-// transaction is not to be renewed while a short handler reads, so it asks for the whole.
-func (e *Lease) firstLease() time.Duration {
-	cfg := &e.locker.cfg
-	if e.record != nil || e.locker.core.inProcess {
+// firstLease returns the length of lease that a claim asks for. A run is remembered after its
+// lease, and its transaction is not to be renewed while a short handler reads, so it asks for
+// the whole.
+func (l *Locker) firstLease(of *identity) time.Duration {
+	cfg := &l.cfg
+	if of.record != nil || l.core.inProcess {
 		return cfg.lease
 	}
 	return min(cfg.lease, max(leastFirst, 4*cfg.budget))
@@ -215,14 +218,14 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
 	c := l.core
 	if c.inProcess {
-		*entry, err = c.store.Claim(ctx, string(e.entry), e.claimOf(e.firstLease()))
+		*entry, err = c.store.Claim(ctx, string(e.entry), e.claimOf(l.firstLease(&e.identity)))
 		return publicError(err, false)
 	}
 	r := &e.away.claim
 	if e.claim.call = &e.away.claiming; r.key != "" {
 		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
 	}
-	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(e.firstLease())
+	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(l.firstLease(&e.identity))
 	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
 	*entry = r.entry
 	return err
@@ -253,10 +256,10 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 		// That a token is not known to be alive proves nothing.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
-	case own == cleanup.LostTakeover && e.reasonOf(Abandoned, entry.Fingerprint) == nil:
+	case own == cleanup.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
 		return l.adopt(ctx, e, entry, deadline)
 	}
-	if reason := e.reasonOf(entry.State, entry.Fingerprint); reason != nil {
+	if reason := e.record.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
 		return false, &RefusedError{Reason: reason, Entry: *entry}
 	}
 	// The entry that was seen is named, so that of two that see it only one takes it
@@ -274,7 +277,7 @@ func leftBetween(ctx context.Context) error {
 // granted makes e a running lease, if enough of it is left.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
 	took := sent.Since()
-	lease := e.firstLease()
+	lease := l.firstLease(&e.identity)
 	if took >= lease-l.core.drift(lease) {
 		// Too late to be of use, because this process was paused. Nothing ran
 		// under it, so it is no more than an orphan.

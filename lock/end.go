@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
@@ -79,8 +80,11 @@ func (n *end) call() string {
 // been applied, a release would be the loss of its receipt. It does not end with
 // ctx: the request that was served may be gone, and its lock must not stay for that.
 func (e *Lease) finish(ctx context.Context, how end) error {
-	if e.bypassed() {
-		return e.finishBypassed(how.settles)
+	if e.local.Bypassed() {
+		if e.endBypassed() && how.settles {
+			return errBypassed
+		}
+		return nil
 	}
 	why, first := e.validity.End(how.settles)
 	if !first {
@@ -142,7 +146,7 @@ func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 		return ok, false, err
 	}
 	noRoom := err
-	e.dropReceipt()
+	e.locker.core.backlog.drop(&e.end)
 	ok, err = e.sendEndOnce(ctx)
 	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
 	return ok, true, err
@@ -168,12 +172,11 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	return r.ok, err
 }
 
-// confirmed says whether an answered end is ours. A "no" that follows an unanswered
-// send means, for a release, that the first send has done it. A settle finds its
-// own receipt, so there it means no, unless that can be over by now.
-func (e *Lease) confirmed(ok bool) bool {
-	n := &e.end
-	return ok || n.unanswered && (!n.settles || e.claim.grantedAt.Since()-n.began >= n.keep)
+// confirmed reports whether an answered end is ours. After an unanswered send, a "no" to a
+// release means that the first send has done it. A settle finds its own receipt, so a "no"
+// means no, unless the keep may be over by now.
+func (n *end) confirmed(ok bool, grantedAt clock.Moment) bool {
+	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
 
 // notFinished reports that the end got no answer.
@@ -192,7 +195,7 @@ func (e *Lease) notFinished(ctx context.Context, err error) {
 
 // finished closes the books of a lease whose end was answered.
 func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
-	done := e.confirmed(ok)
+	done := e.end.confirmed(ok, e.claim.grantedAt)
 	if e.record != nil && e.end.settles && done {
 		lost = nil // it was late, and there was no takeover
 	}
@@ -203,13 +206,12 @@ func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 	if lost != nil {
 		return lost
 	}
-	e.emitEnded(ctx)
+	e.locker.emitEnded(ctx, e)
 	return nil
 }
 
 // emitEnded reports a lease that has ended as its holder wanted.
-func (e *Lease) emitEnded(ctx context.Context) {
-	l := e.locker
+func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	if !l.observed() {
 		return
 	}
@@ -225,7 +227,7 @@ func (e *Lease) emitEnded(ctx context.Context) {
 func (e *Lease) close(answered bool) {
 	e.validity.Close()
 	e.cancel(nil)
-	e.uncountReceipt()
+	e.locker.core.backlog.uncount(&e.end)
 	if answered {
 		// A send of the claim that got no answer can land after the release, and its
 		// entry has no holder. It must be known as dead before the next one gets the
@@ -241,7 +243,7 @@ func (e *Lease) endUnreturned() {
 	switch {
 	case e.local.Granted():
 		_ = e.giveBack(e.parent)
-	case e.bypassed():
+	case e.local.Bypassed():
 		e.endBypassed()
 	default:
 		e.cleanUpClaim()
@@ -281,14 +283,6 @@ func (e *Lease) endBypassed() (first bool) {
 	return true
 }
 
-// finishBypassed is finish for a lease that protects nothing.
-func (e *Lease) finishBypassed(settles bool) error {
-	if e.endBypassed() && settles {
-		return errBypassed
-	}
-	return nil
-}
-
 var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
 
 // maxPendingBytes bounds what the receipts hold in memory that the store has not
@@ -310,25 +304,19 @@ func (e *Lease) finishLater(ctx context.Context) {
 func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing bool) cleanup.Progress) {
 	c := e.locker.core
 	t := &cleanup.Task{
-		Subject: e.cleanupOf(e.end.kind()),
+		Subject: cleanupOf(e, e.end.kind()),
 		Attempt: attempt,
 		GiveUp:  func() { e.close(false) },
 	}
-	dropped := e.keepPending()
+	dropped := c.backlog.keep(&e.end, c.inProcess)
 	if !e.end.settles {
-		e.openAtExpiry()
+		e.validity.OpenLater(validity.OpensOrphaned, e.setAlarm)
 	}
 	c.keys.MarkEnding((*holder)(e), func() { c.cleaner.Kick(t) })
 	c.cleaner.Repeat(t)
 	if dropped > 0 {
-		e.locker.logBacklogFull(ctx, &e.identity, dropped, c.pendingBytes.Load())
+		e.locker.logBacklogFull(ctx, &e.identity, dropped, c.backlog.bytes.Load())
 	}
-}
-
-// openAtExpiry has others of this process get the key when the lease is over, and what it
-// has left removed then.
-func (e *Lease) openAtExpiry() {
-	e.validity.OpenLater(validity.OpensOrphaned, e.setAlarm)
 }
 
 // retryEnd sends the end, which was sent first then, once more. That a store is full is an
@@ -369,37 +357,38 @@ func (e *Lease) mayRemain() bool {
 	}
 }
 
-// keepPending keeps the receipt of an end that is to be repeated, if there is room.
-// Else it is dropped and an empty one settled: the answer was delivered, and repeats
-// of its request learn that there was one. It returns how long a dropped one was.
-func (e *Lease) keepPending() (dropped int) {
-	c, n := e.locker.core, &e.end
+// backlog counts the bytes of the receipts that wait for the store.
+type backlog struct{ bytes atomic.Int64 }
+
+// keep counts the receipt of an end that will be repeated. copies says that the receipt is
+// still its caller's. If there is no room for it, the receipt is dropped and an empty one
+// settled: the answer was delivered, and repeats of its request learn that there was one.
+func (b *backlog) keep(n *end, copies bool) (dropped int) {
 	size := len(n.receipt)
 	switch {
 	case size == 0:
-	case !bounded.Add(&c.pendingBytes, int64(size), maxPendingBytes):
-		e.dropReceipt()
+	case !bounded.Add(&b.bytes, int64(size), maxPendingBytes):
+		b.drop(n)
 		return size
 	default:
 		n.pending = true
-		if c.inProcess {
-			n.receipt = slices.Clone(n.receipt) // its caller's until now
+		if copies {
+			n.receipt = slices.Clone(n.receipt)
 		}
 	}
 	return 0
 }
 
-// dropReceipt forgets the receipt of an end. An empty one is settled.
-func (e *Lease) dropReceipt() {
-	e.uncountReceipt()
-	e.end.receipt = nil
+// drop forgets the receipt of an end. An empty one is settled.
+func (b *backlog) drop(n *end) {
+	b.uncount(n)
+	n.receipt = nil
 }
 
-// uncountReceipt takes the receipt out of the count of those that wait.
-func (e *Lease) uncountReceipt() {
-	if n := &e.end; n.pending {
+func (b *backlog) uncount(n *end) {
+	if n.pending {
 		n.pending = false
-		e.locker.core.pendingBytes.Add(-int64(len(n.receipt)))
+		b.bytes.Add(-int64(len(n.receipt)))
 	}
 }
 
@@ -429,7 +418,7 @@ func (e *Lease) addOrphan() {
 		event:  e.event(event.Reaped, 0, nil),
 	}
 	o.Orphan = cleanup.Orphan{
-		Subject:  e.cleanupOf(event.Reaped),
+		Subject:  cleanupOf(e, event.Reaped),
 		Remover:  o,
 		Flight:   e.claim.call.Flight(),
 		Answered: e.claim.orphaned,
@@ -443,7 +432,7 @@ func (e *Lease) addOrphan() {
 }
 
 // cleanupOf describes a clean-up of e that will end with an event of this kind.
-func (e *Lease) cleanupOf(kind event.Kind) cleanup.Subject {
+func cleanupOf(e *Lease, kind event.Kind) cleanup.Subject {
 	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimant(), Kind: string(kind)}
 }
 

@@ -89,6 +89,13 @@ type record struct {
 	effects effects
 }
 
+// forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
+// without a receipt did not happen. There is a record once [Commit] was called, while a call
+// is in doubt, and in a takeover.
+func (r *record) forgottenOnCrash(inTx bool) bool {
+	return inTx && r.attempt == 1 && !r.effects.possible()
+}
+
 // effects says whether a run may have had an effect, so that a failure does not free its key.
 type effects struct {
 	mu        sync.Mutex

@@ -48,6 +48,12 @@ type leaseClaim struct {
 	fenced    bool
 }
 
+// left returns how long the lease may be renewed at that moment, at most lease. The hold ends
+// to the millisecond, not up to a lease later.
+func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
+	return min(lease, c.mostHold-time.Duration(at-c.grantedAt))
+}
+
 // awayLease is a lease of a store that has to be waited for, with what nearly every
 // lease needs for that: so that its claim and its end cost no allocations, and little
 // of the caller's stack, of which there are thousands when many wait.
@@ -71,7 +77,7 @@ func (e *Lease) Context() context.Context {
 	if e == nil {
 		return context.Background() //nolint:forbidigo // nothing ends with a lease that there is not
 	}
-	if e.bypassed() {
+	if e.local.Bypassed() {
 		return e.parent
 	}
 	return (*leaseContext)(e)
@@ -87,9 +93,6 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 	}
 	return e.claim.fence, true
 }
-
-// bypassed reports whether e's work runs unprotected.
-func (e *Lease) bypassed() bool { return e.local.Bypassed() }
 
 // owner is what an entry of e says of its owner.
 func (e *Lease) owner() string {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -44,7 +43,7 @@ type core struct {
 	cleaner    *cleanup.Cleaner
 	owners     send.Counter // leases and acquires whose owner has not come back yet
 
-	pendingBytes atomic.Int64 // of the receipts that wait to be settled; see maxPendingBytes
+	backlog backlog
 
 	checks check.Checks
 	logged seldom.Log
@@ -240,7 +239,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	if c.owners.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
 		for _, e := range c.keys.All() {
-			(*Lease)(e).abort()
+			abort((*Lease)(e))
 		}
 	}
 	if ctx.Err() != nil {
@@ -254,7 +253,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.Stop()
 	for _, e := range c.keys.All() {
-		(*Lease)(e).abort() // what the cleaner gave up may still be renewed
+		abort((*Lease)(e)) // what the cleaner gave up may still be renewed
 	}
 	c.keys.ForgetAlarms()
 	if working+unfinished+calls == 0 {
@@ -269,7 +268,7 @@ func (l *Locker) Close(ctx context.Context) error {
 
 // abort ends the context of a lease that has not ended at Close, and its
 // renewal, so that it lapses.
-func (e *Lease) abort() {
+func abort(e *Lease) {
 	if e.local.Granted() {
 		e.validity.Halt()
 		e.cancel(fmt.Errorf("%w while the lease was held", ErrClosed))

@@ -73,7 +73,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	if err := l.acquire(ctx, e); err != nil {
 		return instead(err)
 	}
-	if e.bypassed() {
+	if e.local.Bypassed() {
 		return r.unprotected(fn)
 	}
 	call.Begin(r)
@@ -85,7 +85,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 		}
 	}, func() { _ = r.fail(ctx, errNotReturned) })
 	if err != nil {
-		undone := e.forgottenOnCrash()
+		undone := r.record.forgottenOnCrash(l.cfg.inTx)
 		if end := r.fail(ctx, err); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
 			if undone {
@@ -364,7 +364,7 @@ func (r *run) note(ctx context.Context, mark func()) error {
 	}
 	hold := l.cfg.keep
 	if !l.cfg.rerun {
-		hold = max(e.leaseLeft(clock.Now()), time.Millisecond) // it is the linger that is to be noted
+		hold = max(e.claim.left(l.cfg.lease, clock.Now()), time.Millisecond) // it is the linger that is to be noted
 	}
 	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(hold)}
 	err := l.ask(ctx, l.lastingTerms(), renew)

@@ -52,7 +52,8 @@ func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*hold
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	last := clock.Now()
-	defer func() { e.endRenewal(last) }() // also if a hook of the store's ends the goroutine
+	// Also if a hook of the store ends the goroutine.
+	defer func() { e.validity.EndRenewal(last.Add(cfg.lease/3), e.setAlarm) }()
 	for {
 		answer, err := e.renewOnce(ctx)
 		if err == nil || errors.Is(err, ErrLost) {
@@ -72,16 +73,11 @@ func (e *Lease) renew(ctx context.Context) {
 	}
 }
 
-// endRenewal sets the alarm after a renewal that was sent then.
-func (e *Lease) endRenewal(sent clock.Moment) {
-	e.validity.EndRenewal(sent.Add(e.locker.cfg.lease/3), e.setAlarm)
-}
-
 // renewOnce asks for a full lease from now, and returns when that was.
 func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	l := e.locker
 	sent = clock.Now()
-	lease := e.leaseLeft(sent)
+	lease := e.claim.left(l.cfg.lease, sent)
 	if lease < time.Millisecond {
 		return sent, nil
 	}
@@ -94,7 +90,12 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 		}
 		return sent, err
 	case !renew.ok:
-		return sent, e.notRenewed()
+		// Unlike a release, a renewal never removes the entry, so an unanswered send of it
+		// does not explain this. The lease's own end may.
+		if e.validity.Gone(e.setAlarm) {
+			return sent, e.lose(errTaken)
+		}
+		return sent, errReleased
 	}
 	lost, phase := e.validity.Prolong(sent.Add(lease-l.core.drift(lease)), sent.Add(lease/3), lease < l.cfg.lease)
 	switch {
@@ -105,22 +106,6 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	}
 	l.emit(ctx, &e.identity, event.Renewed, 0, nil)
 	return sent, nil
-}
-
-// leaseLeft is for how long the lease may be renewed at that moment. The hold ends to the
-// millisecond, not up to a lease later.
-func (e *Lease) leaseLeft(at clock.Moment) time.Duration {
-	return min(e.locker.cfg.lease, e.claim.mostHold-time.Duration(at-e.claim.grantedAt))
-}
-
-// notRenewed is the error of a renewal that did not find the lease's entry. Unlike
-// a release, a renewal never takes the entry away, so that no unanswered send of
-// it explains this; but the lease's own end may.
-func (e *Lease) notRenewed() error {
-	if e.validity.Gone(e.setAlarm) {
-		return e.lose(errTaken)
-	}
-	return errReleased
 }
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
@@ -153,7 +138,7 @@ func (e *Lease) Extend(ctx context.Context) error {
 		return lost
 	case phase != validity.Holding:
 		return errReleased
-	case e.bypassed():
+	case e.local.Bypassed():
 		return errBypassed
 	}
 	_, err := e.renewOnce(ctx)

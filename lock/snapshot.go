@@ -60,7 +60,7 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for k := range c.keys.Keys() {
 		if e := (*Lease)(k.Holder); match(string(e.entry), e.claimant()) {
-			h := e.hold()
+			h := holdOf(e)
 			h.Waiting, h.Ending = k.Waiting, k.Ending
 			all = append(all, h)
 		}
@@ -80,9 +80,9 @@ func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
 }
 
-// hold is what others may know of e. Until it is granted, its token changes and
+// holdOf is what others may know of e. Until it is granted, its token changes and
 // belongs to the goroutine that claims.
-func (e *Lease) hold() Hold {
+func holdOf(e *Lease) Hold {
 	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimant()}
 	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
@@ -137,7 +137,7 @@ type Stats struct {
 func (l *Locker) Stats() Stats {
 	c := l.core
 	s := Stats{
-		Active: c.owners.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.pendingBytes.Load(),
+		Active: c.owners.Count(), Backlog: c.cleaner.Count(), BacklogBytes: c.backlog.bytes.Load(),
 		Dropped: c.cleaner.Dropped(), Retries: c.sender.Retries.Tokens(), Trouble: c.checks.Class(),
 	}
 	about := Describe(c.store)

@@ -316,17 +316,17 @@ func (d *decision) reason(e *Lease, patient bool) error {
 		}
 		return d.err
 	}
-	reason := e.reasonOf(d.entry.State, d.print)
+	reason := e.record.refusal(d.entry.State, d.print, e.locker.cfg.rerun)
 	if patient && errors.Is(reason, ErrHeld) {
 		return nil
 	}
 	return reason
 }
 
-// reasonOf is why an entry of this state, and of a request with this fingerprint,
-// refuses e; nil if it is to be taken over.
-func (e *Lease) reasonOf(state State, fingerprint []byte) error {
-	r := e.record
+// refusal returns why an entry of this state, and of a request with this fingerprint, refuses
+// the claim of a record, or of a lock if r is nil. It returns nil if the claim is to take the
+// entry over.
+func (r *record) refusal(state State, fingerprint []byte, rerun bool) error {
 	switch {
 	case r != nil && !sameRequest(r.print, fingerprint):
 		return ErrMismatch
@@ -334,7 +334,7 @@ func (e *Lease) reasonOf(state State, fingerprint []byte) error {
 		return errReplay
 	case state == Settled:
 		return ErrSettled
-	case state == Abandoned && r != nil && e.locker.cfg.rerun:
+	case state == Abandoned && r != nil && rerun:
 		return nil
 	case state == Abandoned:
 		return ErrAbandoned
