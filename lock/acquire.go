@@ -221,8 +221,8 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment,
 		*entry, err = c.store.Claim(ctx, string(e.entry), e.claimOf(l.firstLease(&e.identity)))
 		return publicError(err, false)
 	}
-	r := &e.away.claim
-	if e.claim.call = &e.away.claiming; r.key != "" {
+	r := &e.remote.claim
+	if e.claim.call = &e.remote.claiming; r.key != "" {
 		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
 	}
 	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(l.firstLease(&e.identity))

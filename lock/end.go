@@ -161,7 +161,7 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 		err = r.Send(lasting)
 		return r.ok, publicError(err, false)
 	}
-	r, call := &e.away.end, &e.away.ended
+	r, call := &e.remote.end, &e.remote.ended
 	if r.key != "" {
 		r, call = new(endRequest), new(send.Call)
 	}

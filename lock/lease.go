@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/endable"
+	"github.com/httplatch/httplatch/internal/cancelctx"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
@@ -25,9 +25,9 @@ type Lease struct {
 
 	locker *Locker
 	parent context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
-	away   *away           // nil for a store that is prompt
+	remote *remote         // nil for a store in this process
 
-	own atomic.Pointer[endable.Context] // of the work, once it is asked for or has ended
+	own atomic.Pointer[cancelctx.Context] // of the work, once it is asked for or has ended
 
 	claim    leaseClaim
 	local    local.Entry[*holder]
@@ -54,15 +54,15 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 	return min(lease, c.mostHold-time.Duration(at-c.grantedAt))
 }
 
-// awayLease is a lease of a store that has to be waited for, with what nearly every
+// remoteLease is a lease of a store that has to be waited for, with what nearly every
 // lease needs for that: so that its claim and its end cost no allocations, and little
 // of the caller's stack, of which there are thousands when many wait.
-type awayLease struct {
+type remoteLease struct {
 	Lease
-	away
+	remote
 }
 
-type away struct {
+type remote struct {
 	claim           claimRequest
 	end             endRequest
 	claiming, ended send.Call
@@ -125,8 +125,8 @@ type leaseContext Lease
 
 // released is the own context of all leases that ended with their work before
 // it was asked for. It knows none of their values.
-var released = func() *endable.Context {
-	own := endable.New(context.Background()) //nolint:forbidigo // nothing can end it later
+var released = func() *cancelctx.Context {
+	own := cancelctx.New(context.Background()) //nolint:forbidigo // nothing can end it later
 	own.Cancel(nil)
 	return own
 }()
@@ -193,11 +193,11 @@ func (c *leaseContext) Value(key any) any {
 func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // ending returns the context that ends with e.
-func (e *Lease) ending() *endable.Context {
+func (e *Lease) ending() *cancelctx.Context {
 	if own := e.own.Load(); own != nil {
 		return own
 	}
-	own := endable.New(e.parent)
+	own := cancelctx.New(e.parent)
 	if !e.own.CompareAndSwap(nil, own) {
 		own.Cancel(nil) // another was faster, and this one's parent may forget it
 	}

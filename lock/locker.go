@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/lock/internal/check"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/local"
-	"github.com/httplatch/httplatch/lock/internal/seldom"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/internal/storepanic"
 	"github.com/httplatch/httplatch/lock/internal/token"
 )
 
@@ -46,7 +47,7 @@ type core struct {
 	backlog backlog
 
 	checks check.Checks
-	logged seldom.Log
+	logged ratelog.Log
 	recent recent
 
 	closeOnce sync.Once
@@ -85,7 +86,7 @@ func New(store Store, opts ...Option) *Locker {
 		closing:    make(chan struct{}),
 	}
 	c.sender = send.New(func(err error) send.Verdict {
-		c.logged.Panic(cfg.logger, err)
+		storepanic.Log(&c.logged, cfg.logger, err)
 		return verdictOf(err)
 	})
 	if checker, ok := store.(Checker); ok {
@@ -189,9 +190,9 @@ func (l *Locker) newLease() *Lease {
 	if l.core.inProcess {
 		return new(Lease)
 	}
-	away := new(awayLease)
-	away.Lease.away = &away.away
-	return &away.Lease
+	r := new(remoteLease)
+	r.Lease.remote = &r.remote
+	return &r.Lease
 }
 
 // owner says where a lease is held, for operators.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/lock/event"
-	"github.com/httplatch/httplatch/lock/internal/seldom"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 // reporter logs what an operator must see.
 type reporter struct {
 	logger *slog.Logger
-	logged *seldom.Log
+	logged *ratelog.Log
 }
 
 // log reports what happened to the key of a lease, without the key. The hash is the beginning

@@ -182,17 +182,17 @@ type run struct {
 	tx *transaction // that the function runs in; nil if it runs in none
 }
 
-// awayRun is awayLease for Once.
-type awayRun struct {
+// remoteRun is remoteLease for Once.
+type remoteRun struct {
 	run
-	away
+	remote
 }
 
 func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope string, fingerprint []byte) *run {
 	r := new(run)
 	if !l.core.inProcess {
-		away := new(awayRun)
-		r, away.lease.away = &away.run, &away.away
+		both := new(remoteRun)
+		r, both.lease.remote = &both.run, &both.remote
 	}
 	rec := &r.record
 	rec.run, rec.label, rec.scope, rec.attempt = r, key, scope, 1

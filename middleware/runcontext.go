@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/endable"
+	"github.com/httplatch/httplatch/internal/cancelctx"
 )
 
 // runContext is the context of a handler. It ends with the lease until the
@@ -20,7 +20,7 @@ type runContext struct {
 
 	// A context with its own end costs more than all the rest, and few
 	// handlers ask for the end. It is made for those that do.
-	own  atomic.Pointer[endable.Context]
+	own  atomic.Pointer[cancelctx.Context]
 	mu   sync.Mutex
 	stop func() bool // following what own follows
 
@@ -48,12 +48,12 @@ func (c *runContext) end() {
 	}
 }
 
-func (c *runContext) follow(parent context.Context) *endable.Context {
+func (c *runContext) follow(parent context.Context) *cancelctx.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	own := c.own.Load()
 	if own == nil {
-		own = endable.New(context.WithoutCancel(c.lease))
+		own = cancelctx.New(context.WithoutCancel(c.lease))
 		c.own.Store(own)
 	} else {
 		c.stop()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/send"
+	"github.com/httplatch/httplatch/lock/internal/storepanic"
 )
 
 // answer is what a node said to a call.
@@ -89,7 +90,7 @@ func guardedNode[T any](ctx context.Context, q *Store, node int, call func(conte
 	defer func() {
 		if p := recover(); p != nil {
 			err = send.Panic(p)
-			q.logged.Panic(slog.Default(), err)
+			storepanic.Log(&q.logged, slog.Default(), err)
 		}
 	}()
 	return call(ctx, node)

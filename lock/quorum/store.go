@@ -60,8 +60,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/seldom"
 )
 
 // New returns a [lock.Store] over stores. It panics if there are fewer than three or an
@@ -94,7 +94,7 @@ type Store struct {
 	given  []lock.Store // the nodes
 	all    []int        // their indices
 	need   int          // votes for a majority
-	logged seldom.Log
+	logged ratelog.Log
 	tokens tokens
 }
 

@@ -1,6 +1,6 @@
-// Package endable has the context that leases and the guards of package
-// middleware make when the end of theirs is first asked for.
-package endable
+// Package cancelctx has a context with its own cancel function. Leases and the guards of
+// package middleware make one when the end of their context is first asked for.
+package cancelctx
 
 import "context"
 
