@@ -76,7 +76,7 @@ func TestNothingFreesTheKeyInDoubt(t *testing.T) {
 						}
 						require.Equal(t, unknown, receipt)
 						require.EqualValues(t, 1, f.runs.Load())
-						require.Contains(t, out.String(), "find out whether it did")
+						require.Contains(t, out.String(), "Check whether the request had an effect")
 						require.Contains(t, out.String(), `"console":"?key=once:`)
 					})
 				})

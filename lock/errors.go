@@ -108,13 +108,13 @@ func (l *loss) Class() string { return l.class }
 var (
 	errTaken = &loss{
 		"taken", "another process took or removed the entry",
-		"two may have worked at once: compare what they wrote. If no operator freed the entry, the server has evicted it, " +
-			"lost it in a failover, or was flushed",
+		"Compare what was written: two holders may have worked at once. If no operator freed the entry, the server has evicted it, " +
+			"lost it in a failover, or was flushed.",
 	}
 	errExpired = &loss{
 		"expired", "it could not be renewed in time",
-		"the store has not answered for most of a lease, or this process was paused for as long: see to either, " +
-			"and have what is written to refuse older fences",
+		"Check the store and this process: the store did not answer for most of a lease, or the process was paused for as long. " +
+			"Two holders may have worked at once, unless the resource that they write to refuses older fences.",
 	}
 )
 
@@ -129,7 +129,7 @@ func lossBy(expired validity.Expiry, maxHold time.Duration) *loss {
 func lossByMaxHold(d time.Duration) *loss {
 	return &loss{
 		"max_hold", fmt.Sprintf("it was held for its maximum of %v", d),
-		"find out why the work took so long, or give it longer by WithMaxHold",
+		"Check why the work took so long. If it needs the time, set a longer WithMaxHold.",
 	}
 }
 

@@ -301,7 +301,7 @@ func (l *Locker) checked(ctx context.Context, err error) {
 	case class == before:
 	case err != nil:
 		l.logger.LogAttrs(ctx, levelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
-			attrDo("do what the error says; the store is checked again every minute in which it is used, and others of this class are not logged"))
+			attrDo("Do what the error says. The store is checked again every minute in which it is used, and the next line follows when the class changes."))
 	default:
 		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))
 	}

@@ -57,7 +57,8 @@ func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 	// hide the line of another, and there are 16 a minute at most.
 	class := "abandoned " + keytext.Digest(of.label())[:1]
 	l.logSeldom(ctx, of, class, "a key is refused because its holder has vanished",
-		"find out whether its work took effect, then free the entry (package console, or Inspector.Forget); or take WithRerunAbandoned",
+		"Check whether the holder's work took effect, then free the entry (package console, or Inspector.Forget). "+
+			"Until then the key is refused, unless WithRerunAbandoned is set.",
 		slog.String("owner", about.Process(refused.Entry.Owner)))
 }
 
@@ -65,47 +66,48 @@ func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 // became.
 func (l *reporter) logDoubtful(ctx context.Context, of *identity) {
 	l.logSeldom(ctx, of, "doubtful "+keytext.Digest(of.label())[:1], "work has failed after a request to another service that may have had an effect",
-		"find out whether it did, then free the entry (package console, or Inspector.Forget): until then repeats are refused")
+		"Check whether the request had an effect, then free the entry (package console, or Inspector.Forget). Until then repeats are refused.")
 }
 
 // logTakenOver reports work that may have been done before.
 func (l *reporter) logTakenOver(ctx context.Context, of *identity) {
 	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", of, slog.Int("attempt", of.attempt()),
-		attrDo("look whether it took effect twice, and why the first process ended"))
+		attrDo("Check whether the work took effect twice. Check also why the first process ended."))
 }
 
 // logBypassed reports that duplicates are not excluded.
 func (l *reporter) logBypassed(ctx context.Context, of *identity, err error) {
 	l.logSeldom(ctx, of, "bypassed", "work runs unprotected, as WithFailOpen allows",
-		"see to the store: until it answers, duplicates that reach other processes are not excluded", slog.Any("error", err))
+		"Check the store. Until it answers, duplicates that reach other processes are not refused.", slog.Any("error", err))
 }
 
 // logNoRoom reports an answer that cannot be repeated.
 func (l *reporter) logNoRoom(ctx context.Context, of *identity, size int, err error) {
 	l.logSeldom(ctx, of, "no room", "the store has no room for a receipt, and keeps only that the work was done",
-		"give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep",
+		"Give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep. "+
+			"Until then repeats of such work learn only that it was done.",
 		slog.Int("bytes", size), slog.Any("error", err))
 }
 
 // logBacklogFull reports the same, before the store was reached.
 func (l *reporter) logBacklogFull(ctx context.Context, of *identity, size int, backlog int64) {
-	l.logSeldom(ctx, of, "backlog", "receipts that wait for the store fill their room in memory; of further ones only that the work was done will be kept",
-		"see to the store: it does not answer",
+	l.logSeldom(ctx, of, "backlog", "receipts that wait for the store fill their room in memory, and further ones are dropped",
+		"Check the store, which does not answer. Until it does, repeats of such work learn only that it was done.",
 		slog.Int("bytes", size), slog.Int64("backlog_bytes", backlog))
 }
 
 // logAborted reports work that was undone for a reason that will come again.
 func (l *reporter) logAborted(ctx context.Context, of *identity, err error) {
 	l.logSeldom(ctx, of, "aborted", "work was rolled back because its transaction could not be committed",
-		"have the work return an error when a statement of its transaction has failed, or make such statements in a savepoint; "+
-			"and leave the end of the transaction to the Locker", slog.Any("error", err))
+		"Have the work return an error when a statement of its transaction has failed, or make such statements in a savepoint. "+
+			"Leave the end of the transaction to the Locker.", slog.Any("error", err))
 }
 
 // logDropped reports that there is more to clean up than is cleaned up.
 func (l *reporter) logDropped(ctx context.Context, backlog int) {
 	l.logSeldom(ctx, nil, "clean-up dropped", "a clean-up was given up for a newer one",
-		"see to the store, which answers too little: what such a claim has left, if anything, refuses other processes "+
-			"until its lease is over, and after that, if it was of Once, says that the outcome is not known",
+		"Check the store, which answers too few calls. An entry that is left refuses other processes until its lease is over; "+
+			"an entry of Once then says that its outcome is unknown.",
 		slog.Int("backlog", backlog))
 }
 
@@ -135,13 +137,13 @@ func (l *reporter) trouble(ctx context.Context, err error) {
 	if !due {
 		return
 	}
-	const refused = "work is refused, or runs unprotected where that was asked for"
-	message, do := "lock: the store did not serve a call", "see to the store: until it answers, "+refused
+	const refused = "work is refused, or runs unprotected where WithFailOpen is set."
+	message, do := "lock: the store did not serve a call", "Check the store. Until it answers, "+refused
 	switch {
 	case errors.Is(err, ErrDenied):
-		message, do = "lock: the store denied a call", "do what the error says: until then, "+refused
+		message, do = "lock: the store denied a call", "Do what the error says. Until then, "+refused
 	case errors.Is(err, errors.ErrUnsupported): // the store has answered, and will not answer otherwise
-		do = "do what the error says: until then, such work is refused, WithFailOpen or not"
+		do = "Do what the error says. Until then such work is refused, even with WithFailOpen."
 	}
 	l.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
 		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),

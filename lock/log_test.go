@@ -60,7 +60,7 @@ func TestLogLines(t *testing.T) {
 				<-ctx.Done()
 				return nil
 			}), lock.ErrLost)
-		}, []string{"level=ERROR", "lease lost", "name=user", "took or removed", "held=1s", "compare what they wrote"}},
+		}, []string{"level=ERROR", "lease lost", "name=user", "took or removed", "held=1s", "Compare what was written"}},
 		"run lost": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			_, _, err := open(log).Once(t.Context(), key, print1, func(ctx context.Context) ([]byte, error) {
@@ -84,12 +84,12 @@ func TestLogLines(t *testing.T) {
 			for range 5 {
 				require.ErrorIs(t, l.Do(t.Context(), key, nothing), lock.ErrUnavailable)
 			}
-		}, []string{"level=ERROR", "did not serve", "class=_OTHER", "repeated=0", "see to the store"}},
+		}, []string{"level=ERROR", "did not serve", "class=_OTHER", "repeated=0", "Check the store"}},
 		"store denies": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			s.Every(denied, fault.Claim)
 			require.ErrorIs(t, open(log).Do(t.Context(), key, nothing), lock.ErrDenied)
-		}, []string{"level=ERROR", "the store denied a call", "do what the error says"}},
+		}, []string{"level=ERROR", "the store denied a call", "Do what the error says"}},
 		"unprotected": {func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker, log lock.Option) {
 			t.Helper()
 			l := open(log, lock.WithFailOpen())

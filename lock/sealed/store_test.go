@@ -336,8 +336,8 @@ func TestFailsAtOnceAndNeverOpen(t *testing.T) {
 		require.Equal(t, 1, s.Count(fault.Claim)-claims)
 		require.EqualValues(t, 1, refused.Load())
 		require.Contains(t, logged.String(), "class=seal")
-		require.Contains(t, logged.String(), `do="do what the error says`)
-		require.NotContains(t, logged.String(), "see to the store", "which does answer")
+		require.Contains(t, logged.String(), `do="Do what the error says`)
+		require.NotContains(t, logged.String(), "Check the store", "which does answer")
 		require.NotContains(t, logged.String(), key)
 	})
 }

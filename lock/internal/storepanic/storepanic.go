@@ -22,5 +22,5 @@ func Log(due *ratelog.Log, logger *slog.Logger, err error) {
 	}
 	logger.LogAttrs(context.Background(), slog.LevelError, "lock: a call of the store panicked; others are not logged for a minute", //nolint:forbidigo // of any call
 		slog.Any("panic", p.Value), slog.String("stack", string(p.Stack)), slog.Int("repeated", silent),
-		slog.String("do", "see which hook, limiter or dialer of the store's client it was; calls that run into it count as not answered"))
+		slog.String("do", "Check the hooks, the limiter and the dialer of the store's client: the stack names the one that panicked. Calls that meet it count as unanswered."))
 }
