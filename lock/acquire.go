@@ -37,7 +37,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	}
 	if err == nil {
 		if c.owners.Closed() {
-			// Close may have looked for leases to end before this one was there.
+			// Close may have listed the leases before this one was granted.
 			_ = e.giveBack(ctx)
 			return ErrClosed
 		}
@@ -60,9 +60,9 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 	return err
 }
 
-// enter takes e's key in this process, or waits for it behind another lease. at is when it had the
-// key. met is not nil if it has waited for a holder. entered can be true together with an error:
-// see queue.
+// enter takes e's key in this process, or waits for it behind another lease. at is the moment
+// at which it had the key. met is not nil if it has waited for a holder. entered can be true
+// together with an error: see queue.
 func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment) (entered bool, at clock.Moment, met, err error) {
 	for at = began; ; {
 		found := l.core.keys.Enter((*holder)(e), l.cfg.wait > 0)
@@ -84,18 +84,18 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment) (enter
 	}
 }
 
-// leave gives up e's key, whose claim ended with err.
+// leave gives up e's key after its claim ended with err.
 func (l *Locker) leave(ctx context.Context, e *Lease, err error) {
 	e.cleanUpClaim()
-	if callerGone(ctx) { // the caller has left, and others may hear something else
+	if callerGone(ctx) { // other callers may get another answer
 		l.core.keys.Leave((*holder)(e))
 		return
 	}
 	l.core.keys.LeaveWith((*holder)(e), func() local.Decision[*holder] { return decisionOf(e, err) })
 }
 
-// callerGone reports whether the caller waits no longer. A context says so a moment after
-// its deadline, at which calls end.
+// callerGone reports whether the caller no longer waits. Calls end at the deadline of a
+// context, and the context itself a moment later.
 func callerGone(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
@@ -114,30 +114,29 @@ func eventOf(err error) event.Kind {
 	}
 }
 
-// failsOpen reports whether the work of an acquire that has ended with err may run
-// unprotected: the store has not served it. A store that cannot do what is asked of
-// it has answered, and a caller that has left needs no work.
+// failsOpen reports whether the work of an acquire that ended with err may run unprotected,
+// because the store did not serve it. errors.ErrUnsupported is an answer of the store, and a
+// caller that has left needs no work.
 func (l *Locker) failsOpen(ctx context.Context, err error) bool {
 	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && !callerGone(ctx)
 }
 
-// bypass makes e, whose claim has ended with err, a lease that protects nothing. The
-// claim may have been applied, so it counts as granted while the work runs: removing
-// it would let another process in as well, and duplicates in this process are refused
-// by the local keys even now. Both end with the lease that would have been, so that hung
-// work keeps no other caller out.
+// bypass makes e a lease that protects nothing, after its claim ended with err. The claim
+// may have been applied, so it counts as granted while the work runs: removing it would let
+// another process in as well. The local table still refuses duplicates in this process. Both
+// end with the length of a lease, so that hung work keeps no other caller out.
 func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	if l.cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	l.core.keys.Bypass((*holder)(e)) // refuses those who have met the claim, and those who come
+	l.core.keys.Bypass((*holder)(e))
 	l.core.keys.Share((*holder)(e), grantOf(e))
 	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
 	l.emit(ctx, &e.identity, event.Bypassed, 0, err)
 	l.logBypassed(ctx, &e.identity, err)
 }
 
-// claimOf is what e asks the store for.
+// claimOf returns the claim of e for a lease of this length.
 func (e *Lease) claimOf(lease time.Duration) Claim {
 	cfg := &e.locker.cfg
 	c := Claim{
@@ -146,7 +145,7 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 		Owner:   e.claimant(),
 		Lease:   lease,
 		Fenced:  cfg.fenced,
-		Longest: lease == cfg.lease && !cfg.rerun, // else an effect is noted by a renewal for as long as it is remembered
+		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
 	}
 	if r := e.record; r != nil {
 		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
@@ -157,14 +156,13 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 	return c
 }
 
-// leastFirst is what a claim of a lock asks for in a store that outlives its process, if
-// the lease is not shorter: a process that is killed keeps its callers out for no longer.
-// The first renewal asks for the whole lease.
+// leastFirst is the first lease of a lock in a store that outlives this process, unless
+// WithLease is shorter: a process that is killed keeps its callers out for no longer. The
+// first renewal asks for the whole lease.
 const leastFirst = 5 * time.Second
 
-// firstLease returns the length of lease that a claim asks for. A run is remembered after its
-// lease, and its transaction is not to be renewed while a short handler reads, so it asks for
-// the whole.
+// firstLease returns the lease that a claim asks for. A claim of Once asks for the whole: its
+// record outlives the lease, and a short transaction needs no renewal.
 func (l *Locker) firstLease(of *identity) time.Duration {
 	cfg := &l.cfg
 	if of.record != nil || l.core.inProcess {
@@ -173,13 +171,12 @@ func (l *Locker) firstLease(of *identity) time.Duration {
 	return min(cfg.lease, max(leastFirst, 4*cfg.budget))
 }
 
-// maxRounds bounds the claims of one attempt at a key: one, one more after an
-// entry of an own dead claim was removed or for a takeover, and some for
-// entries that ended between two answers.
+// maxRounds bounds the claims of one attempt at a key: one, another for a takeover or after
+// the removal of an orphan, and some for entries that ended between two answers.
 const maxRounds = 4
 
-// claim asks the store for e's key until it is granted or refused, from at on
-// and until deadline.
+// claim asks the store for e's key until it is granted or refused, from the moment at to
+// deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
 	c := l.core
 	if c.checks.Due(at) {
@@ -213,8 +210,9 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
 }
 
-// sendClaim sends one claim of e. The answer is not its result: an Entry is long, and
-// to copy it from call to call was a twentieth of what a guard in memory costs.
+// sendClaim sends one claim of e, and writes the answer to entry. It does not return it: an
+// Entry is long, and copying it from call to call was a twentieth of the cost of a guard over
+// a store in this process.
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
 	c := l.core
 	if c.inProcess {
@@ -223,7 +221,7 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment,
 	}
 	r := &e.remote.claim
 	if e.claim.call = &e.remote.claiming; r.key != "" {
-		r, e.claim.call = new(claimRequest), new(send.Call) // what an earlier claim left may still need those
+		r, e.claim.call = new(claimRequest), new(send.Call) // the sends of an earlier claim may still need the first
 	}
 	r.store, r.key, r.claim = c.store, string(e.entry), e.claimOf(l.firstLease(&e.identity))
 	err = c.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, r)
@@ -231,13 +229,13 @@ func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment,
 	return err
 }
 
-// judge decides what the answer to a claim means, and whether to claim again.
+// judge acts on the answer to a claim. again says that the key is to be claimed again.
 func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadline clock.Moment) (again bool, err error) {
 	if entry.State == Held && entry.Token == e.claim.token {
 		return false, l.granted(ctx, e, entry.Fence, sent)
 	}
 	if e.record != nil {
-		e.record.replaces, e.record.attempt = "", 1 // whatever was seen before has changed
+		e.record.replaces, e.record.attempt = "", 1 // the entry has changed since the last claim
 	}
 	e.observed.finds(entry.Owner)
 	own := cleanup.NotKnown
@@ -246,14 +244,14 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	}
 	switch {
 	case entry.State == Free:
-		// It ended between the claim and the reading of what was in its way.
+		// The entry in the way ended between the claim and its reading.
 		return true, nil
 	case own != cleanup.NotKnown && ctx.Err() != nil:
 		return false, leftBetween(ctx)
 	case own == cleanup.Dead:
-		// Our own claim, for which no caller waits now, is in the way. Only
-		// this is removed on sight: it is known never to have been granted.
-		// That a token is not known to be alive proves nothing.
+		// An orphan of this Locker is in the way. It is known never to have been granted, so
+		// it is removed at once. No other entry is: a token that is not known to be alive
+		// need not be dead.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
 	case own == cleanup.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
@@ -262,25 +260,24 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	if reason := e.record.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
 		return false, &RefusedError{Reason: reason, Entry: *entry}
 	}
-	// The entry that was seen is named, so that of two that see it only one takes it
-	// over.
+	// The claim names the entry, so that of two callers that see it only one takes it over.
 	e.record.replaces, e.record.attempt = entry.Token, entry.Attempt+1
 	return true, nil
 }
 
-// leftBetween is the error of a claim that would have to send more for a caller that has
-// left. What was answered is no answer to it.
+// leftBetween returns the error of a claim whose caller left before its next send. The last
+// answer does not decide the claim.
 func leftBetween(ctx context.Context) error {
 	return publicError(send.GoneError{Cause: context.Cause(ctx)}, false)
 }
 
-// granted makes e a running lease, if enough of it is left.
+// granted makes e a running lease, unless it is over already. sent is the moment before the
+// first send of the claim.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
 	took := sent.Since()
 	lease := l.firstLease(&e.identity)
 	if took >= lease-l.core.drift(lease) {
-		// Too late to be of use, because this process was paused. Nothing ran
-		// under it, so it is no more than an orphan.
+		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
 		e.claim.orphaned = true
 		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
 	}
@@ -301,7 +298,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	return nil
 }
 
-// removeOrphan frees e's key from a dead claim of this locker.
+// removeOrphan frees e's key from an orphan of this Locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
 	release := &endRequest{store: l.core.store, key: string(e.entry), claim: Claim{Token: token}}
 	if err := l.ask(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
@@ -314,9 +311,9 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 	return nil
 }
 
-// adopt goes on with a takeover of this Locker whose claim got no answer, and was
-// applied: under its token, which is renewed for that, and with its number, since no
-// work has begun under it. If it is over by now, the key is claimed again.
+// adopt continues a takeover of this Locker whose claim was applied and not answered. It
+// renews the token of that claim and keeps its attempt number, since no work has begun under
+// it. If that lease is over, the key is claimed again.
 func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clock.Moment) (again bool, err error) {
 	e.cleanUpClaim()
 	e.claim.token, e.claim.takeover, e.record.attempt = entry.Token, true, entry.Attempt

@@ -59,15 +59,15 @@
 //
 // # For operators
 //
-// [Event] is what an [Observer] gets ([WithObserver]); package event names their kinds, and
-// package lockotel makes metrics and traces of them. [Stats] are the gauges of a Locker, and [Snapshot] what it is doing:
-// each [Hold], [Cleanup] and [Recovery]. Package console shows them on a page.
+// An [Observer] ([WithObserver]) gets each [Event]. Package event names their kinds, and
+// package lockotel makes metrics and traces of them. [Stats] are the gauges of a Locker, and a
+// [Snapshot] shows its activity: each [Hold], [Cleanup] and [Recovery]. Package console shows
+// them on a page.
 //
 // # For authors of stores
 //
 // A [Store] has five methods, which take a [Claim] and return an [Entry] in some
-// [State]. latchtest.TestStore checks every rule of it. What a store can do beyond that
-// it says by methods of [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
-// [Transactor] and [Describer]. One whose calls do not return when their contexts end is
-// passed through [EndWithContext].
+// [State]. latchtest.TestStore checks all its rules. A store may also implement [Inspector],
+// [Pager], [Watcher], [Checker], [ServerLister], [Transactor] and [Describer]. Wrap a store whose
+// calls do not return when their contexts end in [EndWithContext].
 package lock

@@ -49,16 +49,16 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	return e.finish(ctx, end{settles: true, receipt: receipt, keep: keep})
 }
 
-// end is how a lease is ended: by a release, or by a settle. It belongs to the goroutine that
-// ended the work, and then to the cleaner's. Others read settles, once the local keys know that
-// the work is over (local.Table.MarkEnding).
+// end is the release or the settle of a lease. It belongs to the goroutine that
+// ended the work, and then to the cleaner's. Others read settles with the shard of the key
+// locked, once the work is over (local.Table.MarkEnding).
 type end struct {
 	settles    bool
-	unanswered bool // some send of it was
-	pending    bool // its receipt counts as one that waits for the store
+	unanswered bool // a send of it had no answer
+	pending    bool // its receipt is counted in the backlog
 	receipt    []byte
 	keep       time.Duration
-	began      time.Duration // from the grant to before the first send; not set if the store answers all
+	began      time.Duration // from the grant to before the first send; 0 for a store in this process
 }
 
 func (n *end) kind() event.Kind {
@@ -68,7 +68,7 @@ func (n *end) kind() event.Kind {
 	return event.Released
 }
 
-// call is what it asks of the store.
+// call returns the name of the call to the store, for events.
 func (n *end) call() string {
 	if n.settles {
 		return callSettle
@@ -76,9 +76,9 @@ func (n *end) call() string {
 	return callRelease
 }
 
-// finish ends the lease. Only the first call does: after a settle that may have
-// been applied, a release would be the loss of its receipt. It does not end with
-// ctx: the request that was served may be gone, and its lock must not stay for that.
+// finish ends the lease. Only the first call does: after a settle that may have been
+// applied, a release would lose its receipt. It does not end with ctx: the client of the
+// request may have gone, and the lock must not stay because of that.
 func (e *Lease) finish(ctx context.Context, how end) error {
 	if e.local.Bypassed() {
 		if e.endBypassed() && how.settles {
@@ -94,8 +94,8 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 	return e.sendFinish(ctx, why.orNil())
 }
 
-// setEnd says how the lease ends. The receipt is copied for a store that has to be
-// waited for: a send that has not returned in time still reads it.
+// setEnd sets how the lease ends. It copies the receipt for a store outside this process: a
+// send that has not returned in time still reads it.
 func (e *Lease) setEnd(how end) {
 	e.end = how
 	if n := &e.end; !e.locker.core.inProcess {
@@ -104,8 +104,8 @@ func (e *Lease) setEnd(how end) {
 	}
 }
 
-// sendFinish asks the store for the end of the lease. lost is why it was lost, nil if it
-// was not.
+// sendFinish asks the store for the end of the lease. lost is the loss of the lease, nil if
+// there was none.
 func (e *Lease) sendFinish(ctx context.Context, lost error) error {
 	l := e.locker
 	if l.observed() {
@@ -135,10 +135,9 @@ func (e *Lease) sendFinish(ctx context.Context, lost error) error {
 	return err
 }
 
-// sendEnd asks the store, for the first time or again, within a budget, and whether or not ctx has
-// ended. A receipt that the store has no room for is not worth another try, and must
-// not stay in memory for one. It is dropped: an empty receipt fits where the claim
-// did, and says that the work was done.
+// sendEnd sends the end, within a budget, whether or not ctx has ended. It drops a receipt
+// that the store has no room for: another try is of no use, and the receipt must not stay in
+// memory. An empty receipt fits where the claim did, and says that the work was done.
 func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
 	ok, err = e.sendEndOnce(ctx)
 	size := len(e.end.receipt)
@@ -166,7 +165,7 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 		r, call = new(endRequest), new(send.Call)
 	}
 	r.store, r.key, r.claim, r.receipt, r.keep = l.core.store, string(e.entry), e.claimOf(l.cfg.lease), n.receipt, n.keep
-	defer func() { r.receipt = nil }() // it may be dropped, and not stay in memory here
+	defer func() { r.receipt = nil }() // if it is dropped, it must not stay in memory here
 	err = l.core.ask(ctx, call, l.lastingTerms(), r)
 	n.unanswered = n.unanswered || call.Unanswered()
 	return r.ok, err
@@ -179,7 +178,7 @@ func (n *end) confirmed(ok bool, grantedAt clock.Moment) bool {
 	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
 
-// notFinished reports that the end got no answer.
+// notFinished reports that the end had no answer.
 func (e *Lease) notFinished(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
 	if _, aborted := errors.AsType[*oncecall.AbortedError](err); aborted {
@@ -193,11 +192,11 @@ func (e *Lease) notFinished(ctx context.Context, err error) {
 	l.emitFailed(ctx, &e.identity, e.end.call(), took, err)
 }
 
-// finished closes the books of a lease whose end was answered.
+// finished closes the lease after its end was answered.
 func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 	done := e.end.confirmed(ok, e.claim.grantedAt)
 	if e.record != nil && e.end.settles && done {
-		lost = nil // it was late, and there was no takeover
+		lost = nil // the settle was late, and there was no takeover
 	}
 	if lost == nil && !done {
 		lost = e.lose(errTaken)
@@ -210,7 +209,7 @@ func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
 	return nil
 }
 
-// emitEnded reports a lease that has ended as its holder wanted.
+// emitEnded reports the release or the settle of a lease.
 func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	if !l.observed() {
 		return
@@ -222,23 +221,22 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	l.announce(ctx, v)
 }
 
-// close gives back everything the lease holds in this process. answered says
-// that the store has confirmed its end.
+// close frees all that the lease has in this process. answered says that the store has
+// confirmed its end.
 func (e *Lease) close(answered bool) {
 	e.validity.Close()
 	e.cancel(nil)
 	e.locker.core.backlog.uncount(&e.end)
 	if answered {
-		// A send of the claim that got no answer can land after the release, and its
-		// entry has no holder. It must be known as dead before the next one gets the
-		// key.
+		// An unanswered send of the claim can land after the release, and its entry has no
+		// holder. Its token must be known as dead before the next caller gets the key.
 		e.cleanUpClaim()
 	}
 	e.locker.core.keys.Leave((*holder)(e))
 	e.locker.core.owners.Leave()
 }
 
-// endUnreturned ends a lease, or the claim of one, whose caller does not return from its call.
+// endUnreturned ends a lease, or its claim, after acquire has not returned.
 func (e *Lease) endUnreturned() {
 	switch {
 	case e.local.Granted():
@@ -252,9 +250,8 @@ func (e *Lease) endUnreturned() {
 	}
 }
 
-// giveBack ends a lease whose work has failed, or was not begun. One that was a
-// takeover is left to lapse: what became of the attempt before it is as unknown as
-// ever, and to free the key would be to forget that.
+// giveBack ends a lease whose work has failed, or has not begun. It lets a takeover lapse: the
+// outcome of the attempt before it is still unknown, and a release would forget that.
 func (e *Lease) giveBack(ctx context.Context) error {
 	if e.attempt() > 1 {
 		e.lapse()
@@ -263,21 +260,20 @@ func (e *Lease) giveBack(ctx context.Context) error {
 	return e.Release(ctx)
 }
 
-// lapse ends the lease, and asks nothing of the store.
+// lapse ends the lease without a call to the store.
 func (e *Lease) lapse() {
 	if _, first := e.validity.End(true); first {
 		e.close(false)
 	}
 }
 
-// endBypassed says that the work of e, which ran unprotected, is over. first reports
-// that it had not been said before.
+// endBypassed ends a lease whose work ran unprotected. first reports that no earlier call did.
 func (e *Lease) endBypassed() (first bool) {
 	if _, first = e.validity.End(false); !first {
 		return false
 	}
 	defer e.locker.core.owners.Leave()
-	if how := e.validity.Close(); how != validity.OpensNothing { // else it has lasted for longer than a lease, and the key is given up
+	if how := e.validity.Close(); how != validity.OpensNothing { // else the work took longer than a lease, and the key is free already
 		e.open(how)
 	}
 	return true
@@ -285,22 +281,22 @@ func (e *Lease) endBypassed() (first bool) {
 
 var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing to prolong or to leave", ErrUnavailable)
 
-// maxPendingBytes bounds what the receipts hold in memory that the store has not
-// answered for: 64 answers of the longest that package middleware keeps unless set
-// otherwise, and more than a minute of 1,000 a second with 1 KiB each. An outage may
-// last for longer than that, and must not end the process.
+// maxPendingBytes bounds the memory of the receipts that wait for the store: 64 of the
+// longest answers that package middleware keeps by default, or more than a minute of 1,000
+// answers a second with 1 KiB each. An outage may last longer, and must not end the process.
 const maxPendingBytes = 64 << 20
 
-// finishLater has the cleaner repeat the end ([Lease.retryEnd]) until it is answered, or the
-// lease is over; for a settle of Once, as long as its entry is kept. What a release without an
-// answer may have left then is an [orphan], whose removal goes on. Meanwhile other
-// callers of this process do not get the key; each that wants it has the store asked again.
+// finishLater repeats the end in the background ([Lease.retryEnd]) until it is answered or the
+// lease is over, and a settle of Once for as long as its entry is kept. After a release
+// without an answer, the entry is an [orphan], and its removal goes on. Until then other callers of this
+// process do not get the key, and each of them triggers an immediate retry.
 func (e *Lease) finishLater(ctx context.Context) {
 	first := clock.Now()
 	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) })
 }
 
-// repeatInBackground has the cleaner make attempts until one ends the lease.
+// repeatInBackground gives the end to the cleaner, which makes attempts until one ends the
+// lease.
 func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing bool) cleanup.Progress) {
 	c := e.locker.core
 	t := &cleanup.Task{
@@ -319,9 +315,8 @@ func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing boo
 	}
 }
 
-// retryEnd sends the end, which was sent first then, once more. That a store is full is an
-// answer: Close does not wait for another one, and when the keep is over there is nothing left
-// to settle.
+// retryEnd sends the end again. first is the moment of its first send. ErrFull is an answer:
+// Close does not wait for another, and after the keep there is nothing left to settle.
 func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
 	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles
@@ -330,9 +325,9 @@ func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) 
 	case err == nil:
 		_ = e.finished(ctx, ok, nil)
 		return cleanup.Progress{Done: true}
-	case full && closing: // what is there ends by itself; one of Once says until then that the outcome is unknown
+	case full && closing: // the entry ends by itself; an entry of Once says until then that the outcome is unknown
 	case full && first.Since() >= e.end.keep, !settles && !e.mayRemain():
-		e.addOrphan() // before the key is free: what is left may refuse no caller
+		e.addOrphan() // before the key is free: the entry may refuse no caller
 	case e.mayRemain():
 		return cleanup.Progress{}
 	}
@@ -340,17 +335,17 @@ func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) 
 	return cleanup.Progress{Done: true, Unanswered: !full}
 }
 
-// mayRemain says whether the entry can still be there.
+// mayRemain reports whether the entry can still be there.
 func (e *Lease) mayRemain() bool {
 	renewed, until := e.validity.Renewed()
 	switch {
 	case !e.end.settles:
-		return clock.Now() < until // after that, it is an orphan
+		return clock.Now() < until // after that, the entry is an orphan
 	case renewed:
-		return true // it can be settled yet
+		return true // it can still be settled
 	case e.record != nil:
-		// The entry outlives its lease, and until it is settled it says that the
-		// outcome is unknown.
+		// The entry outlives its lease, and says until it is settled that the outcome is
+		// unknown.
 		return clock.Now() < until.Add(e.locker.cfg.keep)
 	default:
 		return false
@@ -392,16 +387,16 @@ func (b *backlog) uncount(n *end) {
 	}
 }
 
-// cleanUpClaim hands what a claim may have left, or may leave yet, to the cleaner. One
-// that was to take over is not removed, since what it replaced is of unknown outcome,
-// and to remove it would be to forget that: see Locker.adopt.
+// cleanUpClaim gives the claim to the cleaner if it may have left an entry without a holder,
+// or may still leave one. A takeover is not removed: the outcome of the work that it replaced
+// is unknown, and a removal would forget that. See Locker.adopt.
 func (e *Lease) cleanUpClaim() {
 	if e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{}) {
 		e.addOrphan()
 	}
 }
 
-// orphan is a claim of a lease that may leave an entry without a holder.
+// orphan is the claim of a lease whose entry, if there is one, has no holder.
 type orphan struct {
 	cleanup.Orphan
 
@@ -410,7 +405,7 @@ type orphan struct {
 	event  Event           // for observers; a copy, since the lease may be on its next claim by then
 }
 
-// addOrphan removes what e's last claim has left, or may leave yet.
+// addOrphan has the cleaner remove the entry of e's last claim, which has no holder.
 func (e *Lease) addOrphan() {
 	o := &orphan{
 		locker: e.locker,

@@ -14,7 +14,7 @@ import (
 // EndWithContext returns store for a [Locker] if the calls of store do not return when
 // their contexts end, as [Store] demands: because a driver ignores its context, or
 // obeys it late. Each call then costs a goroutine, which goes on until store returns,
-// and the Locker counts what it may still do.
+// and the Locker counts its late effects.
 //
 // What store can do beyond the interface remains. The calls of an [Inspector] are made
 // as they are. A store whose calls wait for nothing is returned as it is. EndWithContext
@@ -56,15 +56,15 @@ func (s endsWithContext) Get(ctx context.Context, key string) (Entry, error) {
 	return untilEnd(ctx, func() (Entry, error) { return s.store.Get(ctx, key) })
 }
 
-// Describe is that of the store.
+// Describe is part of [Describer].
 func (s endsWithContext) Describe() Description { return Describe(s.store) }
 
-// Watch is that of the store.
+// Watch is part of [Watcher].
 func (s endsWithContext) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return watchOf(s.store)(key)
 }
 
-// Check is that of the store, or a Get where it has none.
+// Check is part of [Checker]. For a store without, it makes a Get.
 func (s endsWithContext) Check(ctx context.Context) error {
 	_, err := untilEnd(ctx, func() (struct{}, error) {
 		if c, ok := s.store.(Checker); ok {
@@ -76,7 +76,7 @@ func (s endsWithContext) Check(ctx context.Context) error {
 	return err
 }
 
-// Servers is that of the store. One that does not name any has none.
+// Servers is part of [ServerLister]. For a store without, it returns none.
 func (s endsWithContext) Servers(ctx context.Context) (ids []string, err error) {
 	if named, ok := s.store.(ServerLister); ok {
 		return untilEnd(ctx, func() ([]string, error) { return named.Servers(ctx) })
@@ -84,7 +84,7 @@ func (s endsWithContext) Servers(ctx context.Context) (ids []string, err error) 
 	return nil, nil
 }
 
-// List is that of the store.
+// List is part of [Inspector].
 func (s endsWithContext) List(ctx context.Context) iter.Seq2[Entry, error] {
 	if inspector, ok := s.store.(Inspector); ok {
 		return inspector.List(ctx)
@@ -92,7 +92,7 @@ func (s endsWithContext) List(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) { yield(Entry{}, errNoInspector) }
 }
 
-// Page is that of the store.
+// Page is part of [Pager].
 func (s endsWithContext) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error) {
 	if pager, ok := s.store.(Pager); ok {
 		return pager.Page(ctx, cursor, limit, match)
@@ -100,7 +100,7 @@ func (s endsWithContext) Page(ctx context.Context, cursor string, limit int, mat
 	return nil, "", fmt.Errorf("lock: the store lists no pages: %w", errors.ErrUnsupported)
 }
 
-// Forget is that of the store.
+// Forget is part of [Inspector].
 func (s endsWithContext) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	if inspector, ok := s.store.(Inspector); ok {
 		return inspector.Forget(ctx, key, token)
@@ -110,7 +110,7 @@ func (s endsWithContext) Forget(ctx context.Context, key, token string) (ok bool
 
 var errNoInspector = fmt.Errorf("lock: the store is no Inspector: %w", errors.ErrUnsupported)
 
-// untilEnd makes a call on a goroutine of its own, and returns when ctx ends.
+// untilEnd makes a call on its own goroutine, and returns when ctx ends.
 func untilEnd[T any](ctx context.Context, call func() (T, error)) (answer T, err error) {
 	if ctx.Err() != nil {
 		return answer, fmt.Errorf("%w: %w", ErrNotApplied, context.Cause(ctx))
@@ -118,7 +118,7 @@ func untilEnd[T any](ctx context.Context, call func() (T, error)) (answer T, err
 	return waitFor(ctx, call)
 }
 
-// waitFor is untilEnd for a call that is made even if ctx has ended.
+// waitFor is untilEnd, but also makes the call if ctx has ended.
 func waitFor[T any](ctx context.Context, call func() (T, error)) (answer T, err error) {
 	type result struct {
 		answer T
@@ -153,8 +153,8 @@ func waitFor[T any](ctx context.Context, call func() (T, error)) (answer T, err 
 
 var errEndedGoroutine = errors.New("lock: the store ended the goroutine of a call")
 
-// Begin is that of the store. A transaction that it returns when its caller has left is
-// rolled back.
+// Begin is part of [Transactor]. It rolls back a transaction that arrives after its caller has
+// left.
 func (s endsWithContext) Begin(ctx context.Context, key, token string) (context.Context, Transaction, error) {
 	transactor := transactorOf(s.store)
 	if transactor == nil {
@@ -175,7 +175,7 @@ func (s endsWithContext) Begin(ctx context.Context, key, token string) (context.
 	return work, &endsTransaction{b.tx, make(chan struct{}, 1)}, nil
 }
 
-// begun is a transaction that may be there when its caller has left.
+// begun is a transaction that may arrive after its caller has left.
 type begun struct {
 	mu   sync.Mutex
 	tx   Transaction // nil: not there yet
@@ -197,27 +197,27 @@ func (b *begun) left(ctx context.Context) {
 	b.gone = true
 	tx := b.tx
 	b.mu.Unlock()
-	if tx != nil { // it has arrived in the moment in which its caller left
+	if tx != nil { // it arrived at the moment at which its caller left
 		go rollbackLeft(ctx, tx)
 	}
 }
 
-// rollbackLeft ends a transaction that no caller has.
+// rollbackLeft ends a transaction without a caller.
 func rollbackLeft(ctx context.Context, tx Transaction) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	_, _ = waitFor(ctx, func() (struct{}, error) { return struct{}{}, tx.Rollback(ctx) })
 }
 
-// endsTransaction is a [Transaction] whose calls return when their contexts end. One that
-// its caller has left is over before the next begins. What their errors say of an effect is
-// the store's word alone: that a context had ended before says nothing.
+// endsTransaction is a [Transaction] whose calls return when their contexts end. A call whose
+// caller has left is over before the next begins. Only an error of the store says whether a
+// call had an effect: a context that had ended before says nothing.
 type endsTransaction struct {
 	tx   Transaction
-	turn chan struct{} // has a value while a call is made
+	turn chan struct{} // holds a value during a call
 }
 
-// inTurn makes a call when those before it are over, unless ctx ends first.
+// inTurn makes a call when the earlier ones are over, unless ctx ends first.
 func inTurn[T any](ctx context.Context, t *endsTransaction, call func() (T, error)) (T, error) {
 	return waitFor(ctx, func() (answer T, err error) {
 		select {

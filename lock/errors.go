@@ -52,7 +52,7 @@ var (
 	ErrNotApplied error = sentinel("lock: not applied")
 )
 
-// RefusedError says why a key was refused and what is under it. It matches
+// RefusedError has the reason for which a key was refused, and the entry under it. It matches
 // ErrHeld, ErrSettled, ErrMismatch or ErrAbandoned.
 type RefusedError struct {
 	Reason error
@@ -74,7 +74,7 @@ type sentinel string
 
 func (s sentinel) Error() string { return string(s) }
 
-// refined is a sentinel that is a special case of another.
+// refined is a special case of another sentinel.
 type refined struct {
 	text    string
 	general error
@@ -84,17 +84,17 @@ func (r *refined) Error() string { return r.text }
 
 func (r *refined) Unwrap() error { return r.general }
 
-// loss is why a lease was lost. It matches ErrLost.
+// loss is the reason for the loss of a lease. It matches ErrLost.
 type loss struct {
 	class, reason string
-	do            string // for the operator who reads of it
+	do            string // for operators
 }
 
 func (l *loss) Error() string { return ErrLost.Error() + ": " + l.reason }
 
 func (*loss) Unwrap() error { return ErrLost }
 
-// orNil is l as an error, nil if there was no loss.
+// orNil returns l as an error, nil if l is nil.
 func (l *loss) orNil() error {
 	if l == nil {
 		return nil
@@ -102,7 +102,7 @@ func (l *loss) orNil() error {
 	return l
 }
 
-// Class is a short and stable name of the reason, to count by.
+// Class returns a short and stable name of the reason, to count by.
 func (l *loss) Class() string { return l.class }
 
 var (
@@ -133,13 +133,13 @@ func lossByMaxHold(d time.Duration) *loss {
 	}
 }
 
-// Class names the cause of an error that matches [ErrUnavailable], [ErrLost] or [ErrClosed], or that a
-// [Store] has returned, in one word: "dial" (no connection), "silent" (no answer in time),
-// "OOM" and other codes of the server, "full", "overload", "cancelled" (the caller has left;
-// the store is not at fault), "closed" (by [Locker.Close]). The log, package lockotel and alerts have the same names.
-// They are stable, fit for a metric label and contain nothing secret, so that a readiness
-// probe may answer with them. An error names itself by a method Class() string. Others are
-// "_OTHER", and nil is "".
+// Class names the cause of an error in one word. The error matches [ErrUnavailable], [ErrLost]
+// or [ErrClosed], or comes from a [Store]. The words are "dial" (no connection), "silent" (no
+// answer in time), "OOM" and other codes of the server, "full", "overload", "cancelled" (the
+// caller has left; the store is not at fault) and "closed" (by [Locker.Close]). The log, package
+// lockotel and alerts use them too. They are stable, fit for a metric label and contain no
+// secret, so a readiness probe may answer with them. An error can name itself by a method
+// Class() string. Other errors are "_OTHER", and nil is "".
 func Class(err error) string {
 	var named interface{ Class() string }
 	switch {

@@ -12,30 +12,30 @@ import (
 	"github.com/httplatch/httplatch/lock/event"
 )
 
-// Observer sees what a [Locker] does. It is called outside all locks, on the
-// goroutine that did it, so a slow one slows its request; a panic in it is
-// logged and goes no further. It must be safe for concurrent use.
+// Observer gets the events of a [Locker]. It is called outside all locks, on the goroutine of
+// the event, so a slow one slows its request. A panic in it is logged and goes no further. It
+// must be safe for concurrent use.
 type Observer func(ctx context.Context, e Event)
 
-// Event is one thing that happened to one key.
+// Event is an event of one key.
 type Event struct {
 	Kind    event.Kind
 	Name    string // the name given to Key: bounded, fit for a metric label; "" if the key was not composed
 	Key     string // the key itself: never a label
-	Once    bool   // of Once; else of Do or Acquire
+	Once    bool   // false: of Do or Acquire
 	Attempt int
-	Call    string        // unknown, unavailable: to the store, that has failed: claim, begin, renew, settle or release
+	Call    string        // unknown, unavailable: the failed call to the store: claim, begin, renew, settle or release
 	Took    time.Duration // of the acquire, the call or the clean-up; released, settled, lost: since the grant
-	Waited  time.Duration // how much of an acquire was waiting for another holder, 0 if it need not or would not
+	Waited  time.Duration // how long an acquire waited for another holder
 	Left    time.Duration // released, settled: of the validity of the lease
-	Size    int           // settled: bytes of the receipt
+	Size    int           // settled: of the receipt, in bytes
 	Owner   string        // taken over, refused, replayed: of the entry that was found; see WithOrigin
-	Err     error         // why; nil where the kind says it all. Of a loss it has a Class() string: expired, taken or max_hold
+	Err     error         // the reason, nil if the kind says it all. A loss has a Class() string: expired, taken or max_hold
 }
 
-// Recovery is something that went wrong and was dealt with, or that could not
-// be: what [Snapshot] remembers of it. A Recovered is of a claim that got no answer, or
-// of a commit ([WithTransaction]): what became of it was found out.
+// Recovery is a fault that was dealt with, or could not be, as [Snapshot] remembers it.
+// Recovered stands for a claim, or a commit ([WithTransaction]), that had no answer and whose
+// outcome was found out.
 type Recovery struct {
 	At   time.Time
 	Kind event.Kind // event.Recovered, event.TakenOver, event.Reaped or event.Lost
@@ -69,8 +69,8 @@ func (i *identity) event(kind event.Kind, took time.Duration, err error) Event {
 	return e
 }
 
-// emitFailed reports a call to the store that ended with err, which says
-// whether it may have been applied.
+// emitFailed reports a call to the store that failed with err, which says whether it may have
+// been applied.
 func (v *events) emitFailed(ctx context.Context, of *identity, call string, took time.Duration, err error) {
 	if !v.observed() {
 		return
@@ -99,13 +99,13 @@ func (v *events) observe(ctx context.Context, o Observer, e Event) {
 	o(ctx, e)
 }
 
-// observation is what observers get of an acquire in addition to its end. A lease has
-// none if there is neither an observer nor an origin. It is written before the lease is granted.
+// observation collects facts about an acquire for its event. It is written before the lease
+// is granted.
 type observation struct {
 	began  time.Time
 	waited time.Duration
-	owner  string // of the entry that is claimed
-	found  string // owner of the one that was in the way
+	owner  string // of the claimed entry
+	found  string // the owner of the entry in the way
 }
 
 // observation begins the observation of an acquire. It is nil if there is neither an
@@ -123,21 +123,21 @@ func (v *events) observation(ctx context.Context) *observation {
 	return o
 }
 
-// waits notes that e has waited for another holder since then.
+// waits adds the time since then to the wait for another holder.
 func (o *observation) waits(since time.Time) {
 	if o != nil {
 		o.waited += time.Since(since)
 	}
 }
 
-// finds notes what was in the way.
+// finds notes the owner of the entry in the way.
 func (o *observation) finds(owner string) {
 	if o != nil {
 		o.found = about.Process(owner)
 	}
 }
 
-// addTo adds what the kind of v has of it.
+// addTo sets the fields that events of v's kind have.
 func (o *observation) addTo(v *Event) {
 	if o == nil {
 		return
@@ -153,7 +153,7 @@ func (o *observation) addTo(v *Event) {
 	}
 }
 
-// The calls to a store that events name.
+// The calls to a store, as events name them.
 const (
 	callClaim   = "claim"
 	callBegin   = "begin"
@@ -162,12 +162,11 @@ const (
 	callRelease = "release"
 )
 
-// maxRecent is how many recoveries are remembered. They are for an
-// operator who looks now; an [Observer] can count or keep them.
+// maxRecent bounds the recoveries that are remembered, for an operator who looks now. An
+// [Observer] can count or keep them.
 const maxRecent = 64
 
-// recent is the latest recoveries, the newest last. Recoveries are rare, so it
-// costs no ordinary call anything.
+// recent holds the latest recoveries, the newest last.
 type recent struct {
 	mu  sync.Mutex
 	all []Recovery
@@ -179,7 +178,7 @@ func (r *recent) note(kind event.Kind, key string) {
 	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})
 }
 
-// latest returns what match accepts, the newest first.
+// latest returns the recoveries that match accepts, the newest first.
 func (r *recent) latest(limit int, match func(entry, owner string) bool) []Recovery {
 	r.mu.Lock()
 	all := slices.Clone(r.all)

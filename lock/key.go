@@ -31,10 +31,10 @@ func validKey(key string) error {
 	return nil
 }
 
-// entryName is what the store calls a key. It is the key itself, or a hash of it for Once.
+// entryName is the name of a key in the store: the key itself, or a hash of it for Once.
 type entryName string
 
-// identity says what a lease is of.
+// identity names the key of a lease.
 type identity struct {
 	entry    entryName
 	record   *record      // of Once; nil for mutual exclusion
@@ -78,7 +78,7 @@ type record struct {
 	run   any    // for runOf
 	label string // the key as the caller gave it
 	scope string // whose work it is
-	print []byte // the fingerprint, in room if it fits, as those of package middleware do
+	print []byte // the fingerprint, in room if it fits; one of package middleware does
 	room  [48]byte
 	owner string // of the entry; "": as for a lock
 

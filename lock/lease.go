@@ -16,18 +16,17 @@ import (
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
 //
-// It contains all state that exists once per lease, so that a lease is one allocation,
-// in four parts: the claim is written before the grant, and
-// read by all after it; the local entry is locked with the shard of its key; the validity
-// has a lock of its own; the end belongs to one goroutine after the other. Each says more.
+// A lease is one allocation with four parts. The claim is written before the grant, and only
+// read after it. The local entry is locked with the shard of its key. The validity has its own
+// lock. The end belongs to one goroutine after the other.
 type Lease struct {
 	identity
 
 	locker *Locker
-	parent context.Context //nolint:containedctx // what the work's context and the renewals are derived from, long after Acquire returned
+	parent context.Context //nolint:containedctx // of the work's context and of renewals, long after Acquire returned
 	remote *remote         // nil for a store in this process
 
-	own atomic.Pointer[cancelctx.Context] // of the work, once it is asked for or has ended
+	own atomic.Pointer[cancelctx.Context] // of the work; nil until it is asked for or ends
 
 	claim    leaseClaim
 	local    local.Entry[*holder]
@@ -35,16 +34,16 @@ type Lease struct {
 	end      end
 }
 
-// leaseClaim is what a lease has asked the store for, and was granted. The goroutine that
-// acquires it writes it, before the grant; what runs after the grant only reads.
+// leaseClaim is the claim of a lease, and the store's grant. The goroutine that acquires the
+// lease writes it before the grant. After the grant it is only read.
 type leaseClaim struct {
 	token     string
-	call      *send.Call // the last claim; nil before it, and for a store that is prompt
+	call      *send.Call // the last claim; nil before it, and for a store in this process
 	fence     int64
 	grantedAt clock.Moment
-	mostHold  time.Duration // from then on
-	takeover  bool          // the last claim was to replace an abandoned entry
-	orphaned  bool          // it was answered, and left an entry without a holder
+	mostHold  time.Duration // from the grant
+	takeover  bool          // the last claim replaces an abandoned entry
+	orphaned  bool          // the last claim was answered, and its entry has no holder
 	fenced    bool
 }
 
@@ -54,9 +53,9 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 	return min(lease, c.mostHold-time.Duration(at-c.grantedAt))
 }
 
-// remoteLease is a lease of a store that has to be waited for, with what nearly every
-// lease needs for that: so that its claim and its end cost no allocations, and little
-// of the caller's stack, of which there are thousands when many wait.
+// remoteLease is a lease of a store outside this process, with room for its first claim and its
+// end. They then cost no allocations, and little stack, of which there are thousands when many
+// callers wait.
 type remoteLease struct {
 	Lease
 	remote
@@ -94,7 +93,7 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 	return e.claim.fence, true
 }
 
-// owner is what an entry of e says of its owner.
+// owner returns the owner of e's entry: the process, and the origin if there is one.
 func (e *Lease) owner() string {
 	if e.observed == nil {
 		return e.locker.core.owner
@@ -102,7 +101,7 @@ func (e *Lease) owner() string {
 	return e.observed.owner
 }
 
-// claimant is the process, and of a guard's run the request as well.
+// claimant returns the owner as claimed: for a run of a guard, with its request.
 func (e *Lease) claimant() string {
 	if e.record != nil && e.record.owner != "" {
 		return e.record.owner
@@ -114,17 +113,16 @@ type leaseKey struct{}
 
 type runKey struct{}
 
-// leaseContext is the context of a lease's work, from which FromContext finds
-// it. It is the lease by another name, which does not give those methods to the
-// lease.
+// leaseContext is the context of a lease's work. It is a type of its own so that its methods
+// are not those which Lease exports.
 //
-// What ends, own, is made when it is first asked for. Most work is short and
-// never asks, and a context that can end costs more than the rest of a lease:
-// it has to register with its parent, and to take the registration back.
+// Its cancelable part, own, is made when it is first needed. Most work is short and never
+// needs it, and it costs more than the rest of a lease: it has to register with its parent,
+// and to deregister.
 type leaseContext Lease
 
-// released is the own context of all leases that ended with their work before
-// it was asked for. It knows none of their values.
+// released is the own context of all leases that ended before they needed one. It has none of
+// their values.
 var released = func() *cancelctx.Context {
 	own := cancelctx.New(context.Background()) //nolint:forbidigo // nothing can end it later
 	own.Cancel(nil)
@@ -140,9 +138,9 @@ func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 	return lease, ok
 }
 
-// Done and Err look at the clock, and do not rely on the timer alone: in a
-// process that was paused for longer than its lease, the work may well come to
-// run before any timer does, and must not find a living context then.
+// Done and Err check the clock, and do not rely on the timer alone: in a process that was
+// paused for longer than its lease, the work may run before any timer does, and its context
+// must have ended by then.
 func (c *leaseContext) Done() <-chan struct{} {
 	e := (*Lease)(c)
 	e.checkValidity()
@@ -163,8 +161,8 @@ func (c *leaseContext) Deadline() (deadline time.Time, ok bool) { return c.paren
 func (c *leaseContext) Value(key any) any {
 	switch key.(type) {
 	case leaseKey:
-		// The lease of a receipt protects no resource: a fence of it, say, would
-		// always be newer than that of the lock inside or outside of it.
+		// The lease of Once protects no resource. Its fence, for example, would always be
+		// newer than the fence of a lock inside or outside of it.
 		if c.record == nil {
 			return (*Lease)(c)
 		}
@@ -177,8 +175,8 @@ func (c *leaseContext) Value(key any) any {
 	switch own {
 	case nil:
 	case released:
-		// It answers package context alone, which asks by Value for what ends a context
-		// and why.
+		// It answers package context only, which finds a cancelable parent and its cause by
+		// Value.
 		if v := own.Value(key); v != nil {
 			return v
 		}
@@ -188,8 +186,8 @@ func (c *leaseContext) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// String keeps a context that is printed, as mocks do with their arguments, from
-// showing the fields of a lease that is in use.
+// String hides the fields of a lease in use from code that prints its context, as mocks do
+// with their arguments.
 func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // ending returns the context that ends with e.
@@ -199,14 +197,13 @@ func (e *Lease) ending() *cancelctx.Context {
 	}
 	own := cancelctx.New(e.parent)
 	if !e.own.CompareAndSwap(nil, own) {
-		own.Cancel(nil) // another was faster, and this one's parent may forget it
+		own.Cancel(nil) // another goroutine was faster; the parent forgets this one
 	}
 	return e.own.Load()
 }
 
-// cancel ends the context of the work: with the cause of its loss, or with nil
-// because it is over. The first call decides, and if its parent has ended
-// before, that has.
+// cancel ends the context of the work, with the loss as its cause, or with nil because the
+// work is over. The first call decides the cause, unless the parent ended before.
 func (e *Lease) cancel(cause error) {
 	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
 		return
@@ -214,14 +211,13 @@ func (e *Lease) cancel(cause error) {
 	e.ending().Cancel(cause)
 }
 
-// checkValidity ends the lease's context if its validity is over. It may be
-// called under any lock of the work, which observers may want too; so the rest
-// of the loss is done elsewhere.
+// checkValidity ends the lease's context if its validity is over. Its caller may hold locks of
+// the work, which observers may need too, so another goroutine does the rest of the loss.
 func (e *Lease) checkValidity() {
 	lost, expired := e.validity.Check()
 	switch {
 	case lost != nil:
-		e.cancel(lost) // the goroutine that found it lost may not have cancelled it yet
+		e.cancel(lost) // the goroutine that noted the loss may not have cancelled it yet
 	case expired != validity.NotExpired:
 		if lost, first := e.markLost(lossBy(expired, e.locker.cfg.maxHold)); first {
 			go e.dropLost(lost)
@@ -229,8 +225,7 @@ func (e *Lease) checkValidity() {
 	}
 }
 
-// lose ends the lease before its work is over. The entry, if
-// there still is one, no longer has a holder.
+// lose ends the lease before its work is over. Its entry no longer has a holder.
 func (e *Lease) lose(why *loss) error {
 	lost, first := e.markLost(why)
 	if first {
@@ -239,9 +234,9 @@ func (e *Lease) lose(why *loss) error {
 	return lost.orNil()
 }
 
-// markLost ends the lease's context. first reports that it was this call that noted the
-// loss, and that dropLost has to follow; if it was another, that may not have ended the
-// context yet.
+// markLost notes the loss and ends the lease's context. first reports that no earlier call
+// noted a loss, and that dropLost has to follow. An earlier call may not have ended the context
+// yet.
 func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
 	if lost, first = e.validity.Lose(why); lost != nil {
 		e.cancel(lost)
@@ -249,13 +244,13 @@ func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
 	return lost, first
 }
 
-// dropLost gives up what this process has of a lost lease, and reports it.
+// dropLost frees all that a lost lease has in this process, and reports the loss.
 func (e *Lease) dropLost(lost *loss) {
 	c := e.locker.core
 	if e.record == nil {
-		// A renewal that was applied and not answered keeps the entry for up to a
-		// lease more, and no caller may be refused because of it. (That of a run must
-		// stay: it records that the outcome is not known.)
+		// A renewal that was applied and not answered keeps the entry for up to one lease,
+		// and no caller may be refused because of it. An entry of Once stays: it says that
+		// the outcome is unknown.
 		e.addOrphan()
 	}
 	c.keys.Leave((*holder)(e))
@@ -265,7 +260,7 @@ func (e *Lease) dropLost(lost *loss) {
 	e.locker.logLost(ctx, &e.identity, e.claim.grantedAt.Since(), lost)
 }
 
-// lostError is why the lease was lost, nil if it was not.
+// lostError returns the loss of the lease, nil if there was none.
 func (e *Lease) lostError() error {
 	lost, _ := e.validity.State()
 	return lost.orNil()

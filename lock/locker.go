@@ -30,7 +30,7 @@ type Locker struct {
 	cfg  config
 }
 
-// core is what a Locker and those derived from it by With share.
+// core is shared by a Locker and those derived from it by With.
 type core struct {
 	backend
 
@@ -42,7 +42,7 @@ type core struct {
 	tokens     *token.Minter
 	keys       *local.Table[*holder]
 	cleaner    *cleanup.Cleaner
-	owners     send.Counter // leases and acquires whose owner has not come back yet
+	owners     send.Counter // leases and acquires that their callers have not ended
 
 	backlog backlog
 
@@ -104,7 +104,7 @@ func (c *core) locker(cfg config) *Locker {
 	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
 }
 
-// defaultCheckEvery is how often a store in use is checked.
+// defaultCheckEvery is the time between two checks of a store in use.
 const defaultCheckEvery = time.Minute
 
 // With returns a Locker with other settings over the same store, local keys and
@@ -118,7 +118,7 @@ func (l *Locker) With(opts ...Option) *Locker {
 	return l.core.locker(cfg)
 }
 
-// checkStore panics if something is asked for that the store does not have.
+// checkStore panics if cfg needs a feature that the store does not have.
 func checkStore(about *Description, cfg *config) {
 	switch {
 	case cfg.fenced && about.NoFences != nil:
@@ -195,7 +195,7 @@ func (l *Locker) newLease() *Lease {
 	return &r.Lease
 }
 
-// owner says where a lease is held, for operators.
+// owner names this process to operators.
 func owner() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -204,8 +204,7 @@ func owner() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// ask makes the call r, of which nothing needs to be known after its answer, and logs
-// that it had none.
+// ask makes the call r, whose sends need no clean-up, and logs its failure.
 func (l *Locker) ask(ctx context.Context, terms send.Terms, r send.Request) error {
 	err := l.core.ask(ctx, new(send.Call), terms, r)
 	if err != nil {
@@ -214,20 +213,20 @@ func (l *Locker) ask(ctx context.Context, terms send.Terms, r send.Request) erro
 	return err
 }
 
-// lastingTerms are those of a call that does not end with its caller's context.
+// lastingTerms returns the terms of a call that does not end with its caller's context.
 func (l *Locker) lastingTerms() send.Terms {
 	return send.Terms{Budget: l.cfg.budget, Lasting: true}
 }
 
 // Close ends the Locker and those made from it by [Locker.With]: it refuses new
 // claims with [ErrClosed], waits for the holders of leases until ctx ends, and
-// completes what is unfinished in the background.
+// completes the calls that are unfinished in the background.
 //
 // When ctx ends before the holders are done, their contexts end with a cause
 // that matches ErrClosed, and one budget is left to them. A lease whose work
 // does not return even then is not released, since that would let another
 // process in at the same time: it is no longer renewed and lapses. Close then returns
-// an error that says what is left. The store stays open. Close may be called
+// an error that counts what is left. The store stays open. Close may be called
 // again. Give ctx a deadline: while the store does not answer, clean-ups do not
 // end by themselves.
 func (l *Locker) Close(ctx context.Context) error {
@@ -254,7 +253,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.Stop()
 	for _, e := range c.keys.All() {
-		abort((*Lease)(e)) // what the cleaner gave up may still be renewed
+		abort((*Lease)(e)) // the lease of a task that the cleaner gave up may still be renewed
 	}
 	c.keys.ForgetAlarms()
 	if working+unfinished+calls == 0 {
@@ -267,8 +266,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		working, unfinished, calls, err)
 }
 
-// abort ends the context of a lease that has not ended at Close, and its
-// renewal, so that it lapses.
+// abort ends the context and the renewals of a lease that has not ended at Close. It lapses.
 func abort(e *Lease) {
 	if e.local.Granted() {
 		e.validity.Halt()
@@ -276,20 +274,20 @@ func abort(e *Lease) {
 	}
 }
 
-// Store returns the store that l works on, for an operator's tools: whether it
-// is an [Inspector], and what is in it. Claim through l, never past it.
+// Store returns the store of l, for an operator's tools, which may list its entries if it is an
+// [Inspector]. Claim through l, never past it.
 func (l *Locker) Store() Store { return l.core.store }
 
 // Logger returns the logger of [WithLogger], for packages that log on behalf of the
 // Locker, as package middleware does.
 func (l *Locker) Logger() *slog.Logger { return l.logger }
 
-// Report hands e to the observers. It is for packages that decide what becomes
-// of a request before they ask for a key, as package middleware does.
+// Report hands e to the observers. It is for packages that decide about a request before they
+// claim a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 
-// checked logs the result of a check if its class differs from that of the last one. A check
-// that did not reach the server has no result: failed calls are logged themselves.
+// checked logs the result of a check if its class has changed. A check that did not reach the
+// server has no result: failed calls are logged by themselves.
 func (l *Locker) checked(ctx context.Context, err error) {
 	class := Class(err)
 	switch class {

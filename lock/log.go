@@ -23,9 +23,9 @@ type reporter struct {
 	logged *ratelog.Log
 }
 
-// log reports what happened to the key of a lease, without the key. The hash is the beginning
-// of the name under which a store keeps a record of Once. That name is no secret, so that
-// the line can lead to the record: console is what follows the address of package console.
+// log writes a line about the key of a lease, without the key. key_sha256 is the beginning of
+// the name under which a store keeps a record of Once. That name is no secret, and "console",
+// behind the address of package console, leads to the record.
 func (l *reporter) log(ctx context.Context, level slog.Level, message string, of *identity, attrs ...slog.Attr) {
 	which := []slog.Attr{slog.String("name", of.name()), slog.String("key_sha256", keytext.Digest(of.label()))}
 	if of.record != nil {
@@ -34,27 +34,27 @@ func (l *reporter) log(ctx context.Context, level slog.Level, message string, of
 	l.logger.LogAttrs(ctx, level, message, append(which, attrs...)...)
 }
 
-// logLost reports that work goes on, or went on, without its lease.
+// logLost reports work that goes on, or went on, without its lease.
 func (l *reporter) logLost(ctx context.Context, of *identity, held time.Duration, lost error) {
 	do := ""
 	if why, ok := errors.AsType[*loss](lost); ok {
 		do = why.do
 	}
 	attrs := []slog.Attr{slog.Any("error", lost), slog.Duration("held", held), attrDo(do)}
-	if of.record == nil { // package console finds a key by its hash, for who may see it
+	if of.record == nil { // package console finds a key by its hash
 		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(of.label())))
 	}
 	l.log(ctx, levelError, "lock: lease lost before its work had ended", of, attrs...)
 }
 
-// logRefused reports a key that no caller gets until its entry was looked at.
+// logRefused reports a key that no caller gets until an operator has examined its entry.
 func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 	refused, ok := errors.AsType[*RefusedError](err)
 	if !ok || of.record == nil || !errors.Is(err, ErrAbandoned) {
 		return
 	}
-	// A class for each first digit of the hash: what one customer is refused for does not
-	// hide the line of another, and there are 16 a minute at most.
+	// A class for each first digit of the hash: the line of one customer does not hide the
+	// line of another, and there are at most 16 a minute.
 	class := "abandoned " + keytext.Digest(of.label())[:1]
 	l.logSeldom(ctx, of, class, "a key is refused because its holder has vanished",
 		"Check whether the holder's work took effect, then free the entry (package console, or Inspector.Forget). "+
@@ -62,26 +62,25 @@ func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 		slog.String("owner", about.Process(refused.Entry.Owner)))
 }
 
-// logDoubtful reports work that failed after a call elsewhere of which it does not know what
-// became.
+// logDoubtful reports work that failed after a call elsewhere whose outcome is unknown.
 func (l *reporter) logDoubtful(ctx context.Context, of *identity) {
 	l.logSeldom(ctx, of, "doubtful "+keytext.Digest(of.label())[:1], "work has failed after a request to another service that may have had an effect",
 		"Check whether the request had an effect, then free the entry (package console, or Inspector.Forget). Until then repeats are refused.")
 }
 
-// logTakenOver reports work that may have been done before.
+// logTakenOver reports work that may have had its effect before.
 func (l *reporter) logTakenOver(ctx context.Context, of *identity) {
 	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", of, slog.Int("attempt", of.attempt()),
 		attrDo("Check whether the work took effect twice. Check also why the first process ended."))
 }
 
-// logBypassed reports that duplicates are not excluded.
+// logBypassed reports work that runs unprotected.
 func (l *reporter) logBypassed(ctx context.Context, of *identity, err error) {
 	l.logSeldom(ctx, of, "bypassed", "work runs unprotected, as WithFailOpen allows",
 		"Check the store. Until it answers, duplicates that reach other processes are not refused.", slog.Any("error", err))
 }
 
-// logNoRoom reports an answer that cannot be repeated.
+// logNoRoom reports an answer that will not be replayed, since the store has no room for it.
 func (l *reporter) logNoRoom(ctx context.Context, of *identity, size int, err error) {
 	l.logSeldom(ctx, of, "no room", "the store has no room for a receipt, and keeps only that the work was done",
 		"Give the store more room (WithLimits), or keep less: shorter answers, a shorter WithKeep. "+
@@ -89,21 +88,21 @@ func (l *reporter) logNoRoom(ctx context.Context, of *identity, size int, err er
 		slog.Int("bytes", size), slog.Any("error", err))
 }
 
-// logBacklogFull reports the same, before the store was reached.
+// logBacklogFull reports an answer that will not be replayed, since too many wait for the store.
 func (l *reporter) logBacklogFull(ctx context.Context, of *identity, size int, backlog int64) {
 	l.logSeldom(ctx, of, "backlog", "receipts that wait for the store fill their room in memory, and further ones are dropped",
 		"Check the store, which does not answer. Until it does, repeats of such work learn only that it was done.",
 		slog.Int("bytes", size), slog.Int64("backlog_bytes", backlog))
 }
 
-// logAborted reports work that was undone for a reason that will come again.
+// logAborted reports work that was rolled back, and would be again.
 func (l *reporter) logAborted(ctx context.Context, of *identity, err error) {
 	l.logSeldom(ctx, of, "aborted", "work was rolled back because its transaction could not be committed",
 		"Have the work return an error when a statement of its transaction has failed, or make such statements in a savepoint. "+
 			"Leave the end of the transaction to the Locker.", slog.Any("error", err))
 }
 
-// logDropped reports that there is more to clean up than is cleaned up.
+// logDropped reports a clean-up that was given up for a newer one.
 func (l *reporter) logDropped(ctx context.Context, backlog int) {
 	l.logSeldom(ctx, nil, "clean-up dropped", "a clean-up was given up for a newer one",
 		"Check the store, which answers too few calls. An entry that is left refuses other processes until its lease is over; "+
@@ -111,8 +110,8 @@ func (l *reporter) logDropped(ctx context.Context, backlog int) {
 		slog.Int("backlog", backlog))
 }
 
-// logSeldom warns of what happened to the key of a lease, if that is not nil: once a minute
-// for each class, since it may happen to every request.
+// logSeldom writes a warning, about the key of a lease unless of is nil. It does so once a
+// minute for each class, since every request may cause it.
 func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, do string, attrs ...slog.Attr) {
 	due, silent := l.logged.Due(class)
 	if !due {
@@ -126,8 +125,7 @@ func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, 
 	}
 }
 
-// trouble logs that the store refused or did not answer: each class of it at
-// most once a minute.
+// trouble logs a failure of the store, each class at most once a minute.
 func (l *reporter) trouble(ctx context.Context, err error) {
 	class := Class(err)
 	if class == classCancelled {

@@ -19,29 +19,27 @@ import (
 // receipt of that call. replayed says that fn was not run by this one. Receipts
 // are kept as they are, so all callers get equal bytes.
 //
-// fingerprint says what the work is: a call with the same key and another
-// fingerprint is refused with [ErrMismatch], while the first runs and after it.
-// An empty one equals all.
+// fingerprint identifies the work: a call with the same key and another fingerprint is refused
+// with [ErrMismatch], while the first runs and after it. An empty fingerprint equals all.
 //
 // If fn returns an error, panics or exits its goroutine, the key is free for
-// the next call, unless fn has called [Commit]: then an empty receipt is left.
-// (After a takeover, which a lease later another call may repeat.) Calls of this
-// process that wait for fn by then ([WithWait]) do not run: they return fn's error,
-// with replayed set, or one that says that fn did not return. If the context of
-// fn's own caller has ended, and was not detached, the next of them runs.
-// If the process dies, the outcome is unknown: later calls are refused with
-// [ErrAbandoned] until WithKeep is over, or run again if [WithRerunAbandoned]
-// says so.
+// the next call, unless fn has called [Commit]: then an empty receipt is left. After a takeover
+// the key is not freed: another call may take over once the lease expires. Calls of this
+// process that wait for fn at that time ([WithWait]) do not run: they return fn's error, with
+// replayed set, or an error that says that fn did not return. If the context of fn's own caller
+// has ended, and was not detached, the next of them runs. If the process dies, the outcome is
+// unknown: later calls are refused with [ErrAbandoned] until WithKeep is over, or run again
+// with [WithRerunAbandoned].
 //
-// [WithTransaction] has fn run in a transaction of the store, and says what is different.
+// With [WithTransaction], fn runs in a transaction of the store.
 //
-// The other errors are those of [Locker.Acquire]. One that matches [ErrLost]
-// says that fn was run, but lost its lease to another call, which has left no receipt
-// yet. A receipt that the store does not take is returned all the same, and
-// settled in the background; one that it has no room for is returned to this caller
-// only, and an empty receipt to those that follow. What ran unprotected
-// ([WithFailOpen]) leaves none: the next call runs fn again. Over a store that keeps no
-// receipts, such as a quorum, the error matches errors.ErrUnsupported, and fn is not run.
+// Other errors are as for [Locker.Acquire]. An error that matches [ErrLost] says that fn was
+// run, but lost its lease to another call, which has left no receipt yet. A receipt that the
+// store does not take is returned all the same, and settled in the background. A receipt that
+// the store has no room for is returned to this caller only; later callers get an empty one.
+// Work that ran unprotected ([WithFailOpen]) leaves no receipt: the next call runs fn again.
+// Over a store that keeps no receipts, such as a quorum, the error matches
+// errors.ErrUnsupported, and fn is not run.
 func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {
@@ -97,7 +95,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	return r.succeed(ctx, receipt)
 }
 
-// instead is what Once returns that runs nothing, because acquire has ended with err.
+// instead returns the result of a call of Once that runs nothing, since acquire ended with err.
 func instead(err error) (receipt []byte, replayed bool, _ error) {
 	if failed, ok := errors.AsType[*failedRunError](err); ok {
 		return nil, true, failed.err
@@ -141,14 +139,13 @@ func Commit(ctx context.Context) error {
 	return r.note(ctx, func() { r.record.effects.committed = true })
 }
 
-// found looks for the receipt that acquire would end with, before anything is
-// begun: most of what a replay costs is a run that never runs. ok is false if
-// there may be none, and acquire finds out. A store that has to be waited for is
-// not asked: its answer would cost a round trip more whenever there is none.
+// found looks for the receipt that acquire would end with, before it makes a run: a run that
+// never runs is most of the cost of a replay. If ok is false there may be none, and acquire
+// finds out. A store outside this process is not asked: without a receipt, the answer would
+// cost one more round trip.
 //
-// No lease of this process has to be asked first. A record is settled once and
-// stays that until its keep is over, so a lease that still has the key among the local keys
-// is about to end.
+// The local table need not be asked first. A settled record stays settled until its keep is
+// over, so a lease that still has the key is about to end.
 func (l *Locker) found(ctx context.Context, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
 		return nil, false
@@ -177,9 +174,9 @@ type run struct {
 
 	early   sync.Mutex
 	settled bool  // before the function returned
-	end     error // of that
+	end     error // the result of that settle
 
-	tx *transaction // that the function runs in; nil if it runs in none
+	tx *transaction // of the function; nil if it runs in none
 }
 
 // remoteRun is remoteLease for Once.
@@ -204,14 +201,14 @@ func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope s
 	return r
 }
 
-// runOf returns the run that ctx is of, nil if there is none.
+// runOf returns the run of ctx, nil if there is none.
 func runOf(ctx context.Context) *run {
 	r, _ := ctx.Value(runKey{}).(*run)
 	return r
 }
 
-// unprotected runs fn for r, whose lease protects nothing. There is no run that it
-// could find, and none that others could wait for.
+// unprotected runs fn under a lease that protects nothing. Attempt and Commit find no run, and
+// other callers do not wait for it.
 func (r *run) unprotected(fn func(ctx context.Context) ([]byte, error)) (receipt []byte, replayed bool, err error) {
 	defer r.lease.endBypassed()
 	if receipt, err = fn(r.lease.Context()); err != nil {
@@ -220,7 +217,7 @@ func (r *run) unprotected(fn func(ctx context.Context) ([]byte, error)) (receipt
 	return receipt, false, nil
 }
 
-// fail ends a run that has no receipt because of err.
+// fail ends a run that failed with err.
 func (r *run) fail(ctx context.Context, err error) error {
 	settled, _ := r.settledEarly()
 	freed := !settled && r.record.effects.free()
@@ -238,10 +235,9 @@ func (r *run) fail(ctx context.Context, err error) error {
 	}
 }
 
-// shareFailure ends the wait of those calls of this process that have waited for r:
-// its failure is the answer to all of them, or each would try again what has just
-// failed. If the caller's own context has ended, or the lease was lost, that may be
-// why, and says nothing to others; nor does a failure of this caller alone.
+// shareFailure gives err to the calls of this process that wait for r. Otherwise each of them
+// would try again what has just failed. It does not if err may concern this caller only,
+// because its context has ended, its lease was lost, or err says so.
 func (r *run) shareFailure(err error) {
 	e := &r.lease
 	if s, ok := errors.AsType[oncecall.Sharer](err); ok && !s.Shared() {
@@ -272,14 +268,14 @@ func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error)
 		err = r.settle(ctx, receipt)
 	}
 	if !errors.Is(err, ErrLost) {
-		// It is settled, or will be as soon as the store answers.
+		// The receipt is settled, or will be when the store answers.
 		return receipt, false, nil
 	}
 	return r.winner(ctx, err)
 }
 
-// winner returns the receipt of the run that has taken over from one that lost its
-// lease: there can be one answer only.
+// winner returns the receipt of the run that took over after this one lost its lease: there can
+// be only one answer.
 func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
@@ -335,7 +331,7 @@ func (r *run) Committed() bool { return r.record.effects.wasCommitted() }
 // Doubt implements oncecall.Run.
 func (r *run) Doubt(ctx context.Context, receipt []byte) error {
 	if settled, _ := r.settledEarly(); settled {
-		return nil // nothing frees the key any more
+		return nil // the key will not be freed
 	}
 	noted, f := false, &r.record.effects
 	err := r.note(ctx, func() { noted, f.doubts, f.doubtful = true, f.doubts+1, receipt })
@@ -348,8 +344,8 @@ func (r *run) Doubt(ctx context.Context, receipt []byte) error {
 // Dispel implements oncecall.Run.
 func (r *run) Dispel() { r.record.effects.dispel() }
 
-// note has mark note that an effect has happened, or may have, and the store where only
-// the store would know of it after a crash.
+// note calls mark to note an effect that has happened, or may have. It also notes the effect in
+// the store, if a crash would otherwise free the key.
 func (r *run) note(ctx context.Context, mark func()) error {
 	if !r.record.effects.note(mark) {
 		return errReleased
@@ -360,11 +356,11 @@ func (r *run) note(ctx context.Context, mark func()) error {
 		return err
 	}
 	if !l.cfg.rerun && !l.cfg.inTx {
-		return nil // a record whose holder has vanished is never run again
+		return nil // work whose holder has vanished is never run again
 	}
 	hold := l.cfg.keep
 	if !l.cfg.rerun {
-		hold = max(e.claim.left(l.cfg.lease, clock.Now()), time.Millisecond) // it is the linger that is to be noted
+		hold = max(e.claim.left(l.cfg.lease, clock.Now()), time.Millisecond) // only the linger is to change
 	}
 	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(hold)}
 	err := l.ask(ctx, l.lastingTerms(), renew)

@@ -53,7 +53,7 @@ func (c config) valid() config {
 	return c
 }
 
-// validate returns what the settings contradict each other in.
+// validate returns an error if two settings contradict each other.
 func (c *config) validate() error {
 	switch {
 	case c.lease < 2*c.budget:
@@ -84,7 +84,7 @@ func WithLease(d time.Duration) Option {
 	return option(func(c *config) { c.lease = d })
 }
 
-// WithMaxHold sets for how long a lease is renewed: 15 min unless set. A
+// WithMaxHold sets how long a lease is renewed: 15 min unless set. A
 // holder that works longer loses the lease.
 func WithMaxHold(d time.Duration) Option {
 	positive("WithMaxHold", d)
@@ -93,26 +93,28 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithBudget sets how long one claim, and one settle or release, may wait for
 // the store, retries included: 500 ms unless set. A call that got no answer within
-// a third of it is sent once more, if the retry budget pays for that; so a budget is
-// three times what a slow answer takes, or more.
+// a third of it is sent once more, if the retry budget pays for that. So set at least three
+// times the time of a slow answer.
 func WithBudget(d time.Duration) Option {
 	positive("WithBudget", d)
 	return option(func(c *config) { c.budget = d })
 }
 
 // WithWait makes a caller wait up to d for a key that is held, instead of
-// being refused at once, or in Once for the receipt of its holder. It does
-// not wait unless set. Callers in one process queue in the order of their
-// arrival, at most 64 per key; of several processes, each asks for itself, at
-// random intervals below half a second, so there is no order among them. A
-// store with hints, such as that of redisstore.WithNotifications, shortens
-// these waits. Once a caller has met a holder, only its own time or its context ends its
-// wait: a poll that the store does not serve is followed by another, and an error that
-// matches [ErrUnavailable] is returned if the last was not served. With [WithFailOpen]
-// such a poll ends the wait. If the run of [Locker.Once] that they wait for fails, the callers of
-// its process get its error, and do not run. A claim of the same process that the
-// store has not answered yet is waited for in any case, at most for the budget:
-// what it finds is shared.
+// being refused at once, or in Once for the receipt of its holder. Unless set, it does not
+// wait. Callers in one process queue in the order of their arrival, at most 64 per key. Each
+// process polls by itself, at random intervals below half a second, so there is no order
+// among processes. A store with hints, as with redisstore.WithNotifications, shortens these
+// waits.
+//
+// After a caller has met a holder, only its own time or its context ends its wait: a poll
+// that the store does not serve is followed by another, and an error that matches
+// [ErrUnavailable] is returned if the last was not served. With [WithFailOpen] such a poll
+// ends the wait. If the callers wait for a run of [Locker.Once] in their process that fails,
+// they get its error, and do not run.
+//
+// A caller waits for a pending claim of the same process in any case, at most for the budget,
+// and shares its result.
 func WithWait(d time.Duration) Option {
 	positive("WithWait", d)
 	return option(func(c *config) { c.wait = d })
@@ -142,7 +144,7 @@ func WithDetached() Option {
 
 // WithFencing asks the store for a fencing token with each grant
 // ([Lease.Fence]), and to refuse commands that reach it after their caller has
-// given up. A store that cannot answers every claim with
+// given up. A store without fences answers every claim with
 // errors.ErrUnsupported.
 func WithFencing() Option {
 	return option(func(c *config) { c.fenced = true })
@@ -158,42 +160,44 @@ func WithFencing() Option {
 // Observers get an [event.Bypassed].
 //
 // Unless set, such work does not run, and the error matches [ErrUnavailable]. It never
-// runs unprotected if the key was refused, if the store cannot do what is asked of it
+// runs unprotected if the key was refused, if the store does not support the claim
 // (errors.ErrUnsupported), if the Locker is closed, or if the caller's context has ended.
 func WithFailOpen() Option {
 	return option(func(c *config) { c.failOpen = true })
 }
 
-// WithFailClosed refuses work with [ErrUnavailable] if the store gives no answer, as is
-// done unless set: it takes back the [WithFailOpen] of the Locker whose [Locker.With]
-// it is given to.
+// WithFailClosed refuses work with [ErrUnavailable] if the store gives no answer. This is the
+// default: the option takes back the [WithFailOpen] of the Locker from which [Locker.With]
+// derives another.
 func WithFailClosed() Option {
 	return option(func(c *config) { c.failOpen = false })
 }
 
-// WithTransaction has the function of [Locker.Once] run in a transaction of the store,
-// which is committed with its receipt: afterwards either both are there or neither. The
-// store has to be a [Transactor], or [New] and [Locker.With] panic, and its package says
-// how the function gets the transaction from its context. [Locker.Do] and
-// [Locker.Acquire] are as without it.
+// WithTransaction runs the function of [Locker.Once] in a transaction of the store, and
+// commits it together with the receipt: either both are there afterwards, or neither. The
+// store has to be a [Transactor], or [New] and [Locker.With] panic. Its package says how the
+// function gets the transaction from its context. [Locker.Do] and [Locker.Acquire] do not
+// change.
 //
-// If the function fails, its transaction is rolled back. What has no receipt did not
+// If the function fails, its transaction is rolled back. Work without a receipt did not
 // happen: if the process dies, the key is free after its lease, and the next call runs,
-// without [WithRerunAbandoned] and as the first ([Attempt]). An effect outside of the
-// database is announced by [Commit], which then fails if the store does not take note.
-// From there on a failure still rolls back what was written, but never frees the key.
+// without [WithRerunAbandoned] and as the first ([Attempt]). Call [Commit] before an effect
+// outside of the database; it fails if the store does not take note. After it, a failure still
+// rolls back the writes of the transaction, but never frees the key.
 //
-// Once returns after the commit. Beyond its other errors it returns one that matches
-// ErrUnavailable if all was rolled back and the same call may succeed, as after a
-// serialization failure; one that matches [ErrNotApplied], and not ErrUnavailable, if all
-// was rolled back because the transaction could not be committed, as after a statement
-// that has failed; and one that matches [ErrUnknown] if the commit got no answer and it
-// could not be found out, within a budget more, what became of it. In the latter case
-// that is found out in the background; until then the key is held, and afterwards the
-// next call gets the receipt, or runs. With ErrLost, all was rolled back.
+// Once returns after the commit. It has these errors in addition:
 //
-// It contradicts [WithFailOpen]. A derived Locker ([Locker.With]) is for the routes that
-// need it, and the Locker that it is derived from for the others.
+//   - An error that matches ErrUnavailable: all was rolled back, and the same call may succeed,
+//     as after a serialization failure.
+//   - One that matches [ErrNotApplied], and not ErrUnavailable: all was rolled back because the
+//     transaction could not be committed, as after a statement that has failed.
+//   - One that matches [ErrUnknown]: the commit got no answer, nor did the question about its
+//     outcome, within another budget. The question is repeated in the background. Until it is
+//     answered the key is held; afterwards the next call gets the receipt, or runs.
+//   - ErrLost: all was rolled back.
+//
+// It contradicts [WithFailOpen]. Derive a Locker with it ([Locker.With]) for the routes that
+// need it, and use the original for the others.
 func WithTransaction() Option {
 	return option(func(c *config) { c.inTx = true })
 }
@@ -206,13 +210,12 @@ func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
-// WithOrigin adds what f returns, behind a blank, to the owner that stores keep
-// with every entry, so that an observer that meets the entry later, in another
-// process, can tell where it came from ([Event]'s Owner): package lockotel has
-// it name the trace. f is called once per acquire, with the caller's context,
-// and must be safe for concurrent use. What it returns is stored and shown to
-// operators: keep it short, and free of secrets. "" adds nothing. It panics if
-// f is nil.
+// WithOrigin adds the result of f, behind a blank, to the owner that stores keep with every
+// entry. An observer that meets the entry later, in another process, then knows its origin
+// ([Event]'s Owner): with package lockotel, the trace. f is called once per acquire, with the
+// caller's context, and must be safe for concurrent use. Its result is stored and shown to
+// operators: keep it short, and free of secrets. "" adds nothing. WithOrigin panics if f is
+// nil.
 func WithOrigin(f func(ctx context.Context) string) Option {
 	if f == nil {
 		panic("lock: WithOrigin(nil)")
@@ -220,14 +223,14 @@ func WithOrigin(f func(ctx context.Context) string) Option {
 	return option(func(c *config) { c.origin = f })
 }
 
-// WithLogger sets where the Locker reports what an operator must see: leases
-// that were lost, a store that refuses, work that runs unprotected or again,
-// keys that wait for an operator. Each line says in "do" what to do about
-// it. The guards of package middleware and the console over the Locker log there, too.
-// A store may serve several Lockers: what redisstore and quorum log by themselves, such as
-// a panic in a hook of their client, goes to slog.Default(). Unless set, it is what slog.Default() returns to [New]. Keys are logged as hashes. A line
-// about a record of [Locker.Once] has in "console" what leads to it, behind the address
-// of package console.
+// WithLogger sets the logger of the Locker, for lines that an operator must see: lost leases,
+// a store that refuses, work that runs unprotected or again, keys that wait for an operator.
+// Each line has advice in "do". The guards of package middleware and the console over the
+// Locker use it too. Unless set, it is the slog.Default() at the time of [New].
+//
+// Keys are logged as hashes. A line about a record of [Locker.Once] has a link in "console",
+// relative to the address of package console. A store may serve several Lockers: redisstore and
+// quorum log to slog.Default() by themselves, for example a panic in a hook of their client.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		panic("lock: WithLogger(nil)")

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
-// start makes a claim of that lease, which was sent, and granted that much later, a running
-// lease. Its validity counts from when it was sent.
+// start makes e a running lease. Its claim was for lease, was sent at that moment, and was
+// granted after took. The validity counts from the send.
 func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	cfg := &e.locker.cfg
 	if cfg.detached {
@@ -23,14 +23,15 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	due := sent.Add(lease / 3)
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
-	met := e.local.Grant() // no other goroutine reads the rest before, so that it needs no lock
+	met := e.local.Grant() // other goroutines read the rest only after that, so it needs no lock
 	e.locker.core.keys.Expect((*holder)(e), due)
 	if met {
 		e.locker.core.keys.Share((*holder)(e), grantOf(e))
 	}
 }
 
-// ring does what is due of a lease, and runs on a goroutine that the alarms start.
+// ring renews, loses or opens the lease, as is due. The local table calls it on its own
+// goroutine.
 func (e *Lease) ring() {
 	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
 	switch {
@@ -43,12 +44,12 @@ func (e *Lease) ring() {
 	}
 }
 
-// setAlarm has e rung at that moment. Its validity is locked, so that no alarm is set after
+// setAlarm calls ring at that moment. The validity is locked, so that no alarm is set after
 // the end.
 func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*holder)(e), next) }
 
-// renew runs a third of the first lease after its claim was sent, and a third of a whole one
-// after each renewal, with the context of the renewals.
+// renew renews the lease, with the context of its renewals. It is due a third of the first
+// lease after the claim was sent, and then a third of a whole lease after each renewal.
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	last := clock.Now()
@@ -60,8 +61,8 @@ func (e *Lease) renew(ctx context.Context) {
 			last = answer
 			return
 		}
-		// No answer. An alarm ends the lease if that stays so; until then
-		// the store is asked again, since every answer may be the one in time.
+		// There was no answer. Until an alarm ends the lease, the store is asked again, since
+		// each answer may be in time.
 		e.locker.trouble(ctx, err)
 		timer := time.NewTimer(min(cfg.lease/10, time.Second))
 		select {
@@ -73,7 +74,7 @@ func (e *Lease) renew(ctx context.Context) {
 	}
 }
 
-// renewOnce asks for a full lease from now, and returns when that was.
+// renewOnce renews the lease for its full length, and returns the moment of the send.
 func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	l := e.locker
 	sent = clock.Now()
@@ -110,7 +111,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
-// open lets other callers of this process claim the key. What is left of a lease that was
+// open lets other callers of this process claim the key. The entry of a lease that was about
 // to be released has no holder, and is removed.
 func (e *Lease) open(how validity.Opens) {
 	switch how {
@@ -132,7 +133,7 @@ func (e *Lease) Extend(ctx context.Context) error {
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	e.checkValidity() // what is over by the clock is not revived, whether or not an alarm has rung
+	e.checkValidity() // a lease that is over by the clock is not revived, even before its alarm
 	switch lost, phase := e.validity.State(); {
 	case lost != nil:
 		return lost

@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// The calls to a store, as package send makes them, with their answers.
+// The requests of package send to a store, with their answers.
 type (
 	claimRequest struct {
 		store Store
@@ -34,7 +34,7 @@ type (
 	}
 )
 
-// sendFunc is a call that keeps its answer elsewhere.
+// sendFunc is a request that keeps its answer elsewhere.
 type sendFunc func(ctx context.Context) error
 
 func (f sendFunc) Send(ctx context.Context) error { return f(ctx) }
@@ -44,8 +44,8 @@ func (r *claimRequest) Send(ctx context.Context) (err error) {
 	return err
 }
 
-// Renewals and ends are sent from goroutines of the Locker as well, which have no caller
-// to recover.
+// Send recovers from panics: goroutines of the Locker send renewals and ends too, and have no
+// caller that would.
 func (r *renewRequest) Send(ctx context.Context) (err error) {
 	defer send.Recover(&err)
 	r.ok, err = r.store.Renew(ctx, r.key, r.claim)
@@ -69,7 +69,7 @@ type backend struct {
 	sender    *send.Sender
 }
 
-// ask makes the call r to the store. The error is the one that callers see.
+// ask makes the call r to the store, and returns the error for callers.
 func (b *backend) ask(ctx context.Context, call *send.Call, terms send.Terms, r send.Request) error {
 	if !b.inProcess {
 		err := send.Do(ctx, b.sender, call, terms, r)
@@ -85,11 +85,11 @@ func (b *backend) ask(ctx context.Context, call *send.Call, terms send.Terms, r 
 	return publicError(err, false)
 }
 
-// lasting is what a store in this process gets for a call that does not end with its
-// caller's context: it looks for nothing else there.
+// lasting is the context of a call to a store in this process that does not end with its
+// caller's context. Such a store reads no values from it.
 var lasting = context.Background() //nolint:forbidigo // it is to have no end
 
-// publicError is the error of a call that its caller sees.
+// publicError returns the error of a call for its caller.
 func publicError(err error, unanswered bool) error {
 	switch {
 	case err == nil:
@@ -103,7 +103,7 @@ func publicError(err error, unanswered bool) error {
 	}
 }
 
-// verdictOf is what an error of a store means for the call.
+// verdictOf returns the meaning of a store's error for its call.
 func verdictOf(err error) send.Verdict {
 	switch {
 	case errors.Is(err, ErrDenied), errors.Is(err, errors.ErrUnsupported):

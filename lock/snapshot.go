@@ -7,42 +7,42 @@ import (
 	"github.com/httplatch/httplatch/lock/event"
 )
 
-// Snapshot is what this process does at one moment, for an operator's tools:
-// what its store cannot tell, or does not. It says nothing of other processes.
+// Snapshot shows the activity of this process at one moment, for an operator's tools: facts
+// that the store does not have. It says nothing of other processes.
 type Snapshot struct {
-	Holds      []Hold     // keys that this process has, the longest held first and those that it only claims last
-	Cleanups   []Cleanup  // what the store has not answered yet, the oldest first; see Stats.Backlog
+	Holds      []Hold     // keys of this process: the longest held first, pending claims last
+	Cleanups   []Cleanup  // calls without an answer, the oldest first; see Stats.Backlog
 	Recoveries []Recovery // of the last 64, the newest first
 }
 
-// Hold is a key that this process has or is about to have.
+// Hold is a key that this process holds or claims.
 type Hold struct {
 	Key     string    // as given to the Locker
 	Entry   string    // the Entry.Key of the store: not Key for Locker.Once, which hashes it
 	Token   string    // "" until it is granted
-	Owner   string    // as claimed: of a guard's request what package console shows of it
+	Owner   string    // as claimed: for a guard, with the request that package console shows
 	Since   time.Time // of the grant; zero until then
 	Until   time.Time // when the lease ends unless it is renewed; zero until it is granted
 	Renewed bool      // it will be renewed, as long as its work goes on
-	Ending  bool      // its work is over, and only the store's answer to that is missing
+	Ending  bool      // its work is over, and the store has not confirmed that
 	Waiting int       // callers of this process that queue for the key
 }
 
-// Cleanup is a call that the store did not answer, or what such a call may have
-// left behind. It is repeated in the background until it is answered.
+// Cleanup is a call that the store did not answer, or the removal of an entry that such a call
+// may have left. It is repeated in the background until it is answered.
 type Cleanup struct {
 	Key   string     // as given to the Locker
 	Entry string     // the Entry.Key of the store
 	Token string     // of the claim
 	Owner string     // as claimed
-	Kind  event.Kind // what it will end with: event.Reaped, event.Released or event.Settled
+	Kind  event.Kind // of its last event: event.Reaped, event.Released or event.Settled
 	Since time.Time
 }
 
-// Snapshot returns what this Locker and those that share its store by
-// [Locker.With] are doing, the first limit of each kind, and only of keys that
-// match accepts: it is asked about Entry and Owner of a Hold and a Cleanup, and about
-// the Key of a Recovery, which has no owner. A nil match accepts all. It asks nothing of the store.
+// Snapshot returns the activity of this Locker and of those that share its store by
+// [Locker.With]: the first limit of each kind that match accepts. match gets the Entry and the
+// Owner of a Hold or a Cleanup, and the Key of a Recovery, which has no owner. A nil match
+// accepts all. Snapshot makes no call to the store.
 func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snapshot {
 	if match == nil {
 		match = func(string, string) bool { return true }
@@ -73,15 +73,14 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	})
 }
 
-// first sorts all, and copies the first of them, none if limit is negative: the
-// rest may be many.
+// first sorts all, and copies the first of them, none if limit is negative. It copies because the rest
+// may be many.
 func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	slices.SortFunc(all, order)
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
 }
 
-// holdOf is what others may know of e. Until it is granted, its token changes and
-// belongs to the goroutine that claims.
+// holdOf describes e. Until it is granted, its token belongs to the goroutine that claims.
 func holdOf(e *Lease) Hold {
 	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimant()}
 	if e.local.Granted() {
@@ -103,31 +102,32 @@ func (c *core) cleanups(limit int, match func(entry, owner string) bool) []Clean
 	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })
 }
 
-// Stats are numbers of this moment, for gauges.
+// Stats are the present numbers of a Locker, for gauges.
 type Stats struct {
 	Active  int // leases that are held, acquires under way, and work that runs unprotected
 	Backlog int // clean-ups, releases and settles that still lack the store's answer
 
-	// BacklogBytes is what the receipts among them hold in memory: 64 MiB at the most.
-	// Above that a receipt is dropped, and an empty one settled in its place.
+	// BacklogBytes is the memory of the receipts in the backlog, at most 64 MiB. Above that
+	// a receipt is dropped, and an empty one settled in its place.
 	BacklogBytes int64
 
-	// Dropped is how many clean-ups were given up since the Locker was made, because
-	// there were 65,536 and a new one came. Their entries, if there are any, end with
-	// their leases; those of [Locker.Once] say for WithKeep after that that the outcome is
-	// not known, and refuse other processes with [ErrAbandoned].
+	// Dropped counts the clean-ups that were given up for newer ones, above 65,536. Their
+	// entries, if there are any, end with their leases. An entry of [Locker.Once] then says
+	// for WithKeep that the outcome is unknown, and refuses other processes with
+	// [ErrAbandoned].
 	Dropped int64
 
-	// Retries is what the retry budget has: how often the Locker may send a call again,
-	// or clean up, right now. An answered call adds a fifth, up to 1,000, and a second
-	// adds ten, up to 100. At 0 a call that fails is not tried again.
+	// Retries is the retry budget: the number of second sends and clean-ups that are allowed
+	// now. An answered call adds a fifth, up to 1,000, and a second adds ten, up to 100. At
+	// 0 a call that fails is not tried again.
 	Retries int
 
-	// Trouble is the [Class] of what the last check of the store has found, "" if it was
-	// nothing, if there was none yet, and if the store is no [Checker].
+	// Trouble is the [Class] of the failure that the last check of the store has found, ""
+	// if it has found none, before the first check, and if the store is no [Checker].
 	Trouble string
 
-	// What the store keeps in this process, as [Description] has it. 0 for a server's.
+	// Entries and Bytes are the size of a store in this process, as in [Description]; 0 for
+	// a server.
 	Entries int
 	Bytes   int64
 }

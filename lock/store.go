@@ -17,29 +17,27 @@ import (
 //
 //   - One call is one attempt, and never retried by the store: budget, retries and
 //     jitter are the Locker's.
-//   - A call returns when its context ends, whatever becomes of the command. It is
-//     made on the goroutine of the Locker's caller, which waits for nothing else. A
-//     store that cannot keep this is passed through [EndWithContext].
+//   - A call returns when its context ends, whether or not the command is applied later.
+//     It is made on the goroutine of the Locker's caller, which waits for nothing else. Wrap a
+//     store that cannot keep this rule in [EndWithContext].
 //   - err means that the backend failed, never "no". An error that matches
 //     [ErrNotApplied] says that the call certainly had no effect and will have
-//     none later; every other error means "unknown". One that matches
-//     [ErrDenied] or [ErrFull] in addition would be the answer to the same call
-//     for the rest of its budget, and ends it.
+//     none later; every other error means "unknown". If it also matches [ErrDenied]
+//     or [ErrFull], the call is not tried again.
 //   - For one token every method may be sent again, and later calls find what
 //     the earlier ones did.
 //   - Lease and linger are judged by the store's own clock, and by the linger
 //     that is stored in the entry, not by the caller's.
 //   - Keys (1 to 1,024 bytes) and tokens (1 to 255 bytes) are opaque bytes:
 //     "tok1" and "tok10" are two tokens, whatever the encoding.
-//   - Settle and Release get the claim as it was last claimed or renewed, as far as
-//     the caller knows, so that a store can tell what it has stored. Only c.Token
-//     decides: the rest may be missing, or differ from the entry.
+//   - Settle and Release get the claim as it was last claimed or renewed, as far as the
+//     caller knows, so that a store can compute the stored value. Only c.Token decides:
+//     the rest may be missing, or differ from the entry.
 //   - Slices are copied in and out. An absent entry is the zero [Entry].
 //   - Methods are safe for concurrent use.
 //
-// What a store can do beyond that it says by further methods: [Inspector], [Pager],
-// [Watcher], [Checker], [ServerLister], [Transactor] and [Describer]. A wrapper hands on those of the
-// store within that it wants to keep.
+// A store may implement more: [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
+// [Transactor] and [Describer]. A wrapper passes on the interfaces that it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns what is there
 	// afterwards. The claim was granted exactly if the returned entry is [Held]
@@ -50,9 +48,8 @@ type Store interface {
 	//   - Abandoned, and c.Replaces is its token: taken, in one atomic step
 	//   - anything else: unchanged, whatever token it has
 	//
-	// A claim with c.Replaces is a takeover or nothing. If what it was to replace
-	// has ended, the key stays free: such a claim can land long after its caller has
-	// given it up, and no caller would know of the entry that it leaves.
+	// A claim with c.Replaces never takes a free key: it can land long after its caller has
+	// given up, and no caller would know of its entry.
 	//
 	// A [Settled] entry of c.Token is a receipt, not a grant. A store that has
 	// no fences answers a claim with Fenced set with errors.ErrUnsupported.
@@ -66,9 +63,9 @@ type Store interface {
 
 	// Settle turns the entry of c.Token, Held or Abandoned, into a receipt that
 	// is kept for keep. Settled by the same token already: ok, and unchanged.
-	// ok is false if the entry is not the token's. A store that has no room for the
-	// receipt, and none by trying again, returns [ErrFull]; the Locker then settles
-	// an empty one, which has to fit where the claim did.
+	// ok is false if the entry is not the token's. A store without room for the receipt
+	// returns [ErrFull]. The Locker then settles an empty one, which has to fit where the
+	// claim did.
 	Settle(ctx context.Context, key string, c Claim, receipt []byte, keep time.Duration) (ok bool, err error)
 
 	// Release removes the entry if it is Held or Abandoned by c.Token. It never
@@ -80,8 +77,8 @@ type Store interface {
 	Get(ctx context.Context, key string) (Entry, error)
 }
 
-// Claim is what a caller asks for in [Store.Claim] and [Store.Renew], and what
-// [Store.Settle] and [Store.Release] end.
+// Claim is the claim of a caller on a key: [Store.Claim] makes it, [Store.Renew] prolongs it, and
+// [Store.Settle] and [Store.Release] end it.
 type Claim struct {
 	Token       string        // identifies this acquisition, unique in all processes
 	Replaces    string        // token of the abandoned entry to take over; "" to take over none
@@ -92,10 +89,10 @@ type Claim struct {
 	Lease       time.Duration // how long the entry is Held, at least 1 ms
 	Linger      time.Duration // how long after its lease it is remembered as Abandoned; 0: not at all
 	Fenced      bool          // ask for Entry.Fence, and for the refusal of late commands where the store can
-	Longest     bool          // in a renewal: no call under Token asks for a longer lease, so that it can be set in place of compared
+	Longest     bool          // in a renewal: no call with Token asks for a longer lease, so a store need not compare
 }
 
-// Entry is what a store holds under a key.
+// Entry is the state of a key in a store.
 type Entry struct {
 	Key         string        // set by Inspector.List; the other methods may leave it empty
 	State       State         // Free if there is nothing
@@ -116,8 +113,8 @@ const (
 	Free State = iota
 	// Held means that a lease runs.
 	Held
-	// Abandoned means that a lease ended without a word of its holder, and that
-	// its linger runs.
+	// Abandoned means that a lease ended without a release or a settle, and that its linger
+	// runs.
 	Abandoned
 	// Settled means that the work ended and left a receipt.
 	Settled
@@ -155,52 +152,53 @@ type Inspector interface {
 type Pager interface {
 	// Page looks at about limit entries from cursor on, "" being the beginning, and
 	// costs no more than that however many there are. It returns those whose key
-	// match accepts (nil: all), in no order, and next, "" at the end, which nothing is
-	// remembered for. What is there from the first page to the last is on one of them
-	// at least, and may be on two; a page may be empty. Receipts are left out, and an
-	// entry that cannot be read has its Key and nothing else. A wrapper of a store
-	// that is no Pager returns errors.ErrUnsupported.
+	// match accepts (nil: all), in no order, and the next cursor, "" at the end. The store
+	// keeps no state for a cursor. An entry that exists from the first page to the last is on
+	// at least one of them, and may be on two. A page may be empty. Receipts are left out, and
+	// an entry that cannot be read has only its Key. A wrapper of a store that is no Pager
+	// returns errors.ErrUnsupported.
 	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error)
 }
 
-// Watcher is a [Store] that hears when a key may have become free or settled.
+// Watcher is a [Store] with hints that a key may have become free or settled.
 type Watcher interface {
 	// Watch is called for a caller that has to wait, and stop when the wait is over.
 	// It does not block, and wake has a value whenever there may be something to
-	// claim; it may be nil. That is a hint and nothing else: values may be lost, made
-	// up or taken together, for the Locker claims a little sooner for one, never more
-	// often than every few milliseconds, and polls all the same. An entry that ended
-	// just before Watch was called is reported by a value at the beginning.
+	// claim; it may be nil. A value is only a hint, and may be lost, false, or stand for
+	// several: the Locker claims a little sooner for it, at most every few milliseconds, and
+	// polls all the same. If the entry ended just before Watch was called, wake has a value
+	// at once.
 	Watch(key string) (wake <-chan struct{}, stop func())
 }
 
 // Checker is a [Store] that finds out whether it is fit for use. A Locker asks it once in
 // every minute of use.
 type Checker interface {
-	// Check returns what is wrong with the server, or its settings, and what to do.
+	// Check returns an error if the server, or a setting of it, is unfit. The error says
+	// how to fix it.
 	Check(ctx context.Context) error
 }
 
-// ServerLister is a [Store] that names the servers that it writes to, so that a quorum
-// can tell whether two of its stores are one.
+// ServerLister is a [Store] that names the servers to which it writes, so that a quorum can
+// detect the same server behind two stores.
 type ServerLister interface {
 	Servers(ctx context.Context) (ids []string, err error)
 }
 
-// Transactor is a [Store] that can leave a receipt in the transaction of the work that
-// it is of, so that either both are there afterwards or neither.
+// Transactor is a [Store] that can leave a receipt in the transaction of its work, so that the
+// effect and the receipt are committed together or not at all.
 type Transactor interface {
 	// Begin begins the transaction for the work under the claim of token, which is
 	// granted. The context it returns is derived from ctx and carries the transaction to
-	// the work. Begin may wait for a connection, within a bound of its own and until ctx
-	// ends, which is when the caller has left or the lease is over. If there is an error,
-	// nothing was begun, and the claim is given back.
+	// the work. Begin may wait for a connection, within its own bound and until ctx ends,
+	// because the caller has left or the lease is over. After an error there is no
+	// transaction, and the claim is released.
 	Begin(ctx context.Context, key, token string) (context.Context, Transaction, error)
 }
 
-// Transaction is what a [Transactor] has begun. It is ended by one call of Settle, or of
-// Rollback. Its methods are called one after the other, when the work has returned. A
-// transaction of which this process says nothing more has no effect.
+// Transaction is a transaction of a [Transactor]. One call of Settle or of Rollback ends it. Its
+// methods are called one after the other, after the work has returned. Without either call, it
+// has no effect.
 type Transaction interface {
 	// Settle turns the entry of the claim, whether its lease has ended or not, into a
 	// receipt that is kept for keep, as [Store.Settle] does, and commits it with the work.
@@ -211,16 +209,15 @@ type Transaction interface {
 	// as after a serialization failure. After every other error the outcome is unknown.
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error)
 
-	// Outcome finds out what became of a Settle whose outcome is unknown, and sees to it
-	// that no more can become of it: what it has answered once stays true, whatever of the
-	// Settle arrives later, and on every server that may be asked after this one. So the
-	// question is a write, and the answer comes when that is confirmed. It cancels no
-	// commit. The claim is the token's still, unless it was committed. After an error it is
-	// asked again.
+	// Outcome returns the outcome of a Settle that had no answer, and makes it final: an
+	// answer stays true whatever arrives of the Settle later, on every server that may be
+	// asked after this one. So Outcome is a write, and returns when the write is confirmed. It
+	// cancels no commit. Unless it was committed, the claim still belongs to the token. After
+	// an error it is called again.
 	Outcome(ctx context.Context) (committed bool, err error)
 
-	// Rollback ends the transaction and has no effect after Settle. If there is an error,
-	// it is the server that ends it, later.
+	// Rollback ends the transaction, and has no effect after Settle. After an error, the
+	// server ends the transaction later.
 	Rollback(ctx context.Context) error
 }
 
@@ -230,18 +227,18 @@ func transactorOf(s Store) Transactor {
 	return t
 }
 
-// Describer is a [Store] of which not all is as it is by default.
+// Describer is a [Store] that changes a default.
 type Describer interface {
 	// Describe is called by New, and for [Locker.Stats]. It does not block.
 	Describe() Description
 }
 
-// Description is what a [Locker] has to know of a [Store], apart from its answers.
+// Description has the properties of a [Store] that a [Locker] needs to know.
 type Description struct {
 	// MaxLag bounds how long after a call has returned its command can still take
-	// effect, as one that a TCP peer has not read yet can. The clean-up after a call
-	// without an answer goes on for that long. 0 stands for two minutes; where it
-	// cannot happen, say 1 ns.
+	// effect, for example because a TCP peer has not read it yet. The clean-up after a call
+	// without an answer goes on for that long. 0 stands for two minutes. Set 1 ns if it cannot
+	// happen.
 	MaxLag time.Duration
 
 	// Drift is the part of a lease by which a holder stops relying on it earlier, and
@@ -266,11 +263,11 @@ type Description struct {
 
 	// NoTransactions, unless nil, says why work does not run in a transaction of the
 	// store: New and With panic with it if [WithTransaction] is set. [Describe] sets it
-	// for a store that is no [Transactor]; a wrapper that always has a Begin returns that
-	// of the store within.
+	// for a store that is no [Transactor]. A wrapper that always has a Begin returns the
+	// value of its store.
 	NoTransactions error
 
-	// What the store keeps in this process, for gauges. 0 for a server's.
+	// Entries and Bytes are the size of a store in this process, for gauges; 0 for a server.
 	Entries int
 	Bytes   int64
 }
@@ -279,16 +276,16 @@ var errNoTransactor = fmt.Errorf("lock: the store is no Transactor, so there is 
 	"use one of the database that the work writes to: %w", errors.ErrUnsupported)
 
 const (
-	// defaultMaxLag is how long a late command is feared from a store that says
-	// nothing about it: a closed socket's bytes can still be retransmitted.
+	// defaultMaxLag is the MaxLag of a store without one: the bytes of a closed socket can
+	// still be retransmitted.
 	defaultMaxLag = 2 * time.Minute
 
-	// defaultDrift is the one percent of redis.io's description of Redlock.
+	// defaultDrift is one percent, as in redis.io's description of Redlock.
 	defaultDrift = 0.01
 )
 
-// Describe returns the description of store, with all defaults set. A wrapper returns it
-// with what it changes.
+// Describe returns the description of store, with all defaults set. A wrapper describes its
+// store by it, and changes the rest.
 func Describe(store Store) Description {
 	var d Description
 	if s, ok := store.(Describer); ok {
@@ -310,14 +307,13 @@ func Describe(store Store) Description {
 	return d
 }
 
-// drift is how much earlier than the store a holder stops relying on a lease: for the
-// difference of two clocks, and two milliseconds for what a store rounds, as in
-// redis.io's description of Redlock.
+// drift returns the time by which a holder stops relying on a lease earlier than the store: for
+// the difference of two clocks, plus 2 ms for rounding, as in redis.io's description of Redlock.
 func (d *Description) drift(lease time.Duration) time.Duration {
 	return time.Duration(float64(lease)*d.Drift) + 2*time.Millisecond
 }
 
-// watchOf returns the Watch of s, or one that never has a hint.
+// watchOf returns the Watch of s, or a function without hints.
 func watchOf(s Store) func(key string) (wake <-chan struct{}, stop func()) {
 	if s, ok := s.(Watcher); ok {
 		return s.Watch

@@ -14,14 +14,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// transaction is the store's transaction that a function of Once runs in.
+// transaction is the store's transaction around a function of Once.
 type transaction struct {
 	store     Transaction
 	undecided bool // its commit got no answer; of the goroutine that ends the lease
 }
 
-// begin returns the context of the function that r runs, with the transaction that it
-// runs in, if it is to run in one.
+// begin returns the context for r's function. With WithTransaction, it begins a transaction,
+// which the context carries.
 func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 	e := &r.lease
 	l := e.locker
@@ -39,12 +39,12 @@ func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
-// beginTransaction waits no longer than its caller, also if the work would outlive that: what
-// there is to wait for is other work of this process, which has the connections.
+// beginTransaction waits no longer than its caller, even if the work may outlive the caller: it
+// waits for a connection, which other work of this process has.
 func (r *run) beginTransaction(caller context.Context) (work context.Context, err error) {
 	e := &r.lease
 	defer send.Recover(&err)
-	ctx, cancel := context.WithCancelCause(e.Context()) // is over with the lease
+	ctx, cancel := context.WithCancelCause(e.Context()) // ends with the lease
 	stop := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
 	work, tx, err := e.locker.core.transactor.Begin(ctx, string(e.entry), e.claim.token)
 	if err == nil {
@@ -59,26 +59,27 @@ func (r *run) beginTransaction(caller context.Context) (work context.Context, er
 	return work, err
 }
 
-// rollback ends the transaction of work that has failed. If the store does not answer, it
-// is the server that ends it.
+// rollback ends the transaction of work that has failed. If the store does not answer, the
+// server ends it.
 func (r *run) rollback(ctx context.Context) {
 	l := r.lease.locker
 	_ = l.ask(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
 }
 
-// singleTerms are those of a call that is not repeated, nor ends with its caller's context.
+// singleTerms returns the terms of a call that is sent once, and does not end with its caller's
+// context.
 func (l *Locker) singleTerms() send.Terms {
 	terms := l.lastingTerms()
 	terms.Once = true
 	return terms
 }
 
-// commit ends a run whose function has returned receipt: the store commits what was done
-// together with it.
+// commit ends a run whose function has returned receipt: the store commits the transaction
+// together with the receipt.
 func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
-	why, _ := e.validity.End(true) // it is renewed until there is an answer
+	why, _ := e.validity.End(true) // the lease is renewed until there is an answer
 	lost := why.orNil()
 	e.setEnd(end{settles: true, receipt: receipt, keep: l.cfg.keep})
 	if l.observed() {
@@ -115,20 +116,19 @@ type commitResult uint8
 const (
 	unknown    commitResult = iota
 	committed               // with its receipt
-	taken                   // the key was another's by then, so all was rolled back
+	taken                   // another caller had the key by then, so all was rolled back
 	rolledBack              // for another reason
 )
 
-// settleTransaction asks for the commit, once, and if that gets no answer, for what became
-// of it. Each has a budget: a commit that is waited for until its budget is over has not
-// been answered, and that is when there is something to ask.
+// settleTransaction sends the commit once, and asks for its outcome if there was no answer.
+// Each has its own budget, since the question comes when the budget of the commit is over.
 func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	e := &r.lease
 	l, n := e.locker, &e.end
 	var ok bool
 	var failure error
 	_ = l.core.ask(ctx, new(send.Call), l.singleTerms(), sendFunc(func(ctx context.Context) (err error) {
-		defer func() { failure = err }() // as the store has it
+		defer func() { failure = err }() // the store's own error
 		defer send.Recover(&err)
 		ok, err = r.tx.store.Settle(ctx, n.receipt, n.keep)
 		return err
@@ -144,7 +144,7 @@ func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	ok, err := r.outcome(ctx)
 	switch {
 	case err != nil:
-		// That a question was not sent says nothing about the commit.
+		// A question that was not sent says nothing about the commit.
 		return unknown, &oncecall.UnconfirmedError{Err: fmt.Errorf("%w: the commit got no answer, nor did the question what became of it: %s",
 			ErrUnknown, errors.Join(failure, err).Error())}
 	case ok:
@@ -154,7 +154,7 @@ func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	}
 }
 
-// rolledBackError is what Once returns if failure says that all was rolled back.
+// rolledBackError returns the error of Once if failure says that all was rolled back.
 func rolledBackError(failure error) error {
 	if errors.Is(failure, ErrUnavailable) {
 		return fmt.Errorf("lock: the transaction of the work was rolled back: %w", failure)
@@ -162,8 +162,7 @@ func rolledBackError(failure error) error {
 	return &oncecall.AbortedError{Err: failure}
 }
 
-// outcome asks what became of a commit without an answer, again and again within a
-// budget.
+// outcome asks for the outcome of a commit without an answer, within a budget.
 func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 	e := &r.lease
 	l := e.locker
@@ -188,7 +187,7 @@ func (r *run) undo(ctx context.Context) error {
 	switch {
 	case how.settles:
 	case e.attempt() > 1:
-		e.close(false) // the outcome before it is as unknown as ever; see giveBack
+		e.close(false) // the outcome of the attempt before is still unknown; see giveBack
 		return nil
 	default:
 		e.validity.Halt()
@@ -202,7 +201,7 @@ func (r *run) decideInBackground(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	e, first := &r.lease, clock.Now()
 	r.tx.undecided = true
-	e.end.receipt = nil // it is there already, or never will be
+	e.end.receipt = nil // it was committed already, or never will be
 	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress {
 		if r.tx.undecided {
 			return cleanup.Progress{Done: r.decideLater(ctx)}
@@ -222,7 +221,7 @@ func (r *run) decideLater(ctx context.Context) (done bool) {
 	if ok {
 		_ = r.lease.finished(ctx, true, nil)
 	} else {
-		_ = r.undo(ctx) // which goes on in the background if it has to
+		_ = r.undo(ctx) // goes on in the background if it must
 	}
 	return true
 }

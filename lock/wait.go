@@ -13,13 +13,12 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/local"
 )
 
-// queue waits for e's key, which another lease of this process was found to have,
-// or to ask for. A key that is held is refused without a round trip unless the
-// caller waits. One whose claim is pending, and one whose holder is done and lacks
-// only the store's word, is waited for in any case.
+// queue waits for e's key behind another lease of this process. A held key is refused without
+// a round trip, unless the caller waits. A key whose claim is pending, or whose end the store
+// has not confirmed, is waited for in any case.
 //
-// entered can be true together with an error: the key is e's then, but the store has
-// not freed it, and only work that runs without the store may go on.
+// entered can be true together with an error: e has the key then, but the store has not freed
+// it, and only work that runs without the store may go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment) (entered bool, err error) {
 	held := heldBy(found.Owner)
 	e.observed.finds(found.Owner)
@@ -30,7 +29,7 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 	case found.Waiter == nil && found.ConfirmEnd != nil:
 		found.ConfirmEnd()
 		if l.cfg.failOpen {
-			return false, held // one of those in the queue may be about to run without the store
+			return false, held // another caller in the queue may be about to run without the store
 		}
 		return false, errEnding
 	case found.Waiter == nil:
@@ -46,9 +45,9 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 	return l.await(ctx, found, began, held)
 }
 
-// await waits behind another lease of this process until there is a decision, or
-// the time is over. That is WithWait for a holder, and the budget at least where
-// it is the store's word that is missing.
+// await waits behind another lease of this process until there is a decision, or the time is
+// over: WithWait behind a holder, and at least the budget if only the store's answer is
+// missing.
 func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, held *RefusedError) (entered bool, err error) {
 	c, w := l.core, found.Waiter
 	terms := local.AwaitAnswer
@@ -88,7 +87,7 @@ func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, 
 	}
 }
 
-// waited returns how the wait of w has ended, which is ready.
+// waited returns the result of a wait whose waiter is ready.
 func waited(w *waiter) (entered bool, err error) {
 	d, decided := w.Decided().(*decision)
 	if !decided {
@@ -99,10 +98,10 @@ func waited(w *waiter) (entered bool, err error) {
 	return false, d.end(e)
 }
 
-// stoppedWaiting returns how the wait of w has ended, whose time was over.
+// stoppedWaiting returns the result of a wait whose time was over.
 func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (entered bool, err error) {
 	switch stopped {
-	case local.FoundGiven: // in the same instant: it would be wrong to report it as held
+	case local.FoundGiven: // in the same instant
 		return true, nil
 	case local.FoundDecided:
 		<-w.Ready()
@@ -115,7 +114,7 @@ func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (enter
 	case local.FoundEnding:
 		return false, errEnding
 	case local.FoundPending:
-		if !w.Lease().locker.cfg.failOpen { // else that other work may be about to run without the store
+		if !w.Lease().locker.cfg.failOpen { // else the other work may be about to run without the store
 			return false, errPending
 		}
 	case local.FoundHeld, local.StillWaiting:
@@ -137,7 +136,7 @@ func heldBy(owner string) *RefusedError {
 	return &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: owner}}
 }
 
-// unserved is err, of a poll, with what was known before it.
+// unserved returns the error of a poll together with an earlier one.
 func unserved(err, known error) error {
 	return fmt.Errorf("%w; known before: %s", err, known.Error())
 }
@@ -146,11 +145,10 @@ var errPending = fmt.Errorf("%w: another claim of this key is still unanswered",
 
 var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
-// contend claims e's key, and while another process holds it, does so again
-// until the time is over. It begins now. Only the first of a process's queue
-// gets here. met is not nil if it has met a holder before: then, and from the first
-// refusal on, a poll that the store does not serve does not end the wait, unless the work
-// can run without the store.
+// contend claims e's key, and polls until the time is over if another process holds it. Only
+// the first of a process's queue does. met is not nil if e has met a holder before. Then, and
+// after the first refusal, a poll that the store does not serve does not end the wait, unless
+// the work can run without the store.
 func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until clock.Moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
@@ -174,7 +172,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 		e.cleanUpClaim()
 		asked := l.core.keys.Rest((*holder)(e), shared)
 		if polls == 0 {
-			// Not before the first refusal: a caller that need not wait does not pay for it.
+			// Only after the first refusal: a caller that need not wait does not pay for it.
 			var stop func()
 			wake, stop = l.core.watch(string(e.entry))
 			defer stop()
@@ -190,13 +188,12 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 	}
 }
 
-// minPause is the least time between two claims of one waiter that hints, or other
-// callers, have led to. There is no bound to those, so there is one to how often the
-// store is asked for them.
+// minPause is the least time between two claims of a waiter that hints or other callers have
+// triggered. It bounds the load of the store, since nothing bounds the triggers.
 const minPause = 5 * time.Millisecond
 
-// rest returns nil when it is time to claim again: after pause, or when there
-// is a hint that the key may be free, or another caller asks, but not before earliest.
+// rest returns nil when it is time to claim again: after pause, after a hint that the key may
+// be free, or when another caller asks, but not before earliest.
 func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest clock.Moment, refused error) error {
 	due := clock.Now().Add(pause)
 	timer := time.NewTimer(pause)
@@ -223,10 +220,9 @@ func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-ch
 	}
 }
 
-// pollPause grows from about 10 ms to half a second, all of it random, so
-// that the processes which wait for one key do not ask together. It is no
-// longer than hint, which is what is left of the lease that is in the way, where the store
-// says that.
+// pollPause returns a random pause whose mean grows from about 10 ms to a quarter of a second,
+// so that processes which wait for one key do not poll together. It is at most hint, the rest of
+// the lease in the way, unless the store does not know that.
 func pollPause(polls int, hint time.Duration) time.Duration {
 	most := min(20*time.Millisecond<<min(polls, 5), 500*time.Millisecond)
 	if hint > 0 {
@@ -235,12 +231,13 @@ func pollPause(polls int, hint time.Duration) time.Duration {
 	return time.Millisecond + rand.N(most) //nolint:gosec // spreading polls needs no secrecy
 }
 
-// gaveUp is the error of a caller that did not wait to the end.
+// gaveUp returns the error of a caller that left before the end of its wait.
 func gaveUp(ctx context.Context, refused error) error {
 	return fmt.Errorf("%w: %w", refused, context.Cause(ctx))
 }
 
-// holder is a lease as the local table sees it: a local.Holder. It gives the lease no methods.
+// holder is a lease as a local.Holder. It is a type of its own so that Lease does not export
+// these methods.
 type holder Lease
 
 type (
@@ -271,28 +268,27 @@ func (h *holder) Settles() bool { return h.end.settles }
 // Ring implements local.Holder.
 func (h *holder) Ring() { (*Lease)(h).ring() }
 
-// decision is what became of a claim, or of a run, for which other callers of this
-// process have waited. Where the store would answer them the same, it is theirs too.
+// decision is the result of a claim or of a run, for callers of this process that have waited
+// for it. It is their result too if the store would give them the same answer.
 type decision struct {
-	granted bool          // the claim was, or its work runs without the store; entry says whose it is
-	entry   Entry         // what refused the claim, or does refuse those who wait
-	print   []byte        // the fingerprint of that, if it is known
-	err     error         // the claim had no answer, or none that is of the key
-	budget  time.Duration // within which it had none
+	entry   Entry         // refused the claim, or refuses the waiters
+	print   []byte        // the fingerprint of entry, if it is known
+	err     error         // the claim was not served
+	budget  time.Duration // of the claim that was not served
 	failure error         // the run has failed with this, and leaves no receipt
 }
 
-// grantOf is the decision for those who have met the claim of e, and refuses them.
+// grantOf returns the decision that refuses callers which have met the claim of e.
 func grantOf(e *Lease) *decision {
-	d := &decision{granted: true, entry: Entry{State: Held, Owner: e.owner()}}
+	d := &decision{entry: Entry{State: Held, Owner: e.owner()}}
 	if e.local.Granted() {
 		d.print = e.fingerprint()
 	}
 	return d
 }
 
-// decisionOf is the decision of the claim of e, which ended with err. It is nil if
-// that says nothing to others, as when the Locker was closed.
+// decisionOf returns the decision of e's claim, which ended with err. It is nil if err says
+// nothing to other callers, as when the Locker was closed.
 func decisionOf(e *Lease, err error) local.Decision[*holder] {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:
@@ -304,15 +300,15 @@ func decisionOf(e *Lease, err error) local.Decision[*holder] {
 	}
 }
 
-// reason is why d ends e's acquire, nil if it does not. patient says that e waits
-// for holders.
+// reason returns the error with which d ends e's acquire, nil if d does not end it. patient says
+// that e waits for holders.
 func (d *decision) reason(e *Lease, patient bool) error {
 	switch {
 	case d.failure != nil:
-		return d.failure // only runs wait for a run: no other key begins as those of records
+		return d.failure // only runs wait for a run: the keys of records have a prefix of their own
 	case d.err != nil:
 		if e.locker.cfg.budget > d.budget && !errors.Is(d.err, ErrDenied) {
-			return nil // it has time enough to ask for itself
+			return nil // e has the time to ask by itself
 		}
 		return d.err
 	}
@@ -323,9 +319,8 @@ func (d *decision) reason(e *Lease, patient bool) error {
 	return reason
 }
 
-// refusal returns why an entry of this state, and of a request with this fingerprint, refuses
-// the claim of a record, or of a lock if r is nil. It returns nil if the claim is to take the
-// entry over.
+// refusal returns the reason for which an entry with this state and fingerprint refuses a claim
+// of r, or of a lock if r is nil. It returns nil if the claim is to take the entry over.
 func (r *record) refusal(state State, fingerprint []byte, rerun bool) error {
 	switch {
 	case r != nil && !sameRequest(r.print, fingerprint):
@@ -354,8 +349,8 @@ func (d *decision) Unserved() bool { return d.err != nil }
 // FoundHolder implements local.Decision.
 func (d *decision) FoundHolder() bool { return d.entry.State == Held }
 
-// Detach implements local.Decision. The caller whose claim has found the slices may write to
-// them.
+// Detach implements local.Decision. The caller whose claim has found the entry may write to its
+// slices.
 func (d *decision) Detach() {
 	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
 	if s, ok := errors.AsType[oncecall.Sharer](d.failure); ok {
@@ -363,7 +358,7 @@ func (d *decision) Detach() {
 	}
 }
 
-// end is what e's acquire ends with. Nothing of it is shared with others.
+// end returns the error with which e's acquire ends. It shares nothing with other callers.
 func (d *decision) end(e *Lease) error {
 	switch {
 	case d.failure != nil:
@@ -377,7 +372,7 @@ func (d *decision) end(e *Lease) error {
 		entry.Fingerprint, entry.Receipt = bytes.Clone(entry.Fingerprint), bytes.Clone(entry.Receipt)
 		return &RefusedError{Reason: reason, Entry: entry}
 	case errors.Is(d.err, ErrUnknown):
-		// Of the claim that was sent; nothing was for e.
+		// The other claim was sent. Nothing was sent for e.
 		return fmt.Errorf("%w: the claim of an equal call got no answer: %s", ErrUnavailable, d.err.Error())
 	default:
 		return d.err
@@ -389,10 +384,10 @@ type failedRunError struct{ err error }
 
 func (*failedRunError) Error() string { return "lock: the run that this call waited for has failed" }
 
-// Class is a short and stable name of it, to count by.
+// Class returns a short and stable name of the error, to count by.
 func (*failedRunError) Class() string { return "failed" }
 
-// sameRequest compares fingerprints. One that is empty equals all.
+// sameRequest compares fingerprints. An empty one equals all.
 func sameRequest(a, b []byte) bool {
 	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
 }
