@@ -22,14 +22,14 @@ type instruments struct {
 	receiptSize metric.Int64Histogram
 }
 
-// decisions is what there is of acquires, and likewise of requests to Once.
+// decisions are the instruments of acquires, and likewise of requests to Once.
 type decisions struct {
 	decisions    metric.Int64Counter
 	took, waited metric.Float64Histogram
 }
 
-// The boundaries of histograms, in seconds and bytes. The default ones of the
-// SDK are meant for milliseconds.
+// The boundaries of histograms, in seconds and bytes. The defaults of the SDK suit
+// milliseconds.
 var (
 	brief = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	long  = []float64{.001, .005, .025, .1, .5, 1, 5, 15, 30, 60, 300, 900, 3600}
@@ -62,8 +62,8 @@ func newInstruments(meter metric.Meter) instruments {
 	}
 }
 
-// maker makes instruments. Where a provider refuses, it hands out one that does
-// nothing, and reports why to the error handler.
+// maker makes instruments. If a provider refuses, it reports the error to the error handler, and
+// returns an instrument that does nothing.
 type maker struct{ metric.Meter }
 
 func (m maker) counter(name, unit, help string) metric.Int64Counter {

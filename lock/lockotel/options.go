@@ -39,10 +39,9 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return option(func(c *config) { c.tracers = p })
 }
 
-// WithLabeler has label add what became of a request, as lock.outcome or
-// idempotency.outcome, to the metrics that something else keeps of it. With
-// otelhttp, which this package does not depend on, its metrics of requests then
-// distinguish replays from first answers, by route:
+// WithLabeler calls label to add the outcome of a request, lock.outcome or
+// idempotency.outcome, to metrics of another package. With otelhttp, on which this package does
+// not depend, the metrics of requests then distinguish replays from first answers, by route:
 //
 //	lockotel.WithLabeler(func(ctx context.Context, labels ...attribute.KeyValue) {
 //		if labeler, ok := otelhttp.LabelerFromContext(ctx); ok {
@@ -50,9 +49,9 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 //		}
 //	})
 //
-// label is called on the request's goroutine, and for work that runs although
-// the store failed it a second time, with failed_open in place of the failure.
-// It panics if label is nil.
+// label is called on the request's goroutine. For work that runs although the store failed, it
+// is called a second time, with failed_open in place of the failure. WithLabeler panics if
+// label is nil.
 func WithLabeler(label func(ctx context.Context, labels ...attribute.KeyValue)) Option {
 	if label == nil {
 		panic("lockotel: WithLabeler(nil)")

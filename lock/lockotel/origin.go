@@ -10,13 +10,13 @@ import (
 
 const originTime = "2006-01-02T15:04:05.000Z"
 
-// Origin says when and in which trace an entry was made:
+// Origin returns the present time and the trace of ctx, for the entry of a claim:
 //
 //	2026-11-20T10:11:12.345Z 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 //
-// It is for [lock.WithOrigin], which has it stored with every entry (81 bytes),
-// so that replays and refusals, in whichever process, are linked with the
-// request that they are due to. The trace is left out if it is not sampled.
+// Give it to [lock.WithOrigin], which stores it with every entry (81 bytes). Replays and
+// refusals, in any process, are then linked with the request that caused them. A trace that is
+// not sampled is left out.
 func Origin(ctx context.Context) string {
 	text := time.Now().UTC().Format(originTime)
 	span := trace.SpanContextFromContext(ctx)
@@ -26,7 +26,7 @@ func Origin(ctx context.Context) string {
 	return text + " 00-" + span.TraceID().String() + "-" + span.SpanID().String() + "-01"
 }
 
-// beganAt is when the entry of owner was made, by the clock of its process.
+// beganAt returns the time of the claim in owner, by the clock of its process.
 func beganAt(owner string) (at time.Time, ok bool) {
 	for field := range strings.FieldsSeq(owner) {
 		if at, err := time.Parse(originTime, field); err == nil {
@@ -36,7 +36,7 @@ func beganAt(owner string) (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// traceOf is the span that made the entry of owner, not valid if it names none.
+// traceOf returns the span of the claim in owner, an invalid one if there is none.
 func traceOf(owner string) trace.SpanContext {
 	parent := owner[strings.LastIndexByte(owner, ' ')+1:]
 	parts := strings.Split(parent, "-")

@@ -10,13 +10,13 @@ import (
 	"github.com/httplatch/httplatch/lock/event"
 )
 
-// What became of a request, as the span and the metrics of others bear it.
+// The outcomes of a request, as attributes of spans and of other packages' metrics.
 const (
 	lockOutcome = attribute.Key("lock.outcome")
 	onceOutcome = attribute.Key("idempotency.outcome")
 )
 
-// failedOpen takes the place of the outcome of an acquire that work ran without.
+// failedOpen replaces the outcome of a failed acquire whose work ran unprotected.
 const failedOpen = "failed_open"
 
 func outcomeKey(e lock.Event) attribute.Key {
@@ -26,8 +26,7 @@ func outcomeKey(e lock.Event) attribute.Key {
 	return lockOutcome
 }
 
-// outcomeOf is what e says became of an acquire, "" if it is about something
-// else.
+// outcomeOf returns the outcome of the acquire that e reports, "" if e reports something else.
 func outcomeOf(ctx context.Context, e lock.Event) string {
 	switch e.Kind {
 	case event.Claimed, event.Recovered, event.TakenOver:
@@ -56,7 +55,7 @@ func outcomeOf(ctx context.Context, e lock.Event) string {
 	return ""
 }
 
-// refusal is why a key was refused.
+// refusal returns the reason for which a key was refused.
 func refusal(ctx context.Context, e lock.Event) string {
 	switch {
 	case gone(ctx):
@@ -80,7 +79,7 @@ func refusal(ctx context.Context, e lock.Event) string {
 	}
 }
 
-// failureOf distinguishes a call that may have been applied from one that was not.
+// failureOf distinguishes a call that may have been applied from a call that was not.
 func failureOf(kind event.Kind) string {
 	if kind == event.Unknown {
 		return "unknown"
@@ -91,8 +90,8 @@ func failureOf(kind event.Kind) string {
 // gone reports whether the caller has left.
 func gone(ctx context.Context) bool { return ctx.Err() != nil }
 
-// other stands for values that are not distinguished, as in [lock.Class].
+// other replaces values that are not distinguished, as in [lock.Class].
 const other = "_OTHER"
 
-// cancelled is the outcome of an acquire whose caller has left, and the class of its error.
+// cancelled is the outcome of an acquire whose caller has left, and the class of the error.
 const cancelled = "cancelled"

@@ -9,10 +9,10 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// maxTexts bounds the policies, and the classes of errors, that are distinguished.
+// maxTexts bounds the distinguished policies, and the distinguished classes of errors.
 const maxTexts = 64
 
-// sets are the attribute sets that there are, each made once.
+// sets caches attribute sets, each made once.
 type sets struct {
 	mu       sync.RWMutex
 	made     map[[5]string]metric.MeasurementOption
@@ -21,7 +21,7 @@ type sets struct {
 	met      map[met]bool
 }
 
-// met is a policy, and for what it was seen.
+// met is a policy and its use.
 type met struct {
 	policy string
 	once   bool
@@ -36,7 +36,7 @@ func newSets() sets {
 	}
 }
 
-// of is the set of a policy and one attribute more, unless key is "".
+// of returns the set of a policy and one more attribute, unless key is "".
 func (s *sets) of(policy, key, value string) metric.MeasurementOption {
 	policy = s.bounded(s.policies, policy)
 	return s.get([5]string{policy, key, value}, func() []attribute.KeyValue {
@@ -48,8 +48,7 @@ func (s *sets) of(policy, key, value string) metric.MeasurementOption {
 	})
 }
 
-// failure is the set of a call to the store that has failed. class is one of
-// classOf.
+// failure returns the set of a failed call to the store. class is a result of classOf.
 func (s *sets) failure(call, outcome, class string) metric.MeasurementOption {
 	return s.get([5]string{3: call + " " + outcome, 4: class}, func() []attribute.KeyValue {
 		return []attribute.KeyValue{
@@ -58,10 +57,10 @@ func (s *sets) failure(call, outcome, class string) metric.MeasurementOption {
 	})
 }
 
-// classOf is the class of err, if there are not too many already.
+// classOf returns the class of err, or _OTHER if there are too many.
 func (s *sets) classOf(err error) string { return s.bounded(s.classes, lock.Class(err)) }
 
-// meets reports whether this is the first that is heard of policy.
+// meets reports whether policy is new.
 func (s *sets) meets(policy string, once bool) bool {
 	m := met{s.bounded(s.policies, policy), once}
 	s.mu.RLock()
@@ -77,7 +76,7 @@ func (s *sets) meets(policy string, once bool) bool {
 	return !known
 }
 
-// bounded is text, or _OTHER if too many others have been seen.
+// bounded returns text, or _OTHER if there are too many other texts.
 func (s *sets) bounded(seen map[string]bool, text string) string {
 	s.mu.RLock()
 	known, n := seen[text], len(seen)

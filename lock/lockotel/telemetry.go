@@ -16,8 +16,8 @@ import (
 // scope names this package as the source of its metrics and spans.
 const scope = "github.com/httplatch/httplatch/lock/lockotel"
 
-// Telemetry reports what Lockers do. It is safe for concurrent use, by any
-// number of them. It has no goroutine and nothing to close.
+// Telemetry reports the events of Lockers. It is safe for concurrent use by several Lockers. It
+// has no goroutine and nothing to close.
 type Telemetry struct {
 	meter       metric.Meter
 	tracer      trace.Tracer
@@ -26,9 +26,9 @@ type Telemetry struct {
 	sets        sets
 }
 
-// New returns a Telemetry for the global providers, or those that the options
-// give. An instrument that a provider refuses is reported to OpenTelemetry's
-// error handler, and then reports nothing.
+// New returns a Telemetry for the global providers, or for those of the options. If a provider
+// refuses an instrument, OpenTelemetry's error handler gets the error, and the instrument
+// reports nothing.
 func New(opts ...Option) *Telemetry {
 	cfg := config{
 		meters:  otel.GetMeterProvider(),
@@ -51,7 +51,7 @@ func New(opts ...Option) *Telemetry {
 	}
 }
 
-// Observe reports e: it is for [lock.WithObserver].
+// Observe reports e. Give it to [lock.WithObserver].
 func (t *Telemetry) Observe(ctx context.Context, e lock.Event) {
 	now := time.Now()
 	if t.sets.meets(e.Name, e.Once) {
@@ -64,8 +64,8 @@ func (t *Telemetry) Observe(ctx context.Context, e lock.Event) {
 	t.trace(ctx, e, now)
 }
 
-// introduce begins the counters of a policy that alerts watch, at zero: one that
-// is not there until the first loss, and 1 then, never increases.
+// introduce creates, at zero, the counters of a policy that alerts watch. A counter that first
+// appears with the value 1 never increases for an alert.
 func (t *Telemetry) introduce(ctx context.Context, policy string, once bool) {
 	in := &t.instruments
 	kind, outcomes := &in.lock, []string{"unknown", "error"}
@@ -84,9 +84,9 @@ func (t *Telemetry) introduce(ctx context.Context, policy string, once bool) {
 	}
 }
 
-// decided reports what became of a request or an acquire.
+// decided reports the outcome of a request or an acquire.
 func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, now time.Time) {
-	if e.Kind == event.Rejected { // the others are a closed set
+	if e.Kind == event.Rejected { // the others are of a closed set
 		outcome = t.sets.bounded(t.sets.classes, outcome)
 	}
 	with := t.sets.of(e.Name, "outcome", outcome)
@@ -95,7 +95,7 @@ func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, n
 		in = &t.instruments.once
 	}
 	in.decisions.Add(ctx, 1, with)
-	if e.Kind != event.Skipped && e.Kind != event.Rejected { // which are decided without a Locker
+	if e.Kind != event.Skipped && e.Kind != event.Rejected { // these two are decided without a Locker
 		in.took.Record(ctx, e.Took.Seconds(), with)
 	}
 	if e.Waited > 0 {
@@ -109,7 +109,7 @@ func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, n
 	t.label(ctx, outcomeKey(e).String(outcome))
 }
 
-// count reports what happens to leases, and to calls to the store.
+// count counts the events of leases, and failed calls to the store.
 func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 	in := &t.instruments
 	switch e.Kind {

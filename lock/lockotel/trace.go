@@ -13,9 +13,8 @@ import (
 	"github.com/httplatch/httplatch/lock/event"
 )
 
-// trace reports e on the span of its request, and what took time as a span of
-// its own. Those are made when they are over, since only then is it known that
-// there was something worth a span.
+// trace reports e on the span of its request, and makes a span for a wait or a recovery. It makes
+// the span afterwards, since only then is it known that there was one.
 func (t *Telemetry) trace(ctx context.Context, e lock.Event, now time.Time) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		mark(ctx, span, e)
@@ -39,7 +38,7 @@ func (t *Telemetry) trace(ctx context.Context, e lock.Event, now time.Time) {
 	}
 }
 
-// past makes a span of what e says took until now.
+// past makes a span of e's duration that ends now.
 func (t *Telemetry) past(ctx context.Context, name string, e lock.Event, now time.Time, attrs ...attribute.KeyValue) {
 	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(now.Add(-e.Took)),
 		trace.WithAttributes(append(attrs, attribute.String("policy", e.Name))...))
@@ -49,8 +48,8 @@ func (t *Telemetry) past(ctx context.Context, name string, e lock.Event, now tim
 	span.End(trace.WithTimestamp(now))
 }
 
-// mark records in the span of a request what became of it. Refusals are no errors:
-// to refuse is what the request was guarded for.
+// mark sets the outcome of a request on its span. A refusal is no error: it is the guard's
+// purpose.
 func mark(ctx context.Context, span trace.Span, e lock.Event) {
 	if outcome := outcomeOf(ctx, e); outcome != "" {
 		span.SetAttributes(outcomeKey(e).String(outcome))

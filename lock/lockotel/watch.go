@@ -10,11 +10,10 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Watch reports the gauges of l, and of all Lockers made from it by With, until
-// stop is called: what is in flight, the backlog of the clean-up, the retry budget, the last check of the store, and for the
-// embedded store its entries and bytes. Watch one Locker for each store: the
-// gauges have no attributes, so that those of a second one would take the place
-// of the first. It panics if l is nil.
+// Watch reports the gauges of l, and of all Lockers made from it by With, until stop is called:
+// the number in flight, the backlog of the clean-up, the retry budget, the last check of the
+// store, and the entries and bytes of an embedded store. Watch one Locker of each store: the
+// gauges have no attributes, so a second one would overwrite the first. It panics if l is nil.
 func (t *Telemetry) Watch(l *lock.Locker) (stop func()) {
 	if l == nil {
 		panic("lockotel: Watch(nil)")

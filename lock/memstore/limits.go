@@ -29,25 +29,23 @@ func (o option) apply(cfg *config) { o(cfg) }
 
 // WithLimits bounds a memory store: 1,000,000 entries and 256 MiB unless set.
 // It panics if either is less than 1. bytes counts keys, tokens, owners,
-// fingerprints and receipts, and 176 for each entry; what a receipt has beyond
-// 1 KiB counts an eighth more, which is about what the allocator rounds up. So
-// the store keeps no more than bytes alive, and the heap that Go lets grow to
-// twice of what is alive stays below twice the limit. Answers of handlers that
-// run, and copies of those that are being sent, are not the store's: they come on
-// top, up to WithBodyLimits of package middleware for each request in flight.
+// fingerprints and receipts, and 176 for each entry. The part of a receipt beyond
+// 1 KiB counts an eighth more, since the allocator rounds up by about as much. So
+// the live data of the store stays below bytes, and its heap, which Go lets grow to
+// twice the live data, below twice the limit. Answers of running handlers, and copies
+// of answers that are being sent, come on top: up to WithBodyLimits of package
+// middleware for each request in flight.
 //
-// At a bound, new claims are refused with [lock.ErrFull], and nothing is evicted.
-// What is there is served as ever: renewed, released, replayed. One scope is
-// refused earlier, so that it does not fill the store for the others:
-// [WithScopeShare].
+// At a bound, new claims are refused with [lock.ErrFull], and nothing is evicted:
+// existing entries are still renewed, released and replayed. One scope is refused
+// earlier, so that it does not fill the store for the others: see [WithScopeShare].
 //
-// So that finished work finds room for its receipt, a claim with a fingerprint or
-// a linger, as [lock.Locker.Once] makes them, counts as 1 KiB more until it is settled,
-// and a receipt of that size always fits. A longer one that does not fit is
-// refused with ErrFull too. The [lock.Locker] then leaves an empty receipt in its
-// place, so that the work does not run again; package middleware answers repeats
-// with 409, "result-not-replayable". A claim whose caller does not do that stays
-// Held until the receipt would have ended.
+// A claim with a fingerprint or a linger, as [lock.Locker.Once] makes them, reserves
+// 1 KiB until it is settled, so a receipt of that size always fits. A longer receipt
+// that does not fit is refused with ErrFull too. The [lock.Locker] then settles an
+// empty one, so that the work does not run again, and package middleware answers
+// repeats with 409, "result-not-replayable". If a caller does not settle an empty
+// one, its claim stays Held until the receipt would have ended.
 func WithLimits(entries int, bytes int64) Option {
 	if entries < 1 || bytes < 1 {
 		panic(fmt.Sprintf("memstore: WithLimits(%d, %d): both limits must be at least 1", entries, bytes))
@@ -55,12 +53,12 @@ func WithLimits(entries int, bytes int64) Option {
 	return option(func(cfg *config) { cfg.entries, cfg.bytes = entries, bytes })
 }
 
-// room counts what a memory store keeps. Neither count ever exceeds its
+// room counts the entries and bytes of a memory store. Neither count ever exceeds its
 // limit.
 type room struct {
 	entries, bytes       atomic.Int64
 	maxEntries, maxBytes int64
-	noEntries, noBytes   error // made once: a full store is asked often
+	noEntries, noBytes   error // made once: a full store refuses many claims
 	shares               scopeShares
 }
 
@@ -71,8 +69,8 @@ func (m *room) limit(cfg config) {
 	m.shares.limit(cfg)
 }
 
-// take takes room for a scope or returns an error that matches ErrFull. Less than
-// nothing always fits.
+// take takes room for a scope, or returns an error that matches ErrFull. A negative size
+// always fits.
 func (m *room) take(scope uint32, entries, bytes int64) error {
 	if !m.shares.allow(scope, entries, bytes) {
 		return m.shares.used
@@ -80,8 +78,7 @@ func (m *room) take(scope uint32, entries, bytes int64) error {
 	return m.grow(scope, entries, bytes)
 }
 
-// grow is take for what an entry that is there needs, whatever the share of its
-// scope.
+// grow takes room for an existing entry, without regard to the share of its scope.
 func (m *room) grow(scope uint32, entries, bytes int64) error {
 	if !bounded.Add(&m.entries, entries, m.maxEntries) {
 		return m.noEntries
@@ -100,11 +97,11 @@ func (m *room) give(scope uint32, entries, bytes int64) {
 	m.shares.add(scope, -entries, -bytes)
 }
 
-// fullError says which bound of a memory store is reached, and the cure.
+// fullError names the bound that a memory store has reached, and the cure.
 type fullError string
 
 func (e fullError) Error() string { return lock.ErrFull.Error() + ": " + string(e) }
 func (fullError) Unwrap() error   { return lock.ErrFull }
 
-// Class is that of the trouble, for the Locker's log.
+// Class returns the class of the error, for the Locker's log.
 func (fullError) Class() string { return "full" }

@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Page is the optional part of [lock.Inspector]. A cursor is a shard and the last
-// key of it that was looked at.
+// Page is part of [lock.Pager]. A cursor is a shard and the last key of it that was
+// examined.
 func (m *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
 	shard, after, err := placeOf(cursor)
 	if err != nil {
@@ -31,7 +31,7 @@ func (m *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 			}
 			r, now := m.get(key)
 			if r.settled {
-				r.receipt = "" // it would be copied
+				r.receipt = "" // or entry would copy it
 			}
 			if e := r.entry(now); e.State != lock.Free {
 				page = append(page, e)
@@ -54,18 +54,18 @@ func placeOf(cursor string) (shard int, after string, err error) {
 	return shard, after, nil
 }
 
-// errCursor: see [lock.Inspector].
+// errCursor is the error of a Page with a cursor of unknown form.
 var errCursor = fmt.Errorf("%w: the cursor is not one that Page returned", lock.ErrNotApplied)
 
-// keysAfter returns the keys that come after the given one, in order: more than limit, if
-// there are. No more than twice as many are copied and sorted under the lock.
+// keysAfter returns the keys after the given one, in order, and more than limit if there are
+// more. It copies and sorts at most twice as many under the lock.
 func (s *shard) keysAfter(after string, limit int) []string {
 	keys := s.someAfter(after, limit)
 	slices.Sort(keys)
 	return keys
 }
 
-// someAfter is keysAfter in any order.
+// someAfter is keysAfter without an order.
 func (s *shard) someAfter(after string, limit int) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

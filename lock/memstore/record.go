@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// recordCost is what an entry takes in addition to its bytes: the record, its slot
-	// in a map that is two thirds full, and what the allocator rounds up.
+	// recordCost is the cost of an entry in addition to its bytes: the record, its slot in a
+	// map that is two thirds full, and the rounding of the allocator.
 	recordCost = 176
-	// receiptReserve is the receipt that always fits.
+	// receiptReserve is the size of a receipt that always fits.
 	receiptReserve = 1 << 10
-	// roundedUp is the part of a longer receipt that counts twice: the allocator
+	// roundedUp divides a longer receipt: one part of it counts twice, since the allocator
 	// rounds up to a size class or, above 32 KiB, to pages of 8 KiB.
 	roundedUp = 8
-	// maxTokenBytes is the longest token a Store has to keep.
+	// maxTokenBytes is the length of the longest token.
 	maxTokenBytes = 255
 )
 
-// record is one entry. A store of a million of them is meant to stay
-// small, so it is laid out for 96 bytes and two allocations, not counting the owner.
+// record is one entry. A store of a million entries should stay small, so a record has 96 bytes
+// and two allocations, without the owner.
 //
-// A lock is there for a moment, and costs no allocation: until it is settled its
-// record is loose, of the texts that it was claimed with. One with a fingerprint
-// has them in one text of its own from the beginning, as it may be kept for long.
+// A lock is short, and costs no allocation: until it is settled, its record is loose and refers
+// to the strings of its claim. A record with a fingerprint is packed from the beginning, since
+// it may be kept for long: it has one string with all texts.
 type record struct {
 	text    string // key, token and fingerprint, one after the other; the key alone if it is loose
 	receipt string // or the token, if it is loose
-	owner   string // of the claim: mostly the one of its Locker, which has it anyway
-	lease   int64  // when the lease is over
-	over    int64  // when everything is: the linger, or the keep of the receipt
+	owner   string // of the claim; mostly the Locker's own string
+	lease   int64  // when the lease ends
+	over    int64  // when the record ends: after the linger, or the keep of the receipt
 	fence   int64
 	scope   uint32 // a hash; see scopeShares
-	reserve uint32 // room for the receipt, until it is there
+	reserve uint32 // room for the receipt, until there is one
 	place   int32  // in the slots of its shard
 
 	attempt  uint16
@@ -48,7 +48,7 @@ type record struct {
 	settled  bool
 }
 
-// fill makes r, which is empty, the record of c.
+// fill sets r, which is empty, to the record of c.
 func (r *record) fill(key string, c *lock.Claim, scope uint32, now int64) {
 	r.text, r.receipt, r.loose = key, c.Token, true
 	if len(c.Fingerprint) > 0 {
@@ -63,7 +63,7 @@ func (r *record) fill(key string, c *lock.Claim, scope uint32, now int64) {
 	r.tokenLen = uint8(len(c.Token)) //nolint:gosec // at most maxTokenBytes
 }
 
-// pack gives r, which is loose, a text of its own.
+// pack copies the texts of r, which is loose, to one string.
 func (r *record) pack(fingerprint []byte) {
 	var text strings.Builder
 	text.Grow(len(r.text) + len(r.receipt) + len(fingerprint))
@@ -109,7 +109,7 @@ func (r *record) state(now int64) lock.State {
 	return lock.Abandoned
 }
 
-// entry is what callers see of r. The zero record is the zero Entry.
+// entry returns r for callers. The zero record is the zero Entry.
 func (r *record) entry(now int64) lock.Entry {
 	if r.text == "" {
 		return lock.Entry{}
@@ -141,9 +141,8 @@ func (r *record) entry(now int64) lock.Entry {
 	return e
 }
 
-// prolong makes lease and linger end no earlier than given, and returns when r is to
-// be over. One whose receipt did not fit ends when that was to end, however often it
-// is tried.
+// prolong makes lease and linger end no earlier than given, and returns the end of r. A record
+// whose receipt did not fit ends when the receipt would have, however often it is renewed.
 func (r *record) prolong(lease, linger int64) (over int64) {
 	if r.refused {
 		return r.over
@@ -153,14 +152,14 @@ func (r *record) prolong(lease, linger int64) (over int64) {
 	return bounded.Later(r.lease, time.Duration(linger))
 }
 
-// claimCost is the room that the record of c takes.
+// claimCost returns the cost of c's record.
 func claimCost(key string, c *lock.Claim) int64 {
 	n := recordCost + len(key) + len(c.Token) + len(c.Owner) + len(c.Fingerprint)
 	return int64(n) + int64(reserved(c))
 }
 
-// reserved is the room for a receipt that c takes: work that is remembered, or is
-// distinguished from other work, will leave one.
+// reserved returns the room that c reserves for a receipt. Work with a linger or a fingerprint
+// will leave one.
 func reserved(c *lock.Claim) uint32 {
 	if c.Linger > 0 || len(c.Fingerprint) > 0 {
 		return receiptReserve
@@ -168,10 +167,10 @@ func reserved(c *lock.Claim) uint32 {
 	return 0
 }
 
-// receiptCost is the room that a receipt of n bytes takes.
+// receiptCost returns the cost of a receipt of n bytes.
 func receiptCost(n int) int64 { return int64(n + max(n-receiptReserve, 0)/roundedUp) }
 
-// cost is the room that r takes.
+// cost returns the cost of r.
 func (r *record) cost() int64 {
 	if r.settled {
 		return r.settledCost(r.receipt)
@@ -179,7 +178,7 @@ func (r *record) cost() int64 {
 	return r.settledCost("") + int64(r.reserve)
 }
 
-// settledCost is the room that r takes once it is settled with receipt.
+// settledCost returns the cost of r after it is settled with receipt.
 func (r *record) settledCost(receipt string) int64 {
 	text := len(r.text)
 	if r.loose {

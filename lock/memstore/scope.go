@@ -10,15 +10,15 @@ import (
 // scope may use: 0.25 unless set, which is a quarter. It panics unless
 // 0 < share <= 1; 1 lets one scope fill the store.
 //
-// The scope of a claim is whose work it is ([lock.Claim].Scope): package middleware
-// gives what the scope function of its Idempotent or Dedupe returned. A scope
-// above its share gets [lock.ErrFull] for its new claims, and 503 there, while all
-// others are served; what it has is renewed, settled and replayed, but a receipt
-// of more than 1 KiB that would exceed the share leaves an empty one in its place.
-// A single entry is never refused for the share, nor what has no scope: locks.
+// The scope of a claim ([lock.Claim].Scope) names the owner of the work: package middleware
+// sets it to the result of the scope function of Idempotent or Dedupe. A scope above its
+// share gets [lock.ErrFull] for new claims, and the middleware answers 503, while other scopes
+// are served. Its existing entries are renewed, settled and replayed, but a receipt of more
+// than 1 KiB that would exceed the share is replaced by an empty one. The share never refuses
+// a scope's only entry, nor a claim without a scope, as of a lock.
 //
-// Where all callers are one scope, as with keyfunc.Global, set it to 1: or else
-// three quarters of the store stay unused.
+// If all callers are one scope, as with keyfunc.Global, set it to 1. Otherwise three quarters
+// of the store stay unused.
 func WithScopeShare(share float64) Option {
 	if !(share > 0 && share <= 1) { // NaN is neither
 		panic(fmt.Sprintf("memstore: WithScopeShare(%v): the share must be above 0 and at most 1", share))
@@ -26,16 +26,15 @@ func WithScopeShare(share float64) Option {
 	return option(func(cfg *config) { cfg.share = share })
 }
 
-// scopeShares counts what the scopes of a memory store use, in a table whose size
-// does not depend on how many there are: there may be a million of one entry each.
-// A scope is counted in one cell of each of two rows, and uses no more than the
-// lower of the two says (a count-min sketch). It may use less, if another scope
-// meets it in both rows: so one can be refused before its time.
+// scopeShares counts the entries and bytes of the scopes of a memory store, in a table of
+// fixed size: there may be a million scopes of one entry each. A scope is counted in one cell
+// of each of two rows, and uses at most the lower of the two counts (a count-min sketch). It
+// may use less, if other scopes share both cells, and is then refused too early.
 //
-// That is improbable by design. All scopes together use at most the limits, so a
-// row has at most 1/share cells that are filled up to a share by others, out of
-// columns. A scope meets such a cell in both rows with a probability of at most
-// (1/(share*columns))², which is one in a million for columns = 1024/share.
+// That is improbable by design. All scopes together use at most the limits, so other scopes
+// fill at most 1/share cells of a row up to a share, out of columns. A scope meets such a cell
+// in both rows with a probability of at most (1/(share*columns))², which is one in a million
+// for columns = 1024/share.
 type scopeShares struct {
 	maxEntries, maxBytes int64
 	used                 error
@@ -46,7 +45,7 @@ type scopeCell struct{ entries, bytes atomic.Int64 }
 
 const (
 	columnsByShare  = 1 << 10
-	maxScopeColumns = 1 << 16 // a row is found by half of a scope's hash
+	maxScopeColumns = 1 << 16 // half of a scope's hash selects a column
 )
 
 func (s *scopeShares) limit(cfg config) {
@@ -62,7 +61,7 @@ func (s *scopeShares) limit(cfg config) {
 	}
 }
 
-// cellsOf returns the cells of a scope, none if it is not counted.
+// cellsOf returns the cells of a scope, nil if it is not counted.
 func (s *scopeShares) cellsOf(scope uint32) (a, b *scopeCell) {
 	if scope == 0 || s.cells[0] == nil {
 		return nil, nil
@@ -71,8 +70,8 @@ func (s *scopeShares) cellsOf(scope uint32) (a, b *scopeCell) {
 	return &s.cells[0][scope&last], &s.cells[1][scope>>16&last]
 }
 
-// allow reports whether a scope may use so much more. Claims that meet here may
-// exceed the share by one each, as it is looked at before it is added to.
+// allow reports whether a scope may use more by that much. It reads the counts before they
+// grow, so concurrent claims may exceed the share by one entry each.
 func (s *scopeShares) allow(scope uint32, entries, bytes int64) bool {
 	a, b := s.cellsOf(scope)
 	if a == nil || entries <= 0 && bytes <= 0 {

@@ -27,8 +27,8 @@ func (m *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	return ok, err
 }
 
-// settle takes the room for a long receipt before it copies it: one that does not
-// fit is not to be in memory twice for that.
+// settle takes the room for a long receipt before it copies it, so that a receipt which does
+// not fit is not copied.
 func (m *Store) settle(key, token string, receipt []byte, keep time.Duration) (ok bool, err error) {
 	if len(receipt) > receiptReserve {
 		if err := m.reserve(key, token, len(receipt), keep); err != nil {
@@ -38,8 +38,7 @@ func (m *Store) settle(key, token string, receipt []byte, keep time.Duration) (o
 	return m.leave(key, token, string(receipt), keep)
 }
 
-// reserve takes room for a receipt of so many bytes under key, if it is token's to
-// settle.
+// reserve takes room for a receipt of that size under key, if token may settle it.
 func (m *Store) reserve(key, token string, size int, keep time.Duration) error {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
@@ -70,14 +69,13 @@ func (m *Store) leave(key, token, receipt string, keep time.Duration) (ok bool, 
 		return false, s.refuse(r, now, keep, err)
 	}
 	r.settle(receipt)
-	s.records[r.key()] = r // and the key, which may be of a new text
+	s.records[r.key()] = r // also replaces the key, which may be part of a new string
 	s.end(r, bounded.Later(now, keep))
 	return true, nil
 }
 
-// refuse keeps r as it is, since a receipt does not fit, for as long as that was to
-// be kept: the work was done, so the key must not become free earlier; nor later, if
-// the receipt is sent again.
+// refuse keeps r unsettled for as long as the receipt, which does not fit, was to be kept. The
+// work was done, so the key must not become free earlier, nor later if the receipt is sent again.
 func (s *shard) refuse(r *record, now int64, keep time.Duration, full error) error {
 	if !r.refused {
 		r.refused, r.lease = true, bounded.Later(now, keep)

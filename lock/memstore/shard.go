@@ -9,28 +9,28 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// visitsPerCall is at how many records each call looks whether they are over. Before
-// all have been looked at, calls add a sixteenth more at most.
+// visitsPerCall is the number of records that each call checks for their end. Until all have
+// been checked, calls add at most a sixteenth to them.
 const visitsPerCall = 16
 
-// smallMap is how large a map may stay, whatever is left in it.
+// smallMap is the size up to which a map is never replaced by a smaller one.
 const smallMap = 64
 
-// shard is a part of a memory store that is locked as one.
+// shard is a part of a memory store with its own lock.
 type shard struct {
 	mu      sync.Mutex
 	store   *Store
 	records map[string]*record // by key
-	slots   []slot             // the same, in any order
-	hand    int                // the slot that is looked at next
-	over    int64              // no record is over before
-	ahead   int64              // the same of those that the hand has passed
-	peak    int                // the most records that it has held
-	spare   *record            // for the next claim, nil if there is none
+	slots   []slot             // of all records, in no order
+	hand    int                // the slot to check next
+	over    int64              // no record ends earlier
+	ahead   int64              // no record that the hand has passed ends earlier
+	peak    int                // the largest number of records so far
+	spare   *record            // for the next claim; may be nil
 }
 
-// slot keeps the end of its record next to it: the search for records that are
-// over reads memory in a row.
+// slot has a copy of its record's end, so that the search for ended records reads memory in
+// sequence.
 type slot struct {
 	over   int64
 	record *record
@@ -42,8 +42,7 @@ func (s *shard) init(m *Store) {
 	s.over, s.ahead = math.MaxInt64, math.MaxInt64
 }
 
-// live returns the record of key, nil if there is none. A record that is over
-// is removed as it is met, whether or not it is its turn.
+// live returns the record of key, nil if there is none. It removes a record that has ended.
 func (s *shard) live(key string, now int64) *record {
 	r := s.records[key]
 	if r != nil && now >= r.over {
@@ -61,8 +60,7 @@ func (s *shard) owned(key, token string, now int64) *record {
 	return nil
 }
 
-// put adds a record of c, in place of old if there is one. Room for it has been
-// taken.
+// put adds a record of c, in place of old if that is not nil. Its room has been taken.
 func (s *shard) put(key string, c *lock.Claim, scope uint32, now int64, old *record) *record {
 	if old != nil {
 		s.vacate(old)
@@ -72,7 +70,7 @@ func (s *shard) put(key string, c *lock.Claim, scope uint32, now int64, old *rec
 		r = new(record)
 	}
 	r.fill(key, c, scope, now)
-	s.records[r.key()] = r        // and the key, which is not to keep the text of old
+	s.records[r.key()] = r        // also replaces the key, which must not keep the string of old
 	r.place = int32(len(s.slots)) //nolint:gosec // a shard has not so many
 	s.slots = append(s.slots, slot{record: r})
 	s.end(r, r.over)
@@ -80,14 +78,14 @@ func (s *shard) put(key string, c *lock.Claim, scope uint32, now int64, old *rec
 	return r
 }
 
-// end makes r be over at the given time, be it earlier or later than it was.
+// end sets the end of r, to an earlier or a later time.
 func (s *shard) end(r *record, over int64) {
 	r.over = over
 	s.slots[r.place].over = over
 	s.over, s.ahead = min(s.over, over), min(s.ahead, over)
 }
 
-// vacate takes r from its slot, which gets the last record.
+// vacate removes r from its slot, and moves the last record there.
 func (s *shard) vacate(r *record) {
 	last := len(s.slots) - 1
 	moved := s.slots[last]
@@ -102,20 +100,19 @@ func (s *shard) drop(r *record) {
 	s.vacate(r)
 	delete(s.records, r.key())
 	s.store.room.give(r.scope, 1, r.cost())
-	// A Go map keeps the size it once had, and so does a slice. Moving a quarter of
-	// what they held, after three quarters have gone, costs each that went a third of
-	// a move.
+	// Go maps and slices never shrink. Copying the last quarter of the records, after three
+	// quarters have gone, costs a third of a copy for each that went.
 	if n := len(s.slots); s.peak > smallMap && n <= s.peak/4 {
 		smaller := make(map[string]*record, n)
 		maps.Copy(smaller, s.records)
 		s.records, s.slots, s.peak = smaller, slices.Clone(s.slots), n
 	}
-	*r = record{} // what leaves the lock is a copy
+	*r = record{} // callers have copies only
 	s.spare = r
 }
 
-// expire looks at so many records, one after the other round and round, and removes
-// those that are over. What it has not come to is over all the same.
+// expire checks that many records in turn, and removes those that have ended. A record that has
+// ended and is not removed yet is treated as absent.
 func (s *shard) expire(now int64, visits int) {
 	for ; visits > 0 && now >= s.over; visits-- {
 		if s.hand == len(s.slots) {
@@ -131,7 +128,7 @@ func (s *shard) expire(now int64, visits int) {
 	}
 }
 
-// sweep removes all records that are over.
+// sweep removes all records that have ended.
 func (s *shard) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,13 +1,12 @@
 // Package memstore keeps the entries of a Locker in this process: for one process, and
 // for tests. A restart forgets everything.
 //
-// A store has no goroutine and nothing to close. Entries that are over are removed
-// by later calls, a few at a time, and their memory is given back. It is
-// bounded, by 1,000,000 entries and 256 MiB unless [WithLimits] says
-// otherwise, of which one scope gets a quarter unless [WithScopeShare] says
-// otherwise, and refuses a claim with [lock.ErrFull] rather than forget a live
-// entry of any state. Leases are timed by the monotonic clock. Fences grow
-// across restarts too, as far as the wall clock does.
+// A store has no goroutine and nothing to close. Later calls remove entries that have
+// ended, a few at a time, and free their memory. The store is bounded to 1,000,000 entries and 256 MiB
+// ([WithLimits]), and one scope to a quarter of that ([WithScopeShare]). At its bounds it
+// refuses claims with [lock.ErrFull], and never forgets a live entry of any state. Leases are
+// timed by the monotonic clock. Fences also grow across restarts, as far as the wall clock
+// does.
 package memstore
 
 import (
@@ -22,12 +21,12 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/bounded"
 )
 
-// shardCount is how many parts a memory store is locked in. A power of two.
+// shardCount is the number of shards, a power of two.
 const shardCount = 64
 
 // Store keeps its entries in this process. It is an [lock.Inspector] and a [lock.Pager].
 type Store struct {
-	base   time.Time // all times are nanoseconds since then, so that setting the wall clock ends no lease
+	base   time.Time // times are nanoseconds since then, so that a change of the wall clock ends no lease
 	seed   maphash.Seed
 	room   room
 	fences atomic.Int64
@@ -60,15 +59,15 @@ func New(opts ...Option) *Store {
 	return m
 }
 
-// Describe is part of [lock.Describer]: the store is local, and counts what it keeps.
+// Describe is part of [lock.Describer].
 func (m *Store) Describe() lock.Description {
 	return lock.Description{Local: true, Entries: int(m.room.entries.Load()), Bytes: m.room.bytes.Load()}
 }
 
 func (m *Store) now() int64 { return int64(time.Since(m.base)) }
 
-// lock locks the shard of key, and returns the time as it is under the lock, so that it
-// never goes back for a shard.
+// lock locks the shard of key, and then reads the clock, so that a shard's time never goes
+// back.
 func (m *Store) lock(key string) (s *shard, now int64) {
 	s = &m.shards[maphash.String(m.seed, key)%shardCount]
 	s.mu.Lock()
@@ -77,7 +76,7 @@ func (m *Store) lock(key string) (s *shard, now int64) {
 	return s, now
 }
 
-// scope is the hash of a scope, 0 of none.
+// scope returns the hash of a scope, 0 for none.
 func (m *Store) scope(name string) uint32 {
 	if name == "" {
 		return 0
@@ -101,9 +100,8 @@ func (m *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	return r.entry(now), nil
 }
 
-// claim returns what is under key afterwards. Like the other methods with a
-// shard's lock it returns a copy of the record, so that what may be long in it
-// is copied outside the lock.
+// claim returns the record under key afterwards. Like all methods that lock a shard, it returns
+// a copy of the record. Its long texts are copied outside the lock.
 func (m *Store) claim(key string, c *lock.Claim) (record, int64, error) {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
@@ -119,7 +117,7 @@ func (m *Store) claim(key string, c *lock.Claim) (record, int64, error) {
 	if old == nil {
 		err = m.room.take(scope, 1, cost)
 	} else {
-		scope = old.scope // whose share has the entry, which a takeover only continues
+		scope = old.scope // a takeover continues the entry, which is counted for that scope
 		err = m.room.grow(scope, 0, cost-old.cost())
 	}
 	if err != nil {
@@ -185,7 +183,7 @@ func (m *Store) get(key string) (record, int64) {
 	return record{}, now
 }
 
-// sweep removes everything that is over.
+// sweep removes all entries that have ended.
 func (m *Store) sweep() {
 	for i := range m.shards {
 		m.shards[i].sweep()

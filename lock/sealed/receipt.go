@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// sealHeader begins a sealed receipt; nonce and ciphertext follow. It tells
-	// a receipt that was never sealed from one that does not open, and its last
-	// byte is the version of the format.
+	// sealHeader begins a sealed receipt; nonce and ciphertext follow. It distinguishes a
+	// receipt that was never sealed from one that does not open. Its last byte is the
+	// version of the format.
 	sealHeader = "\x00LS\x01"
 
-	// receiptDomain begins the additional data, so that nothing else that is
-	// encrypted under the same key passes for a receipt. It has the version too.
+	// receiptDomain begins the additional data, so that no other data encrypted under the
+	// same key passes for a receipt. It has the version too.
 	receiptDomain = "httplatch sealed receipt 1\n"
 
-	// aboutDomain is that of what a record says of its request.
+	// aboutDomain begins the additional data of a request's description.
 	aboutDomain = "httplatch sealed request 1\n"
 
-	// minRandomNonce is the length in bytes from which on random nonces are not
-	// expected to repeat before an operator changes the key.
+	// minRandomNonce is the least length in bytes with which random nonces do not repeat,
+	// in all likelihood, before an operator changes the key.
 	minRandomNonce = 12
 )
 
-// seals are the AEADs of a sealed store. The first one seals, all open.
+// seals are the AEADs of a sealed store. The first seals, all open.
 type seals []cipher.AEAD
 
 func newSeals(current cipher.AEAD, previous []cipher.AEAD) seals {
@@ -45,7 +45,7 @@ func newSeals(current cipher.AEAD, previous []cipher.AEAD) seals {
 	return all
 }
 
-// seal returns receipt as it is kept under key by token.
+// seal encrypts a receipt that token keeps under key.
 func (s seals) seal(receipt []byte, key, token string) []byte {
 	return s.sealAs(receiptDomain, receipt, key, token)
 }
@@ -59,7 +59,7 @@ func (s seals) sealAs(domain string, plain []byte, key, token string) []byte {
 	return aead.Seal(out, nonce, plain, sealedFor(domain, key, token))
 }
 
-// open is the inverse of seal. A receipt of no bytes is nil.
+// open is the inverse of seal. It returns nil for an empty receipt.
 func (s seals) open(stored []byte, key, token string) ([]byte, error) {
 	return s.openAs(receiptDomain, stored, key, token)
 }
@@ -70,7 +70,7 @@ func (s seals) openAs(domain string, stored []byte, key, token string) ([]byte, 
 	}
 	stored = stored[len(sealHeader):]
 	bound := sealedFor(domain, key, token)
-	// Not in place: a failed attempt may overwrite what the next one is to open.
+	// Not in place: a failed attempt may overwrite the ciphertext that the next one needs.
 	room := make([]byte, 0, len(stored))
 	for _, aead := range s {
 		n := aead.NonceSize()
@@ -90,8 +90,8 @@ func (s seals) openAs(domain string, stored []byte, key, token string) ([]byte, 
 	return nil, errSeal
 }
 
-// sealedFor is the additional data of what is kept under key by token. The length
-// of the key keeps the two apart.
+// sealedFor returns the additional data for key and token. The length of the key separates the
+// two.
 func sealedFor(domain, key, token string) []byte {
 	b := make([]byte, 0, len(domain)+len("1024:")+len(key)+len(token))
 	b = append(b, domain...)
@@ -101,8 +101,8 @@ func sealedFor(domain, key, token string) []byte {
 	return append(b, token...)
 }
 
-// sealOwner seals what owner says of the request, for an entry under key by token. The
-// process that has claimed it stays readable.
+// sealOwner seals the description of the request in owner, for an entry of token under key. The
+// process that has claimed the entry stays readable.
 func (s seals) sealOwner(owner, key, token string) string {
 	process, rest := about.Split(owner)
 	if rest == "" {
@@ -111,8 +111,8 @@ func (s seals) sealOwner(owner, key, token string) string {
 	return process + string(about.Mark) + string(s.sealAs(aboutDomain, []byte(rest), key, token))
 }
 
-// openOwner is the inverse. Of what was not sealed here, or does not open, nothing but
-// the process remains.
+// openOwner is the inverse of sealOwner. If the description was not sealed here, or does not
+// open, it returns only the process.
 func (s seals) openOwner(owner, key, token string) string {
 	process, rest := about.Split(owner)
 	if rest == "" {
@@ -122,7 +122,7 @@ func (s seals) openOwner(owner, key, token string) string {
 	return process + string(opened)
 }
 
-// sealError is a receipt that is there and cannot be had.
+// sealError is the error of a receipt that exists and does not open.
 type sealError struct{ class, text string }
 
 var (
@@ -133,14 +133,13 @@ var (
 		"it goes with the end of its keep, or by Inspector.Forget, after which the work can run again"}
 )
 
-// Error says what an operator can do, and names neither key nor token.
+// Error has advice for an operator, and contains neither key nor token.
 func (e *sealError) Error() string { return e.text }
 
-// Class is "unsealed" or "seal", for the Locker's log.
+// Class returns "unsealed" or "seal", for the Locker's log.
 func (e *sealError) Class() string { return e.class }
 
-// Unwrap returns ErrNotApplied, for the entry was there, and ErrUnsupported,
-// for the store can never do it: the Locker need not ask again, and must not
-// take it for a store that is down, without which work may run if it was configured
-// to fail open.
+// Unwrap returns ErrNotApplied, since the call changed nothing, and ErrUnsupported, since the
+// store will never open the receipt. So the Locker does not try again, and does not take the
+// store for down: work must not run then, even with WithFailOpen.
 func (*sealError) Unwrap() []error { return []error{lock.ErrNotApplied, errors.ErrUnsupported} }

@@ -1,52 +1,49 @@
-// Package sealed encrypts the receipts of a store, so that what [lock.Locker.Once] and
-// middleware.Idempotent remember, such as the answers of an API, cannot be read or
-// exchanged by who can read or write the server, its backups or its replicas. All
-// processes that share a store must seal. The recommended AEAD is AES-256-GCM:
+// Package sealed encrypts the receipts of a store. Anyone with access to the server, its backups
+// or its replicas can then neither read nor exchange the receipts of [lock.Locker.Once] and
+// middleware.Idempotent, such as the answers of an API. All processes that share a store must
+// seal. The recommended AEAD is AES-256-GCM:
 //
 //	block, err := aes.NewCipher(key) // 32 random bytes, from your secret manager
 //	...
 //	current, err := cipher.NewGCMWithRandomNonce(block)
 //	locker := lock.New(sealed.New(store, current))
 //
-// Any other will do that is safe for concurrent use and whose nonces may be
-// random, or which makes its own and has a NonceSize of 0. A receipt takes 4
-// bytes, a nonce and the AEAD's overhead more than before, 32 bytes in all with
-// AES-GCM. Empty receipts and cool-downs are sealed too, or one of them could
-// take the place of an answer.
+// Another AEAD has to be safe for concurrent use, and to accept random nonces, or to make its
+// own and have a NonceSize of 0. A receipt grows by 4 bytes, a nonce and the AEAD's overhead:
+// by 32 bytes with AES-GCM. Empty receipts and cool-downs are sealed too, or one of them could
+// replace an answer.
 //
-// # What is bound, and what is not
+// # Protection, and its limits
 //
-// A receipt can be opened only under the key and the token that it was settled
-// with. One that was altered, cut, left by a writer without the AEAD, or moved
-// to another entry is refused, and so is one that was left before sealing was
-// introduced, until its keep is over. The work is then not run: the Locker
-// returns an error that says what to do and matches [lock.ErrNotApplied] and
-// errors.ErrUnsupported, which the middleware answers with 503, WithFailOpen or
-// not, since the store did answer. List yields such an entry without its
-// receipt, so that an operator can Forget it.
+// A receipt can be opened only under the key and the token with which it was settled. A
+// receipt that was altered, cut, written without the AEAD, or moved to another entry is
+// refused. So is a receipt from before sealing was introduced, until its keep is over. The
+// work then does not run: the Locker returns an error with advice that matches
+// [lock.ErrNotApplied] and errors.ErrUnsupported. The middleware answers 503, even with
+// WithFailOpen, since the store did answer. List yields such an entry without its receipt, so
+// that an operator can Forget it.
 //
-// What package middleware has a record say of its request for operators, whose it is
-// ([middleware.WithLabel]), method and path, is sealed as well. Where it does not open,
-// operators see the process alone.
+// The description of a request that package middleware adds for operators, with its label
+// ([middleware.WithLabel]), method and path, is sealed as well. If it does not open, operators
+// see only the process.
 //
-// The rest of an entry stays as it was: key, state, process, times, the length of
-// the receipt, and the fingerprint, which Settle does not get. A writer to
-// the store can still remove an entry, after which the work runs again, bring
-// back an older one of the same key, and let another request than the first
-// have the receipt of its key.
+// The rest of an entry is not sealed: key, state, process, times, the length of the receipt,
+// and the fingerprint, which Settle does not get. A writer to the store can still remove an
+// entry, after which the work runs again, restore an older one of the same key, and give the
+// receipt of a key to a request other than the first.
 //
 // # Rotation
 //
 // To change the AEAD, deploy three times:
 //
-//  1. sealed.New(store, old, next): all processes learn to open what comes.
-//  2. sealed.New(store, next, old): the new one seals.
-//  3. sealed.New(store, next), when the longest keep has passed since the second.
+//  1. sealed.New(store, old, next): all processes can open with the next one.
+//  2. sealed.New(store, next, old): the next one seals.
+//  3. sealed.New(store, next), after the longest keep has passed since the second.
 //
-// An AEAD with random nonces of 96 bits, such as AES-GCM, must not seal more
-// than 2^32 times under one key: for each receipt, repeated settles and cool-downs
-// included, and for each claim of Idempotent and Dedupe, those of repeats included. At
-// 1,000 requests a second, change it every three weeks.
+// An AEAD with random nonces of 96 bits, such as AES-GCM, must not seal more than 2^32 times
+// under one key. It seals once for each receipt, including repeated settles and cool-downs, and
+// once for each claim of Idempotent and Dedupe, including repeats. At 1,000 requests a second,
+// change the key every three weeks.
 package sealed
 
 import (
@@ -60,9 +57,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// New returns store with its receipts encrypted. current seals; previous ones open what
-// they have sealed. It panics if store or an AEAD is nil, if store keeps no receipts, as a
-// quorum does, and if current has nonces of less than 12 bytes: random ones would repeat.
+// New returns store with its receipts encrypted. current seals, and previous ones only open. It
+// panics if store or an AEAD is nil, if store keeps no receipts, as a quorum, and if current
+// has nonces of less than 12 bytes: random ones would repeat.
 func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) *Store {
 	if store == nil {
 		panic("sealed: nil Store")
@@ -73,8 +70,8 @@ func New(store lock.Store, current cipher.AEAD, previous ...cipher.AEAD) *Store 
 	return &Store{below: store, seals: newSeals(current, previous)}
 }
 
-// Store seals what goes into another, and opens what comes out of it. It hands on what
-// that can do for a Locker and for operators; Close is called on that store itself.
+// Store seals the receipts of another store. It passes on the other's interfaces for a Locker
+// and for operators. Close the other store itself.
 type Store struct {
 	below
 	seals seals
@@ -110,13 +107,13 @@ func (s *Store) opened(key string, e lock.Entry, err error) (lock.Entry, error) 
 	}
 	e.Receipt, err = s.seals.open(e.Receipt, key, e.Token)
 	if err != nil {
-		// A claim of a settled key changes nothing, so this is certain.
+		// A claim of a settled key certainly changes nothing.
 		return lock.Entry{}, err
 	}
 	return e, nil
 }
 
-// Describe is that of the store below.
+// Describe is part of [lock.Describer].
 func (s *Store) Describe() lock.Description { return lock.Describe(s.below) }
 
 // Check checks the store below, if it is a [lock.Checker].
@@ -127,7 +124,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// Watch is that of the store below.
+// Watch is part of [lock.Watcher].
 func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
 	if below, ok := s.below.(lock.Watcher); ok {
 		return below.Watch(key)
@@ -135,8 +132,8 @@ func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return nil, func() {}
 }
 
-// List is part of [lock.Inspector]. What is to be removed because nothing opens its
-// receipt has to be seen first, so it is yielded without one, and is no error.
+// List is part of [lock.Inspector]. It yields an entry whose receipt does not open without the
+// receipt, and without an error, so that an operator can find and remove it.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
 		inspector, ok := s.below.(lock.Inspector)
@@ -190,7 +187,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	return work, &transaction{Transaction: tx, seals: s.seals, key: key, token: token}, nil
 }
 
-// transaction seals what it settles.
+// transaction seals its receipt.
 type transaction struct {
 	lock.Transaction
 
