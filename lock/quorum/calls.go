@@ -5,23 +5,20 @@ import (
 	"time"
 )
 
-// tokens has what this process has in flight on the nodes. A call on the quorum
-// returns before all of its calls on nodes have, and the next call for the same
-// token must not be undone by what is left of the one before:
+// tokens holds the calls that this process has in flight on the nodes. A call on the quorum
+// returns before all of its calls on nodes have returned, and late calls must not undo the next
+// call for the same token:
 //
-//   - A claim that lands on a node after the token's release, or after the claim
-//     was found to have no majority, would hold the node for no caller. So every
-//     answer to a claim that comes late asks whether the token is still wanted, and
-//     the entry is removed if not. The caller's own release goes to a node when the
-//     claims on it have ended, and needs no such help.
-//   - A release that lands on a node after a later claim of the same token would
-//     take away a vote that has been counted, and make a second holder possible. So
-//     a node with a release of a token in flight is barred: it is not asked for its
-//     vote, and what it confirms does not count.
+//   - A claim that lands on a node after the token's release, or after the claim missed its
+//     majority, would hold the node for no caller. So a late answer to a claim checks whether
+//     the token is still wanted, and removes the entry if it is not. The caller's own release
+//     goes to a node after the claims on it have ended, and needs no such check.
+//   - A release that lands on a node after a later claim of the same token would remove a vote
+//     that was counted, and make a second holder possible. So a node with a release of a token
+//     in flight is barred: it is not asked for its vote, and its confirmations do not count.
 //
-// Both questions are decided under one lock: either the later claim comes first,
-// and then the earlier one finds the token wanted; or the removal comes first, and
-// then the later claim finds the node barred.
+// Both are decided under one lock. If the later claim comes first, the earlier one finds the
+// token wanted. If the removal comes first, the later claim finds the node barred.
 type tokens struct {
 	mu  sync.Mutex
 	all map[tokenID]*calls
@@ -29,23 +26,22 @@ type tokens struct {
 
 type tokenID struct{ key, token string }
 
-// calls is what is in flight for one token on one key. Its fields below tokens are
-// under the lock of all.
+// calls are the calls in flight for one token on one key. The lock of tokens guards the fields
+// below it.
 type calls struct {
 	tokenID
 	tokens   *tokens
-	claiming chan struct{} // has room for the claim whose turn it is
+	claiming chan struct{} // holds a value during a claim
 
-	claims []sync.WaitGroup // in flight, by node; begun while the node is not barred
+	claims []sync.WaitGroup // in flight, by node; none begins while the node is barred
 
 	uses     int
-	unwanted bool  // its claim got no majority, or it was ended by its caller
+	unwanted bool  // its claim missed the majority, or its caller has ended it
 	released bool  // by its caller
-	barred   []int // releases that are in flight, or may be, by node
+	barred   []int // releases that may be in flight, by node
 }
 
-// enter returns the calls of token, for as long as leave has not been called as
-// often.
+// enter returns the calls of token. They are kept until leave was called as often as enter.
 func (q *Store) enter(key, token string) *calls {
 	all := &q.tokens
 	all.mu.Lock()
@@ -60,7 +56,7 @@ func (q *Store) enter(key, token string) *calls {
 	return c
 }
 
-// stay is enter for a caller that has entered already.
+// stay is another enter, for a caller that has entered already.
 func (c *calls) stay() {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
@@ -75,8 +71,8 @@ func (c *calls) leave() {
 	}
 }
 
-// begin makes the token wanted, and returns the nodes whose word for it counts. If there
-// are as many as need, a claim on each is begun.
+// begin marks the token as wanted, and returns the nodes whose votes count. If there are at least
+// need of them, it begins a claim on each.
 func (c *calls) begin(need int) (nodes []int) {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
@@ -99,7 +95,7 @@ func (c *calls) again(node int) (begun bool) {
 	return begun
 }
 
-// reliable returns the nodes whose word for the token counts.
+// reliable returns the nodes whose votes for the token count.
 func (c *calls) reliable() (nodes []int) {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
@@ -123,15 +119,15 @@ func (c *calls) wanted() bool {
 	return !c.unwanted
 }
 
-// giveUp says that nothing more is to be had for the token. It must be called
-// before a round is decided: an answer that comes after that looks here.
+// giveUp marks the token as unwanted. It must be called before a round is decided: later answers
+// check the mark.
 func (c *calls) giveUp() {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
 	c.unwanted = true
 }
 
-// release says that the caller gives up the token, and bars all nodes.
+// release marks the token as released by its caller, and bars all nodes.
 func (c *calls) release() {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
@@ -141,9 +137,9 @@ func (c *calls) release() {
 	}
 }
 
-// bar bars a node if the token is no longer wanted, and reports whether it
-// did: the entry on it is then to be removed. A release by its caller removes it anyway,
-// since that goes to each node after the claims on it.
+// bar bars a node if the token is no longer wanted, and reports whether it did. The caller then
+// removes the entry on it. A release by the token's caller removes it in any case, since it goes
+// to each node after the claims on it.
 func (c *calls) bar(node int) bool {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()
@@ -154,10 +150,9 @@ func (c *calls) bar(node int) bool {
 	return true
 }
 
-// unbar takes back one bar, after a time in which a release can still land. For a
-// token that its caller has released it does not wait: a Locker claims with another
-// one then, and a node that is silent for long would have every token of that time
-// remembered.
+// unbar takes back one bar, after the time in which a release can still land. It does not wait
+// for a token that its caller has released: the Locker claims with another token then, and a node
+// without answers would keep every token of that time in memory.
 func (c *calls) unbar(node int, after time.Duration) {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()

@@ -8,12 +8,11 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Check returns nil if a majority of the nodes passes its own check, where it
-// has one, or answers where it has not, and if they are as independent as can be
-// found out: a node that is a
-// [lock.ServerLister] names what it writes to. A minority that fails is no error: the quorum
-// works without it, and does not wait for one that does not answer for more than
-// ten times WithNodeTimeout. What is wrong with one, its own Check says.
+// Check returns nil if a majority of the nodes passes and no two are known to be one server. A
+// node passes its own check, or answers if it has none. A node that is a [lock.ServerLister]
+// names its servers. A minority that fails is no error: the quorum works without it. Check does
+// not wait longer than ten times WithNodeTimeout for a node without an answer. A node's own
+// Check has the details.
 func (q *Store) Check(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -54,8 +53,8 @@ func (q *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// checkPatience is for how many node timeouts a Check waits for the others when a
-// majority is well.
+// checkPatience is the number of node timeouts that a Check waits for the other nodes after a
+// majority has passed.
 const checkPatience = 10
 
 func (q *Store) checkNode(ctx context.Context, i int) (servers []string, err error) {
@@ -70,13 +69,13 @@ func (q *Store) checkNode(ctx context.Context, i int) (servers []string, err err
 		return nil, err
 	}
 	servers, unnamed := named.Servers(ctx)
-	if err == nil { // or it says the same a second time
+	if err == nil { // else Servers returns the same error
 		err = unnamed
 	}
 	return servers, err
 }
 
-// independent looks for nodes that cannot fail alone.
+// independent returns an error if two nodes cannot fail independently.
 func independent(servers [][]string) error {
 	seen := make(map[string]int)
 	for i, ids := range servers {

@@ -11,11 +11,10 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Claim is part of [lock.Store]. It is one try: where several claims have shared the nodes
-// among them, so that none has a majority, the error says that nothing was applied,
-// and the Locker claims again after a random pause. A refusal names the holder that a
-// majority of nodes named, each at an instant of its own: among claims at once, that can
-// be one which has been split, and claims again.
+// Claim is part of [lock.Store]. It is one try. If concurrent claims share the nodes and none has
+// a majority, the error says that nothing was applied, and the Locker claims again after a random
+// pause. A refusal names the holder that a majority of nodes has named, each at its own instant.
+// Among concurrent claims that can be one without a majority, which claims again.
 func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -25,10 +24,10 @@ func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	case c.Linger > 0 || c.Replaces != "":
 		return lock.Entry{}, errReceipt
 	}
-	c.Fingerprint = bytes.Clone(c.Fingerprint) // nodes read it for longer than this call lasts
+	c.Fingerprint = bytes.Clone(c.Fingerprint) // nodes read it after this call has returned
 	t := q.enter(key, c.Token)
 	defer t.leave()
-	select { // two at once for one token would take back each other's votes
+	select { // two concurrent claims of one token would take back each other's votes
 	case t.claiming <- struct{}{}:
 		defer func() { <-t.claiming }()
 	case <-ctx.Done():
@@ -49,8 +48,8 @@ type vote struct {
 	token  *calls
 	claim  lock.Claim
 	flight *send.Flight
-	loose  atomic.Bool // a node may have the claim after it was ended, or get it yet
-	nodes  []int       // that are asked
+	loose  atomic.Bool // a node may have the claim after its end, or still get it
+	nodes  []int       // to ask
 	silent []answer[lock.Entry]
 	round  *round[lock.Entry]
 	why    error
@@ -66,9 +65,9 @@ func (v *vote) run(ctx context.Context) (lock.Entry, error) {
 	granted := decided && v.ours(&e)
 	switch {
 	case granted && v.token.wanted():
-		// Whether enough of the lease is left is for the Locker to say: it knows of
-		// the sends before this one. If the token is released from here on, the
-		// release cleans up, and so do answers that come late.
+		// The Locker decides whether enough of the lease is left: it knows the earlier
+		// sends. If the token is released after this, the release and late answers clean
+		// up.
 		v.decide(ctx)
 		return e, nil
 	case granted:
@@ -87,7 +86,7 @@ func (v *vote) run(ctx context.Context) (lock.Entry, error) {
 	return lock.Entry{}, v.failure(ctx, certain)
 }
 
-// collect takes answers until a majority agrees. decided is false if none does.
+// collect takes answers until a majority agrees. decided is false if no majority does.
 func (v *vote) collect(ctx context.Context) (e lock.Entry, decided bool) {
 	for {
 		a, ok := v.round.next(ctx)
@@ -111,7 +110,7 @@ func (v *vote) claimOn(ctx context.Context, node int) (lock.Entry, error) {
 	return e, err
 }
 
-// landed says what the claim has left when nothing of it is still in flight.
+// landed returns the outcome of the claim when no call of it is in flight.
 func (v *vote) landed() send.Outcome {
 	v.token.leave()
 	if v.loose.Load() {
@@ -127,8 +126,8 @@ func (v *vote) holds(a *answer[lock.Entry]) bool {
 	return a.unknown() || a.err == nil && v.ours(&a.value)
 }
 
-// removable returns the token of an own dead claim that has some of the nodes: its
-// Locker removes it, if it is returned as what is in the way.
+// removable returns the token of an orphan of the same Locker that has some of the nodes. The
+// Locker removes it if Claim returns it as the entry in the way.
 func (v *vote) removable() (token string) {
 	for i := range v.answers {
 		a := &v.answers[i]
@@ -139,7 +138,7 @@ func (v *vote) removable() (token string) {
 	return ""
 }
 
-// decide ends the collecting. What comes later is removed if it is not wanted.
+// decide ends the collecting. Entries that land later are removed if they are not wanted.
 func (v *vote) decide(ctx context.Context) {
 	v.answers = append(v.answers, v.round.decide(func(a answer[lock.Entry]) {
 		if v.holds(&a) && v.token.bar(a.node) {
@@ -149,13 +148,12 @@ func (v *vote) decide(ctx context.Context) {
 	v.silent = v.round.silent(ctx)
 }
 
-// takeBack removes what the claim has taken, and reports whether it is certain
-// that nothing is left or can come. A claim that may be sent again waits for the
-// nodes that have said yes: only when they have confirmed their releases can they
-// be asked for their votes again. Others may have the claim too, and are not
-// waited for.
+// takeBack removes the entries of the claim, and reports whether it is certain that none is left
+// or can land later. If the claim may be sent again, it waits for the nodes that have said yes:
+// they can vote again only after they have confirmed their releases. It does not wait for other
+// nodes, which may have the claim too.
 func (v *vote) takeBack(ctx context.Context, again bool) (certain bool) {
-	v.token.giveUp() // before the decision: what comes after that looks there, and sees to itself
+	v.token.giveUp() // before the decision: later answers check the mark, and clean up
 	v.decide(ctx)
 	certain = len(v.silent) == 0
 	var given []<-chan bool
@@ -164,7 +162,7 @@ func (v *vote) takeBack(ctx context.Context, again bool) (certain bool) {
 			continue
 		}
 		if !v.token.bar(a.node) {
-			certain = false // its caller's release is on its way
+			certain = false // the caller's release is on its way
 			continue
 		}
 		gone := make(chan bool, 1)
@@ -186,7 +184,7 @@ func (v *vote) takeBack(ctx context.Context, again bool) (certain bool) {
 	return certain
 }
 
-// free removes what the claim may have on a node, which has been barred.
+// free removes the entry that the claim may have on a node, which is barred.
 func (v *vote) free(ctx context.Context, node int) (gone bool) {
 	gone = v.quorum.free(ctx, v.token, node)
 	if !gone {
@@ -195,7 +193,7 @@ func (v *vote) free(ctx context.Context, node int) (gone bool) {
 	return gone
 }
 
-// failure is the error of a claim that has no majority.
+// failure returns the error of a claim without a majority.
 func (v *vote) failure(ctx context.Context, certain bool) error {
 	f := v.quorum.shortage("claim")
 	f.certain, f.why = certain, v.why

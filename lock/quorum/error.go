@@ -9,18 +9,18 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// quorumError says why a call has not got a majority. The errors of the nodes
-// are in its text, and not wrapped: what one of them is certain of is not certain.
+// quorumError is the error of a call without a majority. It has the errors of the nodes in its
+// text and does not wrap them: the certainty of one node says nothing about the whole call.
 type quorumError struct {
 	call     string
 	need, of int
-	certain  bool  // that the call has had no effect, and will have none
-	why      error // other than what nodes failed
-	cause    error // why the caller left
+	certain  bool  // the call has had no effect, and will have none
+	why      error // a reason other than the nodes' errors
+	cause    error // the cause for which the caller left
 	failed   []answer[struct{}]
 }
 
-// shortage is the error of a call that too few nodes have answered.
+// shortage returns the error of a call that too few nodes have answered.
 func (q *Store) shortage(call string) *quorumError {
 	return &quorumError{call: call, need: q.need, of: len(q.given)}
 }
@@ -52,8 +52,8 @@ func (e *quorumError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what is true of the whole call. It is full, denied or not
-// supported, if so many nodes are that the others would not do.
+// Unwrap returns the errors of the whole call. It is full, denied or not supported if the nodes
+// that are not would make no majority.
 func (e *quorumError) Unwrap() []error {
 	var all []error
 	if e.certain {
@@ -79,7 +79,7 @@ func (e *quorumError) Unwrap() []error {
 	return all
 }
 
-// Class is that of the first node that failed and has one.
+// Class returns the class of the first failed node that has one.
 func (e *quorumError) Class() string {
 	for _, f := range e.failed {
 		if class := lock.Class(f.err); class != "_OTHER" {

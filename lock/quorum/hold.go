@@ -13,9 +13,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Renew is part of [lock.Store]. A majority that confirms brings the entry back to the
-// nodes that have answered no: no other token can have the key while it does.
-// Without one in this same round, nothing is created.
+// Renew is part of [lock.Store]. If a majority confirms, Renew restores the entry on the nodes
+// that have answered no: no other token can have the key meanwhile. Without a majority in this
+// same round, it creates nothing.
 func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -28,8 +28,8 @@ func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	m := motion{
 		call: "renew",
 		send: func(ctx context.Context, node int) (bool, error) { return q.given[node].Renew(ctx, key, c) },
-		// A renewal is a vote too: a node that may take it back has none, and gets
-		// nothing.
+		// A renewal is a vote too. A node that may take it back has no vote, and gets no
+		// entry.
 		reliable: t.reliable(),
 	}
 	m.rest = func(a answer[bool]) {
@@ -40,8 +40,8 @@ func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	return q.carry(ctx, t, &m)
 }
 
-// reseed brings an entry back to a node that has lost it. What another token holds
-// there is left alone.
+// reseed restores an entry on a node that has lost it. It does not change an entry of another
+// token.
 func (q *Store) reseed(ctx context.Context, t *calls, node int, c lock.Claim) {
 	if !t.again(node) {
 		return
@@ -56,8 +56,7 @@ func (q *Store) reseed(ctx context.Context, t *calls, node int, c lock.Claim) {
 	}
 }
 
-// Settle is part of [lock.Store], for cool-downs only. A node that does not answer is
-// asked again.
+// Settle is part of [lock.Store], for cool-downs only. It asks a node without an answer again.
 func (q *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -67,7 +66,7 @@ func (q *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	}
 	c.Fingerprint = bytes.Clone(c.Fingerprint)
 	t := q.enter(key, c.Token)
-	t.giveUp() // what a claim still leaves on a node is no part of the cool-down
+	t.giveUp() // an entry that a late claim leaves on a node is no part of the cool-down
 	m := motion{
 		call: "settle",
 		send: func(ctx context.Context, node int) (bool, error) {
@@ -78,8 +77,8 @@ func (q *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	return q.carry(ctx, t, &m)
 }
 
-// Release is part of [lock.Store]. A node that does not answer is asked again, and then
-// left to the end of the lease.
+// Release is part of [lock.Store]. It asks a node without an answer again, and then leaves the
+// entry to the end of its lease.
 func (q *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	if ctx.Err() != nil {
 		return false, notMade(ctx)
@@ -103,17 +102,16 @@ func (q *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 // motion is a call that nodes answer with yes or no.
 type motion struct {
 	call     string
-	patient  bool // a majority against it is no reason not to hear the others
+	patient  bool // it waits for the other nodes even after a majority has said no
 	send     func(ctx context.Context, node int) (bool, error)
 	reliable []int              // the nodes whose yes counts; nil: all
-	rest     func(answer[bool]) // deals with a node that has not said yes, after a majority has
-	last     func(node int)     // called when nothing is still in flight to a node; may be nil
+	rest     func(answer[bool]) // handles a node that has not said yes, after a majority has
+	last     func(node int)     // called when no call to a node is in flight; may be nil
 }
 
-// carry sends m to all nodes. It is carried with a majority of yes, and lost when
-// the others can no longer be a majority. In between, a node that has not
-// answered can be the one that matters, and the outcome is not known. t is left in
-// the end.
+// carry sends m to all nodes. A majority of yes carries it. It is lost when the other nodes can no
+// longer be a majority. In between, a node without an answer may decide, and the outcome is
+// unknown. carry leaves t at the end.
 func (q *Store) carry(ctx context.Context, t *calls, m *motion) (ok bool, err error) {
 	r := askNodes(ctx, q, q.all, func() send.Outcome { t.leave(); return send.Nothing }, m.send)
 	defer r.done()
@@ -165,7 +163,7 @@ func (m *motion) judge(a *answer[bool]) {
 	}
 }
 
-// finish deals with the answer of a node after the decision.
+// finish handles the answer of a node after the decision.
 func (m *motion) finish(a answer[bool], carried bool) {
 	if carried && (a.err != nil || !a.value) {
 		m.rest(a)
@@ -175,16 +173,15 @@ func (m *motion) finish(a answer[bool], carried bool) {
 	}
 }
 
-// sendsToNode is how often a node that does not answer is sent the end of a lease.
-// After that it is left to the lease itself. A Locker that closes waits for it, so
-// the pauses in between are short, and random so that callers which failed together
-// do not come back together.
+// sendsToNode is the number of sends of a lease's end to a node without an answer. After that the
+// entry ends with its lease. Close waits for these sends, so the pauses between them are short.
+// They are random, so that callers which failed together do not return together.
 const (
 	sendsToNode  = 3
 	maxNodePause = 200 * time.Millisecond
 )
 
-// insist sends to a node that has not answered, until it does or enough is done.
+// insist sends to a node without an answer until it answers, at most sendsToNode times.
 func (q *Store) insist(ctx context.Context, a answer[bool], call func(context.Context, int) (bool, error)) {
 	for n := 1; a.err != nil && n < sendsToNode; n++ {
 		timer := time.NewTimer(maxNodePause/2 + rand.N(maxNodePause/2)) //nolint:gosec // spreading retries needs no secrecy
@@ -193,8 +190,8 @@ func (q *Store) insist(ctx context.Context, a answer[bool], call func(context.Co
 	}
 }
 
-// free removes what token may have on a node, which has been barred for that,
-// and reports whether the node has confirmed it.
+// free removes the entry that token may have on a node, which is barred, and reports whether the
+// node has confirmed that.
 func (q *Store) free(ctx context.Context, t *calls, node int) (gone bool) {
 	doubt := time.Duration(0)
 	for n := 0; n < sendsToNode && !gone; n++ {

@@ -9,9 +9,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// List is part of [lock.Inspector]. It goes through the nodes' lists, and asks the
-// quorum about every key it finds. What a majority has is on any majority of the
-// lists, so a minority of them may fail.
+// List is part of [lock.Inspector]. It reads the nodes' lists, and asks the quorum about every
+// key. An entry of a majority is in every majority of the lists, so a minority may fail.
 func (q *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
 		if err := q.checkInspectors(); err != nil {
@@ -33,8 +32,8 @@ func (q *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	}
 }
 
-// listNode lists what is on one node and was not seen before. err is why the list
-// ended early; ok is false if the caller has enough.
+// listNode lists the entries of one node that were not seen before. err is the error that ended
+// the list early. ok is false if the caller needs no more.
 func (q *Store) listNode(ctx context.Context, inspector lock.Inspector, seen map[string]struct{}, yield func(lock.Entry, error) bool) (err error, ok bool) {
 	for e, err := range inspector.List(ctx) {
 		if err != nil && e.Key == "" {
@@ -44,7 +43,7 @@ func (q *Store) listNode(ctx context.Context, inspector lock.Inspector, seen map
 			continue
 		}
 		seen[e.Key] = struct{}{}
-		if err == nil { // else it is of this entry only
+		if err == nil { // else the error is of this entry only
 			key := e.Key
 			e, err = q.Get(ctx, key)
 			e.Key = key
@@ -56,8 +55,8 @@ func (q *Store) listNode(ctx context.Context, inspector lock.Inspector, seen map
 	return nil, true
 }
 
-// Forget is part of [lock.Inspector]. What a minority still has of it gives no one the
-// key and keeps no one from it.
+// Forget is part of [lock.Inspector]. Entries that remain on a minority neither grant nor refuse
+// the key.
 func (q *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
 	if err := q.checkInspectors(); err != nil {
 		return false, err

@@ -18,7 +18,7 @@ type config struct {
 }
 
 // WithNodeTimeout sets how long a node may take for one call: 50 ms unless set.
-// What takes longer counts as no answer. It should be short compared with
+// A later answer counts as none. It should be short compared with
 // the budget and the lease of the Locker, and long compared with a round trip. It panics if d is
 // not positive.
 func WithNodeTimeout(d time.Duration) Option {
@@ -28,11 +28,11 @@ func WithNodeTimeout(d time.Duration) Option {
 	return option(func(cfg *config) { cfg.timeout = d })
 }
 
-// WithDriftFactor sets which part of a lease is given up for the difference of
-// the nodes' clocks: 0.01 unless set. Holders stop relying on a lease that
-// much earlier, and 2 ms more. It panics unless f is more than 0 and at most 0.5.
+// WithDriftFactor sets the part of a lease by which holders stop relying on it earlier, plus 2
+// ms, for the difference of the nodes' clocks: 0.01 unless set. It panics unless f is more than 0
+// and at most 0.5.
 func WithDriftFactor(f float64) Option {
-	if !(f > 0 && f <= 0.5) { // nor if it is no number
+	if !(f > 0 && f <= 0.5) { // NaN is neither
 		panic(fmt.Sprintf("quorum: WithDriftFactor(%v): the factor must be more than 0, and at most 0.5: what is left of a lease has to be of use", f))
 	}
 	return option(func(cfg *config) { cfg.factor = f })

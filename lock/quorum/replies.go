@@ -8,14 +8,14 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// replies is what nodes have answered so far: an entry, or an error.
+// replies are the answers of nodes so far: entries and errors.
 type replies struct {
 	need    int // for a majority
 	answers []answer[lock.Entry]
 }
 
-// majority returns what a majority of the nodes agrees on: that one token has the
-// key, or that it is free.
+// majority returns the entry on which a majority of the nodes agrees: one token has the key, or
+// it is free.
 func (r *replies) majority() (e lock.Entry, ok bool) {
 	e, size := r.largest()
 	if size >= r.need {
@@ -24,7 +24,7 @@ func (r *replies) majority() (e lock.Entry, ok bool) {
 	return lock.Entry{}, r.count(func(e *lock.Entry) bool { return e.State == lock.Free }) >= r.need
 }
 
-// largest returns the entry of the token that most nodes have.
+// largest returns the entry of the token with the most nodes.
 func (r *replies) largest() (e lock.Entry, size int) {
 	for i := range r.answers {
 		a := &r.answers[i]
@@ -38,8 +38,8 @@ func (r *replies) largest() (e lock.Entry, size int) {
 	return e, size
 }
 
-// of returns the entry of token. One that a node has as a cool-down is ending
-// everywhere.
+// of returns the entry of token. If one node has it as a cool-down, it is about to be one on the
+// others.
 func (r *replies) of(token string) (e lock.Entry) {
 	for i := range r.answers {
 		a := &r.answers[i]
@@ -62,11 +62,11 @@ func (r *replies) count(what func(*lock.Entry) bool) (n int) {
 	return n
 }
 
-// answered reports whether as many nodes as make a majority have answered.
+// answered reports whether a majority of the nodes has answered.
 func (r *replies) answered() bool { return r.count(func(*lock.Entry) bool { return true }) >= r.need }
 
-// Get is part of [lock.Store]. Where no majority agrees, a claim is on its way, and the
-// entry of that is returned.
+// Get is part of [lock.Store]. If no majority agrees, a claim is on its way, and Get returns the
+// entry of that claim.
 func (q *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	if err := notMade(ctx); err != nil {
 		return lock.Entry{}, err
@@ -99,7 +99,7 @@ func (q *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return lock.Entry{}, f
 }
 
-// notMade returns the error of a call whose context has ended, and which is not made.
+// notMade returns the error of a call that is not made, because its context has ended.
 func notMade(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", lock.ErrNotApplied, context.Cause(ctx))

@@ -14,44 +14,42 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/storepanic"
 )
 
-// answer is what a node said to a call.
+// answer is the answer of a node to a call.
 type answer[T any] struct {
 	node  int
 	value T
 	err   error
 }
 
-// unknown reports whether the call may have had an effect that is not reported.
+// unknown reports whether the call may have had an unreported effect.
 func (a *answer[T]) unknown() bool { return a.err != nil && !errors.Is(a.err, lock.ErrNotApplied) }
 
-// round is one call to several nodes at once. Until it is decided, answers are
-// collected by the caller; those that come later are dealt with by late, on the
-// goroutine of the node. Every answer goes exactly one of these ways.
+// round is one call to several nodes at once. The caller collects answers until the round is
+// decided. late handles every later answer, on the goroutine of its node.
 //
-// The nodes' calls end with the node timeout. Until the decision they end with
-// the caller's context too, so that nothing is sent that no caller waits for; after
-// it they do not, since an acquire that has its majority must not break off what
-// the other nodes are doing.
+// The calls to nodes end with the node timeout. Until the decision they end with the caller's
+// context too, so that no call is sent without a caller that waits. After the decision they do
+// not: an acquire with its majority must not interrupt the calls to the other nodes.
 type round[T any] struct {
 	answers  chan answer[T] // room for all
 	asked    []int
-	heard    []int // by the collector
+	heard    []int // nodes whose answers were collected
 	patience *time.Timer
 	untie    func() bool // from the caller's context
 	timeout  time.Duration
 
 	mu   sync.Mutex
-	late func(answer[T]) // not nil once it is decided
+	late func(answer[T]) // set by the decision
 
-	running atomic.Int32 // nodes, what was begun by also, and the caller
-	over    func()       // when running gets to 0
+	running atomic.Int32 // nodes, functions of also, and the caller
+	over    func()       // called when running is 0
 }
 
-// nothingLeft is the end of a round that leaves nothing to clean up.
+// nothingLeft is the over of a round without clean-up.
 func nothingLeft() send.Outcome { return send.Nothing }
 
-// askNodes starts a round. The caller must call decide and, in the end, done; over is
-// called when nothing of the round still runs, and says what it has left.
+// askNodes starts a round. The caller must call decide and, at the end, done. over is called when
+// no part of the round runs, and returns its outcome.
 func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() send.Outcome, call func(ctx context.Context, node int) (T, error)) *round[T] {
 	common, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 	flight := send.InFlight(ctx)
@@ -59,8 +57,8 @@ func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() sen
 	r := &round[T]{
 		answers: make(chan answer[T], len(nodes)),
 		asked:   nodes,
-		// A node's call ends soon after its timeout, often with word on whether it
-		// was sent. One that does not even do that is not waited for.
+		// A node's call ends soon after its timeout, often with an error that says whether
+		// it was sent. After that, the round does not wait for it.
 		patience: time.NewTimer(q.timeout * 3 / 2),
 		untie:    context.AfterFunc(ctx, cancel),
 		timeout:  q.timeout,
@@ -75,7 +73,7 @@ func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() sen
 			defer r.done()
 			value, err := guardedNode(common, q, node, call)
 			if err == nil && common.Err() != nil {
-				err = errTardy // which way a node that is at the limit counts must not be a matter of scheduling
+				err = errTardy // scheduling must not decide how a node at the limit counts
 			}
 			r.deliver(answer[T]{node, value, err})
 		}()
@@ -85,7 +83,7 @@ func askNodes[T any](ctx context.Context, q *Store, nodes []int, over func() sen
 
 var errTardy = errors.New("answered too late")
 
-// guardedNode makes a call on a node, in which a panic is a failure.
+// guardedNode makes a call on a node. A panic is a failure.
 func guardedNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, int) (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -96,8 +94,8 @@ func guardedNode[T any](ctx context.Context, q *Store, node int, call func(conte
 	return call(ctx, node)
 }
 
-// askNode makes one more call on a node. The caller may have gone; what has to be
-// done for its token has not.
+// askNode makes one more call on a node, even if the caller has gone: the call is clean-up for its
+// token.
 func askNode[T any](ctx context.Context, q *Store, node int, call func(context.Context, int) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), q.timeout)
 	defer cancel()
@@ -116,15 +114,14 @@ func (r *round[T]) deliver(a answer[T]) {
 	}
 }
 
-// next returns the next answer. ok is false if all have come, or none will in
-// time.
+// next returns the next answer. ok is false if there are no more, or none in time.
 func (r *round[T]) next(ctx context.Context) (a answer[T], ok bool) {
 	if len(r.heard) == len(r.asked) {
 		return a, false
 	}
 	select {
 	case a = <-r.answers:
-	default: // only now: what has come counts, even if time is over too
+	default: // only now: an answer that is here counts, even if time is over too
 		select {
 		case a = <-r.answers:
 		case <-r.patience.C:
@@ -137,7 +134,7 @@ func (r *round[T]) next(ctx context.Context) (a answer[T], ok bool) {
 	return a, true
 }
 
-// silent returns an answer for each node that has not been heard of.
+// silent returns an answer for each node without one.
 func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 	for _, node := range r.asked {
 		if !slices.Contains(r.heard, node) {
@@ -151,8 +148,8 @@ func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 	return all
 }
 
-// decide ends the collecting, and returns the answers that came in the last
-// moment. From here on the others are late's.
+// decide ends the collecting, and returns the answers of the last moment. late gets all further
+// ones.
 func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
 	r.untie()
 	r.patience.Stop()
@@ -170,7 +167,7 @@ func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
 	}
 }
 
-// also runs f as a part of the round.
+// also runs f as part of the round.
 func (r *round[T]) also(f func()) {
 	r.running.Add(1)
 	go func() {

@@ -1,6 +1,6 @@
-// Package quorum makes one store for locks and cool-downs of several independent ones, as
-// Redlock describes it: what a majority of them grants is granted. It works on while a
-// minority is down, slow or cut off, and while one that has forgotten everything is back.
+// Package quorum makes one store for locks and cool-downs of several independent stores, as in
+// Redlock: a majority of them grants. It goes on while a minority is down, slow or cut off, or
+// has restarted empty.
 //
 //	var stores []lock.Store
 //	for _, url := range urls { // redis://a:6379, redis://b:6379, redis://c:6379
@@ -10,47 +10,44 @@
 //	}
 //	locker := lock.New(quorum.New(stores))
 //
-// Each store has to be a server of its own, which fails by itself: a master
-// without the others' replicas, not a part of a Cluster with them. Every process
-// has to be given the same ones. [Store.Check] says whether a majority answers and
-// passes its own check, and finds two that are one server, or one that is a
-// Cluster.
+// Each store has to be a server that fails independently: a master without replicas of the
+// others, and not part of a Cluster with them. Give every process the same stores.
+// [Store.Check] checks that a majority answers and passes its own check, and detects two
+// stores that are one server, and a store that is a Cluster.
 //
-// # What it does
+// # How it works
 //
 // It keeps locks and cool-downs. All nodes are asked at once, each for at most
 // [WithNodeTimeout], and the majority's answer is the answer: a slow minority
-// delays no grant. A claim that gets no majority is taken back on every node, also
-// where its success is reported only later. If it was because several claims have
-// shared the nodes among them, the Locker claims again after a random pause, as long
-// as its budget lasts.
+// delays no grant. A claim without a majority is taken back on every node, even if a node
+// reports its success later. If concurrent claims shared the nodes, the Locker claims again
+// after a random pause, within its budget.
 //
-// A release and a cool-down are sent three times to a node that does not answer. If
-// it goes on not answering, what it has ends with the lease.
+// A release and a cool-down are sent three times to a node without an answer. After that, its
+// entry ends with the lease.
 //
-// A renewal that a majority confirms brings the entry back to nodes that have
-// lost it; without the majority nothing is ever created again.
+// A renewal that a majority confirms restores the entry on nodes that have lost it. Without
+// the majority no entry is ever created again.
 //
-// # What it does not
+// # Limits
 //
-// There are no receipts. Which of several answers counts would have to be agreed on
-// by the nodes, which do not know each other. [lock.Locker.Once] returns an error that
-// matches errors.ErrUnsupported, and middleware.Idempotent and middleware.Dedupe
-// panic: use one Redis for them, with replicas behind Sentinel or in a Cluster. One
-// program can have a Locker over that and another one over a quorum.
+// There are no receipts. The nodes, which do not know each other, would have to agree on one of
+// several answers. [lock.Locker.Once] returns an error that matches errors.ErrUnsupported, and
+// middleware.Idempotent and middleware.Dedupe panic: use one Redis for them, with replicas
+// behind Sentinel or in a Cluster. A program can have one Locker over that and another over a
+// quorum.
 //
-// There are no hints, and no pages of [lock.Pager]: callers that wait ask again after
-// random pauses, and an operator's tool reads the whole list.
+// There are no hints, and no pages of [lock.Pager]: callers that wait poll at random intervals,
+// and an operator's tool reads the whole list.
 //
-// There are no fences: of several nodes with clocks of their own no number can
-// be had that grows with every grant. [lock.New] panics if asked for them.
+// There are no fences: several nodes with separate clocks cannot make a number that grows with
+// every grant. [lock.New] panics with [lock.WithFencing].
 //
-// The promise of a lease rests on a majority of nodes keeping what they have
-// confirmed for as long as the lease lasts, and on their clocks running equally
-// fast, within [WithDriftFactor]. A node that restarts empty has broken the
-// first; two of three that do so within a lease make two holders. Let nodes save
-// every write, or stay away for a lease after a crash. A cool-down is not renewed,
-// so a node that has lost one does not get it back.
+// The promise of a lease has two conditions: a majority of nodes keeps its confirmed entries
+// for as long as the lease lasts, and the clocks of the nodes run equally fast, within
+// [WithDriftFactor]. A node that restarts empty breaks the first. Two of three that do so within
+// a lease make two holders. Let nodes save every write, or keep them down for a lease after a
+// crash. A cool-down is not renewed, so a node that has lost one does not get it back.
 package quorum
 
 import (
@@ -65,8 +62,8 @@ import (
 )
 
 // New returns a [lock.Store] over stores. It panics if there are fewer than three or an
-// even number, if one is nil or given twice, and if one is a quorum. The caller closes
-// what the stores are over, after the Locker.
+// even number, if one is nil or given twice, and if one is a quorum. The caller closes the
+// clients of the stores, after the Locker.
 func New(stores []lock.Store, opts ...Option) *Store {
 	checkNodes(stores)
 	q := &Store{
@@ -127,11 +124,10 @@ func checkNodes(stores []lock.Store) {
 	}
 }
 
-// Describe is part of [lock.Describer]. A call can still have an effect as long after
-// its return as on any node, after the time for which the calls on that node may
-// outlast the one on the quorum. The drift is the Locker's to subtract, because a
-// holder's validity is measured there: from before the first send of its token, whereas
-// this store sees one send of several, and of a renewal returns no more than yes.
+// Describe is part of [lock.Describer]. MaxLag is the largest MaxLag of a node, plus the time by
+// which a call on a node may outlast the call on the quorum. The Locker subtracts the drift, since
+// it measures the validity of a holder from before the first send of its token. This store sees
+// only single sends, and returns no more than yes to a renewal.
 func (q *Store) Describe() lock.Description {
 	longest := time.Duration(0)
 	for _, node := range q.given {
@@ -145,7 +141,7 @@ func (q *Store) Describe() lock.Description {
 	}
 }
 
-// unsupportedError says what a quorum cannot do, and what can.
+// unsupportedError names a feature that a quorum does not have, and a store that has it.
 type unsupportedError string
 
 const (
@@ -157,7 +153,7 @@ const (
 
 func (e unsupportedError) Error() string { return string(e) }
 
-// Is says that the call was not made, and would not be the next time.
+// Is matches the errors of a call that was not made, and never will be.
 func (unsupportedError) Is(target error) bool {
 	return target == lock.ErrNotApplied || target == errors.ErrUnsupported
 }
