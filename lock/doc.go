@@ -40,7 +40,7 @@
 // A call to the store ends as applied, as not applied, or as unknown, and
 // unknown is never taken for either. Every call may be repeated for the same
 // token, the random name of one acquisition, so a repetition is the recovery: it finds
-// out what became of the first send, and takes the key if that had taken it. A claim that
+// out the outcome of the first send, and has the key if the first send took it. A claim that
 // got no answer within [WithBudget] is removed in the background, and never stands in the
 // way of the process that sent it.
 //

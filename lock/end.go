@@ -36,11 +36,11 @@ func (e *Lease) Release(ctx context.Context) error {
 // Settle ends the lease and leaves receipt in its place for keep: until then
 // the key is refused with [ErrSettled]. A nil receipt is a cool-down. It does
 // so even if ctx has ended, and takes at most the budget, twice that if the store has no
-// room for receipt; its errors are those of [Lease.Release], and like there a missing answer is followed up in the
-// background, with the lease renewed meanwhile. If the store has no room for
-// receipt, an empty one is left for keep, and an error that matches [ErrFull] says
-// so. After work that ran unprotected ([WithFailOpen]) nothing is left, and the error
-// matches ErrUnavailable. It panics if keep is not positive.
+// room for receipt. It has the errors of [Lease.Release]. Without an answer, the settle is
+// completed in the background, with the lease renewed meanwhile. If the store has no room for
+// receipt, Settle leaves an empty one for keep, and returns an error that matches [ErrFull].
+// After work that ran unprotected ([WithFailOpen]) it leaves no receipt, and returns an error
+// that matches ErrUnavailable. It panics if keep is not positive.
 func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
 	positive("Settle: keep", keep)
 	if e == nil {
@@ -287,9 +287,9 @@ var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing
 const maxPendingBytes = 64 << 20
 
 // finishLater repeats the end in the background ([Lease.retryEnd]) until it is answered or the
-// lease is over, and a settle of Once for as long as its entry is kept. After a release
-// without an answer, the entry is an [orphan], and its removal goes on. Until then other callers of this
-// process do not get the key, and each of them triggers an immediate retry.
+// lease is over, and a settle of Once for as long as its entry is kept. After a release without
+// an answer, the entry is an [orphan], and its removal goes on. Until then other callers of
+// this process do not get the key, and each of them triggers an immediate retry.
 func (e *Lease) finishLater(ctx context.Context) {
 	first := clock.Now()
 	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) })

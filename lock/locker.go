@@ -110,7 +110,7 @@ const defaultCheckEvery = time.Minute
 // With returns a Locker with other settings over the same store, local keys and
 // clean-up: keys exclude each other across both, and closing either closes
 // both. Options that are not given stay as they are; observers are added. It panics
-// about what Validate returns.
+// if Validate returns an error.
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts).valid()
 	about := Describe(l.core.store)

@@ -17,7 +17,7 @@ const (
 	levelError = slog.LevelError
 )
 
-// reporter logs what an operator must see.
+// reporter logs the lines that an operator must see.
 type reporter struct {
 	logger *slog.Logger
 	logged *ratelog.Log

@@ -236,7 +236,7 @@ func (r *run) fail(ctx context.Context, err error) error {
 }
 
 // shareFailure gives err to the calls of this process that wait for r. Otherwise each of them
-// would try again what has just failed. It does not if err may concern this caller only,
+// would repeat work that has just failed. It does not if err may concern this caller only,
 // because its context has ended, its lease was lost, or err says so.
 func (r *run) shareFailure(err error) {
 	e := &r.lease

@@ -124,7 +124,7 @@ func (e *Lease) open(how validity.Opens) {
 	e.locker.core.keys.Leave((*holder)(e))
 }
 
-// Extend renews the lease now, for a full lease or what WithMaxHold leaves of
+// Extend renews the lease now, for a full lease or the part that WithMaxHold leaves of
 // it. It returns an error that matches [ErrLost] if the lease is over, and one
 // that matches [ErrUnavailable] if the store did not serve it within the budget:
 // then the lease goes on as it was, as does work that runs unprotected

@@ -73,7 +73,7 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	})
 }
 
-// first sorts all, and copies the first of them, none if limit is negative. It copies because the rest
+// first sorts all, and returns a copy of the first of them, none if limit is negative: the rest
 // may be many.
 func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	slices.SortFunc(all, order)

@@ -39,7 +39,7 @@ import (
 // A store may implement more: [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
 // [Transactor] and [Describer]. A wrapper passes on the interfaces that it wants to keep.
 type Store interface {
-	// Claim takes key for c.Token if it is free, and returns what is there
+	// Claim takes key for c.Token if it is free, and returns the entry
 	// afterwards. The claim was granted exactly if the returned entry is [Held]
 	// and bears c.Token:
 	//
@@ -96,7 +96,7 @@ type Claim struct {
 type Entry struct {
 	Key         string        // set by Inspector.List; the other methods may leave it empty
 	State       State         // Free if there is nothing
-	Token       string        // who claimed or settled it
+	Token       string        // of the caller that claimed or settled it
 	Attempt     int           // as claimed
 	Fingerprint []byte        // as claimed
 	Owner       string        // as claimed
@@ -250,7 +250,7 @@ type Description struct {
 	Local bool
 
 	// NoReceipts, unless nil, says that the store is for locks and cool-downs alone,
-	// and what to use for receipts. It matches [ErrNotApplied] and
+	// and names a store for receipts. It matches [ErrNotApplied] and
 	// errors.ErrUnsupported. The store returns it from a Settle with a receipt that is
 	// not empty, and from every call with Linger or Replaces; [Locker.Once] returns it
 	// without a call, and middleware.Idempotent and Dedupe panic with it.

@@ -122,7 +122,8 @@ func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (enter
 	return false, known(w, held)
 }
 
-// known returns what w knows at the end of its wait, with held from its beginning.
+// known returns the error of a wait that has ended: held, and the error of the latest poll if
+// the store did not serve it.
 func known(w *waiter, held *RefusedError) error {
 	d, is := w.Unserved().(*decision)
 	if !is {

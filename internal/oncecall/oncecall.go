@@ -104,11 +104,11 @@ type Run interface {
 	Dispel()
 }
 
-// AbortedError ends a run whose transaction was rolled back for a reason that lies in
-// what was done in it, so that another run would end the same way.
+// AbortedError ends a run whose transaction was rolled back because of the work in it, so that
+// another run would end the same way.
 type AbortedError struct{ Err error }
 
-// Error returns why, and what to do.
+// Error returns the reason.
 func (a *AbortedError) Error() string {
 	return "lock: the work was rolled back, because its transaction could not be committed: " + a.Err.Error()
 }
@@ -139,15 +139,15 @@ func (u *UnconfirmedError) Error() string { return u.Err.Error() }
 // Unwrap returns Err, which matches lock.ErrUnknown.
 func (u *UnconfirmedError) Unwrap() error { return u.Err }
 
-// Sharer is an error of a run that has something to say to the calls which waited
-// for that run in place of running.
+// Sharer is an error of a run with its own text for the calls that waited for the run instead
+// of running.
 type Sharer interface {
 	error
 
-	// Shared reports whether it says anything to them: the next of them runs if not.
+	// Shared reports whether the error concerns these calls. If not, the next of them runs.
 	Shared() bool
 
-	// Share returns what they are to get, each the same. It is called before the
-	// run ends, once, and only if there are any.
+	// Share returns the error for these calls, the same for each. It is called once, before
+	// the run ends, and only if there are any.
 	Share() error
 }

@@ -26,7 +26,7 @@ type Telemetry struct {
 	sets        sets
 }
 
-// New returns a Telemetry for the global providers, or for those of the options. If a provider
+// New returns a Telemetry for the global providers, or for the ones in the options. If a provider
 // refuses an instrument, OpenTelemetry's error handler gets the error, and the instrument
 // reports nothing.
 func New(opts ...Option) *Telemetry {

@@ -2,11 +2,11 @@
 // for tests. A restart forgets everything.
 //
 // A store has no goroutine and nothing to close. Later calls remove entries that have
-// ended, a few at a time, and free their memory. The store is bounded to 1,000,000 entries and 256 MiB
-// ([WithLimits]), and one scope to a quarter of that ([WithScopeShare]). At its bounds it
-// refuses claims with [lock.ErrFull], and never forgets a live entry of any state. Leases are
-// timed by the monotonic clock. Fences also grow across restarts, as far as the wall clock
-// does.
+// ended, a few at a time, and free their memory. The store is bounded to 1,000,000 entries
+// and 256 MiB ([WithLimits]), and one scope to a quarter of that ([WithScopeShare]). At its
+// bounds it refuses claims with [lock.ErrFull], and never forgets a live entry of any state.
+// Leases are timed by the monotonic clock. Fences also grow across restarts, as far as the
+// wall clock does.
 package memstore
 
 import (

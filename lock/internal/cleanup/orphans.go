@@ -22,7 +22,7 @@ type known struct {
 	task     *Task     // removes the entry; nil like orphan, and for a takeover
 }
 
-// Fate says what this process knows of a token's claim.
+// Fate is the state of a token's claim, as far as this process knows.
 type Fate uint8
 
 const (

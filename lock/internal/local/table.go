@@ -24,7 +24,7 @@ type Holder[H any] interface {
 	Owner() string            // for operators
 	SameRequest(other H) bool // false if the fingerprints differ
 	Settles() bool            // whether the lease ends with a settle; see Table.MarkEnding
-	Ring()                    // does what an alarm is for, on its own goroutine
+	Ring()                    // is called when an alarm is due, on its own goroutine
 }
 
 // Table maps keys to the leases that have them. It is safe for concurrent use.

@@ -67,7 +67,7 @@ func enqueue[H Holder[H]](h, holder H, patient bool) *Waiter[H] {
 	return w
 }
 
-// Terms say what a waiter accepts whose time is over.
+// Terms say how a waiter goes on after its time is over.
 type Terms uint8
 
 const (

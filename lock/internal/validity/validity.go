@@ -1,5 +1,5 @@
-// Package validity decides for how long the holder of a lease may rely on it, and what is
-// due next: a renewal, a loss, or that other callers get the key.
+// Package validity decides for how long the holder of a lease may rely on it, and which comes
+// next: a renewal, a loss, or the opening of the key for other callers.
 package validity
 
 import (
@@ -41,7 +41,7 @@ const (
 	Over
 )
 
-// Opens says what happens to the key at the end of a validity that is not renewed.
+// Opens is the fate of the key at the end of a validity that is not renewed.
 type Opens uint8
 
 const (
@@ -68,7 +68,7 @@ func (v *Validity[Loss]) Start(until, renewAt clock.Moment, capped bool) {
 	v.until, v.renewAt, v.capped = until, renewAt, capped
 }
 
-// Due says what is due. At most one field is set.
+// Due is a renewal, a loss or an opening that is due. At most one field is set.
 type Due struct {
 	Renewal context.Context //nolint:containedctx // for the renewal that is due
 	Expired Expiry
@@ -87,7 +87,7 @@ const (
 	MaxHold
 )
 
-// Ring returns what is due at that moment, and notes that it is done. It decides by the
+// Ring returns the action that is due at that moment, and notes it as done. It decides by the
 // clock, so one alarm too many does no harm. parent is the context of the work.
 func (v *Validity[Loss]) Ring(parent context.Context, at clock.Moment, alarm func(clock.Moment)) (d Due) {
 	v.mu.Lock()
@@ -236,8 +236,8 @@ func (v *Validity[Loss]) End(settles bool) (lost *Loss, first bool) {
 	return v.lost, true
 }
 
-// Close notes that the end was answered, or given up. It returns what would have happened
-// to the key at the end of the validity.
+// Close notes that the end was answered, or given up. It returns the fate that the key would have
+// had at the end of the validity.
 func (v *Validity[Loss]) Close() (opens Opens) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
