@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/middleware/internal/sized"
+	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
 // The first byte of a fingerprint says how it was made. Those that were made
@@ -27,9 +27,9 @@ type fingerprint [1 + sha256.Size]byte
 // what stood behind the form.
 func fingerprintOfRequest(r *http.Request, path string, body []byte) (fingerprint, error) {
 	b := make([]byte, 0, 512)
-	b = sized.Append(b, r.Method)
-	b = sized.Append(b, path)
-	b = sized.Append(b, canonicalQuery(r.URL.RawQuery))
+	b = lenprefix.Append(b, r.Method)
+	b = lenprefix.Append(b, path)
+	b = lenprefix.Append(b, canonicalQuery(r.URL.RawQuery))
 	if !bodybuf.FormParsed(r) {
 		return versioned(wholeRequest, appendContent(b, r.Header["Content-Type"], body)), nil
 	}

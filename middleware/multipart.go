@@ -7,7 +7,7 @@ import (
 	"hash"
 	"mime"
 
-	"github.com/httplatch/httplatch/middleware/internal/sized"
+	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
 // appendMultipart appends a hash of a multipart body. The boundary, which is
@@ -22,13 +22,13 @@ func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	boundary := params["boundary"]
 	delete(params, "boundary")
 	if others := mime.FormatMediaType(kind, params); err == nil && kind == "multipart/form-data" && boundary != "" && others != "" {
-		_, _ = h.Write(sized.Append(nil, others)) // a hash takes everything
+		_, _ = h.Write(lenprefix.Append(nil, others)) // a hash takes everything
 		if hashParts(h, body, []byte("--"+boundary)) {
 			return h.Sum(append(b, 'p'))
 		}
 	}
 	h.Reset()
-	_, _ = h.Write(sized.Append(nil, contentType))
+	_, _ = h.Write(lenprefix.Append(nil, contentType))
 	_, _ = h.Write(body)
 	return h.Sum(append(b, 'm'))
 }

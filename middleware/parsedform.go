@@ -12,23 +12,23 @@ import (
 	"slices"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/middleware/internal/sized"
+	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
 // parsedFormSum hashes the form that something outside the guard has read out of the
 // body: what the handler gets of it. Its error matches bodybuf.ErrConsumed.
 func parsedFormSum(r *http.Request) (sum [sha256.Size]byte, err error) {
-	all := sized.Append(nil, r.PostForm.Encode())
+	all := lenprefix.Append(nil, r.PostForm.Encode())
 	if form := r.MultipartForm; form != nil {
-		all = sized.Append(all, url.Values(form.Value).Encode())
+		all = lenprefix.Append(all, url.Values(form.Value).Encode())
 		content := sha256.New()
 		for _, field := range slices.Sorted(maps.Keys(form.File)) {
 			for _, file := range form.File[field] {
 				if err := hashFile(content, file); err != nil {
 					return sum, fmt.Errorf("%w: a file of the form that was parsed cannot be read: %w", bodybuf.ErrConsumed, err)
 				}
-				all = sized.Append(sized.Append(all, field), file.Filename)
-				all = content.Sum(sized.Append(all, url.Values(file.Header).Encode()))
+				all = lenprefix.Append(lenprefix.Append(all, field), file.Filename)
+				all = content.Sum(lenprefix.Append(all, url.Values(file.Header).Encode()))
 			}
 		}
 	}

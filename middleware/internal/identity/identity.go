@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/httplatch/httplatch/middleware/internal/sized"
+	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
 // Idempotent is the name under which middleware.Idempotent has its records.
@@ -20,7 +20,7 @@ const Idempotent = "idempotent"
 func Of(name string, parts ...string) string {
 	b := make([]byte, 0, 512)
 	for _, p := range parts {
-		b = sized.Append(b, p)
+		b = lenprefix.Append(b, p)
 	}
 	sum := sha256.Sum256(b)
 	// As lock.Key would compose them, of which nothing needs an escape.

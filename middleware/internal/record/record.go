@@ -20,7 +20,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/httplatch/httplatch/middleware/internal/sized"
+	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
 // Prefix is how long a record is before its body.
@@ -88,10 +88,10 @@ func IsUnknown(b []byte) bool { return bytes.Equal(b, Unknown()) }
 
 // AppendHeader appends a header to those of a record.
 func AppendHeader(b []byte, name string, values []string) []byte {
-	b = sized.Append(b, name)
+	b = lenprefix.Append(b, name)
 	b = binary.AppendUvarint(b, uint64(len(values)))
 	for _, v := range values {
-		b = sized.Append(b, v)
+		b = lenprefix.Append(b, v)
 	}
 	return b
 }
@@ -126,13 +126,13 @@ func Read(b []byte) (Record, error) {
 // check reads all headers and counts their values.
 func (r *Record) check() error {
 	for rest := r.headers; len(rest) > 0; {
-		name, behind, ok := sized.Cut(rest)
-		n, behind, counted := sized.CutNumber(behind)
+		name, behind, ok := lenprefix.Cut(rest)
+		n, behind, counted := lenprefix.CutNumber(behind)
 		if !ok || !counted || strings.TrimPrefix(name, AddedMark) == "" || n > len(behind) { // a value takes a byte at least
 			return errUnreadable
 		}
 		for range n {
-			if _, behind, ok = sized.Cut(behind); !ok {
+			if _, behind, ok = lenprefix.Cut(behind); !ok {
 				return errUnreadable
 			}
 		}
@@ -148,11 +148,11 @@ func (r *Record) check() error {
 func (r *Record) SetHeader(h http.Header, more ...[2]string) {
 	all := make([]string, 0, r.values+len(more))
 	for rest := r.headers; len(rest) > 0; {
-		name, behind, _ := sized.Cut(rest)
-		n, behind, _ := sized.CutNumber(behind)
+		name, behind, _ := lenprefix.Cut(rest)
+		n, behind, _ := lenprefix.CutNumber(behind)
 		for range n {
 			var v string
-			v, behind, _ = sized.Cut(behind)
+			v, behind, _ = lenprefix.Cut(behind)
 			all = append(all, v)
 		}
 		values := slices.Clip(all[len(all)-n:])

@@ -1,17 +1,17 @@
-// Package sized writes strings behind their lengths, so that two lists of strings
-// give the same bytes only if they are equal, and reads what others may have
+// Package lenprefix writes strings behind their lengths: two lists of strings give the
+// same bytes only if they are equal. Reading checks every length, because a record may be
 // damaged. Numbers are uvarints.
-package sized
+package lenprefix
 
 import "encoding/binary"
 
-// Append appends s behind its length.
+// Append appends the length of s, and s.
 func Append(b []byte, s string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
-// Cut cuts a string off s.
+// Cut cuts a string with its length off the beginning of s.
 func Cut(s string) (text, rest string, ok bool) {
 	n, s, ok := CutNumber(s)
 	if !ok || n > len(s) {
@@ -20,7 +20,8 @@ func Cut(s string) (text, rest string, ok bool) {
 	return s[:n], s[n:], true
 }
 
-// CutNumber cuts a number that counts something in s off s.
+// CutNumber cuts a number off the beginning of s. It counts something in s, so ok is false for one above
+// the length of s.
 func CutNumber(s string) (n int, rest string, ok bool) {
 	var v uint64
 	for i := range min(len(s), 9) { // more would be more than an int can count
