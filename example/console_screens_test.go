@@ -12,9 +12,9 @@ import (
 
 	desk "github.com/httplatch/httplatch/example"
 	"github.com/httplatch/httplatch/example/internal/browser"
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -65,7 +65,7 @@ func TestConsoleScreensOfRecords(t *testing.T) {
 		_, err := store.Claim(t.Context(), key, lock.Claim{Token: key, Owner: owner, Lease: lease, Linger: linger})
 		require.NoError(t, err)
 	}
-	gone := about.Request{Guard: "order-once", Method: http.MethodPost, Path: "/orders", Label: "42", Began: time.Now().Add(-time.Minute)}
+	gone := requestinfo.Request{Guard: "order-once", Method: http.MethodPost, Path: "/orders", Label: "42", Began: time.Now().Add(-time.Minute)}
 	put(keytext.Record("gone"), string(gone.AppendTo([]byte("shop-7f:4711"))), time.Millisecond, 24*time.Hour)
 	for i := range 60 {
 		put(lock.Key("user", fmt.Sprint("customer-", i)), fmt.Sprint("shop-7f:", 4000+i%3), time.Duration(1+i)*time.Minute, 0)

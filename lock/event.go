@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/about"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/event"
 )
 
@@ -117,7 +117,7 @@ func (v *events) observation(ctx context.Context) *observation {
 	o := &observation{began: time.Now(), owner: v.process}
 	if v.origin != nil {
 		if origin := v.origin(ctx); origin != "" {
-			o.owner += " " + strings.ReplaceAll(origin, string(about.Mark), " ")
+			o.owner += " " + strings.ReplaceAll(origin, string(requestinfo.Mark), " ")
 		}
 	}
 	return o
@@ -133,7 +133,7 @@ func (o *observation) waits(since time.Time) {
 // finds notes the owner of the entry in the way.
 func (o *observation) finds(owner string) {
 	if o != nil {
-		o.found = about.Process(owner)
+		o.found = requestinfo.Process(owner)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 )
 
 // Key composes the key that middleware.Lock(l, name, ...) uses: "user=42" for
@@ -52,7 +52,7 @@ func (i *identity) label() string {
 // name returns the guard's name, or the name part of the key.
 func (i *identity) name() string {
 	if i.record != nil && i.record.owner != "" {
-		return about.Guard(i.record.owner)
+		return requestinfo.Guard(i.record.owner)
 	}
 	return keytext.Name(i.label())
 }

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/ratelog"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock/event"
 )
 
@@ -59,7 +59,7 @@ func (l *reporter) logRefused(ctx context.Context, of *identity, err error) {
 	l.logSeldom(ctx, of, class, "a key is refused because its holder has vanished",
 		"Check whether the holder's work took effect, then free the entry (package console, or Inspector.Forget). "+
 			"Until then the key is refused, unless WithRerunAbandoned is set.",
-		slog.String("owner", about.Process(refused.Entry.Owner)))
+		slog.String("owner", requestinfo.Process(refused.Entry.Owner)))
 }
 
 // logDoubtful reports work that failed after a call elsewhere whose outcome is unknown.

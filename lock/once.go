@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -161,7 +161,7 @@ func (l *Locker) found(ctx context.Context, call *oncecall.Call, label string, n
 	if l.observed() {
 		l.announce(ctx, Event{
 			Kind: event.Replayed, Name: cmp.Or(call.GuardName(), keytext.Name(label)), Key: label, Once: true, Attempt: 1,
-			Took: time.Since(began), Owner: about.Process(entry.Owner),
+			Took: time.Since(began), Owner: requestinfo.Process(entry.Owner),
 		})
 	}
 	return entry.Receipt, true

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/middleware/internal/identity"
 )
@@ -36,7 +36,7 @@ func (x *execution) identify() error {
 		key = string(x.asked[:])
 	}
 	x.call.Scope = scope
-	x.call.About = about.Request{Guard: g.name, Method: r.Method, Path: path, Label: scope}
+	x.call.About = requestinfo.Request{Guard: g.name, Method: r.Method, Path: path, Label: scope}
 	if g.label != nil {
 		x.call.About.Label = g.label(r)
 	}

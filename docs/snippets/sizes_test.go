@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/httplatch/httplatch/form"
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/lockotel"
@@ -82,9 +82,9 @@ func TestSizesOfTexts(t *testing.T) {
 	form.Script().ServeHTTP(w, r)
 	require.Contains(t, read(t, "../forms.md"), fmt.Sprintf("a script of %.1f kB (compressed)", float64(w.Body.Len())/1000))
 
-	request := about.Request{Guard: "orders", Method: "POST", Path: "/orders", Label: "user-777777", Began: time.Now()}
+	request := requestinfo.Request{Guard: "orders", Method: "POST", Path: "/orders", Label: "user-777777", Began: time.Now()}
 	require.Len(t, request.AppendTo(nil), numberOn(t, "../console.md", "`orders`, `POST`, `/orders` and `user-777777`: (\\d+) bytes"))
-	bare := about.Request{Began: time.Now()}
+	bare := requestinfo.Request{Began: time.Now()}
 	require.Len(t, bare.AppendTo(nil), numberOn(t, "../console.md", `The texts cost (\d+) bytes and their own length`))
 
 	sampled := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})

@@ -6,16 +6,16 @@ import (
 	"context"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/about"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 )
 
 // Call holds the arguments and results of one call of Locker.Once that the exported method
 // has no place for. The Locker keeps no reference to it after the call.
 type Call struct {
 	Work  Work
-	Scope string        // whose work it is; "" if that is not known
-	About about.Request // the request of a guard
-	Run   Run           // set before the function runs; nil if it runs unprotected
+	Scope string              // whose work it is; "" if that is not known
+	About requestinfo.Request // the request of a guard
+	Run   Run                 // set before the function runs; nil if it runs unprotected
 }
 
 // Work runs once for a key, and returns the receipt. It is no function: the closure would cost

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/httplatch/httplatch/internal/about"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -104,17 +104,17 @@ func sealedFor(domain, key, token string) []byte {
 // sealOwner seals the description of the request in owner, for an entry of token under key. The
 // process that has claimed the entry stays readable.
 func (s seals) sealOwner(owner, key, token string) string {
-	process, rest := about.Split(owner)
+	process, rest := requestinfo.Split(owner)
 	if rest == "" {
 		return owner
 	}
-	return process + string(about.Mark) + string(s.sealAs(aboutDomain, []byte(rest), key, token))
+	return process + string(requestinfo.Mark) + string(s.sealAs(aboutDomain, []byte(rest), key, token))
 }
 
 // openOwner is the inverse of sealOwner. If the description was not sealed here, or does not
 // open, it returns only the process.
 func (s seals) openOwner(owner, key, token string) string {
-	process, rest := about.Split(owner)
+	process, rest := requestinfo.Split(owner)
 	if rest == "" {
 		return owner
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/record"
@@ -100,7 +100,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 		Token:   e.Token,
 		Link:    entryLink(e.Key),
 		State:   e.State.String(),
-		Owner:   about.Process(e.Owner),
+		Owner:   requestinfo.Process(e.Owner),
 		Request: requestOf(e.Owner),
 		Attempt: e.Attempt,
 		Fence:   e.Fence,

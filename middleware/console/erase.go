@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -74,7 +74,7 @@ func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure
 		}
 		page = slices.DeleteFunc(page, func(e lock.Entry) bool {
 			r := requestOf(e.Owner)
-			return r == nil || r.Label != about.Short(label)
+			return r == nil || r.Label != requestinfo.Short(label)
 		})
 		for i := range page {
 			if !storedAnswer(page[i]) {

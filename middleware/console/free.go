@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -76,7 +76,7 @@ func (h *handler) free(a *answer, key, token string) {
 		return
 	}
 	a.logger.LogAttrs(ctx, slog.LevelInfo, "httplatch: an operator freed a key",
-		slog.String("name", cmp.Or(about.Guard(before.Owner), keytext.Name(key))),
+		slog.String("name", cmp.Or(requestinfo.Guard(before.Owner), keytext.Name(key))),
 		slog.String("key_sha256", digest(key)), slog.String("remote", a.r.RemoteAddr))
 	if !a.html() {
 		a.w.WriteHeader(http.StatusNoContent)

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
@@ -111,7 +111,7 @@ func (l *list) Long() bool { return len(l.Entries) > maxWhole }
 // is none.
 func (l *list) Whose() string {
 	for i := range l.Entries {
-		if e := &l.Entries[i]; e.Situation == situationAnswer && e.Request != nil && (e.Request.Label == about.Short(l.Query) || e.Request.Shown() == l.Query) {
+		if e := &l.Entries[i]; e.Situation == situationAnswer && e.Request != nil && (e.Request.Label == requestinfo.Short(l.Query) || e.Request.Shown() == l.Query) {
 			return e.Request.Label
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
@@ -98,7 +98,7 @@ func consoleOf(tb testing.TB, n int) (operator, *redistest.Server, []question) {
 	srv := redistest.Start(tb)
 	store := guardtest.OpenRedis(tb, srv.URL())
 	fillRecords(tb, srv, store, n)
-	lost := about.Request{Guard: "orders", Method: http.MethodPost, Path: "/orders", Label: "user-lost", Began: time.Now()}
+	lost := requestinfo.Request{Guard: "orders", Method: http.MethodPost, Path: "/orders", Label: "user-lost", Began: time.Now()}
 	put(tb, store, keytext.Record("lost"), lock.Claim{
 		Owner: string(lost.AppendTo([]byte("shop-7f:4711"))), Lease: time.Millisecond, Linger: time.Hour,
 	})

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 )
 
 // request is what the record of a request behind Idempotent or Dedupe says of it.
@@ -20,7 +20,7 @@ type request struct {
 
 // requestOf is what owner says of it, nil if it says nothing that can be read.
 func requestOf(owner string) *request {
-	r, ok := about.Read(owner)
+	r, ok := requestinfo.Read(owner)
 	if !ok {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/about"
 	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -26,7 +26,7 @@ func searchFor(text string) search {
 	}
 	s := search{texts: []string{strings.ToLower(text), strings.ToLower(lock.Key(text))}}
 	if _, value, ok := strings.Cut(text, "="); ok {
-		s.label = about.Short(value)
+		s.label = requestinfo.Short(value)
 	}
 	s.hash = len(text) == len(keytext.Digest("")) && strings.Trim(text, "0123456789abcdef") == ""
 	return s

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/about"
+	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
@@ -34,7 +34,7 @@ func TestGuardsHaveTheirNamesOfTheFile(t *testing.T) {
 		}
 		for e, err := range memory.List(t.Context()) { // a lock leaves nothing
 			require.NoError(t, err)
-			require.Equal(t, guard, about.Guard(e.Owner))
+			require.Equal(t, guard, requestinfo.Guard(e.Owner))
 		}
 	}
 }

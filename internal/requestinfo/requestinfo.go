@@ -1,11 +1,11 @@
-// Package about writes what a record says of the request that it is of, for those who
-// have to decide what becomes of it: behind the process that has claimed it, in the
-// owner of its entry, which stores keep as it is.
+// Package requestinfo writes and reads the description of a request in its record. An
+// operator needs it to decide on the entry. It follows the process in the owner of the
+// entry, which stores keep unchanged.
 //
 //	process \x1f began \x1f guard \x1f method \x1f path \x1f label
 //
 // began is seconds since 1970 in base 36. The label comes last, as it may have any byte.
-package about
+package requestinfo
 
 import (
 	"crypto/sha256"
@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// Request is what a record says of its request.
+// Request describes the request of a record.
 type Request struct {
 	Guard  string
 	Method string
 	Path   string
-	Label  string // what operators find it by; "" for nothing
+	Label  string // finds the record on the operator's page; "" for none
 	Began  time.Time
 }
 
-// Mark ends the process in an owner.
+// Mark separates the process from the description, and the fields of that.
 const Mark = '\x1f'
 
 const (
 	fields = 5
 
-	// longest is how much is kept of a path, and of a label: a record is mostly small.
+	// longest bounds the bytes of a path, and of a label: records are mostly small.
 	longest = 128
 	hashed  = 16 // hexadecimal digits of the rest
 )
@@ -44,8 +44,8 @@ func (r *Request) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Short is text as it is kept: one that is too long ends with a hash of it, so that two
-// never become one.
+// Short returns text as the record keeps it: beyond 128 bytes, the rest is replaced by a hash of
+// the whole, so that two texts stay different.
 func Short(text string) string {
 	if len(text) <= longest {
 		return text
@@ -54,7 +54,7 @@ func Short(text string) string {
 	return strings.ToValidUTF8(text[:longest-hashed-len("…")], "") + "…" + hex.EncodeToString(sum[:hashed/2])
 }
 
-// Split returns the process and what follows it, "" if nothing does.
+// Split cuts owner behind the process. rest is "" without a description.
 func Split(owner string) (process, rest string) {
 	if i := strings.IndexByte(owner, Mark); i >= 0 {
 		return owner[:i], owner[i:]
@@ -62,13 +62,13 @@ func Split(owner string) (process, rest string) {
 	return owner, ""
 }
 
-// Process is the process of an owner.
+// Process returns the process of an owner.
 func Process(owner string) string {
 	process, _ := Split(owner)
 	return process
 }
 
-// Guard is the guard of the request that owner speaks of, "" if it speaks of none.
+// Guard returns the name of the request's guard, "" without a description.
 func Guard(owner string) string {
 	_, rest := Split(owner)
 	if rest == "" {
@@ -79,8 +79,7 @@ func Guard(owner string) string {
 	return guard
 }
 
-// Read returns what owner says of the request. ok is false if it says nothing that can
-// be read.
+// Read returns the description in owner. ok is false if there is none, or it cannot be read.
 func Read(owner string) (r Request, ok bool) {
 	_, rest := Split(owner)
 	if rest == "" {
