@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
 )
 
 // execution is one request to a handler whose answer is to be kept. Nothing uses it when
@@ -22,7 +23,7 @@ type execution struct {
 	id   string         // of the record
 
 	report *formReport
-	asked  fingerprint
+	asked  fingerprint.Sum
 
 	ran         *ran // nil: the handler was not run under a lease
 	unprotected bool // it was run without one

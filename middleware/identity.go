@@ -7,6 +7,7 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
 	"github.com/httplatch/httplatch/middleware/internal/identity"
 )
 
@@ -47,22 +48,25 @@ func (x *execution) identify() error {
 // fingerprintOf is that of a request with a body that was read with err, which
 // is nil or that of a body that is gone. Such a one is needed only for a
 // fingerprint of the whole request.
-func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint, error) {
-	if g.fingerprint == nil {
-		return fingerprintOfRequest(r, path, body)
+func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint.Sum, error) {
+	if g.fingerprint != nil {
+		chosen, missing := call(g.fingerprint, r)
+		switch {
+		case missing == nil:
+			return fingerprint.OfParts(chosen), nil
+		case !errors.Is(missing, keyfunc.ErrSkip):
+			return fingerprint.Sum{}, missing
+		case err != nil:
+			return fingerprint.Sum{}, &bodyError{err}
+		}
+		// The chosen parts are missing. The request is guarded all the same, and compared as
+		// a whole.
 	}
-	chosen, missing := call(g.fingerprint, r)
-	switch {
-	case missing == nil:
-		return fingerprintOfParts(chosen), nil
-	case !errors.Is(missing, keyfunc.ErrSkip):
-		return fingerprint{}, missing
-	case err != nil:
-		return fingerprint{}, &bodyError{err}
+	sum, err := fingerprint.OfRequest(r, path, body)
+	if err != nil {
+		return fingerprint.Sum{}, &bodyError{err}
 	}
-	// What is to be compared is not there. The request is guarded all the same,
-	// and compared as a whole.
-	return fingerprintOfRequest(r, path, body)
+	return sum, nil
 }
 
 // bodyError says that the body cannot be taken.

@@ -1,4 +1,4 @@
-package middleware
+package fingerprint
 
 import (
 	"bytes"
@@ -10,12 +10,11 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
-// appendMultipart appends a hash of a multipart body. The boundary, which is
-// new each time that a browser sends a form, is left out of it if body is a form
-// that consists of its parts and of nothing else, as all of them do: the
-// boundary and the parts, byte by byte, are then all there is in it. In any
-// other body, bytes before and behind the parts may mean something, and so may
-// every parameter of the type.
+// appendMultipart appends a hash of a multipart body. Browsers choose a new boundary for
+// each submission, so the hash leaves it out if the body is a form of parts and nothing
+// else, as all forms of browsers are: boundary and parts, byte by byte, are then all of it.
+// In any other body, bytes around the parts may have a meaning, and so may every parameter
+// of the type.
 func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	h := sha256.New()
 	kind, params, err := mime.ParseMediaType(contentType)
@@ -33,10 +32,10 @@ func appendMultipart(b []byte, contentType string, body []byte) []byte {
 	return h.Sum(append(b, 'm'))
 }
 
-// hashParts writes the parts of body, with their headers, to h. It reports false
-// if the delimiter occurs anywhere but in lines before, between and behind them,
-// or if there is anything in addition to the parts and those lines. An empty line in
-// front is nothing: some writers begin a form without parts with it.
+// hashParts writes the parts of body, with their headers, to h. It reports false if the
+// delimiter occurs outside the lines before, between and behind the parts, or the body has
+// bytes other than parts and those lines. It accepts an empty line in front: some writers
+// begin a form without parts with it.
 func hashParts(h hash.Hash, body, delimiter []byte) bool {
 	const newline = "\r\n"
 	rest, found := bytes.CutPrefix(bytes.TrimPrefix(body, []byte(newline)), delimiter)

@@ -1,4 +1,4 @@
-package middleware
+package fingerprint
 
 import (
 	"crypto/sha256"
@@ -15,8 +15,8 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
-// parsedFormSum hashes the form that something outside the guard has read out of the
-// body: what the handler gets of it. Its error matches bodybuf.ErrConsumed.
+// parsedFormSum hashes a form that code outside the guard has parsed, which is the handler's
+// view of it. Its error matches bodybuf.ErrConsumed.
 func parsedFormSum(r *http.Request) (sum [sha256.Size]byte, err error) {
 	all := lenprefix.Append(nil, r.PostForm.Encode())
 	if form := r.MultipartForm; form != nil {
@@ -35,7 +35,7 @@ func parsedFormSum(r *http.Request) (sum [sha256.Size]byte, err error) {
 	return sha256.Sum256(all), nil
 }
 
-// hashFile makes h the hash of what is in file, which may be on disk.
+// hashFile makes h the hash of the content of file, which may be on disk.
 func hashFile(h hash.Hash, file *multipart.FileHeader) error {
 	content, err := file.Open()
 	if err != nil {
@@ -43,7 +43,7 @@ func hashFile(h hash.Hash, file *multipart.FileHeader) error {
 	}
 	h.Reset()
 	_, err = io.Copy(h, content)
-	// It was only read, so there is nothing that closing it could lose.
+	// Nothing was written, so an error of Close loses nothing.
 	_ = content.Close()
 	return err
 }
