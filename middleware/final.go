@@ -1,12 +1,10 @@
 package middleware
 
 import (
-	"bytes"
-	"encoding/json"
-	"mime"
 	"net/http"
 	"slices"
-	"strings"
+
+	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // final reports whether the answer is to be kept. A refusal by a guard never
@@ -50,60 +48,15 @@ func (a *answer) retryLater() bool {
 	return len(after) > 0 && after[0] != ""
 }
 
-// Above the longest refusals of a guard.
-const (
-	maxRefusal     = 4 << 10
-	maxRefusalPage = 64 << 10
-)
-
 // refusal reports whether the answer is a [Problem] of a guard, which a handler
 // that is a proxy has received from the guarded service behind it.
 func (a *answer) refusal() bool {
-	if !a.mayBeRefusal() {
-		return false
-	}
-	switch a.refusalType() {
-	case problemType:
-		var members map[string]json.RawMessage // not a struct, which would take "Type" as well
-		var name string
-		return json.Unmarshal(a.body(), &members) == nil && json.Unmarshal(members["type"], &name) == nil &&
-			strings.HasPrefix(name, kindBase)
-	case pageType:
-		// The mark is in front of everything that a client has sent.
-		head := a.body()[:min(a.size(), 512)]
-		return len(head) > len(pageStart) && bytes.Contains(head, []byte(pageMark))
-	}
-	return false
-}
-
-// refusalType is the media type of the answer if it could be a refusal, whatever its
-// body will be, else "". One that is compressed is not recognised.
-func (a *answer) refusalType() string {
-	if a.status < 400 {
-		return ""
-	}
-	kind, coding := a.room.values("Content-Type"), a.room.values("Content-Encoding")
-	if len(kind) != 1 || len(coding) > 0 && !strings.EqualFold(coding[0], "identity") {
-		return ""
-	}
-	media, _, err := mime.ParseMediaType(kind[0])
-	if err != nil {
-		return ""
-	}
-	return media
+	return a.status >= 400 && refusal.Is(a.status, a.room.values("Content-Type"), a.room.values("Content-Encoding"), a.body())
 }
 
 // refusalLimit is how long the answer can become and still be a refusal.
 func (a *answer) refusalLimit() int64 {
-	switch a.refusalType() {
-	case problemType:
-		return maxRefusal
-	case pageType:
-		if begun := a.body(); string(begun[:min(len(begun), len(pageStart))]) == pageStart[:min(len(begun), len(pageStart))] {
-			return maxRefusalPage
-		}
-	}
-	return 0
+	return refusal.Limit(a.status, a.room.values("Content-Type"), a.room.values("Content-Encoding"), a.body())
 }
 
 // mayBeRefusal reports whether the answer, as far as it is written, could become one.

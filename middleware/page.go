@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // Page is a [Problem] for people to read: what a client gets that prefers text/html. It
@@ -53,10 +55,10 @@ type Page struct {
 // Accept header; where they are equal, if it names text/html, and JSON only as a part of */*.
 // It may read up to 16 KiB of the body of r, which can be read again afterwards.
 func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
-	if !prefersPage(r) {
+	if !refusal.PrefersPage(r) {
 		return nil, false
 	}
-	page = &Page{Kind: p.Kind(), Lang: "en", Back: "Go back", BackTo: wayBack(r), problem: p}
+	page = &Page{Kind: p.Kind(), Lang: "en", Back: "Go back", BackTo: refusal.WayBack(r), problem: p}
 	words, once := p.words(), p.once || ranOf(r.Context()) != nil
 	page.Title = words.title
 	if words.again != "" && once {
@@ -74,27 +76,23 @@ func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 // ServeHTTP sends the page. It sets no Content-Security-Policy; where the site's own
 // forbids inline style, the page is shown in the colours and fonts of the browser.
 func (page *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	page.problem.send(w, r, pageType+"; charset=utf-8", page.body())
+	page.problem.send(w, r, refusal.PageType+"; charset=utf-8", page.body())
 }
 
-const (
-	pageStart = "<!doctype html>\n<html lang=\""
-	pageMark  = `<meta name="latch-problem" content="`
-	pageStyle = `:root{color-scheme:light dark}` +
-		`body{font:1.125rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 3rem;padding:0 1.25rem;` +
-		`color:#1b1d21;background:#fff;overflow-wrap:break-word}` +
-		`h1{font-size:1.625rem;line-height:1.25;margin:0 0 1rem}p{margin:0 0 1rem}` +
-		`button{font:inherit;font-weight:600;margin:.5rem 0 0;padding:.625rem 1.25rem;border:0;border-radius:.5rem;` +
-		`color:#fff;background:#1a56c4;cursor:pointer}form{margin:0 0 1.5rem}a{color:#1a56c4}` +
-		`button:focus-visible,a:focus-visible{outline:3px solid #7aa7ff;outline-offset:2px}` +
-		`@media(prefers-color-scheme:dark){body{color:#e7e9ee;background:#15171b}button{color:#10131a;background:#8db4ff}a{color:#8db4ff}}`
-)
+const pageStyle = `:root{color-scheme:light dark}` +
+	`body{font:1.125rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto 3rem;padding:0 1.25rem;` +
+	`color:#1b1d21;background:#fff;overflow-wrap:break-word}` +
+	`h1{font-size:1.625rem;line-height:1.25;margin:0 0 1rem}p{margin:0 0 1rem}` +
+	`button{font:inherit;font-weight:600;margin:.5rem 0 0;padding:.625rem 1.25rem;border:0;border-radius:.5rem;` +
+	`color:#fff;background:#1a56c4;cursor:pointer}form{margin:0 0 1.5rem}a{color:#1a56c4}` +
+	`button:focus-visible,a:focus-visible{outline:3px solid #7aa7ff;outline-offset:2px}` +
+	`@media(prefers-color-scheme:dark){body{color:#e7e9ee;background:#15171b}button{color:#10131a;background:#8db4ff}a{color:#8db4ff}}`
 
 func (page *Page) body() []byte {
-	b := append(make([]byte, 0, 4<<10), pageStart...)
+	b := append(make([]byte, 0, 4<<10), refusal.PageStart...)
 	b = append(appendText(b, page.Lang), "\">\n<head>\n<meta charset=\"utf-8\">\n"...)
 	if page.Kind != "" {
-		b = append(appendText(append(b, pageMark...), string(page.Kind)), "\">\n"...)
+		b = append(appendText(append(b, refusal.PageMark...), string(page.Kind)), "\">\n"...)
 	}
 	b = append(b, `<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">

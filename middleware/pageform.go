@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // A page has room for so much of the form that it sends again. Each field becomes
@@ -76,7 +77,7 @@ func parseFields(body string) (fields []Field, ok bool) {
 			return nil, false
 		}
 		f := Field{name, value}
-		if len(fields) == maxFormFields || !f.survives() || f.secret() {
+		if len(fields) == maxFormFields || !f.survives() || refusal.Secret(f.Name) {
 			return nil, false
 		}
 		if len(fields) > 0 {
@@ -98,7 +99,7 @@ func listFields(form url.Values) (fields []Field, ok bool) {
 		for _, value := range form[name] {
 			f := Field{name, value}
 			size += len(name) + len(value)
-			if len(fields) == maxFormFields || size > maxFormBytes || !f.survives() || f.secret() {
+			if len(fields) == maxFormFields || size > maxFormBytes || !f.survives() || refusal.Secret(f.Name) {
 				return nil, false
 			}
 			fields = append(fields, f)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // Problem is a refusal, as RFC 9457 describes it. It is an [http.Handler] that
@@ -25,11 +26,6 @@ type Problem struct {
 	once bool // the refusing guard processes the request once, however often it is sent
 }
 
-const (
-	problemType = "application/problem+json"
-	pageType    = "text/html"
-)
-
 // ServeHTTP sends p: the status, Cache-Control, Vary, Retry-After if there is one,
 // Header, and as the body the members type, title, detail and status, or the [Page] if r
 // prefers text/html ([Problem.Page]). A status that is not one of a failure is
@@ -39,7 +35,7 @@ func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		page.ServeHTTP(w, r)
 		return
 	}
-	p.send(w, r, problemType, p.body(p.status()))
+	p.send(w, r, refusal.ProblemType, refusal.JSON(p.Type, p.Title, p.Detail, p.status()))
 }
 
 // send sends p with this body, which a HEAD request does not get.

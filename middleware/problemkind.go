@@ -3,6 +3,8 @@ package middleware
 import (
 	"strings"
 	"time"
+
+	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
 // ProblemKind is the case of a [Problem]: the last part of its Type, and the name of its
@@ -32,11 +34,9 @@ const (
 	ProblemShuttingDown        ProblemKind = "shutting-down"         // [lock.ErrClosed]
 )
 
-const kindBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
-
 // Kind returns the case that p is of, "" for a Type that is not one of this package.
 func (p *Problem) Kind() ProblemKind {
-	name, ok := strings.CutPrefix(p.Type, kindBase)
+	name, ok := strings.CutPrefix(p.Type, refusal.KindBase)
 	if !ok {
 		return ""
 	}
@@ -67,5 +67,5 @@ var titles = map[ProblemKind]string{
 }
 
 func (k ProblemKind) problem(status int, retryAfter time.Duration, err error) *Problem {
-	return &Problem{Status: status, Type: kindBase + string(k), Title: titles[k], RetryAfter: retryAfter, Err: err}
+	return &Problem{Status: status, Type: refusal.KindBase + string(k), Title: titles[k], RetryAfter: retryAfter, Err: err}
 }

@@ -1,15 +1,15 @@
-package middleware
+package refusal
 
 import (
 	"net/http"
 	"strings"
 )
 
-// prefersPage reports whether the Accept header of r asks for text/html rather than
-// for application/problem+json or application/json (RFC 9110, section 12.5.1).
-// Where the weights are equal, the more specific range decides: a client that names
-// text/html, and JSON only as a part of */*, prefers the page. Without a preference it is no page.
-func prefersPage(r *http.Request) bool {
+// PrefersPage reports whether the Accept header of r prefers text/html to
+// application/problem+json and application/json (RFC 9110, section 12.5.1). At equal
+// weights the more specific range decides: a client that names text/html, and JSON only by
+// */*, prefers the page. Without a preference it gets JSON.
+func PrefersPage(r *http.Request) bool {
 	if r == nil {
 		return false
 	}
@@ -40,7 +40,7 @@ func prefersPage(r *http.Request) bool {
 	return html.weight > 0 && html.over(json)
 }
 
-// match is the most specific range so far that a media type is in.
+// match is the most specific range so far that contains a media type.
 type match struct {
 	specific int // 0: none, 1: */*, 2: type/*, 3: type/subtype
 	weight   int // in thousandths
@@ -50,8 +50,8 @@ func (m match) over(n match) bool {
 	return m.weight > n.weight || m.weight == n.weight && m.specific > n.specific
 }
 
-// meet notes the range media of weight q if kind/sub is in it. Of two that are as
-// specific, the higher weight counts.
+// meet notes the range media of weight q if it contains kind/sub. Between two equally
+// specific ranges, the higher weight counts.
 func (m *match) meet(media, kind, sub string, q int) {
 	rangeKind, rangeSub, _ := strings.Cut(media, "/")
 	found := match{weight: q}
@@ -70,9 +70,9 @@ func (m *match) meet(media, kind, sub string, q int) {
 	}
 }
 
-// parseRange parses one element of an Accept header. forHTML reports whether the page is
-// what its parameters ask for: it has none but its charset. Those of JSON are not looked
-// at. A weight that is malformed makes the element count for nothing.
+// parseRange parses one element of an Accept header. forHTML reports whether the page
+// matches its parameters: it has none except its charset. Parameters of JSON are ignored. An
+// element with a malformed weight does not count.
 func parseRange(element string) (media string, q int, forHTML, ok bool) {
 	media, rest := cutQuoted(element, ';')
 	media = strings.TrimSpace(media)
@@ -87,7 +87,7 @@ func parseRange(element string) (media string, q int, forHTML, ok bool) {
 			if q, ok = parseWeight(value); !ok {
 				return "", 0, false, false
 			}
-			return media, q, forHTML, true // what follows are no parameters of the type
+			return media, q, forHTML, true // the parameters behind the weight are not of the type
 		case strings.EqualFold(name, "charset") && strings.EqualFold(strings.Trim(value, `"`), "utf-8"):
 		default:
 			forHTML = false
@@ -117,7 +117,7 @@ func parseWeight(s string) (thousandths int, ok bool) {
 	return thousandths, thousandths <= 1000
 }
 
-// cutQuoted is strings.Cut at the first sep that is not in a quoted string.
+// cutQuoted is strings.Cut at the first sep outside of quoted strings.
 func cutQuoted(s string, sep byte) (before, after string) {
 	quoted := false
 	for i := 0; i < len(s); i++ {

@@ -1,4 +1,4 @@
-package middleware
+package refusal
 
 import (
 	"slices"
@@ -6,22 +6,22 @@ import (
 	"unicode"
 )
 
-// Names of fields that are secret: as a word of the name, and as a part of it
-// without what separates words.
+// Names of secret fields: secretWords match a word of the name, secretParts a part of the
+// name without separators.
 var (
 	secretWords = []string{"pass", "pw", "pin", "cvv", "cvc", "csc", "cvn", "otp", "totp", "token", "ssn"}
 	secretParts = []string{
 		"passw", "passphrase", "passcode", "pwd", "kennwort", "motdepasse", "secret", "apikey", "privatekey", "onetimecode",
 		"cardnumber", "cardno", "cardnum", "creditcard", "ccnumber", "ccnum", "securitycode", "verificationcode",
 	}
-	// Tokens of these are in the page of the form as well.
+	// The page of the form shows these tokens, too.
 	crossSiteParts = []string{"csrf", "xsrf", "authenticity", "requestverification"}
 )
 
-// secret reports whether the name of f says that no page should repeat it. How the form shows
-// the field, the server does not know.
-func (f Field) secret() bool {
-	words := wordsOf(f.Name)
+// Secret reports whether a field with this name must not be repeated in a page. The server
+// does not know how the form shows the field.
+func Secret(name string) bool {
+	words := wordsOf(name)
 	joined := strings.Join(words, "")
 	has := func(part string) bool { return strings.Contains(joined, part) }
 	if slices.ContainsFunc(secretParts, has) {
@@ -32,8 +32,8 @@ func (f Field) secret() bool {
 	})
 }
 
-// wordsOf splits a name where there is no letter, and before a capital that follows a small letter:
-// "cardCvc2" has the words card and cvc.
+// wordsOf splits a name at each character that is no letter, and before a capital behind a
+// small letter: "cardCvc2" has the words card and cvc.
 func wordsOf(name string) []string {
 	var spaced strings.Builder
 	small := false

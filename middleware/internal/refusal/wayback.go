@@ -1,4 +1,4 @@
-package middleware
+package refusal
 
 import (
 	"net/http"
@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// maxBack is how long a path may be to be linked to.
+// maxBack is the longest path that a page links to.
 const maxBack = 2 << 10
 
-// wayBack returns path and query of the page that r was sent from, if it is one of this
-// origin, else "/". The form of a refusal page sends no more than its origin, so it is
-// never that page, whose address may answer a GET otherwise.
-func wayBack(r *http.Request) string {
+// WayBack returns path and query of the page that sent r, if it has the origin of r, else
+// "/". It never returns the address of a refusal page, which may answer a GET otherwise:
+// the form of such a page sends its origin only.
+func WayBack(r *http.Request) string {
 	from, err := url.Parse(r.Header.Get("Referer"))
 	if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" {
 		return "/"
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin":
-	case "": // an older browser; a proxy may have changed the host, and then it is another one
+	case "": // an older browser; behind a proxy that changes the host, the hosts differ
 		if !strings.EqualFold(from.Host, r.Host) {
 			return "/"
 		}
