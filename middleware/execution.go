@@ -2,17 +2,15 @@ package middleware
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
-	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// execution is one request to a handler whose answer is to be kept. Nothing uses it when
-// the guard has served the request.
+// execution is one request to a handler whose answer is recorded. It lives as long as the
+// guard serves the request; nothing else keeps it.
 type execution struct {
 	guard   *onceGuard
 	next    http.Handler
@@ -25,118 +23,107 @@ type execution struct {
 	report *formReport
 	asked  fingerprint.Sum
 
-	ran         *ran // nil: the handler was not run under a lease
-	unprotected bool // it was run without one
+	started     *handlerRun // nil: the handler was not run under a lease
+	unprotected bool        // it was run without one
 }
 
-// ran is what there is once the handler runs.
-type ran struct {
-	guard    *onceGuard
-	report   *formReport
-	outer    *ran // of a guard further out
-	once     oncecall.Run
-	id       string // of its record
-	context  runContext
-	answer   answer
-	refused  atomic.Int32 // the status with which a guard further in has refused; 0: none has
-	passing  atomic.Bool  // DoNotKeep was called
-	settled  bool         // before the handler returned
-	returned bool         // the handler has
-}
-
-type ranKey struct{}
-
-// ranOf returns the innermost run that ctx is of, nil if there is none.
-func ranOf(ctx context.Context) *ran {
-	x, _ := ctx.Value(ranKey{}).(*ran)
-	return x
-}
-
-// Run runs the handler under the lease that ctx is of, and returns the record
-// of its answer. A panic goes through it. If there is no lease, because the store did
-// not answer and the Locker fails open, the handler runs as if there were no guard.
+// Run runs the handler under the lease of ctx, and returns the record of its answer. A panic
+// goes through it. Without a lease, because the store did not answer and the Locker fails
+// open, the handler runs as if there were no guard.
 func (x *execution) Run(ctx context.Context) ([]byte, error) {
 	if x.call.Run == nil {
 		x.unprotected = true
 		x.next.ServeHTTP(x.out, x.request)
 		return nil, nil
 	}
-	r := &ran{guard: x.guard, report: x.report, outer: ranOf(x.request.Context()), once: x.call.Run, id: x.id}
-	x.ran = r
-	r.context.init(ctx, x.request.Context(), r)
-	r.answer.init(x.out, x.request, r)
+	g, client := x.guard, x.request.Context()
+	r := &handlerRun{
+		Run: x.call.Run, guard: &g.base, report: x.report, outer: runOf(client), id: x.id,
+		context: runContext{lease: ctx, client: client},
+	}
+	x.started, r.context.run = r, r
+	r.answer.Start(&g.answers, r, x.out, x.request)
+	returned := false
 	defer func() {
-		if !r.returned && !r.answer.gone {
+		if !returned {
 			// It panicked. The code that answers instead must not find half of its headers.
-			r.answer.discard()
+			r.answer.Discard()
 		}
 		r.context.end()
 	}()
-	setContext(&r.context, x.request)
+	*x.request = *x.request.WithContext(&r.context) // no handler has seen it yet
 	x.next.ServeHTTP(&r.answer, x.request)
-	r.returned = true
-	return r.answer.finish(ctx)
+	returned = true
+	switch r.answer.Complete() {
+	case recorder.Outside:
+		g.hints.AnsweredOutside(ctx)
+	case recorder.Silent:
+		g.hints.NoAnswer(ctx)
+	case recorder.Answered:
+	}
+	receipt, kept, err := r.answer.Receipt()
+	if err == nil && !kept {
+		err = notKeptError{&r.answer}
+	}
+	return receipt, err
 }
 
-// fingerprint is what a repeat must ask for too, nil if that is in the id.
+// notKeptError ends a run whose answer is sent and not recorded: the key is free.
+type notKeptError struct{ answer *recorder.Answer }
+
+func (notKeptError) Error() string { return "middleware: the answer is not kept" }
+
+// Shared reports whether the answer means anything to other requests. An answer that depends
+// on the caller does not: the next caller may be signed in.
+func (n notKeptError) Shared() bool {
+	return n.answer.Code() != http.StatusUnauthorized && n.answer.Code() != http.StatusForbidden
+}
+
+// Share returns a copy of the answer for the requests that have waited for it, and would
+// otherwise each do the same work and fail.
+func (n notKeptError) Share() error { return &failure{n.answer.Code(), n.answer.Copy()} }
+
+// failure is the end of a run whose answer was not recorded, for requests that have waited
+// for it.
+type failure struct {
+	status int
+	record []byte // nil if the answer cannot be replayed
+}
+
+func (*failure) Error() string { return "middleware: the first request failed" }
+
+// fingerprint must be equal in repeats. It is nil if the id has it.
 func (x *execution) fingerprint() []byte {
 	if x.guard.key == nil {
 		return nil
 	}
-	return x.asked[:]
+	return x.asked[:] // a field for it would move x to the heap
 }
 
-// left reports whether an answer of the handler has begun to go out.
-func (x *execution) left() bool { return x.ran != nil && x.ran.answer.gone }
-
-// complete reports whether the handler has returned and its whole answer is at
-// hand.
-func (x *execution) complete() bool { return x.ran != nil && x.ran.returned && x.broken() == nil }
-
-// problem is the answer if err has kept the handler from running, or its answer from
-// being sent.
+// problem returns the refusal for err, which has kept the handler from running, or its answer
+// from being sent.
 func (x *execution) problem(err error) *Problem {
-	if x.ran != nil && x.ran.once.InTransaction() {
+	if x.started != nil && x.started.InTransaction() {
 		return transactionProblem(err)
 	}
 	return onceProblem(err, x.fingerprint())
 }
 
-// broken is why the handler's answer could not begin to go out.
+// broken returns the error for which the handler's answer could not begin to go out.
 func (x *execution) broken() error {
-	if x.ran == nil {
+	if x.started == nil {
 		return nil
 	}
-	return x.ran.answer.err
+	return x.started.answer.Failed()
 }
 
-// unrun returns the own request for an answer in place of the handler's. If there
-// was a run, its context has ended, and that of r, the caller's, has not; what
-// the handler has left behind may still look at its request, so this is a copy.
-func (x *execution) unrun(r *http.Request) *http.Request {
-	if x.ran != nil {
+// discard makes room for another answer than the handler's, and returns the own request for
+// it. The context of a run has ended, and the context of r, the caller's request, has not. The
+// handler may have left a goroutine that still reads its request, so this one is a copy.
+func (x *execution) discard(r *http.Request) *http.Request {
+	if x.started != nil {
+		x.started.answer.Discard()
 		x.request = x.request.WithContext(r.Context())
 	}
 	return x.request
-}
-
-// discard makes room for another answer than the handler's.
-func (x *execution) discard() {
-	if x.ran != nil {
-		x.ran.answer.discard()
-	}
-}
-
-// settle records receipt as the outcome while the handler still runs. A store
-// that does not answer is no error: the claim stays, its lease is renewed, and
-// it is settled in the background.
-func (r *ran) settle(receipt []byte) error {
-	r.context.attach() // to settle ends the lease, which must not end the handler
-	err := r.once.SettleEarly(r.context.lease, receipt)
-	if errors.Is(err, lock.ErrLost) {
-		r.context.detach()
-		return err
-	}
-	r.settled = true
-	return nil
 }

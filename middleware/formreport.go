@@ -57,8 +57,3 @@ func formHash(s string) (sum uint32) {
 	}
 	return sum
 }
-
-// endsKey reports whether no answer to the key will come after this refusal.
-func (k ProblemKind) endsKey() bool {
-	return k == ProblemOutcomeUnknown || k == ProblemResultNotReplayable || k == ProblemKeyReused
-}

@@ -1,23 +1,35 @@
 package middleware
 
-import "net/http"
+import (
+	"net/http"
+	"reflect"
 
-// guarded is next behind the guard whose serve is given.
-func guarded(next http.Handler, guard *guardLog, outlived *outlivedHint, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
-	early := answersEarly(next)
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/hint"
+)
+
+// base is the part of a guard that the runs of its handler need.
+type base struct {
+	locker *lock.Locker
+	hints  hint.Hints
+}
+
+// guarded returns next behind the guard. serve has the unsafe requests.
+func (g *base) guarded(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
+	early := hint.AnswersEarly(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if safe(r.Method) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		if early {
-			outlived.log(r.Context(), guard)
+			g.hints.GoesOn(r.Context())
 		}
 		serve(w, r, next)
 	})
 }
 
-// safe methods ask for no effect, so there is nothing to guard.
+// safe reports whether requests with this method ask for no effect.
 func safe(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
@@ -25,3 +37,19 @@ func safe(method string) bool {
 	}
 	return false
 }
+
+// handBack gives r, the request of the guard's caller, two things that the handler has left in
+// the guard's own request: the files of a multipart form, because net/http removes the files
+// of its own request only, and the pattern of a router inside the guard, for an access log
+// outside. Nothing else changes, because others may still read the request of the caller.
+func handBack(r, own *http.Request) {
+	if r.MultipartForm == nil {
+		r.MultipartForm = own.MultipartForm
+	}
+	if r.Pattern != own.Pattern {
+		r.Pattern = own.Pattern
+	}
+}
+
+// sameStore compares stores of any type, also types for which == panics.
+func sameStore(a, b lock.Store) bool { return reflect.ValueOf(a).Comparable() && a == b }

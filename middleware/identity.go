@@ -11,6 +11,15 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/identity"
 )
 
+// call turns an empty key into [keyfunc.ErrMissing].
+func call(f keyfunc.Func, r *http.Request) (string, error) {
+	key, err := f(r)
+	if err == nil && key == "" {
+		err = keyfunc.ErrMissing
+	}
+	return key, err
+}
+
 // identify says which record x belongs to, and what it asks for. It reads the
 // whole body, so that a client that sends it slowly holds no claim meanwhile.
 func (x *execution) identify() error {
@@ -37,7 +46,7 @@ func (x *execution) identify() error {
 		key = string(x.asked[:])
 	}
 	x.call.Scope = scope
-	x.call.About = requestinfo.Request{Guard: g.name, Method: r.Method, Path: path, Label: scope}
+	x.call.About = requestinfo.Request{Guard: g.hints.Name, Method: r.Method, Path: path, Label: scope}
 	if g.label != nil {
 		x.call.About.Label = g.label(r)
 	}
@@ -67,22 +76,4 @@ func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err
 		return fingerprint.Sum{}, &bodyError{err}
 	}
 	return sum, nil
-}
-
-// bodyError says that the body cannot be taken.
-type bodyError struct{ error }
-
-func (e *bodyError) Unwrap() error { return e.error }
-
-// identityProblem is the answer to a request that could not be identified.
-func identityProblem(err error) *Problem {
-	var body *bodyError
-	switch {
-	case !errors.As(err, &body), errors.Is(body, bodybuf.ErrConsumed):
-		return keyProblem(err)
-	case errors.Is(body, bodybuf.ErrTooLarge):
-		return ProblemBodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
-	default:
-		return ProblemBodyUnreadable.problem(http.StatusBadRequest, 0, body)
-	}
 }

@@ -3,12 +3,16 @@ package middleware
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/middleware/internal/hint"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -57,7 +61,7 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	must(setting.ValidateName(name), "Lock")
 	g := &guard{
 		key:     key,
-		refuser: refuser{guardLog: guardLog{name: name}},
+		refuser: refuser{base{hints: hint.Hints{Name: name}}},
 		lockConfig: lockConfig{
 			settings:       settings{onError: sendProblem},
 			cooldownStatus: http.StatusTooManyRequests,
@@ -71,21 +75,46 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 		o.applyLock(&g.lockConfig)
 	}
 	g.locker = g.over(l)
-	g.reportTo(g.locker)
-	return func(next http.Handler) http.Handler { return guarded(next, &g.guardLog, &g.outlived, g.serve) }
+	g.hints.Init(g.locker)
+	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
 }
 
 // guard is what one call of Lock built.
 type guard struct {
-	locker *lock.Locker
-	key    keyfunc.Func
+	key keyfunc.Func
 	refuser
 	lockConfig
-	outlived   outlivedHint
-	twice      twiceHint
-	unanswered unansweredHint
 }
 
+// keyOf is the lock's key for r. Its error is the key function's, or says what
+// is wrong with what that returned, or with the body.
+func (g *guard) keyOf(r *http.Request) (string, error) {
+	if g.bodyFirst > 0 {
+		bodybuf.Limit(r, g.bodyFirst)
+	}
+	value, err := call(g.key, r)
+	if err != nil {
+		return "", err
+	}
+	key := lock.Key(g.hints.Name, value)
+	if len(key) > keytext.MaxBytes {
+		return "", &keyfunc.Error{
+			Status: http.StatusBadRequest,
+			Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), keytext.MaxBytes),
+			Detail: "The value is too long.",
+		}
+	}
+	if g.bodyFirst > 0 {
+		// One that was read outside is no slow body, whatever the key is made of.
+		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
+			return "", &bodyError{err}
+		}
+	}
+	return key, nil
+}
+
+// serve guards one request. The handler runs without a guard if the request has no key
+// and may go without, or if an outer guard has its lock.
 func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	x := &lockedRequest{request: *r}
 	own := &x.request
@@ -95,20 +124,18 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	own.Trailer = r.Trailer // of a body that was read, those that were not announced are in the server's request only
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(ctx, lock.Event{Kind: event.Skipped, Name: g.name})
+		g.locker.Report(ctx, lock.Event{Kind: event.Skipped, Name: g.hints.Name})
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	case err != nil:
-		p := identityProblem(err)
-		g.locker.Report(ctx, lock.Event{Kind: event.Rejected, Name: g.name, Err: rejection{p}})
-		g.refuse(w, own, &g.settings, p)
+		g.reject(w, own, &g.settings, err)
 	case lockedOf(ctx).within(key, g.locker.Store()):
-		g.twice.log(ctx, &g.guardLog)
+		g.hints.MountedTwice(ctx)
 		next.ServeHTTP(w, own)
 	default:
 		lease, err := g.locker.Acquire(ctx, key)
 		if err != nil {
-			g.refuse(w, own, &g.settings, g.lockProblem(err))
+			g.refuse(w, own, &g.settings, lockProblem(err, &g.lockConfig))
 			return
 		}
 		g.locked(ctx, w, x, next, key, lease)
@@ -128,18 +155,18 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 		next.ServeHTTP(w, &x.request)
 		return
 	}
-	x.context.init(work, g, key)
-	setContext(&x.context, &x.request)
-	if g.cooldown == 0 && !answersLater(w) {
+	x.context.init(work, &g.base, key)
+	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
+	if g.cooldown == 0 && !recorder.AnswersLater(w) {
 		defer release(ctx, lease)
 		x.serve(w, next)
 		return
 	}
 
-	watched := &statusWriter{ResponseWriter: w}
+	watched := &recorder.StatusWriter{ResponseWriter: w}
 	returned := false
 	defer func() {
-		if g.cooldown == 0 || !returned || x.context.passing.Load() || watched.failed() {
+		if g.cooldown == 0 || !returned || x.context.doNotKeep.Load() || watched.Code >= 400 {
 			release(ctx, lease)
 			return
 		}
@@ -149,7 +176,12 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 	}()
 	x.serve(watched, next)
 	returned = true
-	watched.unanswered(work, g)
+	if watched.Code == 0 {
+		var outside bool
+		if watched.Code, outside = recorder.AnsweredOutside(w); outside {
+			g.hints.AnsweredOutside(work)
+		}
+	}
 }
 
 // release frees the key. Its error changes nothing for the answer: the Locker

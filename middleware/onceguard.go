@@ -4,28 +4,24 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
 // onceGuard is what one call of Idempotent or Dedupe built.
 type onceGuard struct {
-	locker *lock.Locker
-	kind   string // part of each record's key
-	scope  keyfunc.Func
-	key    keyfunc.Func // nil: the fingerprint
+	kind  string // part of each record's key
+	scope keyfunc.Func
+	key   keyfunc.Func // nil: the fingerprint
 	refuser
 	idempotentConfig
-	order      orderHint
-	outlived   outlivedHint
-	twice      twiceHint
-	unanswered unansweredHint
-	rooms      roomPool
 }
 
 func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts []IdempotentOption) *onceGuard {
@@ -39,9 +35,9 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	g := &onceGuard{
 		scope: scope,
 		idempotentConfig: idempotentConfig{
-			settings:      settings{onError: sendProblem, once: true},
-			requestLimit:  setting.DefaultBodyLimit,
-			responseLimit: setting.DefaultBodyLimit,
+			settings:     settings{onError: sendProblem, once: true},
+			requestLimit: setting.DefaultBodyLimit,
+			answers:      recorder.Settings{Limit: setting.DefaultBodyLimit},
 		},
 	}
 	for _, o := range opts {
@@ -51,22 +47,35 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 		o.applyIdempotent(&g.idempotentConfig)
 	}
 	g.locker = g.over(l).With(lock.WithDetached())
-	g.reportTo(g.locker)
+	g.hints.Init(g.locker)
 	return g
 }
 
-// called is the middleware of g, whose name is kind unless set.
+// called returns the middleware of g. Its name is kind unless set.
 func (g *onceGuard) called(kind string) func(http.Handler) http.Handler {
-	g.name = cmp.Or(g.guardName, kind)
-	return g.wrap
+	g.hints.Name = cmp.Or(g.guardName, kind)
+	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
 }
 
-func (g *onceGuard) wrap(next http.Handler) http.Handler {
-	return guarded(next, &g.guardLog, &g.outlived, g.serve)
+// copyOf returns a guard's own copy of its caller's request, and the execution with its call
+// of Locker.Once in the same allocation. A key function that reads the body replaces it, and
+// the caller's request must not change. The handler gets the copy.
+func copyOf(r *http.Request) (*http.Request, *execution) {
+	own := new(struct {
+		http.Request
+
+		call oncecall.Call
+		x    execution
+	})
+	own.Request = *r
+	own.x.call, own.call.Work = &own.call, &own.x
+	return &own.Request, &own.x
 }
 
+// serve guards one request. The handler runs without a guard if the request has no key
+// and may go without, or if an outer guard has its record.
 func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	g.order.check(r.Context(), &g.guardLog)
+	g.hints.CheckOrder(r.Context())
 	own, x := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
 	x.guard, x.next, x.out, x.request = g, next, w, own
@@ -76,20 +85,18 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	// the server made.
 	own.Trailer = r.Trailer
 	switch {
-	case err == nil && ranOf(r.Context()).within(x.id, g.locker.Store()):
-		g.twice.log(r.Context(), &g.guardLog)
+	case err == nil && runOf(r.Context()).within(x.id, g.locker.Store()):
+		g.hints.MountedTwice(r.Context())
 		next.ServeHTTP(w, own)
 	case err == nil:
 		x.report = formReportFor(own)
 		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(r.Context(), lock.Event{Kind: event.Skipped, Name: g.name, Once: true})
+		g.locker.Report(r.Context(), lock.Event{Kind: event.Skipped, Name: g.hints.Name, Once: true})
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	default:
-		p := identityProblem(err)
-		g.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: g.name, Once: true, Err: rejection{p}})
-		g.refuse(w, own, &g.settings, p)
+		g.reject(w, own, &g.settings, err)
 	}
 }
 
@@ -98,28 +105,62 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 func (x *execution) once(r *http.Request) {
 	g, w := x.guard, x.out
 	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, x.call, x.id, x.fingerprint())
-	_, failed := errors.AsType[*notKeptError](err)
+	_, notKept := errors.AsType[notKeptError](err)
 	switch {
-	case x.left(), x.unprotected:
-		// Whatever became of the receipt, there is nothing more to say.
-	case x.complete() && !replayed && (err == nil || failed):
-		if !failed {
+	case x.unprotected, x.started != nil && x.started.answer.Left():
+		// The answer is on its way, whatever became of the receipt.
+	case x.started != nil && x.started.answer.Ready() && !replayed && (err == nil || notKept):
+		if !notKept {
 			x.report.add(w.Header())
 		}
-		x.ran.answer.send()
-		x.ran.answer.recycle()
+		x.started.answer.Send()
 	case err == nil && (replayed || x.broken() == nil):
-		x.discard()
+		own := x.discard(r)
 		x.report.add(w.Header())
-		g.replay(w, x.unrun(r), receipt, "true")
+		g.replay(w, own, receipt, replayedMark)
 	case replayed:
-		g.replayFailure(w, x.unrun(r), err)
+		g.replayFailure(w, x.discard(r), err)
 	default:
-		x.discard()
+		own := x.discard(r)
 		p := x.problem(errors.Join(x.broken(), err))
 		if p.Kind().endsKey() {
 			x.report.add(w.Header())
 		}
-		g.refuse(w, x.unrun(r), &g.settings, p)
+		g.refuse(w, own, &g.settings, p)
 	}
+}
+
+// Marks of a replayed answer. Only requests that have waited for it get an answer that is not
+// kept: the next one with its key runs.
+const (
+	replayedMark = "true"
+	notKeptMark  = "not-kept"
+)
+
+// replay sends the answer of an earlier request, marked with mark.
+func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) {
+	switch err := recorder.Replay(w, receipt, mark); {
+	case err == nil:
+	case errors.Is(err, recorder.ErrUnanswered):
+		g.refuse(w, r, &g.settings, ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err))
+	default:
+		g.refuse(w, r, &g.settings, ProblemResultNotReplayable.problem(http.StatusConflict, 0, err))
+	}
+}
+
+// replayFailure sends the answer of a request that has failed with err, for which this one has
+// waited.
+func (g *onceGuard) replayFailure(w http.ResponseWriter, r *http.Request, err error) {
+	f, ok := errors.AsType[*failure](err)
+	if !ok || f.record == nil {
+		g.refuse(w, r, &g.settings, ProblemFirstFailed.problem(http.StatusServiceUnavailable, time.Second, err))
+		return
+	}
+	g.replay(w, r, f.record, notKeptMark)
+	markRefused(r, f.status)
+}
+
+// endsKey reports whether no answer to the key will come after this refusal.
+func (k ProblemKind) endsKey() bool {
+	return k == ProblemOutcomeUnknown || k == ProblemResultNotReplayable || k == ProblemKeyReused
 }

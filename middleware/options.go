@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
@@ -52,13 +53,11 @@ type lockConfig struct {
 
 type idempotentConfig struct {
 	settings
-	guardName     string                     // "" unless set
-	label         func(*http.Request) string // nil: the scope
-	final         func(status int) bool      // nil: finalByDefault, and no Retry-After
-	fingerprint   keyfunc.Func               // nil: of the whole request
-	keep          headerNames                // in addition to those that describe the body
-	requestLimit  int64
-	responseLimit int64
+	guardName    string                     // "" unless set
+	label        func(*http.Request) string // nil: the scope
+	fingerprint  keyfunc.Func               // nil: of the whole request
+	requestLimit int64
+	answers      recorder.Settings
 }
 
 type option func(s *settings)
@@ -201,7 +200,7 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 	if final == nil {
 		panic("middleware.WithFinal: nil function")
 	}
-	return idempotentOption(func(c *idempotentConfig) { c.final = final })
+	return idempotentOption(func(c *idempotentConfig) { c.answers.Final = final })
 }
 
 // WithFingerprint sets what has to be equal in two requests with one key: what
@@ -234,14 +233,14 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 	if len(names) == 0 {
 		panic("middleware.WithKeepHeaders: no name")
 	}
-	keep := make(headerNames, len(names))
+	keep := make(recorder.HeaderNames, len(names))
 	for i, name := range names {
 		keep[i] = http.CanonicalHeaderKey(name)
-		if neverKept(keep[i]) {
+		if recorder.NeverKept(keep[i]) {
 			panic(fmt.Sprintf("middleware.WithKeepHeaders(%q): no answer is kept with this header", name))
 		}
 	}
-	return idempotentOption(func(c *idempotentConfig) { c.keep = append(slices.Clip(c.keep), keep...) })
+	return idempotentOption(func(c *idempotentConfig) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
 }
 
 // WithBodyLimits sets how many bytes a request body may have, beyond which it
@@ -252,7 +251,29 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 // not positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
 	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
-	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.responseLimit = request, response })
+	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.answers.Limit = request, response })
+}
+
+// WithName sets the name of the guard in metrics, logs and the console, and in what its
+// records say of themselves: "idempotent" or "dedupe" unless set. It is no part of the
+// records' keys, so a guard that is given one, or another one, finds what it has kept. It
+// panics if name is empty, has more than 64 bytes, or a control character.
+func WithName(name string) IdempotentOption {
+	must(setting.ValidateGuardName(name), "WithName(%q)", name)
+	return idempotentOption(func(c *idempotentConfig) { c.guardName = name })
+}
+
+// WithLabel sets what operators find a record by (package console): what f returns, such
+// as an order number or a hash, or "" for nothing. Unless set it is the scope, mostly the
+// user ID. A label stands in the store as it is, unless that is sealed, for as long as
+// the record is kept; more than 128 bytes of it are cut, and end with a hash. f gets the
+// guard's own request, before the handler, and must be safe for concurrent use. It
+// panics if f is nil.
+func WithLabel(f func(r *http.Request) string) IdempotentOption {
+	if f == nil {
+		panic("middleware.WithLabel: nil function")
+	}
+	return idempotentOption(func(c *idempotentConfig) { c.label = f })
 }
 
 // must panics if err, which the caller of this package has made, is not nil.

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
 // ProblemOf returns the refusal by which a handler answers err, an error of
@@ -56,21 +58,20 @@ func unservedProblem(err error) *Problem {
 	return ProblemUnavailable.problem(http.StatusServiceUnavailable, time.Second, err)
 }
 
-// lockProblem is the answer to a request whose lock was not acquired because
-// of err.
-func (g *guard) lockProblem(err error) *Problem {
+// lockProblem is the answer to a request whose lock was not acquired because of err.
+func lockProblem(err error, c *lockConfig) *Problem {
 	var refused *lock.RefusedError
 	switch {
 	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled):
 		retryAfter := max(refused.Entry.Left, time.Second)
-		if g.cooldownStatus != http.StatusTooManyRequests {
-			retryAfter = 0 // chosen so that no client repeats it, which some do with whatever has Retry-After
+		if c.cooldownStatus != http.StatusTooManyRequests {
+			retryAfter = 0 // this status was chosen so that no client repeats, and some repeat after any Retry-After
 		}
-		return ProblemCoolingDown.problem(g.cooldownStatus, retryAfter, err)
+		return ProblemCoolingDown.problem(c.cooldownStatus, retryAfter, err)
 	case refused != nil:
-		// A lease that is renewed does not say when its work ends, so what is
-		// left of it is no reason to wait that long.
-		return ProblemHeld.problem(g.contention, time.Second, err)
+		// A renewed lease says nothing about the end of its work, so its time left is no reason to
+		// wait that long.
+		return ProblemHeld.problem(c.contention, time.Second, err)
 	default:
 		return unservedProblem(err)
 	}
@@ -100,7 +101,7 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 // and whose answer is not to be sent because of err.
 func transactionProblem(err error) *Problem {
 	_, aborted := errors.AsType[*oncecall.AbortedError](err)
-	_, early := errors.AsType[*earlyError](err)
+	_, early := errors.AsType[*recorder.EarlyError](err)
 	switch {
 	case aborted, early:
 		return ProblemRolledBack.problem(http.StatusInternalServerError, 0, err)
@@ -129,4 +130,60 @@ func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	case lock.Held, lock.Free:
 	}
 	return ProblemInProgress.problem(http.StatusConflict, time.Second, refused)
+}
+
+// bodyError says that the body cannot be taken.
+type bodyError struct{ error }
+
+func (e *bodyError) Unwrap() error { return e.error }
+
+// identityProblem is the answer to a request that could not be identified.
+func identityProblem(err error) *Problem {
+	var body *bodyError
+	switch {
+	case !errors.As(err, &body), errors.Is(body, bodybuf.ErrConsumed):
+		return keyProblem(err)
+	case errors.Is(body, bodybuf.ErrTooLarge):
+		return ProblemBodyTooLarge.problem(http.StatusRequestEntityTooLarge, 0, body)
+	default:
+		return ProblemBodyUnreadable.problem(http.StatusBadRequest, 0, body)
+	}
+}
+
+// keyProblem is the answer to a request whose key, scope or fingerprint function
+// failed with err. One that neither says that the key is missing nor is a
+// [keyfunc.Error] is a failure of the server.
+func keyProblem(err error) *Problem {
+	own, ok := errors.AsType[*keyfunc.Error](err)
+	switch {
+	case errors.Is(err, bodybuf.ErrConsumed):
+		return ProblemBodyConsumed.problem(http.StatusInternalServerError, 0, err)
+	case !ok && !errors.Is(err, keyfunc.ErrMissing):
+		return ProblemKeyFailed.problem(http.StatusInternalServerError, 0, err)
+	}
+	p := refusedKey(own, err)
+	if own != nil {
+		p.Header, p.Detail = own.Header.Clone(), own.Detail
+	}
+	return p
+}
+
+func refusedKey(own *keyfunc.Error, err error) *Problem {
+	status := http.StatusBadRequest
+	if own != nil && own.Status >= 400 && own.Status <= 599 {
+		status = own.Status
+	}
+	switch {
+	case status == http.StatusUnauthorized:
+		return ProblemUnauthenticated.problem(status, 0, err)
+	case status == http.StatusRequestEntityTooLarge:
+		return ProblemBodyTooLarge.problem(status, 0, err)
+	case status != http.StatusBadRequest:
+		// The key function knows more about it than our own text.
+		return &Problem{Status: status, Title: http.StatusText(status), Err: err}
+	case errors.Is(err, keyfunc.ErrMissing):
+		return ProblemKeyMissing.problem(status, 0, err)
+	default:
+		return ProblemKeyInvalid.problem(status, 0, err)
+	}
 }

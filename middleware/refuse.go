@@ -4,65 +4,79 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
+	"strings"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// refuser answers instead of the handler.
-type refuser struct {
-	guardLog
-	missing  sync.Once // a key
-	consumed sync.Once // a body
-	failed   rareLog   // functions
-	early    rareLog   // answers
+// refuser is the part of a guard that answers instead of the handler.
+type refuser struct{ base }
+
+// reject refuses r, which is a guard's own request, before the Locker was asked: err is of a
+// key function, or says that the body cannot be taken.
+func (f *refuser) reject(w http.ResponseWriter, r *http.Request, s *settings, err error) {
+	p := identityProblem(err)
+	f.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: f.hints.Name, Once: s.once, Err: rejection{p}})
+	f.refuse(w, r, s, p)
 }
 
 // refuse answers r, which is a guard's own request, with p.
 func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p *Problem) {
-	f.report(r.Context(), p)
+	f.hint(r.Context(), p)
 	p.once = s.once
-	bodybuf.Rewind(r) // a function that WithErrorHandler has set may read it
+	bodybuf.Rewind(r) // the error handler may read it
 	p.writeHeader(w.Header())
-	if ranOf(r.Context()) == nil {
+	if runOf(r.Context()) == nil {
 		s.onError(w, r, p)
 		return
 	}
-	watched := &statusWriter{ResponseWriter: w}
+	watched := &recorder.StatusWriter{ResponseWriter: w}
 	s.onError(watched, r, p)
-	watched.implyOK()
-	keepOut(r, watched.status)
+	watched.ImplyOK()
+	markRefused(r, watched.Code)
 }
 
-// keepOut says that an answer of this status to r is not to be kept further out:
-// it says what is so at this moment, and that nothing was done.
-func keepOut(r *http.Request, status int) {
-	for kept := ranOf(r.Context()); kept != nil; kept = kept.outer {
-		kept.refused.Store(int32(status)) //nolint:gosec // three digits
+// markRefused marks a refusal of r with this status for the guards further out.
+func markRefused(r *http.Request, status int) {
+	for around := runOf(r.Context()); around != nil; around = around.outer {
+		around.answer.MarkRefused(status)
 	}
 }
 
-// report logs a refusal that may be the server's own fault.
-func (f *refuser) report(ctx context.Context, p *Problem) {
+// hint reports a refusal that may be the server's own fault.
+func (f *refuser) hint(ctx context.Context, p *Problem) {
 	switch {
 	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
-		f.missing.Do(func() { f.hintAtMissing(ctx, p.Err) })
+		f.hints.KeyMissing(ctx, p.Err)
 	case p.Status != http.StatusInternalServerError:
 	case errors.Is(p.Err, bodybuf.ErrConsumed):
-		f.consumed.Do(func() { f.hintAtConsumed(ctx, p.Err) })
+		f.hints.BodyConsumed(ctx, p.Err)
 	case p.Kind() == ProblemRolledBack:
-		f.logEarly(ctx, p)
-	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // a client that has gone may fail what asks for its sake
-		f.failed.log(ctx, &f.guardLog, "requests are refused because a function that the guard was given failed", p.Err)
+		// The Locker reports a commit that has failed.
+		if early, ok := errors.AsType[*recorder.EarlyError](p.Err); ok {
+			f.hints.AnswerTooLong(ctx, early)
+		}
+	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // the call of a function may fail because the client has gone
+		f.hints.FunctionFailed(ctx, p.Err)
 	}
 }
 
-// logEarly reports an answer that is too long for a transaction. What the database did not
-// commit, the Locker reports.
-func (f *refuser) logEarly(ctx context.Context, p *Problem) {
-	if early, ok := errors.AsType[*earlyError](p.Err); ok {
-		f.early.log(ctx, &f.guardLog, "an answer was replaced by 500, and its work rolled back; raise the second limit of WithBodyLimits, "+
-			"or serve what streams, or takes over its connection, by a Locker without WithTransaction", early)
+// rejection is the error of an [event.Rejected].
+type rejection struct{ problem *Problem }
+
+func (r rejection) Error() string { return r.problem.Err.Error() }
+func (r rejection) Unwrap() error { return r.problem.Err }
+
+// Class is a short and stable name of the reason: the kind of the problem, or "refused" for a
+// status that a key function chose itself.
+func (r rejection) Class() string {
+	kind := r.problem.Kind()
+	if kind == "" {
+		return "refused"
 	}
+	return strings.ReplaceAll(string(kind), "-", "_")
 }

@@ -81,7 +81,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if safe(cmp.Or(r.Method, http.MethodGet)) {
 		return u.base.RoundTrip(r)
 	}
-	sender := ranOf(r.Context())
+	sender := runOf(r.Context())
 	if sender == nil {
 		return u.base.RoundTrip(unrepeated(r.Context(), r))
 	}
@@ -94,7 +94,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	var way connecting
 	answer, err := u.base.RoundTrip(unrepeated(httptrace.WithClientTrace(r.Context(), way.trace()), r))
 	if err == nil {
-		err = readWhole(answer, sender.guard.responseLimit)
+		err = readWhole(answer, sender.answer.Limit())
 	}
 	if err == nil && saysNoEffect(answer) || err != nil && way.failed() {
 		sender.notSent()
@@ -107,14 +107,14 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // sending notes that a request is about to leave, in the run and those of the guards
 // around it: each would free its key for the failure that it sees.
-func (r *ran) sending(ctx context.Context) error {
+func (r *handlerRun) sending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	for at := r; at != nil; at = at.outer {
-		if err := at.once.Doubt(ctx, record.Unknown()); err != nil {
+		if err := at.Doubt(ctx, record.Unknown()); err != nil {
 			for noted := r; noted != at; noted = noted.outer {
-				noted.once.Dispel()
+				noted.Dispel()
 			}
 			return err
 		}
@@ -123,9 +123,9 @@ func (r *ran) sending(ctx context.Context) error {
 }
 
 // notSent takes back one sending: the request certainly had no effect.
-func (r *ran) notSent() {
+func (r *handlerRun) notSent() {
 	for at := r; at != nil; at = at.outer {
-		at.once.Dispel()
+		at.Dispel()
 	}
 }
 

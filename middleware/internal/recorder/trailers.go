@@ -1,4 +1,4 @@
-package middleware
+package recorder
 
 import (
 	"iter"
@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// trailing reports whether name marks a header that is sent behind the body.
+// trailing reports whether the prefix of name makes the header a trailer.
 func trailing(name string) bool { return strings.HasPrefix(name, http.TrailerPrefix) }
 
-// announces reports whether the handler announces or has set a trailer. Those
-// that outer middleware has announced before are its own: it will send them
-// with the repeat's answer too.
+// announces reports whether the handler announces or has set a trailer. Trailers that outer
+// middleware has announced before are its own: it sends them with the repeat's answer, too.
 func announces(before http.Header, name string, values []string) bool {
 	switch {
 	case trailing(name):
@@ -29,17 +28,18 @@ func announces(before http.Header, name string, values []string) bool {
 	return false
 }
 
-// sendsTrailer reports whether h has a trailer that was not there at WriteHeader,
-// or a header that was announced as one and has changed since.
-func (r *room) sendsTrailer(h http.Header) bool {
+// sendsTrailer reports whether h has a new trailer since WriteHeader, or a changed header that was
+// announced as one.
+func (b *buffers) sendsTrailer(h http.Header) bool {
 	for name, values := range h {
-		if (trailing(name) || lists(r.values("Trailer"), name)) && !slices.Equal(r.values(name), values) {
+		if (trailing(name) || lists(b.values("Trailer"), name)) && !slices.Equal(b.values(name), values) {
 			return true
 		}
 	}
 	return false
 }
 
+// lists reports whether the list header values has the element name.
 func lists(values []string, name string) bool {
 	for e := range elements(values) {
 		if strings.EqualFold(e, name) {
@@ -49,7 +49,7 @@ func lists(values []string, name string) bool {
 	return false
 }
 
-// elements are those of a list header.
+// elements yields the elements of a list header.
 func elements(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, line := range values {

@@ -1,4 +1,4 @@
-package middleware
+package recorder
 
 import (
 	"net/http"
@@ -9,12 +9,11 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// appendHeaders appends to a record what belongs to the answer: the headers that
-// describe its body, those of keep, those that the handler set or changed, and
-// without values those that it removed. What else outer middleware had set before
-// belongs to its own request, and will be set by it for the next one. fields are
-// all of after.
-func appendHeaders(b []byte, before, after http.Header, fields []field, keep headerNames, http2 bool) []byte {
+// appendHeaders appends the headers of an answer to a record: headers that describe its body,
+// headers in keep, and headers that the handler has set, changed or, without values, removed.
+// Other headers of before belong to outer middleware, which sets them for each request anew.
+// fields has all headers of after.
+func appendHeaders(b []byte, before, after http.Header, fields []field, keep HeaderNames, http2 bool) []byte {
 	connection := after["Connection"]
 	for _, f := range fields {
 		was := before[f.name]
@@ -37,8 +36,8 @@ func appendHeaders(b []byte, before, after http.Header, fields []field, keep hea
 	return b
 }
 
-// beyond returns what now has in addition to was: extended says that all of was
-// is still there, in its order, or at the beginning of one text.
+// beyond returns the values of now that are not in was. extended reports that now still has
+// all of was, in the same order, or at the beginning of one text.
 func beyond(was, now []string) (more []string, extended bool) {
 	if len(was) == 0 {
 		return now, true
@@ -61,27 +60,27 @@ func beyond(was, now []string) (more []string, extended bool) {
 	return append([]string{strings.TrimSpace(rest)}, now[1:]...), joined
 }
 
-// describesBody reports whether a header says how to read the body, or what it may
-// do, whichever code has set it: the body of a replay is that of the first answer,
-// and is wrong under the type, the language, or the nonces of another one. A coding
-// that middleware outside has set does not: it compresses what the guard sends, for the
-// client of the moment.
+// describesBody reports whether a header describes the body of an answer, or what the body may
+// do, whichever code has set it. A replay has the body of the first answer, which is wrong
+// under the type, the language or the nonces of another one. A coding of outer middleware
+// describes the connection: it compresses whatever the guard sends, for the client of the
+// moment.
 func describesBody(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	return strings.HasPrefix(name, "Content-") && name != "Content-Encoding" || name == "Etag" || name == "Last-Modified"
 }
 
-// headerNames are those of [WithKeepHeaders], in canonical form.
-type headerNames []string
+// HeaderNames are canonical names of headers.
+type HeaderNames []string
 
-func (names headerNames) has(name string) bool {
+func (names HeaderNames) has(name string) bool {
 	return len(names) > 0 && slices.Contains(names, textproto.CanonicalMIMEHeaderKey(name))
 }
 
-// collects reports whether a header is a list that every middleware adds its own
-// to. Set and Add of a handler look alike if nothing was there before, and the
-// repeat may pass middleware that has something to say: to a list of these, one
-// value too many does no harm, and one too few does.
+// collects reports whether each middleware adds its own element to the list header. Set and Add
+// of a handler look alike if the header was empty before, and the repeat may pass middleware
+// that adds an element. To these lists, one element too many does no harm, and one too few
+// does.
 func collects(name string) bool {
 	switch name {
 	case "Vary", "Link", "Server-Timing", "Access-Control-Expose-Headers":
@@ -90,20 +89,20 @@ func collects(name string) bool {
 	return false
 }
 
-// dropped reports whether a header is for the first client, or its connection,
-// alone, or for none: net/http does not send names that are no tokens.
+// dropped reports whether a header is for the first client or its connection only, or is never
+// sent: net/http sends no name that is not a token.
 func dropped(name string, connection []string) bool {
-	return neverKept(textproto.CanonicalMIMEHeaderKey(name)) || lists(connection, name)
+	return NeverKept(textproto.CanonicalMIMEHeaderKey(name)) || len(connection) > 0 && lists(connection, name)
 }
 
-// neverKept reports whether no record has the header, whose name is canonical.
-func neverKept(name string) bool {
+// NeverKept reports whether no record has the header with this canonical name.
+func NeverKept(name string) bool {
 	switch name {
-	case "Set-Cookie", "Set-Cookie2", // would hand one session to every client that has the key
+	case "Set-Cookie", "Set-Cookie2", // would give one session to every client with the key
 		"Authorization", "Www-Authenticate", "Authentication-Info",
 		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-		"Content-Length", // is set again from the body
-		"Date", replayedHeader:
+		"Content-Length", // set again from the body
+		"Date", ReplayedHeader:
 		return true
 	}
 	return strings.HasPrefix(name, "Proxy-") || !isToken(name)
@@ -120,8 +119,7 @@ func isToken(name string) bool {
 	return name != ""
 }
 
-// sentValues are values as net/http sends them. They are the same slice if it
-// changes none.
+// sentValues returns values as net/http sends them: the same slice if it changes none.
 func sentValues(values []string, http2 bool) []string {
 	for i, v := range values {
 		if is, sent := sentValue(v, http2); !sent || is != v {
@@ -139,7 +137,8 @@ func sentValues(values []string, http2 bool) []string {
 
 var newlineToSpace = strings.NewReplacer("\n", " ", "\r", " ")
 
-// sentValue: HTTP/1 repairs what HTTP/2 leaves out.
+// sentValue returns v as net/http sends it. HTTP/1 replaces control characters, and HTTP/2 omits
+// the value.
 func sentValue(v string, http2 bool) (is string, sent bool) {
 	if http2 {
 		return v, !strings.ContainsFunc(v, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })

@@ -1,0 +1,89 @@
+package middleware
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// DoNotKeep says that the answer of the running handler is not final, whatever its status, as
+// an answer of 500 is not: no guard around the handler keeps it, or starts a cool-down, and
+// the next request with the key runs. It is the opposite of [lock.Commit]. A handler that has
+// called both has done work that must not be done again, and its answer must not be repeated:
+// repeats get 409 result-not-replayable.
+//
+// ctx is the context of the handler's request, or derived from it. Without a guard around, and
+// after the handler has returned, DoNotKeep does nothing. It is safe for concurrent use.
+//
+// If the handler answers nothing at all, [Idempotent] and [Dedupe] send nothing either, so that
+// outer middleware can answer, as the error middleware of a framework does.
+func DoNotKeep(ctx context.Context) {
+	for c := lockedOf(ctx); c != nil; c = lockedOf(c.Context) {
+		c.doNotKeep.Store(true)
+	}
+	for r := runOf(ctx); r != nil; r = r.outer {
+		r.answer.DoNotKeep()
+	}
+}
+
+// lockedContext is the context of a handler under a Lock: the context of its lease, which
+// knows when the guard has returned.
+type lockedContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	guard     *base
+	key       string // of the lock
+	doNotKeep atomic.Bool
+	returned  atomic.Bool
+}
+
+func (c *lockedContext) init(lease context.Context, g *base, key string) {
+	c.Context, c.guard, c.key = lease, g, key
+}
+
+type lockedKey struct{}
+
+// lockedOf returns the innermost locked context of ctx, nil if there is none.
+func lockedOf(ctx context.Context) *lockedContext {
+	c, _ := ctx.Value(lockedKey{}).(*lockedContext)
+	return c
+}
+
+// within reports whether the handler of c, or one around it, runs under this key of store. The
+// context ends with the lease, by its release or its loss.
+func (c *lockedContext) within(key string, store lock.Store) bool {
+	for ; c != nil; c = lockedOf(c.Context) {
+		if c.key == key && c.Err() == nil && sameStore(c.guard.locker.Store(), store) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *lockedContext) Value(key any) any {
+	if _, ok := key.(lockedKey); ok {
+		return c
+	}
+	value := c.Context.Value(key)
+	if c.returned.Load() {
+		c.guard.hints.ValueAfterReturn(c.Context, key, value)
+	}
+	return value
+}
+
+// String keeps a context that is printed from showing the fields of a guard that is in use.
+func (c *lockedContext) String() string { return "middleware.Lock.Context" }
+
+// lockedRequest is a guard's own copy of a request, and the context of its handler, in one
+// allocation.
+type lockedRequest struct {
+	request http.Request
+	context lockedContext
+}
+
+func (x *lockedRequest) serve(w http.ResponseWriter, next http.Handler) {
+	defer x.context.returned.Store(true)
+	next.ServeHTTP(w, &x.request)
+}

@@ -1,0 +1,62 @@
+package hint
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"runtime"
+	"strings"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// GoesOn reports a handler that may be running after its guard has returned and freed the key.
+func (h *Hints) GoesOn(ctx context.Context) {
+	if !h.goesOn.first() {
+		return
+	}
+	h.mistake(ctx,
+		"a handler goes on when its guard has returned and freed the key, so that another request can run at the same time; "+
+			"mount http.TimeoutHandler, and any other middleware that answers for a handler that goes on, outside the guard; "+
+			"a goroutine that uses the lease of its request behind the answer has none, and needs a lock of its own")
+}
+
+// ValueAfterReturn looks at a use of a handler's context, for key, after its guard has returned.
+// Not each is a mistake: a goroutine may carry values on, the transport of an HTTP client may
+// still dial, and the adapter of a router may have left the guard's request to outer
+// middleware. It is a mistake if a handler asks for a value, or any code for the lease, which is
+// then answer.
+func (h *Hints) ValueAfterReturn(ctx context.Context, key, answer any) {
+	if _, cancels := key.(*int); cancels || h.goesOn.done.Load() { // package context asks by *int how to end a context
+		return
+	}
+	if _, lease := answer.(*lock.Lease); lease || insideHandler() {
+		h.GoesOn(ctx)
+	}
+}
+
+// insideHandler reports whether a ServeHTTP is running on this goroutine, and no server has
+// started it: a handler of a server has returned from the guard, or serves another request.
+func insideHandler() bool {
+	var callers [256]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers[:])])
+	inside := false
+	for {
+		frame, more := frames.Next()
+		switch {
+		case frame.Function == "net/http.serverHandler.ServeHTTP":
+			return false
+		case strings.HasSuffix(frame.Function, ".ServeHTTP"):
+			inside = true
+		}
+		if !more {
+			return inside
+		}
+	}
+}
+
+// AnswersEarly reports whether next is a TimeoutHandler, which answers before its handler
+// returns. A TimeoutHandler further in is noticed only by a late use of its handler's context.
+func AnswersEarly(next http.Handler) bool { return reflect.TypeOf(next) == timeoutHandler }
+
+var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))

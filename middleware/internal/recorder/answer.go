@@ -1,0 +1,175 @@
+// Package recorder records the answer of a handler, so that repeats of the request get it
+// again. It knows no guard and no Locker.
+package recorder
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/httplatch/httplatch/middleware/internal/record"
+)
+
+// Settings are the settings of one guard for the answers of its handler. They must not be
+// copied.
+type Settings struct {
+	Keep  HeaderNames           // recorded even where outer middleware has set them
+	Limit int64                 // of a body that is recorded
+	Final func(status int) bool // which answers are recorded; nil: finalByDefault, and no Retry-After
+
+	buffers pool
+}
+
+// Run is the run of the handler whose answer is recorded.
+type Run interface {
+	// InTransaction reports whether the handler runs in a transaction, which is committed
+	// after it has returned.
+	InTransaction() bool
+
+	// Committed reports whether the handler has called lock.Commit.
+	Committed() bool
+
+	// Settle leaves receipt as the outcome before the handler returns. It fails if the lease
+	// was lost. It may add to header, the headers of the final answer, unless that is nil.
+	Settle(receipt []byte, header http.Header) error
+}
+
+// Answer is the ResponseWriter of a handler whose answer is recorded. It holds back the answer
+// until the handler has returned and the record is settled, except for an answer that
+// cannot be held back ([Answer.leave]). Like any ResponseWriter it must not be used
+// concurrently, nor after the handler has returned. It has no ReadFrom, so that io.Copy calls
+// Write.
+type Answer struct {
+	settings *Settings
+	run      Run
+	out      http.ResponseWriter
+	before   http.Header // of out at the beginning; nil if empty
+	header   http.Header // of out; the handler sets them
+
+	status   int   // 0: not written
+	declared int64 // Content-Length, -1 without one
+	written  int64 // bytes that the handler has written, or tried to write
+	record   []byte
+	http2    bool        // or above: decides which headers out sends
+	settled  bool        // before the handler returned
+	gone     bool        // it leaves as it is written
+	complete bool        // the handler has returned, and nothing has left
+	open     bool        // its status leaves, too: outer middleware may write it through this writer
+	trails   bool        // the handler has set trailers
+	late     http.Header // with trailers: all headers of the handler when the answer began to leave
+	err      error       // why it cannot leave
+	buffers  *buffers    // lent by settings
+
+	refused   atomic.Int32 // status of a refusal by a guard further in; 0: none
+	doNotKeep atomic.Bool
+}
+
+// Start prepares a for the handler of request, whose answer goes to out.
+func (a *Answer) Start(s *Settings, r Run, out http.ResponseWriter, request *http.Request) {
+	a.settings, a.run, a.out, a.header, a.http2 = s, r, out, out.Header(), request.ProtoMajor > 1
+	if len(a.header) > 0 {
+		a.before = a.header.Clone()
+	}
+	a.buffers = s.buffers.get()
+	a.record = record.Open(a.buffers.record)
+}
+
+// MarkRefused notes that a guard further in has refused the request with status. Such an
+// answer is not recorded: it is true at this moment only, and nothing was done.
+func (a *Answer) MarkRefused(status int) {
+	a.refused.Store(int32(status)) //nolint:gosec // three digits
+}
+
+// DoNotKeep notes that the answer is not final, whatever its status.
+func (a *Answer) DoNotKeep() { a.doNotKeep.Store(true) }
+
+// Header returns the headers that the handler sets. They begin with the headers that outer
+// middleware has set before.
+func (a *Answer) Header() http.Header { return a.header }
+
+// WriteHeader notes the status and the headers. Informational answers are sent at once and
+// not recorded. After 101 nothing of HTTP follows, so it is the answer.
+func (a *Answer) WriteHeader(status int) {
+	switch {
+	case status < 100 || status > 999:
+		// As net/http does, which would panic later, while the answer is sent.
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	case a.open:
+		a.out.WriteHeader(status)
+	case a.status != 0:
+		return
+	case status == http.StatusSwitchingProtocols:
+		a.begin(status)
+		_ = a.leave() // the writes that follow return its error
+	case status < 200:
+		a.out.WriteHeader(status) // with the headers of the moment
+	default:
+		a.begin(status)
+	}
+}
+
+// begin fixes the status and the headers: later changes of the handler have no effect, as in
+// net/http, except for trailers.
+func (a *Answer) begin(status int) {
+	a.status, a.declared = status, -1
+	if cl := a.header["Content-Length"]; len(cl) > 0 {
+		if n, err := strconv.ParseInt(cl[0], 10, 64); err == nil && n >= 0 {
+			a.declared = n
+		}
+	}
+	a.buffers.takeHeaders(a.before, a.header, a.settings.Keep, a.http2)
+}
+
+func (a *Answer) Write(p []byte) (int, error) {
+	if pass, err := a.admit(len(p)); !pass {
+		if err == nil {
+			a.record = append(a.record, p...)
+			return len(p), nil
+		}
+		return 0, err
+	}
+	return a.out.Write(p)
+}
+
+// WriteString saves io.WriteString a copy.
+func (a *Answer) WriteString(s string) (int, error) {
+	if pass, err := a.admit(len(s)); !pass {
+		if err == nil {
+			a.record = append(a.record, s...)
+			return len(s), nil
+		}
+		return 0, err
+	}
+	return io.WriteString(a.out, s)
+}
+
+// admit prepares for n bytes. pass reports that they go out, and not into the record.
+func (a *Answer) admit(n int) (pass bool, err error) {
+	if a.status == 0 {
+		a.begin(http.StatusOK)
+	}
+	size := int64(a.size()) + int64(n)
+	a.written += int64(n) // as net/http counts: a write that was refused counts, too
+	switch {
+	case a.err != nil:
+		return false, a.err
+	case a.gone:
+		return true, nil
+	case !record.BodyAllowed(a.status):
+		return false, http.ErrBodyNotAllowed
+	case a.declared >= 0 && a.written > a.declared:
+		return false, http.ErrContentLength
+	case size <= a.settings.Limit, size <= a.refusalLimit():
+		return false, nil
+	}
+	if err := a.leave(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func (a *Answer) size() int { return len(a.record) - record.Prefix }
+
+func (a *Answer) body() []byte { return a.record[record.Prefix:] }

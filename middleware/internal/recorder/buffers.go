@@ -1,0 +1,98 @@
+package recorder
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// buffers hold an answer while its handler runs. Then they go to the next answers of the
+// guard: the Locker has its own copy of the record, and no handler has seen them.
+type buffers struct {
+	record   []byte   // without the headers
+	headers  []byte   // of the record
+	fields   []field  // all headers, as they were at WriteHeader
+	texts    []string // the values of fields, out of the handler's reach
+	trailers bool     // the handler had set trailers among them, or announced some
+}
+
+// field is a header.
+type field struct {
+	name   string
+	values []string
+}
+
+const (
+	firstRecord = 512
+
+	// Larger buffers are not kept: one long answer must not stay in memory for many short ones.
+	maxPooled = 64 << 10
+	maxFields = 256
+)
+
+type pool struct{ pool sync.Pool }
+
+func (p *pool) get() *buffers {
+	if b, ok := p.pool.Get().(*buffers); ok {
+		return b
+	}
+	return &buffers{record: make([]byte, 0, firstRecord)}
+}
+
+func (p *pool) put(b *buffers) {
+	if cap(b.record) > maxPooled || cap(b.headers) > maxPooled || cap(b.fields) > maxFields || cap(b.texts) > maxFields {
+		return
+	}
+	clear(b.fields) // the pool must not keep the headers of a client alive
+	clear(b.texts)
+	*b = buffers{record: b.record[:0], headers: b.headers[:0], fields: b.fields[:0], texts: b.texts[:0]}
+	p.pool.Put(b)
+}
+
+var errReturned = errors.New("middleware: the handler has returned")
+
+// takeHeaders copies the headers now of an answer that begins, and encodes what the handler
+// did to before. The handler can change the values in place, so they are copied.
+func (b *buffers) takeHeaders(before, now http.Header, keep HeaderNames, http2 bool) {
+	for name, values := range now {
+		first := len(b.texts)
+		b.texts = append(b.texts, values...)
+		b.fields = append(b.fields, field{name, slices.Clip(b.texts[first:])})
+		b.trailers = b.trailers || announces(before, name, values)
+	}
+	b.headers = appendHeaders(b.headers, before, now, b.fields, keep, http2)
+}
+
+// changed reports whether h differs from the headers at WriteHeader.
+func (b *buffers) changed(h http.Header) bool {
+	if len(h) != len(b.fields) {
+		return true
+	}
+	for _, was := range b.fields {
+		is, has := h[was.name]
+		if !has || !slices.Equal(is, was.values) {
+			return true
+		}
+	}
+	return false
+}
+
+// restore makes h the headers at WriteHeader.
+func (b *buffers) restore(h http.Header) {
+	clear(h)
+	for _, was := range b.fields {
+		h[was.name] = slices.Clone(was.values) // the buffers go to other answers
+	}
+}
+
+// values returns the values of a header at WriteHeader, nil if there were none.
+func (b *buffers) values(name string) []string {
+	for _, was := range b.fields {
+		if strings.EqualFold(was.name, name) {
+			return was.values
+		}
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package recorder
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/httplatch/httplatch/middleware/internal/record"
+)
+
+// Silence is how a handler has returned without an answer.
+type Silence int
+
+// Answered is for handlers that have answered.
+const (
+	Answered Silence = iota
+	Silent           // it has set neither status, headers nor body
+	Outside          // a framework outside of the guard answers
+)
+
+// Complete completes the answer after the handler has returned. A handler that has written
+// nothing has answered with an empty 200, as in net/http. But a failure that is written
+// outside of the guard must not become a success: then the answer has the status of the
+// writer outside, and cannot be replayed.
+func (a *Answer) Complete() Silence {
+	silence := Answered
+	switch {
+	case a.status == 0 && a.doNotKeep.Load():
+		a.status, a.gone, a.open = http.StatusInternalServerError, true, true
+	case a.status == 0:
+		status, outside := AnsweredOutside(a.out)
+		a.begin(status)
+		silence, a.gone, a.open = Silent, outside, outside
+		if outside {
+			silence = Outside
+		}
+	case a.status == http.StatusOK && a.size() == 0 && delays(a.out):
+		silence = Silent
+	}
+	if silence == Silent && len(a.header) != len(a.before) {
+		silence = Answered
+	}
+	if !a.gone {
+		a.restore()
+	}
+	a.complete = a.err == nil && !a.gone
+	return silence
+}
+
+// Receipt returns the record of the completed answer. kept is false for an answer that is not
+// final: repeats run the handler again.
+func (a *Answer) Receipt() (receipt []byte, kept bool, err error) {
+	switch {
+	case a.settled:
+		return nil, true, nil // a settled record does not change
+	case a.err != nil && a.run.InTransaction():
+		return nil, false, a.err // rolled back, so there is nothing to record
+	case !a.final():
+		return nil, false, nil
+	case !a.replayable(), a.doNotKeep.Load():
+		return a.tombstone(), true, nil
+	}
+	return a.whole(), true, nil
+}
+
+// Copy returns a copy of the record of an answer, final or not, nil if it cannot be replayed.
+func (a *Answer) Copy() []byte {
+	if !a.replayable() {
+		return nil
+	}
+	return slices.Clone(a.whole()) // the buffers go to other answers
+}
+
+// Code returns the status, 0 if none was written.
+func (a *Answer) Code() int { return a.status }
+
+// Limit returns the most bytes of a body that is recorded.
+func (a *Answer) Limit() int64 { return a.settings.Limit }
+
+// Left reports whether the answer has begun to go out before it was complete.
+func (a *Answer) Left() bool { return a.gone }
+
+// Ready reports whether the whole answer is at hand, to be sent.
+func (a *Answer) Ready() bool { return a.complete }
+
+// Failed returns the error for which the answer cannot go out.
+func (a *Answer) Failed() error { return a.err }
+
+// Send sends the answer that was held back, and the trailers, which the server looks for
+// after the body. Then it gives the buffers to other answers: a handler that still writes to
+// this one does not write to them.
+func (a *Answer) Send() {
+	a.out.WriteHeader(a.status)
+	if a.size() > 0 {
+		// The only cause of an error is a client that has gone away.
+		_, _ = a.out.Write(a.body())
+	}
+	a.setTrailers()
+	a.buffers.record = a.record
+	a.settings.buffers.put(a.buffers)
+	a.record, a.buffers, a.err = nil, nil, errReturned
+}
+
+// Discard restores the headers for another answer, unless this one has begun to go out.
+func (a *Answer) Discard() {
+	if a.gone {
+		return
+	}
+	clear(a.header)
+	maps.Copy(a.header, a.before)
+}
+
+// whole returns the record of a replayable answer.
+func (a *Answer) whole() []byte {
+	a.sniff()
+	whole := record.Close(a.record, a.buffers.headers, a.status, a.declared >= 0)
+	a.record = whole[:len(a.record)] // in the larger buffer, if it had to grow
+	return whole
+}
+
+// tombstone returns the record of an answer that cannot be replayed.
+func (a *Answer) tombstone() []byte {
+	return record.Tombstone(a.status, sentValues(a.buffers.values("Location"), a.http2))
+}
+
+// replayable reports whether the record would be the whole answer.
+func (a *Answer) replayable() bool {
+	limit := a.settings.Limit
+	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
+}
+
+// short reports whether the body is shorter than its Content-Length. The client sees that as an
+// error, and a replay must not look whole.
+func (a *Answer) short() bool {
+	return a.declared >= 0 && record.BodyAllowed(a.status) && int64(a.size()) < a.declared
+}
+
+// restore gives the headers the state that they had at WriteHeader, and looks for trailers,
+// which are sent and not recorded.
+func (a *Answer) restore() {
+	changed := a.buffers.changed(a.header)
+	a.trails = a.buffers.trailers || changed && a.buffers.sendsTrailer(a.header)
+	if !changed {
+		return
+	}
+	if a.trails {
+		a.late = maps.Clone(a.header)
+	}
+	a.buffers.restore(a.header)
+}
+
+// setTrailers gives the headers the state in which the handler has left them, if there are
+// trailers among them.
+func (a *Answer) setTrailers() {
+	if a.late != nil {
+		clear(a.header)
+		maps.Copy(a.header, a.late)
+	}
+}
+
+// sniff sets Content-Type as net/http would do later, so that repeats get the same.
+func (a *Answer) sniff() {
+	h := a.header
+	if _, has := h["Content-Type"]; has || a.size() == 0 || h.Get("Content-Encoding") != "" || h.Get("Transfer-Encoding") != "" {
+		return
+	}
+	kind := []string{http.DetectContentType(a.body())}
+	h["Content-Type"] = kind
+	a.buffers.headers = record.AppendHeader(a.buffers.headers, "Content-Type", kind)
+}

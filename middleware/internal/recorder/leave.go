@@ -1,0 +1,144 @@
+package recorder
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+)
+
+// leave lets the answer go out as it is written, because it is too long, is flushed, or takes
+// over the connection. The outcome of a final answer is recorded before the first byte
+// leaves: no repeat may run the handler again because this answer cannot be recorded, even
+// if the process dies in the middle of it. An answer with a Content-Length that is flushed
+// when it is complete is recorded as a whole.
+//
+// It fails if the lease was lost, because the record is another request's then, and in a
+// transaction, which is committed after the handler has returned.
+func (a *Answer) leave() error {
+	if a.err != nil || a.gone {
+		return a.err
+	}
+	if a.run.InTransaction() {
+		a.err = &EarlyError{a.settings.Limit}
+		return a.err
+	}
+	a.restore()
+	if a.final() {
+		receipt := a.tombstone
+		if a.announced() && a.replayable() {
+			receipt = a.whole
+		}
+		if err := a.settle(receipt(), a.header); err != nil {
+			return err
+		}
+	}
+	a.gone = true
+	a.out.WriteHeader(a.status)
+	a.setTrailers()
+	if a.size() == 0 {
+		return nil
+	}
+	_, err := a.out.Write(a.body())
+	return err
+}
+
+// settle records receipt as the outcome while the handler still runs.
+func (a *Answer) settle(receipt []byte, header http.Header) error {
+	if a.err = a.run.Settle(receipt, header); a.err != nil {
+		return a.err
+	}
+	a.settled = true
+	return nil
+}
+
+// announced reports whether the answer has a Content-Length within the limit: it is no
+// stream, even if it is flushed.
+func (a *Answer) announced() bool {
+	return a.declared >= 0 && a.declared <= a.settings.Limit
+}
+
+// FlushError is called by http.ResponseController. A flushed answer cannot be replayed. It is
+// held back all the same
+//
+//   - in a transaction, until that is committed;
+//   - with a Content-Length, until it is complete;
+//   - if it may be a refusal of a service behind a proxy: a proxy that flushes does so
+//     before the body is there, which says whether it is one.
+func (a *Answer) FlushError() error {
+	if !a.gone {
+		if a.err != nil { // it may be over
+			return a.err
+		}
+		if !flushes(a.out) {
+			return http.ErrNotSupported
+		}
+		if a.status == 0 {
+			a.begin(http.StatusOK)
+		}
+		if a.run.InTransaction() || a.mayBeRefusal() || a.announced() && a.short() {
+			return nil
+		}
+		if err := a.leave(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(a.out).Flush()
+}
+
+// Flush is for handlers that ask for an http.Flusher and refuse to stream without one.
+func (a *Answer) Flush() {
+	_ = a.FlushError() // http.Flusher cannot report it
+}
+
+// flushes reports whether a ResponseController could flush w.
+func flushes(w http.ResponseWriter) bool {
+	for {
+		switch t := w.(type) {
+		case interface{ FlushError() error }, http.Flusher:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// Hijack takes over the connection. An outcome is recorded, whatever it will be, before the
+// handler has the connection.
+func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	switch {
+	case a.err != nil:
+		return nil, nil, a.err
+	case a.run.InTransaction():
+		return nil, nil, fmt.Errorf("%w: what leaves over the connection would leave before the transaction of the work is committed", http.ErrNotSupported)
+	}
+	// Taking the connection sends nothing, and can fail: then the handler answers in
+	// another way, which can be recorded.
+	conn, buf, err := http.NewResponseController(a.out).Hijack()
+	if err != nil || a.gone {
+		return conn, buf, err
+	}
+	a.gone = true
+	if a.status == 0 {
+		a.status = http.StatusSwitchingProtocols
+	}
+	if err := a.settle(a.tombstone(), nil); err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return conn, buf, nil
+}
+
+// Unwrap lets http.ResponseController reach the writer of the server.
+func (a *Answer) Unwrap() http.ResponseWriter { return a.out }
+
+// EarlyError is for an answer of work in a transaction that would have to leave before the
+// transaction is committed.
+type EarlyError struct{ limit int64 }
+
+func (e *EarlyError) Error() string {
+	return fmt.Sprintf("middleware: an answer of more than %d bytes, or one that switches protocols, cannot leave before the transaction "+
+		"of its work is committed, so that was rolled back", e.limit)
+}

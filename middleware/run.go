@@ -1,0 +1,147 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/cancelctx"
+	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
+)
+
+// handlerRun is one run of a handler whose answer is recorded.
+type handlerRun struct {
+	oncecall.Run
+
+	guard   *base
+	report  *formReport
+	outer   *handlerRun // of a guard further out
+	id      string      // of its record
+	context runContext
+	answer  recorder.Answer
+}
+
+type runKey struct{}
+
+// runOf returns the innermost run that ctx belongs to, nil if there is none.
+func runOf(ctx context.Context) *handlerRun {
+	r, _ := ctx.Value(runKey{}).(*handlerRun)
+	return r
+}
+
+// within reports whether r, or a run around it, has the record id of store.
+func (r *handlerRun) within(id string, store lock.Store) bool {
+	for ; r != nil; r = r.outer {
+		if r.id == id && r.context.Err() == nil && sameStore(r.guard.locker.Store(), store) {
+			return true
+		}
+	}
+	return false
+}
+
+// Settle records receipt as the outcome while the handler still runs. A store that does not
+// answer is no error: the claim stays, its lease is renewed, and it is settled in the
+// background.
+func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
+	r.context.attach() // to settle ends the lease, which must not end the handler
+	err := r.SettleEarly(r.context.lease, receipt)
+	if errors.Is(err, lock.ErrLost) {
+		r.context.detach()
+		return err
+	}
+	if header != nil {
+		r.report.add(header)
+	}
+	return nil
+}
+
+// runContext is the context of a handler whose answer is recorded. It ends with the lease
+// until the answer begins to leave, and with the client's request from then on: the outcome
+// is recorded and the lease over, and only a client that goes away ends a stream of events.
+type runContext struct {
+	lease  context.Context //nolint:containedctx // followed first
+	client context.Context //nolint:containedctx // followed then
+	run    *handlerRun
+
+	// A context with its own end costs more than all the rest, and few handlers ask for the
+	// end, so it is made when a handler asks.
+	own  atomic.Pointer[cancelctx.Context]
+	mu   sync.Mutex
+	stop func() bool // ends own's following
+
+	returned atomic.Bool // the guard has
+}
+
+// attach makes c end with the client's request.
+func (c *runContext) attach() { c.follow(c.client) }
+
+// detach makes c end with the lease.
+func (c *runContext) detach() { c.follow(c.lease) }
+
+// end ends c, as net/http ends the context of a request that was served.
+func (c *runContext) end() {
+	c.returned.Store(true)
+	if own := c.own.Load(); own != nil {
+		c.mu.Lock()
+		c.stop()
+		c.mu.Unlock()
+		own.Cancel(nil)
+	}
+}
+
+func (c *runContext) follow(parent context.Context) *cancelctx.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := c.own.Load()
+	if own == nil {
+		own = cancelctx.New(context.WithoutCancel(c.lease))
+		c.own.Store(own)
+	} else {
+		c.stop()
+	}
+	c.stop = context.AfterFunc(parent, func() { own.Cancel(context.Cause(parent)) })
+	if parent.Err() != nil {
+		own.Cancel(context.Cause(parent)) // now, and not on the goroutine that AfterFunc started
+	}
+	return own
+}
+
+// Deadline returns none: neither a lease nor a client's presence has one.
+func (c *runContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+
+func (c *runContext) Done() <-chan struct{} {
+	own := c.own.Load()
+	if own == nil {
+		own = c.follow(c.lease)
+	}
+	return own.Done()
+}
+
+func (c *runContext) Err() error { return c.current().Err() }
+
+func (c *runContext) Value(key any) any {
+	if _, ok := key.(runKey); ok {
+		return c.run
+	}
+	value := c.current().Value(key)
+	if c.returned.Load() {
+		c.run.guard.hints.ValueAfterReturn(c.lease, key, value)
+	}
+	return value
+}
+
+func (c *runContext) current() context.Context {
+	if own := c.own.Load(); own != nil {
+		return own.Context
+	}
+	return c.lease
+}
+
+// String keeps a context that is printed, as mocks print their arguments, from being read
+// while it is in use.
+func (*runContext) String() string { return "middleware.Idempotent.Context" }
