@@ -1,6 +1,5 @@
-// Package middleware guards HTTP handlers against duplicate submissions: the
-// double click, the retry of a mobile client, the replay of a gateway. Import
-// it as latch:
+// Package middleware guards HTTP handlers against duplicate submissions: the double
+// click, the retry of a mobile client, the replay of a gateway. Import it as latch:
 //
 //	import latch "github.com/httplatch/httplatch/middleware"
 //
@@ -9,100 +8,97 @@
 //
 // # What Lock guarantees
 //
-// [Lock] runs one request at a time per name and key, in all processes that
-// share a store. A duplicate is answered with 409 and does not reach the
-// handler. The key is free again before the end of a buffered answer is sent,
-// so a client that has read its answer can submit again at once; it is freed
-// just the same if the handler panics, ends its goroutine, or the client has
-// gone away.
+// [Lock] runs one request at a time per name and key, in all processes that share a
+// store. A duplicate is answered with 409 and does not reach the handler. The key is free
+// again before the end of a buffered answer is sent, so a client that has read its answer
+// can submit again at once. It is freed just the same if the handler panics, ends its
+// goroutine, or the client has gone away.
 //
 // # What Idempotent and Dedupe guarantee
 //
-// [Idempotent] runs a request once per scope, method, path and key, and answers
-// its repeats with the first answer: status, headers and body as they were.
-// [Dedupe] does the same for equal requests without a key, for some time.
+// [Idempotent] runs a request once per scope, method, path and key, and answers its
+// repeats with the first answer: the same status, headers and body. [Dedupe] does the
+// same for equal requests without a key, for some time.
 //
 //	once := latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //	mux.Handle("POST /orders", once(onePerUser(createOrder)))
 //
-// While a record lives, the handler's effect happens at most once, unless the
-// handler failed (500 or above, a panic, or what else [WithFinal] does not keep)
-// without having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen.
-// If the process dies in the middle, it is unknown whether there was an effect,
-// and repeats get that answer.
+// While a record lives, the handler's effect happens at most once, with two exceptions:
+// the handler failed (500 or above, a panic, or an answer that [WithFinal] does not keep)
+// without having called [lock.Commit], or [lock.WithRerunAbandoned] was chosen. If the
+// process dies in the middle, it is unknown whether there was an effect, and repeats get
+// that answer.
 //
-// The answer is held back until its record is settled, and it is sent even if
-// the store does not confirm that: the record is then completed in the
-// background, and the key stays taken until it is. What cannot be held back
-// (more than [WithBodyLimits] allows, a Flush of an answer without a Content-Length,
-// a Hijack) is sent as it is written, after the record says that it cannot be replayed. It is never a
-// reason to run a request twice: where the answer would have been kept, repeats get 409. An answer with trailers of the
-// handler, or shorter than its Content-Length, is not replayed either. Trailers
-// that outer middleware announces are its own, and come with each answer.
+// The answer is held back until its record is settled. It is sent even if the store does
+// not confirm that: the record is then completed in the background, and the key stays
+// taken until it is. Three answers cannot be held back: an answer that is longer than
+// [WithBodyLimits] allows, a Flush of an answer without a Content-Length, and a Hijack.
+// Such an answer is sent as it is written, after the record says that it cannot be
+// replayed. It is never a reason to run a request twice: where the answer would have been
+// kept, repeats get 409. An answer with trailers of the handler, or shorter than its
+// Content-Length, is not replayed either. Trailers that outer middleware announces are
+// its own, and come with each answer.
 //
 // With [lock.WithTransaction] the handler's effect and the record of its answer are
-// committed together, and the answer is sent after that: a failure, a crash, or a lease
-// that is lost has no effect, and the next try runs. If the commit got no answer, the
-// database is asked; in the rare case that it cannot say yet, the client gets 503, and a
-// repeat the true answer. What cannot be held back does not go with that: a Flush does
-// nothing, a Hijack is not supported, and an answer of more than WithBodyLimits allows
+// committed together, and the answer is sent after that: a failure, a crash, or a lost
+// lease has no effect, and the next try runs. If the commit got no answer, the database
+// is asked; in the rare case that it cannot say yet, the client gets 503, and a repeat
+// the true answer. An answer that cannot be held back is not possible then: a Flush does
+// nothing, a Hijack is not supported, and an answer longer than WithBodyLimits allows
 // fails, is rolled back, and replaced by 500.
 //
-// Repeats that come while the first request runs get 409, or with [lock.WithWait]
-// its answer when it has one. If it fails and leaves no record, those that have waited
-// for it in the same process get the failed answer too, with
-// "Idempotent-Replayed: not-kept": sixty duplicates that wait are not sixty tries. The
-// next request with the key runs. A 401 or 403 is shared with none of them: it depends
-// on the caller, so the next one runs.
+// Repeats that arrive while the first request runs get 409, or with [lock.WithWait] its
+// answer when it has one. If it fails and leaves no record, the repeats that have waited
+// for it in the same process get the failed answer, too, with "Idempotent-Replayed:
+// not-kept": sixty duplicates that wait are not sixty tries. The next request with the
+// key runs. A 401 or 403 is shared with none of them: it depends on the caller, so the
+// next one runs.
 //
-// The whole request body is read before anything is claimed, and the handler
-// finds it as the client sent it. If something outside has parsed a form out of
-// it, that form is what the request asks for; if something outside has read the
-// body and not put it back, the request is refused, because there is nothing to
-// distinguish it by.
+// The whole request body is read before anything is claimed, and the handler finds it as
+// the client sent it. If code outside has parsed a form out of it, the form counts as the
+// content of the request. If code outside has read the body and not put it back, the
+// request is refused, because nothing distinguishes it.
 //
-// A lock or a guard of this package further in that refuses the request has its
-// answer sent, and not kept; so has one in the service behind a guarded gateway.
-// Nor is an answer of 400 and above kept that says when to try again
-// (Retry-After).
+// A refusal by a lock or a guard of this package further in is sent, and not kept; so is
+// a refusal in the service behind a guarded gateway. Nor is an answer of 400 and above
+// kept that says when to try again (Retry-After).
 //
-// Of the headers, a repeat gets those that the handler set or changed, and those that
+// A repeat gets the headers that the handler set or changed, and the headers that
 // describe the body, whichever code has set them: all of Content-* except
-// Content-Encoding, ETag and Last-Modified. The others that outer middleware sets are of the current request, and
-// so are its values of a header to which the handler has added; [WithKeepHeaders] names
-// exceptions. Set-Cookie, what belongs to
-// authentication, Date, and what belongs to the connection are never replayed,
-// nor what net/http did not send to the first client.
+// Content-Encoding, ETag and Last-Modified. Other headers that outer middleware sets
+// belong to the current request, and so do its values of a header to which the handler
+// has added; [WithKeepHeaders] names exceptions. Never replayed are Set-Cookie, Date,
+// headers of authentication and of the connection, and headers that net/http did not send
+// to the first client.
 //
-// A request with the cookie that the script of package form sets for its key gets
-// that cookie, set to "1", with each final answer. It goes by the field "once" of the
-// body, and comes with no other request.
+// A request with the cookie that the script of package form sets for its key gets that
+// cookie, set to "1", with each final answer. The key is the field "once" of the body.
+// Other requests get no cookie.
 //
 // # Effects in another service
 //
-// A gateway, and a handler that calls another service, answer with a failure when they get
-// no answer from there, although that service may have done what it was asked for.
-// [Upstream] is the transport for such calls: once a request may have left, a failure does
-// not free the key, and repeats get 409. A service that takes a key for each call is called
-// without it, with the same key in each attempt.
+// A gateway, and a handler that calls another service, answer with a failure when they
+// get no answer from there, although that service may have done the work. [Upstream] is
+// the transport for such calls: once a request may have left, a failure does not free the
+// key, and repeats get 409. A service that takes a key for each call is called without
+// it, with the same key in each attempt.
 //
 // # Limits
 //
-// A lock is a lease, and so is the claim of a request that runs. If it is lost
-// meanwhile (the store was away for longer than the lease, an operator removed
-// the entry), the context of the request ends with a cause that matches
-// [lock.ErrLost], and the handler must stop. A handler that does not look, or a
-// process that is paused, can outlive its lease; what must not happen even then
-// needs the fence ([lock.Lease.Fence]) at the resource that is written to.
+// A lock is a lease, and so is the claim of a request that runs. If it is lost meanwhile
+// (the store was away for longer than the lease, an operator removed the entry), the
+// context of the request ends with a cause that matches [lock.ErrLost], and the handler
+// must stop. A handler that does not look, or a process that is paused, can outlive its
+// lease. An effect that must not happen even then needs the fence ([lock.Lease.Fence]) at
+// the resource that is written to.
 //
-// An answer that is larger than what net/http buffers and that has a
-// Content-Length can be read by the client one round trip before the key is
-// free.
+// A client can read an answer one round trip before the key is free, if the answer is
+// larger than the buffer of net/http and has a Content-Length.
 //
 // # What goes through
 //
-// GET, HEAD, OPTIONS and TRACE requests pass untouched, so a whole group of
-// routes can be wrapped.
+// GET, HEAD, OPTIONS and TRACE requests pass untouched, so a whole group of routes can be
+// wrapped.
 //
 // # When it refuses
 //
@@ -122,34 +118,35 @@
 //	the store does not answer                  503, Retry-After: 1
 //	the Locker was closed                      503, Retry-After: 1, Connection: close
 //
-// All of them are application/problem+json with a stable type, fixed texts and
-// Cache-Control: no-store, or a [Page] for a client that prefers text/html, as a
-// browser does that sends a form; see [Problem] to send something else, and
-// docs/problems.md for what each type asks of the client, and what each page says.
+// Each is application/problem+json with a stable type, fixed texts and Cache-Control:
+// no-store, or a [Page] for a client that prefers text/html, as a browser does that sends
+// a form. See [Problem] for other answers, and docs/problems.md for what each type asks
+// of the client, and what each page says.
 //
 // # Order of middleware
 //
-// Authentication goes outside, because the key usually is who the user is, and
-// so that repeats are authenticated too. Then comes Idempotent or Dedupe, then
-// Lock, then the handler: the other way round, repeats would be refused by the
-// lock and its cool-down, and that is logged as an error, once.
+// Authentication goes outside, because the key usually names the user, and so that
+// repeats are authenticated, too. Then comes Idempotent or Dedupe, then Lock, then the
+// handler. The other way round, the lock and its cool-down would refuse repeats; that is
+// logged as an error, once.
 //
-// Middleware that compresses goes outside of Idempotent, or all repeats get the
-// coding of the first. http.TimeoutHandler goes outside of all guards: outside,
-// it answers in time and the work goes on under its lock and to its record;
-// inside, its 503 frees the key while the handler may still be at work. That is
-// logged as an error, once, as far as it can be seen.
+// Middleware that compresses goes outside of Idempotent, or all repeats get the coding of
+// the first. http.TimeoutHandler goes outside of all guards: outside, it answers in time
+// and the work goes on under its lock and to its record; inside, its 503 frees the key
+// while the handler may still be running. That is logged as an error, once, as far as the
+// guard notices it.
 //
-// Each guard goes in one place. One that is mounted around the router and once more on
-// the route does nothing there, which is logged as an error, once.
+// Each guard goes in one place. A guard that is mounted around the router and once more
+// on the route does nothing on the route, which is logged as an error, once.
 //
-// What reads the body goes inside, unless it parses forms or puts the body back.
+// Middleware that reads the body goes inside, unless it parses forms or puts the body
+// back.
 //
-// The guard goes on the route rather than around the router if the key is a
-// path value, which only the router knows.
+// The guard goes on the route rather than around the router if the key is a path value,
+// which only the router knows.
 //
 // # Operators
 //
-// Package middleware/console is a page that shows who holds which key and frees
-// it. Package middleware/policy makes guards from a file, by name.
+// Package middleware/console is a page that shows who holds which key and frees it.
+// Package middleware/policy makes guards from a file, by name.
 package middleware

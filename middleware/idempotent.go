@@ -10,50 +10,48 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// Idempotent runs a request once per scope, method, URL path and key, and
-// answers every repeat of it with the first answer, marked with
-// "Idempotent-Replayed: true":
+// Idempotent runs a request once per scope, method, URL path and key, and answers every
+// repeat with the first answer, marked with "Idempotent-Replayed: true":
 //
 //	latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// scope says whose request it is: no caller is given another one's answer. Take
-// it from your authentication, which has to be mounted outside; where all
-// callers are one, say [keyfunc.Global]. In the embedded store, a scope has its
-// share of the room ([memstore.WithScopeShare]). key says which of that caller's
-// requests are the same. A request for which one of the two returns
-// [keyfunc.ErrSkip], as [keyfunc.Optional] does, runs unguarded; "" is
-// [keyfunc.ErrMissing], and every other error refuses the request.
+// scope is the caller: no caller gets the answer of another one. Take it from your
+// authentication, which must be mounted outside; if all callers are one, say
+// [keyfunc.Global]. In the embedded store, a scope has its share of the room
+// ([memstore.WithScopeShare]). key says which requests of the caller are the same. A
+// request for which one of the two returns [keyfunc.ErrSkip], as [keyfunc.Optional] does,
+// runs unguarded; "" is [keyfunc.ErrMissing], and every other error refuses the request.
 //
-// The path is the one that the guard sees, whatever its spelling: "/a%3Bb" is
-// "/a;b", and "/a%2Fb" is not "/a/b". Routes that [http.StripPrefix] makes
-// equal are one, and need Lockers or scopes that distinguish them.
+// The path is the guard's view of it, in one spelling: "/a%3Bb" is "/a;b", and "/a%2Fb"
+// is not "/a/b". Routes that [http.StripPrefix] makes equal are one, and need Lockers or
+// scopes that distinguish them.
 //
-// Three things do not distinguish requests: the host, so the tenant of a service with
-// several belongs in scope; headers, except those that [WithFingerprint] is given; and
-// what the caller may do. A repeat gets the stored answer, whatever a check inside the
-// guard would say by now: authorise outside.
+// Three things do not distinguish requests: the host, so a service with several tenants
+// puts the tenant into the scope; headers, unless [WithFingerprint] reads them; and the
+// rights of the caller. A repeat gets the stored answer even if a check inside the guard
+// would refuse it by now: authorise outside.
 //
-// The handler's context outlives the client's connection: a browser gives up
-// the first request of a double click, and what it has begun must come to its
-// end. It ends when the lease is lost. See [lock.Attempt] and [lock.Commit] for
-// what a handler can ask and say. How long answers are kept, whether a repeat
-// waits for the first, and what happens after a crash are settings of the
-// Locker: pass locker.With(...) for those of one route.
+// The handler's context outlives the client's connection: a browser gives up the first
+// request of a double click, and its work must be completed. The context ends when the
+// lease is lost. See [lock.Attempt] and [lock.Commit] for the handler's view. Three
+// settings belong to the Locker: how long answers are kept, whether a repeat waits for
+// the first, and the outcome of a crash. Pass locker.With(...) for one route.
 //
-// Answers of 500 and above, a panic, 401, 403, 408, 425 and 429, and those of
-// 400 and above with Retry-After free the key ([WithFinal]); repeats that wait for
-// such an answer get it, marked with "Idempotent-Replayed: not-kept", except a 401 or
-// 403: the next of them runs. See the package's documentation for the rest.
+// Answers of 500 and above, a panic, 401, 403, 408, 425, 429, and answers of 400 and
+// above with Retry-After free the key ([WithFinal]); repeats that wait for such an answer
+// get it, marked with "Idempotent-Replayed: not-kept", except a 401 or 403: the next of
+// them runs. See the package's documentation for the rest.
 //
-// The record says, for operators, which guard it is of ([WithName]), method, path, when
-// the request began, and whose it is: the scope, or what [WithLabel] says. Package
-// console finds it by these.
+// For operators, the record has the name of its guard ([WithName]), method, path, the
+// time at which the request began, and its scope, or the text of [WithLabel]. Package
+// console finds records by these.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithKeepHeaders],
-// [WithName], [WithLabel], and those of type [Option]: [With], [WithFailOpen], [WithFailClosed] and [WithErrorHandler].
+// [WithName], [WithLabel], and every [Option]: [With], [WithFailOpen], [WithFailClosed]
+// and [WithErrorHandler].
 //
-// It panics on a nil Locker, a nil function and a nil option, and if the Locker's
-// store keeps no receipts, as a [quorum.New].
+// It panics on a nil Locker, a nil function and a nil option, and if the Locker's store
+// keeps no receipts, as a [quorum.New].
 func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware.Idempotent: nil key function")
@@ -63,21 +61,20 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 	return g.called(g.kind)
 }
 
-// Dedupe runs a request once within window, and answers the same request again
-// with the first answer. It needs no key from the client: requests of one scope
-// are the same if method, URL path, query and body are ([WithFingerprint]).
-// The window begins with the end of the first.
+// Dedupe runs a request once within window, and answers the same request again with the
+// first answer. It needs no key from the client: requests of one scope are the same if
+// method, URL path, query and body are ([WithFingerprint]). The window begins with the
+// end of the first.
 //
-// A duplicate that comes while the first still runs gets 409, or with
-// [lock.WithWait] the first one's answer. All else is as in [Idempotent].
-// Unlike there, two equal submissions that are both meant are one: keep the
-// window as short as a double click.
+// A duplicate that arrives while the first still runs gets 409, or with [lock.WithWait]
+// the answer of the first. Otherwise it is like [Idempotent], except that two equal
+// submissions that are both meant are one: keep the window as short as a double click.
 //
-// It is not for a PUT or PATCH that sets a value: of a client that, within the window,
-// sets 1, then 2, then 1 again, the third request is the first one again, and 2 stays.
+// It is not for a PUT or PATCH that sets a value: if a client, within the window,
+// sets 1, then 2, then 1 again, the third request is a repeat of the first, and 2 stays.
 //
-// It panics on a nil Locker, a nil function, a window that is not positive, a nil
-// option, and a store that keeps no receipts.
+// It panics on a nil Locker, a nil function, a window that is not positive, a nil option,
+// and a store that keeps no receipts.
 func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	must(setting.ValidateWindow(window), "Dedupe")
 	g := newOnceGuard("Dedupe", l, scope, opts)

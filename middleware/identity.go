@@ -20,8 +20,8 @@ func call(f keyfunc.Func, r *http.Request) (string, error) {
 	return key, err
 }
 
-// identify says which record x belongs to, and what it asks for. It reads the
-// whole body, so that a client that sends it slowly holds no claim meanwhile.
+// identify sets the record of x and its fingerprint. It reads the whole body first, so
+// that a client that sends it slowly holds no claim meanwhile.
 func (x *execution) identify() error {
 	g, r := x.guard, x.request
 	scope, err := call(g.scope, r)
@@ -54,9 +54,8 @@ func (x *execution) identify() error {
 	return nil
 }
 
-// fingerprintOf is that of a request with a body that was read with err, which
-// is nil or that of a body that is gone. Such a one is needed only for a
-// fingerprint of the whole request.
+// fingerprintOf returns the fingerprint of a request. err is nil, or says that the body
+// was read before, which matters only if the whole request is compared.
 func (g *onceGuard) fingerprintOf(r *http.Request, path string, body []byte, err error) (fingerprint.Sum, error) {
 	if g.fingerprint != nil {
 		chosen, missing := call(g.fingerprint, r)

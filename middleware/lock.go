@@ -16,41 +16,42 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// Lock runs one request at a time per name and key. The handler finds its
-// lease with [lock.FromContext], and its request's context ends when the lease
-// is lost. Duplicates are answered with 409 and never reach the handler.
+// Lock runs one request at a time per name and key. The handler finds its lease with
+// [lock.FromContext], and its request's context ends when the lease is lost. Duplicates
+// are answered with 409 and never reach the handler.
 //
-// The name ("user", "order") keeps kinds of keys apart and labels metrics. The
-// lock is that of lock.Key(name, value), so a worker that calls
-// [lock.Locker.Do] with it and this route exclude each other. Settings such as
-// the lease are the Locker's: pass locker.With(...) for those of one route.
+// The name ("user", "order") keeps kinds of keys apart and labels metrics. The locked key
+// is lock.Key(name, value), so this route and a worker that calls [lock.Locker.Do] with
+// that key exclude each other. Settings such as the lease belong to the Locker: pass
+// locker.With(...) for one route.
 //
 // A request for which key returns [keyfunc.ErrSkip] runs unguarded; "" is
-// [keyfunc.ErrMissing], and every error refuses the request.
+// [keyfunc.ErrMissing], and every other error refuses the request.
 //
-// A client that can name a key holds it for as long as its request takes:
-// authorise it outside, or an outsider keeps the owner out. If the handler reads
-// a body, so does a client that sends it slowly, until the ReadTimeout of the
-// server: say [WithBodyFirst].
+// A client that can name a key holds it for as long as its request takes: authorise it
+// outside, or an outsider keeps the owner out. If the handler reads a body, a client that
+// sends it slowly holds the key until the ReadTimeout of the server: [WithBodyFirst]
+// prevents that.
 //
-// The handler's context ends when the client goes away, in the middle of the work:
-// the second click on a form does that, because the browser gives up the first request for it.
-// The second request is refused while the first runs, and runs if it comes later. With a Locker that has
-// [lock.WithDetached], the work goes on, as behind [Idempotent] and [Dedupe].
+// The handler's context ends when the client goes away, in the middle of the work. The
+// second click on a form does that, because the browser gives up the first request for
+// it: the second request is refused while the first runs, and runs if it comes later.
+// With a Locker that has [lock.WithDetached], the work goes on, as behind [Idempotent]
+// and [Dedupe].
 //
-// The key is free when the handler returns. [http.TimeoutHandler] returns before
-// the handler that it runs, so it goes outside of Lock: inside, its 503 frees the
-// key, and another request runs while the handler is still at work. That is
-// logged as an error, once, if it is what Lock is given, or if a handler behind it
-// looks for a value in its context, or for its lease, after Lock has returned. A
-// goroutine that goes on behind the answer has no lock either.
+// The key is free when the handler returns. [http.TimeoutHandler] returns before the
+// handler that it runs, so it goes outside of Lock: inside, its 503 frees the key, and
+// another request runs while the handler is still running. Lock logs an error, once, if
+// it wraps a TimeoutHandler, or if a handler behind it asks its context for a value, or
+// for its lease, after Lock has returned. A goroutine that goes on after the answer has
+// no lock either.
 //
 // Options are [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
-// [WithBodyFirst], and those of type [Option]: [With], [WithFailOpen],
-// [WithFailClosed] and [WithErrorHandler].
+// [WithBodyFirst], and every [Option]: [With], [WithFailOpen], [WithFailClosed] and
+// [WithErrorHandler].
 //
-// It panics on a nil Locker, a nil key function, a nil option, and a name that
-// is empty or begins with "once:".
+// It panics on a nil Locker, a nil key function, a nil option, and a name that is empty
+// or begins with "once:".
 func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) func(http.Handler) http.Handler {
 	switch {
 	case l == nil:
@@ -79,15 +80,15 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
 }
 
-// guard is what one call of Lock built.
+// guard is the state of one call of Lock.
 type guard struct {
 	key keyfunc.Func
 	refuser
 	lockConfig
 }
 
-// keyOf is the lock's key for r. Its error is the key function's, or says what
-// is wrong with what that returned, or with the body.
+// keyOf returns the lock's key for r. Its error is the key function's, or says that the
+// key or the body is not acceptable.
 func (g *guard) keyOf(r *http.Request) (string, error) {
 	if g.bodyFirst > 0 {
 		bodybuf.Limit(r, g.bodyFirst)
@@ -105,7 +106,7 @@ func (g *guard) keyOf(r *http.Request) (string, error) {
 		}
 	}
 	if g.bodyFirst > 0 {
-		// One that was read outside is no slow body, whatever the key is made of.
+		// A body that was read outside is not slow, and the key may not need it.
 		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
 			return "", &bodyError{err}
 		}
@@ -121,7 +122,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	defer handBack(r, own)
 	ctx := r.Context()
 	key, err := g.keyOf(own)
-	own.Trailer = r.Trailer // of a body that was read, those that were not announced are in the server's request only
+	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
 	switch {
 	case errors.Is(err, keyfunc.ErrSkip):
 		g.locker.Report(ctx, lock.Event{Kind: event.Skipped, Name: g.hints.Name})
@@ -142,15 +143,13 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 }
 
-// locked runs next under lease. The lease ends in a deferred call that does
-// not recover: panics keep their value and their stack, and runtime.Goexit
-// releases too. It ends before net/http, to which this returns, sends the end
-// of a buffered answer.
+// locked runs next under lease. The lease ends in a deferred call that does not recover:
+// panics keep their value and their stack, and runtime.Goexit releases, too. It ends
+// before net/http sends the end of a buffered answer.
 func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, key string, lease *lock.Lease) {
 	work := lease.Context()
 	if found, _ := lock.FromContext(work); found != lease {
-		// The store did not answer, and the Locker fails open: next runs as if there
-		// were no guard.
+		// The store did not answer, and the Locker fails open: next runs without a guard.
 		defer release(ctx, lease)
 		next.ServeHTTP(w, &x.request)
 		return
@@ -170,8 +169,8 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 			release(ctx, lease)
 			return
 		}
-		// The Locker completes a settle that the store does not answer, and if
-		// the lease was lost there is nothing left to cool down.
+		// The Locker completes a settle that the store does not answer. After a lost
+		// lease there is no cool-down.
 		_ = lease.Settle(ctx, nil, g.cooldown)
 	}()
 	x.serve(watched, next)
@@ -184,7 +183,6 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 	}
 }
 
-// release frees the key. Its error changes nothing for the answer: the Locker
-// completes a release that the store does not answer, and reports a lost lease
-// itself.
+// release frees the key. Its error does not change the answer: the Locker completes a
+// release that the store does not answer, and reports a lost lease itself.
 func release(ctx context.Context, lease *lock.Lease) { _ = lease.Release(ctx) }

@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// onceGuard is what one call of Idempotent or Dedupe built.
+// onceGuard is the state of one call of Idempotent or Dedupe.
 type onceGuard struct {
 	kind  string // part of each record's key
 	scope keyfunc.Func
@@ -81,8 +81,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	x.guard, x.next, x.out, x.request = g, next, w, own
 	defer func() { handBack(r, x.request) }()
 	err := x.identify()
-	// Trailers that the client did not announce are put into the request that
-	// the server made.
+	// The server puts trailers that the client did not announce into its own request.
 	own.Trailer = r.Trailer
 	switch {
 	case err == nil && runOf(r.Context()).within(x.id, g.locker.Store()):
@@ -100,8 +99,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 }
 
-// once runs the handler or answers in its place. r is the request of the
-// guard's caller.
+// once runs the handler or answers instead. r is the request of the guard's caller.
 func (x *execution) once(r *http.Request) {
 	g, w := x.guard, x.out
 	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, x.call, x.id, x.fingerprint())

@@ -28,14 +28,14 @@ type Option interface {
 	IdempotentOption
 }
 
-// settings are what an Option can set.
+// settings are the settings of every guard.
 type settings struct {
-	outage  lock.Option // what to do if the store gives no answer; nil: as the Locker says
+	outage  lock.Option // fail open or closed; nil: the Locker's setting
 	onError func(http.ResponseWriter, *http.Request, *Problem)
 	once    bool // the guard is Idempotent or Dedupe
 }
 
-// over returns l as the guard uses it.
+// over returns l with the guard's own settings.
 func (s *settings) over(l *lock.Locker) *lock.Locker {
 	if s.outage == nil {
 		return l
@@ -87,8 +87,8 @@ func (os options) applyIdempotent(c *idempotentConfig) {
 	}
 }
 
-// With makes one option of several: an application's defaults, to be named at
-// every route. Of options that set the same, the last one counts.
+// With makes one option of several: the defaults of an application, to be named at every
+// route. If two options set the same, the last one counts.
 func With(opts ...Option) Option {
 	for _, o := range opts {
 		if o == nil {
@@ -98,29 +98,29 @@ func With(opts ...Option) Option {
 	return append(options(nil), opts...)
 }
 
-// WithFailOpen runs the handler unprotected if the store gives no answer, or
-// denies the call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then
-// says false, and observers get an [event.Bypassed]. Duplicates that reach the same
-// process are refused all the same; those of other processes are not. So do all guards
-// of a Locker with [lock.WithFailOpen]. A guard of a Locker with [lock.WithTransaction]
-// panics if it is given this.
+// WithFailOpen runs the handler unprotected if the store does not answer, or denies the
+// call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then says false,
+// and observers get an [event.Bypassed]. Duplicates in the same process are refused all
+// the same; duplicates in other processes are not. All guards of a Locker with
+// [lock.WithFailOpen] do the same. A guard of a Locker with [lock.WithTransaction] panics
+// with this option.
 func WithFailOpen() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailOpen() })
 }
 
-// WithFailClosed answers 503 if the store gives no answer, which is what guards do
-// unless set: it takes back, for one route, a [WithFailOpen] of an application's
-// defaults ([With]), or that of the Locker.
+// WithFailClosed answers 503 if the store does not answer, which is the default. For one
+// route, it takes back the [WithFailOpen] of an application's defaults ([With]), or of
+// the Locker.
 func WithFailClosed() Option {
 	return option(func(s *settings) { s.outage = lock.WithFailClosed() })
 }
 
 // WithErrorHandler has f write the answers to refused requests. Retry-After,
-// Cache-Control and [Problem.Header] are already set; status, Content-Type and
-// body are f's. f can read the body of r from its first byte, as far as the
-// client has sent it. For those that f does not want to change, it calls p.ServeHTTP. Unless set,
-// clients that prefer text/html get a page and all others JSON; p.Page lets f change
-// the texts of the page, or show them in its own. It panics if f is nil.
+// Cache-Control and [Problem.Header] are already set; f writes status, Content-Type and
+// body. f can read the body of r from its first byte, as far as the client has sent it. f
+// calls p.ServeHTTP for the default answer, which is a page for clients that prefer
+// text/html and JSON for all others. p.Page lets f change the texts of the page, or show
+// them in its own. It panics if f is nil.
 func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)) Option {
 	if f == nil {
 		panic("middleware.WithErrorHandler: nil function")
@@ -128,72 +128,70 @@ func WithErrorHandler(f func(w http.ResponseWriter, r *http.Request, p *Problem)
 	return option(func(s *settings) { s.onError = f })
 }
 
-// WithCooldown keeps the key taken for d after an answer below 400; requests
-// that meet it get 429 with the time that is left in Retry-After. A handler
-// that answers 400 or above, or panics, frees the key at once. None unless set.
-// It panics if d is not positive.
+// WithCooldown keeps the key taken for d after an answer below 400. Requests that meet it
+// get 429 with the time left in Retry-After. A handler that answers 400 or above, or
+// panics, frees the key at once. There is no cool-down unless set. It panics if d is not
+// positive.
 //
-// Many HTTP clients repeat a 429 of their own accord once Retry-After is over,
-// and the repeat is a new order then: see [WithCooldownStatus].
+// Many HTTP clients repeat a 429 by themselves after Retry-After, and the repeat is a new
+// order then: see [WithCooldownStatus].
 //
-// The handler's ResponseWriter is then one of this package. It has Flush and
-// Unwrap; use [http.ResponseController] for the rest. The answer of a hijacked
-// connection counts as below 400.
+// The handler's ResponseWriter is then one of this package. It has Flush and Unwrap; use
+// [http.ResponseController] for the rest. The answer of a hijacked connection counts as
+// below 400.
 func WithCooldown(d time.Duration) LockOption {
 	must(setting.ValidatePositive(d), "WithCooldown(%v)", d)
 	return lockOption(func(c *lockConfig) { c.cooldown = d })
 }
 
-// WithCooldownStatus sets the status for a request that meets a cool-down: 429
-// unless set, or 409 for clients that repeat a 429 by themselves. A 409 has no
-// Retry-After: it says that the earlier request was done, and asks for no other
-// one. An error handler ([WithErrorHandler]) finds what is left of the cool-down
-// in the [lock.RefusedError] of its Problem. It panics on any other status.
+// WithCooldownStatus sets the status for a request that meets a cool-down: 429 unless
+// set, or 409 for clients that repeat a 429 by themselves. A 409 has no Retry-After: it
+// says that the earlier request was done, and asks for no other one. An error handler
+// ([WithErrorHandler]) finds the time left of the cool-down in the [lock.RefusedError] of
+// its Problem. It panics on any other status.
 func WithCooldownStatus(code int) LockOption {
 	must(setting.ValidateCooldownStatus(code), "WithCooldownStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.cooldownStatus = code })
 }
 
-// WithBodyFirst reads the whole body, of up to limit bytes, before the key is
-// claimed, and the handler finds it as the client sent it: a client that sends
-// its body slowly holds no lock meanwhile. A longer body is refused with 413, and
-// one that breaks off with 400, before anything is claimed. The limit counts for
-// key functions that read the body too. Unless set, the handler reads the body
-// under the lock. Behind [Idempotent] and [Dedupe] it is not needed, except for
-// requests that these let pass unguarded. It panics if limit is not positive.
+// WithBodyFirst reads the whole body, of up to limit bytes, before the key is claimed,
+// and the handler finds it as the client sent it: a client that sends its body slowly
+// holds no lock meanwhile. A longer body is refused with 413, and a body that ends too
+// early with 400, before anything is claimed. The limit is also the limit of key
+// functions that read the body. Unless set, the handler reads the body under the lock.
+// Behind [Idempotent] and [Dedupe] only requests that they let pass unguarded need it. It
+// panics if limit is not positive.
 func WithBodyFirst(limit int64) LockOption {
 	must(setting.ValidateBodyFirst(limit), "WithBodyFirst(%d)", limit)
 	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
 }
 
-// WithContentionStatus sets the status for a request whose key another one
-// has: 409 unless set, or 423, 425 or 429. It panics on any other.
+// WithContentionStatus sets the status for a request whose key is held by another one:
+// 409 unless set, or 423, 425 or 429. It panics on any other.
 func WithContentionStatus(code int) LockOption {
 	must(setting.ValidateContentionStatus(code), "WithContentionStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.contention = code })
 }
 
-// WithFinal sets which answers are kept and replayed, by their status alone. The
-// others free the key, so that the next request runs the handler again. It
-// panics if final is nil.
+// WithFinal sets which answers are kept and replayed, by their status alone. The others
+// free the key, so that the next request runs the handler again. It panics if final is
+// nil.
 //
-// Unless set, all below 500 are kept except 401, 403, 408, 425 and 429, and
-// except those of 400 and above with a Retry-After header: they say that the
-// same request may well succeed later. A 202 or 303 with Retry-After is kept: it
-// says when to look for the result of work that has begun, and which must not
-// begin again.
+// Unless set, all answers below 500 are kept except 401, 403, 408, 425, 429, and answers
+// of 400 and above with a Retry-After header: the same request may well succeed later. A
+// 202 or 303 with Retry-After is kept: it says when to look for the result of work that
+// has begun, and must not begin again.
 //
-// Three rules stand above final, in this order. A refusal by a guard of this
-// package further in is never kept. After [lock.Commit] every other answer is (with
-// [lock.WithTransaction]: if final says so; else what was written is rolled back, and
-// repeats get 409). And the refusal of a guarded service, which the handler of a gateway passes
-// on, is not. That one is recognised by its body: a status of 400 and above,
-// application/problem+json of up to 4 KiB with one of the types of
-// docs/problems.md, or a [Page] with one of them. One that is compressed is kept, or not, like any other
-// answer.
+// Three rules stand above final, in this order. A refusal by a guard of this package
+// further in is never kept. After [lock.Commit] every other answer is kept (with
+// [lock.WithTransaction]: if final says so; else the work is rolled back, and repeats get
+// 409). And the refusal of a guarded service, which the handler of a gateway passes on,
+// is not. That one is recognised by its body: a status of 400 and above,
+// application/problem+json of up to 4 KiB with one of the types of docs/problems.md, or a
+// [Page] with one of them. A compressed one is kept, or not, like any other answer.
 //
-// A webhook, say, keeps only what succeeded, so that a redelivery runs once the
-// bug behind a 400 is fixed:
+// A webhook, say, keeps only successes, so that a redelivery runs once the bug behind a
+// 400 is fixed:
 //
 //	latch.WithFinal(func(status int) bool { return status < 300 })
 func WithFinal(final func(status int) bool) IdempotentOption {
@@ -203,12 +201,11 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.answers.Final = final })
 }
 
-// WithFingerprint sets what has to be equal in two requests with one key: what
-// f returns, in addition to the method and the path. A request that differs in it is
-// answered with 422. Unless set it is the query, in any order, and the body: a
-// multipart form by its parts, one that was parsed outside by its values and
-// files. For [Dedupe] it decides which requests are the
-// same. It panics if f is nil.
+// WithFingerprint sets which part of two requests with one key has to be equal: the
+// result of f, in addition to the method and the path. A request that differs in it is
+// answered with 422. Unless set it is the query, in any order, and the body: a multipart
+// form by its parts, a form that was parsed outside by its values and files. For [Dedupe]
+// it decides which requests are the same. It panics if f is nil.
 //
 //	latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/amount"), keyfunc.JSON("/currency")))
 func WithFingerprint(f keyfunc.Func) IdempotentOption {
@@ -218,17 +215,18 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.fingerprint = f })
 }
 
-// WithKeepHeaders names headers that belong to the answer even if middleware outside
-// the guard has set them, such as one that depends on the language of the first
-// request. A replay has the value that was there when the handler began its answer,
-// in place of the value of its own request.
+// WithKeepHeaders names headers that belong to the answer even if middleware outside the
+// guard has set them, such as a header that depends on the language of the first request.
+// A replay has the value at the time when the handler began its answer, in place of the
+// value of its own request.
 //
-// Without it, a record has what the handler set, changed or removed, and of what was
-// set outside the headers that describe the body: all of Content-* except
-// Content-Encoding, ETag and Last-Modified. All else that outer middleware sets, it sets for each request anew.
+// Without it, a record has the headers that the handler set, changed or removed, and of
+// the headers that were set outside those that describe the body: all of Content-* except
+// Content-Encoding, ETag and Last-Modified. Outer middleware sets all others for each
+// request anew.
 //
-// Names are in any case. It panics without a name, on one that is no header's, and on
-// those that no record has, as Set-Cookie: they are for the first client only.
+// Names are in any case. It panics without a name, on a malformed name, and on headers
+// that no record has, as Set-Cookie: they are for the first client only.
 func WithKeepHeaders(names ...string) IdempotentOption {
 	if len(names) == 0 {
 		panic("middleware.WithKeepHeaders: no name")
@@ -243,32 +241,31 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.answers.Keep = append(slices.Clip(c.answers.Keep), keep...) })
 }
 
-// WithBodyLimits sets how many bytes a request body may have, beyond which it
-// is refused with 413 before anything is claimed (for [keyfunc.JSON] and
-// [keyfunc.Form] under this guard too), and up to how many bytes
-// the body of an answer is kept; a longer one is sent as it is written, and
-// cannot be replayed (with [lock.WithTransaction]: fails, and is answered with 500). Both are 1 MiB unless set. It panics if one of them is
-// not positive.
+// WithBodyLimits sets two limits. A request body beyond the first is refused with 413
+// before anything is claimed (for [keyfunc.JSON] and [keyfunc.Form] under this guard,
+// too). The body of an answer beyond the second is sent as it is written, and cannot be
+// replayed (with [lock.WithTransaction]: it fails, and is answered with 500). Both are 1
+// MiB unless set. It panics if one of them is not positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
 	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
 	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.answers.Limit = request, response })
 }
 
-// WithName sets the name of the guard in metrics, logs and the console, and in what its
-// records say of themselves: "idempotent" or "dedupe" unless set. It is no part of the
-// records' keys, so a guard that is given one, or another one, finds what it has kept. It
-// panics if name is empty, has more than 64 bytes, or a control character.
+// WithName sets the name of the guard in metrics, logs, records and the console:
+// "idempotent" or "dedupe" unless set. It is no part of the records' keys, so a guard
+// with a new name finds its old records. It panics if name is empty, has more than 64
+// bytes, or a control character.
 func WithName(name string) IdempotentOption {
 	must(setting.ValidateGuardName(name), "WithName(%q)", name)
 	return idempotentOption(func(c *idempotentConfig) { c.guardName = name })
 }
 
-// WithLabel sets what operators find a record by (package console): what f returns, such
-// as an order number or a hash, or "" for nothing. Unless set it is the scope, mostly the
-// user ID. A label stands in the store as it is, unless that is sealed, for as long as
-// the record is kept; more than 128 bytes of it are cut, and end with a hash. f gets the
-// guard's own request, before the handler, and must be safe for concurrent use. It
-// panics if f is nil.
+// WithLabel sets the text by which operators find a record (package console): the result
+// of f, such as an order number or a hash, or "" for nothing. Unless set it is the scope,
+// mostly the user ID. A label stands in the store in plain text, unless that is sealed,
+// for as long as the record is kept. A label of more than 128 bytes is cut, and ends with
+// a hash. f gets the guard's own request, before the handler, and must be safe for
+// concurrent use. It panics if f is nil.
 func WithLabel(f func(r *http.Request) string) IdempotentOption {
 	if f == nil {
 		panic("middleware.WithLabel: nil function")
@@ -276,7 +273,7 @@ func WithLabel(f func(r *http.Request) string) IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.label = f })
 }
 
-// must panics if err, which the caller of this package has made, is not nil.
+// must panics with a mistake of the caller of this package, if err is not nil.
 func must(err error, format string, args ...any) {
 	if err != nil {
 		panic(fmt.Sprintf("middleware."+format+": %v", append(args, err)...))

@@ -10,10 +10,10 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
-// Page is a [Problem] for people to read: what a client gets that prefers text/html. It
-// is an [http.Handler] that sends itself, with the status and the headers of its
-// problem. An error handler ([WithErrorHandler]) can change its texts, or show them, and
-// the form, in a page of its own:
+// Page is a [Problem] for people to read, for clients that prefer text/html. It is an
+// [http.Handler] that sends itself, with the status and the headers of its problem. An
+// error handler ([WithErrorHandler]) can change its texts, or show them, and the form, in
+// a page of its own:
 //
 //	func showProblem(w http.ResponseWriter, r *http.Request, p *latch.Problem) {
 //		page, ok := p.Page(r)
@@ -27,33 +27,34 @@ import (
 //		page.ServeHTTP(w, r)
 //	}
 //
-// All of it is plain text, which ServeHTTP escapes.
+// All fields are plain text, which ServeHTTP escapes.
 type Page struct {
 	Kind  ProblemKind // of the problem, such as "in-progress"
 	Lang  string      // language of the texts, "en"
-	Title string      // what happened
-	Text  []string    // paragraphs: whether there was an effect, and what to do
+	Title string      // says what happened
+	Text  []string    // paragraphs: whether there was an effect, and the next step
 
-	// Again labels the button that sends Fields again, to the same URL, and so gets
-	// the first answer, or runs the request once. "": there is no button, because
-	// that would be of no use, could process the request twice ([Lock] alone), or
-	// is not possible: a script has sent the form, or another site, it has files, or more
-	// than 200 fields or 16 KiB, a browser would encode it otherwise, or the name of a field
-	// is that of a password, a payment card or another secret, which no page repeats.
+	// Again labels the button that sends Fields again, to the same URL, and so gets the
+	// first answer, or runs the request once. Without a button it is "": a repeat would
+	// be useless, could process the request twice ([Lock] alone), or is impossible. It is
+	// impossible if a script or another site has sent the form, or the form has files,
+	// more than 200 fields or 16 KiB, an encoding that browsers do not use, or a field
+	// that is named like a password, a payment card or another secret, which no page
+	// repeats.
 	Again  string
 	Fields []Field
 
-	// Back labels the link to BackTo, a path with its query: that of the page with the form,
-	// or "/" if the request does not say which it was. "": there is no link.
+	// Back labels the link to BackTo, the path and query of the page with the form, or
+	// "/" if the request does not say which page it was. "": there is no link.
 	Back, BackTo string
 
 	problem *Problem
 	resend  bool
 }
 
-// Page returns p as a page if r prefers text/html to JSON, by the weights of its
-// Accept header; where they are equal, if it names text/html, and JSON only as a part of */*.
-// It may read up to 16 KiB of the body of r, which can be read again afterwards.
+// Page returns p as a page if r prefers text/html to JSON, by the weights of its Accept
+// header. At equal weights it prefers the page if it names text/html, and JSON only by
+// */*. Page may read up to 16 KiB of the body of r, which can be read again afterwards.
 func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 	if !refusal.PrefersPage(r) {
 		return nil, false
@@ -73,8 +74,8 @@ func (p *Problem) Page(r *http.Request) (page *Page, ok bool) {
 	return page, true
 }
 
-// ServeHTTP sends the page. It sets no Content-Security-Policy; where the site's own
-// forbids inline style, the page is shown in the colours and fonts of the browser.
+// ServeHTTP sends the page. It sets no Content-Security-Policy. If the site's own policy
+// forbids inline style, the page has the colours and fonts of the browser.
 func (page *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	page.problem.send(w, r, refusal.PageType+"; charset=utf-8", page.body())
 }
@@ -104,7 +105,7 @@ func (page *Page) body() []byte {
 		b = append(appendText(append(b, "<p>"...), paragraph), "</p>\n"...)
 	}
 	if page.resend && page.Again != "" {
-		// Without an action, a form goes to the URL that the browser has sent it to.
+		// Without an action, the browser sends the form to the same URL.
 		b = append(b, "<form method=\"post\">\n"...)
 		for _, f := range page.Fields {
 			b = appendText(append(b, `<input type="hidden" name="`...), f.Name)
@@ -114,13 +115,13 @@ func (page *Page) body() []byte {
 	}
 	if page.Back != "" && page.BackTo != "" {
 		b = appendText(append(b, `<p><a href="`...), page.BackTo)
-		// With its address, so that the script of the form knows that users have seen this page.
+		// With a Referer, by which the script of the form knows that users have seen this page.
 		b = append(appendText(append(b, `" referrerpolicy="same-origin">`...), page.Back), "</a></p>\n"...)
 	}
 	return append(b, "</main>\n</body>\n</html>\n"...)
 }
 
-// lineEnds keeps those of a value, which a parser of HTML would make one.
+// lineEnds escapes the line ends of a value, which an HTML parser would unify.
 var lineEnds = strings.NewReplacer("\r", "&#13;", "\n", "&#10;")
 
 // appendText appends s for an element, or for an attribute in double quotes.
@@ -128,14 +129,14 @@ func appendText(b []byte, s string) []byte {
 	return append(b, lineEnds.Replace(html.EscapeString(s))...)
 }
 
-// varyByAccept says that the answer depends on Accept, in addition to what it depends on outside.
+// varyByAccept adds Accept to the Vary header.
 func varyByAccept(h http.Header) {
 	if !slices.Contains(h["Vary"], "Accept") {
 		h["Vary"] = append(slices.Clip(h["Vary"]), "Accept")
 	}
 }
 
-// inWords rounds up, as Retry-After does.
+// inWords returns d in words. It rounds up, as Retry-After does.
 func inWords(d time.Duration) string {
 	unit, of := time.Second, "second"
 	switch {

@@ -13,8 +13,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
-// A page has room for so much of the form that it sends again. Each field becomes
-// an element, so their number is bounded too.
+// Limits of a form that a page sends again. Each field becomes an element.
 const (
 	maxFormBytes  = 16 << 10
 	maxFormFields = 200
@@ -23,15 +22,14 @@ const (
 // Field is one field of a form, as it was sent.
 type Field struct{ Name, Value string }
 
-// fieldsOf returns the form that r has sent, if a page can have a browser send
-// it again so that it is the same request for the guard: a POST of the site itself,
-// whose body a browser would encode in the same way. It reads a body of up to
-// maxFormBytes, and leaves it to be read again.
+// fieldsOf returns the form that r has sent, if a page can make a browser send the same
+// request again: a POST of the site itself, whose body a browser would encode in the same
+// way. It reads a body of up to maxFormBytes, and leaves it to be read again.
 //
-// The form of another site is not among them: sent again from a page of this site, it
-// would pass the protection against cross-site requests. Nor is what a script has sent:
-// that may have had its key in a header, and a form has none, so it could run
-// without its key. Nor is a form with a secret: pages are looked at, and stored.
+// It excludes the form of another site: sent again from a page of this site, it would
+// pass the protection against cross-site requests. It excludes requests of scripts: their
+// key may have been in a header, and a form has none, so it could run without its key. It
+// excludes forms with a secret, because pages are seen by others, and stored.
 func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 	mode := r.Header.Get("Sec-Fetch-Mode") // "": a browser that does not say
 	switch {
@@ -60,8 +58,8 @@ func fieldsOf(r *http.Request) (fields []Field, ok bool) {
 	return listFields(r.PostForm)
 }
 
-// parseFields returns the fields of an encoded form, if a browser encodes them
-// as they are in body.
+// parseFields returns the fields of an encoded form, if browsers encode them exactly as
+// in body.
 func parseFields(body string) (fields []Field, ok bool) {
 	if body == "" {
 		return nil, true
@@ -91,8 +89,8 @@ func parseFields(body string) (fields []Field, ok bool) {
 	return fields, again.String() == body
 }
 
-// listFields returns the fields of a form that was parsed outside the guard, which
-// then compares the values, in no order of their names.
+// listFields returns the fields of a form that was parsed outside the guard. The guard
+// then compares the values, in any order of their names.
 func listFields(form url.Values) (fields []Field, ok bool) {
 	size := 0
 	for _, name := range slices.Sorted(maps.Keys(form)) {
@@ -108,9 +106,9 @@ func listFields(form url.Values) (fields []Field, ok bool) {
 	return fields, len(fields) > 0
 }
 
-// survives reports whether a hidden field sends f as it is. A browser sends none
-// without a name, fills _charset_ in itself, replaces what is no text, and makes every
-// line end CR LF.
+// survives reports whether a hidden field sends f unchanged. A browser sends no field
+// without a name, fills in _charset_ itself, replaces bytes that are no text, and makes
+// every line end CR LF.
 func (f Field) survives() bool {
 	if f.Name == "" || strings.EqualFold(f.Name, "_charset_") {
 		return false
@@ -125,7 +123,7 @@ func (f Field) survives() bool {
 }
 
 // appendEncoded appends s as browsers encode forms (URL Standard, section
-// application/x-www-form-urlencoded), which is not quite what url.QueryEscape does.
+// application/x-www-form-urlencoded). url.QueryEscape differs a little.
 func appendEncoded(b *strings.Builder, s string) {
 	const digits = "0123456789ABCDEF"
 	for i := range len(s) {

@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// words are what a page says of one kind of problem.
+// words are the texts of a page for one kind of problem.
 type words struct {
-	title  string // what happened
-	effect string // whether there was one
+	title  string // says what happened
+	effect string // says whether there was one
 	advice string // if there is no button
-	again  string // the label of the button; "": it is of no use
+	again  string // labels the button; "": a button would be useless
 
 	underAgain string // advice with a button; "": advice
-	alone      string // effect and advice for Lock without Idempotent or Dedupe, where a repeat may be processed too; "": the same
-	wait       bool   // the time of Retry-After says when another submission is possible
+	alone      string // effect and advice for Lock without Idempotent or Dedupe, which may process a repeat, too; "": the same
+	wait       bool   // another submission is possible after the time of Retry-After
 }
 
 func (x words) text(once, resend bool) []string {
@@ -40,7 +40,7 @@ const (
 		look + ". If it is not, go back and send the form again."
 )
 
-// pageWords has what pages say, by the kind of problem.
+// pageWords has the texts of pages by kind of problem.
 var pageWords = map[ProblemKind]words{
 	ProblemHeld: {
 		title:  "Another request is still being processed",
@@ -108,7 +108,7 @@ var pageWords = map[ProblemKind]words{
 	ProblemKeyFailed:    serverFault,
 }
 
-// Two kinds each have these.
+// Texts of two kinds each.
 var (
 	notNow = words{
 		title:  "Not possible at the moment",
@@ -120,7 +120,8 @@ var (
 	serverFault = words{title: "A mistake of this server", effect: notDone, advice: noFix}
 )
 
-// words are those for the kind of p, or for a problem whose Type is the application's.
+// words returns the texts for the kind of p, or for a problem whose Type is the
+// application's.
 func (p *Problem) words() words {
 	kind := p.Kind()
 	found, ok := pageWords[kind]
@@ -130,7 +131,7 @@ func (p *Problem) words() words {
 	case !ok:
 		return words{title: http.StatusText(p.status())}
 	case kind == ProblemRolledBack && p.Status == http.StatusInternalServerError:
-		found.again, found.advice = "", noFix // it would end in the same way
+		found.again, found.advice = "", noFix // a repeat would end in the same way
 	}
 	return found
 }

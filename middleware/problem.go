@@ -11,25 +11,24 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/refusal"
 )
 
-// Problem is a refusal, as RFC 9457 describes it. It is an [http.Handler] that
-// sends itself as application/problem+json, or as a [Page] where that is
-// preferred: what [WithErrorHandler] replaces and can fall back on.
+// Problem is a refusal, as RFC 9457 describes it. It is an [http.Handler] that sends
+// itself as application/problem+json, or as a [Page] to a client that prefers one.
+// [WithErrorHandler] replaces it and can fall back on it.
 type Problem struct {
 	Status     int           // 400 to 599
-	Type       string        // a URI that is stable per case and leads to its description; "": nothing to say beyond the status
+	Type       string        // a URI that is stable per case and leads to its description; "": none beyond the status
 	Title      string        // a fixed sentence per type
-	Detail     string        // what exactly, such as the header that is missing, in words of the program; "": nothing to add
+	Detail     string        // more exactly, such as the name of the missing header; "": nothing to add
 	RetryAfter time.Duration // 0: no Retry-After
-	Header     http.Header   // sent in addition to those, which come first, except for what frames the body; that of a [keyfunc.Error], or nil
-	Err        error         // why, for logs and errors.Is; never sent
+	Header     http.Header   // sent, too, unless a header above has the name or it frames the body; of a [keyfunc.Error], or nil
+	Err        error         // the cause, for logs and errors.Is; never sent
 
 	once bool // the refusing guard processes the request once, however often it is sent
 }
 
 // ServeHTTP sends p: the status, Cache-Control, Vary, Retry-After if there is one,
 // Header, and as the body the members type, title, detail and status, or the [Page] if r
-// prefers text/html ([Problem.Page]). A status that is not one of a failure is
-// sent as 500.
+// prefers text/html ([Problem.Page]). A status outside of 400 to 599 is sent as 500.
 func (p *Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if page, ok := p.Page(r); ok {
 		page.ServeHTTP(w, r)
@@ -47,7 +46,7 @@ func (p *Problem) send(w http.ResponseWriter, r *http.Request, contentType strin
 	if r != nil && r.Method == http.MethodHead {
 		return
 	}
-	// A client that has gone away is the only cause of an error.
+	// The only cause of an error is a client that has gone away.
 	_, _ = w.Write(body) //nolint:gosec // JSON, or a page whose texts and fields are escaped
 }
 
@@ -58,11 +57,12 @@ func (p *Problem) status() int {
 	return p.Status
 }
 
-// writeHeader sets what every answer to p needs, whichever function writes its body.
+// writeHeader sets the headers that every answer to p needs, whichever function writes
+// its body.
 func (p *Problem) writeHeader(h http.Header) {
 	for name, values := range p.Header {
 		switch name = http.CanonicalHeaderKey(name); name {
-		case "Content-Length", "Transfer-Encoding": // of a body that is not written here
+		case "Content-Length", "Transfer-Encoding": // of another body
 		default:
 			h[name] = slices.Clone(values)
 		}
@@ -73,14 +73,14 @@ func (p *Problem) writeHeader(h http.Header) {
 		setOnce(h, "Connection", "close")
 	}
 	if p.RetryAfter > 0 {
-		// Rounded up: a client that comes back too early is refused once more.
+		// Rounded up: a client that comes back too early is refused again.
 		seconds := int64((p.RetryAfter + time.Second - 1) / time.Second)
 		setOnce(h, "Retry-After", strconv.FormatInt(seconds, 10))
 	}
 }
 
-// setOnce sets a header, whose name is canonical, unless it is what it is to be:
-// a guard has set it before it asks for the body.
+// setOnce sets the header with this canonical name unless it already has that value: a
+// guard has set it before it asks for the body.
 func setOnce(h http.Header, name, value string) {
 	if is := h[name]; len(is) != 1 || is[0] != value {
 		h[name] = []string{value}

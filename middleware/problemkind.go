@@ -20,7 +20,7 @@ const (
 	ProblemKeyInvalid          ProblemKind = "key-invalid"           // a [keyfunc.Error] with 400
 	ProblemUnauthenticated     ProblemKind = "unauthenticated"       // a [keyfunc.Error] with 401
 	ProblemBodyTooLarge        ProblemKind = "body-too-large"        // [WithBodyLimits], [WithBodyFirst]
-	ProblemBodyUnreadable      ProblemKind = "body-unreadable"       // the body broke off
+	ProblemBodyUnreadable      ProblemKind = "body-unreadable"       // the body ended too early
 	ProblemBodyConsumed        ProblemKind = "body-consumed"         // it was read outside the guard
 	ProblemKeyFailed           ProblemKind = "key-failed"            // a key function failed
 	ProblemInProgress          ProblemKind = "in-progress"           // the first request is in flight
@@ -30,11 +30,11 @@ const (
 	ProblemResultNotReplayable ProblemKind = "result-not-replayable" // it was processed, and the answer not kept
 	ProblemRolledBack          ProblemKind = "rolled-back"           // its transaction was rolled back
 	ProblemUnconfirmed         ProblemKind = "unconfirmed"           // COMMIT was not answered
-	ProblemUnavailable         ProblemKind = "unavailable"           // the store did not serve
+	ProblemUnavailable         ProblemKind = "unavailable"           // the store did not answer
 	ProblemShuttingDown        ProblemKind = "shutting-down"         // [lock.ErrClosed]
 )
 
-// Kind returns the case that p is of, "" for a Type that is not one of this package.
+// Kind returns the kind of p, "" for a Type of another package.
 func (p *Problem) Kind() ProblemKind {
 	name, ok := strings.CutPrefix(p.Type, refusal.KindBase)
 	if !ok {
@@ -43,8 +43,8 @@ func (p *Problem) Kind() ProblemKind {
 	return ProblemKind(name)
 }
 
-// titles have one fixed sentence for each kind, which is right for every guard: behind
-// [Dedupe] there is no key that a client has sent.
+// titles have one fixed sentence a kind, which must be true for every guard: behind
+// [Dedupe] the client has sent no key.
 var titles = map[ProblemKind]string{
 	ProblemHeld:                "Another request for the same thing is still being processed.",
 	ProblemCoolingDown:         "A request for the same thing was answered a moment ago.",

@@ -14,8 +14,8 @@ import (
 
 // ProblemOf returns the refusal by which a handler answers err, an error of
 // [lock.Locker.Do], Acquire, Once, or of a [keyfunc.Func] that it calls itself. It is the
-// refusal of a guard with default options, and no guard around the handler keeps it.
-// It is nil if err is nil, or has another cause:
+// refusal of a guard with default options, and no guard around the handler keeps it. It
+// is nil if err is nil, or has another cause:
 //
 //	err := locker.Do(r.Context(), lock.Key("coupon", code), redeem)
 //	if p := latch.ProblemOf(err); p != nil {
@@ -23,8 +23,8 @@ import (
 //		return
 //	}
 //
-// What the function of Do or Once returned is err, too: an error of a call to another
-// Locker in it is answered as that call was refused.
+// The function of Do or Once may return an error of another Locker. That is answered as a
+// refusal, too.
 func ProblemOf(err error) *Problem {
 	refused, _ := errors.AsType[*lock.RefusedError](err)
 	_, unconfirmed := errors.AsType[*oncecall.UnconfirmedError](err)
@@ -49,8 +49,8 @@ func ProblemOf(err error) *Problem {
 	}
 }
 
-// unservedProblem is the answer to a request that was not processed because the
-// Locker could not find out which caller has its key.
+// unservedProblem is the answer to a request that was not processed because the Locker
+// could not find out who has its key.
 func unservedProblem(err error) *Problem {
 	if errors.Is(err, lock.ErrClosed) {
 		return ProblemShuttingDown.problem(http.StatusServiceUnavailable, time.Second, err)
@@ -77,9 +77,8 @@ func lockProblem(err error, c *lockConfig) *Problem {
 	}
 }
 
-// onceProblem is the answer to a request that [lock.Locker.Once] has neither
-// run nor replayed, or whose run lost its lease, because of err. fingerprint is
-// that of the request.
+// onceProblem is the answer to a request that [lock.Locker.Once] has neither run nor
+// replayed, or whose run lost its lease, because of err. fingerprint is the request's.
 func onceProblem(err error, fingerprint []byte) *Problem {
 	var refused *lock.RefusedError
 	_, undone := errors.AsType[*oncecall.UndoneError](err)
@@ -98,7 +97,7 @@ func onceProblem(err error, fingerprint []byte) *Problem {
 }
 
 // transactionProblem is the answer to a request whose handler has run in a transaction,
-// and whose answer is not to be sent because of err.
+// and whose answer must not be sent because of err.
 func transactionProblem(err error) *Problem {
 	_, aborted := errors.AsType[*oncecall.AbortedError](err)
 	_, early := errors.AsType[*recorder.EarlyError](err)
@@ -106,7 +105,7 @@ func transactionProblem(err error) *Problem {
 	case aborted, early:
 		return ProblemRolledBack.problem(http.StatusInternalServerError, 0, err)
 	case errors.Is(err, lock.ErrLost):
-		// All was rolled back, and what another request does decides.
+		// All was rolled back. The other request decides.
 		return ProblemInProgress.problem(http.StatusConflict, time.Second, err)
 	case errors.Is(err, lock.ErrUnknown):
 		return ProblemUnconfirmed.problem(http.StatusServiceUnavailable, time.Second, err)
@@ -120,8 +119,8 @@ func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	if len(theirs) == 0 || len(fingerprint) == 0 || theirs[0] == fingerprint[0] {
 		return ProblemKeyReused.problem(http.StatusUnprocessableEntity, 0, refused)
 	}
-	// They were made in different ways, before and after a deployment. That does
-	// not say that the requests differ, nor that they do not.
+	// The fingerprints were made in different ways, before and after a deployment, so they
+	// do not say whether the requests differ.
 	switch refused.Entry.State {
 	case lock.Settled:
 		return ProblemResultNotReplayable.problem(http.StatusConflict, 0, refused)
@@ -132,7 +131,7 @@ func mismatchProblem(refused *lock.RefusedError, fingerprint []byte) *Problem {
 	return ProblemInProgress.problem(http.StatusConflict, time.Second, refused)
 }
 
-// bodyError says that the body cannot be taken.
+// bodyError is for a body that cannot be read, or was read before.
 type bodyError struct{ error }
 
 func (e *bodyError) Unwrap() error { return e.error }
@@ -150,9 +149,9 @@ func identityProblem(err error) *Problem {
 	}
 }
 
-// keyProblem is the answer to a request whose key, scope or fingerprint function
-// failed with err. One that neither says that the key is missing nor is a
-// [keyfunc.Error] is a failure of the server.
+// keyProblem is the answer to a request whose key, scope or fingerprint function failed
+// with err. It is a failure of the server, unless err matches [keyfunc.ErrMissing] or is
+// a [keyfunc.Error].
 func keyProblem(err error) *Problem {
 	own, ok := errors.AsType[*keyfunc.Error](err)
 	switch {
@@ -179,7 +178,7 @@ func refusedKey(own *keyfunc.Error, err error) *Problem {
 	case status == http.StatusRequestEntityTooLarge:
 		return ProblemBodyTooLarge.problem(status, 0, err)
 	case status != http.StatusBadRequest:
-		// The key function knows more about it than our own text.
+		// The key function has chosen the status, so our own texts may be wrong.
 		return &Problem{Status: status, Title: http.StatusText(status), Err: err}
 	case errors.Is(err, keyfunc.ErrMissing):
 		return ProblemKeyMissing.problem(status, 0, err)

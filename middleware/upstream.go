@@ -19,13 +19,14 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose effect
-// happens in another service: the Transport of an [net/http/httputil.ReverseProxy], or of a
-// client. It sends requests through base, [http.DefaultTransport] if that is nil, and the
-// guard remembers that they were sent: once a request may have left, a lost answer does not
-// free the key. A client must send with the context of the handler's request.
+// Upstream returns a round tripper for a handler behind [Idempotent] or [Dedupe] whose
+// effect happens in another service: the Transport of an
+// [net/http/httputil.ReverseProxy], or of a client. It sends requests through base,
+// [http.DefaultTransport] if that is nil, and the guard remembers that they were sent:
+// once a request may have left, a lost answer does not free the key. A client must send
+// with the context of the handler's request.
 //
-// What a call came to:
+// A call has one of three outcomes:
 //
 //	no connection was made                                no effect
 //	the answer is 400 to 501, or 505 to 511               no effect
@@ -34,33 +35,35 @@ import (
 //	it is lost, late, or cut off                          unknown
 //	it is below 400                                       an effect
 //
-// If all calls of a handler had no effect, its failure frees the key, as without Upstream. If
-// not, a failure (an answer that the guard does not keep, see [WithFinal], or a panic) does
-// not: repeats get 409 (outcome-unknown), until the key expires or an operator frees
-// it. An answer that the guard keeps is kept, whatever the calls came to.
+// If all calls of a handler had no effect, its failure frees the key, as without
+// Upstream. If not, a failure (an answer that the guard does not keep, see [WithFinal],
+// or a panic) does not: repeats get 409 (outcome-unknown), until the key expires or an
+// operator frees it. An answer that the guard keeps is kept, whatever the outcomes of the
+// calls.
 //
-// An answer of no more than the second limit of [WithBodyLimits] is read to its end before
-// RoundTrip returns it, with its length, so that it can be kept although a proxy
-// flushes it; and one that is cut off is an error, not half an answer. Not read, and not
-// kept if they are flushed, are streams: text/event-stream, gRPC, and what has
-// X-Accel-Buffering: no; and answers over HTTP/1 that end with their connection, because
-// they do not show whether they are whole.
+// An answer of no more than the second limit of [WithBodyLimits] is read to its end
+// before RoundTrip returns it, with its length, so that it can be kept although a proxy
+// flushes it; and an answer that is cut off is an error, not half an answer. Streams are
+// not read, and not kept if they are flushed: text/event-stream, gRPC, and answers with
+// X-Accel-Buffering: no. The same holds for answers over HTTP/1 that end with their
+// connection, because they do not show whether they are whole.
 //
 // With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
-// before it is sent, which costs a round trip. If it does not, RoundTrip returns an error
-// and has sent nothing; so too if the lease is lost, or the handler has returned and its
-// key is free.
+// before it is sent, which costs a round trip. RoundTrip returns an error and has sent
+// nothing if the store does not note it, if the lease is lost, or if the handler has
+// returned and its key is free.
 //
-// Requests of a safe method (GET, HEAD, OPTIONS, TRACE) go to base as they are, and those
-// outside of Idempotent and Dedupe, under [Lock] alone for example, with one exception: net/http takes an
-// Idempotency-Key for leave to send a request twice, if it has no body or a GetBody, when a
-// connection breaks. To base, the name of that header is in lower case, which
-// prevents this and is the same to a server. So base must not look for the key.
+// Requests of a safe method (GET, HEAD, OPTIONS, TRACE) go to base unchanged, and so do
+// requests outside of Idempotent and Dedupe, under [Lock] alone for example, with one
+// exception: net/http takes an Idempotency-Key for leave to send a request twice, if it
+// has no body or a GetBody, when a connection breaks. To base, the name of that header is
+// in lower case, which prevents this and is the same to a server. So base must not look
+// for the key.
 //
 // base must not repeat requests by itself, and should call the hooks of package
-// [net/http/httptrace], as [http.Transport] does, and what wraps one: without them,
-// what fails before there is a connection is unknown too. Upstream is safe for
-// concurrent use if base is.
+// [net/http/httptrace], as [http.Transport] and its wrappers do: without them, a failure
+// before there is a connection is unknown, too. Upstream is safe for concurrent use if
+// base is.
 func Upstream(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -105,8 +108,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// sending notes that a request is about to leave, in the run and those of the guards
-// around it: each would free its key for the failure that it sees.
+// sending notes, in the run and in the runs of the guards around it, that a request is
+// about to leave: each guard would free its key for the failure that it sees.
 func (r *handlerRun) sending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -129,7 +132,7 @@ func (r *handlerRun) notSent() {
 	}
 }
 
-// connecting is how far a request has come on its way to a connection.
+// connecting is the progress of a request on its way to a connection.
 type connecting struct{ asked, got atomic.Bool }
 
 func (c *connecting) trace() *httptrace.ClientTrace {
@@ -139,11 +142,12 @@ func (c *connecting) trace() *httptrace.ClientTrace {
 	}
 }
 
-// failed reports whether there was none to write to. What calls no hooks may have written.
+// failed reports whether there was no connection to write to. A base without hooks may
+// have written.
 func (c *connecting) failed() bool { return c.asked.Load() && !c.got.Load() }
 
 // saysNoEffect reports whether the answer says that the request had no effect. A gateway
-// that says so of itself has lost an answer.
+// that answers for itself has lost an answer.
 func saysNoEffect(answer *http.Response) bool {
 	switch status := answer.StatusCode; status {
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
@@ -155,8 +159,8 @@ func saysNoEffect(answer *http.Response) bool {
 	}
 }
 
-// readWhole reads the body of an answer that is no stream, and is no longer than limit. It
-// fails if that is cut off.
+// readWhole reads the body of an answer that is no stream, and is no longer than limit.
+// It fails if the body is cut off.
 func readWhole(answer *http.Response, limit int64) error {
 	if answer.Body == nil || answer.ContentLength > limit || streams(answer) {
 		return nil
@@ -171,7 +175,7 @@ func readWhole(answer *http.Response, limit int64) error {
 	}
 	_ = answer.Body.Close()
 	answer.Body = io.NopCloser(bytes.NewReader(body))
-	if answer.ContentLength < 0 && len(answer.Trailer) == 0 { // which only a body without a length can have
+	if answer.ContentLength < 0 && len(answer.Trailer) == 0 { // only a body without a length can have trailers
 		answer.ContentLength, answer.TransferEncoding = int64(len(body)), nil
 		if answer.Header == nil {
 			answer.Header = make(http.Header)
@@ -187,8 +191,8 @@ type begun struct {
 	io.Closer
 }
 
-// streams reports whether the end of the answer may be far, or looks like a
-// connection that breaks.
+// streams reports whether the end of the answer may be far, or looks like a connection
+// that breaks.
 func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return answer.StatusCode == http.StatusSwitchingProtocols ||
@@ -198,7 +202,8 @@ func streams(answer *http.Response) bool {
 }
 
 // unrepeated returns r with ctx, for net/http to send once: it looks for the headers that
-// allow a repeat in one spelling only. What it knows to be unwritten it still sends again.
+// allow a repeat in one spelling only. It still repeats a request of which it knows that
+// no byte was written.
 func unrepeated(ctx context.Context, r *http.Request) *http.Request {
 	r = r.WithContext(ctx)
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {

@@ -1,5 +1,5 @@
-// Package guardtest is what the tests of middleware and of the packages around
-// it share: Lockers that end with their test, stores that fail, and requests.
+// Package guardtest is shared by the tests of middleware and of the packages around it: Lockers
+// that end with their test, stores that fail, and requests.
 package guardtest
 
 import (
@@ -15,10 +15,10 @@ import (
 // Quiet logs nothing.
 var Quiet = slog.New(slog.DiscardHandler)
 
-// ByUser is the key of what one user sends.
+// ByUser is the key of one user's requests.
 var ByUser = keyfunc.Header("X-User-ID")
 
-// Post is a submission of user, or of no user if that is "".
+// Post returns a submission of user, or of no user if that is "".
 func Post(user string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(`{"sku":"x"}`))
 	if user != "" {
@@ -27,7 +27,7 @@ func Post(user string) *http.Request {
 	return r
 }
 
-// Serve returns what h answers to r.
+// Serve returns the answer of h to r.
 func Serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -43,10 +43,10 @@ func MustNotRun(t *testing.T) http.HandlerFunc {
 	return func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }
 }
 
-// Keyed is a submission of user 42 with this key.
+// Keyed returns a submission of user 42 with this key.
 func Keyed(key string) *http.Request { return KeyedBody(key, `{"sku":"x"}`) }
 
-// KeyedBody is one with this body. "" is no key.
+// KeyedBody returns a submission with this body. "" is no key.
 func KeyedBody(key, body string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
 	r.Header.Set("X-User-ID", "42")

@@ -1,5 +1,5 @@
-// Package identity says under which key the record of a request is: the guards
-// claim it, and the operator's page looks for it.
+// Package identity makes the key of a request's record. Guards claim it, and the operator's
+// page looks for it.
 package identity
 
 import (
@@ -11,29 +11,29 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
-// Idempotent is the name under which middleware.Idempotent has its records.
+// Idempotent begins the keys of the records of middleware.Idempotent.
 const Idempotent = "idempotent"
 
-// Of is the key of a record. It is a hash: what it is made of may be
-// long, and is nothing that should stand in an event or a log. The Locker hashes
-// it once more, which takes one block as long as all of it has 55 bytes.
+// Of returns the key of a record. It is a hash: the parts may be long, and must not stand
+// in an event or a log. The Locker hashes it once more, which takes one block if it has
+// at most 55 bytes.
 func Of(name string, parts ...string) string {
 	b := make([]byte, 0, 512)
 	for _, p := range parts {
 		b = lenprefix.Append(b, p)
 	}
 	sum := sha256.Sum256(b)
-	// As lock.Key would compose them, of which nothing needs an escape.
+	// As lock.Key composes them. Nothing in it needs an escape.
 	b = append(append(b[:0], name...), '=')
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:]))
 }
 
-// Path is the path in one spelling, that of [url.URL.EscapedPath] for a
-// path that came without escapes: "/orders/%37" is "/orders/7", and "/a%3Bb" is
-// "/a;b", but "/orders/a%2Fb" is not "/orders/a/b".
+// Path returns the path in one spelling, as [url.URL.EscapedPath] spells a path that came
+// without escapes: "/orders/%37" is "/orders/7", and "/a%3Bb" is "/a;b", but
+// "/orders/a%2Fb" is not "/orders/a/b".
 func Path(u *url.URL) string {
 	if u.RawPath == "" {
-		return u.EscapedPath() // the default encoding of what it decodes to
+		return u.EscapedPath() // encoded by default
 	}
 	segments := strings.Split(u.EscapedPath(), "/")
 	for i, s := range segments {
@@ -44,6 +44,6 @@ func Path(u *url.URL) string {
 	return strings.Join(segments, "/")
 }
 
-// unescapedInPaths is what the default encoding of a path leaves as it is, and
-// that of a segment does not.
+// unescapedInPaths undoes the escapes that the default encoding makes in a segment, and
+// not in a path.
 var unescapedInPaths = strings.NewReplacer("%3B", ";", "%2C", ",")

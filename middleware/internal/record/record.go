@@ -1,4 +1,4 @@
-// Package record writes and reads what is kept of an answer:
+// Package record writes and reads the record of an answer:
 //
 //	1 byte    version
 //	1 byte    flags
@@ -8,8 +8,8 @@
 //	          values, each text behind its length, numbers as uvarints
 //	4 bytes   length of the headers
 //
-// The body comes first because it is written to its place before the headers
-// are complete. A record whose version is not known is not read at all.
+// The body comes first because it is written to its place before the headers are complete. A
+// record of an unknown version is not read.
 package record
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/lenprefix"
 )
 
-// Prefix is how long a record is before its body.
+// Prefix is the number of bytes before the body.
 const Prefix = 4
 
 const (
@@ -32,17 +32,17 @@ const (
 )
 
 const (
-	flagTombstone = 1 << iota // the answer was not kept; of the headers there is Location
+	flagTombstone = 1 << iota // the answer was not kept; its only header is Location
 	flagSized                 // the handler has set Content-Length
 
 	knownFlags = flagTombstone | flagSized
 )
 
-// AddedMark precedes the name of a header whose values are to be added. No
-// header that is sent has a name that contains it.
+// AddedMark precedes the name of a header whose values are added to the values of outer
+// middleware. No header that is sent has a name that contains it.
 const AddedMark = ":"
 
-// Record is a record that was read. Its body is in the bytes it was read from.
+// Record is a record that was read. Its body shares the bytes of the record.
 type Record struct {
 	Status    int
 	Tombstone bool // the answer was not kept
@@ -52,10 +52,10 @@ type Record struct {
 	values    int // of all headers
 }
 
-// Open begins a record in b, to which the body is to be appended.
+// Open begins a record in b. The body is to be appended.
 func Open(b []byte) []byte { return append(b, version, 0, 0, 0) }
 
-// Close completes an open record with headers that AppendHeader has written.
+// Close completes an open record with headers, written by AppendHeader.
 func Close(b, headers []byte, status int, declared bool) []byte {
 	if declared {
 		b[1] |= flagSized
@@ -68,7 +68,7 @@ func Close(b, headers []byte, status int, declared bool) []byte {
 // maxLocation is the longest Location that outlives its answer.
 const maxLocation = 8 << 10
 
-// Tombstone is the record of an answer that is not kept, with its Location.
+// Tombstone returns the record of an answer that is not kept, with its Location.
 func Tombstone(status int, location []string) []byte {
 	b := Open(nil)
 	b[1] = flagTombstone
@@ -79,14 +79,14 @@ func Tombstone(status int, location []string) []byte {
 	return Close(b, headers, status, false)
 }
 
-// Unknown is the record of a request that may have had an effect, and has no answer: a
-// tombstone without a status, so that an older version of this package takes it for one.
+// Unknown returns the record of a request that may have had an effect, and has no answer:
+// a tombstone without a status, which an older version of this package reads as one.
 func Unknown() []byte { return Tombstone(0, nil) }
 
-// IsUnknown reports whether b is such a record.
+// IsUnknown reports whether b is a record of Unknown.
 func IsUnknown(b []byte) bool { return bytes.Equal(b, Unknown()) }
 
-// AppendHeader appends a header to those of a record.
+// AppendHeader appends a header to the headers of a record.
 func AppendHeader(b []byte, name string, values []string) []byte {
 	b = lenprefix.Append(b, name)
 	b = binary.AppendUvarint(b, uint64(len(values)))
@@ -98,8 +98,8 @@ func AppendHeader(b []byte, name string, values []string) []byte {
 
 var errUnreadable = errors.New("middleware: the record of the answer cannot be read")
 
-// Read checks all of b, so that nothing can go wrong once an answer has
-// begun to be sent. It allocates no more than len(b) bytes.
+// Read checks all of b, so that nothing can fail after an answer has begun to be sent. It
+// allocates at most len(b) bytes.
 func Read(b []byte) (Record, error) {
 	if len(b) < Prefix+suffix || b[0] != version || b[1]&^knownFlags != 0 {
 		return Record{}, errUnreadable
@@ -142,9 +142,9 @@ func (r *Record) check() error {
 	return nil
 }
 
-// SetHeader sets the headers that were kept, in place of what is there, and
-// those without values to nothing; and those of more. What the handler had added
-// to another middleware's values is added to what that has set by now.
+// SetHeader sets the headers of the record and more, in place of the values in h. A
+// header without values is set to none. Values that the handler had added to the values
+// of outer middleware are added to the values in h.
 func (r *Record) SetHeader(h http.Header, more ...[2]string) {
 	all := make([]string, 0, r.values+len(more))
 	for rest := r.headers; len(rest) > 0; {
@@ -168,7 +168,7 @@ func (r *Record) SetHeader(h http.Header, more ...[2]string) {
 	}
 }
 
-// BodyAllowed reports whether answers of this status can have a body.
+// BodyAllowed reports whether an answer with this status can have a body.
 func BodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

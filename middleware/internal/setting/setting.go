@@ -1,6 +1,5 @@
-// Package setting says what the settings of a guard may be. The constructors of
-// package middleware panic about its errors, and package policy reports them as
-// mistakes in the file.
+// Package setting checks the settings of a guard. The constructors of package middleware panic
+// with its errors, and package policy reports them as mistakes in the file.
 package setting
 
 import (
@@ -17,11 +16,11 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// DefaultBodyLimit is how long the bodies of requests, and of answers that are
-// kept, may be unless set.
+// DefaultBodyLimit is the limit of the bodies of requests, and of answers that are kept,
+// unless set.
 const DefaultBodyLimit = 1 << 20
 
-// ValidatePositive is for durations of a Locker and of guards.
+// ValidatePositive checks a duration of a Locker or a guard.
 func ValidatePositive(d time.Duration) error {
 	if d <= 0 {
 		return errors.New("the duration must be positive")
@@ -29,7 +28,7 @@ func ValidatePositive(d time.Duration) error {
 	return nil
 }
 
-// ValidateName is for the name of a lock.
+// ValidateName checks the name of a lock.
 func ValidateName(name string) error {
 	switch {
 	case name == "":
@@ -40,7 +39,7 @@ func ValidateName(name string) error {
 	return nil
 }
 
-// ValidateGuardName is for WithName.
+// ValidateGuardName checks the name of WithName.
 func ValidateGuardName(name string) error {
 	switch {
 	case name == "":
@@ -51,7 +50,7 @@ func ValidateGuardName(name string) error {
 	return nil
 }
 
-// ValidateWindow is for that of Dedupe.
+// ValidateWindow checks the window of Dedupe.
 func ValidateWindow(d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("a window of %v: it must be positive", d)
@@ -59,12 +58,12 @@ func ValidateWindow(d time.Duration) error {
 	return nil
 }
 
-// ValidateReceipts is for the Locker of Idempotent and Dedupe.
+// ValidateReceipts checks the Locker of Idempotent and Dedupe.
 func ValidateReceipts(l *lock.Locker) error {
 	return lock.Describe(l.Store()).NoReceipts
 }
 
-// ValidateBodyFirst is for the limit of WithBodyFirst.
+// ValidateBodyFirst checks the limit of WithBodyFirst.
 func ValidateBodyFirst(limit int64) error {
 	if limit <= 0 {
 		return errors.New("the limit must be positive")
@@ -72,7 +71,7 @@ func ValidateBodyFirst(limit int64) error {
 	return nil
 }
 
-// ValidateBodyLimits is for those of WithBodyLimits.
+// ValidateBodyLimits checks the limits of WithBodyLimits.
 func ValidateBodyLimits(limits ...int64) error {
 	if slices.Min(limits) <= 0 {
 		return errors.New("limits must be positive")
@@ -80,7 +79,7 @@ func ValidateBodyLimits(limits ...int64) error {
 	return nil
 }
 
-// ValidateCooldownStatus is for WithCooldownStatus.
+// ValidateCooldownStatus checks the status of WithCooldownStatus.
 func ValidateCooldownStatus(code int) error {
 	switch code {
 	case http.StatusConflict, http.StatusTooManyRequests:
@@ -89,7 +88,7 @@ func ValidateCooldownStatus(code int) error {
 	return errors.New("use 409 or 429")
 }
 
-// ValidateContentionStatus is for WithContentionStatus.
+// ValidateContentionStatus checks the status of WithContentionStatus.
 func ValidateContentionStatus(code int) error {
 	switch code {
 	case http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
