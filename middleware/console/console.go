@@ -18,13 +18,6 @@ func New(l *lock.Locker) http.Handler {
 	return http.HandlerFunc(h.serve)
 }
 
-type handler struct {
-	locker  *lock.Locker
-	store   lock.Store
-	origins *http.CrossOriginProtection
-	mount   openMount
-}
-
 // patience bounds what the store may cost one request.
 const patience = 3 * time.Second
 

@@ -1,9 +1,7 @@
 package console
 
 import (
-	"encoding/base64"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -39,9 +37,6 @@ type heldHere struct {
 	Renewed bool      `json:"renewed"`
 	Waiting int       `json:"waiting"`
 }
-
-// entryLink leads to the entry of key from any page of the console.
-func entryLink(key string) string { return "?key=" + url.QueryEscape(key) }
 
 // Shown is the key as it is shown, and typed.
 func (e *entry) Shown() string { return visible(e.Key) }
@@ -83,7 +78,10 @@ func (e *entry) Freeable() bool { return e.Token != "" }
 func (e *entry) FormKey() string   { return formField(e.Key) }
 func (e *entry) FormToken() string { return formField(e.Token) }
 
-func formField(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+// storedAnswer reports whether e is the record of a request with an answer.
+func storedAnswer(e lock.Entry) bool {
+	return e.State == lock.Settled && keytext.IsRecord(e.Key) && !record.IsUnknown(e.Receipt)
+}
 
 // urgency is 0 for what waits for a decision, and 1 for the rest.
 func (e *entry) urgency() int {
@@ -231,4 +229,20 @@ func (e *entry) unreadable() {
 	e.Situation = situationUnreadable
 	e.Summary = "Something is stored under this name that cannot be read here: it is of a newer version, sealed, or not from httplatch. " +
 		"Requests for it are answered with 503."
+}
+
+// entryPage is an entry, or that there is none.
+type entryPage struct {
+	Shown   string
+	Entry   *entry
+	Mistake string // of the confirmation
+	Look    string // leads here
+}
+
+// Title is what the page is about.
+func (p entryPage) Title() string {
+	if p.Entry != nil {
+		return p.Entry.Title()
+	}
+	return p.Shown
 }

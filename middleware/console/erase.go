@@ -60,7 +60,7 @@ func (e erasure) FormLabel() string { return formField(e.label) }
 
 // Look leads to what is left.
 func (e erasure) Look() string {
-	return (&list{Query: e.Label, Limit: defaultEntries, Answers: true}).First()
+	return answersLink(e.Label)
 }
 
 // erase goes on from cursor, until ctx ends or all is looked through.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
-	"github.com/httplatch/httplatch/lock"
 )
 
 // maxForm is more than two encoded keys take.
@@ -91,17 +89,6 @@ func digest(key string) string {
 		return hash[:min(len(hash), len(keytext.Digest("")))]
 	}
 	return keytext.Digest(key)
-}
-
-// forget uses what the store has for it: Release is as safe, and does not remove
-// receipts.
-func (h *handler) forget(ctx context.Context, key, token string) (bool, error) {
-	if inspector, ok := h.store.(lock.Inspector); ok {
-		if ok, err := inspector.Forget(ctx, key, token); !errors.Is(err, errors.ErrUnsupported) {
-			return ok, err
-		}
-	}
-	return h.store.Release(ctx, key, lock.Claim{Token: token})
 }
 
 // whyNot says why nothing was freed.

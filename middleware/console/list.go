@@ -12,7 +12,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
 // list is a page of entries.
@@ -35,9 +34,8 @@ type list struct {
 }
 
 const (
-	defaultEntries = 50
-	maxEntries     = 200
-	maxWhole       = 5 // are explained in full; of more, the first sentence is shown
+	maxEntries = 200
+	maxWhole   = 5 // are explained in full; of more, the first sentence is shown
 )
 
 func (h *handler) showList(a *answer, query url.Values) {
@@ -145,10 +143,6 @@ func (l *list) page(after string) string {
 		q.Set("answers", "1")
 	}
 	return "?" + q.Encode()
-}
-
-func storedAnswer(e lock.Entry) bool {
-	return e.State == lock.Settled && keytext.IsRecord(e.Key) && !record.IsUnknown(e.Receipt)
 }
 
 // Shown is the query as it is shown.

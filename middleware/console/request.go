@@ -47,7 +47,7 @@ func shownLabel(label string) string {
 
 // Whose leads to all that is kept under its label.
 func (r *request) Whose() string {
-	return (&list{Query: r.Label, Limit: defaultEntries, Answers: true}).First()
+	return answersLink(r.Label)
 }
 
 // When is when it began.

@@ -1,7 +1,10 @@
 package console
 
 import (
+	"encoding/base64"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -98,3 +101,22 @@ func plural(n int, one, many string) string {
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
+
+// entryLink leads to the entry of key from any page of the console.
+func entryLink(key string) string { return "?key=" + url.QueryEscape(key) }
+
+// defaultEntries is the length of a page unless a request sets it.
+const defaultEntries = 50
+
+// answersLink leads to everything that is kept under label, with stored answers.
+func answersLink(label string) string {
+	q := url.Values{"answers": {"1"}, "limit": {strconv.Itoa(defaultEntries)}}
+	if label != "" {
+		q.Set("q", label)
+	}
+	return "?" + q.Encode()
+}
+
+// formField encodes bytes for a hidden field. A browser would change line ends, and bytes that are
+// not UTF-8.
+func formField(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
