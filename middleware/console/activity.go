@@ -8,22 +8,22 @@ import (
 	"github.com/httplatch/httplatch/lock/event"
 )
 
-// activity is what this process does, as an operator sees it.
+// activity is the work of this process, for an operator.
 type activity struct {
 	Holds      []hold     `json:"holds"`
 	Cleanups   []cleanup  `json:"cleanups"`
-	Backlog    int        `json:"backlog"` // all clean-ups, whatever is listed
+	Backlog    int        `json:"backlog"` // of clean-ups, listed or not
 	Recoveries []recovery `json:"recoveries"`
 }
 
 type hold struct {
-	Key     string     `json:"key"`   // as its program calls it
-	Entry   string     `json:"entry"` // as the store does
+	Key     string     `json:"key"`   // the program's name
+	Entry   string     `json:"entry"` // the store's name
 	Since   *time.Time `json:"since"` // null: it is still being claimed
 	Until   *time.Time `json:"until"` // the end of the lease unless it is renewed; null like Since
 	Ending  bool       `json:"ending"`
 	Waiting int        `json:"waiting"`
-	Request *request   `json:"request,omitempty"` // which it is of, where a guard says so
+	Request *request   `json:"request,omitempty"` // only of a guard
 }
 
 type cleanup struct {
@@ -41,10 +41,10 @@ type recovery struct {
 	Key  string     `json:"key"`
 }
 
-// maxLocal is how many of each kind are shown.
+// maxLocal bounds the items of each kind.
 const maxLocal = 50
 
-// activity says what this process does with keys that have text in them.
+// activity returns the work of this process on keys with text in them.
 func (h *handler) activity(text string) activity {
 	sought := searchFor(text)
 	s := h.locker.Snapshot(maxLocal, func(entry, owner string) bool { return sought.means(&lock.Entry{Key: entry, Owner: owner}) })
@@ -70,13 +70,13 @@ func (h *handler) activity(text string) activity {
 	return p
 }
 
-// Shown is the key as it is shown.
+// Shown returns the key for display.
 func (h hold) Shown() string { return visible(h.Key) }
 
 // Link leads to the entry.
 func (h hold) Link() string { return entryLink(h.Entry) }
 
-// What says what this process does with it.
+// What says what this process does with the key.
 func (h hold) What() string {
 	var b strings.Builder
 	switch {
@@ -94,19 +94,19 @@ func (h hold) What() string {
 	return b.String()
 }
 
-// Shown is the key as it is shown.
+// Shown returns the key for display.
 func (u cleanup) Shown() string { return visible(u.Key) }
 
 // Link leads to the entry.
 func (u cleanup) Link() string { return entryLink(u.Entry) }
 
-// What says what is repeated, and for how long it has been.
+// What names the call that is repeated, and for how long.
 func (u cleanup) What() string { return cleanupWords[u.Kind] + ", for " + ago(u.Since) }
 
-// Shown is the key as it is shown.
+// Shown returns the key for display.
 func (r recovery) Shown() string { return visible(r.Key) }
 
-// When is how long ago it was.
+// When says how long ago it was.
 func (r recovery) When() string { return ago(r.At) + " ago" }
 
 // What says what happened.

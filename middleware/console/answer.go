@@ -38,11 +38,11 @@ type answer struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	logger  *slog.Logger
-	exposed bool // every client can reach the console, as far as one can find out
+	exposed bool // every client can probably reach the console
 }
 
-// secure sets what keeps a page with others' bytes harmless: no scripts, nothing
-// inline, nothing from elsewhere, in no frame, in no cache, no referrer sent.
+// secure sets headers that make the bytes of others in a page harmless: no scripts, no
+// inline content, no content of other sites, no frame, no cache, no referrer.
 func (a *answer) secure() {
 	h := a.w.Header()
 	h.Set("Content-Security-Policy",
@@ -57,11 +57,11 @@ func (a *answer) secure() {
 
 func (a *answer) html() bool { return strings.Contains(a.r.Header.Get("Accept"), "text/html") }
 
-// style sends the style sheet, which has to be a separate file to be allowed.
+// style sends the style sheet. The policy allows it only as a separate file.
 func (a *answer) style() {
 	h := a.w.Header()
 	h.Set("Content-Type", "text/css; charset=utf-8")
-	h.Set("Cache-Control", "private, max-age=31536000, immutable") // its address has its hash
+	h.Set("Cache-Control", "private, max-age=31536000, immutable") // the address has the hash
 	_, _ = a.w.Write(style)
 }
 
@@ -86,12 +86,12 @@ func (a *answer) send(status int, name string, data any) {
 	}
 	a.w.Header().Set("Content-Type", contentType)
 	a.w.WriteHeader(status)
-	// A client that has gone away is the only cause of an error.
+	// The only cause of an error is a client that has gone away.
 	_, _ = body.WriteTo(a.w)
 }
 
-// fail answers with f. It has no type as the problems of guards have: nothing
-// but people read the console's.
+// fail answers with f. Unlike a guard's problem it has no type, because only people read
+// it.
 func (a *answer) fail(f failure) {
 	if a.html() {
 		a.send(f.Status, "failure", f)

@@ -8,8 +8,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// New returns the console of what l and its store hold, which is safe for
-// concurrent use. It panics on a nil Locker.
+// New returns the console of l and its store. It is safe for concurrent use. It panics on
+// a nil Locker.
 func New(l *lock.Locker) http.Handler {
 	if l == nil {
 		panic("console.New: nil *lock.Locker")
@@ -18,7 +18,7 @@ func New(l *lock.Locker) http.Handler {
 	return http.HandlerFunc(h.serve)
 }
 
-// patience bounds what the store may cost one request.
+// patience bounds the time that one request waits for the store.
 const patience = 3 * time.Second
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {

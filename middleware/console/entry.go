@@ -12,36 +12,36 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// entry is one entry as an operator sees it.
+// entry is an entry of the store, for an operator.
 type entry struct {
 	Key       string    `json:"key"`
 	Situation situation `json:"situation"`
-	Summary   string    `json:"summary"` // what it means, in a sentence or two
-	Freeing   string    `json:"freeing"` // what freeing it does
+	Summary   string    `json:"summary"` // its meaning, in a sentence or two
+	Freeing   string    `json:"freeing"` // the effect of freeing it
 	Token     string    `json:"token"`   // for DELETE
-	Link      string    `json:"link"`    // leads to it, whatever bytes its key has
+	Link      string    `json:"link"`    // leads to it, for keys of any bytes
 	State     string    `json:"state"`   // of lock.State
 	Owner     string    `json:"owner"`   // as claimed
 	Attempt   int       `json:"attempt"` // as claimed
 	Fence     int64     `json:"fence"`   // 0: none
 	LeftMS    int64     `json:"left_ms"` // of the lease, the linger or the receipt; 0: not known
-	Request   *request  `json:"request"` // null: no record, or one that does not say
+	Request   *request  `json:"request"` // null: no record, or one without a description
 	Here      *heldHere `json:"here"`    // null: not held by this process
 	left      time.Duration
 }
 
-// heldHere is what only the process that holds a key knows.
+// heldHere is known only to the process that holds the key.
 type heldHere struct {
-	Key     string    `json:"key"` // as its program calls it
+	Key     string    `json:"key"` // the program's name
 	Since   time.Time `json:"since"`
 	Renewed bool      `json:"renewed"`
 	Waiting int       `json:"waiting"`
 }
 
-// Shown is the key as it is shown, and typed.
+// Shown returns the key for display, and for typing.
 func (e *entry) Shown() string { return visible(e.Key) }
 
-// Title is what the page calls it: a record, whose key is a hash, by its request.
+// Title names the entry: the key, or the request of a record, whose key is a hash.
 func (e *entry) Title() string {
 	if e.Request != nil {
 		return e.Request.What()
@@ -49,7 +49,8 @@ func (e *entry) Title() string {
 	return e.Shown()
 }
 
-// Brief is the first sentence of what it means, and all of that if it waits for a decision.
+// Brief returns the first sentence of the summary, or all of it if the entry needs a
+// decision.
 func (e *entry) Brief() string {
 	first, _, more := strings.Cut(e.Summary, ". ")
 	if !more || e.urgency() == 0 {
@@ -58,23 +59,22 @@ func (e *entry) Brief() string {
 	return first + "."
 }
 
-// Part is what may be typed instead.
+// Part returns the part of the key that may be typed instead.
 func (e *entry) Part() string { return lastPart(e.Shown()) }
 
-// Left is the time left.
+// Left returns the time left.
 func (e *entry) Left() string { return span(e.left) }
 
-// Process is the process that has claimed it.
+// Process names the process that has claimed it.
 func (e *entry) Process() string { return process(e.Owner) }
 
-// Since is when this process got it.
+// Since returns when this process got it.
 func (e *entry) Since() string { return e.Here.Since.Format(time.DateTime) }
 
-// Freeable says whether there is something that a compare-and-delete can compare.
+// Freeable reports whether it has a token, which a compare-and-delete needs.
 func (e *entry) Freeable() bool { return e.Token != "" }
 
-// FormKey and FormToken go through a form, which would change line ends and
-// what is not UTF-8.
+// FormKey and FormToken encode the key and the token for a form.
 func (e *entry) FormKey() string   { return formField(e.Key) }
 func (e *entry) FormToken() string { return formField(e.Token) }
 
@@ -83,7 +83,7 @@ func storedAnswer(e lock.Entry) bool {
 	return e.State == lock.Settled && keytext.IsRecord(e.Key) && !record.IsUnknown(e.Receipt)
 }
 
-// urgency is 0 for what waits for a decision, and 1 for the rest.
+// urgency is 0 for an entry that needs a decision, and 1 for all others.
 func (e *entry) urgency() int {
 	if e.Situation == situationUnknown {
 		return 0
@@ -91,7 +91,7 @@ func (e *entry) urgency() int {
 	return 1
 }
 
-// describe says what e means. local is what this process knows of it.
+// describe returns e for display. local is the state of this process.
 func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	c := entry{
 		Key:     e.Key,
@@ -131,7 +131,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 	return c
 }
 
-// sweeping reports whether e is a claim that no work runs under.
+// sweeping reports whether e is a claim without work, which is being cleaned up.
 func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
 	for _, c := range cleanups {
 		if c.Entry == e.Key && c.Token == e.Token && c.Kind == event.Reaped {
@@ -155,7 +155,7 @@ func (e *entry) running() {
 	e.Freeing = "The same request, sent again, runs as if it were new. If the first still goes on, it may happen twice."
 }
 
-// subject is the request that e is the record of.
+// subject names the request of the record e.
 func (e *entry) subject() string {
 	if e.Request == nil {
 		return "The first request with this key"
@@ -163,7 +163,7 @@ func (e *entry) subject() string {
 	return e.Request.What()
 }
 
-// lease says which process has e and for how long.
+// lease names the process that has e, and the time left.
 func (e *entry) lease(what string) string {
 	switch {
 	case e.Here == nil:
@@ -189,8 +189,8 @@ func (e *entry) unknown() {
 	e.unknownBecause("which is gone. It is not known how far it came", ", except on pages that were set up to run such requests again")
 }
 
-// unknownBecause says why the outcome is unknown, in a clause about the process, and which
-// repeats are not refused.
+// unknownBecause says why the outcome is unknown, in a clause about the process, and
+// which repeats are not refused.
 func (e *entry) unknownBecause(why, exception string) {
 	e.Situation = situationUnknown
 	what, when := "this request was begun", ""
@@ -231,15 +231,15 @@ func (e *entry) unreadable() {
 		"Requests for it are answered with 503."
 }
 
-// entryPage is an entry, or that there is none.
+// entryPage is the page of one key, with its entry if there is one.
 type entryPage struct {
 	Shown   string
 	Entry   *entry
-	Mistake string // of the confirmation
+	Mistake string // in the confirmation
 	Look    string // leads here
 }
 
-// Title is what the page is about.
+// Title names the entry or the key.
 func (p entryPage) Title() string {
 	if p.Entry != nil {
 		return p.Entry.Title()

@@ -15,17 +15,17 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Erase removes the stored answers of requests behind Idempotent and Dedupe whose label
-// is label: the scope, mostly the user ID, or what latch.WithLabel says. A scope of
-// keyfunc.Join is given by its parts, in order: Erase(ctx, l, tenant, user). A repeat of such
-// a request runs as if it were new. Requests that run, and those whose outcome is unknown,
-// stay; left is how many there are. If both numbers are 0, nothing has the label, and the
-// Locker's logger has a warning.
+// Erase removes the stored answers of requests behind Idempotent and Dedupe with this
+// label: the scope, mostly the user ID, or the text of latch.WithLabel. A scope of
+// keyfunc.Join is given by its parts, in order: Erase(ctx, l, tenant, user). A repeat of
+// such a request runs as if it were new. Requests that run, and requests of unknown
+// outcome, stay; left counts them. If both numbers are 0, no record has the label, and
+// the Locker's logger has a warning.
 //
-// It looks through all that the store keeps, in steps of 1,000 entries, and returns what
-// it has done with the store's error, or the cause of the end of ctx. An error that matches
-// errors.ErrUnsupported says that the store cannot list. Answers that are stored meanwhile
-// may stay: call it when the user can send no more.
+// Erase reads all entries of the store, in steps of 1,000. If the store fails or ctx
+// ends, it returns the counts so far with the store's error, or the cause of ctx. An
+// error that matches errors.ErrUnsupported says that the store cannot list. Answers that
+// are stored meanwhile may stay: call Erase when the user can send no more.
 func Erase(ctx context.Context, l *lock.Locker, label string, parts ...string) (erased, left int, err error) {
 	h := &handler{locker: l, store: l.Store()}
 	done, err := h.erase(ctx, labelOf(append([]string{label}, parts...)), "")
@@ -36,7 +36,7 @@ func Erase(ctx context.Context, l *lock.Locker, label string, parts ...string) (
 	return done.Erased, done.Left, err
 }
 
-// labelOf is the label of a scope of one value, or of several that are joined.
+// labelOf returns the label of a scope with these parts.
 func labelOf(parts []string) string {
 	if len(parts) == 1 {
 		return parts[0]
@@ -44,26 +44,26 @@ func labelOf(parts []string) string {
 	return keytext.Join(parts...)
 }
 
-// erasure is how far an erasure has come.
+// erasure is the progress of an erasure.
 type erasure struct {
-	Label  string `json:"label"` // as it is shown
+	Label  string `json:"label"` // for display
 	Erased int    `json:"erased"`
-	Left   int    `json:"left"` // requests that run, or whose outcome is unknown
+	Left   int    `json:"left"` // requests that run, or have an unknown outcome
 	Next   string `json:"next,omitempty"`
 	label  string
 }
 
 func erasureOf(label string) erasure { return erasure{Label: shownLabel(label), label: label} }
 
-// FormLabel goes through a form.
+// FormLabel encodes the label for a form.
 func (e erasure) FormLabel() string { return formField(e.label) }
 
-// Look leads to what is left.
+// Look leads to the entries that are left.
 func (e erasure) Look() string {
 	return answersLink(e.Label)
 }
 
-// erase goes on from cursor, until ctx ends or all is looked through.
+// erase goes on from cursor, until ctx ends or all entries were read.
 func (h *handler) erase(ctx context.Context, label, cursor string) (done erasure, err error) {
 	done = erasureOf(label)
 	defer func() { h.logErased(ctx, done) }()
@@ -100,7 +100,7 @@ func (h *handler) logErased(ctx context.Context, done erasure) {
 		slog.String("label_sha256", keytext.Digest(done.label)), slog.Int("erased", done.Erased), slog.Int("left", done.Left))
 }
 
-// postErase is for the page's form.
+// postErase serves the page's form.
 func (h *handler) postErase(a *answer) {
 	label, err := base64.RawURLEncoding.DecodeString(a.r.PostForm.Get("label"))
 	if err != nil || len(label) == 0 {
@@ -119,13 +119,13 @@ func (h *handler) postErase(a *answer) {
 	h.eraseLabel(a, before)
 }
 
-// soFar is what the form says that its erasure had come to. It is only shown.
+// soFar returns a count of the erasure so far, which the form has only for display.
 func soFar(a *answer, field string) int {
 	n, _ := strconv.Atoi(a.r.PostForm.Get(field))
 	return max(n, 0)
 }
 
-// deleteLabel is for scripts. A label that is repeated is the parts of a joined one.
+// deleteLabel serves scripts. A repeated label is the parts of a joined one.
 func (h *handler) deleteLabel(a *answer, query url.Values) {
 	label := labelOf(query["label"])
 	if label == "" {
@@ -137,7 +137,7 @@ func (h *handler) deleteLabel(a *answer, query url.Values) {
 	h.eraseLabel(a, before)
 }
 
-// eraseLabel goes on from before for as long as a request may, and says how far it came.
+// eraseLabel goes on from before for as long as a request may, and reports its progress.
 func (h *handler) eraseLabel(a *answer, before erasure) {
 	ctx, cancel := context.WithTimeout(a.r.Context(), searchTime)
 	defer cancel()

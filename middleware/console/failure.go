@@ -6,12 +6,12 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// failure is an answer that is not what was asked for.
+// failure is the answer to a request that was not done.
 type failure struct {
 	Status int
 	Title  string // a sentence
 	Advice string
-	Look   string // leads to the key that it is about; "" if there is none
+	Look   string // leads to the key; "" if there is none
 }
 
 var (
@@ -33,20 +33,20 @@ var (
 	freeingUnknown = failed(http.StatusServiceUnavailable, "The store did not confirm it.", "The key may or may not be free. Look it up again.")
 )
 
-// storeAway is the answer about one key when the store did not give one.
+// storeAway is the answer about one key when the store did not answer.
 func storeAway(err error) failure {
 	return failed(http.StatusServiceUnavailable, "The store does not answer.", away(err))
 }
 
-// away says what it means to customers that the store has answered with err, or with nothing.
+// away says what err, or no answer, of the store means to customers.
 func away(err error) string {
 	return "The store does not answer" + classed(err) + ". Every customer is refused as long as this is so, not only the one you look up, " +
 		"except on pages that were set up to go on without the store. What is held is not known, and freeing a key does not help. " +
 		"Call those who run the store; look again when it answers."
 }
 
-// classed is the class of err as the log and the metrics have it, in brackets, "" if it has
-// none.
+// classed returns the class of err in brackets, as in the log and the metrics, "" if it
+// has none.
 func classed(err error) string {
 	if class := lock.Class(err); class != "_OTHER" {
 		return " (" + visible(class) + ")"

@@ -13,13 +13,13 @@ import (
 	"github.com/httplatch/httplatch/internal/requestinfo"
 )
 
-// maxForm is more than two encoded keys take.
+// maxForm is more than two encoded keys need.
 const maxForm = 16 << 10
 
-// post frees what the page's form names, if the operator has typed what it is.
+// post frees the key of the page's form, if the operator has typed the key.
 func (h *handler) post(a *answer) {
-	// A form of these is the only body that is read. Others that a page of
-	// another site could send without asking are not even parsed.
+	// Only this encoding is read. The other bodies that a page of another site can send
+	// without a preflight are not even parsed.
 	if media, _, err := mime.ParseMediaType(a.r.Header.Get("Content-Type")); err != nil || media != "application/x-www-form-urlencoded" {
 		a.fail(wrongMedia)
 		return
@@ -52,14 +52,14 @@ func (h *handler) post(a *answer) {
 	h.free(a, string(key), string(token))
 }
 
-// free removes the entry of key if it bears token.
+// free removes the entry of key if it has token.
 func (h *handler) free(a *answer, key, token string) {
 	if key == "" || token == "" || len(key) > keytext.MaxBytes {
 		a.fail(badDelete)
 		return
 	}
 	ctx := a.r.Context()
-	before, _ := h.store.Get(ctx, key) // for the name in the log: without it there is none
+	before, _ := h.store.Get(ctx, key) // for the name in the log, which may be missing
 	freed, err := h.forget(ctx, key, token)
 	if err != nil {
 		f := freeingUnknown
@@ -83,7 +83,8 @@ func (h *handler) free(a *answer, key, token string) {
 	a.send(http.StatusOK, "freed", entryPage{Shown: visible(key), Look: entryLink(key)})
 }
 
-// digest stands for key as it does in the Locker's lines: the key of a record has it.
+// digest returns the key_sha256 of the Locker's log lines. The key of a record contains
+// it.
 func digest(key string) string {
 	if hash, ok := strings.CutPrefix(key, keytext.RecordPrefix); ok {
 		return hash[:min(len(hash), len(keytext.Digest("")))]
@@ -91,7 +92,7 @@ func digest(key string) string {
 	return keytext.Digest(key)
 }
 
-// whyNot says why nothing was freed.
+// whyNot returns the reason why nothing was freed.
 func (h *handler) whyNot(ctx context.Context, key, token string) failure {
 	e, err := h.get(ctx, key)
 	switch {

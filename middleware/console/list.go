@@ -17,25 +17,25 @@ import (
 // list is a page of entries.
 type list struct {
 	Entries []entry  `json:"entries"`
-	Next    string   `json:"next,omitempty"` // the cursor of what follows
+	Next    string   `json:"next,omitempty"` // the cursor of the next page
 	Trouble string   `json:"trouble,omitempty"`
-	Class   string   `json:"class,omitempty"` // of the trouble, and Check of what the last check of the store has found: see lock.Class
-	Check   string   `json:"check,omitempty"`
+	Class   string   `json:"class,omitempty"` // of the trouble: see lock.Class
+	Check   string   `json:"check,omitempty"` // the class that the last check of the store has found
 	Process activity `json:"process"`
 
-	Looked int `json:"looked"` // through about so many entries, those of the pages before included
+	Looked int `json:"looked"` // entries read so far, about, on this page and the pages before
 
 	Query   string   `json:"-"`
 	Limit   int      `json:"-"`
-	Answers bool     `json:"-"` // stored ones are shown too
-	Begun   bool     `json:"-"` // it is not the first page
+	Answers bool     `json:"-"` // with stored answers
+	Begun   bool     `json:"-"` // not the first page
 	Free    []string `json:"-"` // whole keys that were asked for and are free
-	Away    bool     `json:"-"` // the store has not answered, and nothing is known of any key
+	Away    bool     `json:"-"` // the store has not answered, so no key is known
 }
 
 const (
 	maxEntries = 200
-	maxWhole   = 5 // are explained in full; of more, the first sentence is shown
+	maxWhole   = 5 // entries with their whole summary; a longer page shows the first sentences
 )
 
 func (h *handler) showList(a *answer, query url.Values) {
@@ -82,7 +82,7 @@ func (h *handler) showList(a *answer, query url.Values) {
 	for i := range found {
 		l.Entries = append(l.Entries, describe(&found[i], &local))
 	}
-	// What waits for a decision comes first.
+	// Entries that need a decision come first.
 	slices.SortStableFunc(l.Entries, func(x, y entry) int { return cmp.Compare(x.urgency(), y.urgency()) })
 	if a.html() && l.goesOn() {
 		a.w.Header().Set("Refresh", "0; url="+l.More())
@@ -94,7 +94,7 @@ func (h *handler) showList(a *answer, query url.Values) {
 	a.send(status, "list", l)
 }
 
-// Unknown is how many of the entries wait for a decision.
+// Unknown counts the entries that need a decision.
 func (l *list) Unknown() (n int) {
 	for i := range l.Entries {
 		n += 1 - l.Entries[i].urgency()
@@ -102,10 +102,10 @@ func (l *list) Unknown() (n int) {
 	return n
 }
 
-// Long reports whether there are too many entries to say all of each.
+// Long reports whether the page has too many entries for whole summaries.
 func (l *list) Long() bool { return len(l.Entries) > maxWhole }
 
-// Whose is the label under which stored answers are shown that can be erased, "" if there
+// Whose returns the label whose stored answers can be erased from this page, "" if there
 // is none.
 func (l *list) Whose() string {
 	for i := range l.Entries {
@@ -116,10 +116,11 @@ func (l *list) Whose() string {
 	return ""
 }
 
-// FormWhose goes through a form.
+// FormWhose encodes the label for a form.
 func (l *list) FormWhose() string { return formField(l.Whose()) }
 
-// goesOn reports whether the page goes on by itself, since it has found nothing yet.
+// goesOn reports whether the page loads the next one by itself, because it has found
+// nothing yet.
 func (l *list) goesOn() bool {
 	return l.Query != "" && l.Next != "" && len(l.Entries) == 0 && l.Trouble == ""
 }
@@ -127,7 +128,7 @@ func (l *list) goesOn() bool {
 // First leads to the first page.
 func (l *list) First() string { return l.page("") }
 
-// More leads to what follows.
+// More leads to the next page.
 func (l *list) More() string { return l.page(l.Next) }
 
 func (l *list) page(after string) string {
@@ -145,11 +146,11 @@ func (l *list) page(after string) string {
 	return "?" + q.Encode()
 }
 
-// Shown is the query as it is shown.
+// Shown returns the query for display.
 func (l *list) Shown() string { return visible(l.Query) }
 
-// troubled says what is wrong with the list: err, after some entries were found or none.
-// gone is the error of one entry that was read after that.
+// troubled sets the trouble of the list: err, with some entries found or none. gone is
+// the error of a single read after it.
 func (l *list) troubled(err error, some bool, gone error) {
 	switch {
 	case errors.Is(err, errNoList):

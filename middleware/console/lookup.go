@@ -19,10 +19,9 @@ type handler struct {
 	mount   openMount
 }
 
-// whole looks text up as a whole key: as it is, as name=value whose value holds
-// something that lock.Key escapes, and as what a program gave to lock.Locker.Once.
-// Whole keys are found at once, however many there are. free is those of them
-// that read like a key and are free.
+// whole looks text up as a whole key, in three readings: unchanged; as name=value whose
+// value lock.Key would escape; and as a key of lock.Locker.Once. Whole keys are found at
+// once, however many entries there are. free has the free ones that read like a key.
 func (h *handler) whole(ctx context.Context, text string) (found []lock.Entry, free []string, err error) {
 	candidates := []string{text}
 	if name, value, ok := strings.Cut(text, "="); ok {
@@ -54,7 +53,7 @@ func (h *handler) get(ctx context.Context, key string) (lock.Entry, error) {
 	e, err := h.store.Get(ctx, key)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		// There is one, whose receipt cannot be opened. A list yields it without.
+		// It has a receipt that cannot be opened. The list has it without the receipt.
 		return h.unopened(ctx, key)
 	case err != nil:
 		return lock.Entry{}, err
@@ -65,7 +64,7 @@ func (h *handler) get(ctx context.Context, key string) (lock.Entry, error) {
 	return e, nil
 }
 
-// unanswered is the error of the store if it does not even read an entry, nil if it does.
+// unanswered returns the error of a store that does not even read an entry, else nil.
 func (h *handler) unanswered(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -83,7 +82,7 @@ func (h *handler) unopened(ctx context.Context, key string) (lock.Entry, error) 
 				return e, nil
 			}
 			switch {
-			case e.Key != "" || err == nil: // an error is of that entry
+			case e.Key != "" || err == nil: // err is the error of one entry
 			case errors.Is(err, errors.ErrUnsupported): // a store over one that is no Inspector
 				return lock.Entry{Key: key}, nil
 			default:
@@ -94,8 +93,8 @@ func (h *handler) unopened(ctx context.Context, key string) (lock.Entry, error) 
 	return lock.Entry{Key: key}, nil
 }
 
-// forget uses what the store has for it: Release is as safe, and does not remove
-// receipts.
+// forget removes an entry if it has token. Release is as safe as Forget, and does not
+// remove receipts.
 func (h *handler) forget(ctx context.Context, key, token string) (bool, error) {
 	if inspector, ok := h.store.(lock.Inspector); ok {
 		if ok, err := inspector.Forget(ctx, key, token); !errors.Is(err, errors.ErrUnsupported) {

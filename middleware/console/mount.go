@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// openMount finds out that every client can reach the console. It cannot know
-// what stands in front of it, but a client that was authenticated there usually
-// carries a sign of it.
+// openMount notices that every client can reach the console. It cannot know the
+// middleware in front, but a client that was authenticated there usually carries a sign
+// of it.
 type openMount struct{ once sync.Once }
 
-// signs are headers that browsers carry, or that proxies set, for a client that was
-// authenticated. Their values are not looked at: that is for their readers to do.
+// signs are headers that browsers carry, or proxies set, for an authenticated client.
+// Checking their values is up to the middleware in front.
 var signs = []string{
 	"Authorization", "Cookie",
 	"Remote-User", "X-Remote-User", "X-Forwarded-User", "X-Forwarded-Email", "X-Auth-Request-User",
 	"Cf-Access-Jwt-Assertion", "X-Goog-Iap-Jwt-Assertion", "X-Amzn-Oidc-Data", "X-Ms-Client-Principal",
 }
 
-// check reports whether r came from another machine without such a sign, and
-// logs the first time that this is so.
+// check reports whether r came from another machine without a sign, and logs the first
+// one.
 func (m *openMount) check(r *http.Request, logger *slog.Logger) bool {
 	if signed(r) || local(r) {
 		return false
@@ -47,8 +47,8 @@ func signed(r *http.Request) bool {
 	return false
 }
 
-// local reports whether r comes from this machine. What a proxy has passed on
-// comes from elsewhere, wherever the proxy runs.
+// local reports whether r comes from this machine. A request through a proxy comes from
+// elsewhere, wherever the proxy runs.
 func local(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "Via"} {
 		if r.Header.Get(name) != "" {

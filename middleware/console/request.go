@@ -9,16 +9,16 @@ import (
 	"github.com/httplatch/httplatch/internal/requestinfo"
 )
 
-// request is what the record of a request behind Idempotent or Dedupe says of it.
+// request describes the request of a record, behind Idempotent or Dedupe.
 type request struct {
 	Guard  string    `json:"guard"`
 	Method string    `json:"method"`
 	Path   string    `json:"path"`
-	Label  string    `json:"label"` // whose it is, or what latch.WithLabel says
+	Label  string    `json:"label"` // the scope, or the text of latch.WithLabel
 	Began  time.Time `json:"began"` // by the clock of the process that began it
 }
 
-// requestOf is what owner says of it, nil if it says nothing that can be read.
+// requestOf returns the description in owner, nil if there is none that can be read.
 func requestOf(owner string) *request {
 	r, ok := requestinfo.Read(owner)
 	if !ok {
@@ -27,7 +27,7 @@ func requestOf(owner string) *request {
 	return &request{r.Guard, r.Method, r.Path, r.Label, r.Began.UTC()}
 }
 
-// What says which one it is.
+// What names the request.
 func (r *request) What() string {
 	text := visible(r.Method + " " + r.Path)
 	if r.Label != "" {
@@ -36,26 +36,26 @@ func (r *request) What() string {
 	return text
 }
 
-// Shown is the label as it is shown, and typed.
+// Shown returns the label for display, and for typing.
 func (r *request) Shown() string { return shownLabel(r.Label) }
 
-// shownLabel is label as it is shown: that of a joined scope as in the keys of locks, without
-// the mark at its beginning.
+// shownLabel returns label for display. A joined scope looks as in the keys of locks,
+// without the mark at its beginning.
 func shownLabel(label string) string {
 	return visible(strings.TrimPrefix(label, string(keytext.Marker)))
 }
 
-// Whose leads to all that is kept under its label.
+// Whose leads to everything that is kept under the label.
 func (r *request) Whose() string {
 	return answersLink(r.Label)
 }
 
-// When is when it began.
+// When says when it began.
 func (r *request) When() string {
 	return fmt.Sprintf("%s UTC, %s ago", r.Began.Format(time.DateTime), ago(r.Began))
 }
 
-// has reports whether an operator who looks for text, which is in lower case, means r.
+// has reports whether label, path or guard contain text, which is in lower case.
 func (r *request) has(text string) bool {
 	for _, own := range [...]string{r.Label, r.Path, r.Guard} {
 		if strings.Contains(strings.ToLower(own), text) || strings.Contains(strings.ToLower(shownLabel(own)), text) {

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// search is what an operator looks for: entries with text in their keys, and records of
-// requests with text in what they say of themselves.
+// search is the query of an operator: entries with text in their keys, and records of
+// requests with text in their descriptions.
 type search struct {
 	texts []string // in lower case; none: all
 	label string   // the value of name=value, whole
@@ -32,9 +32,9 @@ func searchFor(text string) search {
 	return s
 }
 
-// key accepts keys with the text in them, whatever the case: as they are, as they are
-// shown, and where it is a value as it was before it was composed; and a key whose hash it
-// is. It is nil for all.
+// key returns a filter for keys that contain the text, in any case: unchanged, as
+// displayed, or as a value before lock.Key has escaped it; and for the key whose hash is
+// the text. It is nil for all keys.
 func (s search) key() func(key string) bool {
 	if s.texts == nil {
 		return nil
@@ -46,7 +46,8 @@ func (s search) key() func(key string) bool {
 	}
 }
 
-// read accepts the keys of entries that have to be read to know whether they are meant.
+// read returns a filter for the keys of entries that have to be read: the entry may match
+// although its key does not.
 func (s search) read() func(key string) bool {
 	match := s.key()
 	if match == nil {
@@ -55,7 +56,7 @@ func (s search) read() func(key string) bool {
 	return func(key string) bool { return keytext.IsRecord(key) || match(key) }
 }
 
-// means reports whether e is meant.
+// means reports whether e matches.
 func (s search) means(e *lock.Entry) bool {
 	match := s.key()
 	if match == nil || match(e.Key) {
@@ -65,24 +66,24 @@ func (s search) means(e *lock.Entry) bool {
 	return r != nil && (r.has(s.texts[0]) || s.label != "" && r.Label == s.label)
 }
 
-// walk goes through the entries of a store in steps.
+// walk reads the entries of a store in steps.
 type walk struct {
 	steps  lock.Pager
 	cursor string
-	looked int // entries, about
+	looked int // entries read, about
 }
 
 const (
-	maxStep = 1000 // entries looked at in one call of the store
+	maxStep = 1000 // entries in one call of the store
 
-	// searchTime is for how long one request looks through entries that do not match.
-	// What it comes to above that, the last step and the page, stays below a second.
+	// searchTime bounds the time in which one request reads entries that do not match.
+	// With the last step and the page it stays below a second.
 	searchTime = 800 * time.Millisecond
 )
 
 var errNoList = errors.New("console: the store cannot list")
 
-// walkFrom begins at cursor. It is a failure of the first step if the store cannot list.
+// walkFrom begins at cursor. If the store cannot list, the first step fails.
 func (h *handler) walkFrom(cursor string) *walk {
 	steps, _ := h.store.(lock.Pager)
 	if steps == nil {
@@ -93,14 +94,14 @@ func (h *handler) walkFrom(cursor string) *walk {
 	return &walk{steps: steps, cursor: cursor}
 }
 
-// step returns what match accepts of the next n entries or so.
+// step returns the matching entries among the next n or so.
 func (w *walk) step(ctx context.Context, store lock.Store, n int, match func(key string) bool) ([]lock.Entry, error) {
 	if w.steps == nil {
 		return nil, errNoList
 	}
 	page, next, err := w.steps.Page(ctx, w.cursor, n, match)
 	if inspector, ok := store.(lock.Inspector); ok && errors.Is(err, errors.ErrUnsupported) {
-		// A store over others that lack it.
+		// The store wraps one that cannot page.
 		w.steps = wholeList{inspector}
 		page, next, err = w.steps.Page(ctx, w.cursor, n, match)
 	}
@@ -115,8 +116,8 @@ func (w *walk) step(ctx context.Context, store lock.Store, n int, match func(key
 	return page, nil
 }
 
-// collect reads on from l's place until there are enough entries, or the time for that
-// is over.
+// collect reads on from the place of l until there are enough entries, or its time is
+// over.
 func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []lock.Entry, err error) {
 	w, s := h.walkFrom(cursor), searchFor(l.Query)
 	defer func() {
@@ -145,9 +146,9 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 	}
 }
 
-// readReceipts reads what pages leave out, of no more than most entries, and returns how
-// many of that are left: among the answers that were searched for may be requests of unknown
-// outcome. What cannot be read stays an answer.
+// readReceipts reads the receipts, which pages omit, of at most most entries, and returns
+// how many of these reads are left: a stored answer may turn out to be a request of
+// unknown outcome. An entry that cannot be read stays an answer.
 func (h *handler) readReceipts(ctx context.Context, page []lock.Entry, most int) (left int) {
 	for i := range page {
 		if !storedAnswer(page[i]) || most == 0 {

@@ -1,6 +1,6 @@
 package console
 
-// situation is what an entry means to a request that waits for it.
+// situation is the meaning of an entry for a request that waits for it.
 type situation string
 
 const (
@@ -13,7 +13,7 @@ const (
 	situationUnreadable situation = "unreadable"
 )
 
-// Label is what the page calls it.
+// Label is its name on the page.
 func (s situation) Label() string {
 	return map[situation]string{
 		situationHeld:       "Held",

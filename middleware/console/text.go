@@ -13,9 +13,8 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 )
 
-// visible is s with everything escaped that would not be seen, or that changes
-// how the rest is seen: keys and owners are others' bytes, and what an operator
-// reads has to be what is there.
+// visible escapes all characters of s that are invisible, or change the look of others:
+// keys and owners are bytes of others, and an operator must see exactly these.
 func visible(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return s
@@ -36,11 +35,11 @@ func visible(s string) string {
 	return b.String()
 }
 
-// maxOwner is how much is shown of an owner, which is "host:pid" unless another
+// maxOwner bounds the displayed bytes of an owner, which is "host:pid" unless another
 // program wrote it.
 const maxOwner = 100
 
-// process is owner in words.
+// process returns owner in words.
 func process(owner string) string {
 	if owner == "" {
 		return "a process that did not give its name"
@@ -49,7 +48,7 @@ func process(owner string) string {
 	if len(text) > maxOwner {
 		text = strings.ToValidUTF8(text[:maxOwner], "") + "…"
 	}
-	name, _, _ := strings.Cut(text, " ") // what follows is of lock.WithOrigin
+	name, _, _ := strings.Cut(text, " ") // lock.WithOrigin appends to it
 	colon := strings.LastIndexByte(name, ':')
 	if colon < 0 {
 		return text
@@ -57,7 +56,7 @@ func process(owner string) string {
 	return "process " + name[colon+1:] + " on host " + name[:colon]
 }
 
-// span is d as people say it.
+// span returns d in words.
 func span(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -77,11 +76,11 @@ func span(d time.Duration) string {
 
 func ceil(d, unit time.Duration) int64 { return int64((d-1)/unit) + 1 }
 
-// ago is how long before now t was.
+// ago returns the time since t in words.
 func ago(t time.Time) string { return span(max(time.Since(t), time.Millisecond)) }
 
-// lastPart is what an operator may type of a key, as it is shown, instead of all
-// of it: the part after its name, or the end of a hash.
+// lastPart returns the part of a displayed key that an operator may type instead of all
+// of it: the value behind its name, or the end of a hash.
 func lastPart(shown string) string {
 	part := shown
 	if _, value, found := strings.Cut(shown, "="); found {

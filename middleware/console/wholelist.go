@@ -8,12 +8,11 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// wholeList makes pages of the list of a store that has none. It reads all of
-// it for each page, which is as good as such a store allows, and keeps no more
-// than two pages: those of the lowest keys after the cursor.
+// wholeList makes pages of a store that can only list. For each page it reads the whole
+// list, and keeps no more than two pages of the lowest keys after the cursor.
 type wholeList struct{ inspector lock.Inspector }
 
-// Page is the method of [lock.Pager]. A cursor is the last key of the page before.
+// Page implements [lock.Pager]. A cursor is the last key of the page before.
 func (w wholeList) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
 	for e, err := range w.inspector.List(ctx) {
 		switch {

@@ -7,23 +7,23 @@
 //
 // # Errors
 //
-// gin's handlers may leave their answer to middleware that is mounted outside: they call
-// c.Error, and the middleware answers when c.Next has returned. The guard cannot record that answer. If
-// handlers behind the guard have recorded an error and have written no body, with a status or
-// without, the request has failed: its key is free as after a 500, no cool-down begins, the answer is
-// left to the middleware outside, and a repeat runs the handler again. After lock.Commit,
-// a repeat gets 409 result-not-replayable instead. To have such an answer kept, write it inside
-// the guard: mount the middleware behind it.
+// gin's handlers may leave their answer to outer middleware: they call c.Error, and the
+// middleware answers after c.Next has returned. The guard cannot record that answer. If handlers
+// behind the guard have recorded an error and written no body, with a status or without, the
+// request has failed: its key is free as after a 500, no cool-down begins, the answer is left
+// to outer middleware, and a repeat runs the handler again. After lock.Commit, a repeat gets 409
+// result-not-replayable instead. To have such an answer kept, write it inside the guard: mount
+// the middleware behind it.
 //
-// A handler that sets a status and writes nothing (c.Status) has answered. One that does not even set a status may
-// be answered by middleware outside, as a success or as a failure: the guard logs that once, keeps
-// no answer, and refuses repeats with 409 result-not-replayable. Where an empty 200 is meant, say
-// c.Status(http.StatusOK).
+// A handler that sets a status and writes nothing (c.Status) has answered. A handler that does
+// not even set a status may be answered by outer middleware, as a success or as a failure: the
+// guard logs that once, keeps no answer, and refuses repeats with 409 result-not-replayable. To
+// answer an empty 200, say c.Status(http.StatusOK).
 //
 // # Requests
 //
-// Functions of keyfunc and WithLabel see the route: r.PathValue has the parameters of
-// gin, and r.Pattern is c.FullPath. [keyfunc.Context] reads the context of the request, not c.Keys, so
-// let authentication set it: c.Request = c.Request.WithContext(...). In handlers, the context that
-// lock.FromContext, lock.Commit, lock.Attempt and latch.DoNotKeep take is c.Request.Context().
+// Functions of keyfunc and WithLabel see the route: r.PathValue has the parameters of gin, and
+// r.Pattern is c.FullPath. [keyfunc.Context] reads the context of the request, not c.Keys, so
+// let authentication set it: c.Request = c.Request.WithContext(...). In handlers, pass
+// c.Request.Context() to lock.FromContext, lock.Commit, lock.Attempt and latch.DoNotKeep.
 package latchgin

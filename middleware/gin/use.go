@@ -29,16 +29,16 @@ func Use(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 // use is one request on its way through a guard.
 type use struct {
 	c       *gin.Context
-	writer  gin.ResponseWriter // of the middleware outside
+	writer  gin.ResponseWriter // of outer middleware
 	request *http.Request
-	errors  int // that were recorded outside
+	errors  int // recorded outside
 
 	inside *writer // nil: the guard has answered
-	shared *shared // what the handlers got
-	left   bool    // the answer is left to the middleware outside
+	shared *shared // the writer of the handlers
+	left   bool    // the answer is left to outer middleware
 }
 
-// describe gives the request the route as net/http names it.
+// describe sets the route of the request in the terms of net/http.
 func (u *use) describe() {
 	if path := u.c.FullPath(); path != "" {
 		u.request.Pattern = path
@@ -48,7 +48,7 @@ func (u *use) describe() {
 	}
 }
 
-// next runs what is behind the guard.
+// next runs the handlers behind the guard.
 func (u *use) next(w http.ResponseWriter, r *http.Request) {
 	u.inside = &writer{ResponseWriter: u.writer, w: w, status: u.writer.Status(), size: unwritten}
 	u.shared = &shared{u.inside}
@@ -60,14 +60,14 @@ func (u *use) next(w http.ResponseWriter, r *http.Request) {
 		latch.DoNotKeep(r.Context())
 	case u.inside.Written():
 	case u.inside.set:
-		// The header is for the guard. gin sends its own when all middleware has returned.
+		// The header is for the guard. gin sends its own after all middleware has returned.
 		u.inside.w.WriteHeader(u.inside.status)
 	default:
-		u.left = true // which the guard sees
+		u.left = true // the guard notices it
 	}
 }
 
-// finish leaves the writer of the middleware outside as it would be without the guard.
+// finish leaves the writer of outer middleware as it would be without the guard.
 func (u *use) finish() {
 	switch {
 	case u.inside == nil:
@@ -79,9 +79,9 @@ func (u *use) finish() {
 	}
 }
 
-// restore gives the context back what it had. Of an answer that is left to the middleware outside,
-// that keeps the writers of the middleware inside, as without the guard: one that compresses has to see
-// that the answer is an error.
+// restore restores the request and the writer of the context. If the answer is left to
+// outer middleware, it keeps the writers of inner middleware, as without the guard: a
+// compressing one must see that the answer is an error.
 func (u *use) restore() {
 	u.c.Request = u.request
 	if u.left {

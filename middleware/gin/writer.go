@@ -11,18 +11,18 @@ import (
 
 const unwritten = -1
 
-// shared is the writer that handlers behind a guard get: the writer of the guard, until the answer
-// is left to the middleware outside.
+// shared is the writer of handlers behind a guard: the guard's writer, until the answer
+// is left to outer middleware.
 type shared struct{ gin.ResponseWriter }
 
 func (s *shared) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // writer is a gin.ResponseWriter over the writer of a guard.
 type writer struct {
-	gin.ResponseWriter // for the methods that do not concern the guard
+	gin.ResponseWriter // for methods without meaning for the guard
 	w                  http.ResponseWriter
 	status, size       int  // size is unwritten until the header is written, as in gin
-	set                bool // the status was
+	set                bool // the status
 }
 
 func (g *writer) Header() http.Header         { return g.w.Header() }
@@ -61,11 +61,10 @@ func (g *writer) WriteString(s string) (int, error) {
 	return n, err
 }
 
-// Flush sends what there is. An answer that was flushed cannot be replayed.
+// Flush sends the answer so far. A flushed answer cannot be replayed.
 func (g *writer) Flush() {
 	g.WriteHeaderNow()
-	// http.Flusher has no way to report an error.
-	_ = http.NewResponseController(g.w).Flush()
+	_ = http.NewResponseController(g.w).Flush() // http.Flusher cannot report an error
 }
 
 // Hijack takes over the connection.
@@ -77,7 +76,7 @@ func (g *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buf, err
 }
 
-// outside is gin's writer as the guard has it.
+// outside is gin's writer for the guard.
 type outside struct{ gin gin.ResponseWriter }
 
 func (o outside) Header() http.Header         { return o.gin.Header() }

@@ -17,7 +17,7 @@ type guard struct {
 	wrap func(http.Handler) http.Handler
 }
 
-// build makes the guards of d, and reports what is wrong with them.
+// build makes the guards of d, and reports its mistakes.
 func (d *document) build(l *lock.Locker, keys map[string]keyfunc.Func, defaults latch.Option) []guard {
 	var all []guard
 	for _, m := range d.guards() {
@@ -31,16 +31,16 @@ func (d *document) build(l *lock.Locker, keys map[string]keyfunc.Func, defaults 
 	return all
 }
 
-// builder collects what the fields of one guard say.
+// builder collects the fields of one guard.
 type builder struct {
 	*document
 	own    member // the guard
 	locker *lock.Locker
-	keys   map[string]keyfunc.Func // those that a file may name
-	places map[string]int          // where the values of its fields are
-	unread map[string]bool         // fields whose values say nothing
+	keys   map[string]keyfunc.Func // that a file may name
+	places map[string]int          // offsets of the values of its fields
+	unread map[string]bool         // fields with an unreadable value
 
-	kind              string // "" if that is not known
+	kind              string // "" if unknown
 	name              string
 	scope, key        keyfunc.Func
 	window            time.Duration
@@ -50,8 +50,8 @@ type builder struct {
 	onceOptions       []latch.IdempotentOption
 }
 
-// wrong reports a mistake in the value of a field, or in the guard if it does
-// not have the field.
+// wrong reports a mistake in the value of a field, or in the guard if it does not have
+// the field.
 func (b *builder) wrong(field, format string, args ...any) {
 	at, given := b.places[field]
 	if !given {
@@ -69,7 +69,7 @@ func (b *builder) accept(field string, err error) (ok bool) {
 	return err == nil
 }
 
-// guard returns the guard, or nil if it reported something.
+// guard returns the guard, or nil if it has reported a mistake.
 func (b *builder) guard() func(http.Handler) http.Handler {
 	before := len(b.findings)
 	if b.own.name == "" {
@@ -101,7 +101,7 @@ func (b *builder) guard() func(http.Handler) http.Handler {
 	}
 }
 
-// present is the first of these fields that the guard has, or "".
+// present returns the first of these fields that the guard has, or "".
 func (b *builder) present(fields ...string) string {
 	for _, f := range fields {
 		if _, given := b.places[f]; given {

@@ -1,6 +1,5 @@
-// Package policy makes guards of a JSON file, so that their settings can be
-// changed without a new build. Where they are mounted stays in the code, which
-// asks for them by name:
+// Package policy makes guards from a JSON file, so that their settings can change without a
+// new build. The code still mounts them, and asks for them by name:
 //
 //	guards, err := policy.Load(file, locker, map[string]keyfunc.Func{
 //		"user":            keyfunc.Context(auth.UserID),
@@ -9,13 +8,13 @@
 //	...
 //	r.With(auth.Require, guards.Get("order-once"), guards.Get("order-lock")).Post("/orders", createOrder)
 //	...
-//	if err := guards.Check(); err != nil { // what file and code do not agree about
+//	if err := guards.Check(); err != nil { // file and code disagree
 //
-// A file has no paths in it: a second opinion on which route a request takes is
-// one that a rewritten path gets around.
+// A file has no paths: it would duplicate the router's decision, and a rewritten path would get
+// around it.
 //
-// The guards are those that the constructors of package middleware return:
-// requests pay nothing for the file.
+// The guards are made by the constructors of package middleware, so requests pay nothing for
+// the file.
 //
 // # The file
 //
@@ -26,7 +25,7 @@
 //	  "order-lock": {"kind": "lock", "name": "user", "key": "user", "cooldown": "2s", "contention_status": 429}
 //	}
 //
-// Each field says what an argument or an option says in code:
+// Each field stands for an argument or an option:
 //
 //	kind               "lock" ([latch.Lock]), "idempotent" ([latch.Idempotent]) or "dedupe" ([latch.Dedupe]); required
 //	name               lock: the name of the lock; required
@@ -42,20 +41,19 @@
 //	cooldown_status    lock: [latch.WithCooldownStatus]; needs a cooldown
 //	contention_status  lock: [latch.WithContentionStatus]
 //	body_first         lock: [latch.WithBodyFirst], bytes
-//	final_below        idempotent, dedupe: [latch.WithFinal], answers with a status below this one are kept, and no others
+//	final_below        idempotent, dedupe: [latch.WithFinal], only answers with a status below this one are kept
 //	fingerprint        idempotent, dedupe: [latch.WithFingerprint], a name of keys
 //	request_limit      idempotent, dedupe: [latch.WithBodyLimits], bytes
 //	response_limit     idempotent, dedupe: [latch.WithBodyLimits], bytes
 //	fail_open          true for [latch.WithFailOpen], false for [latch.WithFailClosed]
 //
-// Durations are strings, as in "1m30s". What a field leaves out is as the Locker
-// and the options that [Load] is given have it. The options are for what no file
-// can say, such as [latch.WithErrorHandler]; of what both say, the file's counts.
+// Durations are strings, as in "1m30s". An omitted field keeps the setting of the Locker, or of
+// the options of [Load]. The options are for settings that no file can have, such as
+// [latch.WithErrorHandler]; the file overrides them.
 //
 // # Mistakes
 //
-// The error of [Load] names everything that is wrong with the file, each with its
-// line and column, and what to write instead: errors are joined, one to a line.
-// Unknown fields, names that occur twice, and whatever the constructors would
-// panic about are refused. If the text is no JSON, that is the only error.
+// The error of [Load] has all mistakes of the file, one to a line, each with its line and
+// column and a correction. Mistakes are unknown fields, names that occur twice, and values for
+// which the constructors would panic. If the text is no JSON, that is the only one.
 package policy

@@ -18,7 +18,7 @@ const (
 	kindDedupe     = "dedupe"
 )
 
-// needs is what each kind cannot do without.
+// needs are the required fields of each kind.
 var needs = map[string][]string{
 	kindLock:       {"name", "key"},
 	kindIdempotent: {"scope", "key"},
@@ -70,8 +70,7 @@ var allFields = map[string]field{
 	"fail_open":      {anyKind, takeFailOpen},
 }
 
-// read takes in the fields of the guard, each of them whatever is wrong with
-// the others.
+// read reads all fields of the guard, also after a mistake.
 func (b *builder) read(fields []member) {
 	for _, m := range fields {
 		b.places[m.name] = m.valueAt
@@ -104,7 +103,7 @@ func (b *builder) read(fields []member) {
 	}
 }
 
-// fieldNames are those of the fields that a guard of this kind can have.
+// fieldNames returns the fields that a guard of this kind can have.
 func (b *builder) fieldNames() []string {
 	names := []string{"kind"}
 	for name, f := range allFields {
@@ -117,7 +116,7 @@ func (b *builder) fieldNames() []string {
 
 func (b *builder) keyNames() []string { return slices.Collect(maps.Keys(b.keys)) }
 
-// suggest names the known name that was meant, or all of them.
+// suggest names the known name that is nearest, or all of them.
 func suggest(name string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return "write " + near

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// document is the text of a file, and what was found wrong with it.
+// document is the text of a file, and its mistakes.
 type document struct {
 	text     []byte
 	findings []finding
@@ -34,7 +34,7 @@ func (d *document) report(at int, format string, args ...any) {
 	d.findings = append(d.findings, finding{at, fmt.Sprintf(format, args...)})
 }
 
-// err joins what was found, in the order of the file.
+// err joins the mistakes, in the order of the file.
 func (d *document) err() error {
 	slices.SortStableFunc(d.findings, func(a, b finding) int { return cmp.Compare(a.at, b.at) })
 	errs := make([]error, len(d.findings))
@@ -56,14 +56,14 @@ func (d *document) position(at int) (line, column int) {
 	return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[begin:]) + 1
 }
 
-// guards are the members of the whole text, none if it cannot be read at all.
+// guards returns the members of the whole text, none if it cannot be read.
 func (d *document) guards() []member {
 	var whole json.RawMessage
 	err := json.Unmarshal(d.text, &whole)
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		// Its offset is behind the character that it is about, if there is one.
+		// Its offset is behind the wrong character, if there is one.
 		d.report(max(int(syntax.Offset)-1, 0), "this is no JSON: %v", syntax)
 		return nil
 	case err != nil:
@@ -73,10 +73,10 @@ func (d *document) guards() []member {
 	return d.members(d.skip(0), `an object with a guard under each name, like {"submit-order": {"kind": "lock", ...}}`)
 }
 
-// members are those of the object at the offset, each name once. What is not an
-// object is reported, with what it should be.
+// members returns the members of the object at the offset, each name once. It reports
+// anything that is not an object, with want.
 func (d *document) members(at int, want string) []member {
-	// The text has been found to be JSON, so no error of the decoder is possible.
+	// The text is valid JSON, so the decoder cannot fail.
 	dec := json.NewDecoder(bytes.NewReader(d.text[at:]))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		d.report(at, "this has to be %s", want)

@@ -13,8 +13,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// Guards are the guards of a file, by name. They are for the code that
-// sets up routes, and safe for concurrent use.
+// Guards are the guards of a file, by name. The code that sets up routes asks for them.
+// They are safe for concurrent use.
 type Guards struct {
 	all      []guard // in the order of the file
 	doc      *document
@@ -23,11 +23,11 @@ type Guards struct {
 
 	mu      sync.Mutex
 	asked   map[string]bool
-	missing []string // names that the file does not have, in the order of asking
+	missing []string // names that are not in the file, in the order of asking
 }
 
-// Load reads the file r, whose guards use l and may name keys, with opts for all of
-// them. The package's documentation says what is in a file, and what the error says.
+// Load reads the file r. Its guards use l, keys by their names, and opts. The package's
+// documentation describes the file and the error.
 //
 // It panics on a nil reader, a nil Locker, a nil key function and a nil option.
 func Load(r io.Reader, l *lock.Locker, keys map[string]keyfunc.Func, opts ...latch.Option) (*Guards, error) {
@@ -56,9 +56,8 @@ func Load(r io.Reader, l *lock.Locker, keys map[string]keyfunc.Func, opts ...lat
 	return &Guards{all: all, doc: doc, locker: l, defaults: defaults, asked: make(map[string]bool)}, nil
 }
 
-// Get returns the guard of this name. If the file has none, [Guards.Check] says
-// so, and what is returned refuses with 500 what a guard would guard: a route
-// never is unguarded by mistake.
+// Get returns the guard of this name. If the file has none, Get returns a guard that
+// refuses with 500, and [Guards.Check] reports it: no route is unguarded by mistake.
 func (g *Guards) Get(name string) func(http.Handler) http.Handler {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -72,10 +71,10 @@ func (g *Guards) Get(name string) func(http.Handler) http.Handler {
 	return g.refuseAll(name)
 }
 
-// Check says where the file and the code do not agree: which guards Get was
-// asked for that the file does not have, and which the file has that Get was
-// not asked for. Call it when all routes are set up, and do not serve if it
-// returns an error; that names all of them, one to a line.
+// Check compares the file with the code. Its error names, one to a line, each guard that
+// Get was asked for and the file does not have, and each guard of the file that Get was
+// not asked for. Call it when all routes are set up, and do not serve if it returns an
+// error.
 func (g *Guards) Check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,8 +111,8 @@ func (g *Guards) named(name string) *guard {
 	return &g.all[i]
 }
 
-// refuseAll stands in for a guard that is missing. It is one whose key cannot be
-// found out, so that observers are notified of what it refuses.
+// refuseAll returns a guard in place of a missing one. Its key function fails, so that
+// observers are notified of its refusals.
 func (g *Guards) refuseAll(name string) func(http.Handler) http.Handler {
 	missing := &keyfunc.Error{
 		Status: http.StatusInternalServerError,

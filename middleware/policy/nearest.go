@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// nearest returns the name among known that was meant by one that is not among
-// them, or "" if none is similar enough to say.
+// nearest returns the known name that was probably meant by name, "" if none is similar.
 func nearest(name string, known []string) string {
 	best, least := "", len(name)/3+1
 	for _, k := range slices.Sorted(slices.Values(known)) {
@@ -17,13 +16,12 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// plain is name without what people remember last: capitals and separators.
+// plain returns name without capitals and separators, which people confuse most.
 func plain(name string) string {
 	return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(name))
 }
 
-// distance is how many bytes have to be inserted, removed or replaced to make b
-// of a.
+// distance counts the bytes to insert, remove or replace in a to make b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

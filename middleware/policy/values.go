@@ -11,8 +11,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// value reads the value of m as a T. It reports one of another type, with what
-// it should be.
+// value reads the value of m as a T. It reports a value of another type, with want.
 func value[T any](b *builder, m member, want string) (v T, read bool) {
 	var got *T // stays nil for a null
 	if json.Unmarshal(m.value, &got) != nil || got == nil {
@@ -22,7 +21,7 @@ func value[T any](b *builder, m member, want string) (v T, read bool) {
 	return *got, true
 }
 
-// shown is a value as it stands in the file, or what it is if that is long.
+// shown returns a value as in the file, or its beginning or its kind if it is long.
 func shown(raw json.RawMessage) string {
 	switch raw[0] {
 	case '{':
@@ -36,7 +35,7 @@ func shown(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// duration reads a duration and gives it to set if it is valid.
+// duration reads a duration and passes it to set if it is valid.
 func duration(validate func(d time.Duration) error, set func(b *builder, d time.Duration)) func(b *builder, m member) bool {
 	const want = `a duration: write a number with a unit, in quotes, like "30s", "500ms" or "24h"`
 	return func(b *builder, m member) bool {
@@ -61,7 +60,7 @@ func lockerDuration(option func(d time.Duration) lock.Option) func(b *builder, m
 	return duration(setting.ValidatePositive, func(b *builder, d time.Duration) { b.lockerOptions = append(b.lockerOptions, option(d)) })
 }
 
-// integer reads a whole number and gives it to set if it is valid.
+// integer reads a whole number and passes it to set if it is valid.
 func integer[T int | int64](validate func(n T) error, set func(b *builder, n T)) func(b *builder, m member) bool {
 	return func(b *builder, m member) bool {
 		n, read := value[T](b, m, "a whole number: write one, without quotes")
@@ -73,7 +72,7 @@ func integer[T int | int64](validate func(n T) error, set func(b *builder, n T))
 	}
 }
 
-// limit is the rule of one of the two limits of latch.WithBodyLimits.
+// limit checks one limit of latch.WithBodyLimits.
 func limit(n int64) error { return setting.ValidateBodyLimits(n) }
 
 func (b *builder) takeKind(m member) {
@@ -92,7 +91,7 @@ func takeName(b *builder, m member) bool {
 	return read && b.accept(m.name, setting.ValidateName(name))
 }
 
-// takeKey reads the name of one of the key functions that the code offers.
+// takeKey reads the name of a key function that the code offers.
 func (b *builder) takeKey(m member, key *keyfunc.Func) bool {
 	name, read := value[string](b, m, "the name of a key function: write one in quotes")
 	if !read {
@@ -135,8 +134,8 @@ func takeFailOpen(b *builder, m member) bool {
 	return read
 }
 
-// takeRerun takes no false: a Locker that was set to run abandoned work again
-// cannot be set otherwise, and a file that seems to do so would be wrong.
+// takeRerun refuses false: a Locker that runs abandoned work again cannot be set
+// otherwise, and the file would seem to do so.
 func takeRerun(b *builder, m member) bool {
 	rerun, read := value[bool](b, m, "true: write that, without quotes, or remove the field")
 	if read && !rerun {
@@ -147,7 +146,7 @@ func takeRerun(b *builder, m member) bool {
 	return read
 }
 
-// validateFinalBelow is for the status that answers are kept below.
+// validateFinalBelow checks the status below which answers are kept.
 func validateFinalBelow(status int) error {
 	if status <= 200 || status > 600 {
 		return fmt.Errorf("%d keeps no answers, or all there are: write 300, 400 or 500", status)

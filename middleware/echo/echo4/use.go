@@ -40,7 +40,7 @@ func Use(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	}
 }
 
-// describe gives the request the route as net/http names it.
+// describe sets the route of the request in the terms of net/http.
 func describe(r *http.Request, c echo.Context) {
 	if path := c.Path(); path != "" {
 		r.Pattern = path
