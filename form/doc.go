@@ -1,5 +1,5 @@
-// Package form makes a form in a browser one submission, however often it is sent: with
-// a key in a hidden field, and a script that keeps the key until there is an answer.
+// Package form makes a form in a browser one submission, however often it is sent: a hidden field
+// has the key, and a script keeps the key until there is an answer.
 //
 //	mux.Handle("GET /latch.js", form.Script())
 //	mux.Handle("POST /orders", latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.Form("once"))(orders))
@@ -10,16 +10,16 @@
 //	...
 //	<form method="post" action="/orders" data-latch>{{.Field}}
 //
-// Without JavaScript the field alone makes a double click one submission. With the
-// script, so are a reload, the back button, a copy of the tab, and an attempt
-// after a lost connection: it gives the form the key that it had, as long as
-// its content is the same and there was no final answer. The guard reports that in a
-// cookie, since the answer may lead to another site. Guarantees, cases and limits:
+// Without JavaScript the field alone makes a double click one submission. The script adds a
+// reload, the back button, a copy of the tab, and a retry after a lost connection: it keeps
+// the key of the form, as long as its content is the same and there was no final answer. The
+// guard reports a final answer in a cookie, since it may lead to another site. Guarantees,
+// cases and limits:
 // https://github.com/httplatch/httplatch/blob/main/docs/forms.md#with-the-script
 //
-// The guard of the handler is middleware.Idempotent over keyfunc.Form("once"). Best it waits
-// (lock.WithWait), so that a form that is sent again gets the first answer, as soon as
-// there is one.
+// The guard of the handler is middleware.Idempotent over keyfunc.Form("once"). It should wait
+// (lock.WithWait), so that a form that is sent again gets the first answer as soon as there is
+// one.
 //
 // The package imports the standard library only.
 package form

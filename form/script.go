@@ -14,19 +14,19 @@ import (
 //go:embed latch.min.js
 var script []byte
 
-// scriptAge is how long a browser keeps the script without asking, if the URL names the version.
+// scriptAge lets a browser keep the script for a year, if the URL names the version.
 const scriptAge = "public, max-age=31536000, immutable"
 
 // Script returns a handler that serves the script latch.js, to GET and HEAD, at any path:
 //
 //	mux.Handle("GET /latch.js", form.Script())
 //
-// With [Integrity] as the parameter "v" of its URL it may be cached for a year, since another
-// version has another URL. Otherwise browsers ask each time, and get a 304 while it
-// is the same. It is below 2,048 bytes where the client accepts gzip. It is a
-// classic script, to be loaded with "defer", and works under the
-// Content-Security-Policy "default-src 'none'; script-src 'self'; form-action 'self'". It sets
-// cookies whose names begin with "latch-", which are not secret.
+// With [Integrity] as the parameter "v" of its URL it may be cached for a year, since
+// another version has another URL. Otherwise browsers ask each time, and get a 304 if it
+// is unchanged. It is below 2,048 bytes for clients that accept gzip. It is a classic
+// script, to be loaded with "defer", and works under the Content-Security-Policy
+// "default-src 'none'; script-src 'self'; form-action 'self'". It sets cookies whose
+// names begin with "latch-", which are not secret.
 func Script() http.Handler {
 	const tag = `"` + Integrity + `"`
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +43,7 @@ func Script() http.Handler {
 			h.Set("Cache-Control", scriptAge)
 		}
 		h.Add("Vary", "Accept-Encoding")
-		// Each encoding has a tag of its own, or a cache could put one's range or 304 to another.
+		// Each encoding has its own tag, or a cache could combine a range or a 304 of one with another.
 		h.Set("ETag", tag)
 		body := script
 		if r.Header.Get("Range") == "" && acceptsGzip(r.Header.Values("Accept-Encoding")) {
@@ -57,7 +57,7 @@ func Script() http.Handler {
 
 var compressed = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is a valid one
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
 	_, _ = z.Write(script)                                // a Buffer does not fail
 	_ = z.Close()
 	return b.Bytes()

@@ -8,12 +8,12 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
-// maxBody bounds what JSON and Form read where no guard with its own limit
-// (WithBodyLimits) stands before them.
+// maxBody bounds the bytes that JSON and Form read without a guard that has its own limit
+// (WithBodyLimits).
 const maxBody = 1 << 20
 
-// body reads the whole body of r, which stays readable for the next reader. It
-// is empty if something before has parsed it as a form and not put it back.
+// body reads the whole body of r, which stays readable for the next reader. It is empty
+// if code before has parsed it as a form and not put it back.
 func (s source) body(r *http.Request) ([]byte, error) {
 	data, err := bodybuf.Bytes(r, maxBody)
 	if err != nil {

@@ -5,20 +5,20 @@ import (
 	"net/http"
 )
 
-// Context takes what your authentication put into the request's context:
-// Context(auth.UserID), where auth.UserID is a func(context.Context) string.
-// It is the one source that a client cannot choose. For a func(context.Context)
-// (string, bool), write a function that drops the bool and returns "" for false:
+// Context takes a value that your authentication has put into the request's context:
+// Context(auth.UserID), where auth.UserID is a func(context.Context) string. It is the
+// only source that a client cannot choose. For a func(context.Context) (string, bool),
+// write a function that drops the bool and returns "" for false:
 //
 //	keyfunc.Context(func(ctx context.Context) string { id, _ := auth.UserID(ctx); return id })
 //
-// An empty value means that no user is authenticated, or that the middleware is
-// mounted outside the authentication: an [*Error] with status 401 that matches
-// [ErrMissing]. Control characters and values over 1 KiB are refused with 400.
+// An empty value means that no user is authenticated, or that the middleware is mounted
+// outside the authentication: an [*Error] with status 401 that matches [ErrMissing].
+// Control characters and values over 1 KiB are refused with 400.
 //
-// That 401 says nothing of how to authenticate. Where a client is to be asked
-// for it (WWW-Authenticate), which the authentication does as a rule, return an
-// [*Error] with that Header from a function of your own.
+// That 401 does not say how to authenticate. As a rule the authentication asks the client
+// for that (WWW-Authenticate). If it does not, return an [*Error] with that Header from
+// your own function.
 //
 // Context panics on a nil get.
 func Context(get func(context.Context) string) Func {

@@ -11,24 +11,28 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
-// formMemory is what many small parts may cost in memory beyond their bytes. As
-// much, and the length of the body, lets ReadForm keep everything there.
+// formMemory bounds the memory of many small parts beyond their bytes. Together with the
+// length of the body it lets ReadForm keep all in memory.
 const formMemory = 32 << 20
 
 // Form takes a field of a form in the request's body: Form("once"). The body is
 // application/x-www-form-urlencoded or multipart/form-data.
 //
-// A body of another type, or without one, has no fields: [ErrMissing], like an
-// absent or empty field. A field that is sent twice, as a file, or in the query, too,
-// where r.FormValue finds it before that of a multipart form, a form that
-// does not parse, control characters (line breaks too) and values over 1 KiB
-// are refused with 400, a body over the limit of the guard, or 1 MiB under one
-// that has none, with 413.
+// A body of another type, and an empty one, has no fields: [ErrMissing], like an absent
+// or empty field. Refused with 400 are
+//
+//   - a field that is sent twice, or as a file;
+//   - a field that the query has, too: r.FormValue prefers the query to a multipart form;
+//   - a form that does not parse;
+//   - control characters (line breaks, too) and values over 1 KiB.
+//
+// A body over the limit of the guard, or over 1 MiB under a guard without a limit, is
+// refused with 413.
 //
 // The handler gets the body as the client sent it, and r.Form, r.PostForm and
-// r.MultipartForm untouched. If something before the middleware has parsed the
-// form already, its result is used; if it has read the body otherwise and not put
-// it back, that is a 500.
+// r.MultipartForm untouched. If code before the middleware has already parsed the form,
+// its result is used; if it has read the body otherwise and not put it back, that is a
+// 500.
 //
 // Form panics on an empty field.
 func Form(field string) Func {
@@ -48,7 +52,7 @@ func Form(field string) Func {
 			return "", from.bad("is sent as a file; send it as a value")
 		}
 		value, err := from.only(values, "send it in the body, as a form")
-		query, _ := url.ParseQuery(r.URL.RawQuery) // of one that does not parse, handlers get a part
+		query, _ := url.ParseQuery(r.URL.RawQuery) // if it does not parse, handlers get a part
 		if err == nil && len(query[field]) > 0 {
 			return "", from.bad("is in the query, too; send it in the body only")
 		}
@@ -56,9 +60,9 @@ func Form(field string) Func {
 	}
 }
 
-// parseForm lets net/http parse data as the body of r, because that is what the
-// handler will do, on a separate request that shares nothing r could lose. With an error,
-// it has what did parse.
+// parseForm lets net/http parse data as the body of r, as the handler will, in a separate
+// request that shares nothing that r could lose. With an error, it has the part that did
+// parse.
 func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 	form := &http.Request{
 		Method: r.Method,
@@ -66,7 +70,7 @@ func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 		Header: r.Header,
 		// The guard has limited the body. Without this, ParseForm has its own limit.
 		Body: http.MaxBytesReader(nil, io.NopCloser(bytes.NewReader(data)), int64(len(data))),
-		// Not nil if something has parsed it; then it is not parsed again.
+		// Not nil if other code has parsed it; then it is not parsed again.
 		PostForm: maps.Clone(r.PostForm),
 	}
 	if bodybuf.MultipartParsed(r) {

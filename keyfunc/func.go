@@ -2,18 +2,17 @@ package keyfunc
 
 import "net/http"
 
-// Func computes the key of a request. Requests with equal keys are "the same"
-// to the middleware that was given the Func.
+// Func computes the key of a request. Requests with equal keys are "the same" to the
+// middleware that was given the Func.
 //
-// An empty key without an error counts as [ErrMissing]. It is never a bucket
-// that all requests share; that is [Global]. Every error refuses the request,
-// except [ErrSkip], which lets it run unguarded: [ErrMissing] with 400, an
-// [*Error] with its status. Any other error is a failure of the server, like a
-// session store that does not answer: 500, and it is logged.
+// An empty key without an error counts as [ErrMissing]. It is never a bucket that all
+// requests share; that is [Global]. Every error refuses the request, except [ErrSkip],
+// which lets it run unguarded: [ErrMissing] with 400, an [*Error] with its status. Any
+// other error is a failure of the server, like a session store that does not answer: 500,
+// and it is logged.
 //
-// The request belongs to the Func only for the call. Its Body may be replaced,
-// as [JSON] and [Form] do; nothing else of it may be changed. A Func is called
-// by many goroutines at once.
+// The request belongs to the Func only for the call. It may replace the Body, as [JSON]
+// and [Form] do, and must change nothing else. Many goroutines call a Func at once.
 type Func func(*http.Request) (string, error)
 
 // Global gives every request the same key, "*": one bucket for all. It is
@@ -24,7 +23,7 @@ func Global(*http.Request) (string, error) { return "*", nil }
 func call(f Func, r *http.Request, s source) (string, error) {
 	key, err := f(r)
 	if err == nil && key == "" {
-		// The client is not the one to know of functions.
+		// Without a Detail: clients know nothing of functions.
 		err = &Error{Status: http.StatusBadRequest, Err: s.missingError("its function returned an empty key")}
 	}
 	return key, err

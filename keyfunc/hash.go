@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// Hash replaces f's key by its SHA-256 in lower-case hexadecimal. Use it for
-// what must not be readable in the store or in logs, like a session cookie,
-// and for joins that get long. Values that can be guessed, like small numbers,
-// can be guessed from their hash too.
+// Hash replaces f's key by its SHA-256 in lower-case hexadecimal. Use it for keys that
+// must not be readable in the store or in logs, like a session cookie, and for joins that
+// get long. A value that can be guessed, like a small number, can be guessed from its
+// hash, too.
 //
-// Errors of f are handed on; an empty key is [ErrMissing]. For a key that a
-// worker has to build as well, hash the parts (Join(Hash(a), b)), not the join.
+// Hash returns errors of f; an empty key is [ErrMissing]. For a key that a worker has to
+// build as well, hash the parts (Join(Hash(a), b)), not the join.
 //
 // Hash panics on a nil f.
 func Hash(f Func) Func {

@@ -7,22 +7,21 @@ import (
 
 // Header takes the value of a request header: Header("X-User-ID").
 //
-// Any client can send a header. Use one only if your own proxy sets it on every
-// request and replaces what the client sent (replaces, not appends).
+// Any client can send a header. Use one only if your own proxy sets it on every request
+// and replaces the client's value (replaces, not appends).
 //
-// The value is used as it is, without the blanks around it. A header that is
-// sent twice is refused with 400, even with equal values: the handler may read
-// the other one. So are control characters and values over 1 KiB. An absent or
-// empty header is [ErrMissing].
+// The value is used unchanged, without the blanks around it. A header that is sent twice
+// is refused with 400, even with equal values: the handler may read the other one. So are
+// control characters and values over 1 KiB. An absent or empty header is [ErrMissing].
 //
-// Of Authorization, Proxy-Authorization and Cookie, the key is the SHA-256 of the value, as
-// [Hash] makes it: keys can be read in the store, in the console and in logs, and are kept
-// after the request. A password that can be guessed can be guessed from its hash, too; and a
-// renewed token, or any other cookie, is another key. Better take the user from the
-// authentication, with [Context]. Hash any other header that is a secret.
+// For Authorization, Proxy-Authorization and Cookie, the key is the SHA-256 of the value,
+// as [Hash] makes it: keys can be read in the store, in the console and in logs, and are
+// kept after the request. A password that can be guessed can be guessed from its hash,
+// too; and a renewed token, or any other cookie, is another key. Better take the user
+// from the authentication, with [Context]. Hash any other header that is a secret.
 //
-// Header panics if name cannot be the name of a header, and for "Host", which
-// net/http moves to Request.Host.
+// Header panics if name cannot be the name of a header, and for "Host", which net/http
+// moves to Request.Host.
 func Header(name string) Func {
 	named("Header", name)
 	for i := range len(name) {
@@ -49,7 +48,7 @@ func headerValue(name string, from source) Func {
 		switch lines := r.Header[name]; len(lines) {
 		case 0:
 		case 1:
-			// HTTP/1 has trimmed it, HTTP/2 has not; one user must not have two keys.
+			// HTTP/1 has trimmed it, and HTTP/2 has not. One user must not have two keys.
 			value = textproto.TrimString(lines[0])
 		default:
 			return "", from.bad("is sent twice; send it once")

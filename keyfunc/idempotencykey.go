@@ -12,14 +12,13 @@ const maxIdempotencyKey = 255
 //
 //	latch.Idempotent(l, keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
 //
-// The header is a string of RFC 8941 ("8e03978e-40d5"), as the draft that
-// defines it says, or the same without the quotes, as most clients send it.
-// Both are one key. It has 1 to 255 printable ASCII characters; without quotes
-// none that means something in a structured field: blank, quote, backslash,
-// comma, semicolon, parenthesis.
+// The header is a string of RFC 8941 ("8e03978e-40d5"), as its draft demands, or the same
+// without the quotes, as most clients send it. Both are one key. It has 1 to 255
+// printable ASCII characters; without quotes none that has a meaning in a structured
+// field: blank, quote, backslash, comma, semicolon, parenthesis.
 //
-// An absent header is [ErrMissing]. One that is empty, sent twice, a list, or
-// has parameters is refused with 400: the client meant to be protected.
+// An absent header is [ErrMissing]. A header that is empty, sent twice, a list, or has
+// parameters is refused with 400: the client meant to be protected.
 func IdempotencyKey(r *http.Request) (string, error) {
 	const from = source("header Idempotency-Key")
 	var value string
@@ -54,7 +53,7 @@ func IdempotencyKey(r *http.Request) (string, error) {
 
 var errNoIdempotencyKey = source("header Idempotency-Key").missing("send one that is new for every new submission")
 
-// bareKey reports whether s has nothing in it that cannot be part of a bare key.
+// bareKey reports whether all characters of s can be part of a bare key.
 func bareKey(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; c {
@@ -69,10 +68,10 @@ func bareKey(s string) bool {
 	return true
 }
 
-// structuredString returns what a string of RFC 8941 stands for. ok is false if s is
-// anything else, or has something behind it.
+// structuredString returns the value of a string of RFC 8941. ok is false if s is
+// anything else, or goes on behind it.
 func structuredString(s string) (value string, ok bool) {
-	var unescaped []byte // nil as long as there is nothing to unescape, which is nearly always
+	var unescaped []byte // nil until there is something to unescape, which is rare
 	for i := 1; i < len(s); i++ {
 		c := s[i]
 		switch {

@@ -7,23 +7,23 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 )
 
-// Join makes one key of several: Join(Header("X-Tenant"), PathValue("id")).
-// It is injective: two requests have the same key only if all their parts are
-// equal, whatever bytes the parts consist of.
+// Join makes one key of several: Join(Header("X-Tenant"), PathValue("id")). It is
+// injective: two requests have the same key only if all their parts are equal, whatever
+// bytes the parts have.
 //
-// A joined key starts with a unit separator (0x1f), which no other function of
-// this package returns; behind it are the parts, escaped, with "&" between
-// them. middleware.Lock and lock.Key know that mark: a route with
+// A joined key starts with a unit separator (0x1f), which no other function of this
+// package returns; behind it are the parts, escaped, with "&" between them.
+// middleware.Lock and lock.Key know that mark: a route with
 //
 //	latch.Lock(l, "order", keyfunc.Join(a, b))
 //
-// locks what lock.Key("order", valueOfA, valueOfB) names, readable as
-// "order=42&7", and never what lock.Key("order", "42&7") does. A part may be a
-// Join itself; it stays one part.
+// locks the key lock.Key("order", valueOfA, valueOfB), readable as "order=42&7", and
+// never the key lock.Key("order", "42&7"). A part may be a Join itself; it stays one
+// part.
 //
-// The first error wins, [ErrSkip] included; the functions behind it are not
-// called. An empty part is [ErrMissing]. A key that comes out longer than a
-// lock takes (1 KiB) is refused by the middleware; see [Hash].
+// The first error wins, [ErrSkip] included; the functions behind it are not called. An
+// empty part is [ErrMissing]. The middleware refuses a key that is too long for a lock (1
+// KiB); see [Hash].
 //
 // Join panics without functions and on a nil one.
 func Join(fs ...Func) Func {

@@ -9,37 +9,36 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 )
 
-// JSON takes a string or an integer out of a JSON body: JSON("/order/id"). The
-// pointer is that of RFC 6901: "/items/0/sku" reaches into arrays, "~1" and
-// "~0" stand for "/" and "~" in a name.
+// JSON takes a string or an integer out of a JSON body: JSON("/order/id"). The pointer is
+// an RFC 6901 one: "/items/0/sku" reaches into arrays, "~1" and "~0" stand for "/" and
+// "~" in a name.
 //
-// The number 42 and the string "42" are one key. Integers may be of any size
-// and keep every digit, so let the handler decode them into an integer, a
-// string or a json.Number: as a float64, 9007199254740993 is ...992.
+// The number 42 and the string "42" are one key. Integers may be of any size and keep
+// every digit, so let the handler decode them into an integer, a string or a json.Number:
+// as a float64, 9007199254740993 is ...992.
 //
-// What the handler could read differently is refused with 400:
+// A body that the handler could read differently is refused with 400:
 //
-//   - anything that is not exactly one JSON value in valid UTF-8: a byte order
-//     mark, something behind the value
-//   - an object, anywhere, with two members of the same name, or of names that
-//     differ only in case, which encoding/json takes for the same
+//   - anything that is not exactly one JSON value in valid UTF-8: a byte order mark, bytes
+//     behind the value
+//   - an object, anywhere, with two members of the same name, or of names that differ only
+//     in case, which are the same to encoding/json
 //   - a member on the way that matches the pointer only in another case
-//   - null, a boolean, an object, an array, or a number written with a fraction
-//     or an exponent where the key is expected
-//   - a value on the way that is no object, nor an array where the pointer has
-//     a number
+//   - null, a boolean, an object, an array, or a number with a fraction or an exponent in
+//     place of the key
+//   - a value on the way that is no object, nor an array at a number of the pointer
 //   - control characters, a key over 1 KiB, more than 64 levels of nesting
-//   - a body that is declared as something else, a form or XML, say: the Content-Type is
-//     application/json, text/json, one that ends with +json and does not begin as one of
-//     those, or none that says what the body is (text/plain, application/octet-stream, or
-//     absent), and is there once
+//   - a body that is declared as something else, a form or XML, say. The Content-Type must
+//     be there at most once, and be application/json, text/json, a type that ends with
+//     +json and does not begin like a form or XML, or one that says nothing of the body
+//     (text/plain, application/octet-stream, or absent)
 //   - a name of the pointer in the query (in any case, with or without "_" and "-"), of a
 //     GET, or unless the type is application/json: gin's ShouldBind reads it there
 //
-// A body over the limit of the guard, or 1 MiB under one that has none, is
-// refused with 413, and one that something before the guard has read and not put
-// back with 500. No body, an absent member or element
-// and an empty string are [ErrMissing]. The handler gets the body as the client sent it.
+// A body over the limit of the guard, or over 1 MiB under a guard without a limit, is
+// refused with 413, and a body that code before the guard has read and not put back with
+// 500. No body, an absent member or element and an empty string are [ErrMissing]. The
+// handler gets the body as the client sent it.
 //
 // JSON panics if pointer is empty or malformed.
 func JSON(pointer string) Func {
@@ -50,7 +49,7 @@ func JSON(pointer string) Func {
 		if err != nil {
 			return "", err
 		}
-		if len(data) == 0 && !bodybuf.FormParsed(r) { // a form is no JSON, wherever it was parsed
+		if len(data) == 0 && !bodybuf.FormParsed(r) { // a parsed form is no JSON
 			return "", from.missing("send it in the body")
 		}
 		if err := from.declaredAsJSON(r, tokens); err != nil {
@@ -71,7 +70,7 @@ func JSON(pointer string) Func {
 type pointerToken struct {
 	name   string // of a member
 	folded string // the name without its case
-	index  int    // of an element; -1 if the token cannot be one
+	index  int    // of an element; -1 if it is no index
 }
 
 func parsePointer(pointer string) []pointerToken {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// checkJSON refuses what a handler may read differently, wherever it is in the body.
+// checkJSON refuses a body that a handler may read differently, anywhere in it.
 func checkJSON(data []byte) error {
 	if !utf8.Valid(data) || !json.Valid(data) {
 		return errNotJSON
@@ -17,13 +17,14 @@ func checkJSON(data []byte) error {
 	return err
 }
 
-// checker looks at what json.Valid does not: how deep a document is, and the names in it.
+// checker checks the nesting of a document, and the names in it. json.Valid has done the
+// rest.
 type checker struct {
 	document
-	names [][]byte // of the objects that are open, without their case
+	names [][]byte // of the open objects, without case
 }
 
-// value visits the value at i, and returns where it ends.
+// value visits the value at i, and returns its end.
 func (c *checker) value(i, depth int) (int, error) {
 	switch b := c.document[i]; {
 	case (b == '{' || b == '[') && depth == maxDepth:
@@ -63,7 +64,7 @@ func (c *checker) array(i, depth int) (int, error) {
 	return i + 1, nil
 }
 
-// fewNames are compared faster each with each than sorted.
+// fewNames are compared faster in pairs than by sorting.
 const fewNames = 12
 
 // twins reports whether two of the names are equal. It may sort them.

@@ -7,19 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// unquote decodes a valid JSON string as encoding/json does. It may return a part of it.
+// unquote decodes a valid JSON string as encoding/json does. The result may share its
+// bytes.
 func unquote(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1]
 	}
 	var s string
-	// It cannot fail on what json.Valid has accepted.
+	// json.Valid has accepted it, so it cannot fail.
 	_ = json.Unmarshal(quoted, &s)
 	return []byte(s)
 }
 
-// foldCase maps names that strings.EqualFold finds equal, as encoding/json does
-// for the members of structs, to the same text. Most names are that already.
+// foldCase maps equal names to one text: names that strings.EqualFold finds equal, as
+// encoding/json does for the members of structs. Most names are that text already.
 func foldCase(s []byte) []byte {
 	for _, c := range s {
 		if c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
@@ -29,9 +30,8 @@ func foldCase(s []byte) []byte {
 	return s
 }
 
-// foldRune picks one of the runes that differ only in case: the smallest, and
-// its lower-case form if that is an ASCII letter, so that most names stay as
-// they are.
+// foldRune maps the runes that differ only in case to one of them: the smallest, or its
+// lower-case form if that is an ASCII letter, so that most names stay unchanged.
 func foldRune(r rune) rune {
 	if r >= utf8.RuneSelf {
 		for next := unicode.SimpleFold(r); next > r; next = unicode.SimpleFold(r) {

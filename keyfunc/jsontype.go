@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// declaredAsJSON refuses a request that a handler which goes by the Content-Type would
-// not read as JSON, or not out of the body.
+// declaredAsJSON refuses a request that a handler may not read as JSON by its
+// Content-Type, or not out of the body.
 func (s source) declaredAsJSON(r *http.Request, tokens []pointerToken) error {
 	var kind string
 	switch types := r.Header["Content-Type"]; len(types) {
@@ -18,7 +18,7 @@ func (s source) declaredAsJSON(r *http.Request, tokens []pointerToken) error {
 	default:
 		return s.bad("cannot be read: the Content-Type is sent twice; send it once")
 	}
-	// The spelling that every binder knows. gin reads the query of a GET, whatever the type.
+	// Every binder knows this spelling. gin reads the query of a GET, whatever the type.
 	if strings.TrimRight(kind, " ") == "application/json" && r.Method != http.MethodGet {
 		return nil
 	}
@@ -34,8 +34,8 @@ func (s source) declaredAsJSON(r *http.Request, tokens []pointerToken) error {
 	return s.notInQuery(r, tokens)
 }
 
-// ownJSONType reports whether kind is a type that ends with +json, and no other type to a
-// binder that reads only its beginning: gin cuts it at a space, and old echo compares prefixes.
+// ownJSONType reports whether kind ends with +json, and is no other type to a binder that
+// reads only its beginning: gin cuts it at a space, and old echo compares prefixes.
 func ownJSONType(kind string) bool {
 	base, is := strings.CutSuffix(kind, "+json")
 	if !is || strings.ContainsAny(base, " \t,") || !strings.Contains(base, "/") || strings.HasSuffix(base, "/") {
@@ -50,10 +50,10 @@ func ownJSONType(kind string) bool {
 }
 
 // notInQuery refuses a value that the query has, too: gin's ShouldBind takes it from
-// there in a GET, and if it does not know the Content-Type. Without a tag, it takes the name of a field
-// of Go, OrderID for order_id.
+// there in a GET, and if it does not know the Content-Type. Without a tag, it looks for
+// the name of a Go field, OrderID for order_id.
 func (s source) notInQuery(r *http.Request, tokens []pointerToken) error {
-	query, _ := url.ParseQuery(r.URL.RawQuery) // of one that does not parse, handlers get a part
+	query, _ := url.ParseQuery(r.URL.RawQuery) // if it does not parse, handlers get a part
 	for name := range query {
 		for _, t := range tokens {
 			if fieldName(name) == fieldName(t.name) {

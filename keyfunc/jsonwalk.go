@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxDepth bounds the recursion. Nothing with an identifier in it is that deep.
+// maxDepth bounds the recursion. No document with an identifier is that deep.
 const maxDepth = 64
 
 var (
@@ -19,11 +19,11 @@ var (
 	errNotAKey    = errors.New("is neither a string nor an integer; send one of them")
 )
 
-// document is a JSON text that checkJSON has accepted, so that reading it needs no second
-// opinion on the grammar: every bracket has its partner, every string its end.
+// document is a JSON text that checkJSON has accepted. Reading it needs no check of the
+// grammar: every bracket has its partner, every string its end.
 type document []byte
 
-// find returns the text of the value that tokens lead to, "" if it is absent.
+// find returns the text of the value at tokens, "" if it is absent.
 func (d document) find(tokens []pointerToken) (string, error) {
 	i := d.space(0)
 	for _, t := range tokens {
@@ -54,11 +54,11 @@ func (d document) find(tokens []pointerToken) (string, error) {
 	return raw, nil
 }
 
-// absent is the index of a value that is not there.
+// absent is the index of an absent value.
 const absent = -1
 
-// member returns where the value of a member of the object at i begins. There is one of its
-// name, in any case, at most.
+// member returns the beginning of a member's value in the object at i. At most one member
+// has the name, in any case.
 func (d document) member(i int, t pointerToken) (int, error) {
 	for i = d.space(i + 1); d[i] != '}'; i = d.comma(i) {
 		end := d.stringEnd(i)
@@ -75,7 +75,7 @@ func (d document) member(i int, t pointerToken) (int, error) {
 	return absent, nil
 }
 
-// element returns where an element of the array at i begins.
+// element returns the beginning of an element of the array at i.
 func (d document) element(i int, t pointerToken) (int, error) {
 	if t.index < 0 {
 		return absent, errNoWay
@@ -116,7 +116,7 @@ func (d document) end(i int) int {
 	}
 }
 
-// space returns the first index from i on that is not white space.
+// space returns the first index from i on without white space.
 func (d document) space(i int) int {
 	for i < len(d) && (d[i] == ' ' || d[i] == '\t' || d[i] == '\r' || d[i] == '\n') {
 		i++

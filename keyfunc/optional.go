@@ -5,14 +5,14 @@ import (
 	"net/http"
 )
 
-// Optional lets requests that do not have the key run unguarded: where f says
-// [ErrMissing], it says [ErrSkip]. Other errors stay errors: a malformed value
-// is refused, not let through.
+// Optional lets requests without the key run unguarded: it returns [ErrSkip] where f
+// returns [ErrMissing]. Other errors stay errors: a malformed value is refused, not let
+// through.
 //
-// Whether there is a key is then the client's choice, so use it where the guard
-// is a service to the client, as an idempotency key is. Inside a [Join] one
-// missing part skips the whole key. As a scope it lets anonymous requests run
-// unguarded; it never puts them into one bucket.
+// The client then chooses whether there is a key, so use it where the guard is a service
+// to the client, as an idempotency key is. Inside a [Join] one missing part skips the
+// whole key. As a scope it lets anonymous requests run unguarded; it never puts them into
+// one bucket.
 //
 // Optional panics on a nil f.
 func Optional(f Func) Func {

@@ -9,15 +9,14 @@ import (
 // "/orders/{id}/pay", with [http.ServeMux] and with chi.
 //
 // Mount the middleware on the route (mux.Handle(pattern, guard(h)),
-// r.With(guard).Post(...)). Around the whole router no route is known yet, so
-// that every request ends as [ErrMissing].
+// r.With(guard).Post(...)). Around the whole router no route is known yet, so every
+// request ends as [ErrMissing].
 //
-// chi gives "%37" for a path that says "%37", ServeMux gives "7". PathValue
-// unescapes the value once more, so that it is "7" with both and a client does
-// not get past a lock by its spelling. What has to be known about that: a
-// ServeMux path that says "%2537" is "7" as well, hence two odd values may share
-// a key, which makes a lock stricter but is wrong for distinguishing tenants;
-// and a value with a "%" that is no escape ("100%") is refused with 400. So are
+// For the path "%37", chi returns "%37" and ServeMux "7". PathValue unescapes the value
+// once more, so that it is "7" with both, and a client cannot avoid a lock by its
+// spelling. That has two effects. A ServeMux path with "%2537" is "7" as well, so two odd
+// values may share a key: that makes a lock stricter, and is wrong for distinguishing
+// tenants. And a value with a "%" that is no escape ("100%") is refused with 400. So are
 // control characters and values over 1 KiB.
 //
 // PathValue panics on an empty name.

@@ -11,16 +11,16 @@ import (
 
 // Query takes a parameter of the URL's query: Query("order").
 //
-// A parameter that is sent twice is refused with 400, even with equal values:
-// the handler may read the other one. So is one that an urlencoded form in the body of a
+// A parameter that is sent twice is refused with 400, even with equal values: the handler
+// may read the other one. So is a parameter that an urlencoded form in the body of a
 // POST, PUT or PATCH has, too, because r.FormValue reads it there first. So are a query
 // that does not parse (a bad escape, a semicolon), control characters and values over 1
 // KiB. An absent or empty parameter is [ErrMissing].
 //
-// Such a form is read before the claim, with the limit of the guard, or 1 MiB under one
-// that has none (413). No other body is looked at: r.FormValue reads the query before a
-// multipart form, and what takes a value from a body of JSON reads another one than this
-// function.
+// Such a form is read before the claim, with the limit of the guard, or 1 MiB under a
+// guard without a limit (413). No other body is read. r.FormValue prefers the query to a
+// multipart form. A handler that takes the value from a JSON body reads another one than
+// this function.
 //
 // Query panics on an empty name.
 func Query(name string) Func {
@@ -42,8 +42,8 @@ func Query(name string) Func {
 	}
 }
 
-// notInForm refuses a parameter that the form in the body has, too. Of a form that does not
-// parse, handlers get a part; of a body that is gone, they get nothing.
+// notInForm refuses a parameter that the form in the body has, too. Handlers get a part
+// of a form that does not parse, and nothing of a body that was consumed.
 func (s source) notInForm(r *http.Request, name string) error {
 	data, err := s.body(r)
 	if err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
@@ -55,17 +55,17 @@ func (s source) notInForm(r *http.Request, name string) error {
 	return nil
 }
 
-// urlencodedBody reports whether net/http puts the body before the query.
+// urlencodedBody reports whether net/http prefers the body to the query.
 func urlencodedBody(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPost, http.MethodPut, http.MethodPatch:
-		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // the kind is there if a parameter is malformed, too
+		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // the kind is right even if a parameter is malformed
 		return kind == "application/x-www-form-urlencoded"
 	}
 	return false
 }
 
-// only takes the single value of a parameter or field.
+// only returns the single value of a parameter or field.
 func (s source) only(values []string, cure string) (string, error) {
 	switch len(values) {
 	case 0:

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// maxValue is how many bytes a value may have: as many as a lock takes.
+// maxValue is the most bytes of a value, and of a lock's key.
 const maxValue = 1024
 
-// source says where a value comes from, for the texts of errors. It is made of
-// what the program chose ("header X-User-ID"), never of what the client sent.
+// source names the place of a value in the texts of errors. The program has chosen it
+// ("header X-User-ID"), never the client.
 type source string
 
-// check accepts value as a key or as a part of one.
+// check accepts value as a key or a part of one.
 func (s source) check(value, cure string) (string, error) {
 	if value == "" {
 		return "", s.missing(cure)
@@ -23,8 +23,7 @@ func (s source) check(value, cure string) (string, error) {
 		return "", s.bad("is over 1024 bytes long; send less")
 	}
 	for i := range len(value) {
-		// They have no business in an identifier, and the first byte of a joined
-		// key is one of them.
+		// No identifier needs them, and the first byte of a joined key is one.
 		if c := value[i]; c < ' ' || c == 0x7f {
 			return "", s.bad("has control characters; send it without")
 		}
@@ -40,18 +39,18 @@ func (s source) missingError(cure string) error {
 	return &missingError{"keyfunc: " + string(s) + " is missing; " + cure}
 }
 
-// bad refuses a value because of what, which ends with "; " and the cure.
+// bad refuses a value for the reason what, which ends with "; " and the cure.
 func (s source) bad(what string) error {
 	return s.refuse(errors.New(what))
 }
 
-// detail is for the client, which can do something about what it sends itself.
+// detail is the reason for the client, without the cure for the server.
 func (s source) detail(what string) string {
 	what, _, _ = strings.Cut(what, "; ")
 	return "The " + string(s) + " " + what + "."
 }
 
-// refuse is bad for an error of this package.
+// refuse refuses a value for an error of this package.
 func (s source) refuse(what error) error {
 	return &Error{Status: http.StatusBadRequest, Err: fmt.Errorf("keyfunc: %s %w", s, what), Detail: s.detail(what.Error())}
 }
