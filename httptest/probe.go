@@ -11,6 +11,27 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
+// rule is one rule of the contract.
+type rule struct {
+	name  string
+	words string
+	check func(p *probe)
+}
+
+func (r rule) run(t reporter, lease time.Duration, store lock.Store) {
+	t.Helper()
+	r.check(&probe{reporter: t, store: store, rule: r, short: lease, long: max(time.Minute, 20*lease)})
+}
+
+// reporter is what a rule needs of a test. That it is no more lets this
+// package's own tests watch rules fail.
+type reporter interface {
+	Helper()
+	Context() context.Context
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+}
+
 // probe is a store under the test of one rule.
 //
 // Rules claim for short what has to end, and for long what has to stay, so

@@ -1,7 +1,6 @@
 package latchtest
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -40,13 +39,6 @@ func TestStore(t *testing.T, lease time.Duration, open func(t *testing.T) lock.S
 	}
 }
 
-// rule is one rule of the contract.
-type rule struct {
-	name  string
-	words string
-	check func(p *probe)
-}
-
 func rules() []rule {
 	return slices.Concat(
 		claimRules(),
@@ -66,18 +58,4 @@ func rules() []rule {
 		transactionReceiptRules(),
 		transactionCallRules(),
 	)
-}
-
-func (r rule) run(t reporter, lease time.Duration, store lock.Store) {
-	t.Helper()
-	r.check(&probe{reporter: t, store: store, rule: r, short: lease, long: max(time.Minute, 20*lease)})
-}
-
-// reporter is what a rule needs of a test. That it is no more lets this
-// package's own tests watch rules fail.
-type reporter interface {
-	Helper()
-	Context() context.Context
-	Fatalf(format string, args ...any)
-	Skipf(format string, args ...any)
 }
