@@ -8,7 +8,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// disturbed is a store some of whose calls meet a fault.
+// disturbed is a store that has faults in some calls.
 type disturbed struct {
 	lock.Store
 	hits  func(op Op, key string) bool // asked once for every call
@@ -16,8 +16,8 @@ type disturbed struct {
 	lag   time.Duration
 }
 
-// disturb returns s with the calls that hits picks meeting f, after whose
-// return they may take effect for another lag.
+// disturb returns s with the fault f in the calls that hits picks. A call may take effect
+// until lag after its return.
 func disturb(s lock.Store, hits func(Op, string) bool, f fault, lag time.Duration) lock.Store {
 	d := &disturbed{Store: s, hits: hits, fault: f, lag: lag}
 	if inspector, ok := s.(lock.Inspector); ok {
@@ -32,8 +32,8 @@ type inspected struct {
 	lock.Inspector
 }
 
-// Describe is that of the store within, with later effects, and never of one whose calls
-// need no bounding.
+// Describe returns the description of the store within, with later effects, and never as
+// a store whose calls need no bounding.
 func (d *disturbed) Describe() lock.Description {
 	about := lock.Describe(d.Store)
 	about.Local = false
@@ -41,14 +41,14 @@ func (d *disturbed) Describe() lock.Description {
 	return about
 }
 
-// meets reports whether a call meets the fault. One whose context has ended is
-// never sent, so there is nothing to lose.
+// meets reports whether a call has the fault. A call whose context has ended is never
+// sent, so it cannot be lost.
 func (d *disturbed) meets(ctx context.Context, op Op, key string) bool {
 	return ctx.Err() == nil && d.hits(op, key)
 }
 
-// Claim is part of [lock.Store]. Like the other methods it copies slices before
-// the fault, because the call may be made after it has returned.
+// Claim implements [lock.Store]. Like the other methods it copies slices before the
+// fault, because the call may be made after it has returned.
 func (d *disturbed) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	if !d.meets(ctx, Claim, key) {
 		return d.Store.Claim(ctx, key, c)
@@ -57,7 +57,7 @@ func (d *disturbed) Claim(ctx context.Context, key string, c lock.Claim) (lock.E
 	return lock.Entry{}, d.fault(ctx, Claim, func(ctx context.Context) { _, _ = d.Store.Claim(ctx, key, c) })
 }
 
-// Renew is part of [lock.Store].
+// Renew implements [lock.Store].
 func (d *disturbed) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	if !d.meets(ctx, Renew, key) {
 		return d.Store.Renew(ctx, key, c)
@@ -66,7 +66,7 @@ func (d *disturbed) Renew(ctx context.Context, key string, c lock.Claim) (ok boo
 	return false, d.fault(ctx, Renew, func(ctx context.Context) { _, _ = d.Store.Renew(ctx, key, c) })
 }
 
-// Settle is part of [lock.Store].
+// Settle implements [lock.Store].
 func (d *disturbed) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	if !d.meets(ctx, Settle, key) {
 		return d.Store.Settle(ctx, key, c, receipt, keep)
@@ -75,7 +75,7 @@ func (d *disturbed) Settle(ctx context.Context, key string, c lock.Claim, receip
 	return false, d.fault(ctx, Settle, func(ctx context.Context) { _, _ = d.Store.Settle(ctx, key, c, receipt, keep) })
 }
 
-// Release is part of [lock.Store].
+// Release implements [lock.Store].
 func (d *disturbed) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	if !d.meets(ctx, Release, key) {
 		return d.Store.Release(ctx, key, c)

@@ -9,8 +9,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Begin is part of [lock.Transactor], if the store within is one. What a settle of the
-// transaction meets is what a [Settle] of the store would.
+// Begin implements [lock.Transactor], if the store within is one. A settle of the
+// transaction has the same faults as a [Settle] of the store.
 func (d *disturbed) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	within, ok := d.Store.(lock.Transactor)
 	if !ok {
@@ -23,8 +23,8 @@ func (d *disturbed) Begin(ctx context.Context, key, token string) (context.Conte
 	return work, &disturbedTransaction{Transaction: tx, store: d, key: key, turn: make(chan struct{}, 1)}, nil
 }
 
-// disturbedTransaction is one whose settle meets a fault. What is sent late is not sent
-// any more once the outcome was asked for, after which there is no session for it.
+// disturbedTransaction is a transaction that has a fault in its settle. A delayed settle
+// is not sent after Outcome was called: it has no session any more.
 type disturbedTransaction struct {
 	lock.Transaction
 
@@ -34,7 +34,7 @@ type disturbedTransaction struct {
 	over  bool
 }
 
-// Settle is part of [lock.Transaction].
+// Settle implements [lock.Transaction].
 func (t *disturbedTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	if !t.store.meets(ctx, Settle, t.key) {
 		return t.Transaction.Settle(ctx, receipt, keep)
@@ -49,7 +49,7 @@ func (t *disturbedTransaction) Settle(ctx context.Context, receipt []byte, keep 
 	})
 }
 
-// Outcome is part of [lock.Transaction].
+// Outcome implements [lock.Transaction].
 func (t *disturbedTransaction) Outcome(ctx context.Context) (committed bool, err error) {
 	select {
 	case t.turn <- struct{}{}:

@@ -1,12 +1,11 @@
-// Package latchtest helps to test code that uses httplatch, and stores that
-// are written for it. Its directory is httptest, like the package of net/http
-// that tests of handlers begin with.
+// Package latchtest helps to test code that uses httplatch, and stores for it. Its directory is
+// httptest, like the package of net/http with which tests of handlers begin.
 //
 // # Handlers
 //
-// [Incident] replays on your own wiring what this library exists for, the
-// lost packet that locks a user out, and says in words what went wrong. [Storm]
-// sends duplicates, all at once:
+// [Incident] replays on your own wiring the failure that this library prevents, the lost packet
+// that locks a user out, and explains each mistake in words. [Storm] sends duplicates, all at
+// once:
 //
 //	func TestOrders(t *testing.T) {
 //		order := func() *http.Request {
@@ -28,26 +27,24 @@
 //		}
 //	}
 //
-// Where newOrders, which takes a [lock.Store] and returns an [http.Handler], is
-// a lock that does not allow for lost packets, the test says
+// newOrders takes a [lock.Store] and returns an [http.Handler]. If its lock does not allow for
+// lost packets, the test says
 //
 //	--- FAIL: TestOrders/claim_reply_lost
 //	    the reply of the claim was lost; the next request of the same user was refused with 409: its key "user=42" was left behind by a claim that no caller waited for
 //
-// Incident also finds guards that are mounted in a way that they cannot protect, and errors that a
-// framework answers outside of the guard, and Storm finds replays of what no request was answered with.
+// Incident also finds guards that protect nothing as they are mounted, and errors that a framework
+// answers outside of the guard. Storm finds replays of an answer that no request got.
 //
 // # Faults
 //
-// [LoseReply], [LoseRequest] and [Stall] make any store fail, by operation and
-// count, for what you want to see happen yourself. They work in a
-// testing/synctest bubble, and so does Storm; close the Locker before the
-// bubble ends, so that its clean-up has ended too.
+// [LoseReply], [LoseRequest] and [Stall] make any store fail, by operation and count, for
+// your own tests. They work in a testing/synctest bubble, and so does Storm; close the Locker
+// before the bubble ends, so that its clean-up has ended, too.
 //
 // # Stores
 //
-// [TestStore] holds a [lock.Store] to the rules that its comment states, one
-// named subtest a rule:
+// [TestStore] checks a [lock.Store] by the rules of its documentation, one named subtest a rule:
 //
 //	func TestMyStore(t *testing.T) {
 //		client := dial(t)
@@ -56,12 +53,12 @@
 //		})
 //	}
 //
-// A subtest that fails names what the store did and prints the rule in words:
+// A subtest that fails names the mistake of the store and prints the rule in words:
 //
 //	--- FAIL: TestMyStore/release_not_ours
 //	    Release by a token that does not hold the key = true, want false
 //	    rule: only the token that holds a key releases it
 //
-// A [lock.Locker] over a store that passes keeps its promises; over one that
-// fails, two holders or a user who is locked out are a matter of time.
+// A [lock.Locker] over a store that passes keeps its promises. Over a store that fails, sooner or
+// later there are two holders, or a user is locked out.
 package latchtest

@@ -55,7 +55,7 @@ func (s *scene) cooling() bool {
 	return false
 }
 
-// broken is r with another body.
+// broken returns r with a broken body.
 func broken(r *http.Request) *http.Request {
 	r.Body, r.GetBody, r.ContentLength = io.NopCloser(strings.NewReader(brokenBody)), nil, int64(len(brokenBody))
 	return r

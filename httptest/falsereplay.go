@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// requireTrueReplays panics if an answer is marked as a replay, and unlike all answers that the same
-// request got without that mark.
+// requireTrueReplays panics if an answer is marked as a replay, and differs from all
+// unmarked answers to the same request.
 func requireTrueReplays(answers []*http.Response, empty []bool) {
-	ran := make(map[string][]int) // the answers that are no replays
+	ran := make(map[string][]int) // indices of answers that are no replays
 	for i, a := range answers {
 		if a != nil && a.Header.Get(replayed) == "" && !refusal(a.StatusCode) {
 			ran[identity(a.Request)] = append(ran[identity(a.Request)], i)
@@ -31,10 +31,10 @@ func requireTrueReplays(answers []*http.Response, empty []bool) {
 
 const replayed = "Idempotent-Replayed"
 
-// identity is equal for requests that are.
+// identity is equal for equal requests.
 func identity(r *http.Request) string { return fmt.Sprint(r.Method, r.URL, r.Header) }
 
-// refusal reports whether a guard may have answered so in the place of a handler.
+// refusal reports whether a guard may have answered with this status.
 func refusal(status int) bool {
 	switch status {
 	case http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusServiceUnavailable:

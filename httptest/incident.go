@@ -9,47 +9,52 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// Incident replays on your own wiring what locks users out when a packet is
-// lost: a claim that times out at the client but was applied at the server,
-// and stays because no process cleans it up.
+// Incident replays on your own wiring how a lost packet locks users out: a claim times
+// out at the client but was applied at the server, and stays because no process cleans it
+// up.
 //
-// wire returns your handler, guarded, over the store that it is given; it is
-// called once a subtest. newRequest returns a request of one and the same user;
-// it is called for every request. Make it with httptest.NewRequest, with a
-// method that is guarded (not GET), with the body that the handler takes, and with the same
-// Idempotency-Key if you use one.
+// wire returns your handler, guarded, over the store that it is given; it is called once
+// a subtest. newRequest returns a request of one and the same user; it is called for
+// every request. Make it with httptest.NewRequest, with a method that is guarded (not
+// GET), with a body that the handler accepts, and with the same Idempotency-Key if you
+// use one.
 //
-// The first subtest loses nothing; if it fails, the others are not run. Each of
-// them sends one request for which the store loses the reply to the claim (to
-// the first of every key, where guards are nested), or to all claims, or to all
-// releases and settles, or to the claim and to those, or the releases and
-// settles themselves. It then sends the next, with the store in order. To pass,
+// The first subtest loses nothing; if it fails, the others are not run. Each of the
+// others sends one request, for which the store loses one of these:
 //
-//   - no Lock is mounted outside Idempotent or Dedupe: repeats would be refused by it
-//     instead of getting the first answer;
+//   - the reply to the claim (to the first of every key, where guards are nested);
+//   - the replies to all claims;
+//   - the replies to all releases and settles;
+//   - the replies to the claim and to all releases and settles;
+//   - the releases and settles themselves.
+//
+// It then sends the next request, and the store loses nothing. To pass,
+//
+//   - no Lock is mounted outside Idempotent or Dedupe: it would refuse repeats instead of
+//     giving them the first answer;
 //   - the first is answered within the limit, with success (below 400) or 503;
 //   - the next, sent as soon as the first is answered, succeeds within it;
 //   - then nothing is held in the store, receipts apart;
-//   - no guard reports that it is mounted in a way that it cannot protect, as in fiber by
+//   - no guard reports that it protects nothing as it is mounted, as in fiber by
 //     adaptor.HTTPMiddleware, or around a writer that the handler does not write to.
 //
-// The last subtest sends a request twice whose body cannot be parsed. A failure stays one: its
-// repeat must not succeed, nor meet a cool-down, as it does where the framework answers errors outside of
-// a guard that has recorded a success. It is skipped if newRequest's requests have no body, or the
-// first one is answered with success.
+// The last subtest sends a request twice whose body cannot be parsed. A failure must stay
+// a failure: its repeat must not succeed, nor meet a cool-down, as it does where the
+// framework answers errors outside of a guard that has recorded a success. The subtest is
+// skipped if newRequest's requests have no body, or the first one is answered with
+// success.
 //
-// The limit is two seconds and ten times what a request takes without a fault,
-// which the first subtest measures: enough for a Locker with a budget of half a
-// second, the default. If the next request is refused after the first
-// succeeded, and there is a cool-down or a receipt, that one is removed and the
-// request sent again: it was asked for, and it is no lock.
+// The limit is two seconds and ten times the duration of a request without a fault, which
+// the first subtest measures: enough for a Locker with a budget of half a second, the
+// default. If the next request is refused after the first succeeded, and there is a
+// cool-down or a receipt, Incident removes it and sends the request again: you have asked
+// for it, and it is no lock.
 //
-// The store is a memory store that a [lock.Locker] takes for a remote one. A
-// Locker's clean-up ends by itself, shortly after the answer; if goroutines are
-// checked for, close it in a t.Cleanup inside wire. Incident takes about four
-// budgets of real time, and cannot be called in a testing/synctest bubble,
-// because it has subtests. The Locker logs what it meets; lock.WithLogger
-// keeps it quiet.
+// The store is a memory store that a [lock.Locker] treats as a remote one. A Locker's
+// clean-up ends by itself, shortly after the answer; if goroutines are checked for, close
+// the Locker in a t.Cleanup inside wire. Incident takes about four budgets of real time,
+// and cannot be called in a testing/synctest bubble, because it has subtests. The Locker
+// logs the faults; lock.WithLogger keeps it quiet.
 func Incident(t *testing.T, wire func(lock.Store) http.Handler, newRequest func() *http.Request) {
 	t.Helper()
 	if wire == nil || newRequest == nil {
@@ -59,7 +64,7 @@ func Incident(t *testing.T, wire func(lock.Store) http.Handler, newRequest func(
 	for _, l := range losses() {
 		passed := t.Run(l.name, func(t *testing.T) { limit = l.replay(t, limit, wire, newRequest) })
 		if l.calm() && !passed {
-			return // what fails without a fault says nothing about faults
+			return // a failure without a fault says nothing about faults
 		}
 	}
 	t.Run(repeatedFailure, func(t *testing.T) { replayFailure(t, limit, wire, newRequest) })

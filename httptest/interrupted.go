@@ -9,22 +9,22 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// interrupted is a call, what it returned, and what is under its key if it was
-// applied and if it was not.
+// interrupted is a call with its result, and the two states of its key: if it was applied
+// and if it was not.
 type interrupted struct {
 	name            string
 	key             string
 	call            func(ctx context.Context, key string) (ok bool, err error)
 	applied, before lock.State
-	holder          string // the token when it was not applied
-	token           string // when it was
+	holder          string // the token if it was not applied
+	token           string // the token if it was
 
 	returned atomic.Bool
 	ok       bool
 	err      error
 }
 
-// interruptible is one call of each kind.
+// interruptible returns one call of each kind.
 func (p *probe) interruptible() []*interrupted {
 	store, b := p.store, p.asked(p.claimOf("b", p.long, p.long))
 	granted := func(e lock.Entry, err error) (bool, error) { return e.State == lock.Held && e.Token == "b", err }
@@ -57,7 +57,8 @@ func (p *probe) interruptible() []*interrupted {
 	return all
 }
 
-// lie is what is not true of what a call returned if e is under its key.
+// lie says how the result of a call contradicts e, the entry under its key, "" if it does
+// not.
 func (c *interrupted) lie(e lock.Entry) string {
 	is := func(state lock.State, token string) bool {
 		return e.State == state && (state == lock.Free || e.Token == token)

@@ -21,19 +21,19 @@ const (
 	Release Op = "release"
 )
 
-// LoseReply returns s with the replies to the next n calls of op lost: the
-// calls are applied, and their callers get an error that does not tell
-// (it does not match [lock.ErrNotApplied]), as if the connection had been reset
-// after the request was read. All other calls pass, and so do those whose
-// context has ended before they are made: they count for nothing.
+// LoseReply returns s with the replies to the next n calls of op lost: the calls are
+// applied, and their callers get an error that leaves the outcome open (it does not match
+// [lock.ErrNotApplied]), as if the connection had been reset after the request was read.
+// All other calls pass. A call whose context has ended before it passes, too, and does
+// not count.
 //
-// The returned store is safe for concurrent use. It is a [lock.Inspector] if s
-// is one, has the MaxLag of s, and never counts as one whose calls need no
-// bounding, not even over a memory store: a [lock.Locker] uses it as it would a
-// store across a network. If s is a [lock.Transactor], so is the returned store, and a
-// [Settle] that fails is that of a transaction too: the commit. What else s has, such as Close, is called on s
-// itself. Faults are combined by nesting: a call meets the outermost first, and
-// one that is lost there never gets to those within.
+// The returned store is safe for concurrent use. It is a [lock.Inspector] if s is one,
+// has the MaxLag of s, and never counts as a store whose calls need no bounding, not even
+// over a memory store: a [lock.Locker] uses it like a store across a network. If s is a
+// [lock.Transactor], so is the returned store, and a [Settle] that fails may be the
+// commit of a transaction. Call other methods of s, such as Close, on s itself. Faults
+// are combined by nesting: a call meets the outermost first, and a call that is lost
+// there never gets further in.
 //
 // It panics if s is nil, op is none of the constants, or n is less than 1.
 func LoseReply(s lock.Store, op Op, n int) lock.Store {
@@ -41,25 +41,23 @@ func LoseReply(s lock.Store, op Op, n int) lock.Store {
 	return disturb(s, nextCalls(op, n), loseReply, 0)
 }
 
-// LoseRequest returns s with the next n calls of op lost on their way: they
-// have no effect, and their callers get an error that does not tell, as if the
-// connection had been reset before the request was read. All else is as in
+// LoseRequest returns s with the next n calls of op lost on their way: they have no
+// effect, and their callers get an error that leaves the outcome open, as if the
+// connection had been reset before the request was read. Otherwise it is like
 // [LoseReply].
 func LoseRequest(s lock.Store, op Op, n int) lock.Store {
 	checkFault("LoseRequest", s, op, n)
 	return disturb(s, nextCalls(op, n), loseRequest, 0)
 }
 
-// Stall returns s with the next n calls of op held up, as by a server or a
-// network that hangs: they return when their context ends, with an error that
-// does not tell, and are applied when later has passed since they were made,
-// whether their callers still wait or not. A call whose context never ends does
-// not return.
+// Stall returns s with the next n calls of op held up, as by a server or a network that
+// hangs: they return when their context ends, with an error that leaves the outcome open,
+// and are applied when later has passed since they were made, whether their callers still
+// wait or not. A call whose context never ends does not return.
 //
-// A stalled call is on a timer, which is gone after later, and is then given a
-// second to be applied. The MaxLag of the returned store is longer than that of
-// s by both. All else is as in [LoseReply]; it panics, too, if later is not
-// positive.
+// A stalled call is on a timer, which ends after later. Then the call has a second to be
+// applied. The MaxLag of the returned store is the MaxLag of s plus both. Otherwise Stall
+// is like [LoseReply]; it panics, too, if later is not positive.
 func Stall(s lock.Store, op Op, n int, later time.Duration) lock.Store {
 	checkFault("Stall", s, op, n)
 	if later <= 0 {
@@ -89,12 +87,12 @@ func nextCalls(op Op, n int) func(Op, string) bool {
 	return func(called Op, _ string) bool { return called == op && left.Add(-1) >= 0 }
 }
 
-// fault is what a call meets in place of the store. send makes the call.
+// fault replaces a call of the store. send makes the call.
 type fault func(ctx context.Context, op Op, send func(context.Context)) error
 
 var errReset = errors.New("connection reset")
 
-// The error of the call itself is dropped: it was in the reply.
+// loseReply drops the error of the call itself: it was in the reply.
 func loseReply(ctx context.Context, op Op, send func(context.Context)) error {
 	send(ctx)
 	return fmt.Errorf("latchtest: lost the reply to a %s: %w", op, errReset)
@@ -104,7 +102,7 @@ func loseRequest(_ context.Context, op Op, _ func(context.Context)) error {
 	return fmt.Errorf("latchtest: lost a %s: %w", op, errReset)
 }
 
-// lateAnswer is how long a stalled call may take once it goes on.
+// lateAnswer bounds the time of a stalled call once it goes on.
 const lateAnswer = time.Second
 
 func stall(later time.Duration) fault {

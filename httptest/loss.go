@@ -16,8 +16,8 @@ import (
 type loss struct {
 	name, words string
 	fault       fault
-	claims      int // how many claims of each key meet it
-	ends        int // how many releases and settles of each key do
+	claims      int // claims of each key that meet it
+	ends        int // releases and settles of each key that meet it
 }
 
 // every is more calls than a request makes.
@@ -47,7 +47,7 @@ func (l loss) over(s *memstore.Store) (lock.Store, *plan) {
 
 var _ mistake.Witness = (*plan)(nil)
 
-// witnessed is a store with a loss, which guards over it report to.
+// witnessed is a store with a loss. Guards over it report their mistakes to the plan.
 type witnessed struct {
 	inspected
 	*plan
@@ -60,19 +60,19 @@ type plan struct {
 	over  bool
 	calls map[call]int
 
-	locks   []string // that are claimed, and not yet ended
+	locks   []string // claimed, and not ended
 	outside string   // a lock under which a record was claimed; "": none
-	mistake string   // how a guard is mounted that cannot protect; "": none is
+	mistake string   // the report of a guard that protects nothing; "": none
 }
 
-// Mistake is part of [mistake.Witness].
+// Mistake implements [mistake.Witness].
 func (p *plan) Mistake(guard, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mistake = fmt.Sprintf("the guard %q reports: %s", guard, text)
 }
 
-// mistaken returns what a guard has reported.
+// mistaken returns the report of a guard.
 func (p *plan) mistaken() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *plan) hits(op Op, key string) bool {
 	return !p.over && p.calls[c] <= limit
 }
 
-// nest follows which locks are held when a record is claimed.
+// nest notes the locks that are held when a record is claimed.
 func (p *plan) nest(c call) {
 	switch {
 	case keytext.IsRecord(c.key):

@@ -23,8 +23,8 @@ func (r rule) run(t reporter, lease time.Duration, store lock.Store) {
 	r.check(&probe{reporter: t, store: store, rule: r, short: lease, long: max(time.Minute, 20*lease)})
 }
 
-// reporter is what a rule needs of a test. That it is no more lets this
-// package's own tests watch rules fail.
+// reporter is the part of testing.T that a rule uses. The tests of this package implement
+// it to watch rules fail.
 type reporter interface {
 	Helper()
 	Context() context.Context
@@ -34,8 +34,8 @@ type reporter interface {
 
 // probe is a store under the test of one rule.
 //
-// Rules claim for short what has to end, and for long what has to stay, so
-// that a machine that stalls for a lease or more does not fail them.
+// Rules claim for short if the claim has to end, and for long if it has to stay, so that
+// a machine that stalls for a lease or more does not fail them.
 type probe struct {
 	reporter
 	store lock.Store
@@ -43,7 +43,7 @@ type probe struct {
 	short time.Duration
 	long  time.Duration
 
-	claims sync.Map // lock.Claim, as it was last claimed or renewed, by key and token
+	claims sync.Map // the last lock.Claim of each key and token
 }
 
 func (p *probe) failf(format string, args ...any) {
@@ -54,7 +54,7 @@ func (p *probe) failf(format string, args ...any) {
 // key returns a key that was never used.
 func (*probe) key() string { return "latchtest=" + rand.Text() }
 
-// claimOf returns a claim with every field set that any store takes.
+// claimOf returns a claim with every field that any store accepts.
 func (*probe) claimOf(token string, lease, linger time.Duration) lock.Claim {
 	return lock.Claim{
 		Token:       token,
@@ -73,14 +73,14 @@ func (p *probe) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.Context(), callTimeout)
 }
 
-// noReceipts is what the store says of itself: why it keeps none, nil if it does.
+// noReceipts returns why the store keeps no receipts, nil if it does.
 func (p *probe) noReceipts() error { return lock.Describe(p.store).NoReceipts }
 
-// locksOnly reports whether the store says of itself that it keeps no receipts, and
-// nothing of a holder whose lease has ended.
+// locksOnly reports whether the store says that it keeps no receipts, and forgets a
+// holder whose lease has ended.
 func (p *probe) locksOnly() bool { return p.noReceipts() != nil }
 
-// needsReceipts skips what is left of the rule over a store for locks only.
+// needsReceipts skips the rest of the rule over a store for locks only.
 func (p *probe) needsReceipts() {
 	p.Helper()
 	if err := p.noReceipts(); err != nil {
@@ -88,7 +88,7 @@ func (p *probe) needsReceipts() {
 	}
 }
 
-// asked is c as the store can be asked for it.
+// asked returns c without the fields that a store for locks only refuses.
 func (p *probe) asked(c lock.Claim) lock.Claim {
 	p.Helper()
 	if c.Replaces != "" {
@@ -100,7 +100,8 @@ func (p *probe) asked(c lock.Claim) lock.Claim {
 	return c
 }
 
-// receipt is b if the store keeps receipts, and else that of a cool-down.
+// receipt returns b if the store keeps receipts, and else the empty receipt of a
+// cool-down.
 func (p *probe) receipt(b []byte) []byte {
 	if p.locksOnly() {
 		return nil
@@ -108,8 +109,8 @@ func (p *probe) receipt(b []byte) []byte {
 	return b
 }
 
-// brief is a short lease of which what follows needs no more than the linger. Where
-// there is none, it is long enough for that.
+// brief returns a short lease for rules that only need the linger afterwards. Without a
+// linger, it is long enough for the rule.
 func (p *probe) brief() time.Duration {
 	if p.locksOnly() {
 		return p.long / 4
@@ -117,7 +118,7 @@ func (p *probe) brief() time.Duration {
 	return p.short
 }
 
-// try claims key and returns what is there afterwards.
+// try claims key and returns the entry afterwards.
 func (p *probe) try(key string, c lock.Claim) lock.Entry {
 	p.Helper()
 	ctx, cancel := p.within()
@@ -170,7 +171,7 @@ func (p *probe) renew(what string, want bool, key string, c lock.Claim) {
 	p.wantOK("Renew "+what, want, ok, err)
 }
 
-// claimed is the claim of token as the caller of a store knows it.
+// claimed returns the last claim of token.
 func (p *probe) claimed(key, token string) lock.Claim {
 	if c, ok := p.claims.Load([2]string{key, token}); ok {
 		return c.(lock.Claim) //nolint:errcheck,forcetypeassert // nothing else is stored
@@ -204,7 +205,7 @@ func (p *probe) wantOK(what string, want, ok bool, err error) {
 	}
 }
 
-// wantFree checks that there is nothing under key.
+// wantFree checks that key is free.
 func (p *probe) wantFree(when, key string) {
 	p.Helper()
 	if e := p.get(key); e.State != lock.Free {
@@ -235,8 +236,8 @@ func (p *probe) wantReceipt(what string, e lock.Entry, c lock.Claim, receipt []b
 	}
 }
 
-// wantLeft checks what e says about its end, if it says anything: to be at
-// least atLeast and at most atMost from now, give or take what the store rounds.
+// wantLeft checks the time left of e, unless it is not known: it is between atLeast and
+// atMost from now, up to the store's rounding.
 func (p *probe) wantLeft(what string, e lock.Entry, atLeast, atMost time.Duration) {
 	p.Helper()
 	if e.Left != 0 && (e.Left < atLeast-p.short || e.Left > atMost+p.short) {
@@ -244,7 +245,7 @@ func (p *probe) wantLeft(what string, e lock.Entry, atLeast, atMost time.Duratio
 	}
 }
 
-// wait waits until the entry under key has another state than it has.
+// wait waits until the entry under key leaves this state.
 func (p *probe) wait(key string, state lock.State) lock.Entry {
 	p.Helper()
 	patience := 10*p.short + 5*time.Second
@@ -260,10 +261,10 @@ func (p *probe) wait(key string, state lock.State) lock.Entry {
 	}
 }
 
-// pass waits until everything that is to be over after a short time is.
+// pass waits until everything short is over.
 func (p *probe) pass() { time.Sleep(2*p.short + 2*time.Millisecond) }
 
-// rest gives a store time for what it has left behind: one over several nodes
-// answers when most of them have. It is for calls that no Locker makes, such as a
-// second settle with another receipt.
+// rest gives a store time to complete a call: a store over several nodes answers when
+// most of them have. It is for calls that no Locker makes, such as a second settle with
+// another receipt.
 func (p *probe) rest() { time.Sleep(max(p.short/2, 10*time.Millisecond)) }

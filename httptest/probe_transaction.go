@@ -7,7 +7,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// transactor is the store, if it has transactions.
+// transactor returns the store, if it has transactions.
 func (p *probe) transactor() (lock.Transactor, error) {
 	if err := lock.Describe(p.store).NoTransactions; err != nil {
 		return nil, err
@@ -42,7 +42,8 @@ func (p *probe) begin(key, token string) *opened {
 	return tx
 }
 
-// tryBegin is begin with an end to how long it may take, but not to the transaction.
+// tryBegin begins a transaction. The timeout is for the call, and not for the
+// transaction.
 func (p *probe) tryBegin(ctx context.Context, key, token string) (*opened, error) {
 	p.Helper()
 	t, err := p.transactor()
@@ -78,7 +79,7 @@ func (o *opened) rollback(what string) {
 	}
 }
 
-// outcome asks for it until there is an answer.
+// outcome calls Outcome until there is an answer.
 func (o *opened) outcome() bool {
 	o.Helper()
 	ctx, cancel := o.within()

@@ -34,7 +34,7 @@ func byteRules() []rule {
 	}
 }
 
-// twins are texts that some encoding, comparison or separator takes for equal.
+// twins are texts that are equal to some encoding, comparison or separator.
 var twins = [][2]string{
 	{"tok1", "tok10"},
 	{"tok", "TOK"},

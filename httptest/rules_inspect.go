@@ -38,8 +38,8 @@ func (p *probe) inspector() lock.Inspector {
 	return i
 }
 
-// exhibit leaves an entry of each state, and returns their keys by token, and
-// the claims that they came from in the order held, abandoned, settled.
+// exhibit leaves an entry of each state, and returns their keys by token, and their
+// claims in the order held, abandoned, settled.
 func (p *probe) exhibit() (keys map[string]string, claims []lock.Claim) {
 	p.Helper()
 	unique := p.key()
@@ -60,8 +60,8 @@ func (p *probe) exhibit() (keys map[string]string, claims []lock.Claim) {
 	return keys, claims
 }
 
-// list returns the entries that List yields of keys, by token. Others may have
-// entries in the store too.
+// list returns the entries of keys in List, by token. The store may have other entries,
+// too.
 func (p *probe) list(i lock.Inspector, keys map[string]string) map[string]lock.Entry {
 	p.Helper()
 	ctx, cancel := p.within()
@@ -145,7 +145,7 @@ func forgetComparesToken(p *probe) {
 		p.wantOK("Forget of an entry that is gone", false, ok, err)
 		p.claim(keys[c.Token], p.claimOf("next", p.long, 0))
 	}
-	// Attempts to remove what is not there must not have touched the rest.
+	// Attempts to remove missing entries must not have touched the rest.
 	if len(p.list(i, keys)) != 0 {
 		p.failf("List yields entries that were forgotten")
 	}

@@ -25,7 +25,7 @@ func interruptRules() []rule {
 	}
 }
 
-// interruptions is how many storms of calls are interrupted, each at another time.
+// interruptions counts the storms of calls that are interrupted, each at another time.
 const interruptions = 8
 
 func returnsWhenContextEnds(p *probe) {
@@ -57,7 +57,7 @@ func (p *probe) interruptStorms(each func(s *storm)) {
 		if i%2 == 1 {
 			what = "a context whose deadline has passed"
 			ctx, cancel = context.WithTimeout(p.Context(), after)
-		} else { // calls that take much less time than some are to be met too
+		} else { // also interrupts the quick ones
 			s.onReturn(len(s.calls)*(2*i+1)/(2*interruptions), cancel)
 		}
 		s.begin(ctx)
@@ -76,7 +76,7 @@ type storm struct {
 	calls    []*interrupted
 	returned atomic.Int32
 	done     chan struct{}
-	at       int32 // how many calls have to return
+	at       int32 // calls that have returned before then
 	then     func()
 }
 
@@ -113,7 +113,7 @@ func (p *probe) newStorm() *storm {
 	return s
 }
 
-// onReturn has f run when so many calls have returned.
+// onReturn runs f when n calls have returned.
 func (s *storm) onReturn(n int, f func()) { s.at, s.then = int32(n), f } //nolint:gosec // fewer than racers
 
 // begin makes all calls.
@@ -134,7 +134,7 @@ func (s *storm) begin(ctx context.Context) *storm {
 	return s
 }
 
-// pass makes all calls and returns how long they take.
+// pass makes all calls and returns their duration.
 func (s *storm) pass() time.Duration {
 	s.Helper()
 	ctx, cancel := s.within()
@@ -149,8 +149,8 @@ func (s *storm) pass() time.Duration {
 	return time.Since(began)
 }
 
-// end waits for all calls, whose context has ended, in many short steps: a machine
-// that does not run the process for a while does not make its store late.
+// end waits for all calls, whose context has ended, in many short steps: a machine that
+// does not run the process for a while does not make its store late.
 func (s *storm) end(when string) {
 	s.Helper()
 	const steps = 20
@@ -170,7 +170,7 @@ func (s *storm) end(when string) {
 	}
 }
 
-// wantHonest checks what the calls returned against what is under their keys.
+// wantHonest checks the results of the calls against the entries under their keys.
 func (s *storm) wantHonest(when string) {
 	s.Helper()
 	ctx, cancel := s.within()

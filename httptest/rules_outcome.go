@@ -56,8 +56,8 @@ func transactionOutcomeIsTrue(p *probe) {
 	}
 }
 
-// interruptSettle ends the context of a settle after so long, and holds the store to what
-// that and Outcome return.
+// interruptSettle ends the context of a settle after so long, and checks the results of
+// Settle and Outcome against the store.
 func (p *probe) interruptSettle(after time.Duration) {
 	p.Helper()
 	key, c := p.key(), p.claimOf("a", p.long, 0)
@@ -99,7 +99,7 @@ func (p *probe) interruptSettle(after time.Duration) {
 	}
 }
 
-// settleWithin settles tx, and has it return within a second of the end of ctx.
+// settleWithin settles tx, and checks that it returns within a second of the end of ctx.
 func (p *probe) settleWithin(ctx context.Context, tx *opened) (ok bool, err error) {
 	p.Helper()
 	done := make(chan struct{})

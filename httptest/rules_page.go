@@ -12,11 +12,10 @@ func pageRules() []rule {
 	}}
 }
 
-// maxPages is more than there are, of a store that comes to an end. Those of
-// others may be in it too.
+// maxPages is more than a store that comes to an end has, with entries of others.
 const maxPages = 1_000_000
 
-// pages returns what all pages have of keys, by token.
+// pages returns the entries of keys on all pages, by token.
 func (p *probe) pages(i lock.Pager, limit int, match func(key string) bool, keys map[string]string) map[string]lock.Entry {
 	p.Helper()
 	ctx, cancel := p.within()

@@ -22,12 +22,11 @@ type scene struct {
 	handler    http.Handler
 	newRequest func() *http.Request
 	limit      time.Duration
-	served     bool // the first request was
-	claimed    bool // and it has claimed a key
+	served     bool // the first request was successful
+	claimed    bool // the first request has claimed a key
 }
 
-// failf says what went wrong after which loss. answer is the one that shows it,
-// nil if there is none.
+// failf reports a mistake after the loss. answer shows it, or is nil.
 func (s *scene) failf(answer *httptest.ResponseRecorder, format string, args ...any) {
 	s.Helper()
 	text := s.loss.words + "; " + fmt.Sprintf(format, args...)
@@ -49,7 +48,7 @@ func (s *scene) ask(who string) *httptest.ResponseRecorder {
 	return answer
 }
 
-// try is ask for a request whose handler may panic: then there is no answer.
+// try sends a request whose handler may panic: then there is no answer.
 func (s *scene) try(who string) *httptest.ResponseRecorder {
 	s.Helper()
 	r := s.newRequest()
@@ -114,7 +113,7 @@ func (s *scene) next() {
 	}
 }
 
-// culprit is who left behind what is held after the first request.
+// culprit names the origin of the entries that are held after the first request.
 func (s *scene) culprit() string {
 	if s.served {
 		return "a request that had been answered"
@@ -178,7 +177,7 @@ func (s *scene) entries() []lock.Entry {
 	return all
 }
 
-// refused reports whether an answer has a status with which locks refuse.
+// refused reports whether an answer has a status of a lock's refusal.
 func refused(answer *httptest.ResponseRecorder) bool {
 	switch answer.Code {
 	case http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:

@@ -6,7 +6,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// show is e as failures print it.
+// show returns e in words, for failures.
 func show(e lock.Entry) string {
 	if e.State == lock.Free {
 		return "free"

@@ -8,24 +8,23 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// TestStore checks that a store obeys every rule of [lock.Store] and, if it
-// has them, those of [lock.Inspector], of [lock.Transactor] and of fences.
+// TestStore checks that a store obeys every rule of [lock.Store] and, if it has them, of
+// [lock.Inspector], [lock.Transactor] and fences.
 //
-// Each rule is a parallel subtest, for which open is called once. The stores
-// may be one and the same, or several over one server that others use too: the
-// keys are new ones every time, and what is left under them is over within two
-// minutes. Close what open makes with t.Cleanup.
+// Each rule is a parallel subtest, for which open is called once. The stores may be one
+// and the same, or several over one server that others use, too: the keys are new every
+// time, and their entries end within two minutes. Close the stores with t.Cleanup.
 //
-// lease is the shortest lease that the store can time, such as 20 ms for one
-// that counts in milliseconds and a second for one that counts in seconds. The
-// subtests wait for leases to end in real time. A busy machine makes them
-// slower, not wrong: no rule depends on a call that returns within a lease.
+// lease is the shortest lease that the store can time, such as 20 ms for a store that
+// counts in milliseconds and a second for a store that counts in seconds. The subtests
+// wait for leases to end in real time. A busy machine makes them slower, not wrong: no
+// rule depends on a call that returns within a lease.
 //
-// TestStore interrupts calls, and cannot make them slow. A store over a network
-// shows more of what becomes of interrupted ones over a slow line: run TestStore
-// once more through a proxy that delays replies by a few milliseconds.
+// TestStore interrupts calls, and cannot make them slow. Over a slow line it sees more
+// outcomes of interrupted calls: run TestStore of a network store once more through a
+// proxy that delays replies by a few milliseconds.
 //
-//nolint:tparallel // whether it runs in parallel with other tests is its caller's to say
+//nolint:tparallel // its caller decides whether it runs in parallel with other tests
 func TestStore(t *testing.T, lease time.Duration, open func(t *testing.T) lock.Store) {
 	t.Helper()
 	if lease < time.Millisecond {

@@ -11,31 +11,28 @@ import (
 	"time"
 )
 
-// Storm sends n requests to h, all at once, and returns the answer to request i
-// at index i: a double click, n times over. Count the answers, and count the
-// effects where they are, in your own database. The bodies are all there, and
-// need no closing.
+// Storm sends n requests to h, all at once, and returns the answer to request i at index
+// i: a double click, n times over. Count the answers, and count the effects in your own
+// database. The bodies are complete, and need no closing.
 //
-// Of four requests and more, the last quarter is sent a millisecond later. They get past a guard that frees its
-// key before the handler has run, as in fiber by adaptor.HTTPMiddleware. So let a handler under a Lock take
-// some time, as a database does: one that has ended by then is not excluded, and need not be.
+// If n is four or more, Storm sends the last quarter a millisecond later. These requests
+// pass a guard that frees its key before the handler has run, as in fiber by
+// adaptor.HTTPMiddleware. So let a handler under a Lock take some time, as a database
+// does: a handler that has ended by then is not excluded, and need not be.
 //
-// The requests are those of newRequest, called with 0 to n-1 in this order
-// before the first is sent; make them with httptest.NewRequest. They are
-// served in this process, without a network, so Storm can be used in a
-// testing/synctest bubble: each on its own goroutine, with an
-// [httptest.ResponseRecorder], and with a context that ends when h returns, as
-// in net/http. There is no connection to hijack. Storm returns when all are
-// answered.
+// newRequest is called with 0 to n-1 in this order before the first request is sent; make
+// the requests with httptest.NewRequest. They are served in this process, without a
+// network, so Storm can be used in a testing/synctest bubble: each on its own goroutine,
+// with an [httptest.ResponseRecorder], and with a context that ends when h returns, as in
+// net/http. There is no connection to hijack. Storm returns when all are answered.
 //
-// A request whose handler panics, or ends its goroutine, has no answer, as its
-// client would find out: nil. The panic is logged, unless its value is
-// [http.ErrAbortHandler].
+// A request whose handler panics, or ends its goroutine, has no answer, as its client
+// would find out: nil. The panic is logged, unless its value is [http.ErrAbortHandler].
 //
-// It panics if h, newRequest or a request is nil, or n is less than 1; and if an answer is marked as a
-// replay (Idempotent-Replayed: true), but unlike what the request that ran was answered with, in its
-// status or in having a body: the guard has recorded something else, as it does where a framework answers
-// outside of it.
+// It panics if h, newRequest or a request is nil, or n is less than 1; and if an answer
+// is marked as a replay (Idempotent-Replayed: true), but differs from the answer to the
+// request that ran, in its status or in having a body. Then the guard has recorded
+// something else, as it does where a framework answers outside of it.
 func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.Response {
 	switch {
 	case h == nil:
@@ -52,8 +49,8 @@ func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.
 		}
 	}
 
-	// They are let go when the last of them runs: started one after the other,
-	// the first would be answered before the last is sent.
+	// All start when the last goroutine runs, or the first would be answered before the last
+	// is sent.
 	var ready, done sync.WaitGroup
 	ready.Add(n)
 	gun, second := make(chan struct{}), make(chan struct{})
@@ -84,7 +81,7 @@ func Storm(h http.Handler, n int, newRequest func(i int) *http.Request) []*http.
 	return answers
 }
 
-// afterClick is when the last quarter of a storm is sent.
+// afterClick delays the last quarter of a storm.
 const afterClick = time.Millisecond
 
 // serve returns h's answer to r, nil if it panicked.
@@ -93,7 +90,7 @@ func serve(h http.Handler, r *http.Request) (answer *httptest.ResponseRecorder) 
 	defer cancel()
 	received := r.WithContext(ctx)
 	if received.Body == nil {
-		received.Body = http.NoBody // handlers never see a nil one
+		received.Body = http.NoBody // handlers never get a nil one
 	}
 	defer func() {
 		switch p := recover(); p {
