@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// peekTime is how long a refusal may take to say what it is.
+	// peekTime bounds the time in which the body of a refusal is read.
 	peekTime = 5 * time.Second
 
-	// What is read of a refusal, so that its connection can be used again.
+	// The part of a refusal that is read, so that its connection can be used again.
 	maxDrain  = 16 << 10
 	drainTime = time.Second
 )
 
 // problemOf returns the problem of a refusal, or nil. err says that the refusal broke
-// off. A body that does not come is given up and closed.
+// off. A body that does not arrive in time is closed.
 func problemOf(resp *http.Response) (p *Problem, err error) {
 	if resp.StatusCode < http.StatusBadRequest || !saysProblem(resp) {
 		return nil, nil //nolint:nilnil // most answers are no problem
@@ -39,7 +39,7 @@ func problemOf(resp *http.Response) (p *Problem, err error) {
 // discard ends an answer that the caller does not get.
 func discard(resp *http.Response) {
 	body := resp.Body
-	if body == nil { // net/http has none like that, but lets other bases
+	if body == nil { // net/http never does that, and other bases may
 		return
 	}
 	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
@@ -48,25 +48,25 @@ func discard(resp *http.Response) {
 	_ = body.Close()
 }
 
-// answer is the body of the answer to a request with a key. If it breaks off, the
-// request is sent again, and the body of that answer is read on from the same place,
-// provided that it is the same answer.
+// answer is the body of the answer to a request with a key. If it breaks off, the request
+// is sent again, and the body of the new answer is read on from the same place, if it is
+// the same answer.
 type answer struct {
 	call *call
-	seen maphash.Hash // of what was read
-	read int64        // how much was read
+	seen maphash.Hash // of the bytes read
+	read int64        // number of bytes read
 
 	mu     sync.Mutex // so that Close may be called during Read
 	resp   http.Response
 	closed bool
-	err    error // what Read ended with
+	err    error // the end of Read
 }
 
 var errOther = errors.New("client: the request was sent again and got another answer")
 
-// resumable gives resp a body that goes on when its connection breaks. One of a failure
-// does not: a server need not keep it, and would run the request again, and place an
-// order after its caller has read that there is none.
+// resumable gives resp a body that goes on after its connection breaks. The body of a
+// failure does not: a server need not keep it, and would run the request again, and place
+// an order after its caller has read that there is none.
 func (c *call) resumable(resp *http.Response) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.Trailer != nil || resp.StatusCode >= http.StatusBadRequest ||
 		resp.StatusCode == http.StatusSwitchingProtocols || c.attempts == 1 || !c.keyed {
@@ -117,8 +117,8 @@ func (a *answer) ended() bool {
 	return a.closed
 }
 
-// resume sends the request again after the answer has broken off with err, until there
-// is an answer that goes on, and reports whether there is.
+// resume sends the request again after the answer has broken off with err, until there is
+// an answer that goes on, and reports whether there is.
 func (a *answer) resume(err error) bool {
 	c := a.call
 	resp := a.resp
@@ -146,8 +146,8 @@ func (a *answer) resume(err error) bool {
 	}
 }
 
-// skip reads what the caller has read already. It returns errOther if next is not the
-// same answer, and another error if it broke off, too.
+// skip reads the bytes that the caller has already read. It returns errOther if next is
+// not the same answer, and another error if it broke off, too.
 func (a *answer) skip(next *http.Response) error {
 	if next.Body == nil || !sameHeader(&a.resp, next) {
 		return errOther
@@ -163,8 +163,8 @@ func (a *answer) skip(next *http.Response) error {
 	}
 }
 
-// sameHeader reports whether the headers of two answers allow that they are one. The
-// length counts if both have it: an answer that was sent in chunks may be replayed in one.
+// sameHeader reports whether two answers can be the same by their headers. The length
+// counts if both have it: an answer that was sent in chunks may be replayed in one.
 func sameHeader(a, b *http.Response) bool {
 	if a.StatusCode/100 != b.StatusCode/100 || a.ContentLength >= 0 && b.ContentLength >= 0 && a.ContentLength != b.ContentLength {
 		return false

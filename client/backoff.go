@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Backoff returns the pause before an attempt is repeated: the Retry-After of resp, if
-// it has one, and a random part of a pause that begins with shortest, doubles with each
-// attempt (attempt is 0 for the first), and is longest at most. resp may be nil. Its
-// signature is that of Backoff in go-retryablehttp. It never sleeps, and a Retry-After
-// is not cut short: [CheckRetry] refuses to repeat what would take too long.
+// Backoff returns the pause before an attempt is repeated: the Retry-After of resp, if it
+// has one, plus a random part of a pause that begins with shortest, doubles with each
+// attempt (attempt is 0 for the first), and is longest at most. resp may be nil. It has
+// the signature of Backoff in go-retryablehttp. It never sleeps, and a Retry-After is not
+// cut short: [CheckRetry] refuses to repeat after a pause that is too long.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	pause := jitter(step(shortest, longest, attempt))
 	if resp != nil {
@@ -23,7 +23,7 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 	return pause
 }
 
-// step is the pause after n pauses, without its random part.
+// step returns the pause after n pauses, without its random part.
 func step(first, longest time.Duration, n int) time.Duration {
 	if first <= 0 {
 		return 0
@@ -37,8 +37,8 @@ func step(first, longest time.Duration, n int) time.Duration {
 	return min(first, max(longest, 0))
 }
 
-// jitter takes a random part off d, so that clients that failed together do not come
-// back together.
+// jitter takes a random part off d, so that clients that failed together do not come back
+// together.
 func jitter(d time.Duration) time.Duration {
 	if d <= 1 {
 		return max(d, 0)
@@ -46,9 +46,9 @@ func jitter(d time.Duration) time.Duration {
 	return d - rand.N(d/2) //nolint:gosec // it protects no secret
 }
 
-// retryAfter returns what the Retry-After header asks for (RFC 9110, section 10.2.3):
-// seconds, or a date. A date in the past is 0, and what does not fit is the longest
-// duration. ok is false if there is none, or it is malformed.
+// retryAfter returns the pause of the Retry-After header (RFC 9110, section 10.2.3):
+// seconds, or a date. A date in the past is 0, and a number that does not fit is the
+// longest duration. ok is false if there is none, or it is malformed.
 func retryAfter(h http.Header) (d time.Duration, ok bool) {
 	value := textproto.TrimString(h.Get("Retry-After"))
 	if value == "" {

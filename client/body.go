@@ -10,7 +10,7 @@ import (
 
 var errAttemptOver = errors.New("client: the attempt that this body was for is over")
 
-// body is where the attempts at a request get its body from.
+// body is the source of the bodies of all attempts.
 type body struct {
 	req  *http.Request
 	kept *kept // nil unless it is kept while it is sent
@@ -51,18 +51,17 @@ func (b body) next() (io.ReadCloser, error) {
 	}
 }
 
-// finish says that there is an answer. Another attempt begins only if it broke off, and
-// the body was read to its end before.
+// finish says that there is an answer. Another attempt begins only if the answer broke
+// off, and the body was read to its end before.
 func (b body) finish() {
 	if b.kept != nil {
 		b.kept.finish()
 	}
 }
 
-// kept is a body that can be read once, and what of it has been read. An attempt begins
-// with what is kept and goes on with the source, wherever the one before it ended:
-// nothing is read ahead of what is sent, because the source may be waiting for an
-// answer.
+// kept is a body that can be read once, with the part that has been read. An attempt
+// begins with that part and goes on with the source, wherever the attempt before ended.
+// Nothing is read ahead, because the source may be waiting for an answer.
 type kept struct {
 	source io.ReadCloser
 	limit  int64
@@ -70,9 +69,9 @@ type kept struct {
 	whole  atomic.Bool // the source has been read to its end, and all of it is kept
 
 	reading chan struct{} // has room for one: the reader of source
-	start   []byte        // what was read of source, unless that was more than limit
-	total   int           // how much was read of source
-	end     error         // what source ended with
+	start   []byte        // the bytes read of source, unless they are more than limit
+	total   int           // number of bytes read of source
+	end     error         // the end of source
 
 	mu       sync.Mutex
 	current  *keptReader
@@ -98,8 +97,8 @@ func (k *kept) repeatable() bool {
 	return !k.lost.Load() && (!finished || k.whole.Load())
 }
 
-// finish leaves the source to the last attempt: it is closed when that closes its body,
-// which can be after its answer came.
+// finish leaves the source to the last attempt: it is closed when the attempt closes its
+// body, which can be after its answer came.
 func (k *kept) finish() {
 	k.mu.Lock()
 	k.finished = true
@@ -110,20 +109,20 @@ func (k *kept) finish() {
 	}
 }
 
-// close closes the source, which has no use for what that returns.
+// close closes the source. Its error has no use.
 func (k *kept) close() { k.closing.Do(func() { _ = k.source.Close() }) }
 
 // keptReader is the body of one attempt.
 type keptReader struct {
 	kept *kept
 	over atomic.Bool
-	read int // how much of the body
+	read int // number of bytes of the body
 }
 
 func (r *keptReader) Read(p []byte) (int, error) {
 	k := r.kept
-	// The attempt before may still be waiting for the source. What it gets is kept, and
-	// is read here next.
+	// The attempt before may still be waiting for the source. Its bytes are kept, and are
+	// read here next.
 	k.reading <- struct{}{}
 	defer func() { <-k.reading }()
 	switch {
@@ -134,7 +133,7 @@ func (r *keptReader) Read(p []byte) (int, error) {
 		r.read += n
 		return n, nil
 	case r.read < k.total:
-		// The attempt before has read on, and more than is kept.
+		// The attempt before has read more than is kept.
 		return 0, errAttemptOver
 	case k.end != nil:
 		return 0, k.end
@@ -145,7 +144,7 @@ func (r *keptReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// note keeps what was read.
+// note keeps the bytes p.
 func (k *kept) note(p []byte, err error) {
 	k.total += len(p)
 	if !k.lost.Load() {

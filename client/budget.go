@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// trickle is how often the budget grants a repetition without any request.
+// trickle is the time in which the budget grants a repetition without any request.
 const trickle = 10 * time.Second
 
-// budget is a token bucket: what requests pay in, repetitions take out.
+// budget is a token bucket: requests pay in, repetitions take out.
 type budget struct {
 	perRequest, burst float64
 
 	mu     sync.Mutex
 	tokens float64
-	taken  time.Time // when the trickle was last counted
+	taken  time.Time // of the last count of the trickle
 }
 
 func newBudget(perRequest float64, burst int) *budget {

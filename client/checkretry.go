@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// CheckRetry decides as [Transport] does whether a request is to be sent again. It has
-// the signature of CheckRetry in go-retryablehttp, which then counts the attempts and
-// keeps the bodies:
+// CheckRetry decides as [Transport] does whether a request is sent again. It has the
+// signature of CheckRetry in go-retryablehttp, which then counts the attempts and keeps
+// the bodies:
 //
 //	c := retryablehttp.NewClient()
 //	c.HTTPClient.Transport = client.Transport(c.HTTPClient.Transport, client.WithAttempts(1))
 //	c.CheckRetry, c.Backoff = client.CheckRetry, client.Backoff
 //	req, err := retryablehttp.NewRequestWithContext(client.WithKey(ctx, key), http.MethodPost, url, body)
 //
-// After a connection error there is no response to tell whether the request had a key: a
-// POST is then repeated only if its context has one ([WithKey]), and the context is also
-// where the Transport above takes it from. A request without a key is not repeated
-// unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE.
+// After a connection error no response shows whether the request had a key: a POST is
+// then repeated only if its context has one ([WithKey]), and the Transport above takes
+// the key from the context, too. A request without a key is not repeated unless its
+// method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE.
 //
-// go-retryablehttp returns an answer before its body is read. To have one repeated that
-// breaks off, read it in a response handler (SetResponseHandler), and put back what was
-// read: a final problem is known by its body.
+// go-retryablehttp returns an answer before its body is read. To repeat an answer that
+// breaks off, read it in a response handler (SetResponseHandler), and put the bytes back:
+// a final problem is known by its body.
 //
-// It is false for an answer whose Retry-After is longer than a minute or does not fit
-// the context's deadline. The error is that of the context, or nil. It reads up to 64
-// KiB of the body of a refusal, and puts them back. There is no budget.
+// It is false for an answer whose Retry-After is longer than a minute or does not fit the
+// context's deadline. The error is the context's, or nil. It reads up to 64 KiB of the
+// body of a refusal, and puts them back. There is no budget.
 func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -61,7 +61,7 @@ func methodOf(err error) string {
 	return "unknown"
 }
 
-// fits reports whether a pause is within room and before the context's deadline.
+// fits reports whether a pause is at most room, and over before the context's deadline.
 func fits(ctx context.Context, pause, room time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
 		return false

@@ -1,6 +1,6 @@
-// Package client sends requests that must take effect once. [Transport] gives each of
-// them an Idempotency-Key, and sends it again, with the same key, when a connection
-// breaks or the server asks for it:
+// Package client sends requests that must take effect once. [Transport] gives each of them an
+// Idempotency-Key, and sends it again, with the same key, if a connection breaks or the server
+// asks for it:
 //
 //	c := &http.Client{Transport: client.Transport(nil), Timeout: 30 * time.Second}
 //	resp, err := c.Post(url, "application/json", body)
@@ -22,8 +22,8 @@
 // # What is sent again
 //
 // An attempt is repeated if the connection could not be made, or broke before there was an
-// answer (a problem, whole; of others the header), or if the answer is one of these, after
-// its Retry-After, if it has one, and a random pause:
+// answer (the whole answer if it is a problem, else its header), or if the answer is one of
+// these, after its Retry-After, if it has one, and a random pause:
 //
 //   - 408, 425, 429, 502, 503 or 504;
 //   - a problem of httplatch for which its page says so: in-progress, first-failed,
@@ -31,15 +31,15 @@
 //     body-unreadable (https://github.com/httplatch/httplatch/blob/main/docs/problems.md);
 //   - an answer of 400 or above with "Stripe-Should-Retry: true".
 //
-// It is not repeated, and the answer or the error is returned as it is
+// It is not repeated, and the answer or the error is returned unchanged
 //
 //   - if the answer is a final problem, whatever its status: held and cooling-down
 //     (another submission is running, or was successful a moment ago),
-//     outcome-unknown, key-reused, result-not-replayable, and those of a request
-//     that would be refused again;
+//     outcome-unknown, key-reused, result-not-replayable, and all problems that a
+//     repeat would meet again;
 //   - with "Stripe-Should-Retry: false", or any other status;
 //   - if it has no key, unless its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE;
-//   - if its body cannot be had again: [http.Request.GetBody] is nil, and its
+//   - if its body cannot be read again: [http.Request.GetBody] is nil, and its
 //     ContentLength, or the part of it that was read, is over [WithBodyLimit];
 //   - if the certificate of the server is not valid, the server speaks no TLS, or a
 //     header cannot be sent;
@@ -47,48 +47,47 @@
 //     server that sends "Retry-After: 1000000000" is not waited for;
 //   - once a limit is reached: [WithAttempts], [WithMaxWait], [WithBudget].
 //
-// The context is that of the request. [http.Client.Timeout] is a deadline for all
-// attempts together. A server that accepts a request and never answers is waited for
-// until then: set ResponseHeaderTimeout on the base transport, too.
+// The request has one context for all attempts, and [http.Client.Timeout] is a deadline for
+// them together. The wait for a server that accepts a request and never answers ends only
+// there: set ResponseHeaderTimeout on the base transport, too.
 //
 // # What it did
 //
-// [http.Response.Request] is the request with its Idempotency-Key; [Attempts] returns how
-// often it was sent; [WithHook] reports each attempt. An error comes as the base transport
-// returned it, without the key, or is the cause of a context that has ended during a
-// pause: a caller who needs the key afterwards sets it with WithKey.
+// [http.Response.Request] is the request with its Idempotency-Key; [Attempts] returns how often it
+// was sent; [WithHook] reports each attempt. An error is the base transport's, without the key,
+// or the cause of a context that has ended during a pause: a caller who needs the key
+// afterwards sets it with WithKey.
 //
 // # Bodies
 //
-// A request body for which there is no GetBody is kept while it is sent, up to
-// WithBodyLimit. Nothing is read ahead.
+// A request body without GetBody is kept while it is sent, up to WithBodyLimit. Nothing is read
+// ahead.
 //
-// Answers are returned as soon as their headers have come, and are not kept. Only of a
-// problem (application/problem+json, 400 or above) up to 64 KiB are read before, for 5
-// seconds at most, because its kind decides.
+// Answers are returned as soon as their headers have come, and are not kept. Only a problem
+// (application/problem+json, 400 or above) is read before, up to 64 KiB and for 5 seconds at
+// most, because its kind decides.
 //
-// If an answer below 400 to a request with a key breaks off while its body is read, Read
-// sends the request again, within the same limits, and goes on where it was, provided that
-// the new answer is the same one as far as that can be seen: of the same class (2xx, say),
-// with the same Location, ETag, Content-Type, Content-Encoding and, if both have it,
-// Content-Length, and with the same bytes so far. If not, Read returns the error of the
-// connection. An answer that announces trailers is not resumed.
+// If an answer below 400 to a request with a key breaks off while its body is read, Read sends
+// the request again, within the same limits, and goes on from the same place, if the new
+// answer is the same as far as that can be seen: of the same class (2xx, say), with the same
+// Location, ETag, Content-Type, Content-Encoding and, if both have it, Content-Length, and with
+// the same bytes so far. If not, Read returns the error of the connection. An answer that
+// announces trailers is not resumed.
 //
-// Nor is one of 400 or above: its caller has seen that the request failed, a server need
+// Nor is an answer of 400 or above: its caller has seen that the request failed, a server need
 // not keep such an answer, and the request might run again and succeed unseen.
 //
 // # A trap of net/http
 //
-// [http.Transport] sends some requests again by itself when a connection that it has
-// used before breaks. To it, a request with an Idempotency-Key or X-Idempotency-Key
-// header is one of these if it has no body or a GetBody, whether the server knows that
-// header or not: one POST, two effects, and no trace of the first. Transport prevents
-// that: each attempt at a request with a key is decided upon, limited and reported here.
-// A request with a body reaches the base without GetBody. A request without a body
-// reaches it with the header's name in lower case, as HTTP/2 sends it, and which
-// HTTP/1.1 servers treat alike; a base that looks for the key there finds it in
-// Header["idempotency-key"]. What was not begun to be sent may still be sent by net/http
-// over another connection, and so may GET, HEAD, OPTIONS and TRACE.
+// [http.Transport] repeats some requests by itself when a connection that it has used before
+// breaks. A request with an Idempotency-Key or X-Idempotency-Key header is one of these if it has
+// no body or a GetBody, whether the server knows that header or not: one POST, two effects,
+// and no trace of the first. Transport prevents that: each attempt at a request with a key is
+// decided, limited and reported here. A request with a body reaches the base without GetBody.
+// A request without a body reaches it with the header's name in lower case, as HTTP/2 sends it,
+// which HTTP/1.1 servers treat alike; a base that looks for the key finds it in
+// Header["idempotency-key"]. net/http may still send over another connection a request of which
+// it has written nothing, and GET, HEAD, OPTIONS and TRACE.
 //
 // # Redirects
 //

@@ -11,7 +11,7 @@ import (
 
 const (
 	keyHeader  = "Idempotency-Key"
-	xKeyHeader = "X-Idempotency-Key" // net/http takes it for the same
+	xKeyHeader = "X-Idempotency-Key" // the same to net/http
 
 	hiddenKeyHeader  = "idempotency-key" // where net/http does not look for it
 	hiddenXKeyHeader = "x-idempotency-key"
@@ -25,13 +25,13 @@ type keyContext struct{}
 
 // WithKey returns a context whose requests [Transport] sends with key, and for which
 // [CheckRetry] may repeat a request. One key stands for one intent: use the context for
-// one request, and for the same one again after a restart or a second click, but not for
+// one request, and for the same request after a restart or a second click, but not for
 // others: a server refuses those with key-reused.
 //
-// A key has 1 to 255 printable ASCII characters, none of them a blank or one of "\,;().
-// A request with any other fails, and nothing is sent. With "" the request is sent
-// without a key, and not again unless its method allows it. A request's own
-// Idempotency-Key header comes first.
+// A key has 1 to 255 printable ASCII characters, none of them a blank or one of "\,;(). A
+// request with any other fails, and nothing is sent. With "" the request is sent without
+// a key, and not again unless its method allows it. A request's own Idempotency-Key
+// header comes first.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyContext{}, key)
 }
@@ -56,8 +56,8 @@ func idempotent(method string) bool {
 	return safe(method) || method == http.MethodPut || method == http.MethodDelete
 }
 
-// identify returns the header that the request is to have, and whether it has a key. The
-// header of the request itself is not changed.
+// identify returns the header for the request, and whether it has a key. It does not
+// change the header of the request.
 func (t *transport) identify(req *http.Request) (h http.Header, keyed bool, err error) {
 	switch {
 	case redirectedAway(req):
@@ -84,7 +84,7 @@ func (t *transport) identify(req *http.Request) (h http.Header, keyed bool, err 
 	return withHeader(req.Header, keyHeader, key), true, nil
 }
 
-// choose returns the key of a request that does not bear one.
+// choose returns the key of a request without one.
 func (t *transport) choose(req *http.Request) (string, error) {
 	if req.Response != nil && req.Response.Request != nil {
 		// A redirect within the origin: the request is the same.
@@ -137,7 +137,8 @@ func port(u *url.URL) string {
 	}
 }
 
-// withHeader returns a copy of h that has one more. The values of the others are shared.
+// withHeader returns a copy of h with one more header. The values of the others are
+// shared.
 func withHeader(h http.Header, name, value string) http.Header {
 	more := make(http.Header, len(h)+1)
 	maps.Copy(more, h)
@@ -145,9 +146,8 @@ func withHeader(h http.Header, name, value string) http.Header {
 	return more
 }
 
-// hideKey returns a copy of h in which net/http does not see the key, because its name
-// is not spelled as it looks for it. What is sent means the same: the names of headers
-// have no case.
+// hideKey returns a copy of h in which net/http does not find the key, because its name
+// has another spelling. To servers it is the same: names of headers have no case.
 func hideKey(h http.Header) http.Header {
 	hidden := make(http.Header, len(h))
 	for n, v := range h {

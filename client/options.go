@@ -53,8 +53,8 @@ func newConfig(opts []Option) config {
 
 // WithAttempts limits how often one request is sent; 4 unless set. An attempt that is
 // answered with in-progress does not count: the first request runs, and [WithMaxWait]
-// limits how long its answer is waited for. With 1 nothing is sent again, not even then.
-// It panics if n is less than 1.
+// limits the wait for its answer. With 1 nothing is sent again, not even then. It panics
+// if n is less than 1.
 func WithAttempts(n int) Option {
 	if n < 1 {
 		panic("client: WithAttempts needs at least 1")
@@ -63,9 +63,8 @@ func WithAttempts(n int) Option {
 }
 
 // WithBackoff sets the pause before the second attempt and the longest pause; 100 ms and
-// 5 s unless set. Each pause is twice as long as the one before, and a random part of up
-// to a half is taken off. A Retry-After comes in addition. It panics unless 0 < first <=
-// longest.
+// 5 s unless set. Each pause is twice as long as the one before, less a random part of up
+// to a half. A Retry-After comes in addition. It panics unless 0 < first <= longest.
 func WithBackoff(first, longest time.Duration) Option {
 	if first <= 0 || longest < first {
 		panic("client: WithBackoff needs 0 < first <= longest")
@@ -73,9 +72,9 @@ func WithBackoff(first, longest time.Duration) Option {
 	return option(func(c *config) { c.first, c.longest = first, longest })
 }
 
-// WithMaxWait limits the time from the beginning of the first attempt to that of the
-// last; 1 minute unless set. An answer whose Retry-After does not fit is returned at
-// once. The context's deadline applies as well. It panics if d is negative.
+// WithMaxWait limits the time between the beginnings of the first and the last attempt; 1
+// minute unless set. An answer whose Retry-After does not fit is returned at once. The
+// context's deadline applies as well. It panics if d is negative.
 func WithMaxWait(d time.Duration) Option {
 	if d < 0 {
 		panic("client: WithMaxWait needs a duration that is not negative")
@@ -83,9 +82,10 @@ func WithMaxWait(d time.Duration) Option {
 	return option(func(c *config) { c.maxWait = d })
 }
 
-// WithBodyLimit sets how many bytes are kept of a request body that cannot be had again
-// otherwise ([http.Request.GetBody] is nil); 1 MiB unless set. A request with a longer
-// ContentLength, or of whose body more was read, is not sent again. With 0, no body is kept. It panics if bytes is negative.
+// WithBodyLimit sets how many bytes are kept of a request body that cannot be read again
+// ([http.Request.GetBody] is nil); 1 MiB unless set. A request is not sent again if its
+// ContentLength is longer, or if more of its body was read. With 0, no body is kept. It
+// panics if bytes is negative.
 func WithBodyLimit(bytes int64) Option {
 	if bytes < 0 {
 		panic("client: WithBodyLimit needs a number that is not negative")
@@ -94,11 +94,11 @@ func WithBodyLimit(bytes int64) Option {
 }
 
 // WithBudget limits how many requests of this transport are sent again, so that clients
-// that repeat do not double the load of a server that fails: perRequest for each
-// request, and burst at once; 0.2 and 10 unless set. One repetition every ten seconds is
-// granted in addition, for clients that send seldom. Repetitions after in-progress are
-// free, because such a server works. When the budget is used up, the answer or the error
-// is returned as it is. It panics if a number is negative or not finite.
+// that repeat do not double the load of a failing server: perRequest for each request,
+// and burst at once; 0.2 and 10 unless set. One repetition every ten seconds is granted
+// in addition, for clients that send seldom. Repetitions after in-progress are free,
+// because such a server works. When the budget is used up, the answer or the error is
+// returned unchanged. It panics if a number is negative or not finite.
 func WithBudget(perRequest float64, burst int) Option {
 	if !(perRequest >= 0) || math.IsInf(perRequest, 1) || burst < 0 {
 		panic("client: WithBudget needs numbers that are finite and not negative")
@@ -106,7 +106,7 @@ func WithBudget(perRequest float64, burst int) Option {
 	return option(func(c *config) { c.perRequest, c.burst = perRequest, burst })
 }
 
-// WithNewKey sets how keys are made for requests that have none: 26 random characters
+// WithNewKey sets how keys are made for requests without one: 26 random characters
 // ([rand.Text]) unless set. f must be safe for concurrent use, and must not read the
 // request's body or change the request. If it returns "", the request is sent without a
 // key. It panics if f is nil.
@@ -131,14 +131,14 @@ func WithHook(f func(Attempt)) Option {
 	return option(func(c *config) { c.hook = f })
 }
 
-// Attempt is what became of one attempt at a request.
+// Attempt is the outcome of one attempt at a request.
 type Attempt struct {
-	Request *http.Request // with its Idempotency-Key; not to be changed, and its body not to be read
+	Request *http.Request // with its Idempotency-Key; do not change it, nor read its body
 	Number  int           // 1 for the first
 	Status  int           // of the answer; 0 if there is none
 	Problem string        // the kind of its problem ([Problem.Kind]), or ""
 	Err     error         // if there is no answer, or it broke off
 	Again   bool          // whether it is sent again
 	Wait    time.Duration // the pause until then; 0 unless Again
-	Reason  string        // why it is sent again, or not: a text for people, which may change
+	Reason  string        // why it is sent again, or not: for people; the text may change
 }

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// judge reads what it needs of the answer, and decides what the attempt allows. broken
-// is the error of the attempt: err, or that with which a refusal broke off.
+// judge reads the problem of the answer, and decides whether the attempt allows another
+// one. broken is the error of the attempt: err, or the error with which a refusal broke
+// off.
 func (c *call) judge(resp *http.Response, err error) (v verdict, broken error) {
 	var p *Problem
 	if broken = err; err == nil {
@@ -19,8 +20,8 @@ func (c *call) judge(resp *http.Response, err error) (v verdict, broken error) {
 }
 
 // repeat prepares another attempt after one with this verdict, if there is to be one: it
-// returns its body when the pause is over. resp is closed then. ended is the cause if
-// the context has ended meanwhile.
+// returns its body after the pause. resp is closed then. ended is the cause if the
+// context has ended meanwhile.
 func (c *call) repeat(v verdict, resp *http.Response, err error) (body io.ReadCloser, again bool, ended error) {
 	ctx := c.shown.Context()
 	body, pause := c.plan(ctx, &v, resp)
@@ -49,8 +50,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// plan applies the limits to a verdict. If there is to be another attempt, it returns
-// its body and the pause before it.
+// plan applies the limits to a verdict. If there is to be another attempt, it returns its
+// body and the pause before it.
 func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body io.ReadCloser, pause time.Duration) {
 	if v.free {
 		c.waits++

@@ -10,16 +10,15 @@ import (
 	"time"
 )
 
-// maxProblem is how many bytes a problem may have. Those of httplatch have fewer than
-// 300.
+// maxProblem is the most bytes of a problem. Problems of httplatch have fewer than 300.
 const maxProblem = 64 << 10
 
-// kindBase is what the types of httplatch begin with.
+// kindBase begins the types of httplatch.
 const kindBase = "https://github.com/httplatch/httplatch/blob/main/docs/problems.md#"
 
-// Problem is a refusal in the format of RFC 9457. It is an error, for callers that
-// return one.
-type Problem struct { //nolint:errname // it is what RFC 9457 calls it, and also an error
+// Problem is a refusal in the format of RFC 9457. It is an error, for callers that return
+// one.
+type Problem struct { //nolint:errname // RFC 9457 has this name
 	Status     int           // of the response, whatever the body says
 	Type       string        // a URI; "about:blank" if the body has none
 	Title      string        // "" if the body has none
@@ -28,8 +27,9 @@ type Problem struct { //nolint:errname // it is what RFC 9457 calls it, and also
 }
 
 // Kind returns the last part of the Type of a refusal by httplatch, such as
-// "outcome-unknown", and "" for all others. The kinds are listed, with what a client
-// should do, in https://github.com/httplatch/httplatch/blob/main/docs/problems.md.
+// "outcome-unknown", and "" for all others.
+// https://github.com/httplatch/httplatch/blob/main/docs/problems.md lists the kinds, and
+// what a client should do.
 func (p *Problem) Kind() string {
 	kind, _ := strings.CutPrefix(p.Type, kindBase)
 	if kind == p.Type {
@@ -47,9 +47,9 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("client: %d: %s (%s)", p.Status, title, p.Type)
 }
 
-// ParseProblem returns the problem that resp is. ok is false if its Content-Type is not
+// ParseProblem returns the problem in resp. ok is false if its Content-Type is not
 // application/problem+json, or its body is not a JSON object, is longer than 64 KiB, or
-// cannot be read. Of resp.Body at most 64 KiB and one byte are read, and are put back:
+// cannot be read. It reads at most 64 KiB and one byte of resp.Body, and puts them back:
 // the caller can read the whole body afterwards, and has to close it, in either case.
 // Reading takes as long as the server does: the context of the request limits it. It is
 // not safe for concurrent use of one response.
@@ -68,7 +68,7 @@ func saysProblem(resp *http.Response) bool {
 	if resp == nil || resp.Body == nil {
 		return false
 	}
-	// Without parameters, which is usual, it need not be parsed.
+	// The usual type, without parameters, need not be parsed.
 	const problemType = "application/problem+json"
 	value := resp.Header.Get("Content-Type")
 	if value == problemType {
@@ -97,8 +97,8 @@ func decodeProblem(resp *http.Response, body []byte) (p *Problem, ok bool) {
 	return p, true
 }
 
-// text is a member that is a string. One that is anything else is to be ignored (RFC
-// 9457, section 3.1).
+// text returns a member that is a string, and "" for any other, which RFC 9457, section
+// 3.1 ignores.
 func text(member json.RawMessage) string {
 	var s string
 	if json.Unmarshal(member, &s) != nil {
@@ -115,10 +115,10 @@ func readStart(resp *http.Response, limit int64) ([]byte, error) {
 	return start, err
 }
 
-// startedBody is a body of which a part has been read already.
+// startedBody is a body of which a part has been read.
 type startedBody struct {
 	start []byte
-	err   error // what follows start; nil: rest
+	err   error // follows start; nil: rest does
 	rest  io.ReadCloser
 }
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// verdict is what an attempt allows, apart from the limits.
+// verdict says whether an attempt allows another one, apart from the limits.
 type verdict struct {
 	again  bool
-	free   bool   // the server works, and only asks to come back later: no limit but time applies
+	free   bool   // the server works, and asks to come back later: only time limits it
 	kind   string // of the problem
 	reason string
 }
@@ -19,7 +19,7 @@ type verdict struct {
 func final(reason string) verdict      { return verdict{reason: reason} }
 func repeatable(reason string) verdict { return verdict{again: true, reason: reason} }
 
-// conduct is what a client does with a kind of problem.
+// conduct is a client's reaction to a kind of problem.
 type conduct int
 
 const (
@@ -50,9 +50,8 @@ var conducts = map[string]conduct{
 	"shutting-down":         retry,
 }
 
-// judge decides what became of an attempt with this method, which had a key or not. resp
-// is nil or err is not; both are there if the answer broke off. p is the problem in
-// resp, or nil.
+// judge decides after an attempt with this method, which had a key or not. resp is nil or
+// err is not; both are there if the answer broke off. p is the problem in resp, or nil.
 func judge(ctx context.Context, method string, keyed bool, resp *http.Response, p *Problem, err error) verdict {
 	v := judgeOutcome(ctx, resp, p, err)
 	if p != nil {

@@ -10,11 +10,11 @@ import (
 
 // Transport returns a round tripper that sends requests through base, gives them a key,
 // and sends them again, as the documentation of this package says. base is
-// [http.DefaultTransport] if it is nil. Use one for all requests to a server, because
-// its budget is shared; it is safe for concurrent use. It starts no goroutine.
+// [http.DefaultTransport] if it is nil. Use one for all requests to a server, because its
+// budget is shared; it is safe for concurrent use. It starts no goroutine.
 //
-// It changes no request that it gets. RoundTrip returns an error for which nothing was
-// sent if a key of [WithKey] or [WithNewKey] is not valid.
+// It does not change the requests that it gets. If a key of [WithKey] or [WithNewKey] is
+// not valid, RoundTrip returns an error, and nothing was sent.
 func Transport(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -53,7 +53,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.shown.Header = header
 	limit := t.bodyLimit
 	if t.attempts == 1 || !keyed && !idempotent(req.Method) {
-		limit = 0 // there is no other attempt to keep it for
+		limit = 0 // there is no other attempt
 	}
 	c.body = newBody(req, limit)
 	if keyed && c.body.empty() {
@@ -67,8 +67,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// mine reports whether the request is one that a key makes sense for. The base has the
-// error for one that is incomplete.
+// mine reports whether the request can have a key. The base has the error for an
+// incomplete one.
 func mine(req *http.Request) bool {
 	return req.URL != nil && req.Header != nil && req.Method != http.MethodConnect &&
 		(req.URL.Scheme == "http" || req.URL.Scheme == "https")
@@ -78,7 +78,7 @@ type callContext struct{}
 
 // Attempts returns how often [Transport] has sent the request that resp answers; after a
 // redirect, the request that followed it. It is 0 if resp is not from Transport. Reading
-// the body of resp can add to it, and is not to be done at the same time.
+// the body of resp can add to it, so do not call both at the same time.
 func Attempts(resp *http.Response) int {
 	if resp == nil || resp.Request == nil {
 		return 0
@@ -93,15 +93,15 @@ func Attempts(resp *http.Response) int {
 // call is one request, with all its attempts.
 type call struct {
 	*transport
-	shown   *http.Request // to the caller and the hook
-	wire    http.Header   // as it is given to the base
+	shown   *http.Request // for the caller and the hook
+	wire    http.Header   // for the base
 	keyed   bool
 	body    body
 	began   time.Time
 	sent    int          // attempts so far
-	waits   int          // of them those that [WithAttempts] does not count
-	attempt http.Request // as it is given to the base, the first time
-	answer  answer       // if it can go on when it breaks off
+	waits   int          // attempts that [WithAttempts] does not count
+	attempt http.Request // the first one, for the base
+	answer  answer       // if it can go on after breaking off
 }
 
 var errNothing = errors.New("client: the base transport returned neither a response nor an error")
