@@ -26,7 +26,7 @@ type base struct {
 	sent   []sent
 }
 
-// sent is what one attempt has sent.
+// sent is one attempt on the wire.
 type sent struct {
 	request *http.Request
 	body    string
@@ -87,7 +87,7 @@ func answer(status int, body string, headers ...string) func() *http.Response {
 	}
 }
 
-// problem is what the guards of httplatch answer.
+// problem is a refusal by a guard of httplatch.
 func problem(status int, kind string, headers ...string) func() *http.Response {
 	body := fmt.Sprintf(`{"type":%q,"title":"A title.","status":%d}`+"\n", docs+kind, status)
 	return answer(status, body, append(headers, "Content-Type: application/problem+json")...)

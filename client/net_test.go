@@ -150,8 +150,8 @@ func TestNetHTTPDoesNotResend(t *testing.T) {
 	}
 }
 
-// TestNetHTTPResends is the twin: without this package, a key is what makes net/http
-// send a request again, and nothing tells the caller.
+// TestNetHTTPResends is the twin: without this package, a key makes net/http send a request again,
+// and the caller is not notified.
 func TestNetHTTPResends(t *testing.T) {
 	t.Parallel()
 	for name, newRequest := range resent {

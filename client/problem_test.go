@@ -98,7 +98,7 @@ func (c *counting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestProblemsOfTheGuards: what middleware sends is what client reads.
+// TestProblemsOfTheGuards: client reads every problem of middleware.
 func TestProblemsOfTheGuards(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()

@@ -130,7 +130,7 @@ func TestTwoAnswersAreNotMixed(t *testing.T) {
 		"Location":         func(h http.Header, n int64) { h.Set("Location", fmt.Sprint("/orders/", n)) },
 		"ETag":             func(h http.Header, n int64) { h.Set("ETag", fmt.Sprintf("%q", fmt.Sprint(n))) },
 		"Content-Encoding": func(h http.Header, n int64) { h.Set("Content-Encoding", fmt.Sprint("x-", n)) },
-		"Content-Length":   func(http.Header, int64) {}, // that of 1000000000 is longer
+		"Content-Length":   func(http.Header, int64) {}, // 1000000000 makes it longer
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

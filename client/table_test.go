@@ -20,7 +20,7 @@ import (
 	"github.com/httplatch/httplatch/client"
 )
 
-// kinds is what a client does with each problem, by status.
+// kinds are the reactions of a client to each problem, by status.
 var kinds = []struct {
 	status int
 	kind   string
@@ -236,8 +236,8 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// TestInvalidHeader: the text by which a permanent error of net/http is recognised is
-// that of this version.
+// TestInvalidHeader: this version of net/http has the text by which its permanent errors are
+// recognised.
 func TestInvalidHeader(t *testing.T) {
 	t.Parallel()
 	for _, spoil := range []func(*http.Request){

@@ -17,7 +17,7 @@ import (
 	"github.com/httplatch/httplatch/form"
 )
 
-// maxScript is what the script may be, compressed.
+// maxScript is the most bytes of the compressed script.
 const maxScript = 2048
 
 func get(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {

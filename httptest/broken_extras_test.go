@@ -78,7 +78,7 @@ func withReceipt(change func(receipt []byte) []byte) func(b *broken) {
 }
 
 func brokenRaces() []brokenStore {
-	// The time between look and act is that of a round trip.
+	// A round trip lies between look and act.
 	checkThenAct := func(free func(e lock.Entry, c lock.Claim) bool) func(b *broken) {
 		return func(b *broken) {
 			var mu sync.Mutex

@@ -38,7 +38,7 @@ type broken struct {
 	locksOnly error
 }
 
-// Describe is what the store says of itself.
+// Describe returns the description of the store.
 func (b *broken) Describe() lock.Description {
 	about := b.complete.Describe()
 	about.Local, about.NoReceipts = false, b.locksOnly

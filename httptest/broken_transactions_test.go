@@ -76,7 +76,7 @@ func (t *brokenTransaction) Settle(ctx context.Context, receipt []byte, keep tim
 func (t *brokenTransaction) Outcome(ctx context.Context) (bool, error) { return t.outcome(ctx) }
 func (t *brokenTransaction) Rollback(ctx context.Context) error        { return t.rollback(ctx) }
 
-// now is what is under the key.
+// now returns the entry under the key.
 func (t *brokenTransaction) now(ctx context.Context) lock.Entry {
 	e, err := t.store.Get(context.WithoutCancel(ctx), t.key)
 	if err != nil {

@@ -24,7 +24,7 @@ func (d *disturbed) Begin(ctx context.Context, key, token string) (context.Conte
 }
 
 // disturbedTransaction is a transaction that has a fault in its settle. A delayed settle
-// is not sent after Outcome was called: it has no session any more.
+// is not sent after Outcome was called: its session has ended.
 type disturbedTransaction struct {
 	lock.Transaction
 

@@ -6,7 +6,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Reporter is what a rule needs of a test.
+// Reporter is the part of testing.T that a rule uses.
 type Reporter = reporter
 
 // Rules returns the names of all rules, with their words.

@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestMemory is what a user of TestStore runs: in real time, and all rules in
-// one shared store.
+// TestMemory does as a user of TestStore: in real time, with all rules in one shared store.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	latchtest.TestStore(t, 20*time.Millisecond, func(*testing.T) lock.Store { return memstore.New() })
@@ -122,8 +121,8 @@ func slowRequest(ctx context.Context, apply func() error) error {
 	return apply()
 }
 
-// TestRulesFailOnBrokenStores is what makes TestStore worth running: each way
-// to get a store wrong is found by the rule that forbids it.
+// TestRulesFailOnBrokenStores gives TestStore its worth: each mistake of a store is found by the
+// rule that forbids it.
 func TestRulesFailOnBrokenStores(t *testing.T) {
 	t.Parallel()
 	for _, b := range allBroken() {

@@ -25,7 +25,7 @@ func readAll(t *testing.T, body io.ReadCloser) string {
 	return string(data)
 }
 
-// seen is what a handler behind a guard finds in its request.
+// seen is the request in a handler's view, behind a guard.
 type seen struct {
 	key, body, trailer string
 	length             int64

@@ -185,7 +185,7 @@ func split(s string) []string {
 	return slices.DeleteFunc(strings.Split(s, "\x00"), func(part string) bool { return part == "" })
 }
 
-// The seeds are what a plain separator gets wrong.
+// The seeds collide with a plain separator.
 func TestPlainSeparatorCollides(t *testing.T) {
 	t.Parallel()
 	plain := func(s string) string { return strings.Join(split(s), "&") }

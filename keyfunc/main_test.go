@@ -38,8 +38,8 @@ func post(contentType, body string) *http.Request {
 // content: no error may repeat it.
 const secret = "s3cret"
 
-// outcome is what a Func should do with a request: give key, or fail with
-// status and, if missing, ErrMissing, and a text that contains text.
+// outcome is the expected result of a Func: key, or an error with status and, if missing,
+// ErrMissing, whose text contains text.
 type outcome struct {
 	key     string
 	status  int

@@ -11,8 +11,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// BenchmarkLock is what a guard costs over its handler, on the memory store:
-// the difference to "bare".
+// BenchmarkLock measures a guard on the memory store: the difference to "bare" is its cost.
 func BenchmarkLock(b *testing.B) {
 	bare := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	guarded := func(opts ...latch.LockOption) http.Handler {
@@ -38,7 +37,7 @@ func BenchmarkLock(b *testing.B) {
 	}
 }
 
-// BenchmarkRefused is what a duplicate costs.
+// BenchmarkRefused measures a duplicate.
 func BenchmarkRefused(b *testing.B) {
 	l := lock.New(memstore.New())
 	lease, err := l.Acquire(b.Context(), lock.Key("user", "42"))

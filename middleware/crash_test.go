@@ -130,7 +130,7 @@ func TestRedisFaults(t *testing.T) {
 					t.Parallel()
 					proxy := respproxy.Start(t, redistest.Shared(t).Addr())
 					l := newLocker(t, openRedis(t, proxy.URL()), lock.WithLogger(quiet))
-					// The scripts are loaded, so that evalsha is what is met.
+					// The scripts are loaded, so that the fault meets evalsha.
 					serve(once(l)(http.HandlerFunc(created)), keyed("warm"))
 
 					var e effects

@@ -171,8 +171,8 @@ func TestAWaitingCrowdReplaysACommittedFailure(t *testing.T) {
 	})
 }
 
-// What an inner lock has answered to the first is what those get that have waited
-// for it, and no guard further out keeps that.
+// The refusal of an inner lock to the first goes to the requests that have waited for it, too, and
+// no guard further out keeps it.
 func TestAWaitingCrowdGetsTheRefusalOfAnInnerLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -76,7 +76,7 @@ func TestBodyDecodedOutsideUpToItsLineEndIsRefused(t *testing.T) {
 	}
 }
 
-// The twin: white space is what the client has sent.
+// The twin: the client has sent white space.
 func TestBlankBodyIsServed(t *testing.T) {
 	t.Parallel()
 	h := once(newLocker(t, memstore.New()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))

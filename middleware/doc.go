@@ -103,7 +103,7 @@
 // # When it refuses
 //
 //	another request has the key                409, Retry-After: 1
-//	inside the cool-down                       429, Retry-After: what is left of it; or 409
+//	inside the cool-down                       429, Retry-After: its time left; or 409
 //	the first request still runs               409, Retry-After: 1
 //	the key was used for another request       422
 //	the first request vanished in the middle   409

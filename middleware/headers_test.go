@@ -34,8 +34,7 @@ func (w *hookWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// outerMiddleware are what middleware outside of a guard does to the headers of
-// its own request.
+// outerMiddleware changes the headers of its own request, outside of a guard.
 var outerMiddleware = map[string]func(next http.Handler) http.Handler{
 	"nothing": func(next http.Handler) http.Handler { return next },
 	"adds before": func(next http.Handler) http.Handler {
@@ -64,7 +63,7 @@ var outerMiddleware = map[string]func(next http.Handler) http.Handler{
 	},
 }
 
-// innerHandlers are what handlers do to the same header.
+// innerHandlers change the same header.
 var innerHandlers = map[string]func(h http.Header){
 	"adds":            func(h http.Header) { h.Add("Vary", "Accept") },
 	"adds two":        func(h http.Header) { h.Add("Vary", "Accept"); h.Add("Vary", "Accept-Language") },
@@ -78,7 +77,7 @@ var innerHandlers = map[string]func(h http.Header){
 	"adds none": func(http.Header) {},
 }
 
-// vary is what a client sees of the header, which is a list in no order.
+// vary returns the header as a client sees it: a list in no order.
 func vary(h http.Header) []string {
 	list := strings.Split(strings.Join(h.Values("Vary"), ","), ",")
 	for i := range list {
@@ -201,7 +200,7 @@ func requireSameHeaders(t *testing.T, hostile http.Header, firstHTTP2, againHTTP
 	e.require(t, 1)
 }
 
-// TestTombstoneHasTheLocationThatWentOut: that of an answer which is not kept.
+// TestTombstoneHasTheLocationThatWentOut, of an answer that is not kept.
 func TestTombstoneHasTheLocationThatWentOut(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {

@@ -167,7 +167,7 @@ func TestReplayIsEqual(t *testing.T) {
 	}
 }
 
-// TestEarlyHintsPassAtOnce: they are what they are called, and not kept.
+// TestEarlyHintsPassAtOnce, and are not kept.
 func TestEarlyHintsPassAtOnce(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())
@@ -195,8 +195,7 @@ func (s *spyWriter) Header() http.Header         { return s.header }
 func (s *spyWriter) WriteHeader(status int)      { s.on(status, s.header) }
 func (s *spyWriter) Write(p []byte) (int, error) { return len(p), nil }
 
-// TestHeadersOfOuterMiddleware are those of the request that is answered, and
-// not of the one that was recorded.
+// TestHeadersOfOuterMiddleware: a repeat has the headers of its own request, and not of the recorded one.
 func TestHeadersOfOuterMiddleware(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

@@ -72,7 +72,7 @@ func TestAReplayIsDescribedAsTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// The twin: other headers of outer middleware are those of its own request, unless
+// The twin: other headers of outer middleware belong to its own request, unless
 // WithKeepHeaders names them.
 func TestOtherHeadersOfOuterMiddlewareAreOfTheRepeat(t *testing.T) {
 	t.Parallel()

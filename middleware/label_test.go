@@ -18,8 +18,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// A guard's name is that of its events, of each kind, and of its hints in the log, as far
-// as a name may go.
+// Events of each kind, and hints in the log, have the guard's name, up to the longest one.
 func TestGuardNames(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("ä", 32)

@@ -28,7 +28,7 @@ func requireFree(t *testing.T, l *lock.Locker, key string) {
 	require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 }
 
-// What the tests of guards share with those of the packages around them.
+// Shared with the tests of the packages around.
 type (
 	stubStore   = guardtest.StubStore
 	mortalStore = guardtest.MortalStore
@@ -50,7 +50,7 @@ var (
 	mustNotRun    = guardtest.MustNotRun
 )
 
-// wantProblem is what a refusal must look like, absent headers included.
+// wantProblem is an expected refusal, absent headers included.
 type wantProblem struct {
 	status     int
 	kind       string // last part of the type; "": no type

@@ -55,7 +55,7 @@ func submitBulk(h http.Handler, user, key string) *bulkClient {
 	return w
 }
 
-// heapBytes is what is on the heap, garbage included.
+// heapBytes returns the size of the heap, garbage included.
 func heapBytes() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)

@@ -96,7 +96,7 @@ func FuzzMultipart(f *testing.F) {
 	})
 }
 
-// read is what a reader of a multipart body finds in it.
+// read returns the parts that a reader of a multipart body finds.
 func read(body, boundary string) (parts []string) {
 	r := multipart.NewReader(strings.NewReader(body), boundary)
 	for {

@@ -108,8 +108,8 @@ func storm(n int, f func(i int) *httptest.ResponseRecorder) []*httptest.Response
 	return answers
 }
 
-// TestDoubleClick is what a browser makes of one: the second click gives up
-// the first request while the handler works, and sends another.
+// TestDoubleClick does as a browser: the second click gives up the first request while the
+// handler runs, and sends another.
 func TestDoubleClick(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []bool{false, true} {

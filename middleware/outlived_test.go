@@ -133,8 +133,8 @@ func TestRequestLeftToOuterMiddleware(t *testing.T) {
 	require.Empty(t, out.String())
 }
 
-// TestTimeoutHandlerInsideLock is what the line is about: two at work. Outside,
-// there is one.
+// TestTimeoutHandlerInsideLock shows the mistake that is logged: two run at once. Outside, one
+// does.
 func TestTimeoutHandlerInsideLock(t *testing.T) {
 	t.Parallel()
 	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }

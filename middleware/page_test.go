@@ -24,7 +24,7 @@ import (
 
 var updatePages = flag.Bool("update-pages", false, "write testdata/pages")
 
-// chromiumAccept is what a browser asks for when it shows a page.
+// chromiumAccept is the header of a browser that loads a page.
 const chromiumAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
 // submission is a form that a browser has sent.

@@ -31,8 +31,8 @@ var (
 	browserEnc  = strings.NewReplacer("%2A", "*", "~", "%7E")
 )
 
-// resent is what a browser sends of the form of page, "" without a form: written apart from the
-// code under test, on url.QueryEscape.
+// resent returns the body that a browser sends for the form of page, "" without a form. It shares
+// no code with the tested function, and uses url.QueryEscape.
 func resent(t *testing.T, page string) string {
 	t.Helper()
 	var pairs []string

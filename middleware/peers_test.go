@@ -269,8 +269,8 @@ func TestFiber4693HeadersAreSplit(t *testing.T) {
 	require.Contains(t, again.Result().Header, "x-lower", "its spelling is kept")
 }
 
-// The fingerprint of every request without a body was that of the empty one,
-// whatever else differed; and of requests whose body had been read before.
+// All requests without a body had the fingerprint of the empty one, whatever else differed, and
+// so had requests whose body had been read before.
 func TestIdempotentAPI58HashOfNothing(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

@@ -19,7 +19,7 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// seen is what a handler finds of a request's body.
+// seen is a handler's view of a request's body.
 type seen struct {
 	body     string
 	err      string

@@ -43,8 +43,8 @@ func withTrailers(t *testing.T, server *httptest.Server) trailed {
 	return trailed{res.StatusCode, res.Header, res.Trailer, string(body)}
 }
 
-// TestTrailersAnnouncedOutside are those of outer middleware, which sends them
-// with each answer: the handler's is replayed all the same.
+// TestTrailersAnnouncedOutside: outer middleware sends its own trailers with each answer, and the
+// handler's answer is replayed all the same.
 func TestTrailersAnnouncedOutside(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {

@@ -86,7 +86,7 @@ func TestServeContent(t *testing.T) {
 }
 
 // TestCompress mounts a compressing middleware on both sides. Outside, every
-// client gets the coding it asks for; inside, all get that of the first.
+// client gets the coding it asks for; inside, all get the coding of the first.
 func TestCompress(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("compress me ", 1000)

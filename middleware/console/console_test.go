@@ -64,7 +64,7 @@ func (o operator) ask(method, query, body, accept string, header ...string) *htt
 
 const browserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
-// page is what a browser gets.
+// page returns the page that a browser gets.
 func (o operator) page(query string) string {
 	o.t.Helper()
 	w := o.ask(http.MethodGet, query, "", browserAccept)
@@ -73,7 +73,7 @@ func (o operator) page(query string) string {
 	return w.Body.String()
 }
 
-// entry and list are what a script gets.
+// entry and list are answers to a script.
 type entry struct {
 	Key, Situation, Summary, Freeing, Token, Link, State, Owner string
 	LeftMS                                                      int64 `json:"left_ms"`

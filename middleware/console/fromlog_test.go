@@ -20,7 +20,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
-// logLine is what an operator reads.
+// logLine is a line of the log.
 type logLine struct {
 	Msg, Name, Console string
 	Key                string `json:"key_sha256"`

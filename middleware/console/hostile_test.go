@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
-// hostile is what others may call themselves.
+// hostile has names that others may choose.
 var hostile = []string{
 	`<script>alert(1)</script>`,
 	`"><img src=x onerror=alert(1)>`,
@@ -67,7 +67,7 @@ func TestIsNotAScript(t *testing.T) {
 		}))
 		r := guardtest.Post("")
 		guardtest.Serve(guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			o.page("q=user") // on which it is what a real user is called
+			o.page("q=user") // where the name looks like a real user
 		})), r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
 	}
 	for _, e := range o.list("limit=200").Entries {

@@ -90,7 +90,7 @@ var (
 	flow         = append([]string{"p", "h2", "h3", "ul", "dl", "form", "section", "nav", "details", "header", "main"}, phrasing...)
 	sections     = append([]string{"h1"}, flow...)
 
-	// contents is what may be in an element, and so which elements there are.
+	// contents has the elements, and the elements that each may contain.
 	contents = map[string][]string{
 		"": {"html"}, "html": {"head", "body"}, "head": {"meta", "title", "link"}, "title": {"#text"},
 		"body": {"p", "header", "main"}, "header": sections, "main": flow, "section": flow, "nav": {"a"},

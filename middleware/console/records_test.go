@@ -54,7 +54,7 @@ func fillRecords(tb testing.TB, srv *redistest.Server, store lock.Store, n int) 
 	}
 }
 
-// question is what an operator asks, and answers what the console makes of it.
+// question is the query of an operator, with the expected answers.
 type question struct {
 	what, query string
 	found       string // in the last page

@@ -20,7 +20,7 @@ import (
 	latchgin "github.com/httplatch/httplatch/middleware/gin"
 )
 
-// TestReplays: one effect, and answers equal to those of gin without a guard.
+// TestReplays: one effect, and the same answers as by gin without a guard.
 func TestReplays(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -14,8 +14,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/policy"
 )
 
-// BenchmarkGuard is what a guard costs, on the memory store, next to one that code
-// has made.
+// BenchmarkGuard compares a guard of a file with a guard of code, on the memory store.
 func BenchmarkGuard(b *testing.B) {
 	fromFile := func(fields string) func(http.Handler) http.Handler {
 		guards, err := policy.Load(strings.NewReader(`{"g": {`+fields+`}}`), lock.New(memstore.New()), offered)

@@ -86,7 +86,7 @@ func TestInvalidGuards(t *testing.T) {
 		}
 	}
 
-	// No field is left out: these are those of all kinds.
+	// All fields of all kinds.
 	for _, kind := range []string{aLock, anIdempotent, aDedupe + `, "window": "1s"`} {
 		_, err := load(t, `{"g": {`+kind+`, "xxxxxxxx": 0}}`)
 		_, all, found := strings.Cut(err.Error(), "use one of ")
@@ -97,8 +97,7 @@ func TestInvalidGuards(t *testing.T) {
 	}
 }
 
-// sentenceOfCode is what code is reproached with: of a key that is missing, that
-// it is nil.
+// sentenceOfCode is the mistake in terms of code: a missing key is a nil one.
 func sentenceOfCode(ofFile string) string {
 	if strings.HasPrefix(ofFile, "it has no key") {
 		return "nil key function"

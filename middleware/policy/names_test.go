@@ -39,8 +39,8 @@ func TestGuardsHaveTheirNamesOfTheFile(t *testing.T) {
 	}
 }
 
-// A name that would not do as that of a guard is a mistake in the file. That of a lock's
-// guard is no more than its name in the file.
+// A name that WithName would not accept is a mistake in the file. The guard of a lock has its
+// name in the file only, so any name will do.
 func TestNamesOfTheFileThatDoNotDo(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{strings.Repeat("x", 65), `a\nb`} {

@@ -22,7 +22,7 @@ import (
 
 var errAway = errors.New("database is away")
 
-// TestReplays: one effect, and answers equal to those of echo without a guard.
+// TestReplays: one effect, and the same answers as by echo without a guard.
 func TestReplays(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// answer is what is kept of an answer.
+// answer is an answer in a record.
 type answer struct {
 	Status           int
 	Tombstone, Sized bool
