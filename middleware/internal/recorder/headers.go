@@ -60,8 +60,8 @@ func beyond(was, now []string) (more []string, extended bool) {
 	return append([]string{strings.TrimSpace(rest)}, now[1:]...), joined
 }
 
-// describesBody reports whether a header describes the body of an answer, or the rights of the
-// body, whichever code has set it. A replay has the body of the first answer, which is wrong
+// describesBody reports whether a header describes the body of an answer, or restricts its
+// use, whichever code has set it. A replay has the body of the first answer, which is wrong
 // under the type, the language or the nonces of another one. A coding of outer middleware
 // describes the connection: it compresses whatever the guard sends, for the client of the
 // moment.
