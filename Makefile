@@ -11,6 +11,7 @@ IDEMLEASE ?=
 OVERLOADROUNDS ?= 3
 BEFORE ?=
 FUZZTIME ?= 60s
+GRAPHFLAGS ?=
 FAULTS ?= 10000
 FAILOVERS ?= 200
 RECORDS ?= 1000000
@@ -123,9 +124,9 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 
 .PHONY: lint
 lint: ## Lint, and check the format, go.mod files and shell scripts
-	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts lint-form
+	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts lint-form lint-tools
 
-.PHONY: lint-format lint-code lint-modules lint-scripts lint-form
+.PHONY: lint-format lint-code lint-modules lint-scripts lint-form lint-tools
 lint-format:
 	scripts/golangci-lint fmt --diff
 
@@ -150,6 +151,10 @@ lint-scripts:
 lint-form:
 	GOWORK=off go -C tools run ./formscript -check
 
+lint-tools:
+	GOWORK=off go -C tools vet ./...
+	GOWORK=off go -C tools test ./...
+
 .PHONY: form-script
 form-script: ## Make form/latch.min.js and its integrity value from form/latch.js
 	GOWORK=off go -C tools run ./formscript
@@ -164,6 +169,13 @@ picture: ## Take the picture of the README, docs/desk.png, from the three storie
 form-looks: ## Take pictures of a form and of every refusal page on all screens, and have axe look at them: .artifacts/screens
 	@scripts/deps.sh chromium npm
 	go test -count=1 -run Looks ./example/internal/forms -args -looks.all
+
+# What make graph measures.
+PACKAGES ?= ./lock ./middleware
+
+.PHONY: graph
+graph: ## Count what holds the files of PACKAGES (./lock ./middleware) together: circles, arrows that run back up, methods (GRAPHFLAGS=-v lists them)
+	@scripts/graph $(GRAPHFLAGS) $(PACKAGES)
 
 .PHONY: fmt
 fmt: ## Format the code

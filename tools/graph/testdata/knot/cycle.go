@@ -1,0 +1,3 @@
+package knot
+
+func (t *Top[T]) again() { t.run(false) }
