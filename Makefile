@@ -36,12 +36,10 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 APART = $(CURDIR)/bench $(CURDIR)/tools
 
 # The packages whose tests measure the time of real servers and processes, or keep a browser
-# busy: each is tested alone, with four parallel tests a core, since most of its tests wait most
-# of the time: with two a core, half of the time of the cores was idle. Of the other packages,
-# one more is tested in parallel than there are cores.
+# busy: each is tested alone, with as many parallel tests as its TestMain says. Of the other
+# packages, one more is tested in parallel than there are cores.
 ALONE = /(example|example/internal/forms|lock|lock/redisstore|internal/faults)$$
 CORES = $(shell getconf _NPROCESSORS_ONLN)
-FOURFOLD = $(shell expr 4 \* $(CORES))
 TWOFOLD = $(shell expr 2 \* $(CORES))
 ONEMORE = $(shell expr 1 + $(CORES))
 
@@ -69,7 +67,7 @@ test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cor
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
-	go test $(RACE) -shuffle=on $(TESTFLAGS) -p 1 -parallel $(FOURFOLD) $$(go list work | grep -E '$(ALONE)')
+	go test $(RACE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: test-newer
@@ -93,7 +91,7 @@ test-servers: ## Test the Redis store and its faults on each newer server that a
 	@scripts/deps.sh redis-server $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
 		echo "make test-servers: $$($$server --version)"; \
-		REDIS_SERVER=$$server go test -short -count=1 -shuffle=on -p 2 -parallel $(FOURFOLD) -skip '$(SERVERS_SKIP)' $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
+		REDIS_SERVER=$$server go test -short -count=1 -shuffle=on -p 2 -skip '$(SERVERS_SKIP)' $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
 	done
 
 .PHONY: faults

@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.AtOnce(3)
+	testmain.AtOnce(4)
 	goleak.VerifyTestMain(testmain.After(walk.Main(browser.Main(redistest.Main(m))), removeBuilt))
 }
 

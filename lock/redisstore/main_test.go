@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/entry"
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // New has advice for the clients with default options
 	logging.Disable()
 	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // with a single processor a few commands share round trips
+	testmain.AtOnce(4)
 	goleak.VerifyTestMain(redistest.Main(m))
 }
 

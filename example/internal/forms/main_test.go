@@ -6,6 +6,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(browser.Main(m)) }
+func TestMain(m *testing.M) {
+	testmain.AtOnce(4)
+	goleak.VerifyTestMain(browser.Main(m))
+}

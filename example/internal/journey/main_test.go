@@ -15,7 +15,7 @@ import (
 var every = flag.Int("journey.every", 60, "cut at each byte offset that this divides, and where something begins or ends; 1 is all")
 
 func TestMain(m *testing.M) {
-	redistest.AtOnce(3)
+	testmain.AtOnce(3)
 	goleak.VerifyTestMain(testmain.After(pgserver.Main(redistest.Main(m)), removeBuilt))
 }
 
