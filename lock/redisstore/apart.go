@@ -6,9 +6,9 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// apart makes a call that changes nothing on a goroutine of its own. It returns
-// when ctx has ended, whatever the client, its hooks and the server do: for
-// callers other than a Locker, which has a timer of its own.
+// apart makes a read-only call on its own goroutine, and returns when ctx ends, whatever
+// the client, its hooks and the server do. It serves callers other than a Locker, which
+// has its own timer.
 func apart[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
 	type result struct {
 		value T

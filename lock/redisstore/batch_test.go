@@ -18,7 +18,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// outcome is what a claim came to.
+// outcome is the result of a claim.
 type outcome struct {
 	entry lock.Entry
 	err   error

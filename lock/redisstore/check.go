@@ -12,13 +12,13 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// Check says what would keep the store from working, each with a cure, or nil.
+// Check returns everything that would keep the store from working, each with a cure, or nil.
 // It covers reachability, the permissions that the package
 // documentation lists, the server's version (6.2 or later), replicas taken for masters, a Cluster behind a plain
 // client, and a maxmemory-policy that evicts locks.
 //
 // It makes about ten round trips and touches one short-lived key under the
-// prefix. Readiness probes may call it; a service may also start without.
+// prefix. Readiness probes may call it; a service may also start without it.
 func (s *Store) Check(ctx context.Context) error {
 	masters, err := s.masters(ctx)
 	if err != nil {
@@ -38,12 +38,12 @@ func (s *Store) Check(ctx context.Context) error {
 	return f.join()
 }
 
-// findings collects what is wrong, once a class.
+// findings collects problems, one for each class.
 type findings struct {
 	all     []error
 	classes []string
 	denied  []string
-	stop    error // nothing else can be found out
+	stop    error // ends the check: nothing else can be found out
 }
 
 func (f *findings) add(class string, cause error, cure string) {
@@ -53,7 +53,7 @@ func (f *findings) add(class string, cause error, cure string) {
 	}
 }
 
-// failed takes in the error of a command.
+// failed notes the error of a command.
 func (f *findings) failed(command string, err error) {
 	var is *failure.Error
 	switch {
@@ -84,7 +84,7 @@ func (f *findings) join() error {
 	return errors.Join(f.all...)
 }
 
-// checkServer looks at what a server says about itself.
+// checkServer judges a server by its INFO.
 func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 	answer, err := ask(ctx, master, "info")
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 	text, _ := answer.(string)
 	info := parseInfo(text)
 
-	if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" { // Valkey calls it the second
+	if info["redis_mode"] == "sentinel" || info["server_mode"] == "sentinel" { // the name in Valkey
 		f.stop = failure.New("SENTINEL", errors.New("this is a Sentinel, not a server that keeps data"),
 			"use redis.NewFailoverClient or a redis-sentinel:// URL")
 		return
@@ -125,8 +125,8 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// recent is true for 6.2 and later, and for what is not a version: it is not a
-// reason to refuse a server that otherwise works.
+// recent reports whether v is 6.2 or later. It is also true for a text that is no
+// version, which is no reason to refuse a server that otherwise works.
 func recent(v string) bool {
 	parts := strings.SplitN(v, ".", 3)
 	if len(parts) < 2 {
@@ -137,7 +137,7 @@ func recent(v string) bool {
 	return err != nil || err2 != nil || major > 6 || major == 6 && minor >= 2
 }
 
-// checkCommands tries every command on a name that no entry has.
+// checkCommands tries every command, on a name that no entry has.
 func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	name := s.prefix + "check"
 	_, err := ask(ctx, s.client, "ping")

@@ -14,17 +14,17 @@ import (
 )
 
 // Claim takes key for c.Token if it is free. Without c.Replaces and c.Fenced,
-// it is one plain command, which is also the check whether an earlier claim
-// of the token was applied. What bears a lease that may be over, or a receipt,
-// is read a second time, together with its time left.
+// it is one plain command, which also finds out whether an earlier claim
+// of the token was applied. An entry with a receipt, or with a lease that may be
+// over, is read a second time, together with its time left.
 //
-// A claim that is not Fenced and takes over from one that is, or comes within a
+// A claim without Fenced that takes over from a Fenced one, or that comes within a
 // minute of its release, keeps the key's last fence in its entry, where Get and
 // List show it.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	e, err := s.claim(ctx, key, c)
 	if !c.Fenced && e.Token == c.Token {
-		e.Fence = 0 // what is kept is an earlier holder's
+		e.Fence = 0 // the fence of an earlier holder
 	}
 	return e, err
 }
@@ -46,8 +46,8 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	}
 }
 
-// claimPlain: SET with NX and GET answers nil if it has set the value, and else
-// the value that is there, which can be the one that this token has set before.
+// claimPlain claims by SET with NX and GET. It answers nil if it has set the value, and
+// otherwise the current value, which an earlier send of this token may have set.
 func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
 	cmd := group.NewCommand(name)
 	cmd.Load, cmd.Yields = v.AppendTo(cmd.Room()), true
@@ -83,9 +83,9 @@ func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c l
 	}
 }
 
-// readRefused returns what is there although the server refused to execute the
+// readRefused returns the current entry although the server refused to execute the
 // claim: a server without memory, disk or replicas can still replay a receipt
-// and can still return the holder of a key.
+// and return the holder of a key.
 func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lock.Entry, error) {
 	switch failure.ClassOf(refusal) {
 	case "OOM", "MISCONF", "NOREPLICAS":
@@ -99,10 +99,10 @@ func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lo
 	return e, nil
 }
 
-// claimed is what the claim script answers.
+// claimed is the answer of the claim script.
 type claimed struct {
 	entry lock.Entry
-	now   time.Duration // server clock, if the claim is fenced
+	now   time.Duration // by the server's clock, if the claim is fenced
 	late  bool          // refused because it came after notAfter
 }
 
@@ -145,7 +145,7 @@ func (s *Store) claimScript(ctx context.Context, name string, v *entry.Value, c 
 	return r, nil
 }
 
-// granted is the entry that a claim has just made.
+// granted returns the entry that a claim has just made.
 func granted(c lock.Claim, fence int64) lock.Entry {
 	return lock.Entry{
 		State:       lock.Held,
@@ -158,7 +158,7 @@ func granted(c lock.Claim, fence int64) lock.Entry {
 	}
 }
 
-// keepFor is how long Redis keeps the entry of c, in ms.
+// keepFor returns for how many ms Redis keeps the entry of c.
 func keepFor(c lock.Claim) int64 {
 	return max(entry.Milliseconds(c.Lease), 1) + entry.Milliseconds(c.Linger)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// pipeliner sends pipelines. To make one is five allocations.
+// pipeliner sends pipelines, and keeps them for the next: a new one takes five allocations.
 type pipeliner struct {
 	client *redis.Client
 	made   sync.Pool
@@ -38,11 +38,10 @@ func (p *pipeliner) send(ctx context.Context, cmds []redis.Cmder) error {
 // for as long as ReadTimeout says: a server that is silent for two seconds would
 // cost the client its pool, and its users a while after the server is well again.
 //
-// The options of a client cannot be changed. So its hook chain, the last link of
-// which this adds, hands the store's commands, and no others, to a clone over the
-// same pools that has the option. Hooks that were added before still see them. One
-// such link serves all stores: there may be many over one client, and its own
-// commands pass through every link.
+// The options of a client cannot be changed. So bind adds the last hook of its chain,
+// which hands the store's commands, and no others, to a clone over the same pools that
+// has the option. Hooks that were added before still see them. One link serves all
+// stores over a client, whose own commands pass through every link.
 func bind(c *redis.Client) *link {
 	at := weak.Make(c)
 	stored, known := bound.LoadOrStore(at, new(link))
@@ -57,8 +56,7 @@ func bind(c *redis.Client) *link {
 	return l
 }
 
-// bound has a *link for each client that stores were made over, and which is still
-// there.
+// bound has a *link for each client under a store, until the client is collected.
 var bound sync.Map // by weak.Pointer[redis.Client]
 
 // link is the last hook of a client. It takes the store's commands out of the chain.
@@ -66,11 +64,11 @@ type link struct {
 	made   sync.Once
 	clone  pipeliner
 	looked sync.Once
-	bare   atomic.Bool // the client runs no code of its user for a command
+	bare   atomic.Bool // the client runs none of its user's code for a command
 }
 
-// look finds out whether l is bare, from within a command: if no hook comes before
-// it, go-redis itself has called. Hooks that come later do not see the command.
+// look finds out, from within a command, whether l is bare: without a hook before
+// l, its caller is go-redis itself. Hooks after l do not see the command.
 func (l *link) look() {
 	var stack [16]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(1, stack[:])])
@@ -85,12 +83,12 @@ func (l *link) look() {
 
 const goRedis = "github.com/redis/go-redis/v9."
 
-// obeying returns a client over the pools of c that obeys contexts, and has none of
-// its hooks.
+// obeying returns a client over the pools of c that obeys contexts, without the hooks
+// of c.
 func obeying(c *redis.Client) *redis.Client {
 	o := c.Options()
 	clone := c.WithTimeout(max(o.ReadTimeout, 0))
-	own := clone.Options() // the clone's own, and nothing has used it yet
+	own := clone.Options() // of the clone alone, which nothing has used yet
 	own.WriteTimeout = max(o.WriteTimeout, 0)
 	own.ContextTimeoutEnabled = true
 	return clone
@@ -109,7 +107,7 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		case query:
 			err := l.clone.send(ctx, cmds)
 			if failure.IsReply(err) && slices.ContainsFunc(cmds, failedOne) {
-				return nil // a cluster client would take the error of one for that of all
+				return nil // a cluster client would apply the error of one command to all
 			}
 			return err
 		default:

@@ -21,8 +21,8 @@ import (
 // The shortest lease that a busy machine can tell from none.
 const shortest = 30 * time.Millisecond
 
-// Each store has a server of its own: to list it in small steps takes as long as it has
-// entries, those of other tests, too.
+// Each store has its own server: a listing in small steps would also take the time of the
+// entries of other tests.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	same := func(s lock.Store) func(*testing.T) lock.Store {
@@ -82,7 +82,7 @@ func TestConformance(t *testing.T) {
 }
 
 // sharing keeps s, which has one connection for pipelines, busy with the calls of
-// others, so that those of the test share round trips with them.
+// others, so that the claims of the test share round trips with them.
 func sharing(t *testing.T, s *redisstore.Store) *redisstore.Store {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

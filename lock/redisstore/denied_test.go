@@ -25,7 +25,7 @@ var constructors = map[string]func(t *testing.T, p *respproxy.Proxy) *redisstore
 	"Open": func(t *testing.T, p *respproxy.Proxy) *redisstore.Store { t.Helper(); return open(t, p.URL()) },
 }
 
-// refusals are what a server says in place of executing a command, and whether
+// refusals are a server's replies instead of executing a command, and whether
 // the same command, sent again within a budget, may be executed.
 var refusals = []struct {
 	text     string

@@ -9,8 +9,8 @@ import (
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// dialer is what go-redis dials with by default, and the socket option that
-// bounds the MaxLag of its Description.
+// dialer returns the default dialer of go-redis with the socket option that
+// bounds the MaxLag of the store's Description.
 func dialer(timeout time.Duration, config *tls.Config) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		d := &net.Dialer{

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// userTimeout is how long sent bytes may stay unacknowledged. Past it the
-// kernel gives up a connection, even one that was closed: otherwise it would
-// keep delivering what was written to it, a claim that no caller waits for, for
-// as long as two minutes.
+// userTimeout is how long sent bytes may stay unacknowledged. After it the
+// kernel gives up a connection, even a closed one. Otherwise it could deliver a
+// claim two minutes late, when no caller waits for it.
 const userTimeout = 10 * time.Second
 
-// openLag is userTimeout, and some for what the network has taken.
+// openLag is userTimeout, and a margin for packets in the network.
 const openLag = userTimeout + 5*time.Second
 
 // tcpUserTimeout is TCP_USER_TIMEOUT, which package syscall does not have.

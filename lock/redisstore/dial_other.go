@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// openLag: how long a closed connection's bytes are delivered cannot be limited
-// here.
+// openLag is for how long the kernel may deliver the bytes of a closed connection. Here it
+// cannot be limited.
 const openLag = 2 * time.Minute
 
 func control(string, string, syscall.RawConn) error { return nil }

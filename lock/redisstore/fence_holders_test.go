@@ -76,7 +76,7 @@ func TestHoldersWithoutAFenceKeepTheLastOne(t *testing.T) {
 	}
 }
 
-// A takeover by a holder without a fence keeps that of the run that it replaces.
+// A takeover by a holder without a fence keeps the fence of the run that it replaces.
 func TestTakeoverWithoutAFenceKeepsTheLastOne(t *testing.T) {
 	t.Parallel()
 	srv, clock := redistest.StartWithClock(t)

@@ -10,13 +10,13 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// claimFenced claims with a fence, and with the server's word that it does not
+// claimFenced claims with a fence. The server does not
 // execute the claim after ctx has ended: the command carries the time, by the
 // server's clock, after which it is refused.
 //
-// The clock of a server that was not spoken to yet is not known. The first
-// claim is then sent as one that is late already: it is refused, unless there
-// is an entry to report, and the refusal tells the time.
+// The clock of a server is unknown before its first answer. The first
+// claim is therefore sent as one that is already late. The server refuses it, unless there
+// is an entry to report, and the refusal has the server's time.
 func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
 	server, err := s.to.route(ctx, name)
 	if err != nil {
@@ -24,8 +24,8 @@ func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c 
 	}
 	clock := server.clock
 	deadline, guarded := ctx.Deadline()
-	// Twice: a refusal says what the clock is, which after a failover is that of
-	// another server.
+	// Twice: a refusal has the time of the server, which may be another one after a
+	// failover.
 	for range 2 {
 		notAfter := int64(0)
 		if guarded {

@@ -14,8 +14,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// goroutines are those that a test has begun, among those of tests that run beside
-// it: they inherit its label.
+// goroutines finds the goroutines of a test, which inherit its label, among the goroutines
+// of parallel tests.
 type goroutines struct{ label string }
 
 // labelGoroutines labels those that are begun from now on until the end of t.

@@ -13,7 +13,7 @@ import (
 )
 
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
-// the entry's. It works when the server is out of memory.
+// the linger of the entry. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	at := s.spot(key)
 	if ok, err = s.renewOwn(ctx, at, c); !errors.Is(err, errByScript) {
@@ -24,7 +24,7 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 		return false, nil
 	}
 	cmd.Load = append(cmd.Room(), c.Token...)
-	return changed(s.eval(ctx, renewScript, cmd, max(entry.Milliseconds(c.Lease), 1), entry.Milliseconds(c.Linger)))
+	return boolReply(s.eval(ctx, renewScript, cmd, max(entry.Milliseconds(c.Lease), 1), entry.Milliseconds(c.Linger)))
 }
 
 // Settle leaves a receipt for keep. It works when the server is out of memory.
@@ -44,7 +44,7 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 		}
 	}
 	cmd.Load = append(cmd.Room(), c.Token...)
-	ok, err = changed(s.eval(ctx, settleScript, cmd, s.published(kept, receipt)...))
+	ok, err = boolReply(s.eval(ctx, settleScript, cmd, s.published(kept, receipt)...))
 	return ok, failure.UnlessFull(err)
 }
 
@@ -72,11 +72,11 @@ func (s *Store) remove(ctx context.Context, at spot, token string, args ...any) 
 		return false, nil
 	}
 	cmd.Load = entry.AppendPrefix(cmd.Room(), entry.Held, token)
-	return changed(s.eval(ctx, removeScript, cmd, args...))
+	return boolReply(s.eval(ctx, removeScript, cmd, args...))
 }
 
-// change returns a command that will do something to the entry of token. ok is
-// false if no entry can bear it.
+// change returns a command for a script on the entry of token. ok is
+// false for a token that no entry can have.
 func (s *Store) change(at spot, token string) (cmd *group.Command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false
@@ -84,7 +84,7 @@ func (s *Store) change(at spot, token string) (cmd *group.Command, ok bool) {
 	return group.NewCommand(at.name), true
 }
 
-// spot is where an entry is, and what of its key has to be kept in it.
+// spot is the name of an entry, and its key if the entry has to keep it.
 type spot struct{ name, kept string }
 
 func (s *Store) spot(key string) (at spot) {
@@ -92,8 +92,8 @@ func (s *Store) spot(key string) (at spot) {
 	return at
 }
 
-// changed is what the answer of a script means that answers 1 or 0.
-func changed(answer any, err error) (ok bool, _ error) {
+// boolReply converts a script's 1 or 0.
+func boolReply(answer any, err error) (ok bool, _ error) {
 	switch {
 	case err != nil:
 		return false, err

@@ -22,7 +22,7 @@ import (
 //
 //	go test -run '^$' -bench SharedTrips -benchtime 1x ./lock/redisstore
 //
-// "bare" is a SET NX and an EVALSHA over go-redis' own pool, which is what plain
+// "bare" is a SET NX and an EVALSHA over go-redis' own pool, as plain
 // lock libraries do.
 func BenchmarkSharedTrips(b *testing.B) {
 	const rounds, turn = 5, 300 * time.Millisecond

@@ -11,22 +11,22 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// largeReceipt is the size from which on a receipt is no argument of a script. Lua
-// hashes every byte of each text that it is given or makes, and the server serves no
+// largeReceipt is the size from which a receipt is no argument of a script. Lua
+// hashes every byte of its texts, and the server serves no
 // other caller meanwhile: 1 MiB costs 3.4 ms in settle.lua, 1.4 ms in a script that
-// only returns, and 0.02 ms in a SET. Below this size it costs less than the round
-// trip more that a transaction takes here.
+// only returns, and 0.02 ms in a SET. Below this size the script costs less than the
+// second round trip of a transaction.
 const largeReceipt = 64 << 10
 
-// errByScript: nothing was changed, and the script has to settle. It can do so for a
-// user without transactions, when memory is full, and on a slot that moves.
+// errByScript means that nothing was changed, and that the script has to settle: it can
+// for a user without transactions, when memory is full, and on a slot that moves.
 var errByScript = errors.New("redisstore: the transaction was refused")
 
 // settleLarge settles by a transaction of two commands: a script deletes the entry of
-// the token, and a SET with NX puts the receipt in its place, if it was deleted. Like
-// settle.lua it may be sent again, and land after what was sent later.
+// the token, and a SET with NX puts the receipt in the place of a deleted entry. Like
+// settle.lua it may be sent again, and land after commands that were sent later.
 func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep int64) (ok bool, err error) {
-	// That this is a transaction too proves that the user has them. The second one
+	// The GET is a transaction too, to prove that the user may begin one: the second
 	// would not be atomic if only its MULTI was refused.
 	answers, err := s.transact(ctx, name, []any{"get", name})
 	if err != nil {
@@ -37,11 +37,11 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	case strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Settled, token))):
 		return true, nil
 	case !strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Held, token))):
-		return false, errByScript // what was read may be a replica's
+		return false, errByScript // the value may be a replica's
 	}
 	value := entry.Receipt([]byte(head), receipt)
 	answers, err = s.transact(ctx, name,
-		append([]any{"eval", roomScript.source, 1, name, token}, s.published()...), // evalsha could be refused, and SET not
+		append([]any{"eval", roomScript.source, 1, name, token}, s.published()...), // a refused evalsha would not stop the SET
 		[]any{"set", name, value, "nx", "px", keep})
 	if f, is := errors.AsType[*failure.Error](err); is {
 		return false, failure.Failed(f.Cause(), true)
@@ -58,8 +58,8 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 	}
 }
 
-// transact sends commands on one entry as a transaction, and returns their answers,
-// or errByScript if the server has refused it, or the client has none.
+// transact sends commands on one entry as a transaction, and returns their answers.
+// It returns errByScript if the server has refused it, or the client has no transactions.
 func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([]any, error) {
 	return apart(ctx, func() ([]any, error) {
 		server, ok := s.client.(*redis.Client)
@@ -85,7 +85,7 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 			send(args...)
 		}
 		exec := send("exec")
-		_, _ = pipe.Exec(ctx) // of its errors, that of EXEC counts
+		_, _ = pipe.Exec(ctx) // only the error of EXEC counts
 		if reply := redis.Error(nil); errors.As(exec.Err(), &reply) {
 			return nil, errByScript
 		}

@@ -19,8 +19,8 @@ const scanCount = 256
 
 // List yields every live entry once, in no order, with its Key. It walks the
 // whole keyspace of every master, a few hundred names a round trip, and holds no
-// more than one large receipt at a time. What bears the name of an entry and is
-// none is yielded as an error with its Key, and the listing goes on; any other
+// more than one large receipt at a time. A foreign value under the name of an entry
+// is yielded as an error with its Key, and the listing goes on. Any other
 // error ends it, and so does the end of ctx, at once.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
 	return func(yield func(lock.Entry, error) bool) {
@@ -81,7 +81,7 @@ func (s *Store) listPart(ctx context.Context, names []string, first func(name, k
 	return err == nil
 }
 
-// masters is every master of a cluster, always in the same order, or just the
+// masters returns every master of a cluster, always in the same order, or just the
 // client.
 func (s *Store) masters(ctx context.Context) ([]sender, error) {
 	if s.cluster == nil {

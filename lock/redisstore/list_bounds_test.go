@@ -105,7 +105,7 @@ func TestListHoldsOneReceiptAtATime(t *testing.T) {
 		require.True(t, ok)
 	}
 	before := heapInUse()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // what is looked at below is what lives
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // heapInUse collects
 	kept := make([]lock.Entry, 0, receipts)
 	most := int64(0)
 	for e, err := range s.List(timeout(t, time.Minute)) {
@@ -120,7 +120,7 @@ func TestListHoldsOneReceiptAtATime(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// heapInUse is what is left after garbage was collected.
+// heapInUse returns the heap in use after a collection.
 func heapInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats

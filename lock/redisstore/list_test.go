@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// listed is what List yields, by key.
+// listed returns the entries of List, by key.
 func listed(t *testing.T, s *redisstore.Store) map[string]lock.Entry {
 	t.Helper()
 	all := map[string]lock.Entry{}

@@ -16,7 +16,7 @@ import (
 // its connection still works.
 const pulse = 3 * time.Second
 
-// A listener that fails pauses, longer each time: no caller waits for it.
+// A listener pauses after a failure, longer each time: no caller waits for it.
 const (
 	minRelisten = 100 * time.Millisecond
 	maxRelisten = 5 * time.Second
@@ -45,9 +45,9 @@ func listen(n *notices) *listener {
 	return l
 }
 
-// session listens over one connection, and over those that go-redis makes in
-// its place. again says that it is to be followed by another: a connection that
-// has died without a word is not replaced by go-redis.
+// session listens over one connection, and over its replacements by go-redis.
+// again asks for another session: go-redis does not replace a connection that
+// has failed silently.
 func (l *listener) session(parent context.Context) (again bool) {
 	ctx, stop := context.WithCancel(parent)
 	sub := &subscription{sub: l.notices.client.Subscribe(ctx), received: make(chan struct{}), broken: true}
@@ -104,11 +104,11 @@ func (l *listener) again(parent context.Context) bool {
 	return parent.Err() == nil && !l.notices.retire()
 }
 
-// subscribe tells the server what has changed. What it does not hear, because
-// there is no connection, go-redis repeats when there is one. ok is false if it
+// subscribe sends the changed subscriptions to the server. Without a connection, go-redis
+// repeats them over the next one. ok is false if it
 // will not.
 func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
-	more, fewer := l.notices.alterations()
+	more, fewer := l.notices.takeChanges()
 	ok = true
 	if len(fewer) > 0 {
 		ok = sub.use(ctx, func(ctx context.Context) error { return sub.sub.Unsubscribe(ctx, fewer...) })
@@ -119,8 +119,8 @@ func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
 	return ok
 }
 
-// receive wakes waiters until the subscription or the client is closed, or, then
-// broken, until a hook of the client panics.
+// receive wakes waiters until the subscription or the client is closed. It is broken
+// if a hook of the client has panicked.
 func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic.Bool) (broken bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -153,8 +153,8 @@ func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic
 	}
 }
 
-// failed says once that the server does not let the store listen. That it is
-// not there, or not ready, everything else says.
+// failed logs once that the server does not let the store listen. A server that is
+// down, or not ready, is reported by all other calls.
 func (l *listener) failed(err error) {
 	if class := failure.Kind(err); class == "NOPERM" || class == "reply" {
 		l.notices.warned.Do(func() {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // open returns a store on the server at url, as Open sets it up except for timeouts
-// that url does not set: a busy machine would exceed those of Open.
+// that url does not set: a busy machine would exceed the timeouts of Open.
 func open(tb testing.TB, url string, opts ...redisstore.Option) *redisstore.Store {
 	tb.Helper()
 	s, err := redisstore.Open(timeout(tb, 30*time.Second), patiently(url), opts...)
@@ -42,7 +42,7 @@ func open(tb testing.TB, url string, opts ...redisstore.Option) *redisstore.Stor
 }
 
 // patiently adds long timeouts to a URL. Of two values of a parameter the last one
-// counts, which is that of url.
+// counts, which is the one in url.
 func patiently(url string) string {
 	base, query, _ := strings.Cut(url, "?")
 	return base + "?dial_timeout=10s&read_timeout=10s&write_timeout=10s&pool_timeout=10s&" + query
@@ -120,7 +120,7 @@ func take(tb testing.TB, s lock.Store, key string, c lock.Claim) lock.Entry {
 	return e
 }
 
-// class is what a Locker distinguishes errors by.
+// class names the classes of errors that a Locker distinguishes.
 func class(err error) string {
 	var c interface{ Class() string }
 	if errors.As(err, &c) {

@@ -14,32 +14,32 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// Newer servers compare a value and act on it in one command of their own, which costs
-// them half of what a script does:
+// Newer servers compare a value and act on it in one command, which costs
+// them half as much as a script:
 //
 //	DELIFEQ name value                 Valkey 9.0
 //	DELEX name IFEQ value              Redis 8.4
 //	SET name value IFEQ old PX ms      Valkey 8.1, Redis 8.4
 //
-// They compare all of the value, which is built from the claim. Another value may be the
-// token's too: of a longer linger, with the fence of an earlier holder, of a claim that
-// the caller knows only in part, or a receipt. So "not equal" decides nothing, and the
-// script does. It also does what these commands cannot: it keeps fences, notifies
-// waiters, compares leases, and needs no memory.
+// They compare the whole value, which is built from the claim. A different value may be the
+// token's too: with a longer linger, with the fence of an earlier holder, of a claim that
+// the caller knows only in part, or a receipt. So after "not equal" the script decides.
+// These commands also cannot keep fences, notify
+// waiters, compare leases, or run without memory, which the script does.
 
-// A server either deletes what is equal, or replaces it, or both.
+// A server can delete an equal value, or replace it, or both.
 const (
 	deletes = iota
 	replaces
 	abilities
 )
 
-// ability is whether a server has a command, as it has answered. Which command that is
-// differs from server to server, and a failover or an upgrade changes it: a server that
-// had none is asked again after a while, with the command of a caller. One that has lost
-// its command says so, and executes nothing.
+// ability notes from a server's answers whether it has a command, and in which spelling. A
+// failover or an upgrade changes this: a server that
+// had none is asked again after a while, with the command of a caller. A server that has lost
+// its command reports it, and executes nothing.
 type ability struct {
-	spelling atomic.Int32 // that it understands, counted from 1; 0: none that is known
+	spelling atomic.Int32 // that the server understands, counted from 1; 0: none is known
 	next     atomic.Int64 // when to ask, in ms of Unix time
 }
 
@@ -48,8 +48,8 @@ const (
 	never    = math.MaxInt64
 )
 
-// choose returns the first spelling to try. ok is false if there is none. Of many callers
-// one asks, so that whatever becomes of an unknown command, it becomes of one.
+// choose returns the first spelling to try. ok is false if there is none. One of many
+// callers tries, so that an unknown command costs only one call.
 func (a *ability) choose() (n int, ok bool) {
 	if n = int(a.spelling.Load()); n > 0 {
 		return n - 1, true
@@ -61,24 +61,24 @@ func (a *ability) choose() (n int, ok bool) {
 // understands notes that the server has executed a spelling.
 func (a *ability) understands(n int) { a.spelling.Store(int32(n) + 1) } //nolint:gosec // of two
 
-// forget has the server asked again when it is time.
+// forget lets a later call ask the server again, when it is time.
 func (a *ability) forget() { a.spelling.Store(0) }
 
-// forbid has the server asked no more.
+// forbid ends the asking for good.
 func (a *ability) forbid() {
 	a.next.Store(never)
 	a.forget()
 }
 
-// spelling makes a command that compares with the load. Servers that can do the same
-// spell it differently.
+// spelling makes a command that compares with the load. Servers spell the same command
+// differently.
 type spelling func(*group.Command)
 
-// act has the server act on the entry that is there by itself, if that is as c has stored it.
-// done is true if it has, and false with errByScript if the script is to decide.
+// act lets the server act on the entry without a script, if the entry is as c has stored it.
+// done is true if the server has acted, and false with errByScript if the script has to decide.
 func (s *Store) act(ctx context.Context, at spot, c lock.Claim, what int, spellings ...spelling) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
-		return false, errByScript // not all of the value is known
+		return false, errByScript // a part of the value is unknown
 	}
 	server, err := s.to.route(ctx, at.name)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Store) act(ctx context.Context, at spot, c lock.Claim, what int, spelli
 	return false, errByScript
 }
 
-// acted is what the answer to an act means.
+// acted converts the answer to an act.
 func acted(answer any) (done bool, err error) {
 	switch answer {
 	case int64(1), "OK":
@@ -114,8 +114,8 @@ func acted(answer any) (done bool, err error) {
 	return false, failure.BadAnswer(answer)
 }
 
-// misses takes in why a server has not executed cmd. It returns err if that is how the
-// call ends, and else whether to try the next spelling, before the script.
+// misses notes why a server has not executed cmd. It returns err if the
+// call ends with it, and otherwise whether to try the next spelling before the script.
 func (s *Store) misses(can *ability, cmd *group.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):
@@ -123,7 +123,7 @@ func (s *Store) misses(can *ability, cmd *group.Command, err error) (next bool, 
 		return true, nil
 	case !errors.Is(err, lock.ErrNotApplied):
 		if failure.IsReply(err) {
-			can.forget() // a proxy in between, which has its own words for an unknown command
+			can.forget() // a proxy with its own error for an unknown command
 		}
 		return false, err
 	case class == "command":
@@ -152,7 +152,7 @@ func (s *Store) deleteOwn(ctx context.Context, at spot, c lock.Claim) (done bool
 		func(cmd *group.Command) { cmd.With("delex", cmd.Entry, "ifeq", &cmd.Load) })
 }
 
-// renewOwn sets the end of the entry of c, which is no earlier than it was if no call
+// renewOwn sets the end of the entry of c. It is no earlier than before, unless another call
 // asks for a longer lease.
 func (s *Store) renewOwn(ctx context.Context, at spot, c lock.Claim) (done bool, err error) {
 	if !c.Longest {

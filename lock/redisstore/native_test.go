@@ -366,7 +366,7 @@ func TestNativeCommandsNeedNoPermission(t *testing.T) { //nolint:paralleltest //
 	require.Contains(t, log.String(), "command=delex")
 }
 
-// lines are what was logged.
+// lines has the lines of the log.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer

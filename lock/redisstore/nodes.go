@@ -17,32 +17,31 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/serverclock"
 )
 
-// nodes are the ways to the servers of a client: one, or one to each master of a
-// Cluster. A pipeline of go-redis' cluster client waits for the slowest node; a
-// batch here has one node, and does not know the others.
+// nodes sends commands to the servers of a client: to one, or to each master of a
+// Cluster. A pipeline of go-redis' cluster client waits for the slowest node. A
+// batch here goes to one node, and does not wait for the others.
 type nodes struct {
 	only *server // nil: a Cluster
 
 	cluster    *redis.ClusterClient
 	opened     bool
 	routed     atomic.Bool // the client knows the masters
-	redirected *server     // by the cluster client's own knowledge
+	redirected *server     // by the cluster client itself
 	mu         sync.Mutex
 	byMaster   map[*redis.Client]*server
 }
 
-// maxNodes bounds what is kept of masters, some of which may have gone.
+// maxNodes bounds the masters in memory, some of which may have gone.
 const maxNodes = 1024
 
-// newNodes returns the ways to the servers of client. opened says that Open has made
-// it.
+// newNodes returns the nodes of client. opened says that Open has made the client.
 func newNodes(client redis.UniversalClient, opened bool) *nodes {
 	switch c := client.(type) {
 	case *redis.Client:
 		return &nodes{only: new(nodes).pipelined(c, opened)}
 	case *redis.ClusterClient:
 		return &nodes{cluster: c, opened: opened, byMaster: make(map[*redis.Client]*server), redirected: oneByOne(c)}
-	default: // a wrapper, which may have no pipelines of the usual kind
+	default: // a wrapper, whose pipelines may differ
 		return &nodes{only: oneByOne(client)}
 	}
 }
@@ -61,8 +60,8 @@ func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
 	return answer, err
 }
 
-// route finds the way to the entry called name. Until the client knows the masters
-// it asks for them, and for as long as it likes.
+// route returns the server of the entry called name. Until the client knows the masters
+// it asks for them, and takes as long as its own settings allow.
 func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	switch {
 	case n.only != nil:
@@ -93,7 +92,7 @@ func (n *nodes) find(ctx context.Context, name string) (*server, error) {
 	return g, nil
 }
 
-// close waits until nothing is out, or ctx ends.
+// close waits until no batch is in flight, or ctx ends.
 func (n *nodes) close(ctx context.Context) {
 	group.Drain(ctx, func() []*group.Group {
 		if n.only != nil {
@@ -109,7 +108,7 @@ func (n *nodes) close(ctx context.Context) {
 	})
 }
 
-// server is the way to one server, and what is known of it.
+// server sends commands to one server, and notes its abilities and its clock.
 type server struct {
 	*group.Group
 
@@ -121,7 +120,7 @@ func newServer(c group.Config) *server {
 	return &server{Group: group.New(c), clock: serverclock.NewOffset(time.Now())}
 }
 
-// pipelined returns a way whose batches are pipelines of client. One that Open has
+// pipelined returns a server whose batches are pipelines of client. A client that Open has
 // made obeys contexts, and has no hooks.
 func (n *nodes) pipelined(client *redis.Client, opened bool) *server {
 	p, direct := &pipeliner{client: client}, new(atomic.Bool)
@@ -143,8 +142,8 @@ func (n *nodes) pipelined(client *redis.Client, opened bool) *server {
 	})
 }
 
-// oneByOne returns a way that sends each command by itself, through a client of
-// which no more is known.
+// oneByOne returns a server that sends each command by itself, through a client of an
+// unknown type.
 func oneByOne(client redis.UniversalClient) *server {
 	return newServer(group.Config{
 		Share: 1, Batches: maxConnections, Queue: maxQueued,
@@ -154,18 +153,17 @@ func oneByOne(client redis.UniversalClient) *server {
 }
 
 const (
-	// maxConnections bounds the batches that are out at once; so does the client's
-	// pool.
+	// maxConnections bounds the batches in flight at once, as the client's pool also does.
 	maxConnections = 32
 
-	// maxBatch is how many commands share a round trip, and so a fate.
+	// maxBatch is how many commands share a round trip, and its failure.
 	maxBatch = 32
 
 	// maxQueued bounds the callers that wait for their round trip to begin.
 	maxQueued = 1 << 16
 )
 
-// connections is how many batches have a connection to themselves.
+// connections returns how many batches can have a connection each.
 func connections(c *redis.Client) int {
 	o := c.Options()
 	pool := cmp.Or(o.PipelinePoolSize, redis.DefaultPipelinePoolSize)

@@ -7,15 +7,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// notices is what a store receives about the keys that callers wait for.
+// notices keeps the channels of the keys that callers wait for, and wakes the callers.
 type notices struct {
 	client redis.UniversalClient
 
 	mu       sync.Mutex
 	topics   map[string]*topic   // by channel
-	altered  map[string]struct{} // channels that the listener has to look at
-	changed  chan struct{}       // tells it to
-	used     bool                // there was a topic since the listener last asked
+	altered  map[string]struct{} // channels whose subscription has to change
+	changed  chan struct{}       // has a value when there are such channels
+	used     bool                // there was a topic since the last retire
 	listener *listener           // nil if there is none
 	closed   bool
 	warned   sync.Once
@@ -51,7 +51,7 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	w := make(chan struct{}, 1)
 	t.waiting[w] = struct{}{}
 	if t.begun {
-		w <- struct{}{} // the confirmation that woke the others has passed
+		w <- struct{}{} // the confirmation has already woken the others
 	}
 	n.used = true
 	if n.listener == nil {
@@ -69,7 +69,7 @@ func (n *notices) watch(channel string) (wake <-chan struct{}, stop func()) {
 	}
 }
 
-// alter has the listener look at channel. n.mu is held.
+// alter lets the listener check the subscription to channel. n.mu is held.
 func (n *notices) alter(channel string) {
 	n.altered[channel] = struct{}{}
 	select {
@@ -78,8 +78,8 @@ func (n *notices) alter(channel string) {
 	}
 }
 
-// alterations is what is to be subscribed to and what no longer.
-func (n *notices) alterations() (subscribe, unsubscribe []string) {
+// takeChanges returns the channels to subscribe to, and those to leave.
+func (n *notices) takeChanges() (subscribe, unsubscribe []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for channel := range n.altered {
@@ -100,7 +100,7 @@ func (n *notices) alterations() (subscribe, unsubscribe []string) {
 	return subscribe, unsubscribe
 }
 
-// renew is for a new connection: nothing is subscribed to.
+// renew prepares for a new connection, which has no subscription.
 func (n *notices) renew() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,8 +110,8 @@ func (n *notices) renew() {
 	}
 }
 
-// wake notifies the waiters that there was a message on channel, or that the
-// subscription to it has begun: earlier events were not reported.
+// wake notifies the waiters of a message on channel, or of the beginning of
+// its subscription: earlier events were not reported.
 func (n *notices) wake(channel string, begun bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,7 +140,7 @@ func (n *notices) retire() bool {
 	return true
 }
 
-// left is what the listener l says when it has ended for another reason.
+// left notes that the listener l has ended for another reason.
 func (n *notices) left(l *listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -149,7 +149,7 @@ func (n *notices) left(l *listener) {
 	}
 }
 
-// close ends the listener. It waits for that, but not longer than for a server
+// close ends the listener, and waits for its end as long as for a server
 // that does not answer.
 func (n *notices) close() {
 	n.mu.Lock()

@@ -26,15 +26,14 @@ import (
 // the entry; a Cluster sends that to all its nodes. The store has one connection
 // more, outside of the client's pool, while a caller waits and for some seconds
 // after, or until [Store.Close], which is worth calling after [New] too. The
-// user needs the permissions in the package documentation; without that to
-// publish, keys are released all the same.
+// user needs the permissions in the package documentation. Without the permission to
+// publish, keys are still released.
 func WithNotifications() Option {
 	return option(func(s *Store) { s.notices = newNotices(s.client) })
 }
 
-// Watch returns a channel that has a value when the entry of key may have been
-// released or settled since the last one, and at first when the watch has
-// begun. It never blocks. stop ends the watch. Without [WithNotifications], and
+// Watch returns a channel that has a value when the watch has begun, and later whenever
+// the entry of key may have been released or settled since the last value. It never blocks. stop ends the watch. Without [WithNotifications], and
 // after Close, the channel is nil. A [lock.Locker] watches for callers that wait.
 func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
 	if s.notices == nil {
@@ -44,7 +43,7 @@ func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
 	return s.notices.watch(name)
 }
 
-// published appends to the arguments of a script what makes it publish.
+// published appends the argument that lets a script publish.
 func (s *Store) published(args ...any) []any {
 	if s.notices == nil {
 		return args
@@ -52,7 +51,7 @@ func (s *Store) published(args ...any) []any {
 	return append(args, "publish")
 }
 
-// checkSubscribe tries what waiters listen with, on a connection of its own.
+// checkSubscribe tries the commands of the listener, on its own connection.
 func (s *Store) checkSubscribe(ctx context.Context, channel string, f *findings) {
 	sub := s.client.Subscribe(ctx)
 	defer func() { _ = sub.Close() }()
@@ -64,7 +63,7 @@ func (s *Store) checkSubscribe(ctx context.Context, channel string, f *findings)
 		if err == nil {
 			_, err = sub.ReceiveTimeout(ctx, openTimeout)
 		}
-		if err != nil && !redis.HasErrorPrefix(err, "NOSUB") { // Valkey 8.0: permitted, but there is nothing to end
+		if err != nil && !redis.HasErrorPrefix(err, "NOSUB") { // Valkey 8.0: permitted, without a subscription to end
 			f.failed(try.name, failure.NotApplied(failure.Kind(err), err))
 		}
 	}

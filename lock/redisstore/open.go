@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// What Open sets unless the URL does. The Locker's own timers are what bounds
-// its calls; these bound what is left behind by one that timed out.
+// Open sets these unless the URL does. The Locker's own timers bound
+// its calls. These bound the connections and goroutines that a timed-out call leaves.
 const (
 	openTimeout = time.Second
 	clientName  = "httplatch"
@@ -25,7 +25,7 @@ const (
 //	store, err := redisstore.Open(ctx, url, redisstore.WithPrefix("shop:"))
 //
 // The prefix names the service: two services on one Redis with the same prefix, or
-// both without one, get each other's answers; see [WithPrefix]. A url is one of
+// both without a prefix, get each other's answers; see [WithPrefix]. A url is one of
 //
 //	redis://user:password@host:6379/0
 //	rediss://...                                     TLS
@@ -35,12 +35,12 @@ const (
 //	                                                 also rediss-sentinel; Sentinel's own user and
 //	                                                 password are ?sentinel_username=, ?sentinel_password=
 //
-// Query parameters are those of [redis.ParseURL] and its relatives, such as
-// ?pool_size=50&read_timeout=200ms. Unless they say otherwise, timeouts are one
-// second and nothing is repeated; contexts are always obeyed, and on Linux
+// [redis.ParseURL], [redis.ParseClusterURL] and [redis.ParseFailoverURL] define the query
+// parameters, such as ?pool_size=50&read_timeout=200ms. Unless they say otherwise, timeouts are one
+// second and nothing is repeated. Contexts are always obeyed, and on Linux
 // TCP_USER_TIMEOUT is 10 s.
 //
-// The error says what is wrong and what to do, and never has the password.
+// The error names the problem and its cure, and never has the password.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	client, err := connect(url)
 	if err != nil {
@@ -89,7 +89,7 @@ func connect(url string) (redis.UniversalClient, error) {
 			&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, o.TLSConfig, &o.Dialer, nil,
 		}).set()
 		return redis.NewFailoverClient(o), nil
-	case formSingle: // what is left
+	case formSingle: // the remaining form
 	}
 	o, err := redis.ParseURL(t.rewritten)
 	if err != nil {
@@ -102,7 +102,7 @@ func connect(url string) (redis.UniversalClient, error) {
 	return redis.NewClient(o), nil
 }
 
-// tuning points at the settings that all kinds of options have.
+// tuning points at the settings that every type of options has.
 type tuning struct {
 	contexts, noIdentity         *bool
 	dialerRetries, retries, pool *int
@@ -113,10 +113,10 @@ type tuning struct {
 	maintenance                  **maintnotifications.Config // nil: there is none
 }
 
-// set sets what a store relies on, and what a URL can set too where it has not.
+// set sets the options that a store relies on, and defaults that a URL can replace.
 func (t *tuning) set() {
 	*t.contexts = true
-	*t.noIdentity = true // CLIENT SETINFO would be one more permission; the name tells who it is
+	*t.noIdentity = true // CLIENT SETINFO would need one more permission, and the name identifies the client
 	setDefault(t.dialerRetries, 1)
 	setDefault(t.retries, -1)
 	setDefault(t.pool, maxConnections)

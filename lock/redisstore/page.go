@@ -13,10 +13,10 @@ import (
 // maxScan bounds how long one SCAN keeps the server from its other clients.
 const maxScan = 1000
 
-// Page is the optional part of [lock.Inspector]: one SCAN, for which the server
-// looks at about limit names, 1,000 at most, and the values of those that match.
-// That is all it costs, however many entries there are, and however much else
-// the server holds; a page may well be empty. next names a master and its
+// Page is the optional part of [lock.Inspector]. It makes one SCAN, for which the server
+// looks at about limit names, 1,000 at most, and reads the values of the matching entries.
+// Its cost does not depend on the number of entries or of other keys, and a page may be
+// empty. next names a master and its
 // cursor. If masters change between two pages, entries may be missed. It returns
 // when ctx ends, whatever the client and the server do.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
@@ -29,7 +29,7 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 		return nil, "", err
 	}
 	if master >= len(masters) {
-		return nil, "", nil // there were more of them at the last page
+		return nil, "", nil // the last page had more masters
 	}
 	names, at, err := s.scan(ctx, masters[master], at, min(max(limit, 1), maxScan))
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 	return page, strconv.Itoa(master) + ":" + at, nil
 }
 
-// place is what a cursor of Page says.
+// place parses a cursor of Page.
 func place(cursor string) (master int, at string, err error) {
 	if cursor == "" {
 		return 0, "0", nil

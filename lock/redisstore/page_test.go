@@ -14,7 +14,7 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// paged is what all pages have, by key, and the size of the largest.
+// paged returns the entries of all pages, by key, and the size of the largest page.
 func paged(t *testing.T, s *redisstore.Store, limit int, match func(key string) bool) (all map[string]lock.Entry, most int) {
 	t.Helper()
 	all = map[string]lock.Entry{}

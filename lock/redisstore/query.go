@@ -8,11 +8,11 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// query is a command that changes nothing.
+// query is a read-only command.
 type query struct{ *redis.Cmd }
 
-// NoRetry makes go-redis return the first failure: a caller with a deadline is
-// better served by an error than by a repetition.
+// NoRetry makes go-redis return the first failure: an error serves a caller with a deadline
+// better than a repetition.
 func (query) NoRetry() bool { return true }
 
 // sender is the part of a client that a query needs.

@@ -238,7 +238,7 @@ func TestQuorumCheck(t *testing.T) {
 	require.ErrorContains(t, err, "1 of 3 nodes are well, 2 have to be; stores[0]: redisstore: NOAUTH: ")
 	require.ErrorContains(t, err, "set it in the client's options or the URL")
 
-	// A minority that is down is what a quorum is for.
+	// A quorum bears a minority that is down.
 	proxies[2].Down()
 	require.NoError(t, q.Check(ctx))
 	proxies[1].Down()

@@ -15,8 +15,8 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return s.read(ctx, name)
 }
 
-// read is a script because a plain GET may be answered by a replica or from the
-// client's cache, and because value and time left have to be of one moment.
+// read runs a script, because a replica or the client's cache may answer a plain GET,
+// and because the value and its time left have to be of one moment.
 func (s *Store) read(ctx context.Context, name string) (lock.Entry, error) {
 	answer, err := s.eval(ctx, readScript, &group.Command{Entry: name, Yields: true})
 	if err != nil || answer == nil {
@@ -29,8 +29,8 @@ func (s *Store) read(ctx context.Context, name string) (lock.Entry, error) {
 	return v.Entry(left), nil
 }
 
-// valueOf takes apart a value and its PTTL, as they come from a script. A value
-// that is not ours is left alone, so that nothing was done is certain.
+// valueOf reads a value and its PTTL from the answer of a script. For a foreign value, the
+// error says not applied: a script leaves such a value alone.
 func valueOf(answer any) (v entry.Value, left int64, err error) {
 	fields, ok := answer.([]any)
 	if !ok || len(fields) != 2 {

@@ -21,9 +21,9 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// testdata/recorded.json is what the version of 2026-11 before stores had packages of
-// their own (e808c87) left in Redis under the prefix "rec:". Processes of both share a
-// Redis during a deployment, so what either writes has to be what the other writes.
+// testdata/recorded.json has the entries that the last version before the stores' own
+// packages (e808c87, 2026-11) left in Redis under the prefix "rec:". Processes of both versions
+// share a Redis during a deployment, so both have to write the same bytes.
 type recorded struct {
 	Entries []recordedEntry
 	Answers []recordedAnswer

@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// scan returns the names of one SCAN, for which the server looks at count or so
-// of all its names, and the cursor of the next one, "0" at the end.
+// scan returns the names of one SCAN, for which the server looks at about count
+// of its names, and the cursor of the next SCAN, "0" at the end.
 func (s *Store) scan(ctx context.Context, master sender, cursor string, count int) (names []string, next string, err error) {
 	pattern := globEscaper.Replace(s.prefix) + "*"
 	answer, err := ask(ctx, master, "scan", cursor, "match", pattern, "count", count, "type", "string")
@@ -40,22 +40,21 @@ func (s *Store) scan(ctx context.Context, master sender, cursor string, count in
 var globEscaper = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 const (
-	// glanceBytes is more than everything before a receipt takes: the key is at
+	// glanceBytes is longer than any entry without its receipt: the key is at
 	// most keytext.MaxBytes, and fingerprints and owners are short.
 	glanceBytes = 8 << 10
 
-	// loadCount is how many values are read in one round trip, so that they are
-	// half a megabyte at most.
+	// loadCount is how many values one round trip reads: half a megabyte at most.
 	loadCount = 64
 )
 
-// loaded is one entry, or with its key alone, why it cannot be read.
+// loaded is one entry, or its key with the error of reading it.
 type loaded struct {
 	entry lock.Entry
 	err   error
-	cut   bool   // the receipt is longer
+	cut   bool   // the receipt goes on
 	name  string // of the entry
-	key   string // "" if it stands in the entry only
+	key   string // "" if only the entry has it
 }
 
 // together sends cmds in one round trip. Each has its own error.
@@ -69,12 +68,11 @@ func (s *Store) together(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// load reads the entries of those names that are an entry's and that want
-// accepts; key is "" where it stands in the entry only. What was read before an
-// error is returned with it.
+// load reads the entries whose names want accepts. It passes by names that no entry has. key
+// is "" if only the entry has it. An error comes with the entries that were read before it.
 //
-// Of receipts, a few of which can be more than all the rest, it reads the
-// beginning.
+// It reads the beginning of a receipt: a few whole receipts can be larger than all other
+// values.
 func (s *Store) load(ctx context.Context, names []string, want func(name, key string) bool) ([]loaded, error) {
 	items := make([]loaded, 0, len(names))
 	var cmds []redis.Cmder
@@ -122,7 +120,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	return all, nil
 }
 
-// whole reads again, and all of it, what was cut, or has moved to another node of
+// whole reads the whole of an entry that was cut, or that has moved to another node of
 // the Cluster. ok is false if the entry is gone.
 func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
 	answer, err := s.eval(ctx, readScript, group.NewCommand(of.name))
@@ -133,7 +131,7 @@ func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err er
 	return l, l.err != nil || l.entry.State != lock.Free, nil //nolint:nilerr // l has it
 }
 
-// listed is the entry of key, which is "" if the entry itself has it. It does not
+// listed returns the entry of key, which is "" if only the entry has it. The entry does not
 // keep the memory of the answer.
 func listed(key string, answer any) (lock.Entry, error) {
 	v, left, err := valueOf(answer)

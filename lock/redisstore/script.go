@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
 
-// The scripts have no "#!lua" line: a script with one declares up front that it
-// writes, and is then refused as a whole when the server is out of memory.
+// The scripts have no "#!lua" line: with one, a script declares up front that it
+// writes, and the server refuses all of it when it is out of memory.
 //
 //go:embed lua/*.lua
 var sources embed.FS
@@ -29,8 +29,7 @@ var (
 	probeScript  = loadScript("probe")
 )
 
-// script is a script's source and its hash. They are strings, made arguments
-// once.
+// script is a script's source and its hash: strings, converted to arguments once.
 type script struct{ source, sha any }
 
 func loadScript(name string) script {
@@ -43,9 +42,9 @@ func loadScript(name string) script {
 
 func (sc script) String() string { return sc.source.(string) } //nolint:errcheck,forcetypeassert // see there
 
-// eval runs sc on the entry of c, with c's load, if it has one, and args. The
-// second send, after a server that does not know the script yet, is no
-// repetition: the first was refused.
+// eval runs sc on the entry of c, with args and the load of c, if it has one. If the server
+// does not know the script yet, it is sent again with its source, which is no
+// repetition: the first send was refused.
 //
 // redis.Script.Run does the same, but its commands are repeated by the client
 // when an answer is lost.
@@ -57,7 +56,7 @@ func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...a
 	again := &group.Command{Entry: c.Entry, Load: c.Load, Yields: c.Yields}
 	answer, said := s.to.do(ctx, again.Script("eval", sc.source, args...))
 	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
-		return nil, err // a hook has sent it twice, and this says nothing of the first
+		return nil, err // a hook has sent it twice, and the reply says nothing of the first send
 	}
 	return answer, said
 }

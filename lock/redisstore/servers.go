@@ -3,8 +3,8 @@ package redisstore
 import "context"
 
 // Servers returns the run ids of the masters that the store writes to: one, and
-// in a Cluster several. A quorum uses it to find stores that are one server, and
-// is not meant to be built of Clusters. A server that does not tell its run id is
+// in a Cluster several. A quorum, which is not meant to be built of Clusters, uses it to
+// find two stores on one server. A server that does not report its run id is
 // left out.
 func (s *Store) Servers(ctx context.Context) (ids []string, err error) {
 	masters, err := s.masters(ctx)

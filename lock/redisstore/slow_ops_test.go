@@ -21,7 +21,7 @@ func (op slowOp) ofLease() bool {
 	return false
 }
 
-// ofLocker reports whether the errors of op are those of a Locker.
+// ofLocker reports whether op returns the errors of a Locker.
 func (op slowOp) ofLocker() bool {
 	switch op {
 	case "Acquire", "Once", "Release", "Settle", "Extend":

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 )
 
-// delay is what a part of a client meets once it is armed: it takes so long, or,
-// if that is zero, until it is lifted.
+// delay delays a part of a client once it is armed: for long, or, if long is zero, until
+// it is lifted.
 type delay struct {
 	long   time.Duration
 	armed  atomic.Bool

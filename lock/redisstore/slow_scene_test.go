@@ -122,7 +122,7 @@ func (s *slowScene) add(t *testing.T, r *slowRow, kind clientKind, over func(red
 	}
 }
 
-// pending is what has been begun in the background.
+// pending has the calls that were begun in the background.
 type pending struct{ done chan struct{} }
 
 func inBackground(f func()) pending {
@@ -224,7 +224,7 @@ func (s *slowScene) close(t *testing.T) {
 	wg.Wait()
 }
 
-// slowWork is what the calls of one cell share.
+// slowWork is shared by the calls of one cell.
 type slowWork struct {
 	row     *slowRow
 	store   lock.Store

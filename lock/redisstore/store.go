@@ -17,13 +17,13 @@ import (
 type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one
-	to      *nodes               // what else goes through
+	to      *nodes               // for all other commands
 	prefix  string
 	maxLag  time.Duration
 	close   func() error
 	notices *notices // nil without WithNotifications
 
-	unchecked bool // Open has asked the server nothing
+	unchecked bool // Open has not contacted the server
 	opened    bool // Open has made the client
 
 	// scripted is set once the server has refused SET with NX and GET. Claims
@@ -43,22 +43,21 @@ var (
 //	store := redisstore.New(client, redisstore.WithPrefix("shop:"))
 //
 // The prefix names the service: two services on one Redis with the same prefix, or
-// both without one, get each other's answers; see [WithPrefix].
+// both without a prefix, get each other's answers; see [WithPrefix].
 //
-// *redis.Client (of a Sentinel set-up too) and *redis.ClusterClient are what it
-// is made for.
+// New is made for a *redis.Client (also with Sentinel) and a *redis.ClusterClient.
 //
-// The client's options are left as they are. The first New over a client adds one
+// The client's options stay as they are. The first New over a client adds one
 // hook to it, or to each node of a Cluster, which makes the commands of all stores
-// over it end with their contexts if ContextTimeoutEnabled is not set; hooks that
-// are added later do not see these, nor do those of a Cluster client itself: add
-// them to its nodes ([redis.ClusterClient.OnNewNode]). A hook sees the commands as
-// pipelines. What else Open would set differently costs a [lock.Locker] nothing but
-// goroutines and connections of calls that are over, for longer: DialTimeout and
-// PoolTimeout (a second with Open), DialerRetries (1).
+// over it end with their contexts if ContextTimeoutEnabled is not set. Hooks that
+// are added later do not see these commands, and neither do hooks of the Cluster client itself:
+// add them to its nodes ([redis.ClusterClient.OnNewNode]). A hook sees the commands as
+// pipelines. Open would also set DialTimeout and PoolTimeout (a second) and DialerRetries (1).
+// Without these, a [lock.Locker] keeps goroutines and connections of ended calls for
+// longer, and loses nothing else.
 //
 // Over the client of an Open, a caller sends a command itself while few others are
-// in flight; over that of a New, which can have anything in it, a goroutine does.
+// in flight. Over a client given to New, which may have hooks, a goroutine does.
 //
 // New panics on a nil client, on a *redis.Ring and on a *redis.AutoPipeliner. A
 // Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a
@@ -81,8 +80,8 @@ func New(client redis.UniversalClient, opts ...Option) *Store {
 	return newStore(client, false, opts)
 }
 
-// newStore returns a store over client. opened says that Open has made it, with no
-// code of others in it.
+// newStore returns a store over client. opened says that Open has made the client, without
+// hooks.
 func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
 	s := &Store{
 		client: client,
@@ -98,22 +97,21 @@ func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
 	return s
 }
 
-// Close closes the client that Open made. After New it only ends what
-// [WithNotifications] has begun, and waits, a second at most, for round trips
-// that calls share.
+// Close closes the client that Open made. After New it only ends the listener of
+// [WithNotifications], and waits, a second at most, for shared round trips.
 func (s *Store) Close() error {
 	if s.notices != nil {
 		s.notices.close()
 	}
-	err := s.close() // which ends what round trips wait for
-	// Not longer than for a server that does not answer.
+	err := s.close() // which ends the round trips
+	// As long as for a server that does not answer.
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close has none
 	defer cancel()
 	s.to.close(ctx)
 	return err
 }
 
-// Describe is part of [lock.Describer]. A closed socket's bytes are sent again by the kernel for as long as
-// the network does not take them: two minutes or so, and after [Open], which
-// limits that on Linux, a quarter of a minute.
+// Describe is part of [lock.Describer]. The kernel sends the bytes of a closed socket again until
+// the network takes them: for about two minutes, and after [Open], which
+// limits this on Linux, for a quarter of a minute.
 func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: s.maxLag} }

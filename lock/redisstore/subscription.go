@@ -9,18 +9,18 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// subscription is a redis.PubSub that may have become useless: it dials under its
-// lock while it receives, and if code of the client's user panics there, the lock
+// subscription is a redis.PubSub that may have become unusable: it dials under its
+// lock while it receives, and after a panic of a user's hook there, the lock
 // stays locked.
 type subscription struct {
 	sub      *redis.PubSub
 	received chan struct{} // closed when receiving has ended
-	broken   bool          // then: by a panic
+	broken   bool          // by a panic
 }
 
-// use makes a call that may wait for the lock, for as long as is worth it. If it
-// fails, go-redis makes up for that over the next connection. ok is false if it
-// does not, since a hook has panicked.
+// use makes a call that may wait for the lock, for a limited time. After a failure go-redis
+// repeats it over the next connection. ok is false if go-redis does not, since a hook has
+// panicked.
 func (s *subscription) use(ctx context.Context, call func(ctx context.Context) error) (ok bool) {
 	if s.isBroken() {
 		return false
@@ -31,8 +31,8 @@ func (s *subscription) use(ctx context.Context, call func(ctx context.Context) e
 	return !errors.Is(err, failure.ErrPanicked) && !errors.Is(err, failure.ErrUnsettled)
 }
 
-// end closes the subscription, and waits until nothing is received. One that is
-// broken has no connection to close.
+// end closes the subscription, and waits until its receiver has ended. A broken
+// subscription has no connection to close.
 func (s *subscription) end() {
 	if s.isBroken() {
 		return

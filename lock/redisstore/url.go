@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// form is what kind of Redis a URL names.
+// form is the kind of Redis that a URL names.
 type form uint8
 
 const (
@@ -16,12 +16,11 @@ const (
 	formSentinel
 )
 
-// target is a URL of Open, rewritten for the parser of go-redis that is made
-// for its form.
+// target is a URL of Open, rewritten for go-redis' parser of its form.
 type target struct {
 	form      form
 	rewritten string
-	private   bool // go-redis' words on the URL may have a piece of the password
+	private   bool // go-redis' error on the URL may have a piece of the password
 }
 
 const urlForms = "want redis://[user:password@]host:port[/db], rediss://, unix://[user:password@]/path, " +
@@ -88,13 +87,13 @@ func parseTarget(raw string) (target, error) {
 	return t, nil
 }
 
-// cutForm is the scheme of one server: redis or rediss.
+// cutForm returns the scheme of one server: redis or rediss.
 func cutForm(scheme string) string {
 	plain, _, _ := strings.Cut(scheme, "-")
 	return plain
 }
 
-// severalHosts is the URL of several hosts as go-redis reads it: the first in its
+// severalHosts returns the URL of several hosts in the form of go-redis: the first in its
 // place, the others as parameters.
 func severalHosts(before, hosts, path string, values url.Values) (string, error) {
 	first, others, _ := strings.Cut(hosts, ",")
@@ -109,8 +108,8 @@ func severalHosts(before, hosts, path string, values url.Values) (string, error)
 	return before + first + path + "?" + values.Encode(), nil
 }
 
-// sentinelParts moves the master's name and credentials to where go-redis looks
-// for them: it reads user and password of the URL as those of the Sentinels.
+// sentinelParts moves the master's name and credentials to the places where go-redis looks
+// for them: it takes user and password of the URL for the Sentinels' own.
 func sentinelParts(user, path string, values url.Values) (newUser, newPath string, err error) {
 	name, db, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if name, err = url.PathUnescape(name); err != nil || name == "" {

@@ -1,4 +1,4 @@
-// Package entry says what an entry is in Redis: its name, and its value.
+// Package entry defines the name and the value of an entry in Redis.
 package entry
 
 import (
@@ -14,16 +14,16 @@ const (
 	lockPart = "lock:"
 	oncePart = keytext.RecordPrefix
 
-	// maxEncoded is how long a readable name may be. Beyond it, a hash is.
+	// maxEncoded is the length of the longest readable name. A longer one becomes a hash.
 	maxEncoded = 200
 
-	// hashMark begins a name that is a hash. It is encoded elsewhere, so that no
+	// hashMark begins a name that is a hash. In readable names it is encoded, so that no
 	// key reads like the hash of another.
 	hashMark = "#"
 )
 
-// Name is the Redis key of the entry of key: "latch:lock:user=42". kept
-// is key if that cannot be read from it and has to be kept in the entry, else "".
+// Name returns the Redis key of the entry of key: "latch:lock:user=42". kept
+// is key if the name does not show it and the entry has to keep it, and "" otherwise.
 func Name(prefix, key string) (name, kept string) {
 	part, rest := lockPart, key
 	if after, found := strings.CutPrefix(key, oncePart); found {
@@ -37,8 +37,8 @@ func Name(prefix, key string) (name, kept string) {
 	return prefix + part + encoded, ""
 }
 
-// KeyOf is the inverse of Name. ok is false for what Name never returns; key is
-// "" if it is to be read from the entry.
+// KeyOf is the inverse of Name. ok is false for a name that Name never returns. key is
+// "" if only the entry has it.
 func KeyOf(prefix, name string) (key string, ok bool) {
 	rest, found := strings.CutPrefix(name, prefix)
 	if !found {
@@ -57,8 +57,8 @@ func KeyOf(prefix, name string) (key string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	// One key has one name: what reads like a key but is written otherwise is
-	// not an entry that a claim would meet.
+	// One key has one name: no claim meets an entry whose name spells its key
+	// in another way.
 	key = part + unescaped
 	again, _ := Name(prefix, key)
 	return key, again == name
@@ -67,15 +67,15 @@ func KeyOf(prefix, name string) (key string, ok bool) {
 // IsRecord reports whether the entry called name is a record of [lock.Locker.Once].
 func IsRecord(prefix, name string) bool { return strings.HasPrefix(name, prefix+oncePart) }
 
-// escape percent-encodes all bytes but those that neither Redis (globs, hash
-// tags) nor a terminal reads anything into.
+// escape percent-encodes every byte that Redis (globs, hash tags) or a terminal gives a
+// meaning.
 func escape(key string) string {
 	n := 0
 	for n < len(key) && plain[key[n]] {
 		n++
 	}
 	if n == len(key) {
-		return key // as almost all are
+		return key // most keys
 	}
 	var b strings.Builder
 	b.Grow(len(key))

@@ -22,10 +22,10 @@ import (
 //	linger    13 decimal digits, ms
 //	fence     16 decimal digits, 0 for none
 //
-// These are what the scripts read and write. The rest is opaque to them:
+// The scripts read and write this part. The rest is opaque to them:
 //
 //	attempt, fingerprint, owner, key     a uvarint; three texts after a uvarint length each
-//	receipt                              what remains
+//	receipt                              the remaining bytes
 //
 // The key is empty unless the entry's name is a hash of it.
 const (
@@ -41,7 +41,7 @@ const (
 	fenceDigits  = 16
 )
 
-// Value is a decoded entry. Its texts share the memory of what was decoded.
+// Value is a decoded entry. Its texts share the memory of the text that was decoded.
 type Value struct {
 	State       byte
 	token       string
@@ -54,7 +54,7 @@ type Value struct {
 	receipt     string
 }
 
-// New is the entry that c asks for, with key in it.
+// New returns the entry that c asks for, with key in it.
 func New(c lock.Claim, key string) Value {
 	return Value{
 		State:       Held,
@@ -72,7 +72,7 @@ func (v *Value) AppendHead(b []byte) []byte {
 	return appendDigits(AppendPrefix(b, v.State, v.token), Milliseconds(v.Linger), lingerDigits)
 }
 
-// AppendPrefix appends how an entry of token in that state begins. A token has
+// AppendPrefix appends the first bytes of an entry of token in a state. A token has
 // at most 255 bytes.
 func AppendPrefix(b []byte, state byte, token string) []byte {
 	b = append(b, state, version, byte(len(token))) //nolint:gosec // callers see to it
@@ -94,7 +94,7 @@ func (v *Value) AppendTo(b []byte) []byte {
 	return v.AppendTail(appendDigits(v.AppendHead(b), v.fence, fenceDigits))
 }
 
-// Receipt is a held entry once it is settled with receipt.
+// Receipt returns a held entry with receipt, as settled.
 func Receipt(held, receipt []byte) []byte {
 	return slices.Concat([]byte{Settled}, held[1:], receipt)
 }
@@ -112,7 +112,7 @@ func appendDigits(b []byte, n int64, digits int) []byte {
 	return b
 }
 
-// Milliseconds rounds up: half a millisecond of lease is one, never none, which
+// Milliseconds rounds up: half a millisecond of lease is one and never zero, which
 // Redis would take for an error or for a deletion.
 func Milliseconds(d time.Duration) int64 {
 	if d <= 0 {
@@ -123,8 +123,8 @@ func Milliseconds(d time.Duration) int64 {
 
 var errNotOurs = errors.New("not an entry of this library")
 
-// Decode reads an entry. It takes no more memory than raw has, whatever the
-// lengths in it say.
+// Decode reads an entry. It allocates no more memory than raw has, whatever lengths
+// raw claims.
 func Decode(raw string) (Value, error) {
 	d := decoder{rest: raw}
 	var v Value
@@ -185,8 +185,8 @@ func (d *decoder) digits(n uint64, most int64) int64 {
 }
 
 func (d *decoder) uvarint() uint64 {
-	// ReadUvarint would read byte by byte and Uvarint wants a slice; ten bytes
-	// of the text are all that either looks at.
+	// ReadUvarint would read byte by byte, and Uvarint needs a slice. Neither looks
+	// at more than ten bytes.
 	n, size := binary.Uvarint([]byte(d.rest[:min(len(d.rest), binary.MaxVarintLen64)]))
 	if d.err != nil || size <= 0 {
 		d.err = errNotOurs
@@ -196,7 +196,7 @@ func (d *decoder) uvarint() uint64 {
 	return n
 }
 
-// Entry is what a caller sees, left being what remains of the Redis key in ms,
+// Entry returns the entry as callers see it. left is the time to live of the Redis key in ms,
 // -1 if it does not expire.
 func (v *Value) Entry(left int64) lock.Entry {
 	if v.State == Stub {

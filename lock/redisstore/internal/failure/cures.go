@@ -1,7 +1,7 @@
 package failure
 
-// cures has a sentence for what an operator can do, by class. The upper-case
-// ones are the codes of the replies that say "not executed".
+// cures has a sentence with an operator's remedy, by class. The upper-case
+// classes are the codes of the replies that say "not executed".
 var cures = map[string]string{
 	"OOM":         "raise maxmemory, or give httplatch a Redis of its own; a claim needs memory, renewing and releasing do not",
 	"READONLY":    "this is a replica; connect to the master, through Sentinel or a Cluster client if it moves",
@@ -36,12 +36,12 @@ var cures = map[string]string{
 	"late":       "the command reached the server after its caller had given up, and was refused",
 }
 
-// Cure is what an operator can do about a class, "" if nothing is known.
+// Cure returns an operator's remedy for a class, "" if none is known.
 func Cure(class string) string { return cures[class] }
 
-// MinimalACL is the least a Redis user needs, with ClusterACL in a Cluster and
-// NotifyACL for WithNotifications. Large receipts cost the server less with
-// LargeACL. The package documentation has them too.
+// MinimalACL has the permissions that every Redis user needs. A Cluster also needs ClusterACL,
+// and WithNotifications NotifyACL. Large receipts cost the server less with
+// LargeACL. The package documentation lists them too.
 const (
 	MinimalACL = "~latch:* +get +set +del +pttl +pexpire +time +eval +evalsha +scan +info +ping +client|setname"
 	ClusterACL = "+cluster|slots +command"

@@ -1,5 +1,5 @@
-// Package failure has the errors of package redisstore: what a failed call leaves
-// certain, and what an operator can do.
+// Package failure has the errors of package redisstore. An error says whether the failed
+// call had an effect, and how an operator can help.
 package failure
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// Error is every error of this package. It matches lock.ErrNotApplied if the
+// Error is the type of every error of this package. It matches lock.ErrNotApplied if the
 // call certainly had no effect, and lock.ErrDenied or lock.ErrFull if the same
 // call would be refused again.
 type Error struct {
 	class   string
 	cause   error
 	cure    string
-	certain bool  // that it had no effect
+	certain bool  // the call had no effect
 	denial  error // lock.ErrDenied or lock.ErrFull; nil if the next send may pass
 }
 
@@ -41,20 +41,20 @@ func (f *Error) Error() string {
 	return text
 }
 
-// Class is a short and stable name of what went wrong, to log and count by:
+// Class is a short and stable name of the failure, to log and count by:
 // the code of an error reply that is known to be a refusal ("OOM", "NOPERM"),
-// else "command" (unknown to the server), "dial", "silent", "pool", "queue", "overload",
+// or "command" (unknown to the server), "dial", "silent", "pool", "queue", "overload",
 // "closed", "cancelled", "handshake", "connection", "reply", "answer", "late", "value" or
 // "argument".
 func (f *Error) Class() string { return f.class }
 
-// Cause is what the server or the client said.
+// Cause returns the error of the server or the client.
 func (f *Error) Cause() error { return f.cause }
 
-// Cure is what an operator can do, "" if nothing is known.
+// Cure returns an operator's remedy, "" if none is known.
 func (f *Error) Cure() string { return f.cure }
 
-// Unwrap returns the cause, and what is certain.
+// Unwrap returns the cause, and the errors of package lock that f matches.
 func (f *Error) Unwrap() []error {
 	all := []error{f.cause}
 	if f.certain {
@@ -66,10 +66,10 @@ func (f *Error) Unwrap() []error {
 	return all
 }
 
-// UnlessFull is err for a call whose receipt is not to be given up: it says that a
-// server without memory denies the call, and not that the store is full. The
-// script that leaves a receipt needs no memory that the server could refuse; what
-// refuses it all the same, or stands in between, may let it pass in a moment.
+// UnlessFull returns err for a call that must not give up its receipt: a
+// server without memory denies the call, and the store does not count as full. The
+// script that leaves a receipt needs no memory that the server could refuse. A server or
+// a proxy that refuses it all the same may let it pass in a moment.
 func UnlessFull(err error) error {
 	f, ok := errors.AsType[*Error](err)
 	if !ok || !errors.Is(f.denial, lock.ErrFull) {
@@ -80,12 +80,12 @@ func UnlessFull(err error) error {
 	return &denied
 }
 
-// denials are the classes of what the same command meets again, however often it
-// is sent within a budget: they last until an operator, or another program, has
-// done something. All others may be over in a moment, or on another connection.
+// denials are the classes of failures that outlast a budget, however often the command
+// is sent: they last until an operator, or another program, has
+// acted. All other failures may be over in a moment, or on another connection.
 // A server loads its data, a script ends, a slot arrives, a Cluster has elected a
-// master; and READONLY and MASTERDOWN come from a server that was the master
-// before a failover, where another connection finds the one that is.
+// master. READONLY and MASTERDOWN come from the master before a failover:
+// another connection finds its successor.
 var denials = map[string]error{
 	"OOM":        lock.ErrFull,
 	"MISCONF":    lock.ErrDenied, // the server saves again after five seconds at the earliest
@@ -93,16 +93,16 @@ var denials = map[string]error{
 	"NOAUTH":     lock.ErrDenied,
 	"WRONGPASS":  lock.ErrDenied,
 	"NOPERM":     lock.ErrDenied,
-	"WRONGTYPE":  lock.ErrDenied, // what another program has put there stays
+	"WRONGTYPE":  lock.ErrDenied, // another program's value stays
 	"command":    lock.ErrDenied,
 	"value":      lock.ErrDenied, // as WRONGTYPE
 	"argument":   lock.ErrDenied,
-	"closed":     lock.ErrDenied, // a client is not opened again
-	"queue":      lock.ErrDenied, // what is sent again only makes it longer
+	"closed":     lock.ErrDenied, // a closed client stays closed
+	"queue":      lock.ErrDenied, // a repetition only makes it longer
 	"overload":   lock.ErrDenied, // as "queue"
 }
 
-// ClassOf is the class of an error of this package, "" for any other.
+// ClassOf returns the class of an error of this package, "" for any other.
 func ClassOf(err error) string {
 	if f, ok := errors.AsType[*Error](err); ok {
 		return f.class
@@ -110,43 +110,43 @@ func ClassOf(err error) string {
 	return ""
 }
 
-// New is what was found, with a cure.
+// New returns a finding with a cure.
 func New(class string, cause error, cure string) *Error {
 	return &Error{class: class, cause: cause, cure: cure}
 }
 
-// Refused is a command that was not sent, and that another send would not help.
+// Refused returns the error of a command that was not sent, and would be refused again.
 func Refused(class string, cause error) error {
 	return &Error{class: class, cause: cause, cure: cures[class], certain: true, denial: lock.ErrDenied}
 }
 
-// NotApplied is a failure that certainly had no effect.
+// NotApplied returns the error of a call that certainly had no effect.
 func NotApplied(class string, cause error) error {
 	return &Error{class: class, cause: cause, cure: cures[class], certain: true, denial: denials[class]}
 }
 
-// Unknown is a failure that may have had an effect.
+// Unknown returns the error of a call that may have had an effect.
 func Unknown(class string, cause error) error {
 	return &Error{class: class, cause: cause, cure: cures[class]}
 }
 
-// NotSent classifies an error of a command that was not written, so that
-// whatever it was, it is certain.
+// NotSent classifies an error of a command that was not written, and so certainly had no
+// effect.
 func NotSent(err error) error {
 	class := Kind(err)
 	if class == "reply" || class == "connection" || class == "answer" {
-		class = "handshake" // nothing but that happens on a connection before
+		class = "handshake" // no other call uses a connection before its commands
 	}
 	return NotApplied(class, err)
 }
 
-// Failed classifies an error of a command that was written. Only replies that a
-// Redis server gives in place of executing the command say that it had no
-// effect. All others may come from something in between, a proxy whose upstream
-// Failed for one, after the command was executed.
+// Failed classifies an error of a command that was written. Only a reply that a
+// Redis server gives instead of executing the command proves that it had no
+// effect. Any other reply may come from a proxy whose upstream failed after the
+// command was executed.
 //
-// repeated says that something other than a cluster's redirection wrote it
-// twice: the reply is then that of the last time only.
+// repeated reports that the command was written twice, other than for a cluster's
+// redirection: the reply is then about the last time only.
 func Failed(err error, repeated bool) error {
 	if code := ReplyCode(err); code != "" && !repeated {
 		return NotApplied(code, err)
@@ -154,7 +154,7 @@ func Failed(err error, repeated bool) error {
 	return Unknown(Kind(err), err)
 }
 
-// Kind is the class of an error of go-redis.
+// Kind returns the class of an error of go-redis.
 func Kind(err error) string {
 	var reply redis.Error
 	var netErr net.Error
@@ -181,13 +181,13 @@ func Kind(err error) string {
 	}
 }
 
-// NeverDialed reports whether err says that no connection was made.
+// NeverDialed reports whether err means that no connection was made.
 func NeverDialed(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }
 
-// BadAnswer is an answer that is not of the shape that the command has.
+// BadAnswer returns the error for an answer whose shape is not the command's.
 func BadAnswer(answer any) error {
 	return Unknown("answer", fmt.Errorf("unexpected answer of type %T", answer))
 }

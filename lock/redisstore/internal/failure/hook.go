@@ -10,17 +10,17 @@ import (
 )
 
 var (
-	// ErrPanicked is matched by what OfHook returns.
+	// ErrPanicked is matched by the errors of OfHook.
 	ErrPanicked = errors.New("panic in a hook of the client")
 
-	// ErrUnsettled is that of a hook that has ended its goroutine.
+	// ErrUnsettled is the error of a call whose hook has ended its goroutine.
 	ErrUnsettled = errors.New("a hook of the client did not return")
 )
 
-var panicLogged atomic.Int64 // when a panic last was, in Unix nanoseconds
+var panicLogged atomic.Int64 // time of the last logged panic, in Unix nanoseconds
 
-// OfHook logs what a hook of the client has panicked with, and makes an error
-// of it. It is for goroutines whose panic would end the process.
+// OfHook logs the panic of a hook of the client, and converts it to an
+// error. It is for goroutines whose panic would end the process.
 func OfHook(p any) error {
 	err := fmt.Errorf("%w: %v", ErrPanicked, p)
 	now, last := time.Now().UnixNano(), panicLogged.Load()

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ReplyCode is the code of an error reply that a server gives before it
+// ReplyCode returns the code of an error reply that a server gives before it
 // executes anything, "" for all other errors.
 //
-// A script can meet one at its first write, which then has not happened; after
+// A script can meet such a reply at its first write, which then has not happened. After
 // a first write the server lets the others pass. NOPERM is an exception: it can
 // come at the second write. Only if the permissions change while an entry is
 // held can a user without the permission to SET renew, settle or remove it.
@@ -23,7 +23,7 @@ func ReplyCode(err error) string {
 	return CodeOf(reply.Error())
 }
 
-// CodeOf is ReplyCode of a reply's text, or of the error that a command returns
+// CodeOf returns the ReplyCode of a reply's text, or of the error that a command returns
 // to a script.
 func CodeOf(text string) string {
 	said, scripted := inScript(text)
@@ -45,27 +45,27 @@ func CodeOf(text string) string {
 	}
 }
 
-// wrapped is how servers before Redis 7 answer when a command fails in a script.
+// wrapped matches the answer of servers before Redis 7 when a command fails in a script.
 // A script that catches the error sees it without the first part.
 //
 //	ERR Error running script (call to f_<SHA-1>): @user_script:9: @user_script: 9: -OOM command not allowed ...
 //	ERR Error running script (call to f_<SHA-1>): @user_script:9: WRONGTYPE Operation against ...
 var wrapped = regexp.MustCompile(`^(?:ERR Error running script \(call to f_[0-9a-f]{40}\): )?(?:@user_script: ?[0-9]+: )+-?`)
 
-// inScript is what a command in a script has failed with, if a server before
-// Redis 7 says so.
+// inScript cuts the error of a command in a script from the answer of a server before
+// Redis 7.
 func inScript(text string) (said string, ok bool) {
 	said = strings.TrimSpace(wrapped.ReplaceAllLiteralString(text, ""))
 	return said, len(said) < len(strings.TrimSpace(text))
 }
 
-// IsReply reports whether err is a reply of a server, or of something in between.
+// IsReply reports whether err is a reply of a server, or of a proxy before it.
 func IsReply(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
 }
 
-// IsSyntaxError reports whether err is what servers before Redis 7 answer to SET with
+// IsSyntaxError reports whether err is the answer of servers before Redis 7 to SET with
 // NX and GET.
 func IsSyntaxError(err error) bool {
 	var reply redis.Error

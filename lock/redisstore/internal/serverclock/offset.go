@@ -1,4 +1,4 @@
-// Package serverclock tells what time it is at a server, from what it has answered.
+// Package serverclock estimates the time at a server from its answers.
 package serverclock
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Offset is what is known about a server's clock: it is ahead of the monotonic
+// Offset bounds a server's clock, which is ahead of the monotonic
 // time since base by at least low and at most high.
 type Offset struct {
 	base time.Time
@@ -16,11 +16,11 @@ type Offset struct {
 	low, high time.Duration
 }
 
-// NewOffset returns an Offset from which nothing is known. base is about now.
+// NewOffset returns an Offset without bounds. base is about now.
 func NewOffset(base time.Time) *Offset { return &Offset{base: base} }
 
-// Heard takes in that the server's clock was at now, some time between sent and
-// received. Both are bounds of the offset; if they contradict what is known, a
+// Heard notes that the server's clock was at now, some time between sent and
+// received. Both bound the offset. If they contradict the earlier bounds, a
 // clock was set or another server has taken over, and only they count.
 func (c *Offset) Heard(sent, received time.Time, now time.Duration) {
 	low, high := now-received.Sub(c.base), now-sent.Sub(c.base)
@@ -32,8 +32,8 @@ func (c *Offset) Heard(sent, received time.Time, now time.Duration) {
 	c.known, c.low, c.high = true, low, high
 }
 
-// At is t by the server's clock, in µs and rather too early than too late, or a
-// time long past if the clock is not known.
+// At returns t by the server's clock, in µs and rather too early than too late, or a
+// time long past if the clock is unknown.
 func (c *Offset) At(t time.Time) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
