@@ -16,20 +16,20 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// maxClaims bounds how often a key is claimed that was free again whenever it was read. It is so
-// for a late send, too, whose token the fence has denied.
+// maxClaims bounds the claims of a key that is free again whenever it is read, as it is for a
+// late send whose token the fence has denied.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
 
-// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry which
-// is in its way. After such a claim the next one reads first: repeats come together.
+// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry
+// in its way. After such a claim the next one reads first: repeats come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
 	work := transactional(key, c.Linger)
 	if err := s.admit(ctx, work); err != nil {
 		return lock.Entry{}, err
 	}
-	// An entry that is over by now is in the way no more.
+	// An entry that has ended since is no longer in the way.
 	passed := func() bool {
 		return e.State == lock.Free && c.Replaces == "" || e.State == lock.Abandoned && e.Token == c.Replaces
 	}
@@ -89,8 +89,8 @@ func (s *Store) granted(ctx context.Context, statement string, args ...any) (gra
 	return granted, fence, storeError(errors.Join(err, rows.Err()))
 }
 
-// claimFenced is a claim whose fence is drawn when it has won the key: one that was drawn
-// before could be lower than that of a holder it had to wait for. Both statements are one
+// claimFenced draws the fence after the claim has won the key: a fence that was drawn
+// before could be lower than the fence of a holder it had to wait for. Both statements are one
 // transaction, and one round trip.
 func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fence int64, err error) {
 	conn, err := s.acquire(ctx, later)
@@ -105,7 +105,7 @@ func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fenc
 	_, err = answers.Exec()
 	if err == nil {
 		err = answers.QueryRow().Scan(&fence)
-		if granted = err == nil; errors.Is(err, pgx.ErrNoRows) { // it was not granted, or was before
+		if granted = err == nil; errors.Is(err, pgx.ErrNoRows) { // it was not granted, or an earlier send was
 			err = nil
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fenc
 	return granted, fence, nil
 }
 
-// transactional reports whether a claim is of a run in a transaction: a record, which is not
+// transactional reports whether a claim is of a run in a transaction: a record that is not
 // remembered once its lease is over. The server may forget it in a crash.
 func transactional(key string, linger time.Duration) bool {
 	return keytext.IsRecord(key) && linger == 0
@@ -132,10 +132,10 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	if err != nil || ok {
 		return ok, err
 	}
-	// An earlier send of it may have come through, even while this one waited for it.
+	// An earlier send may have settled it, even while this one waited for its lock.
 	ok, err = s.found(ctx, s.statements.settled, []byte(key), []byte(c.Token))
 	if errors.Is(err, lock.ErrNotApplied) {
-		// It is the look that was not applied. The receipt may be there.
+		// Only the query was not applied. The receipt may be there.
 		err = fmt.Errorf("pgstore: whether the receipt is there already: %s", err.Error())
 	}
 	return ok, err
@@ -187,7 +187,7 @@ func (s *Store) found(ctx context.Context, statement string, args ...any) (ok bo
 	return ok, storeError(rows.Err())
 }
 
-// flag returns what the first column of a statement's row says, false if there is none.
+// flag returns the first column of a statement's row, false if there is no row.
 func (s *Store) flag(ctx context.Context, statement string, args ...any) (ok bool, err error) {
 	rows, err := s.query(ctx, statement, args...)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Store) flag(ctx context.Context, statement string, args ...any) (ok boo
 	return ok && err == nil, storeError(errors.Join(rows.Err(), err))
 }
 
-// query runs a statement that goes before what begins.
+// query runs a statement that goes before new claims.
 func (s *Store) query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
 	return s.queryAt(ctx, first, statement, args...)
 }
@@ -220,15 +220,15 @@ func (s *Store) queryAt(ctx context.Context, r rank, statement string, args ...a
 	return &ownRows{Rows: rows, conn: conn}, nil
 }
 
-// ownConn is one of the store's own connections, in use.
+// ownConn is one of the store's own connections during a call.
 type ownConn struct {
 	*pgxpool.Conn
 
 	store *Store
 }
 
-// planned returns a statement by another text whenever the number of claims has doubled, so
-// that it is prepared and planned again: a plan that was made while the table was tiny reads
+// planned changes the text of a statement whenever the number of claims has doubled, so
+// that it is prepared and planned again: a plan from the time when the table was tiny reads
 // all of it.
 func (s *Store) planned(statement string) string {
 	return statement + " -- " + strconv.Itoa(bits.Len64(s.claims.Load()))
@@ -257,9 +257,9 @@ func (s *Store) acquire(ctx context.Context, r rank) (*ownConn, error) {
 	return &ownConn{conn, s}, nil
 }
 
-// giveBack ends the use of the connection. One that is closed, because a call had no answer,
-// leaves the pool at once: pgx may take a quarter of a minute to be done with it, and would
-// count it for as long.
+// giveBack ends the use of the connection. A connection that is closed, because a call had no
+// answer, leaves the pool at once: pgx may take a quarter of a minute to end it, and would
+// count it until then.
 func (c *ownConn) giveBack() {
 	if c.Conn.Conn().IsClosed() {
 		c.hangUp()
@@ -275,7 +275,7 @@ func (c *ownConn) hangUp() {
 	_ = c.Hijack().PgConn().Conn().Close()
 }
 
-// ownRows gives back their connection when they are closed.
+// ownRows give back their connection when they are closed.
 type ownRows struct {
 	pgx.Rows
 
@@ -287,7 +287,7 @@ func (r *ownRows) Close() {
 	if r.conn == nil {
 		return
 	}
-	if hasCode(r.Err(), "25006") { // it is to a standby, and the next may be to the primary
+	if hasCode(r.Err(), "25006") { // the connection is to a standby, and the next may be to the primary
 		r.conn.hangUp()
 	} else {
 		r.conn.giveBack()

@@ -10,12 +10,12 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// oldest is the server's version that the store needs at least, as server_version_num.
+// oldest is the oldest server version that the store supports, as server_version_num.
 const oldest = 130000
 
-// Check says whether the server can be reached, is recent enough, and whether the table is
-// there, has its columns, and may be used by the role; and what to do if not. What is there
-// to be set right by an operator matches [lock.ErrDenied].
+// Check reports a server that cannot be reached or is too old, and a table that is missing,
+// lacks columns, or may not be used by the role, each with a cure. An error that an operator
+// has to repair matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
 	pool, err := s.own(ctx)
 	if err != nil {

@@ -60,7 +60,7 @@ func (s *service) grant(t *testing.T, statements ...string) {
 	}
 }
 
-// store returns that of the role, which has not migrated.
+// store returns the role's store, which has not migrated.
 func (s *service) store(t *testing.T, addr string) *pgstore.Store {
 	t.Helper()
 	url := strings.Replace(s.cluster.URL(s.db, s.role), s.cluster.Addr(), addr, 1)

@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// became is the answer to a receipt and its COMMIT.
-type became uint8
+// commitResult is the answer to a receipt and its COMMIT.
+type commitResult uint8
 
 const (
-	unanswered became = iota // it may have been committed, or may yet be
+	unanswered commitResult = iota // the COMMIT may have been executed, or may yet be
 	committed
 	notFound // the receipt's statement has found no claim, and COMMIT was not executed
 	refusedThere
@@ -26,14 +26,14 @@ const (
 // noRow is the error of the receipt's statement if it finds no claim: a division by zero.
 const noRow = "22012"
 
-// settleAndCommit sends the receipt's statement and COMMIT, and BEGIN before them if nothing was
-// sent yet, in one round trip. A statement that fails keeps the server from executing those
-// after it.
+// settleAndCommit sends the receipt's statement and COMMIT, after BEGIN if nothing was
+// sent yet, in one round trip. A statement that fails keeps the server from executing the
+// next ones.
 //
 // It reads the answers itself. The driver would send a request to cancel COMMIT whenever its
-// context ends or its connection fails, and a COMMIT that waits for a standby is cancelled by
-// that: it takes effect, and is on no other server.
-func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]byte) (became, error) {
+// context ends or its connection fails. Such a request cancels a COMMIT that waits for a standby:
+// the COMMIT takes effect, and is on no other server.
+func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]byte) (commitResult, error) {
 	conn := s.conn.PgConn()
 	stop := closeAtEnd(ctx, conn)
 	how, err := s.send(conn, settle, args)
@@ -43,8 +43,8 @@ func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]
 	return how, err
 }
 
-// closeAtEnd makes calls of a connection fail when ctx ends, and sends the server nothing.
-// stop ends this, and reports whether ctx had not ended.
+// closeAtEnd lets calls of a connection fail when ctx ends, and sends the server nothing.
+// stop ends this, and reports whether ctx had not ended before.
 func closeAtEnd(ctx context.Context, conn *pgconn.PgConn) (stop func() bool) {
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -60,13 +60,13 @@ func closeAtEnd(ctx context.Context, conn *pgconn.PgConn) (stop func() bool) {
 	}
 }
 
-func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (became, error) {
+func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commitResult, error) {
 	wire := conn.Frontend()
-	var parsed []string // what is prepared here, in order
+	var parsed []string // the statements that are prepared here, in order
 	execute := func(sql string, args ...[]byte) {
 		name, known := s.nameOf(sql)
 		if !known {
-			if name != "" { // there may be one, in spite of all
+			if name != "" { // the server may have one of that name nevertheless
 				wire.SendClose(&pgproto3.Close{ObjectType: 'S', Name: name})
 			}
 			wire.SendParse(&pgproto3.Parse{Name: name, Query: sql, ParameterOIDs: settleTypes[:len(args)]})
@@ -75,7 +75,7 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (becam
 		wire.SendBind(&pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: []int16{1}, Parameters: args})
 		wire.SendExecute(&pgproto3.Execute{})
 	}
-	before := 0 // statements whose end comes before that of the receipt's
+	before := 0 // statements that end before the receipt's
 	if s.tx == nil {
 		before = 2
 		execute("begin")
@@ -122,15 +122,14 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (becam
 				how = refusedThere
 			}
 			if answer.Code == "26000" {
-				delete(conn.CustomData(), preparedKey) // the work has had them forgotten
+				delete(conn.CustomData(), preparedKey) // the work has deallocated them
 			}
 			if how == unanswered {
 				return how, fmt.Errorf("pgstore: COMMIT was not answered: %w", failure)
 			}
 		}
 	}
-	// What is left is the end of the exchange, from which the driver learns that there is no
-	// transaction any more.
+	// From the end of the exchange the driver learns that the transaction is over.
 	for {
 		message, err := conn.ReceiveMessage(context.Background()) //nolint:forbidigo // a context that ends would be watched by the driver, and closeAtEnd does that
 		if err != nil {
@@ -150,15 +149,15 @@ var errWarned = errors.New("pgstore: COMMIT was answered with a warning")
 var settleTypes = []uint32{17, 17, 17, 20}
 
 // preparedKey finds the names of the statements that a connection has prepared, by their
-// texts, in what the driver keeps for it. It is nil if the connection may not prepare any.
+// texts, in its custom data. The names are nil if the connection may not prepare any.
 const preparedKey = "latch_prepared"
 
 // nameOf returns the name under which the connection prepares a statement, "" if it may
-// not, and whether it has.
+// not, and whether the statement is prepared.
 func (s *session) nameOf(sql string) (name string, known bool) {
 	data := s.conn.PgConn().CustomData()
 	names, asked := data[preparedKey].(map[string]string)
-	if !asked { // the settings are copied for that
+	if !asked { // reading the settings copies them
 		if cfg := s.conn.Config(); cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && cfg.StatementCacheCapacity > 0 {
 			names = make(map[string]string)
 		}
@@ -186,5 +185,5 @@ func nameFor(sql string) string {
 	return fmt.Sprintf("latch_%x", h.Sum64())
 }
 
-// bigint is n as a parameter.
+// bigint encodes n as a parameter.
 func bigint(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) } //nolint:gosec // its bits

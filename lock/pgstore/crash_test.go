@@ -77,8 +77,8 @@ func TestNumberOfALostTransactionIsGivenAgain(t *testing.T) {
 	require.False(t, committed)
 }
 
-// Work that leaves a savepoint open is settled in it, under another number than that of its
-// transaction, whose session is ended all the same.
+// Work that leaves a savepoint open is settled in the savepoint, which has another number than the
+// transaction. The session is ended nevertheless.
 func TestOutcomeOfWorkThatLeavesASavepointOpen(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, func(db string) string { return losesCommits(t, pgtest.Shared(t).Addr()).URL(db, "postgres") })

@@ -13,10 +13,10 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// storeError is err of a statement as [lock.Store] wants it: nil stays nil. An answer of the
-// server that is an error says that the statement had no effect; the end of its session says
-// nothing. Nor does pgconn.SafeToRetry: if the connection was cut while a reply was on its
-// way, the error is that of a connection which was closed before (pgx 5.12).
+// storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
+// error answer of the server proves that the statement had no effect. The end of its session
+// proves nothing. Neither does pgconn.SafeToRetry: if the connection was cut while a reply was
+// on its way, pgx 5.12 returns the error of a connection that was closed before.
 func storeError(err error) error {
 	if err == nil {
 		return nil
@@ -27,7 +27,7 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, explain(err))
 }
 
-// classedError is an error with the class that [lock.Class] returns of it.
+// classedError is an error with its class for [lock.Class].
 type classedError struct {
 	error
 	class string
@@ -36,8 +36,8 @@ type classedError struct {
 // Unwrap returns the error.
 func (c classedError) Unwrap() error { return c.error }
 
-// Class is the SQLSTATE of an answer, "dial" of a connection that was not made, and
-// "connection" of one that ended.
+// Class returns the SQLSTATE of an answer, "dial" for a connection that was not made, and
+// "connection" for one that ended.
 func (c classedError) Class() string { return c.class }
 
 // classified gives err a class unless it has one.
@@ -69,26 +69,26 @@ func refused(err error) bool {
 	}
 	severity := answer.SeverityUnlocalized
 	if severity == "" {
-		severity = answer.Severity // PgBouncer's own errors have that alone, in English
+		severity = answer.Severity // PgBouncer's own errors have only this, in English
 	}
 	return severity == "ERROR"
 }
 
-// explain adds what to do about an answer of the server, and what it means to the Locker.
+// explain adds a cure to an answer of the server, and its meaning to the Locker.
 func explain(err error) error { return explained(classified(err)) }
 
 func explained(err error) error {
 	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError
 	switch {
-	case errors.As(err, &answer): // also to a connection that was begun
+	case errors.As(err, &answer): // also while a connection is made
 	case errors.As(err, &unreachable):
 		return fmt.Errorf("the server cannot be reached: %w", err)
 	default:
 		return err
 	}
 	switch class := answer.Code[:min(2, len(answer.Code))]; {
-	case errors.Is(err, lock.ErrDenied): // is explained already
+	case errors.Is(err, lock.ErrDenied): // already explained
 		return err
 	case answer.Code == "42P01":
 		return fmt.Errorf("%w: the table is not there: call Migrate, or run Schema: %w", lock.ErrDenied, err)
@@ -105,9 +105,9 @@ func explained(err error) error {
 	}
 }
 
-// passes reports whether what the server has refused may succeed if it is done again: it was
-// in the way of another transaction, has taken too long, or met a server without room, one
-// that is being stopped, or a statement that was prepared for another table or is forgotten.
+// passes reports whether a refused statement may succeed later: it was
+// in the way of another transaction, has taken too long, met a server without room or
+// during its shutdown, or was prepared for another table or deallocated.
 func passes(err error) bool {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {

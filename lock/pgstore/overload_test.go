@@ -19,7 +19,7 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
 )
 
-// asked is what became of requests, each for an order of its own.
+// asked counts the outcomes of requests, each for its own order.
 type asked struct {
 	done    int
 	refused []time.Duration // how long each refusal took
@@ -59,8 +59,8 @@ func askFor(t *testing.T, l *lock.Locker, perSecond int, d time.Duration) (a ask
 	return a
 }
 
-// wrong is what is wrong with what became of requests of which the database has room for
-// rate a second. The bounds are far from what is usual, since other tests run on the machine.
+// wrong returns the broken promises of an overload, at a database with room for rate requests
+// a second. The bounds are far from the usual figures, since other tests run on the machine.
 func (a *asked) wrong(rate int, d time.Duration) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	if least := int(0.6 * float64(rate) * d.Seconds()); a.done < least {
@@ -92,7 +92,7 @@ func slowShop(t *testing.T) *shop {
 	return openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 })
 }
 
-// usualBudget is that of a Locker without options.
+// usualBudget is the budget of a Locker without options.
 var usualBudget = lock.WithBudget(500 * time.Millisecond)
 
 // TestOverload asks for eight times as many orders as there is room for. The others are

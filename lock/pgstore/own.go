@@ -12,34 +12,34 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// settings are those by which the store's own connections are made.
+// settings configure the store's own connections.
 type settings interface {
-	// config returns the configuration of the pool of these connections.
+	// config returns the configuration of their pool.
 	config(ctx context.Context) (*pgxpool.Config, error)
 
-	// renew looks for others when the server has rejected them. changed says that there are
-	// some to try.
+	// renew looks for other settings after the server has rejected these. changed says that
+	// there are some to try.
 	renew(ctx context.Context) (changed bool, err error)
 }
 
-// poolSettings are those of a pool of pgx, whose hooks are asked for each connection.
+// poolSettings come from a pool of pgx, whose hooks are called for each connection.
 type poolSettings struct{ pool *pgxpool.Pool }
 
 func (p poolSettings) config(context.Context) (*pgxpool.Config, error) { return p.pool.Config(), nil }
 
 func (p poolSettings) renew(context.Context) (bool, error) { return false, nil }
 
-// ownParameters are parameters of a session that a pool, a role or a database may have for the
+// ownParameters replace session parameters that a pool, a role or a database may set for the
 // work: with them the store's own statements would fail, or end before their callers' time.
 var ownParameters = [][2]string{
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_read_only", "off"},
 	{"statement_timeout", "0"},
-	{"transaction_timeout", "0"}, // of PostgreSQL 17
+	{"transaction_timeout", "0"}, // since PostgreSQL 17
 	{"lock_timeout", "0"},
 }
 
-// openOwn returns a pool for the store's own connections. It makes none yet.
+// openOwn returns a pool for the store's own connections, which dials on its first use.
 func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
 	cfg, err := of.config(ctx)
 	if err != nil {
@@ -63,12 +63,12 @@ func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// sessionTime bounds the statement that sets a session up.
+// sessionTime bounds the statement that sets up a session.
 const sessionTime = 2 * time.Second
 
-// prepareSessions has ownParameters set in each session, after the pool's own hook. A session
-// behind PgBouncer is left alone, since it serves others as well: there the number of the
-// server's process is not the one with which the connection began.
+// prepareSessions sets ownParameters in each session, after the pool's own hook. It leaves alone
+// a session behind PgBouncer, which also serves other clients: there the number of the
+// server's process differs from the number at the start of the connection.
 func prepareSessions(cfg *pgxpool.Config) {
 	values := make([]string, len(ownParameters))
 	for i, p := range ownParameters {
@@ -83,15 +83,15 @@ func prepareSessions(cfg *pgxpool.Config) {
 				return err
 			}
 		}
-		ctx, cancel := context.WithTimeout(ctx, sessionTime) // nothing else ends the wait of a pool
+		ctx, cancel := context.WithTimeout(ctx, sessionTime) // the pool itself would wait without end
 		defer cancel()
 		_, err := conn.PgConn().Exec(ctx, fmt.Sprint(set, conn.PgConn().PID())).ReadAll()
 		return err
 	}
 }
 
-// reportPanics has a hook that panics refuse the connection: a pool would count one that was
-// left in the middle of its hook as used, for ever.
+// reportPanics makes a hook that panics refuse the connection. A pool would count a connection
+// whose hook did not return as used, for ever.
 func reportPanics(cfg *pgxpool.Config) {
 	prepare, acquire := cfg.PrepareConn, cfg.BeforeAcquire //nolint:staticcheck // a pool may have the older one
 	if prepare == nil && acquire == nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/admission"
 )
 
-// longestWait is for how long work may have to wait for a connection of the pool. While it
-// would be longer, work is refused before its key is claimed: each claim takes time from
-// the server that the work which waits would need.
+// longestWait bounds the wait of work for a connection of the pool. While the wait
+// would be longer, work is refused before its key is claimed: a claim would take server time
+// from the waiting work.
 const longestWait = 5 * time.Second
 
-// queue is what waits for a connection. It measures how fast the first in it get one, so
-// that a claim which would not be served in its time is refused at once: the server would
-// execute it when its caller has gone, and its entry would have to be removed.
+// queue counts the calls that wait for a connection, and measures how fast they get one, so
+// that a claim which would be served too late is refused at once. The server would otherwise
+// execute it after its caller has gone, and its entry would have to be removed.
 type queue struct {
 	mu      sync.Mutex
 	gauge   admission.Gauge
@@ -27,7 +27,7 @@ type queue struct {
 
 func (q *queue) enter() { q.change(+1, false) }
 
-// leave is the end of a wait. served says that there was a connection.
+// leave ends a wait. served says that the call got a connection.
 func (q *queue) leave(served bool) { q.change(-1, served) }
 
 func (q *queue) change(by int, served bool) {
@@ -41,7 +41,7 @@ func (q *queue) change(by int, served bool) {
 	q.gauge.Waiting(now, q.waiting > 0)
 }
 
-// through runs a wait in q. It is over however it ends: a hook of a pool may panic.
+// through counts a wait in q, also if it ends in a panic of the pool's hook.
 func through[T any](q *queue, wait func() (T, error)) (got T, err error) {
 	served := false
 	q.enter()
@@ -51,7 +51,7 @@ func through[T any](q *queue, wait func() (T, error)) (got T, err error) {
 	return got, err
 }
 
-// wait is how long a call would wait that came now, 0 if too little is known.
+// wait returns how long a new call would wait, 0 if too little is known.
 func (q *queue) wait() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,20 +62,20 @@ func (q *queue) wait() time.Duration {
 type rank int
 
 const (
-	first rank = iota // what ends a lease or keeps it, and what a claim that has begun still needs
-	later             // what begins: claims, looks, clean-up
+	first rank = iota // renewals and ends of leases, and the later statements of a claim
+	later             // claims, queries, clean-up
 	ranks
 )
 
-// gate lets as many calls through as there are connections. Calls of one rank are served as
-// they have come.
+// gate lets as many calls through as there are connections. It serves calls of one rank in
+// their order of arrival.
 type gate struct {
 	mu      sync.Mutex
 	taken   int
-	waiting [ranks]list.List // of channels that are closed when the turn has come
+	waiting [ranks]list.List // of channels, closed when the turn has come
 }
 
-// enter waits for the call's turn. After an error there is nothing to leave.
+// enter waits for the call's turn. After an error the call does not leave.
 func (g *gate) enter(ctx context.Context, r rank) error {
 	g.mu.Lock()
 	if g.taken < ownConnections {
@@ -94,7 +94,7 @@ func (g *gate) enter(ctx context.Context, r rank) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case <-turn: // has come at the same time
+	case <-turn: // came at the same time
 		return nil
 	default:
 		g.waiting[r].Remove(place)
@@ -116,8 +116,8 @@ func (g *gate) leave() {
 	g.taken--
 }
 
-// admit refuses a claim that would not be served in its time, half of which is for its
-// answer, or whose work would wait for too long.
+// admit refuses a claim that would not be served in half of its time (the other half is for
+// its answer), or whose work would wait for too long.
 func (s *Store) admit(ctx context.Context, work bool) error {
 	if end, ok := ctx.Deadline(); ok && s.calls.wait() > time.Until(end)/2 {
 		return overloadError{errClaimsWait}
@@ -136,13 +136,13 @@ var (
 // overloadError is a refusal that no repetition within the same budget would help.
 type overloadError struct{ error }
 
-// Unwrap makes it certain, and final for this call.
+// Unwrap makes the refusal certain, and final for this call.
 func (e overloadError) Unwrap() []error { return []error{e.error, lock.ErrNotApplied, lock.ErrDenied} }
 
-// Class is a short and stable name of it, to count by.
+// Class is a short and stable name, to count by.
 func (overloadError) Class() string { return "overload" }
 
-// Cure is what an operator can do about it.
+// Cure returns an operator's remedy.
 func (overloadError) Cure() string {
 	return "work comes faster than the database serves it; a faster one, fewer callers, or if it is idle, a larger pool end it"
 }

@@ -66,7 +66,7 @@ func (r *race) claims(ctx context.Context, token string) <-chan grant {
 	return granted
 }
 
-// The fence of a claim that was stopped before it made its row is higher than those of all
+// The fence of a claim that was stopped before it made its row is higher than the fences of all
 // claims that were granted, and released, meanwhile.
 func TestFencesRiseInTheOrderOfTheGrants(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,7 @@ func (r *rotating) rotate(t *testing.T, password string) {
 	r.password.Store(&password)
 }
 
-// end ends the sessions of the role except those of the processes in spared.
+// end ends the sessions of the role, except for the processes in spared.
 func (r *rotating) end(t *testing.T, spared ...uint32) {
 	t.Helper()
 	list := "0"

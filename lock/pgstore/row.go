@@ -41,7 +41,7 @@ func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
 	return e, nil
 }
 
-// micros is d in microseconds, rounded up: what is asked for is what there is at least.
+// micros converts d to microseconds, rounded up: a lease is never shorter than asked for.
 func micros(d time.Duration) int64 {
 	return int64(min(d, math.MaxInt64-time.Microsecond)+time.Microsecond-1) / int64(time.Microsecond)
 }
@@ -53,17 +53,17 @@ func nonNil(b []byte) []byte {
 	return b
 }
 
-// blob is a bytea as the server writes it: in binary, or as text, of which bytea_output has
-// two formats. Behind PgBouncer the store cannot choose, and pgx reads one of them.
+// blob is a bytea as the server writes it: in binary, or as text in one of the two formats of
+// bytea_output. Behind PgBouncer the store cannot choose, and pgx reads only one of them.
 type blob []byte
 
-// ScanBytes reads what was sent in binary.
+// ScanBytes reads the binary form.
 func (b *blob) ScanBytes(v []byte) error {
 	*b = bytes.Clone(v)
 	return nil
 }
 
-// ScanText reads what was sent as text.
+// ScanText reads the text form.
 func (b *blob) ScanText(v pgtype.Text) (err error) {
 	switch digits, isHex := strings.CutPrefix(v.String, `\x`); {
 	case !v.Valid:

@@ -11,10 +11,10 @@ import (
 // defaultTable is the name in Schema.
 const defaultTable = "latch_entries"
 
-// Schema makes the table of a store, unless it is there, for those who migrate with a tool of
-// their own; with [WithTable], replace the name. Run it once, and not at each start: CREATE
-// INDEX IF NOT EXISTS locks the table before it looks, and claims wait behind it.
-// [Store.Migrate] looks first.
+// Schema makes the table of a store, unless it exists, for migration tools. With [WithTable],
+// replace the name. Run it once, and not at each start: CREATE
+// INDEX IF NOT EXISTS locks the table before it checks, and claims wait behind it.
+// [Store.Migrate] checks first.
 //
 // The index is over sweep_at, which a renewal leaves alone, so that renewals can be
 // heap-only updates.
@@ -42,7 +42,7 @@ CREATE INDEX IF NOT EXISTS latch_entries_sweep_at ON latch_entries (sweep_at);`
 CREATE SEQUENCE IF NOT EXISTS latch_entries_fence;
 `
 
-	// present says of each of them whether it is there. The catalogs are read without a
+	// present reports for each whether it exists. The catalogs are read without a
 	// lock on the table. The index may have any name.
 	present = `
 SELECT to_regclass('latch_entries') IS NOT NULL,
@@ -51,7 +51,7 @@ SELECT to_regclass('latch_entries') IS NOT NULL,
 	to_regclass('latch_entries_fence') IS NOT NULL`
 )
 
-// names are those of a store's table, quoted.
+// names has the quoted names of a store's table, index and sequence.
 type names struct{ table, index, sequence string }
 
 // namesOf quotes name, which may have a schema before it: "shop.latch_entries".
@@ -64,7 +64,7 @@ func namesOf(name string) names {
 	return names{table: with(""), index: pgx.Identifier{last + "_sweep_at"}.Sanitize(), sequence: with("_fence")}
 }
 
-// in replaces the names of Schema in a statement by those of the store.
+// in replaces the names of Schema in a statement by the store's.
 func (n names) in(statement string) string {
 	return strings.NewReplacer(
 		"'"+defaultTable+"_fence'", literal(n.sequence),
@@ -75,18 +75,18 @@ func (n names) in(statement string) string {
 	).Replace(statement)
 }
 
-// literal is a constant, whatever standard_conforming_strings is.
+// literal quotes a constant for any standard_conforming_strings.
 func literal(text string) string {
 	return ` E'` + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(text) + `'`
 }
 
-// migrationLock keeps two processes from migrating at once, which CREATE IF NOT EXISTS does
-// not bear.
+// migrationLock keeps two processes from migrating at once: CREATE IF NOT EXISTS would
+// fail.
 const migrationLock = 0x6c61746368 // "latch"
 
-// Migrate makes the store's table, its index and its sequence, those of them that are not
-// there. It may be called by many processes at once, and at each start: where all are there
-// it only looks, which needs no right to make them and holds up no claim.
+// Migrate makes the store's table, index and sequence, if one is missing. Many processes may
+// call it at once, and at each start: if none is missing
+// it only checks, which needs no right to make them and holds up no claim.
 func (s *Store) Migrate(ctx context.Context) error {
 	pool, err := s.own(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ type rowQuerier interface {
 	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
 }
 
-// missing returns the statements that make what is not there, "" if all is.
+// missing returns the statements that make the missing ones, "" if none is missing.
 func (s *Store) missing(ctx context.Context, db rowQuerier) (ddl string, err error) {
 	var table, index, sequence bool
 	err = db.QueryRow(ctx, s.names.in(present)).Scan(&table, &index, &sequence)

@@ -274,7 +274,7 @@ func TestIsolationOfTheWork(t *testing.T) {
 	} {
 		for _, tt := range []struct {
 			isolation string
-			// meanwhile is what another transaction commits after the work has read.
+			// meanwhile is committed by another transaction after the work has read.
 			read, meanwhile, write string
 			fails                  bool
 		}{

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// sqlSettings are those of connections that package database/sql has made: it shows neither
-// its connector nor the connector's hooks, only what they have made. When the server rejects
-// them, because a password has changed, they are learned from a younger connection.
+// sqlSettings come from connections that package database/sql has made: it shows neither
+// its connector nor the connector's hooks, only their connections. When the server rejects
+// the settings, because a password has changed, they are learned from a younger connection.
 type sqlSettings struct {
 	db       *sql.DB
 	last     atomic.Pointer[pgx.ConnConfig]
@@ -29,7 +29,7 @@ func newSQLSettings(db *sql.DB) *sqlSettings {
 }
 
 func (s *sqlSettings) config(ctx context.Context) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig("host=localhost") // what it is made of is replaced
+	cfg, err := pgxpool.ParseConfig("host=localhost") // its parts are replaced
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: %w", err)
 	}
@@ -50,8 +50,8 @@ func (s *sqlSettings) config(ctx context.Context) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// renew tries the settings of one connection of db after the other. One whose settings are
-// rejected as well is closed, so that db makes another in its place, as its hooks have it now.
+// renew tries the settings of one connection of db after the other. It closes a connection whose
+// settings are also rejected, so that db makes another one with the present settings of its hooks.
 func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
 	rejectedOnes := s.last.Load()
 	select {
@@ -71,7 +71,7 @@ func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
 				return fmt.Errorf("pgstore: %w", err)
 			}
 			s.last.Store(cfg)
-			_ = trial.Close(ctx) // it has shown what it was for
+			_ = trial.Close(ctx) // the trial is over
 			return nil
 		})
 		if err == nil || !rejected(err) {
@@ -81,7 +81,7 @@ func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
 	return err == nil, err
 }
 
-// look calls f with a connection of db, which is closed if f returns that it was rejected.
+// look calls f with a connection of db, and closes it if f returns that it was rejected.
 func (s *sqlSettings) look(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *sqlSettings) look(ctx context.Context, f func(*pgx.Conn) error) error {
 	return errors.Join(err, ignoreDone(conn.Close()))
 }
 
-// rejected reports whether the server, or a PgBouncer, did not accept who connects.
+// rejected reports whether the server, or a PgBouncer, has rejected the user.
 func rejected(err error) bool {
 	if _, ok := errors.AsType[tls.AlertError](err); ok { // a certificate
 		return true

@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// sqlWork takes connections of package database/sql. A *sql.Tx of them could be committed by
-// the work. So BEGIN is sent on the connection itself, and the work gets a *sql.Tx of another
-// *sql.DB, whose connection is that one, and whose driver refuses to end it.
+// sqlWork takes connections of package database/sql. The work could commit a *sql.Tx of
+// them. So BEGIN is sent on the connection itself, and the work gets a *sql.Tx of another
+// *sql.DB, which lends this connection, and whose driver refuses to end the transaction.
 type sqlWork struct {
 	db  *sql.DB
-	out func() *sql.DB // what the work's are of
+	out func() *sql.DB // makes the *sql.Tx of the work
 }
 
 func newSQLWork(db *sql.DB) sqlWork {
@@ -43,7 +43,7 @@ func (w sqlWork) begin(ctx context.Context) (*session, error) {
 	s := &session{conn: own.Conn()}
 	s.giveBack = func(broken bool) {
 		if broken {
-			_ = own.Conn().Close(context.WithoutCancel(ctx)) // sends nothing any more; a pool of pgx below db would keep it
+			_ = own.Conn().Close(context.WithoutCancel(ctx)) // sends nothing; a pool of pgx below db would keep the connection
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 		}
 		_ = conn.Close()
@@ -57,12 +57,12 @@ func (w sqlWork) begin(ctx context.Context) (*session, error) {
 		s.leave()
 		return nil, err
 	}
-	s.takeBack = func() { _ = tx.Rollback() } // which closes the rows that are open
+	s.takeBack = func() { _ = tx.Rollback() } // closes open rows
 	s.carried = func(ctx context.Context) context.Context { return context.WithValue(ctx, sqlTxKey{}, tx) }
 	return s, nil
 }
 
-// lender is a driver whose connections are those that the context of the call has.
+// lender is a driver that returns the connection in the context of the call.
 type lender struct{}
 
 type lentKey struct{}
@@ -78,7 +78,7 @@ func (lender) Connect(ctx context.Context) (driver.Conn, error) {
 func (l lender) Driver() driver.Driver          { return l }
 func (lender) Open(string) (driver.Conn, error) { return nil, errNotYours }
 
-// lent is a connection of pgx's driver without an end of its own.
+// lent is a connection of pgx's driver that its borrower cannot close.
 type lent struct {
 	*stdlib.Conn
 
@@ -88,7 +88,7 @@ type lent struct {
 // Close does nothing.
 func (*lent) Close() error { return nil }
 
-// BeginTx does nothing: it has begun.
+// BeginTx does nothing: the transaction has begun.
 func (*lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return lentTx{}, nil }
 
 // ExecContext calls pgx's driver, and looks at the command's tag.
@@ -117,8 +117,8 @@ func (c *lent) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return rows, err
 }
 
-// lentRows note that they were left open: they are closed at the end of their context, which may
-// be that of the handler, or of the transaction. The driver may then have closed the connection.
+// lentRows note that they were left open. They are closed when their context ends, the context of
+// the handler or of the transaction. The driver may then have closed the connection.
 type lentRows struct {
 	*stdlib.Rows
 
@@ -146,7 +146,7 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// connOf returns the connection of pgx's driver that a connection of package database/sql is.
+// connOf returns the connection of pgx's driver below a connection of package database/sql.
 func connOf(own any) (*stdlib.Conn, error) {
 	c, ok := own.(*stdlib.Conn)
 	if !ok {

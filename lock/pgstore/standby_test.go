@@ -243,7 +243,7 @@ func TestOutcomeIsAskedOfThePrimary(t *testing.T) {
 				if !x.Begins("COMMIT") || !lose.CompareAndSwap(true, false) {
 					return pgproxy.Fault{}
 				}
-				away.Store(true) // the primary lets no other connection in for a while, and has ended those of the store
+				away.Store(true) // the primary refuses new connections for a while, and has ended the store's
 				_, err := db.Exec(context.WithoutCancel(t.Context()), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'")
 				if err != nil {
 					t.Error(err)

@@ -1,6 +1,6 @@
 package pgstore
 
-// statements are those of a store. All that is not an answer's text is a parameter.
+// statements has the SQL of a store.
 type statements struct {
 	claim, takeover, renew, settle, settled, release, releaseTaken, get string
 	list, page, forget, sweep, lacking, present                         string
@@ -8,29 +8,29 @@ type statements struct {
 }
 
 const (
-	// live is whether a row that is locked stands for an entry, at this moment.
+	// live tests whether a locked row is an entry at this moment.
 	live = `(e.ends_at + e.linger * interval '1 microsecond' > clock_timestamp())`
 
-	// wasLive is the same of a row that is only read. What is read is as it was when the
+	// wasLive tests the same for a row that is only read, as it was when the
 	// statement began: by a later clock, an entry that was renewed since would be over.
 	wasLive = `(e.ends_at + e.linger * interval '1 microsecond' > statement_timestamp())`
 
-	// columns are what an entry is read from: see scanEntry.
+	// columns are the columns of scanEntry.
 	columns = `e.token, e.receipt IS NOT NULL, abs(e.attempt), e.fingerprint, e.owner, e.fence, e.linger, ` +
 		`(extract(epoch FROM e.ends_at - statement_timestamp()) * 1000000)::bigint`
 
-	// after is the moment that is $n microseconds from now.
+	// after computes the moment $n microseconds from now.
 	after = `clock_timestamp() + `
 )
 
-// quick keeps the answer from waiting for the disk, where $n says so.
+// quick keeps the answer from waiting for the disk, if the parameter is true.
 func quick(param string) string {
 	return `CASE WHEN ` + param + `::bool THEN set_config('synchronous_commit', 'off', true) END`
 }
 
-// confirmed has the reader of a receipt wait for the standby that COMMITs wait for: it is a
+// confirmed makes the reader of a receipt wait for the standby that COMMITs wait for, by a
 // write that changes nothing. After a crash of the primary, and after an operator has ended
-// the wait of a COMMIT, a receipt can be read that the standby does not have.
+// the wait of a COMMIT, a reader can see a receipt that the standby does not have.
 const confirmed = `CASE WHEN e.receipt IS NOT NULL AND current_setting('synchronous_standby_names') <> '' ` +
 	`THEN pg_logical_emit_message(true, 'latch', '')::text END`
 
@@ -42,13 +42,13 @@ func newStatements(n names) (s statements) {
 	return s
 }
 
-// claims are those by which a key is taken and kept.
+// claims sets the statements that take and keep a key.
 func (s *statements) claims(n names) {
-	// What the snapshot shows as taken is left alone: a row that a claim locks in vain would
-	// be written, too. So is what was taken in between, by the WHERE of the conflict. A claim
-	// that is granted returns a row, and another one is followed by get: a statement that does
-	// both costs the server a quarter more. After takeAway, no send of the claim that arrives
-	// late makes the entry anew: a COMMIT that arrives later still would settle that.
+	// The claim leaves a row alone that its snapshot shows as taken: a row that it locks in
+	// vain would be written, too. By the WHERE of the conflict, it also leaves alone a row that
+	// was taken since. A granted claim returns a row, and get follows a refused one: one statement
+	// for both costs the server a quarter more. After takeAway, a late send of the claim
+	// does not make the entry again: a COMMIT that arrives even later would settle it.
 	s.claim = n.in(`
 INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
 SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,
@@ -75,7 +75,7 @@ WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
 RETURNING ` + quick("$5"))
 }
 
-// ends are those by which a key is given up, and by which receipts go.
+// ends sets the statements that free a key, and that remove receipts.
 func (s *statements) ends(n names) {
 	s.settle = n.in(`
 UPDATE latch_entries e SET receipt = $3::bytea, linger = 0, ends_at = ` + after + `$4::bigint * interval '1 microsecond', sweep_at = ` + after + `$4::bigint * interval '1 microsecond'
@@ -88,16 +88,16 @@ RETURNING 1`)
 DELETE FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt >= 0
 RETURNING ` + live + `, ` + quick("true"))
 
-	// What takeAway has marked stays, though the key is free: see claim.
+	// A row that takeAway has marked stays, though the key is free: see claim.
 	s.releaseTaken = n.in(`
 UPDATE latch_entries e SET ends_at = 'epoch', linger = 0 WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt < 0 AND ` + live + `
 RETURNING true`)
 
 	s.forget = n.in(`DELETE FROM latch_entries e WHERE key = $1 AND token = $2 RETURNING ` + live)
 
-	// A row that was renewed since is looked at again when it ends. Rows are named by
-	// where they are, which needs no join: one would read the whole of a small table.
-	// The second column is up to where it has looked.
+	// A row that was renewed since is checked again when it ends. Rows are named by
+	// their place (ctid), which needs no join: a join would read the whole of a small table.
+	// The second column returns how far the sweep has come.
 	s.sweep = n.in(`
 WITH due AS (SELECT ctid, sweep_at FROM latch_entries
 	WHERE sweep_at >= 'epoch'::timestamptz + $2::bigint * interval '1 microsecond' AND sweep_at <= now()
@@ -110,7 +110,7 @@ SELECT (SELECT count(*) FROM over),
 	` + quick("true"))
 }
 
-// looks are those that change nothing.
+// looks sets the read-only statements.
 func (s *statements) looks(n names) {
 	s.get = n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
 
@@ -127,10 +127,10 @@ SELECT quote_ident(current_user),
 SELECT key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at FROM latch_entries LIMIT 0`)
 }
 
-// inside are those that a transaction of work needs.
+// inside sets the statements that a transaction of work needs.
 func (s *statements) inside(n names) {
-	// What a claim of work in a transaction may settle is marked by its attempt, which is
-	// positive. A receipt that is there is left as it is, and written all the same.
+	// A positive attempt marks an entry that a transaction of work may settle. A receipt
+	// is written again without a change.
 	s.takeAway = n.in(`
 WITH waits AS MATERIALIZED (SELECT set_config('lock_timeout', $3, true) AS wait)
 UPDATE latch_entries e SET attempt = CASE WHEN receipt IS NULL THEN -abs(attempt) ELSE attempt END
@@ -147,8 +147,9 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'latch_entries'::regclass`)
 }
 
-// settleInside leaves a receipt in the transaction of the work, and fails if it finds no claim to
-// settle. It changes no column of an index. The mark is not left to the session.
+// settleInside returns the statement that leaves a receipt in the transaction of the work, and
+// fails if it finds no claim to settle. It changes no column of an index, and takes the mark away
+// from the session.
 func (n names) settleInside() string {
 	return n.in(`
 WITH settled AS (

@@ -20,22 +20,22 @@ type Store struct {
 	statements statements
 	work       work          // begins the work's transactions
 	settings   settings      // of the store's own connections
-	workPool   *pgxpool.Pool // what Open has opened; nil after New
-	closeWork  func()        // ends what work has opened; may be nil
+	workPool   *pgxpool.Pool // opened by Open; nil after New
+	closeWork  func()        // closes the connections of work; may be nil
 
 	opening chan struct{} // has room for the one call that opens the pool of the store's own connections
 	mu      sync.Mutex
 	pool    *pgxpool.Pool // the store's own connections; nil before the first call
 	closed  bool
 
-	settle atomic.Pointer[string] // the statement that leaves a receipt in a transaction; nil before the table was looked up
-	keep   atomic.Int64           // for which such receipts are kept, in microseconds: the last one that was seen
-	claims atomic.Uint64          // how many there were
-	met    atomic.Bool            // the last one has met an entry
+	settle atomic.Pointer[string] // leaves a receipt in a transaction; nil until the table was looked up
+	keep   atomic.Int64           // for how many microseconds the last such receipt is kept
+	claims atomic.Uint64          // number of claims
+	met    atomic.Bool            // the last claim has met an entry
 
-	calls  queue // for one of the store's own connections
-	gate   gate  // to them
-	begins queue // for one of the work's
+	calls  queue // for the store's own connections
+	gate   gate  // to the store's own connections
+	begins queue // for the connections of work
 	sweeps sweeps
 }
 
@@ -48,11 +48,11 @@ var (
 	_ lock.Describer  = (*Store)(nil)
 )
 
-// ownConnections is how many connections a store has in addition to those of the pool.
+// ownConnections is how many connections a store has in addition to the pool.
 const ownConnections = 4
 
 // New returns a store in the database of pool, from which the work's transactions are
-// begun. It does not dial: [Store.Check] says whether all is well. It panics on nil.
+// begun. It does not dial: [Store.Check] reports problems. It panics on nil.
 func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	if pool == nil {
 		panic("pgstore.New: nil *pgxpool.Pool")
@@ -63,15 +63,15 @@ func New(pool *pgxpool.Pool, opts ...Option) *Store {
 	return s
 }
 
-// NewSQL returns a store in the database of db, which is to be one of pgx's driver for
-// package database/sql, github.com/jackc/pgx/v5/stdlib: with another, all calls return an
-// error that says so. The work's transactions are those of db ([SQLTx]). It does not dial.
+// NewSQL returns a store in the database of db, whose driver has to be pgx's for
+// package database/sql, github.com/jackc/pgx/v5/stdlib: with another driver, all calls return an
+// error that says so. The work's transactions are begun from db ([SQLTx]). It does not dial.
 // It panics on nil.
 //
-// The store's own connections are made as a connection of db was, with what
-// stdlib.OptionBeforeConnect had set for it. When the server rejects them, since a password
+// The store's own connections are made like a connection of db, with the settings of
+// stdlib.OptionBeforeConnect for it. When the server rejects them, since a password
 // has changed, the store looks at younger connections of db. stdlib.OptionAfterConnect is not
-// called for them: what the hook sets in a session, such as a search_path, they do not have.
+// called for them: they lack its session settings, such as a search_path.
 func NewSQL(db *sql.DB, opts ...Option) *Store {
 	if db == nil {
 		panic("pgstore.NewSQL: nil *sql.DB")
@@ -83,8 +83,8 @@ func NewSQL(db *sql.DB, opts ...Option) *Store {
 	return s
 }
 
-// Open returns a store with a pool of its own in the database of url, whose table it makes
-// if it is not there. Settings of pgx, such as pool_max_conns, are part of the url. Close
+// Open returns a store with its own pool in the database of url, and makes the table
+// if it is missing. Settings of pgx, such as pool_max_conns, are part of the url. Close
 // closes the pool.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(url)
@@ -122,8 +122,8 @@ func newStore(opts []Option) *Store {
 // Pool returns the pool that [Open] has opened, for the work; nil after [New].
 func (s *Store) Pool() *pgxpool.Pool { return s.workPool }
 
-// Close closes the store's own connections, and what Open has opened. It waits for the
-// calls that are on their way. Later calls fail.
+// Close closes the store's own connections, and the pool of Open. It waits for the
+// calls in flight. Later calls fail.
 func (s *Store) Close() {
 	s.mu.Lock()
 	pool := s.pool
@@ -147,7 +147,7 @@ func (s *Store) own(ctx context.Context) (*pgxpool.Pool, error) {
 	if pool, err := s.opened(); pool != nil || err != nil {
 		return pool, err
 	}
-	select { // not a mutex: to find out how to connect may take a while
+	select { // not a mutex: learning the settings may take a while
 	case s.opening <- struct{}{}:
 		defer func() { <-s.opening }()
 	case <-ctx.Done():
@@ -170,7 +170,7 @@ func (s *Store) own(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// opened returns the store's own connections, nil if they are to be opened.
+// opened returns the store's own connections, nil if they are not open yet.
 func (s *Store) opened() (*pgxpool.Pool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +207,8 @@ func (s *Store) located(ctx context.Context) (settle string, err error) {
 // Describe is part of [lock.Describer].
 func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: maxLag} }
 
-// maxLag is for how long a statement can still take effect whose caller has had no answer.
-// A session that has lost its client ends when the server reads or writes there, and the
-// one statement that it had read by then has taken effect or waits for the lock of a row,
-// which a transaction of work holds for no longer than it takes to end.
+// maxLag is for how long a statement without an answer can still take effect.
+// A session that has lost its client ends when the server next reads or writes, and the
+// one statement that it had read by then has taken effect or waits for a row lock,
+// which a transaction of work holds no longer than until its own end.
 const maxLag = 2 * time.Minute

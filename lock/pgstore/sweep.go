@@ -9,22 +9,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// sweeps counts claims. Rows that are over are removed by the store's users, a few at a
+// sweeps counts claims, which remove ended rows, a few at a
 // time: each sweepEvery-th claim of a process removes up to twice as many rows as claims
-// can have made since, so that what is over goes faster than it comes.
+// can have made since, so that rows are removed faster than they end.
 type sweeps struct {
 	claims atomic.Int64
 	runs   atomic.Bool
 	swept  swept
 }
 
-// swept is up to where this process has removed what is over, on the server's clock. A sweep
-// begins there: what is below is not only done, it may also be dear to pass. As long as a
-// transaction has an old snapshot, entries of the index stay whose rows are gone.
+// swept is the moment, on the server's clock, up to which this process has removed ended rows.
+// A sweep begins there. The index below is empty, but may be expensive to pass: as long as a
+// transaction has an old snapshot, index entries of removed rows stay.
 type swept struct {
 	mu     sync.Mutex
 	micros int64     // since 1970
-	again  time.Time // when all is looked at again
+	again  time.Time // when to begin at the first row again
 }
 
 const (
@@ -32,12 +32,12 @@ const (
 	sweepRows  = 2 * sweepEvery
 	sweepTime  = 5 * time.Second
 
-	// sweepAllEvery is how often a sweep looks at all: for a row that was locked, or that
-	// was committed after its end.
+	// sweepAllEvery is how often a sweep begins at the first row: for a row that was locked, or
+	// that was committed after its end.
 	sweepAllEvery = time.Minute
 )
 
-// begin returns where a sweep begins.
+// begin returns the moment at which a sweep begins.
 func (s *swept) begin() (micros int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *swept) begin() (micros int64) {
 	return s.micros
 }
 
-// upTo notes how far a sweep has come. A server of before version 14 rounds.
+// upTo notes how far a sweep has come. A server before version 14 rounds.
 func (s *swept) upTo(micros int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,16 +67,16 @@ func (s *Store) sweepSometimes(ctx context.Context) {
 	}()
 }
 
-// Sweep removes up to limit rows that are over, the oldest first, and returns how many it
-// has removed. Rows that another process removes at the moment are left to it. Claims
-// sweep as they come, so a program calls it only where none do.
+// Sweep removes up to limit ended rows, the oldest first, and returns how many it
+// has removed. It passes by rows that another process is removing. Claims
+// sweep by themselves, so only a program without claims calls it.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	return s.sweep(ctx, limit, 0)
 }
 
 func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, err error) {
-	// It is planned anew each time: a plan for the table as it was, which may have been
-	// empty, would read all of it.
+	// It is planned each time: a plan from the time when the table was empty
+	// would read all of it.
 	rows, err := s.queryAt(ctx, later, s.statements.sweep, pgx.QueryExecModeExec, int64(limit), from)
 	if err != nil {
 		return 0, err

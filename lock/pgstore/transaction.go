@@ -10,14 +10,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fence"
 )
 
-// Begin is part of [lock.Transactor]. The transaction has the isolation that the pool, or
-// the database, has by default. The work gets it by [Tx] or [SQLTx].
+// Begin is part of [lock.Transactor]. The transaction has the default isolation of the pool, or
+// of the database. The work gets it by [Tx] or [SQLTx].
 func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	settle, err := s.located(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	waits, cancel := context.WithTimeout(ctx, 2*longestWait) // beyond what was estimated at the claim
+	waits, cancel := context.WithTimeout(ctx, 2*longestWait) // longer than estimated at the claim
 	defer cancel()
 	session, err := through(&s.begins, func() (*session, error) { return s.work.begin(waits) })
 	if err != nil {
@@ -30,10 +30,10 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 type settling struct {
 	store      *Store
 	session    *session
-	settle     string // the statement that leaves the receipt
+	settle     string // leaves the receipt
 	key, token []byte
 	pid        uint32
-	became     became // unanswered until COMMIT was sent and answered
+	result     commitResult // unanswered until COMMIT was sent and answered
 	sent       bool
 }
 
@@ -55,7 +55,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 	case conn.IsBusy():
 		return false, permanent(errBusy)
 	case s.ended() && s.kept(ctx):
-		s.hangUp() // it has the mark
+		s.hangUp() // the session has the mark
 		return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
 	case s.ended():
 		return false, permanent(errEnded)
@@ -65,7 +65,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 	}
 	t.sent = true
 	how, err := s.settleAndCommit(ctx, t.store.planned(t.settle), t.key, t.token, nonNil(receipt), bigint(micros(keep)))
-	switch t.became = how; how {
+	switch t.result = how; how {
 	case committed:
 		return true, nil
 	case notFound:
@@ -79,7 +79,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 	return false, err
 }
 
-// unfound finds out why the receipt's statement has found no claim of its transaction.
+// unfound finds out why the receipt's statement has found no claim.
 func (t *settling) unfound(ctx context.Context) (ok bool, err error) {
 	found, err := t.Fence(ctx)
 	switch {
@@ -105,17 +105,17 @@ var (
 	errSessionEnded = errors.New("its session has ended, by the server, or with the context of a statement that was in progress")
 )
 
-// permanent is the error of a transaction that was rolled back, and would be again.
+// permanent returns the error of a transaction that was rolled back, and would be again.
 func permanent(why error) error {
 	return fmt.Errorf("%w: pgstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, why)
 }
 
-// transient is the error of a transaction that was rolled back, and may succeed next time.
+// transient returns the error of a transaction that was rolled back, and may succeed next time.
 func transient(why error) error {
 	return fmt.Errorf("%w: %w: pgstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, lock.ErrUnavailable, why)
 }
 
-// notCommitted is the error of a Settle that the server has refused.
+// notCommitted converts the error of a Settle that the server has refused.
 func notCommitted(err error) error {
 	switch {
 	case hasCode(err, "25006"):
@@ -129,26 +129,26 @@ func notCommitted(err error) error {
 	}
 }
 
-// Outcome is part of [lock.Transaction]. It asks by a write, and says that the transaction
-// was committed when that write is: the server that has answered is no standby, and a
-// standby that COMMITs wait for has both. An entry that is no longer there, or is another
-// claim's, has not been settled: the server has lost both in a crash, the lease was over, or
+// Outcome is part of [lock.Transaction]. It asks by a write, and reports that the transaction
+// was committed after its write was: the server that has answered is no standby, and a
+// standby that COMMITs wait for has both. An entry that is gone, or belongs to another
+// claim, has not been settled: the server has lost both in a crash, the lease was over, or
 // an operator has freed the key.
 func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
 		return false, t.Rollback(ctx)
-	case t.became != unanswered:
-		return t.became == committed, nil
+	case t.result != unanswered:
+		return t.result == committed, nil
 	}
 	if ok, err = fence.Decide(ctx, t); err != nil {
-		// Not what it matches: that it was not applied, or is denied by this server, says
+		// Without its matches: whether this query was applied, or was denied, says
 		// nothing about the COMMIT.
 		return false, fmt.Errorf("pgstore: what became of COMMIT: %s", err.Error())
 	}
-	t.became = notFound
+	t.result = notFound
 	if ok {
-		t.became = committed
+		t.result = committed
 	}
 	return ok, nil
 }
@@ -177,21 +177,21 @@ func (t *settling) Fence(ctx context.Context) (fence.Found, error) {
 	return found, storeError(err)
 }
 
-// EndIdle is part of [fence.Row]. Behind PgBouncer the number is another session's,
-// and PgBouncer ends it, since its client is gone.
+// EndIdle is part of [fence.Row]. Behind PgBouncer the number belongs to another session.
+// PgBouncer itself ends the session, since its client is gone.
 func (t *settling) EndIdle(ctx context.Context) {
 	_, _ = t.store.found(ctx, t.store.statements.endIdle, int64(t.pid))
 }
 
 const (
-	lockWait         = "100ms" // for which the question waits for the lock of the row
+	lockWait         = "100ms" // bounds the wait of the query for the row lock
 	lockNotAvailable = "55P03"
 )
 
 // Rollback is part of [lock.Transaction].
 func (t *settling) Rollback(ctx context.Context) error {
 	if s := t.session; !s.take(ctx) && s.giveBack != nil && s.ended() {
-		s.hangUp() // it may have the mark
+		s.hangUp() // the session may have the mark
 	}
 	if err := t.session.rollback(ctx); err != nil {
 		return fmt.Errorf("pgstore: the work's transaction is left to the server to roll back: %w", err)

@@ -182,7 +182,7 @@ func conflict(ctx context.Context, _ pgx.Tx, s *shop) error {
 	return err
 }
 
-// commits are what can become of a COMMIT.
+// commits are the possible outcomes of a COMMIT.
 var commits = map[string]struct {
 	fault     pgproxy.Fault
 	committed bool

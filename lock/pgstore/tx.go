@@ -14,39 +14,39 @@ type (
 	sqlTxKey struct{}
 )
 
-// Tx returns the transaction of the work that ctx is of: what is done in it is committed
+// Tx returns the transaction of the work whose context is ctx. Its changes are committed
 // with the receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
 // [lock.WithTransaction], over a store of [New] or [Open].
 //
 // Its Commit and Rollback return an error, and do nothing: to have it rolled back, return an
-// error, or an answer that is not kept. Its Begin makes a savepoint, of which both work. It
-// is for the goroutines of the work alone, one at a time, and over with the work. BEGIN is
-// sent with the first statement, if that has parameters.
+// error, or an answer that is not kept. Its Begin makes a savepoint, whose Commit and Rollback
+// work. Only goroutines of the work may use it, one at a time, and only until the work ends.
+// BEGIN is sent with the first statement, if the statement has parameters.
 func Tx(ctx context.Context) (tx pgx.Tx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(pgx.Tx)
 	return tx, ok
 }
 
-// SQLTx is [Tx] over a store of [NewSQL]. Its Commit and Rollback return an error, too: the
-// transaction goes on without the *sql.Tx, of which later calls return [sql.ErrTxDone]. A
-// deferred Rollback does no harm. Rows that are open when the work returns have it rolled back.
+// SQLTx is [Tx] over a store of [NewSQL]. Its Commit and Rollback also return an error: the
+// transaction goes on without the *sql.Tx, whose later calls return [sql.ErrTxDone]. A
+// deferred Rollback does no harm. Rows that are still open when the work returns roll it back.
 //
 // Its Stmt takes no statement that was prepared on the *sql.DB: use its Prepare. pgx
-// prepares what is executed again by itself.
+// itself prepares statements that are executed again.
 func SQLTx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, ok = ctx.Value(sqlTxKey{}).(*sql.Tx)
 	return tx, ok
 }
 
-// workTx is the transaction of a session as the work has it. Its first statement is sent
-// together with BEGIN, in one round trip, where that changes nothing else.
+// workTx is the work's view of the transaction of a session. Its first statement is sent
+// together with BEGIN, in one round trip, where this changes nothing else.
 type workTx struct {
 	s     *session
 	ctx   context.Context //nolint:containedctx // of the work, for methods that have none
-	ended *bool           // whether its savepoint was; nil of the whole
+	ended *bool           // whether the savepoint was ended; nil for the whole transaction
 }
 
-// enter begins a call, which leave ends. The connection serves one at a time.
+// enter begins a call, which leave ends. The connection serves one call at a time.
 func (t workTx) enter() (leave func(), err error) {
 	switch {
 	case t.s.over.Load():
@@ -67,9 +67,9 @@ func (workTx) Commit(context.Context) error { return errNotYours }
 // Rollback returns an error: see [Tx].
 func (workTx) Rollback(context.Context) error { return errNotYours }
 
-// together sends BEGIN and a statement. It returns nil if the statement is to be executed by
-// itself: it is not the first, the driver executes it in another way than those of a batch,
-// as it does without parameters, or it could not be prepared, which is an error in a
+// together sends BEGIN and a statement. It returns nil if the statement has to be executed by
+// itself: it is not the first, it has no parameters, so that the driver executes it differently
+// from a batch, or it could not be prepared, which is an error in a
 // transaction and not before one.
 func (t workTx) together(ctx context.Context, query string, args []any) pgx.BatchResults {
 	if t.s.tx != nil || t.s.over.Load() || len(args) == 0 {
@@ -117,7 +117,7 @@ func (t workTx) Exec(ctx context.Context, query string, args ...any) (tag pgconn
 	return tag, err
 }
 
-// sees notes that the work has ended the transaction.
+// sees notes a statement by which the work has ended the transaction.
 func (s *session) sees(tag pgconn.CommandTag) {
 	switch tag.String() {
 	case "COMMIT":
@@ -164,7 +164,7 @@ func (t workTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row
 
 func failed(err error) pgx.BatchResults { return pgx.FailedBatchResults(new(pgx.Batch), err) }
 
-// firstRows end their batch when they end.
+// firstRows end their batch with their own end.
 type firstRows struct {
 	pgx.Rows
 
@@ -183,10 +183,10 @@ func (r *firstRows) Next() bool {
 // Close is part of [pgx.Rows].
 func (r *firstRows) Close() {
 	r.Rows.Close()
-	_ = r.results.Close() // its error is that of the rows
+	_ = r.results.Close() // the rows have the same error
 }
 
-// firstRow is the row of a batch, which ends with it.
+// firstRow is the row of a batch, which it ends.
 type firstRow struct {
 	pgx.Row
 

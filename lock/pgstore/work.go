@@ -17,39 +17,39 @@ type work interface {
 	begin(ctx context.Context) (*session, error)
 }
 
-// session is a connection for as long as one transaction of work has it.
+// session is a connection during one transaction of work.
 type session struct {
 	conn      *pgx.Conn
 	tx        pgx.Tx       // nil until BEGIN was sent
-	committed bool         // the work has sent a COMMIT of its own, which was answered
+	committed bool         // the work has sent its own COMMIT, which was answered
 	prepared  bool         // the work has sent a PREPARE TRANSACTION, which keeps the mark
-	parts     atomic.Int64 // savepoints that it has made
+	parts     atomic.Int64 // number of savepoints
 	over      atomic.Bool
-	used      sync.Mutex  // by a call of the work; by what ends the session once over
-	inUse     bool        // a call of the work was in progress when it was over
-	late      bool        // so it was until there was no time left
-	leftOpen  atomic.Bool // rows of database/sql were open when it was over
-	cut       bool        // the connection was closed, which the driver does not know
+	used      sync.Mutex  // by a call of the work; by the end of the session after it
+	inUse     bool        // a call was in progress when the work ended
+	late      bool        // the call was still in progress when the time was over
+	leftOpen  atomic.Bool // rows of database/sql were open when the work ended
+	cut       bool        // the connection was closed without the driver
 
-	carried  func(ctx context.Context) context.Context // returns the work's
-	takeBack func()                                    // ends what the work was handed out
+	carried  func(ctx context.Context) context.Context // returns the context of the work
+	takeBack func()                                    // ends the *sql.Tx of the work
 	giveBack func(broken bool)                         // ends the use of conn; nil once it was called
 }
 
-// The marker is a setting of the session that was made in the transaction: a ROLLBACK takes it
-// back, and a COMMIT by the work does not. The receipt needs it, and takes it away. It takes no
-// snapshot: the work may choose its isolation afterwards.
+// The marker is a session setting that is made in the transaction: a ROLLBACK takes it
+// back, and a COMMIT by the work does not. The receipt's statement needs it, and takes it away. To
+// set it takes no snapshot: the work may choose its isolation afterwards.
 const (
 	mark      = "set latch.work = 'begun'"
 	markBegin = "begin; " + mark
 	marked    = "current_setting('latch.work', true) = 'begun'"
 )
 
-// beginTime bounds a BEGIN once there is a connection for it.
+// beginTime bounds a BEGIN on its connection.
 const beginTime = 2 * time.Second
 
-// begin sends BEGIN, unless it was sent. It fails if the work has rolled back since: what it
-// executes then would be committed at once.
+// begin sends BEGIN, unless it was sent. It fails if the work has rolled back since: its later
+// statements would be committed at once.
 func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 	switch {
 	case s.over.Load():
@@ -72,14 +72,14 @@ func (s *session) begin(ctx context.Context) (pgx.Tx, error) {
 // ended reports whether the work has ended its transaction.
 func (s *session) ended() bool { return s.tx != nil && s.conn.PgConn().TxStatus() == 'I' }
 
-// kept reports whether the transaction that the work has ended was committed. It asks the
-// server unless it has seen the COMMIT. Behind PgBouncer it may be another session that answers.
+// kept reports whether the work has committed the transaction that it has ended. It asks the
+// server unless it has seen the COMMIT. Behind PgBouncer another session may answer.
 func (s *session) kept(ctx context.Context) bool {
 	return s.committed || !s.prepared && s.conn.QueryRow(ctx, "select "+marked).Scan(&s.committed) == nil && s.committed
 }
 
-// take ends the use of the session by the work, and reports whether it is in use still.
-// database/sql waits for a call that is in progress: late if that was until ctx has ended.
+// take ends the use of the session by the work, and reports whether it is still in use.
+// database/sql waits for a call in progress. late is set if the wait lasted until ctx ended.
 func (s *session) take(ctx context.Context) (inUse bool) {
 	if s.over.Swap(true) {
 		return s.inUse
@@ -95,8 +95,8 @@ func (s *session) take(ctx context.Context) (inUse bool) {
 	return s.inUse
 }
 
-// leave gives the connection back. One that is broken, or in a transaction still, is closed
-// instead, and the server rolls back.
+// leave gives the connection back. A connection that is broken, or still in a transaction, is
+// closed instead, and the server rolls back.
 func (s *session) leave() {
 	if s.giveBack == nil {
 		return
@@ -123,13 +123,13 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	}
 	defer s.leave()
 	if conn := s.conn.PgConn(); s.inUse || s.cut || conn.IsClosed() || conn.IsBusy() || conn.TxStatus() == 'I' {
-		return nil // leave does what there is to do
+		return nil // leave does the rest
 	}
 	_, err = s.conn.Exec(ctx, "rollback")
 	return err
 }
 
-// poolWork takes connections of a pool.
+// poolWork takes connections from a pool.
 type poolWork struct{ pool *pgxpool.Pool }
 
 func (w poolWork) begin(ctx context.Context) (*session, error) {
@@ -140,7 +140,7 @@ func (w poolWork) begin(ctx context.Context) (*session, error) {
 	s := &session{conn: conn.Conn()}
 	s.giveBack = func(broken bool) {
 		if broken {
-			conn.Hijack() // it leaves the pool at once
+			conn.Hijack() // the connection leaves the pool at once
 		} else {
 			conn.Release()
 		}

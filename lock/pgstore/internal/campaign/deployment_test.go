@@ -139,7 +139,7 @@ func (d *deployment) requireOnce() {
 	require.Equal(d.t, d.placed.Load(), rows)
 }
 
-// window is what the orders of one time came to.
+// window counts the outcomes of the orders of one time.
 type window struct {
 	starts string // what the processes do that start; "": none starts
 	opened []time.Duration

@@ -18,8 +18,8 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
-// process is what one process of the shop has: a network of its own, which is cut when it
-// dies, so that nothing more of it reaches the server.
+// process is one process of the shop. It has its own network, which is cut when it
+// ends, so that no later packet of it reaches the server.
 type process struct {
 	c      *campaign
 	r      *mathrand.Rand

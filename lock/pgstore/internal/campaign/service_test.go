@@ -182,6 +182,6 @@ func (s *service) post(ctx context.Context, name string, r *rand.Rand) result {
 
 func kindOf(a *httptest.ResponseRecorder) latch.ProblemKind {
 	var p latch.Problem
-	_ = json.Unmarshal(a.Body.Bytes(), &p) // that of the handler has none
+	_ = json.Unmarshal(a.Body.Bytes(), &p) // the answer of the handler has none
 	return p.Kind()
 }

@@ -94,7 +94,7 @@ func (c *campaign) run(faults int) {
 	p := c.spawn(rand.New(rand.NewPCG(c.seed, callers+1)))
 	for _, name := range c.begun() {
 		for answered := false; !answered && ctx.Err() == nil; {
-			answered = p.order(ctx, name) // those of clients that have gone with their process, too
+			answered = p.order(ctx, name) // also orders of clients whose process has ended
 		}
 	}
 	p.end(ctx)

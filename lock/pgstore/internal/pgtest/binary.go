@@ -45,7 +45,7 @@ func serverBinaries(tb testing.TB) string {
 	return dir
 }
 
-// found is the directory of the initdb on PATH, or else that of the newest version.
+// found returns the directory of the initdb on PATH, or else of the newest version.
 func found() string {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		if path, err = filepath.EvalSymlinks(path); err == nil {

@@ -183,7 +183,7 @@ func databaseURL(addr, db, user string) string {
 	return u.String()
 }
 
-// Log is what the server has written since its last start.
+// Log returns the server's log since its last start.
 func (c *Cluster) Log() string {
 	text, err := os.ReadFile(filepath.Join(c.keeper.dir, "postgres.log"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

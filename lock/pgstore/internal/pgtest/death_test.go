@@ -27,7 +27,7 @@ const (
 	helperBare   = "bare"
 )
 
-// TestHelper is no test: it is what the tests below run in another process.
+// TestHelper is no test: the tests below run it in another process.
 func TestHelper(t *testing.T) {
 	mode := os.Getenv(helperEnv)
 	if mode == "" {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// keep is what a keeper runs: it ends the processes that the last line named,
+// keep is the script of a keeper: it ends the processes that the last line named,
 // the first by a signal of its choice and all by SIGKILL if that is not enough,
 // and removes the directory.
 const keep = `

@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// program is what pgtest needs of a test. What it needs beyond that panics.
+// program has the methods of a test that pgtest needs. All others panic.
 type program struct {
 	testing.TB
 
