@@ -47,10 +47,13 @@ ONEMORE = $(shell expr 1 + $(CORES))
 # server, and nft is a packet filter.
 CIONLY = $(if $(filter true,$(CI)),promtool nft)
 
-# The newest Go. All packages are tested with it, all at once, without the race detector
-# and without the tests that wait longest or measure time, and those that compile programs.
+# make test-newer and make test-servers repeat make test, without the tests that say so
+# (testmain.SkipIn), which find the run in this variable. make test runs all tests, whatever
+# the environment has.
+unexport TEST_REPEATS_WITH
+
+# The newest Go. All packages are tested with it, all at once, without the race detector.
 NEWER_GO ?= go1.27.4
-NEWER_SKIP = ^Test(CallsEndWithinTheirBudgets|ConformanceOverASlowLine|PanicsOfAClientsUser|SlowCalls\w*|Overload|Incident|LateCommand\w*|LateReplies\w*|Campaign|CampaignCatches|NotificationsWithTheLeastPermission|OnceCrash|HundredWaitersInFourProcesses|LostNotifications|Once|OnceCatches|Failovers|FailoversCatch|Handlers|HandlersCatch|Histories|HistoriesOverPostgres|Silence|OverloadFailsWithoutRefusals|FencesOfManyClients|FencesGrowAcrossProcesses|Deployment|KillLoop\w*|NewcomersWalk|ReadmeInstalls|Background|Modules|Walk\w*|\w+OnTopologies)$$
 
 # Not tested once more with the newest Go: a module whose libraries take longer to compile
 # than all others together, and the journeys through browsers and other clients, which are
@@ -71,11 +74,11 @@ test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cor
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: test-newer
-test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests of NEWER_SKIP
+test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests that wait longest
 	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(NEWER_GO) $(CIONLY)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
-		go test -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) -skip '$(NEWER_SKIP)' $(TESTFLAGS) $$packages; \
+		TEST_REPEATS_WITH='newer go' go test -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi
@@ -83,15 +86,12 @@ test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go comm
 # Servers newer than the system's, which have commands that older ones lack.
 SERVERS ?= $(CURDIR)/.artifacts/servers
 
-# Not tested once more with each: faults that are planted in the code, and what waits longest.
-SERVERS_SKIP = ^Test(\w*Catches|OnceRace|NotificationsWithTheLeastPermission|NaiveStore\w*|NaiveLock\w*|SlowCalls\w*|CallsEndWithinTheirBudgets|AutoPipeliner\w*|Partition\w*|ServerAsleep|StalledServer|KilledProcessBlocksForOneLease|RedisGoneForLongerThanTheLease|PausedHolder)$$
-
 .PHONY: test-servers
-test-servers: ## Test the Redis store and its faults on each newer server that apt can fetch into SERVERS (Valkey 9.1, Redis 8.6), in 4 minutes, without the race detector and the tests of SERVERS_SKIP
+test-servers: ## Test the Redis store and its faults on each newer server that apt can fetch into SERVERS (Valkey 9.1, Redis 8.6), in 4 minutes, without the race detector and the tests that wait longest
 	@scripts/deps.sh redis-server $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
 		echo "make test-servers: $$($$server --version)"; \
-		REDIS_SERVER=$$server go test -short -count=1 -shuffle=on -p 2 -skip '$(SERVERS_SKIP)' $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
+		REDIS_SERVER=$$server TEST_REPEATS_WITH='newer servers' go test -count=1 -shuffle=on -p 2 $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
 	done
 
 .PHONY: faults

@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/internal/walk"
 )
 
 // TestWalks follows the quick starts that need a browser, from an empty directory. The others are
 // followed in docs/snippets.
 func TestWalks(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "compiles programs")
 	t.Parallel()
 	pages, err := filepath.Glob("../docs/walks/*.md")
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sealed"
@@ -132,6 +133,7 @@ func TestIncidentPassesWithALocker(t *testing.T) {
 
 // What a user of Incident runs: in real time.
 func TestIncident(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "waits in real time")
 	t.Parallel()
 	latchtest.Incident(t, func(s lock.Store) http.Handler {
 		l := lock.New(s, lock.WithLogger(quiet))

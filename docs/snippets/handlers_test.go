@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -438,6 +439,7 @@ func (h *handling) lines(t *testing.T, url string) string {
 
 // TestHandlers executes the rows, and compares the page with the results.
 func TestHandlers(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "executes a table of handlers over a database")
 	t.Parallel()
 	url := handlersDatabase(t)
 	var b strings.Builder
@@ -499,6 +501,7 @@ func (b badly) commit() {
 
 // TestHandlersCatch plays rows with stores that break the rule, each in another way.
 func TestHandlersCatch(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "executes a table of handlers over a database")
 	t.Parallel()
 	url := handlersDatabase(t)
 	rows := map[string]handling{}

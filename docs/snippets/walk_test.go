@@ -8,12 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/internal/walk"
 )
 
 // TestNewcomersWalk does what the tutorial says, from an empty directory: it writes its files and
 // types its commands, and compares what they print.
 func TestNewcomersWalk(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "compiles programs")
 	t.Parallel()
 	walk.Follow(t, "../tutorial.md", nil)
 }
@@ -21,6 +23,7 @@ func TestNewcomersWalk(t *testing.T) {
 // TestWalks does the same with the quick starts. One that needs a browser is followed where there
 // is one: in the tests of example.
 func TestWalks(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "compiles programs")
 	t.Parallel()
 	for _, page := range walks(t) {
 		if walk.Has(t, page, "browser") {
@@ -63,10 +66,8 @@ func TestWalksHaveTheirOwnPorts(t *testing.T) {
 // TestReadmeInstalls: the command of the README fetches what its first program
 // needs.
 func TestReadmeInstalls(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "compiles programs")
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it compiles the library anew")
-	}
 	command := regexp.MustCompile("`(go get [^`]+)`").FindStringSubmatch(read(t, "../../README.md"))
 	require.NotNil(t, command)
 	program := walk.Blocks(t, "../../README.md")[0].Text + "\nfunc createOrder(http.ResponseWriter, *http.Request) {}\n"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -42,6 +43,7 @@ var partitions = []partition{
 }
 
 func TestPartitions(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerServers, "waits while requests and replies are lost")
 	t.Parallel()
 	abreast(t, partitions, func(p partition) string { return p.name }, func(t *testing.T, p partition) {
 		t.Helper()
@@ -61,6 +63,7 @@ type twin struct {
 
 // The same ordeal must catch these.
 func TestPartitionCatches(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerServers, "checks the test of partitions with planted faults")
 	t.Parallel()
 	twins := []twin{
 		{

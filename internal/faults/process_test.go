@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -145,6 +146,7 @@ func startChild(t *testing.T, role, url string, env ...string) (*exec.Cmd, *bufi
 }
 
 func TestKilledProcessBlocksForOneLease(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerServers, "waits for the end of a lease")
 	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()))
@@ -181,6 +183,7 @@ func awaitRenewal(t *testing.T, server *redistest.Server, entry string) {
 }
 
 func TestFencesGrowAcrossProcesses(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "takes fences in four processes")
 	server := redistest.Start(t)
 	var children []*exec.Cmd
 	for range 4 {

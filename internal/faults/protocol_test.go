@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
 )
@@ -95,6 +96,7 @@ func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
 // A server that is stopped while a claim is on its way, and executes it when it
 // wakes up, in any order with the clean-up.
 func TestStalledServer(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerServers, "stops the server again and again")
 	t.Parallel()
 	server := redistest.Start(t)
 	stalled := 40 * time.Millisecond
@@ -165,6 +167,7 @@ func TestHungHandlerFreedByAnOperator(t *testing.T) {
 }
 
 func TestRedisGoneForLongerThanTheLease(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerServers, "waits for the end of a lease")
 	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()), lock.WithLease(shortLease))

@@ -6,17 +6,21 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 // atOnce is how many histories are made at the same time: mostly they wait.
 const atOnce = 4
 
 func TestHistories(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "makes histories for minutes")
 	t.Logf("-seed %d -histories %d", *seedFlag, *historiesFlag)
 	makeHistories(t, onRedis{}, *historiesFlag)
 }
 
 func TestHistoriesOverPostgres(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "makes histories for minutes")
 	t.Logf("-seed %d -histories.pg %d", *seedFlag, *postgresFlag)
 	makeHistories(t, newPostgres(t), *postgresFlag)
 }

@@ -29,9 +29,7 @@ var settings = map[string]func(testing.TB) string{
 // know. With -short tb is skipped.
 func Follow(tb testing.TB, page string, others map[string]Do) {
 	tb.Helper()
-	if testing.Short() {
-		tb.Skipf("a walk takes a while")
-	}
+	testmain.SkipIn(tb, testmain.Short, "compiles programs")
 	steps := stepsOf(tb, page, slices.Collect(maps.Keys(others)))
 	for _, program := range programsOf(steps) {
 		if _, err := exec.LookPath(program); err != nil {

@@ -17,9 +17,7 @@ import (
 // follow returns how the walk along a page ended. In text, ~ stands for the fence of a block.
 func follow(t *testing.T, text string, others map[string]walk.Do) *testmain.Verdict {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("a walk takes a while")
-	}
+	testmain.SkipIn(t, testmain.Short, "starts shells")
 	page := filepath.Join(t.TempDir(), "page.md")
 	require.NoError(t, os.WriteFile(page, []byte(strings.ReplaceAll(text, "~", "```")), 0o600))
 	return testmain.Judge(t, func(tb testing.TB) { walk.Follow(tb, page, others) })
@@ -84,6 +82,7 @@ func TestOtherBlocks(t *testing.T) {
 
 // TestModules: the modules of this checkout can be fetched, and fit together.
 func TestModules(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "compiles programs")
 	t.Parallel()
 	v := follow(t, "~console\n$ go mod init example.com/mine\n$ go get github.com/httplatch/httplatch/lock/pgstore\n"+
 		"go: added github.com/httplatch/httplatch v0.1.0\ngo: added github.com/httplatch/httplatch/lock/pgstore v0.1.0\n"+
@@ -97,6 +96,7 @@ const server = "A `main.go`:\n~go\npackage main\n\nimport (\n\t\"net/http\"\n\t\
 
 // TestBackground: a step that follows a server finds it listening, and no process outlives the walk.
 func TestBackground(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "compiles programs")
 	t.Parallel()
 	port, err := redistest.FreePort()
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -220,6 +221,7 @@ func TestClaimsWithoutADeadlineAreNotGuarded(t *testing.T) {
 
 // Four clients take turns, while scripts, stubs and entries get lost.
 func TestFencesOfManyClients(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "takes 10,000 fences")
 	t.Parallel()
 	srv := redistest.Start(t)
 	const clients, each = 4, 2500

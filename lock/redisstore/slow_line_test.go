@@ -7,12 +7,14 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
 // Where replies take their time, calls are interrupted while the server has their
 // commands.
 func TestConformanceOverASlowLine(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "runs the conformance suite over a slow line")
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Start(t).Addr())
 	p.On(respproxy.Match{}, respproxy.DelayReply(2*time.Millisecond))

@@ -16,12 +16,14 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 // What go-redis' own autopipeliner does with it.
 func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerServers, "checks go-redis alone")
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())

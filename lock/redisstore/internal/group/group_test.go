@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
@@ -356,6 +357,7 @@ func (patientContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 // in time, and the others are refused at once. Without refusals it works for
 // callers that have gone.
 func TestOverload(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "simulates hundreds of callers")
 	t.Parallel()
 	const (
 		budget  = 500 * time.Millisecond
@@ -768,6 +770,7 @@ func TestLongerWayIsNoSlowerServer(t *testing.T) {
 // 256 callers, that can be all of them for a while: no caller is refused for it, since
 // the server is not slow.
 func TestLateRepliesAreNoSlowServer(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "simulates hundreds of callers")
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/redisstore/internal/group"
 )
@@ -97,6 +98,7 @@ func (r sized) Send(ctx context.Context) error {
 // One late reply in a thousand is not what most calls take: it keeps its batch, which
 // was thirty times as many of them.
 func TestLateRepliesAreOfFewCalls(t *testing.T) {
+	testmain.SkipIn(t, testmain.NewerGo, "simulates hundreds of callers")
 	t.Parallel()
 	const callers, calls = 64, 300
 	synctest.Test(t, func(t *testing.T) {

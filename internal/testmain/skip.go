@@ -1,0 +1,47 @@
+package testmain
+
+import (
+	"os"
+	"testing"
+)
+
+// Run is a run of the tests that leaves some out. The run of make test is none of them: it
+// leaves out nothing.
+type Run uint8
+
+const (
+	// Short is go test -short, the run of make check.
+	Short Run = 1 << iota
+	// NewerGo is the run of make test-newer, which repeats make test with another Go.
+	NewerGo
+	// NewerServers is the run of make test-servers, which repeats the tests of the Redis
+	// store with other servers.
+	NewerServers
+)
+
+// repeats is the environment variable in which the Makefile says that a run repeats make test.
+const repeats = "TEST_REPEATS_WITH"
+
+// SkipIn skips the test in the named runs, for a reason such as "waits for 40 s". Only what
+// make test runs may be skipped: a test that CI does not run keeps no promise.
+func SkipIn(tb testing.TB, runs Run, why string) {
+	tb.Helper()
+	if run := current(); runs&run != 0 {
+		tb.Skipf("not in this run: %s", why)
+	}
+}
+
+// current returns the runs that this one is.
+func current() Run {
+	var run Run
+	if testing.Short() {
+		run |= Short
+	}
+	switch os.Getenv(repeats) {
+	case "newer go":
+		run |= NewerGo
+	case "newer servers":
+		run |= NewerServers
+	}
+	return run
+}
