@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 // build makes the program once for all tests.
@@ -67,6 +68,7 @@ const processLives = 3 * time.Minute
 
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
+	testmain.SkipIn(t, testmain.Short, "builds and starts the desk")
 	path, err := build()
 	require.NoError(t, err)
 	cmd := exec.Command(path, append(args, "-addr", "127.0.0.1:0")...)
@@ -243,6 +245,7 @@ func TestSecondSignalKills(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "builds and starts the desk")
 	t.Parallel()
 	path, err := build()
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
@@ -66,6 +67,7 @@ func callersAllTheTime(t *testing.T, l *lock.Locker) (stop func()) {
 // there was to clean up, after an outage for as long as the retry budget took to pay for
 // tens of thousands of removals.
 func TestEndsComeBeforeCleanUp(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "makes thousands of claims")
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithKeep(keep), lock.WithMaxHold(time.Hour)), open(lock.WithKeep(keep))
 		s.Every(fault.HangRequest, fault.Claim, fault.Release)
@@ -150,6 +152,7 @@ func TestCleanUpDuringCloseMakesNoTokens(t *testing.T) {
 // up, counted and logged. What it has left is gone a lease after its landing, and this
 // process is not refused by it even until then.
 func TestOldestCleanUpIsGivenUp(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "keeps 65,536 clean-ups")
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const most = 1 << 16
 		var log strings.Builder

@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 // A server that is well refuses no caller, whether it is idle, busy, or meets a
 // thousand of them at once.
 func TestHealthyServerRefusesNoCaller(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "measures time")
 	t.Run("idle", func(t *testing.T) {
 		l, end := crowded(t, narrow(t, roomCommands).Addr(), overloadTwin{})
 		defer end()

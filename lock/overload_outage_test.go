@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 const refusedConnections = "refused connections"
@@ -16,6 +17,7 @@ const refusedConnections = "refused connections"
 // A server that comes back after a second is used at once: no caller is refused
 // any more, for the clean-ups that are left or for anything else.
 func TestOutage(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "measures time")
 	for _, fault := range []string{"silence", refusedConnections} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()

@@ -134,7 +134,7 @@ func undisturbed(t *testing.T, run func() (wrong []string, late time.Duration)) 
 }
 
 func TestOverload(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerGo, "measures time")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "measures time")
 	for name, load := range overloads {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,6 +145,7 @@ func TestOverload(t *testing.T) {
 
 // What holds the load off the server is what keeps it from collapsing.
 func TestOverloadCatches(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "measures time")
 	for name, tt := range map[string]struct {
 		load string
 		twin overloadTwin
@@ -165,6 +166,7 @@ func TestOverloadCatches(t *testing.T) {
 // A server that refuses everything for a while, as when it loads its data, is sent a
 // fifth more than it is asked, and what was saved for such a case.
 func TestRetriesAreAFifthOfCalls(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "measures time")
 	t.Parallel()
 	const callers = 64
 	for name, tt := range map[string]struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -132,6 +133,7 @@ func TestStoreThatHasNoRoomForATombstone(t *testing.T) {
 // In an outage, receipts wait for the store to come back. They must not fill the
 // memory: of those that no room is left for, it is kept that there was an answer.
 func TestPendingReceiptsAreBounded(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "fills the bound of pending receipts")
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const (
 			sent  = 100
@@ -178,6 +180,7 @@ func TestPendingReceiptsAreBounded(t *testing.T) {
 // The same if a hook of the store ends the goroutine of a settle: what is dropped must
 // not stay in the call that did not return.
 func TestReceiptsOfSettlesThatDidNotReturnAreBounded(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "fills the bound of pending receipts")
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		const sent, bound = 100, 64 << 20
 		l := open(lock.WithKeep(keep))

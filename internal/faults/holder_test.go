@@ -31,7 +31,7 @@ const writeFenced = `
 // that its context is over, its fenced write is refused, and a write without a
 // fence overwrites the successor's. That last is what no lease can prevent.
 func TestPausedHolder(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "waits for the end of a lease")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for the end of a lease")
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client(t)

@@ -137,6 +137,7 @@ func proxiedCluster(t *testing.T) (*respproxy.Proxy, *redistest.Cluster) {
 
 func open(t *testing.T, url string) *redisstore.Store {
 	t.Helper()
+	testmain.SkipIn(t, testmain.Short, "plays faults on real servers in real time")
 	store, err := redisstore.Open(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = store.Close() })

@@ -115,7 +115,7 @@ func TestOnceOutOfMemory(t *testing.T) {
 
 // 200 at once, in two processes' worth of lockers.
 func TestOnceRace(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "starts 200 callers, whose race the server does not decide")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "starts 200 callers, whose race the server does not decide")
 	server := redistest.Start(t)
 	for name, opts := range map[string][]lock.Option{"refuse": nil, "wait": {lock.WithWait(20 * time.Second)}} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestOnceRace(t *testing.T) {
 
 // A process is killed in the middle of its work.
 func TestOnceCrash(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerGo, "waits for the leases of killed processes")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "waits for the leases of killed processes")
 	t.Parallel()
 	for _, c := range []struct {
 		role  string

@@ -37,7 +37,7 @@ var lostPackets = []struct {
 }
 
 func TestPartitionOfPackets(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "waits while packets are lost")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits while packets are lost")
 	t.Parallel()
 	if os.Getenv(insideEnv) == "" {
 		runInside(t)

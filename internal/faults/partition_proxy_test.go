@@ -43,7 +43,7 @@ var partitions = []partition{
 }
 
 func TestPartitions(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "waits while requests and replies are lost")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits while requests and replies are lost")
 	t.Parallel()
 	abreast(t, partitions, func(p partition) string { return p.name }, func(t *testing.T, p partition) {
 		t.Helper()
@@ -63,7 +63,7 @@ type twin struct {
 
 // The same ordeal must catch these.
 func TestPartitionCatches(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "checks the test of partitions with planted faults")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "checks the test of partitions with planted faults")
 	t.Parallel()
 	twins := []twin{
 		{

@@ -134,6 +134,7 @@ func childDies(ctx context.Context, store lock.Store) error {
 
 func startChild(t *testing.T, role, url string, env ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
+	testmain.SkipIn(t, testmain.Short, "starts processes")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(env, childRole+"="+role, childURL+"="+url)...)
 	cmd.Stderr = os.Stderr
@@ -146,7 +147,7 @@ func startChild(t *testing.T, role, url string, env ...string) (*exec.Cmd, *bufi
 }
 
 func TestKilledProcessBlocksForOneLease(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "waits for the end of a lease")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for the end of a lease")
 	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()))
@@ -183,7 +184,7 @@ func awaitRenewal(t *testing.T, server *redistest.Server, entry string) {
 }
 
 func TestFencesGrowAcrossProcesses(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerGo, "takes fences in four processes")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "takes fences in four processes")
 	server := redistest.Start(t)
 	var children []*exec.Cmd
 	for range 4 {

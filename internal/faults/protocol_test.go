@@ -96,7 +96,7 @@ func TestDoubleClickCatchesDeletionOnSight(t *testing.T) {
 // A server that is stopped while a claim is on its way, and executes it when it
 // wakes up, in any order with the clean-up.
 func TestStalledServer(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "stops the server again and again")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "stops the server again and again")
 	t.Parallel()
 	server := redistest.Start(t)
 	stalled := 40 * time.Millisecond
@@ -167,7 +167,7 @@ func TestHungHandlerFreedByAnOperator(t *testing.T) {
 }
 
 func TestRedisGoneForLongerThanTheLease(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "waits for the end of a lease")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits for the end of a lease")
 	t.Parallel()
 	server := redistest.Start(t)
 	l := locker(t, open(t, server.URL()), lock.WithLease(shortLease))

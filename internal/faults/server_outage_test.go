@@ -119,7 +119,7 @@ func TestServerWithTooFewReplicas(t *testing.T) {
 
 // A server that sleeps cannot be woken up.
 func TestServerAsleep(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "waits while the server sleeps")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "waits while the server sleeps")
 	t.Parallel()
 	for seconds := 5; ; seconds *= 2 {
 		server := redistest.Start(t, redistest.DebugCommand(t)...)

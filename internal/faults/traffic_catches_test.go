@@ -16,7 +16,7 @@ import (
 // The twin of what is found at keys that only one caller wants: one that reads a lost reply as
 // a refusal. It is refused by itself, for as long as its dead claim lasts.
 func TestTrafficCatches(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "checks the test of traffic with a planted fault")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "checks the test of traffic with a planted fault")
 	t.Parallel()
 	server := redistest.Start(t)
 	proxy := respproxy.Start(t, server.Addr())

@@ -37,6 +37,7 @@ func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 // CI=true it fails. TestMain has to use [Main].
 func Database(tb testing.TB) string {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Short, "starts PostgreSQL")
 	s := shared.Get(tb, "pgserver: Database needs a TestMain that uses pgserver.Main", func() (*Server, func(), error) { return launch(nil) })
 	return s.Database(tb)
 }
@@ -46,6 +47,7 @@ func Database(tb testing.TB) string {
 // fails.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
+	testmain.SkipIn(tb, testmain.Short, "starts PostgreSQL")
 	s, end, err := launch(settings)
 	if err != nil {
 		tb.Fatal(err)

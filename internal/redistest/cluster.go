@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 const (
@@ -46,6 +48,7 @@ func StartCluster(tb testing.TB, masters int, announce func(node int, addr strin
 	if masters < 1 {
 		tb.Fatal("redistest: a cluster needs a master")
 	}
+	testmain.SkipIn(tb, testmain.Short, "starts a Cluster")
 	c := &Cluster{args: args}
 	c.password, _ = option(args, "--requirepass")
 	for i := range masters {

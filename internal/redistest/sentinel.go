@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 const (
@@ -38,6 +40,7 @@ func StartSentinel(tb testing.TB, pairs int, args ...string) *Sentinel {
 	if pairs < 1 {
 		tb.Fatal("redistest: a Sentinel needs a pair to watch")
 	}
+	testmain.SkipIn(tb, testmain.Short, "starts Sentinels")
 	w := &Sentinel{}
 	w.password, _ = option(args, "--requirepass")
 	for i := range pairs {

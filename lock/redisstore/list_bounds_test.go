@@ -14,6 +14,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -93,6 +94,7 @@ func canceledAfter(tb testing.TB, d time.Duration) context.Context {
 
 // Not parallel: it looks at the heap.
 func TestListHoldsOneReceiptAtATime(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "lists 300 MiB of receipts")
 	const receipts, size = 300, 1 << 20
 	srv := redistest.Start(t)
 	s := open(t, srv.URL())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -30,6 +31,7 @@ func listed(t *testing.T, s *redisstore.Store) map[string]lock.Entry {
 }
 
 func TestListTenThousand(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "lists 10,000 entries")
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, srv.URL())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/redistest"
 	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -23,6 +24,7 @@ import (
 // they wait for a reply, for a connection or in a queue, and whether their budget ends or
 // the deadline of their context: else an operator looks for two faults.
 func TestOneCauseHasOneClass(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "measures time")
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		begin func(*redistest.Server, *respproxy.Proxy)

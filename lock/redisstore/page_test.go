@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
@@ -34,6 +35,7 @@ func paged(t *testing.T, s *redisstore.Store, limit int, match func(key string) 
 }
 
 func TestPages(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "reads 500 entries page by page")
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := open(t, srv.URL())

@@ -62,7 +62,7 @@ func onSlowKeys(action respproxy.Action) slowKeys {
 // and are granted again when these have given up, however many of what these have
 // sent still hangs.
 func TestSlowCallsLeaveOthersTheirBudgets(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerGo|testmain.NewerServers, "waits for calls that hang")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo|testmain.NewerServers, "waits for calls that hang")
 	t.Parallel()
 	kinds := clientKinds(t)
 	for what, slow := range map[string]slowKeys{

@@ -23,7 +23,7 @@ import (
 
 // What go-redis' own autopipeliner does with it.
 func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
-	testmain.SkipIn(t, testmain.NewerServers, "checks go-redis alone")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "checks go-redis alone")
 	t.Parallel()
 	srv := redistest.Shared(t)
 	p := respproxy.Start(t, srv.Addr())
@@ -228,6 +228,7 @@ func TestConnectionsToASilentServer(t *testing.T) {
 }
 
 func TestBatchesHaveConnections(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "measures time")
 	t.Parallel()
 	srv := redistest.Start(t)
 	const alone = 12 // up to so many commands go alone, if there are connections

@@ -49,6 +49,7 @@ func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 func chromium(tb testing.TB) context.Context {
 	tb.Helper()
 	path := binary(tb)
+	testmain.SkipIn(tb, testmain.Short, "starts a browser")
 	return shared.Get(tb, "browser: New needs a TestMain that uses browser.Main", func() (context.Context, func(), error) {
 		process, end, err := launch(path)
 		if err != nil {

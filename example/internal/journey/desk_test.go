@@ -21,6 +21,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/pgserver"
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 // stores are those that the desk can be started with. The budget is one within which a busy
@@ -57,6 +58,7 @@ type desk struct {
 // startDesk starts a desk that ends with t, and checks that it ends well.
 func startDesk(t *testing.T, args ...string) *desk {
 	t.Helper()
+	testmain.SkipIn(t, testmain.Short, "builds and starts the desk")
 	path, err := build()
 	require.NoError(t, err)
 	cmd := exec.Command(path, append(args, "-addr", "127.0.0.1:0", "-work", "5ms", "-budget", "10s")...)

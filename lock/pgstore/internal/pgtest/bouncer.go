@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 // Bouncer is a running PgBouncer. Its methods are safe for concurrent use.
@@ -39,6 +40,7 @@ type Bouncer struct {
 func PgBouncer(tb testing.TB, addr string, settings ...string) *Bouncer {
 	tb.Helper()
 	b := &Bouncer{bin: bouncerBinary(tb), settings: settings}
+	testmain.SkipIn(tb, testmain.Short, "starts PgBouncer")
 	b.prepares = bouncerPrepares(tb, b.bin)
 	var err error
 	if b.user, err = unprivileged(); err == nil {

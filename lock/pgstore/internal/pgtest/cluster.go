@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 const (
@@ -48,6 +49,7 @@ type Cluster struct {
 func Start(tb testing.TB, settings ...string) *Cluster {
 	tb.Helper()
 	bin := serverBinaries(tb)
+	testmain.SkipIn(tb, testmain.Short, "starts its own PostgreSQL")
 	c, err := launch(bin, settings)
 	if err != nil {
 		tb.Fatal(err)
