@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/internal/mistake"
+	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -21,7 +22,7 @@ type Hints struct {
 
 	lockOutside, mountedTwice, goesOn, unanswered, keyMissing, bodyConsumed once
 
-	rare rareLog
+	rare ratelog.Log
 }
 
 // Init takes logger and witness from the Locker of the guard.

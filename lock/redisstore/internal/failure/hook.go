@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync/atomic"
-	"time"
+
+	"github.com/httplatch/httplatch/internal/ratelog"
 )
 
 var (
@@ -17,14 +17,13 @@ var (
 	ErrUnsettled = errors.New("a hook of the client did not return")
 )
 
-var panicLogged atomic.Int64 // time of the last logged panic, in Unix nanoseconds
+var logged ratelog.Log
 
 // OfHook logs the panic of a hook of the client, and converts it to an
 // error. It is for goroutines whose panic would end the process.
 func OfHook(p any) error {
 	err := fmt.Errorf("%w: %v", ErrPanicked, p)
-	now, last := time.Now().UnixNano(), panicLogged.Load()
-	if time.Duration(now-last) >= time.Minute && panicLogged.CompareAndSwap(last, now) {
+	if due, _ := logged.Due("panic"); due {
 		slog.Default().Error("redisstore: "+err.Error()+"; others are not logged for a minute", "stack", string(debug.Stack()))
 	}
 	return err
