@@ -39,7 +39,7 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 		return false, nil
 	}
 	if len(receipt) >= largeReceipt {
-		if ok, err = s.settleLarge(ctx, cmd.Entry, c.Token, receipt, kept); !errors.Is(err, errByScript) {
+		if ok, err = s.settleLarge(ctx, cmd.EntryName, c.Token, receipt, kept); !errors.Is(err, errByScript) {
 			return ok, err
 		}
 	}

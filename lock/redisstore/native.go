@@ -148,8 +148,8 @@ func (s *Store) deleteOwn(ctx context.Context, at spot, c lock.Claim) (done bool
 		return false, errByScript
 	}
 	return s.act(ctx, at, c, deletes,
-		func(cmd *group.Command) { cmd.With("delifeq", cmd.Entry, &cmd.Load) },
-		func(cmd *group.Command) { cmd.With("delex", cmd.Entry, "ifeq", &cmd.Load) })
+		func(cmd *group.Command) { cmd.With("delifeq", cmd.EntryName, &cmd.Load) },
+		func(cmd *group.Command) { cmd.With("delex", cmd.EntryName, "ifeq", &cmd.Load) })
 }
 
 // renewOwn sets the end of the entry of c. It is no earlier than before, unless another call
@@ -159,7 +159,7 @@ func (s *Store) renewOwn(ctx context.Context, at spot, c lock.Claim) (done bool,
 		return false, errByScript
 	}
 	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
-		cmd.With("set", cmd.Entry, &cmd.Load, "ifeq", &cmd.Load, "px", keepFor(c))
+		cmd.With("set", cmd.EntryName, &cmd.Load, "ifeq", &cmd.Load, "px", keepFor(c))
 	})
 }
 
@@ -169,6 +169,6 @@ func (s *Store) settleOwn(ctx context.Context, at spot, c lock.Claim, receipt []
 		return false, errByScript
 	}
 	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
-		cmd.With("set", cmd.Entry, entry.Receipt(cmd.Load, receipt), "ifeq", &cmd.Load, "px", keep)
+		cmd.With("set", cmd.EntryName, entry.Receipt(cmd.Load, receipt), "ifeq", &cmd.Load, "px", keep)
 	})
 }

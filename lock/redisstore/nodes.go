@@ -48,7 +48,7 @@ func newNodes(client redis.UniversalClient, opened bool) *nodes {
 
 // do sends c to the server that has its key.
 func (n *nodes) do(ctx context.Context, c *group.Command) (any, error) {
-	g, err := n.route(ctx, c.Entry)
+	g, err := n.route(ctx, c.EntryName)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 // read runs a script, because a replica or the client's cache may answer a plain GET,
 // and because the value and its time left have to be of one moment.
 func (s *Store) read(ctx context.Context, name string) (lock.Entry, error) {
-	answer, err := s.eval(ctx, readScript, &group.Command{Entry: name, Yields: true})
+	answer, err := s.eval(ctx, readScript, &group.Command{EntryName: name, Yields: true})
 	if err != nil || answer == nil {
 		return lock.Entry{}, err
 	}

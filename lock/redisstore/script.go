@@ -53,7 +53,7 @@ func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...a
 	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
 		return answer, err
 	}
-	again := &group.Command{Entry: c.Entry, Load: c.Load, Yields: c.Yields}
+	again := &group.Command{EntryName: c.EntryName, Load: c.Load, Yields: c.Yields}
 	answer, said := s.to.do(ctx, again.Script("eval", sc.source, args...))
 	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
 		return nil, err // a hook has sent it twice, and the reply says nothing of the first send

@@ -13,30 +13,30 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// Batch is what has one round trip, and its context. No caller's end is its end,
-// so that none cuts off the others; its deadline is the latest of theirs. Of a
-// single caller it has the values.
+// Batch holds the commands of one round trip, and is the context of that. The end of one
+// caller does not end it, since the others still wait. Its deadline is the latest of theirs.
+// It has the values of a single caller.
 type Batch struct {
 	context.Context //nolint:containedctx // for its values
 
 	members   []redis.Cmder
-	room      [1]redis.Cmder // of most
+	room      [1]redis.Cmder // most batches need no more
 	began     time.Time
 	until     time.Time
-	overtaken int  // by so many that left later and were answered
-	direct    bool // it is sent by its only caller
+	overtaken int  // later batches that were answered before it
+	direct    bool // its only caller sends it
 	limited   bool // a member has waited for the window
-	filled    bool // the window was full when it had left
-	out       int  // commands that were out then, its own included
-	behind    int  // the size of the window then
-	large     bool // it has one member, which takes long
+	filled    bool // the window was full after its departure
+	out       int  // commands in flight after its departure
+	behind    int  // the size of the window at its departure
+	large     bool // its only member takes long
 	outer     bool // Transmit is around the client, not in it
 
 	done  chan struct{}
 	over  atomic.Bool
-	sends atomic.Int32 // how often the client has sent it; negative when it is over
-	ended atomic.Int32 // how many of those have returned
-	cause error        // how the first of them ended
+	sends atomic.Int32 // sends by the client; negative when the batch is over
+	ended atomic.Int32 // sends that have returned
+	cause error        // the end of the first send
 }
 
 func (b *Batch) begin(now time.Time) *Batch {
@@ -44,27 +44,27 @@ func (b *Batch) begin(now time.Time) *Batch {
 	return b
 }
 
-// Commands are those that share the round trip.
+// Commands returns the commands that share the round trip.
 func (b *Batch) Commands() []redis.Cmder { return b.members }
 
 func (b *Batch) add(c *Command) {
 	b.members, c.batch, c.state = append(b.members, c), b, sent
 	if b.Context = c.caller; len(b.members) > 1 {
-		b.Context = context.Background() //nolint:forbidigo // it has no values
+		b.Context = context.Background() //nolint:forbidigo // without values
 	}
 	if c.deadline.After(b.until) {
 		b.until = c.deadline
 	}
 }
 
-// Deadline is one that the client obeys while it writes and reads.
+// Deadline returns the deadline that the client obeys while it writes and reads.
 func (b *Batch) Deadline() (time.Time, bool) { return b.until, true }
 
 // Done is closed at the deadline, and when the round trip is over.
 func (b *Batch) Done() <-chan struct{} { return b.done }
 
-// ErrTimeOver is how the client ends a batch that it has not begun to write. What
-// it has begun to write ends with an error of the connection.
+// ErrTimeOver ends a batch that the client has not begun to write. A batch that it has begun
+// to write ends with an error of the connection.
 var ErrTimeOver = fmt.Errorf("the connection was not ready in time: %w", context.DeadlineExceeded)
 
 // Err is not nil when Done is closed.
@@ -81,8 +81,8 @@ func (b *Batch) end() {
 	}
 }
 
-// transmit is the innermost way to the server: next sends the batch, unless it is
-// over. Hooks of the client may answer in place of the server, send the batch
+// transmit lets next send the batch, unless the batch is over. It is the innermost step
+// before the server: hooks of the client may answer in place of the server, send the batch
 // again or in parts, or go on with it after they have returned.
 func (b *Batch) transmit(next func() error) error {
 	nth := b.sends.Add(1)
@@ -104,10 +104,10 @@ var (
 	errRunning = errors.New("a hook of the client did not wait for the server")
 )
 
-// running is how often a batch was sent that a hook does not wait for.
+// running stands for the number of sends if a hook has not waited for one.
 const running = -1
 
-// close ends b for those that still have it, and returns how often it was sent.
+// close ends b, and returns the number of sends.
 func (b *Batch) close() (sends int32) {
 	b.end()
 	if sends = b.sends.Swap(math.MinInt32 / 2); b.ended.Load() != sends {
@@ -116,10 +116,10 @@ func (b *Batch) close() (sends int32) {
 	return sends
 }
 
-// outcome is what became of c, if b was sent so many times and was over with
-// why. replied says that the server has answered c.
+// outcome returns the outcome of c after so many sends of b, which ended with why. replied
+// says that the server has answered c.
 func (b *Batch) outcome(c *Command, sends int32, why error) (answer any, err error, replied bool) {
-	if sends == running { // its outcome is still to be written down
+	if sends == running { // a send that has not returned may still write the outcome
 		return nil, failure.Unknown("answer", errRunning), false
 	}
 	own := c.Err()

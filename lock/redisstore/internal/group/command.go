@@ -15,44 +15,44 @@ import (
 // Command is one Redis command on an entry. It is sent at most once.
 type Command struct {
 	redis.Cmd
-	Entry  string // its name
-	Load   Load   // the argument that is made for the command
-	Yields bool   // it begins something, or cleans up: it comes after what ends a lease
+	EntryName string // the entry that the command works on
+	Load      Load   // the argument that is made for the command
+	Yields    bool   // commands that end a lease overtake it: it claims, or cleans up
 
 	// So that most commands are one allocation.
 	args  [maxArgs]any
-	space [144]byte // for the load: an entry without a receipt, with usual names
+	space [144]byte // for a load without a receipt and with usual names
 
-	// The group's, under its lock.
+	// Fields of the group, under its lock.
 	state    state
-	queue    *queue          // of the group, that it has to wait in
+	queue    *queue          // where the command waits
 	caller   context.Context //nolint:containedctx // of a call, which waits for the command
 	try      *send.Try       // the context of the call, if it is one
-	flight   *send.Flight    // of a call that has left; nil: its end is not counted
-	how      send.Outcome    // what flight learns
+	flight   *send.Flight    // of a call that has left; nil: nobody counts its end
+	how      send.Outcome    // for the flight
 	arrived  time.Time
 	deadline time.Time     // of the caller
-	over     chan struct{} // has a value once the caller need no longer wait; nil: it sends c itself
+	over     chan struct{} // gets a value when the caller need no longer wait; nil: the caller sends the command itself
 	batch    *Batch
-	alone    Batch // of a command that its caller sends
-	reply    any   // the first, read by the batch
-	replied  bool  // there was one
-	lost     bool  // it may have been written, and got none
+	own      Batch // the batch of a command that its caller sends
+	reply    any   // the first reply, as the batch has read it
+	replied  bool  // there was a reply
+	lost     bool  // the command may have been written, and got no reply
 	answer   any   // the outcome, for the caller
-	err      error // the same
+	err      error // likewise
 }
 
-// state is where a command is. It only grows.
+// state says how far a command has come. It only grows.
 type state uint8
 
 const (
 	queued state = iota
-	sent         // and the caller waits
-	left         // and the caller does not
+	sent         // the caller waits
+	left         // the caller has left
 	done
 )
 
-// maxArgs is how many arguments the longest command has, its own name included.
+// maxArgs is the number of arguments of the longest command, with its name.
 const maxArgs = 9
 
 // Load is an argument that is longer than most, and is not copied.
@@ -64,33 +64,32 @@ func (l *Load) MarshalBinary() ([]byte, error) { return *l, nil }
 // String is for client hooks that print commands.
 func (l *Load) String() string { return string(*l) }
 
-// NewCommand returns a command on the entry called name that has still to be
-// given its load and its arguments.
-func NewCommand(name string) *Command { return &Command{Entry: name} }
+// NewCommand returns a command on the entry called name, without load and arguments.
+func NewCommand(name string) *Command { return &Command{EntryName: name} }
 
-// Room is where a load is made that is not longer than usual.
+// Room returns space for a load of usual length.
 func (c *Command) Room() []byte { return c.space[:0] }
 
-// With sets the arguments. Neither the name of the command nor the key may be
-// the load: go-redis wants to see them as strings.
+// With sets the arguments. Neither the name of the command nor the key may be the load:
+// go-redis reads them as strings.
 func (c *Command) With(args ...any) *Command {
 	c.Cmd = *redis.NewCmd(context.Background(), append(c.args[:0], args...)...) //nolint:forbidigo // the batch has one
 	return c
 }
 
-// Script makes c run a script, by its source or by its hash. The load is the
-// script's first argument, if there is one.
+// Script makes c run a script, by its source or by its hash. A load is the first argument of
+// the script.
 func (c *Command) Script(verb string, which any, args ...any) *Command {
-	own := append(c.args[:0], verb, which, 1, c.Entry)
+	own := append(c.args[:0], verb, which, 1, c.EntryName)
 	if c.Load != nil {
 		own = append(own, &c.Load)
 	}
 	return c.With(append(own, args...)...)
 }
 
-// Again is a command like c.
+// Again returns a copy of c that was not sent.
 func (c *Command) Again() *Command {
-	d := &Command{Entry: c.Entry, Load: c.Load, Yields: c.Yields}
+	d := &Command{EntryName: c.EntryName, Load: c.Load, Yields: c.Yields}
 	args := slices.Clone(c.Args())
 	for i := range args {
 		if args[i] == any(&c.Load) {
@@ -100,17 +99,16 @@ func (c *Command) Again() *Command {
 	return d.With(args...)
 }
 
-// NoRetry makes go-redis return the first failure, of a pipeline too. Its own
-// retries would read the entry that their first send has made as another
-// holder's.
+// NoRetry makes go-redis return the first failure, in a pipeline as well. A retry of its own
+// would take the entry that the first send has made for another holder's.
 func (c *Command) NoRetry() bool { return true }
 
-// SetErr is called with the outcome of each reply as it is read, and with how
-// the round trip ended for those that got none. The first that is no error stands,
-// whatever a hook of the client does after it.
+// SetErr takes the outcome of each reply as it is read, or the end of the round trip if there
+// was no reply. The first outcome without an error stands, whatever a hook of the client does
+// afterwards.
 //
-// The server's nil is an answer: go-redis would examine it as a failure, which
-// takes longer than all else.
+// The server's nil is an answer. go-redis would examine it as a failure, which costs more
+// than the rest of the command.
 func (c *Command) SetErr(err error) {
 	if c.replied && c.Err() == nil {
 		return
@@ -126,23 +124,23 @@ func (c *Command) SetErr(err error) {
 	c.Cmd.SetErr(err)
 }
 
-// neverWritten reports whether err, which the client itself has returned for the
-// only send of a command, comes from before that was written. A failure of the
-// handshake, or of the user's code in the client, looks the same as a later one.
+// neverWritten reports whether err, which the client has returned for the only send of a
+// command, says that the command was not written. A failure of the handshake, or of the
+// user's code in the client, does not say so.
 func neverWritten(err error) bool {
 	class := failure.Kind(err)
 	return failure.NeverDialed(err) || class == "pool" || class == "closed" || errors.Is(err, ErrTimeOver)
 }
 
-// Transmit is for the innermost hook of the client: next sends the batch that c is
-// in, unless it is over.
+// Transmit is for the innermost hook of the client: next sends the batch of c, unless the
+// batch is over.
 func (c *Command) Transmit(next func() error) error { return c.batch.transmit(next) }
 
 // Outer reports whether the group of c transmits it, around the client.
 func (c *Command) Outer() bool { return c.batch.outer }
 
-// large reports whether c is to go alone: others would wait for a receipt of a
-// megabyte. 16 kB take a server about as long as 32 ordinary commands.
+// large reports whether c has a batch of its own: other commands would wait for a receipt of
+// a megabyte. A server takes as long for 16 kB as for 32 ordinary commands.
 func (c *Command) large() bool {
 	const most = 16 << 10
 	n := len(c.Load)
@@ -165,9 +163,8 @@ func (c *Command) finish(answer any, err error) {
 	}
 }
 
-// part parts c from its caller, which waits no longer, and learns from flight
-// what becomes of it.
-func (c *Command) part(why error, flight *send.Flight) {
+// detach separates c from its caller, who no longer waits. flight learns of the end.
+func (c *Command) detach(why error, flight *send.Flight) {
 	flight.Depart()
 	c.state, c.flight, c.err = left, flight, failure.Unknown(failure.Kind(why), why)
 }

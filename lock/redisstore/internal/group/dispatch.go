@@ -7,10 +7,10 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// maxHanging bounds the goroutines of batches that hang, in a hook for one.
+// maxHanging bounds the goroutines of batches that hang, in a hook for example.
 const maxHanging = 256
 
-// dispatch sends what is queued, as far as the window allows.
+// dispatch sends queued commands, as far as the window allows.
 func (g *Group) dispatch(now time.Time) {
 	for b := g.next(now); b != nil; b = g.next(now) {
 		go g.work(b)
@@ -21,23 +21,23 @@ func (g *Group) dispatch(now time.Time) {
 	}
 }
 
-// late reports whether c would not be answered in its time if it left the queue
-// then. Round trips differ, and most in the state in which there is a queue: what
-// has to wait is sure of twice what they usually take. What still has half of its
-// time is never late: something has to find out how long an answer takes now.
+// late reports whether c would not be answered in its time if it left the queue then. Round
+// trips differ most when there is a queue, so a command that waits must have twice the usual
+// time left. A command that has half of its time left is never late: some command has to find
+// out how long an answer takes now.
 func (g *Group) late(c *Command, then time.Time) bool {
 	half := c.deadline.Sub(c.arrived) / 2
 	return c.deadline.Sub(then) < min(half, 2*g.window.usual)
 }
 
-// few reports whether so few commands are out that the next one goes its own way.
-func (g *Group) few() bool { return g.out < min(g.alone, g.window.size) }
+// belowDirectLimit reports whether the next command has a round trip of its own.
+func (g *Group) belowDirectLimit() bool { return g.out < min(g.directLimit, g.window.size) }
 
-// next returns the batch that is to be sent now, nil if there is none. What is too
-// late for an answer is not sent.
+// next returns the batch to send now, nil if there is none. A command that is too late for an
+// answer is not sent.
 func (g *Group) next(now time.Time) *Batch {
 	waiting := g.ends.len + g.claims.len
-	if waiting == 0 || !g.few() && !g.window.room(g.running(now), waiting) {
+	if waiting == 0 || !g.belowDirectLimit() && !g.window.room(g.running(now), waiting) {
 		return nil
 	}
 	b := new(Batch).begin(now)
@@ -76,12 +76,12 @@ func (g *Group) depart(b *Batch) {
 	g.batches = append(g.batches, b)
 	g.window.ask(b)
 	b.out = g.out
-	b.filled = g.out > g.window.size/2 && !g.few() && !g.window.room(g.running(b.began), g.window.most)
+	b.filled = g.out > g.window.size/2 && !g.belowDirectLimit() && !g.window.room(g.running(b.began), g.window.most)
 }
 
-// running is how many batches are out that the next one has to wait for. One whose
-// time is over no longer has a caller, whatever it hangs in. One that stalls has taken
-// a connection, and no more than that.
+// running returns the number of batches in flight for which the next batch has to wait. A
+// batch whose time is over has no caller left, whatever it hangs in. A batch that stalls only
+// occupies a connection.
 func (g *Group) running(now time.Time) int {
 	if len(g.batches) >= maxHanging {
 		return g.config.Batches

@@ -1,5 +1,5 @@
-// Package group is group commit: commands of many callers share round trips to one
-// server, and a queue before them says for certain what was not sent.
+// Package group implements group commit: commands of many callers share round trips to one
+// server. A command that has not left the queue is certainly not applied.
 package group
 
 import (
@@ -17,11 +17,12 @@ import (
 )
 
 const (
-	// alone is up to how many commands in flight each has a round trip of its
-	// own. Beyond it, sharing one is quicker than a connection for each. With a single
-	// processor that is so from the second one on: of 8 callers, 1.8 times as many cycles
-	// were served, of 16 2.3 times. With two idle ones it was 0.8 and 0.95 times.
-	alone = 12
+	// directLimit is the number of commands in flight that have a round trip of their own.
+	// Above it, sharing is quicker than a connection each. With a single processor, sharing
+	// is quicker from the second command on: it served 1.8 times as many cycles of 8
+	// callers, and 2.3 times as many of 16. With two idle processors it served 0.8 and 0.95
+	// times as many.
+	directLimit = 12
 
 	// endless is the time of a caller without a deadline.
 	endless = time.Hour
@@ -34,36 +35,34 @@ var (
 
 // Config says how a [Group] reaches its server.
 type Config struct {
-	Share   int                // commands of a batch, at most
-	Batches int                // that are out at once, at most: as many as there are connections
-	Queue   int                // commands that wait, at most: that claim, and that end a lease
+	Share   int                // the most commands in a batch
+	Batches int                // the most batches in flight: one for each connection
+	Queue   int                // the most commands that wait: claims, and ends of leases
 	Send    func(*Batch) error // blocks until the round trip is over
 	Outer   bool               // Send does not call Transmit of its commands
 	Direct  *atomic.Bool       // Send returns in time, so a caller may wait in it
 }
 
-// Group is the way to one server: group commit. Up to about a dozen commands in
-// flight, each goes its own way. When there are more, they wait in a queue, and
-// what is queued is sent as one pipeline when an earlier one has been answered.
+// Group sends commands to one server. Up to about a dozen commands in flight, each has a
+// round trip of its own. Further commands wait in a queue, which is sent as one pipeline
+// when an earlier batch has been answered.
 //
-// The queue is what is known for certain. A command that has not left it was not
-// applied, and is taken back for nothing; one that has left it is unknown until
-// it was answered, and if its caller does not wait for that, the Flight of the
-// call learns of the end exactly once. So a server that is slower than its callers
-// finds few commands on the wire ([window]), and the rest is refused as not
-// applied: when it arrives, if the rate of the server cannot serve it in its
-// time.
+// The queue gives certainty. A command that has not left it was not applied, and is taken
+// back at no cost. A command that has left it is unknown until it is answered. If its caller
+// does not wait for the answer, the Flight of the call learns of the end exactly once. So a
+// slow server has few commands on the wire ([window]). A command that the server cannot
+// serve in its time, at its present rate, is refused on arrival as not applied.
 //
-// What ends a lease goes before what claims one: else the callers that have been
-// served wait behind those that have not.
+// Commands that end a lease overtake commands that claim one. Otherwise the callers that
+// were served would wait behind those that were not.
 type Group struct {
-	config Config
-	alone  int       // commands
-	overs  sync.Pool // of channels that callers wait on: empty, of no caller
+	config      Config
+	directLimit int
+	overs       sync.Pool // of empty channels without a caller, for callers to wait on
 
 	mu      sync.Mutex
-	ends    queue // what does not yield
-	claims  queue // what does
+	ends    queue // commands that do not yield
+	claims  queue // commands that yield
 	out     int   // commands that have left the queue and are not answered
 	batches []*Batch
 	window  window
@@ -72,12 +71,12 @@ type Group struct {
 	looked  time.Time // through the queues
 }
 
-// queue has commands in the order in which they came. One that has left out of its
-// turn is there until the next look through it.
+// queue holds commands in the order of arrival. A command that has left out of its turn stays
+// in all until the next look through the queue.
 type queue struct {
 	all  []*Command
-	head int // of all
-	len  int // that wait
+	head int // index of the first command that may wait
+	len  int // commands that wait
 }
 
 func (q *queue) first() *Command {
@@ -91,11 +90,11 @@ func (q *queue) first() *Command {
 	return nil
 }
 
-// New returns a group of its own for the server that c leads to.
+// New returns a group for the server that c leads to.
 func New(c Config) *Group {
-	g := &Group{config: c, alone: min(alone, c.Batches), window: newWindow(c.Share, c.Batches)}
+	g := &Group{config: c, directLimit: min(directLimit, c.Batches), window: newWindow(c.Share, c.Batches)}
 	if runtime.GOMAXPROCS(0) == 1 {
-		g.alone = 1
+		g.directLimit = 1
 	}
 	g.overs.New = func() any { return make(chan struct{}, 1) }
 	return g
@@ -107,7 +106,7 @@ func (g *Group) Do(ctx context.Context, c *Command) (any, error) {
 	gone := ctx.Done
 	c.caller, c.queue = ctx, &g.ends
 	if c.try, _ = ctx.(*send.Try); c.try != nil {
-		c.caller, gone = c.try.Caller(), c.try.GivenUp // the group sees to the deadline
+		c.caller, gone = c.try.Caller(), c.try.GivenUp // the group itself obeys the deadline
 	}
 	if c.Yields = c.Yields || send.Cleaning(ctx); c.Yields {
 		c.queue = &g.claims
@@ -129,20 +128,19 @@ func (g *Group) Do(ctx context.Context, c *Command) (any, error) {
 	return c.answer, c.err
 }
 
-// wait waits until c is done, or its caller is gone.
+// wait returns when c is done, or its caller has left.
 func (g *Group) wait(ctx context.Context, c *Command, gone <-chan struct{}) {
 	select {
 	case <-c.over:
 	case <-gone:
 		if !g.leave(c, c.caller.Err(), send.InFlight(ctx)) {
-			<-c.over // it was answered meanwhile
+			<-c.over // c was answered meanwhile
 		}
 	}
 	g.overs.Put(c.over) // empty, and without a sender
 }
 
-// enqueue queues c, or says why it is refused. A batch that it returns is for the
-// caller to send.
+// enqueue queues c, or returns why c is refused. The caller sends the batch that it returns.
 func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,8 +157,8 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 		return nil, g.refused("queue", errQueueFull, now)
 	case c.Yields && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
 		return nil, g.refused("overload", errOverload, now)
-	case g.ends.len+g.claims.len == 0 && c.try != nil && g.config.Direct.Load() && g.few():
-		own = c.alone.begin(now)
+	case g.ends.len+g.claims.len == 0 && c.try != nil && g.config.Direct.Load() && g.belowDirectLimit():
+		own = c.own.begin(now)
 		own.add(c)
 		own.direct, own.until = true, c.try.Until()
 		g.depart(own)
@@ -174,8 +172,8 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 	return own, nil
 }
 
-// refused is the error of a command that is not queued, or leaves the queue, because it
-// would be too late. Behind a server that answers nothing its class is that of the cause.
+// refused returns the error of a command that would be too late. If the server answers
+// nothing at all, its class is "silent".
 func (g *Group) refused(class string, why error, now time.Time) error {
 	if g.window.silent(now) {
 		class = "silent"
@@ -183,14 +181,14 @@ func (g *Group) refused(class string, why error, now time.Time) error {
 	return failure.Refused(class, why)
 }
 
-// Pending is how many commands are out, and how many wait for that.
+// Pending returns the number of commands in flight, and in the queue.
 func (g *Group) Pending() (out, queued int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.out, g.ends.len + g.claims.len
 }
 
-// Drain waits until nothing is pending in any of the groups, or ctx ends.
+// Drain returns when no group has a pending command, or ctx ends.
 func Drain(ctx context.Context, groups func() []*Group) {
 	look := time.NewTicker(tick)
 	defer look.Stop()

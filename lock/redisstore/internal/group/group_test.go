@@ -89,7 +89,7 @@ func bounded(share, batches, queue int, direct bool, to serve) *group.Group {
 		byName := make(map[string]*group.Command)
 		for _, m := range b.Commands() {
 			c := m.(*group.Command)
-			names, byName[c.Entry] = append(names, c.Entry), c
+			names, byName[c.EntryName] = append(names, c.EntryName), c
 		}
 		return to(b, names, func(name string) { byName[name].SetErr(nil) })
 	}})

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// tick is how often a group with work looks for callers whose time is over,
-	// and for round trips that stall. It is by how much they can be late.
+	// tick is the interval at which a group with work looks for callers whose time is over,
+	// and for round trips that stall. They can be late by as much.
 	tick = 5 * time.Millisecond
 
-	// perQueued is how much later they can be for each that waits: 10,000 are not
-	// looked through every tick.
+	// perQueued delays that look for each command in the queue: a queue of 10,000 is not
+	// looked through at every tick.
 	perQueued = 2 * time.Microsecond
 )
 
-// leave is for a caller that waits no longer, and for one that is to wait no
-// longer. flight learns what becomes of c. It reports false if c is done.
+// leave separates c from its caller, who no longer waits. flight learns of the end. It
+// reports false if c is done.
 func (g *Group) leave(c *Command, why error, flight *send.Flight) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,22 +32,22 @@ func (g *Group) leave(c *Command, why error, flight *send.Flight) bool {
 		g.gauge.Waiting(time.Now(), g.claims.len > 0)
 		c.state, c.err = done, failure.NotSent(why)
 	case sent:
-		c.part(why, flight)
+		c.detach(why, flight)
 	case left, done:
 		return false
 	}
 	return true
 }
 
-// work sends b, and what it finds queued when b was answered.
+// work sends b, and after its answer the commands that are queued by then.
 func (g *Group) work(b *Batch) {
 	for b != nil {
 		b = g.round(b)
 	}
 }
 
-// round sends b, if there is one, and finishes its members. It returns the batch
-// that is to be sent next, nil if there is none.
+// round sends b, unless it is nil, and finishes its members. It returns the batch to send
+// next, nil if there is none.
 func (g *Group) round(b *Batch) (next *Batch) {
 	if b == nil {
 		return nil
@@ -71,7 +71,7 @@ func (g *Group) round(b *Batch) (next *Batch) {
 	return nil
 }
 
-// answered finishes the members of b, which was over with why.
+// answered finishes the members of b, which ended with why.
 func (g *Group) answered(b *Batch, why error) (next *Batch) {
 	sends := b.close()
 	g.mu.Lock()
@@ -116,8 +116,8 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 	return next
 }
 
-// tick ends the wait of callers whose time is over, or that rather send again, and
-// sends what may be sent because something stalls.
+// tick ends the wait of callers whose time is over, and of those that would rather send
+// again. It sends further batches if one stalls.
 func (g *Group) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,7 +133,7 @@ func (g *Group) tick() {
 		for _, m := range b.members {
 			c := m.(*Command) //nolint:errcheck,forcetypeassert // nothing else is added
 			if c.state == sent && c.try != nil && (!now.Before(c.deadline) || c.try.GiveUp(now.Sub(b.began)) || early && c.try.GiveUpEarly()) {
-				c.part(send.ErrGivenUp, send.InFlight(c.try))
+				c.detach(send.ErrGivenUp, send.InFlight(c.try))
 				c.over <- struct{}{}
 			}
 		}
