@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -37,7 +36,7 @@ func Day(all []day.Record, file string) error {
 		for _, r := range days {
 			million := float64(r.Orders) / 1e6
 			labels.XYs = append(labels.XYs, plotter.XY{X: float64(r.Doubled) / million, Y: r.Minutes / million})
-			labels.Labels = append(labels.Labels, " "+short(r.TTL))
+			labels.Labels = append(labels.Labels, " "+day.Short(r.TTL))
 		}
 		line, dots, err := plotter.NewLinePoints(labels.XYs)
 		if err != nil {
@@ -66,18 +65,6 @@ func Day(all []day.Record, file string) error {
 	}
 	_, err = canvas.WriteTo(f)
 	return cmp.Or(err, f.Close())
-}
-
-// short is d without units of which it has none.
-func short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 func names(all []day.Record) (names []string) {

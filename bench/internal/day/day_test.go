@@ -193,6 +193,18 @@ func TestFigures(t *testing.T) {
 	}
 }
 
+// The page has the table of the figures that are kept.
+func TestPageHasTheTable(t *testing.T) {
+	t.Parallel()
+	all, err := day.Load("../../day.json")
+	require.NoError(t, err)
+	var table strings.Builder
+	require.NoError(t, day.WriteTable(&table, all))
+	page, err := os.ReadFile("../../../docs/reliability.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), table.String(), "make day-page prints it")
+}
+
 // What is kept is read again.
 func TestRecords(t *testing.T) {
 	t.Parallel()

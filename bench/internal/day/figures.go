@@ -2,11 +2,14 @@ package day
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -47,14 +50,34 @@ func Load(file string) (all []Record, err error) {
 	}
 }
 
-// WriteTable writes records as a table of Markdown.
+// Short is d without the units of which it has none.
+func Short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// WriteTable writes records as a table of Markdown, contender by contender, by losses and times
+// to live.
 func WriteTable(w io.Writer, all []Record) error {
+	place := make(map[string]int)
+	for i, c := range append(Contenders(), Twins()...) {
+		place[c.Name] = i
+	}
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b Record) int {
+		return cmp.Or(cmp.Compare(place[a.Name], place[b.Name]), cmp.Compare(a.Rate, b.Rate), cmp.Compare(a.TTL, b.TTL))
+	})
 	text := new(bytes.Buffer)
 	text.WriteString("| | time to live | orders | losses | locked out | minutes, in all | the longest | placed twice | lost | false answers | calls | commands an order | wall time | heap |\n")
 	text.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range all {
 		fmt.Fprintf(text, "| %s | %v | %d | %g x | %d | %.1f | %v | %d | %d | %d | %d | %.2f | %v | %d MB |\n",
-			r.Name, r.TTL, r.Orders, r.Rate, r.LockedOut, r.Minutes, r.Longest.Round(time.Second), r.Doubled, r.Lost,
+			r.Name, Short(r.TTL), r.Orders, r.Rate, r.LockedOut, r.Minutes, r.Longest.Round(time.Second), r.Doubled, r.Lost,
 			r.FalsePlaced+r.FalseFailed, r.Calls, r.Commands, r.Wall.Round(time.Second), r.Heap>>20)
 	}
 	_, err := text.WriteTo(w)
