@@ -156,7 +156,7 @@ func WithFencing() Option {
 // does not find it in its context, it has no fence, and neither it nor Once leaves a
 // receipt. [Attempt] and [Commit] find no run. It has to be released all the same:
 // until then, for the length of a lease at most, duplicates that reach this process are
-// refused, and [Locker.Close] waits for it. Those of other processes are not refused.
+// refused, and [Locker.Close] waits for it. Duplicates that reach other processes are not.
 // Observers get an [event.Bypassed].
 //
 // Unless set, such work does not run, and the error matches [ErrUnavailable]. It never

@@ -14,20 +14,19 @@ const (
 	// first answers of a burst come late, because connections are dialled for them.
 	enough = 200 * time.Millisecond
 
-	// silence is the longest time between two answers that is measured. What is
-	// longer says that the store does not serve at all, not how fast it does, and
-	// must not refuse calls once it serves again.
+	// silence is the longest time between two answers that is measured. A longer time
+	// says that the store does not serve at all. It says nothing about the rate, and must
+	// not refuse calls when the store serves again.
 	silence = 100 * time.Millisecond
 
-	// stale is after how long without a queue a rate is forgotten: it is that of a
-	// store which had more to do than it could, and this one keeps up.
+	// stale is the time without a queue after which a rate is forgotten: the store was
+	// overloaded when the rate was measured, and keeps up now.
 	stale = 100 * time.Millisecond
 )
 
-// Gauge measures how many claims a second leave a queue, while there is one: an
-// idle store, or one that serves all at once, says nothing about how fast it
-// could be. Claims are counted and not commands, because what ends a lease
-// overtakes the claims that wait, one for one.
+// Gauge measures how many claims a second leave a queue, while there is one: an idle store
+// does not show how fast it could be. It counts claims and not commands, because the ends of
+// leases overtake the claims that wait, one for one.
 //
 // The rate is a ratio of means. A mean of ratios would be too low: most short
 // times see no answer at all.

@@ -8,7 +8,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// calls are those of a [lock.Store], on their way to server.
+// calls implements the calls of a [lock.Store] on their way to server.
 type calls struct {
 	server func() lock.Store // what is there when a call arrives
 	draw   func(Op) Func     // what the next call meets; nil: nothing

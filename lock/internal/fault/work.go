@@ -23,9 +23,9 @@ const (
 	jobs       = 60
 )
 
-// Work is what the callers of several Lockers do, at random from a seed: they lock,
-// run once, leave, and close a Locker. It checks that no two of them hold a key, and
-// that what runs once does.
+// Work makes callers of several Lockers work at random from a seed: they lock, run once,
+// leave, and close a Locker. It checks that no two callers hold a key, and that every run is
+// the only one.
 //
 // What is done is drawn before anything runs, so that it depends on the seed alone;
 // what becomes of it depends on the schedule too.

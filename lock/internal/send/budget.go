@@ -14,14 +14,13 @@ const (
 	mostSaved = 1000 * token
 )
 
-// Budget is the retry budget: a token bucket that pays for everything which is
-// sent in addition to the first send of a call, second sends and clean-up alike. An
-// answered call gives a fifth of a token, and a second gives ten. So a store that
-// answers less gets less to do in addition, and what is repeated while it answers
-// nothing cannot keep it from coming back.
+// Budget is the retry budget: a token bucket that pays for all sends except the first of a
+// call, second sends and clean-up alike. An answered call adds a fifth of a token, and a second
+// adds ten. So a store that answers fewer calls gets fewer repeats, and the repeats of an
+// outage cannot keep the store from coming back.
 //
-// The sources of the figures are Finagle's retry budgets (20 % and 10 a second)
-// and gRPC's proposal A6.
+// The sources of the figures are Finagle's retry budgets (20 % and 10 a second) and gRPC's
+// proposal A6.
 type Budget struct {
 	saved  atomic.Int64
 	filled atomic.Int64 // until which millisecond time has been paid for
@@ -59,7 +58,7 @@ func (b *Budget) add(tokens int64) {
 	}
 }
 
-// Tokens is how many there are.
+// Tokens returns the number of tokens.
 func (b *Budget) Tokens() int {
 	b.fill()
 	return int(b.saved.Load() / token)

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// Counter counts what has to end before a Close may return. Unlike a WaitGroup
-// it can be waited for with a context and while it still grows, and it can be
-// closed to newcomers. The zero Counter is ready for use.
+// Counter counts the activities that must end before a Close may return. Unlike a WaitGroup,
+// it has a Wait with a context, may grow during a Wait, and can be closed to newcomers. The
+// zero Counter is ready for use.
 type Counter struct {
 	state atomic.Int64                  // the number, and counterClosed
 	zero  atomic.Pointer[chan struct{}] // not nil during a Wait; closed when the number is 0
@@ -28,9 +28,9 @@ func (c *Counter) Enter() bool {
 	}
 }
 
-// Leave counts one less, and ends the Waits if that was the last. A Wait leaves its
-// channel before it looks at the number, and Leave lowers the number before it looks
-// for the channel, so one of the two sees the other.
+// Leave counts one less, and ends the Waits after the last. A Wait stores its channel before
+// it reads the number, and Leave lowers the number before it reads the channel. So one of the
+// two sees the other.
 func (c *Counter) Leave() {
 	if c.state.Add(-1)&^counterClosed == 0 {
 		c.announce()
@@ -44,7 +44,7 @@ func (c *Counter) announce() {
 	}
 }
 
-// Count is the number.
+// Count returns the number.
 func (c *Counter) Count() int { return int(c.state.Load() &^ counterClosed) }
 
 // Close makes every later Enter fail.
@@ -53,7 +53,7 @@ func (c *Counter) Close() { c.state.Or(counterClosed) }
 // Closed reports whether Close was called.
 func (c *Counter) Closed() bool { return c.state.Load()&counterClosed != 0 }
 
-// Wait returns 0 when the number is, or the number when ctx ends.
+// Wait returns 0 when the number is 0, or the number when ctx ends.
 func (c *Counter) Wait(ctx context.Context) int {
 	zero := c.zero.Load()
 	for zero == nil {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// SilenceError is a store that neither answered nor failed within a budget.
+// SilenceError says that a store neither answered nor failed within a budget.
 type SilenceError time.Duration
 
 // Error returns for how long there was no answer.
 func (s SilenceError) Error() string { return fmt.Sprintf("no answer within %v", time.Duration(s)) }
 
-// Class is a short and stable name of it, to count by.
+// Class returns a short and stable name, to count by.
 func (SilenceError) Class() string { return "silent" }
 
 // lateError is a SilenceError whose budget was cut short by the caller's deadline.
@@ -28,7 +28,7 @@ func (l lateError) Error() string { return l.SilenceError.Error() + ": " + l.dea
 // Unwrap returns the cause of the end of the caller's context.
 func (l lateError) Unwrap() error { return l.deadline }
 
-// GoneError is a caller that has left before the store could answer.
+// GoneError says that the caller has left before the store could answer.
 type GoneError struct{ Cause error }
 
 // Error returns the text of the cause.
@@ -37,7 +37,7 @@ func (g GoneError) Error() string { return g.Cause.Error() }
 // Unwrap returns the cause.
 func (g GoneError) Unwrap() error { return g.Cause }
 
-// Class is a short and stable name of it, to count by.
+// Class returns a short and stable name, to count by.
 func (GoneError) Class() string { return "cancelled" }
 
 // PanicError is the error of a send in which the store panicked.
@@ -46,30 +46,28 @@ type PanicError struct {
 	Stack []byte // of the goroutine, at the panic
 }
 
-// Error returns what the store panicked with.
+// Error returns the value of the panic.
 func (p *PanicError) Error() string { return fmt.Sprintf("the store panicked: %v", p.Value) }
 
-// Class is a short and stable name of it, to count by.
+// Class returns a short and stable name, to count by.
 func (*PanicError) Class() string { return "panic" }
 
 // ErrGivenUp is the error of a store for a send that it gives up at the end of its
 // time, though it may be applied.
 var ErrGivenUp = errors.New("no answer in time")
 
-// ErrSplit is the error of a store for a claim that it has answered, and given to none of
-// several at once: the next send is not paid from the retry budget, which is for a store
-// that does not answer.
+// ErrSplit is the error of a store that has answered several claims at once and granted none.
+// The retry budget does not pay for the next send: it is for a store that does not answer.
 var ErrSplit = errors.New("the nodes are shared among several claims, none of which has a majority")
 
-// Recover is deferred by a send that returns *err. A store runs code of others, such
-// as the hooks of a client: a panic in it is a failure of this send, of which nothing
-// else is known, and not the end of the process.
+// Recover is deferred by a send that returns *err. A store runs code of others, such as the
+// hooks of a client. A panic there fails this send, the outcome of which is unknown, and does
+// not end the process.
 func Recover(err *error) {
 	if p := recover(); p != nil {
 		*err = Panic(p)
 	}
 }
 
-// Panic is the error of a send that panicked with value. It is called by what is
-// deferred.
+// Panic returns the error of a send that panicked with value. A deferred function calls it.
 func Panic(value any) error { return &PanicError{Value: value, Stack: debug.Stack()} }

@@ -18,28 +18,27 @@ const (
 	Lost
 )
 
-// Flight is what the sends of one call have left in flight or in doubt. A call
-// has one as soon as one of its sends has no answer. It is safe for concurrent
-// use.
+// Flight follows the sends of one call that are in flight or in doubt. A call has a Flight as
+// soon as one of its sends has no answer. It is safe for concurrent use.
 type Flight struct {
 	sender *Sender
 
 	mu      sync.Mutex
-	departs int // ever
+	departs int // all sends that have departed
 	doubt   Doubt
 	landed  func()
 }
 
-// Doubt is what a Flight knows at one moment.
+// Doubt is the state of a [Flight] at one moment.
 type Doubt struct {
-	InFlight int       // sends whose end is not known yet, with no caller that waits
+	InFlight int       // sends whose end is not known yet, and whose caller has left
 	Lost     int       // sends that ended without an answer
-	Answered int       // sends that were answered when their caller had gone
-	Last     time.Time // when the latest of those two ended
+	Answered int       // sends that were answered after their caller had left
+	Last     time.Time // the latest end of a send that was lost or answered
 }
 
-// InFlight returns the Flight of the call that ctx belongs to, nil if there is
-// none. It has to be asked for before the call returns.
+// InFlight returns the Flight of the call that ctx belongs to, nil if there is none. It must
+// be called before the call returns.
 func InFlight(ctx context.Context) *Flight {
 	if t, ok := ctx.(*Try); ok {
 		return t.call.inFlight()
@@ -53,8 +52,8 @@ func InFlight(ctx context.Context) *Flight {
 
 type flightKey struct{}
 
-// Depart counts a send that its caller does not wait for any longer. It is called
-// before the call returns, and followed by one Arrive.
+// Depart counts a send whose caller no longer waits. It is called before the call returns,
+// and followed by one Arrive.
 func (f *Flight) Depart() {
 	if f == nil {
 		return
@@ -66,7 +65,7 @@ func (f *Flight) Depart() {
 	f.mu.Unlock()
 }
 
-// Arrive says how a departed send has ended.
+// Arrive notes the end of a departed send.
 func (f *Flight) Arrive(how Outcome) {
 	if f == nil {
 		return
@@ -104,7 +103,7 @@ func (f *Flight) lose() {
 	f.mu.Unlock()
 }
 
-// departed is how many sends have ever departed.
+// departed returns how many sends have departed so far.
 func (f *Flight) departed() int {
 	if f == nil {
 		return 0
@@ -114,10 +113,10 @@ func (f *Flight) departed() int {
 	return f.departs
 }
 
-// Dead is that of the [Sender]. A nil Flight knows of no dead tokens.
+// Dead reports whether the [Sender] knows that token is dead. A nil Flight knows of none.
 func (f *Flight) Dead(token string) bool { return f != nil && f.sender.Dead(token) }
 
-// Doubt returns what is known now. A nil Flight leaves no doubt.
+// Doubt returns the present state. A nil Flight leaves no doubt.
 func (f *Flight) Doubt() Doubt {
 	if f == nil {
 		return Doubt{}
@@ -127,8 +126,7 @@ func (f *Flight) Doubt() Doubt {
 	return f.doubt
 }
 
-// WhenLanded has do called when nothing is in flight, now or later. It
-// may be called more than once.
+// WhenLanded calls do when nothing is in flight, now or later. It may call do more than once.
 func (f *Flight) WhenLanded(do func()) {
 	f.mu.Lock()
 	f.landed = do

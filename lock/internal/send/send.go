@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Sender is what all calls to one store have in common.
+// Sender makes the calls to one store.
 type Sender struct {
 	Retries Budget
-	Calls   Counter // sends that have not ended, those whose callers have left included
+	Calls   Counter // sends that have not ended, also if their callers have left
 
-	// Dead reports whether a token is of a claim that is known to have no holder:
-	// for a store that can choose which of the entries in the way it names.
+	// Dead reports whether the claim of a token is known to have no holder. It is for a
+	// store that can choose which of several entries it names.
 	Dead func(token string) bool
 
 	judge func(error) Verdict
@@ -47,7 +47,7 @@ func New(judge func(error) Verdict) *Sender {
 	return s
 }
 
-// Terms are what a call may take.
+// Terms limit a call.
 type Terms struct {
 	Budget   time.Duration
 	Lasting  bool // it does not end with the caller's context
@@ -63,8 +63,8 @@ type Request interface {
 // maxSends bounds the sends of one call.
 const maxSends = 8
 
-// Call is one call to a store. It is used once, and lies inside what it is for,
-// so that it costs no allocation. Its fields are of the goroutine that calls Do.
+// Call is one call to a store. It is used once, and is part of a larger struct, so that it
+// costs no allocation. Only the goroutine that calls Do uses its fields.
 type Call struct {
 	sender   *Sender
 	parent   context.Context //nolint:containedctx // of a call, which ends with Do
@@ -72,10 +72,10 @@ type Call struct {
 	began    time.Time
 	deadline time.Time
 
-	try        *Try // that is under way; nil between two
+	try        *Try // the present send; nil between two
 	first      Try
 	sends      int
-	departed   int  // sends that had departed before the one that is under way
+	departed   int  // sends that had departed before the present one
 	unanswered bool // a send got no answer: it may have been applied, or may yet be
 	cause      error
 	err        error
@@ -83,8 +83,8 @@ type Call struct {
 	flight atomic.Pointer[Flight]
 }
 
-// Do makes the call r. An error is that of the last send that failed, or says
-// that there was no answer; Unanswered says whether the call may have been applied.
+// Do makes the call r. It returns the error of the last send that failed, or an error that
+// says that there was no answer. Unanswered says whether the call may have been applied.
 func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 	c.sender, c.parent, c.terms = s, ctx, terms
 	c.began = time.Now()
@@ -100,18 +100,18 @@ func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 	}
 }
 
-// guarded is one send, in which a panic is a failure.
+// guarded sends once, and converts a panic to an error.
 func guarded(t *Try, r Request) (err error) {
 	defer Recover(&err)
 	return r.Send(t)
 }
 
-// Unanswered reports whether a send of the call got no answer, so that it may have
-// been applied, or may yet be. An answer to another send does not change that. That of
-// a nil Call was not made here.
+// Unanswered reports whether a send of the call got no answer, so that it may have been
+// applied, or may yet be. An answer to another send does not change that. A nil Call was not
+// made here, and has none.
 func (c *Call) Unanswered() bool { return c != nil && c.unanswered }
 
-// Flight returns what the call has left in flight, nil if that is nothing.
+// Flight returns the Flight of the call, nil if it has left nothing in flight or in doubt.
 func (c *Call) Flight() *Flight {
 	if c == nil {
 		return nil
@@ -123,22 +123,21 @@ func (c *Call) begin(at time.Time) {
 	c.sends++
 	c.try = &c.first
 	if c.sends > 1 {
-		c.try = new(Try) // a store may still have the first
+		c.try = new(Try) // a store may still use the first
 	}
 	c.try.call, c.try.nth, c.try.began = c, c.sends, at
 	c.departed = c.flight.Load().departed()
 	c.sender.Calls.Enter()
 }
 
-// abandon ends a send that will not return: a hook of the store has ended the
-// goroutine.
+// abandon ends a send that will not return, since a hook of the store has ended the goroutine.
 func (c *Call) abandon() {
 	if c.try != nil {
 		c.ended(Unknown)
 	}
 }
 
-// ended counts the send that was under way as ended, as v says.
+// ended counts the end of the present send, as v says.
 func (c *Call) ended(v Verdict) {
 	c.try.endWith(context.Canceled)
 	c.try = nil
@@ -151,9 +150,9 @@ func (c *Call) ended(v Verdict) {
 	c.sender.Calls.Leave()
 }
 
-// returned takes in how a send ended, and reports whether there is to be another.
+// returned decides after the end of a send. It reports whether another send follows.
 func (c *Call) returned(err error) (more bool) {
-	t, tokens, v := c.try, &c.sender.Retries, Final // as an answer is
+	t, tokens, v := c.try, &c.sender.Retries, Final // an answer is final
 	if err != nil {
 		v = c.sender.judge(err)
 	}
@@ -163,9 +162,9 @@ func (c *Call) returned(err error) (more bool) {
 	case err == nil:
 		tokens.answered()
 	case late && v == Unknown:
-		c.cause = nil // its time was over, whatever it says
+		c.cause = nil // the time was over, whatever the error says
 	case !late || c.cause == nil:
-		c.cause = err // else what failed before says more
+		c.cause = err // otherwise the earlier failure says more
 	}
 	if v != Final && c.mayRepeat() && (paid || errors.Is(err, ErrSplit) || tokens.Take()) {
 		if c.cause == nil || c.pause() {
@@ -182,8 +181,8 @@ func (c *Call) returned(err error) (more bool) {
 	return false
 }
 
-// mayRepeat reports whether another send could be of use. One that falls together
-// with the deadline would be a command that no caller waits for.
+// mayRepeat reports whether another send could be of use. Nobody would wait for a command
+// that is sent at the deadline.
 func (c *Call) mayRepeat() bool {
 	return !c.terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)
 }
@@ -193,8 +192,8 @@ func (c *Call) worthwhile(wait time.Duration) bool {
 	return time.Until(c.deadline)-wait > c.terms.Budget/20
 }
 
-// gone says why the caller waits no longer, nil if it does. A context says so a
-// moment after its deadline.
+// gone returns why the caller no longer waits, nil if it waits. It compares the deadline
+// itself, since a context ends a moment later.
 func (c *Call) gone() error {
 	if c.terms.Lasting {
 		return nil
@@ -208,9 +207,9 @@ func (c *Call) gone() error {
 	return nil
 }
 
-// pause waits after a send that failed: 5 ms, doubling, the upper half of it at
-// random so that callers which failed together do not come back together. It
-// reports false if the time or the caller's interest is over by then.
+// pause waits after a send that failed: 5 ms, then twice as long each time. The upper half is
+// random, so that callers which failed together do not come back together. It reports false if
+// the time is over by then, or the caller has left.
 func (c *Call) pause() bool {
 	d := 5 * time.Millisecond << (c.sends - 1)
 	d = d/2 + rand.N(d/2+1) //nolint:gosec // spreading retries needs no secrecy
@@ -227,8 +226,8 @@ func (c *Call) pause() bool {
 	}
 }
 
-// reason is why the call ends without an answer. A caller that has left before its
-// deadline, or that came just before it, does not know how the store is.
+// reason returns why the call ends without an answer. A caller that has left before its
+// deadline, or that came just before it, has learned nothing about the store.
 func (c *Call) reason() error {
 	gone := c.gone()
 	had := time.Since(c.began)

@@ -9,33 +9,33 @@ import (
 
 // Try is the context of one send.
 //
-// It does not end with the caller's context, of which it has the values: what was
-// written then has to be answered all the same, and the answer is better than
-// doubt. A store that waits for something else than the answer ends that wait
-// with GivenUp.
+// It has the values of the caller's context, and does not end with that: a command that was
+// written has to be answered all the same, and an answer is better than doubt. A store that
+// waits for anything but the answer stops at GivenUp.
 //
-// It ends when the budget of the call is over, or when a third of that has passed
-// and the retry budget pays for another send. Most sends are answered long before,
-// so the end costs nothing until Done asks for it.
+// It ends when the budget of the call is over, or when a third of the budget has passed and
+// the retry budget pays for another send. Most sends are answered long before, so the end
+// costs nothing until Done asks for it.
 type Try struct {
-	call  *Call // of which only what is written once is read
-	nth   int   // send of the call, from 1
+	call  *Call // only fields that are written once are read
+	nth   int   // number of the send in the call, from 1
 	began time.Time
 
 	mu    sync.Mutex
 	paid  bool      // it has a token for another send
-	until time.Time // when it is given up for that; zero: it has the whole budget
+	until time.Time // when it is given up for another send; zero: it has the whole budget
 	over  error
-	done  chan struct{} // nil until it is asked for
+	done  chan struct{} // nil until Done is called
 	timer *time.Timer
-	after []*func() // that AfterFunc was given
+	after []*func() // the arguments of AfterFunc
 }
 
-// Deadline is when the budget of the call is over.
+// Deadline returns the end of the call's budget.
 func (t *Try) Deadline() (deadline time.Time, ok bool) { return t.call.deadline, true }
 
-// Until is when a store gives the send up that cannot ask GiveUp while it waits:
-// after a third of the budget, if there is a token for another send, which it takes.
+// Until is for a store that cannot ask GiveUp while it waits. It returns when the store gives
+// the send up: after a third of the budget, if there is a token for another send. It takes
+// the token.
 func (t *Try) Until() time.Time {
 	turn := t.turn()
 	t.mu.Lock()
@@ -53,7 +53,7 @@ func (t *Try) pay() bool {
 	return t.paid
 }
 
-// spent reports whether another send is paid for, and until when this one had time.
+// spent reports whether another send is paid for, and returns the end of this one's time.
 func (t *Try) spent() (paid bool, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,10 +63,10 @@ func (t *Try) spent() (paid bool, until time.Time) {
 	return t.paid, t.until
 }
 
-// GiveUp reports whether the send is to be given up for another one, because it
-// was written that long ago and has no answer: after a third of the budget, if
-// there is a token, which it takes. The other one has the rest of the budget: where
-// answers take longer than a third, it is the last chance.
+// GiveUp reports whether to give up the send for another one, since it was written that long
+// ago and has no answer: after a third of the budget, if there is a token. It takes the token.
+// The other send has the rest of the budget, and is the last chance if answers take longer
+// than a third.
 func (t *Try) GiveUp(written time.Duration) bool {
 	return written >= t.call.terms.Budget/3 && t.GiveUpEarly()
 }
@@ -85,8 +85,8 @@ func (t *Try) GiveUpEarly() bool {
 	return !t.until.IsZero()
 }
 
-// GivenUp is closed when the caller waits no longer. The deadline is another
-// matter. It is nil if the call goes on without its caller.
+// GivenUp returns a channel that is closed when the caller no longer waits, whatever the
+// deadline. It is nil if the call goes on without its caller.
 func (t *Try) GivenUp() <-chan struct{} {
 	if t.call.terms.Lasting {
 		return nil
@@ -94,8 +94,8 @@ func (t *Try) GivenUp() <-chan struct{} {
 	return t.call.parent.Done()
 }
 
-// Cleaning reports whether ctx is of a send that is clean-up, which comes after the
-// callers, or derived from one.
+// Cleaning reports whether ctx is the context of a send that cleans up, or derived from one.
+// Callers come before clean-up.
 func Cleaning(ctx context.Context) bool {
 	if t, ok := ctx.(*Try); ok {
 		return t.call.terms.Cleaning
@@ -106,10 +106,10 @@ func Cleaning(ctx context.Context) bool {
 
 type cleaningKey struct{}
 
-// Caller is the caller's context, for its values.
+// Caller returns the caller's context, for its values.
 func (t *Try) Caller() context.Context { return t.call.parent }
 
-// Done is closed at the end.
+// Done returns a channel that is closed at the end.
 func (t *Try) Done() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,7 +127,7 @@ func (t *Try) Done() <-chan struct{} {
 // AfterFunc calls f on a goroutine of its own at the end. Package context asks for it instead
 // of starting a goroutine for each context that is derived from t.
 func (t *Try) AfterFunc(f func()) (stop func() bool) {
-	t.Done() // which is when the end is waited for
+	t.Done() // starts to wait for the end
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over != nil {
@@ -147,7 +147,7 @@ func (t *Try) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// turn is when the send may be given up for another.
+// turn returns when the send may be given up for another.
 func (t *Try) turn() time.Time {
 	c := t.call
 	if third := t.began.Add(c.terms.Budget / 3); !c.terms.Once && c.deadline.Sub(third) > c.terms.Budget/20 {
@@ -162,7 +162,7 @@ func (t *Try) ring() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.over == nil {
-			t.timer.Reset(min(left, max(t.call.terms.Budget/3, time.Millisecond))) // to look again for a token, or whether the caller has left
+			t.timer.Reset(min(left, max(t.call.terms.Budget/3, time.Millisecond))) // looks again for a token, and whether the caller has left
 		}
 		return
 	}
@@ -189,14 +189,14 @@ func (t *Try) endWith(err error) {
 // Err is not nil after the end.
 func (t *Try) Err() error {
 	if !time.Now().Before(t.call.deadline) {
-		t.endWith(context.DeadlineExceeded) // the timer may be late, or not there
+		t.endWith(context.DeadlineExceeded) // the timer may be late, or not exist
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.over
 }
 
-// Value is that of the caller's context.
+// Value returns the value in the caller's context.
 func (t *Try) Value(key any) any {
 	switch key {
 	case flightKey{}:
@@ -207,7 +207,7 @@ func (t *Try) Value(key any) any {
 	return t.call.parent.Value(key)
 }
 
-// inFlight returns the Flight of c, which it makes for the first that asks.
+// inFlight returns the Flight of c. The first call makes it.
 func (c *Call) inFlight() *Flight {
 	if f := c.flight.Load(); f != nil {
 		return f
