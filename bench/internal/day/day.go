@@ -84,7 +84,7 @@ type day struct {
 
 // Run plays a day. It is called in a bubble of testing/synctest.
 func Run(ctx context.Context, c Config) (Outcome, error) {
-	c.Desks, c.Length, c.Twice = cmp.Or(c.Contender.desks, c.Desks, 8), cmp.Or(c.Length, 24*time.Hour), cmp.Or(c.Twice, 0.02)
+	c.Desks, c.Length, c.Twice = cmp.Or(c.desks, c.Desks, 8), cmp.Or(c.Length, 24*time.Hour), cmp.Or(c.Twice, 0.02)
 	trips, err := readQuantiles(tripsFile)
 	if err != nil {
 		return Outcome{}, err
