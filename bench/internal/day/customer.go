@@ -10,8 +10,8 @@ import (
 func (d *day) customer(n int) {
 	o := &order{day: d, customer: fmt.Sprint("c", n)}
 	d.waiting.Store(o.customer, o)
-	defer d.waiting.Delete(o.customer)
-	if d.chance(d.Twice) { // the page shows the answer to the second of them
+	defer time.AfterFunc(2*longestLate, func() { d.waiting.Delete(o.customer) }) // a commit may land after the customer has left
+	if d.chance(d.Twice) {                                                       // the page shows the answer to the second of them
 		first := make(chan struct{})
 		go func() {
 			defer close(first)
@@ -48,9 +48,6 @@ func (d *day) customer(n int) {
 		locked = time.Since(lockedFrom)
 	}
 	d.score(func(out *Outcome) {
-		if o.placed.Load() > 1 {
-			out.Doubled++
-		}
 		if locked > 0 {
 			out.LockedOut++
 			out.Minutes += locked.Minutes()

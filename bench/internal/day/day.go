@@ -74,7 +74,7 @@ type day struct {
 	began    time.Time
 	network  *network
 	database *faketx.Store
-	waiting  sync.Map // orders by their customers, who are here
+	waiting  sync.Map // orders by their customers, until no commit can land
 	desks    []atomic.Pointer[desk]
 
 	mu     sync.Mutex

@@ -82,7 +82,7 @@ func (k *desk) insert(ctx context.Context, q *request) error {
 	return faketx.Insert(ctx, q.order.customer)
 }
 
-// toil is what takes time in a handler.
+// toil takes the time of a handler.
 func (k *desk) toil(ctx context.Context) error {
 	time.Sleep(k.day.workTime())
 	k.process.awake()
@@ -132,8 +132,11 @@ func (o *order) leave(k *desk) {
 // place writes o down, by a desk or the database.
 func (o *order) place(by string) {
 	o.trace(by, "placed")
-	if o.placed.Add(1) > 1 {
+	if n := o.placed.Add(1); n > 1 {
 		o.day.found(o, "placed twice")
+		if n == 2 {
+			o.day.score(func(out *Outcome) { out.Doubled++ })
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func Load(file string) (all []Record, err error) {
 	}
 }
 
-// Short is d without the units of which it has none.
+// Short formats d without units that are zero at its end.
 func Short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

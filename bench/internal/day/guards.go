@@ -47,7 +47,7 @@ type Contender struct {
 	open  func(ctx context.Context, at site) (guard, error)
 }
 
-// site is what a contender finds at a desk.
+// site holds the means that a contender gets at a desk.
 type site struct {
 	peer.Target
 
@@ -108,7 +108,7 @@ func Twins() (all []Contender) {
 
 func sound(s lock.Store) lock.Store { return s }
 
-// latched is a guard of this library, over a store of which close ends the use.
+// latched returns a guard of this library over a store. end is called when the guard is closed.
 func latched(wrap func(*lock.Locker, http.Handler) http.Handler, over func(site) (s lock.Store, end func())) func(context.Context, site) (guard, error) {
 	return func(_ context.Context, at site) (guard, error) {
 		store, end := over(at)
@@ -140,8 +140,8 @@ func overRedis(over func(lock.Store) lock.Store) func(site) (lock.Store, func())
 // overMemory is a store in the desk's own process.
 func overMemory(site) (lock.Store, func()) { return memstore.New(), func() {} }
 
-// overDatabase is a client of the desks' database, of which each step meets what requests to
-// a server meet.
+// overDatabase returns a client of the desks' database. Each step meets the faults that requests
+// to a server meet.
 func overDatabase(at site) (lock.Store, func()) {
 	c := at.database.Client()
 	for _, step := range []faketx.Step{

@@ -26,6 +26,16 @@ func Broken() (all []Contender) {
 			}
 			return placed
 		},
+		"orders placed twice": func(ctx context.Context, q *request) answer { // when the customer has left
+			if q.desk.work(ctx, q) != nil {
+				return failed
+			}
+			go func() {
+				time.Sleep(5 * time.Second)
+				q.order.place(q.desk.name)
+			}()
+			return placed
+		},
 		"false answers: placed": func(ctx context.Context, q *request) answer {
 			_ = q.desk.work(ctx, q)
 			return placed
