@@ -260,7 +260,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	if reason := e.record.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {
 		return false, &RefusedError{Reason: reason, Entry: *entry}
 	}
-	// The claim names the entry, so that of two callers that see it only one takes it over.
+	// The claim names the entry: if two callers see it, only one takes it over.
 	e.record.replaces, e.record.attempt = entry.Token, entry.Attempt+1
 	return true, nil
 }

@@ -31,12 +31,12 @@ type database struct {
 	mu        sync.Mutex
 	entries   map[string]*entry
 	effects   []string
-	committed func(row string) // nil: nobody is told
+	committed func(row string) // called with each committed row; may be nil
 	open      int              // transactions that have not ended
 	broken    Defect
 }
 
-// steps are those of a client, and what they meet.
+// steps counts the steps of a client, and holds the faults that they meet.
 type steps struct {
 	mu    sync.Mutex
 	next  map[Step][]Fault

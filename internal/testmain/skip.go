@@ -34,7 +34,7 @@ func SkipIn(tb testing.TB, runs Run, why string) {
 // current returns the runs that this one is.
 func current() Run {
 	var run Run
-	if testing.Testing() && testing.Short() { // also a program of ours starts servers, by the same helpers
+	if testing.Testing() && testing.Short() { // programs outside of tests start servers by the same helpers
 		run |= Short
 	}
 	switch os.Getenv(repeats) {

@@ -3,7 +3,7 @@
 // [lock.Event]: https://pkg.go.dev/github.com/httplatch/httplatch/lock#Event
 package event
 
-// Kind is what has happened to a key. The text is stable and fit for a metric label.
+// Kind says what has happened to a key. The text is stable and fit for a metric label.
 type Kind string
 
 // The kinds.

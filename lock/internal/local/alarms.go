@@ -8,7 +8,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// alarms ring the leases of a shard at their due moments, such as that of a renewal. They
+// alarms ring the leases of a shard at their due moments, for example when a renewal is due. They
 // are locked with the shard.
 //
 // Most leases end long before an alarm. A timer for each would be the largest part of their

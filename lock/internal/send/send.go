@@ -181,7 +181,7 @@ func (c *Call) returned(err error) (more bool) {
 	return false
 }
 
-// mayRepeat reports whether another send could be of use. Nobody would wait for a command
+// mayRepeat reports whether another send could be of use. No caller would wait for a command
 // that is sent at the deadline.
 func (c *Call) mayRepeat() bool {
 	return !c.terms.Once && c.sends < maxSends && c.gone() == nil && c.worthwhile(0)

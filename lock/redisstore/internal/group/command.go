@@ -28,7 +28,7 @@ type Command struct {
 	queue    *queue          // where the command waits
 	caller   context.Context //nolint:containedctx // of a call, which waits for the command
 	try      *send.Try       // the context of the call, if it is one
-	flight   *send.Flight    // of a call that has left; nil: nobody counts its end
+	flight   *send.Flight    // of a call that has left; nil: its end is not counted
 	how      send.Outcome    // for the flight
 	arrived  time.Time
 	deadline time.Time     // of the caller

@@ -27,7 +27,7 @@ const (
 
 	// memory is the pace at which the shortest round trip is forgotten while the window is
 	// not full, since the network may have become slower: after 40 s, a round trip of 0.1 ms
-	// no longer limits those of 10. If the window is full, a trial decides.
+	// no longer counts beside one of 10. If the window is full, a trial decides.
 	memory = 10 * time.Second
 
 	// retrial is the interval of trials after one has found that the server is not the
