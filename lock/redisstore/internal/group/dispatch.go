@@ -31,7 +31,7 @@ func (g *Group) late(c *Command, then time.Time) bool {
 }
 
 // belowDirectLimit reports whether the next command has a round trip of its own.
-func (g *Group) belowDirectLimit() bool { return g.out < min(g.directLimit, g.window.size) }
+func (g *Group) belowDirectLimit() bool { return g.out < min(g.sharing.limit(), g.window.size) }
 
 // next returns the batch to send now, nil if there is none. A command that is too late for an
 // answer is not sent.

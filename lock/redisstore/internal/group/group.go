@@ -5,7 +5,6 @@ package group
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,13 +16,6 @@ import (
 )
 
 const (
-	// directLimit is the number of commands in flight that have a round trip of their own.
-	// Above it, sharing is quicker than a connection each. With a single processor, sharing
-	// is quicker from the second command on: it served 1.8 times as many cycles of 8
-	// callers, and 2.3 times as many of 16. With two idle processors it served 0.8 and 0.95
-	// times as many.
-	directLimit = 12
-
 	// endless is the time of a caller without a deadline.
 	endless = time.Hour
 )
@@ -44,8 +36,9 @@ type Config struct {
 }
 
 // Group sends commands to one server. Up to about a dozen commands in flight, each has a
-// round trip of its own. Further commands wait in a queue, which is sent as one pipeline
-// when an earlier batch has been answered.
+// round trip of its own, unless a trial finds that they are served better together
+// ([sharing]). Further commands wait in a queue, which is sent as one pipeline when an
+// earlier batch has been answered.
 //
 // The queue gives certainty. A command that has not left it was not applied, and is taken
 // back at no cost. A command that has left it is unknown until it is answered. If its caller
@@ -56,9 +49,8 @@ type Config struct {
 // Commands that end a lease overtake commands that claim one. Otherwise the callers that
 // were served would wait behind those that were not.
 type Group struct {
-	config      Config
-	directLimit int
-	overs       sync.Pool // of empty channels without a caller, for callers to wait on
+	config Config
+	overs  sync.Pool // of empty channels without a caller, for callers to wait on
 
 	mu      sync.Mutex
 	ends    queue // commands that do not yield
@@ -66,6 +58,7 @@ type Group struct {
 	out     int   // commands that have left the queue and are not answered
 	batches []*Batch
 	window  window
+	sharing sharing
 	gauge   admission.Gauge
 	ticking bool
 	looked  time.Time // through the queues
@@ -92,10 +85,7 @@ func (q *queue) first() *Command {
 
 // New returns a group for the server that c leads to.
 func New(c Config) *Group {
-	g := &Group{config: c, directLimit: min(directLimit, c.Batches), window: newWindow(c.Share, c.Batches)}
-	if runtime.GOMAXPROCS(0) == 1 {
-		g.directLimit = 1
-	}
+	g := &Group{config: c, window: newWindow(c.Share, c.Batches), sharing: newSharing(c.Batches)}
 	g.overs.New = func() any { return make(chan struct{}, 1) }
 	return g
 }

@@ -95,6 +95,7 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 		}
 	}
 	g.gauge.Served(now, claims)
+	g.sharing.learn(now, served, g.out > 1 && g.config.Share > 1, g.window.usual > 4*short)
 	if served > 0 {
 		g.window.learn(b, now)
 	}
