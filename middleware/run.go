@@ -94,9 +94,24 @@ func (c *runContext) end() {
 	}
 }
 
-func (c *runContext) follow(parent context.Context) *cancelctx.Context {
+func (c *runContext) follow(parent context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.followLocked(parent)
+}
+
+// begin returns the context with an end of its own. It follows the lease unless the answer
+// has begun to leave in the meantime.
+func (c *runContext) begin() *cancelctx.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if own := c.own.Load(); own != nil {
+		return own
+	}
+	return c.followLocked(c.lease)
+}
+
+func (c *runContext) followLocked(parent context.Context) *cancelctx.Context {
 	own := c.own.Load()
 	if own == nil {
 		own = cancelctx.New(context.WithoutCancel(c.lease))
@@ -117,7 +132,7 @@ func (c *runContext) Deadline() (deadline time.Time, ok bool) { return time.Time
 func (c *runContext) Done() <-chan struct{} {
 	own := c.own.Load()
 	if own == nil {
-		own = c.follow(c.lease)
+		own = c.begin()
 	}
 	return own.Done()
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
@@ -41,6 +43,32 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 		serve(h, keyed("k").WithContext(ctx))
 		require.True(t, returned)
 	})
+}
+
+// TestStreamOutlivesItsLease: the first goroutine that asks for the end of the context, beside
+// the flush that begins the stream, does not tie it to the lease again.
+func TestStreamOutlivesItsLease(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	ended := 0
+	h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start, asked := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(asked)
+			<-start
+			r.Context().Done()
+		}()
+		close(start)
+		assert.NoError(t, http.NewResponseController(w).Flush())
+		<-asked
+		if r.Context().Err() != nil {
+			ended++
+		}
+	}))
+	for i := range 20_000 {
+		serve(h, keyed(strconv.Itoa(i)))
+	}
+	require.Zero(t, ended, "streams ended with their leases")
 }
 
 // TestContextOfHandler: it is detached from the client, keeps its values, and
