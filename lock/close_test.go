@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -64,6 +65,27 @@ func TestCloseDuringTakeover(t *testing.T) {
 		time.Sleep(2 * lease)
 		e := s.State(t, record)
 		require.Equal(t, []any{lock.Abandoned, 2}, []any{e.State, e.Attempt})
+	})
+}
+
+// A loss is reported before Close returns, also if the work has ended meanwhile: its logger may
+// be the log of a test that is over then.
+func TestCloseWaitsForTheReportOfALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		reported := false
+		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == event.Lost {
+				time.Sleep(time.Second)
+				reported = true
+			}
+		}))
+		s.Every(fault.Refuse, fault.Renew)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		<-e.Context().Done()
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrLost)
+		require.NoError(t, l.Close(t.Context()))
+		require.True(t, reported)
 	})
 }
 

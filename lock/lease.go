@@ -219,14 +219,24 @@ func (e *Lease) checkValidity() {
 	case lost != nil:
 		e.cancel(lost) // the goroutine that noted the loss may not have cancelled it yet
 	case expired != validity.NotExpired:
+		owners := &e.locker.core.owners
+		owners.Join() // first: once the loss is noted the work may end, and Close return
 		if lost, first := e.markLost(lossBy(expired, e.locker.cfg.maxHold)); first {
-			go e.dropLost(lost)
+			go func() {
+				defer owners.Leave()
+				e.dropLost(lost)
+			}()
+		} else {
+			owners.Leave()
 		}
 	}
 }
 
 // lose ends the lease before its work is over. Its entry no longer has a holder.
 func (e *Lease) lose(why *loss) error {
+	owners := &e.locker.core.owners
+	owners.Join() // as in checkValidity
+	defer owners.Leave()
 	lost, first := e.markLost(why)
 	if first {
 		e.dropLost(lost)

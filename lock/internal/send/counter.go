@@ -28,6 +28,9 @@ func (c *Counter) Enter() bool {
 	}
 }
 
+// Join counts one more, which goes on for one that has not left: the counter may be closed.
+func (c *Counter) Join() { c.state.Add(1) }
+
 // Leave counts one less, and ends the Waits after the last. A Wait stores its channel before
 // it reads the number, and Leave lowers the number before it reads the channel. So one of the
 // two sees the other.
