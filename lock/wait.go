@@ -107,8 +107,8 @@ func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (enter
 		<-w.Ready()
 		return waited(w)
 	case local.Usurped:
-		if h := (*Lease)(w.Usurped()); !h.end.settles { // its entry has no holder, and may refuse no later caller
-			h.addOrphan()
+		if h, settles := w.Usurped(); !settles { // its entry has no holder, and may refuse no later caller
+			(*Lease)(h).addOrphan()
 		}
 		return true, errEnding
 	case local.FoundEnding:

@@ -20,6 +20,7 @@ type Waiter[H any] struct {
 	// Written when the waiter leaves the queue by itself.
 	unserved Decision[H] // of the slot
 	usurped  H           // the lease whose key it has taken
+	settles  bool        // that lease ends with a settle
 }
 
 // maxWaiters bounds the queue behind a holder, here or in another process. Any client can
@@ -45,8 +46,9 @@ func (w *Waiter[H]) Decided() Decision[H] { return w.decided }
 // It may be called once the wait was stopped.
 func (w *Waiter[H]) Unserved() Decision[H] { return w.unserved }
 
-// Usurped returns the lease whose key the waiter has taken, after [Usurped].
-func (w *Waiter[H]) Usurped() H { return w.usurped }
+// Usurped returns the lease whose key the waiter has taken, after [Usurped], and whether that
+// ends with a settle.
+func (w *Waiter[H]) Usurped() (h H, settles bool) { return w.usurped, w.settles }
 
 // hasMet reports whether w has met a holder, or a claim has found one since w was queued.
 func (w *Waiter[H]) hasMet(sl *slot[H]) bool { return w.metHolder || w.finds != sl.finds }
@@ -130,7 +132,7 @@ func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
 	case terms&Usurp != 0:
 		s.alarms.keep(holder) // it is renewed until the store has confirmed its end
 		s.hand(holder, w.lease)
-		w.usurped = holder
+		w.usurped, w.settles = holder, holder.Settles()
 		return Usurped
 	default:
 		return FoundEnding
