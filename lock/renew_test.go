@@ -393,6 +393,20 @@ func TestRenewalOfAReleasedLease(t *testing.T) {
 	}
 }
 
+// A lease as long as the maximum hold cannot be prolonged, and is not renewed in vain.
+func TestLeaseOfMaxHoldIsNotRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithMaxHold(lease), lock.WithObserver(seen.observe))
+		_, _, err := l.Once(t.Context(), key, nil, func(ctx context.Context) ([]byte, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.Zero(t, seen.count(event.Renewed))
+	})
+}
+
 // events: an Extend that is overtaken by the Release of the same lease is no loss.
 func TestExtendOvertakenByRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

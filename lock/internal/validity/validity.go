@@ -65,6 +65,9 @@ type renewals struct {
 // Start begins a validity. No other goroutine knows of it yet, so Start takes no lock.
 // capped says that it cannot be renewed.
 func (v *Validity[Loss]) Start(until, renewAt clock.Moment, capped bool) {
+	if capped {
+		renewAt = clock.Never
+	}
 	v.until, v.renewAt, v.capped = until, renewAt, capped
 }
 
