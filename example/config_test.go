@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	desk "github.com/httplatch/httplatch/example"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 func TestUsage(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	desk "github.com/httplatch/httplatch/example"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 func queryEscape(s string) string { return url.QueryEscape(s) }

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 // TestIncidentOnThePage is the incident that the library was made for, with the

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgserver"
 )
 
 // database is one of a real PostgreSQL for a test.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	desk "github.com/httplatch/httplatch/example"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 // inBackground submits an order of user 42, and returns when it is being

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
-	"github.com/httplatch/httplatch/internal/testmain"
-	"github.com/httplatch/httplatch/internal/walk"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/walk"
 )
 
 // TestWalks follows the quick starts that need a browser, from an empty directory. The others are

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
-	"github.com/httplatch/httplatch/internal/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )

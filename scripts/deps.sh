@@ -27,7 +27,7 @@ present() {
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as lock/pgstore/internal/pgtest does
 	postgresql) postgresql ;;
 	promtool) command -v promtool ;;
-	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/redistest does
+	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/testkit/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
 	esac >/dev/null
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/client"
-	"github.com/httplatch/httplatch/internal/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"

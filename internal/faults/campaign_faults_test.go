@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
 
 const answerPrefix = "answer of "

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
 
 // patienceOfCall is how long a client waits for one call.

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/internal/pgserver"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 var (

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/pgproxy"
-	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgserver"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 

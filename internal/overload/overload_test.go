@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/overload"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/httplatch/httplatch/internal/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/lock"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/redistest"
-	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
 
 // What one reply in a thousand that is 100 ms late does to the others: to those

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/bench/internal/peer"
-	"github.com/httplatch/httplatch/internal/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 )
 
 // Rate is the incident's: the share of requests to the server that meet a fate of the network.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/bench/internal/peer"
-	"github.com/httplatch/httplatch/internal/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/faketx"
+	"github.com/httplatch/httplatch/internal/testkit/faketx"
 	"github.com/httplatch/httplatch/lock"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/bench/internal/shop"
-	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgserver"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgserver.Main(m).Run()) }

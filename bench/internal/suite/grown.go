@@ -9,7 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/shop"
-	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgserver"
 )
 
 // Cases and whos of orders for which PostgreSQL is not as at other times.

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 // Killed is the part in which an order desk is killed, a hundred times, while it works on an

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/overload"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 // Outage is the part in which 10,000 callers lose their server for a while. Its

@@ -16,7 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/host"
 	"github.com/httplatch/httplatch/internal/overload"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/stats"
 	"github.com/httplatch/httplatch/bench/internal/suite"
 	"github.com/httplatch/httplatch/bench/internal/web"
-	"github.com/httplatch/httplatch/internal/pgserver"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 // TestMain is a worker of the suite too, and plays its scenarios: it starts this

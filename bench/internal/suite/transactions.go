@@ -10,7 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/shop"
-	"github.com/httplatch/httplatch/internal/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgserver"
 )
 
 // Transactions is the part in which orders are inserted exactly once, and their answers

@@ -5,7 +5,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/delay"
 	"github.com/httplatch/httplatch/bench/internal/host"
-	"github.com/httplatch/httplatch/internal/respproxy"
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 )
 
 // Proxies have their own process: what they cost is no contender's.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/peer"
 	"github.com/httplatch/httplatch/bench/internal/web"
-	"github.com/httplatch/httplatch/internal/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
 // No goleak: fiber's storages and clocks have goroutines that never end.

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/example/internal/browser"
-	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 func TestMain(m *testing.M) {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/cutproxy"
-	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 const curlFlags = "--retry 4 --retry-all-errors --retry-max-time 60"

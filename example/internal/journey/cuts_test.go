@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/httplatch/httplatch/internal/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 )
 
 // cut is where a connection is cut.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 )
 
 // slowWork is longer than the pause of curl, and shorter than the pauses of go-retryablehttp

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
 )
 
 // way is from one client to the desk.

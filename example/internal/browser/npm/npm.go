@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // Library is a file of a package. Integrity is the registry's SHA-512 of the package: a newer

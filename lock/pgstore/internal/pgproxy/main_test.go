@@ -1,4 +1,4 @@
-// Package pgproxy_test has the tests of internal/pgproxy, which need a driver.
+// Package pgproxy_test has the tests of internal/testkit/pgproxy, which need a driver.
 package pgproxy_test
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/internal/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
 )
 

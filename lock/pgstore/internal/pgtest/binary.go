@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 const noPostgres = `no PostgreSQL server: this test needs a real one (initdb and postgres).

@@ -3,7 +3,7 @@ package pgtest
 import (
 	"testing"
 
-	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 var shared testmain.Shared[*Cluster]

@@ -1,5 +1,5 @@
 // Command pgserver is a PostgreSQL server for the tests of other modules, which cannot
-// import pgtest: package internal/pgserver starts it. Its arguments are settings of the
+// import pgtest: package internal/testkit/pgserver starts it. Its arguments are settings of the
 // server. For each line that it reads it makes a database and prints the superuser's URL of
 // that, and it ends with its standard input.
 // Its exit code is 3 if there is no PostgreSQL here, and a test without it is to be skipped.

@@ -1,0 +1,139 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+)
+
+const (
+	sentinels = 3
+	quorum    = 2
+)
+
+// Sentinel is three Sentinels and the pairs of servers that they watch.
+type Sentinel struct {
+	Pairs []*Pair
+
+	servers  []*Server
+	password string
+}
+
+// StartSentinel starts that many pairs, whose replicas are in step, and three
+// Sentinels that watch them all, and returns when each of these knows
+// everything: after two to five seconds. They replace a master when two of them
+// have missed it for a time that no test lasts, or that [Pair.FailOverAfter]
+// sets.
+//
+// args are as for [Start] and for the servers of the pairs. If they set
+// "--requirepass", the Sentinels want the same password.
+func StartSentinel(tb testing.TB, pairs int, args ...string) *Sentinel {
+	tb.Helper()
+	if pairs < 1 {
+		tb.Fatal("redistest: a Sentinel needs a pair to watch")
+	}
+	testmain.SkipIn(tb, testmain.Short, "starts Sentinels")
+	w := &Sentinel{}
+	w.password, _ = option(args, "--requirepass")
+	for i := range pairs {
+		p := &Pair{Name: "pair-" + strconv.Itoa(i), Master: Start(tb, args...), watched: w}
+		p.Replica = StartReplica(tb, p.Master, args...) // a Sentinel that finds it in step needs ten seconds less
+		w.Pairs = append(w.Pairs, p)
+	}
+	for range sentinels {
+		s := w.watch(tb)
+		tb.Cleanup(s.remove)
+		w.servers = append(w.servers, s)
+	}
+	w.await(tb)
+	return w
+}
+
+// watch starts one Sentinel.
+func (w *Sentinel) watch(tb testing.TB) *Server {
+	tb.Helper()
+	s := &Server{bin: binary(tb), dir: tb.TempDir(), password: w.password}
+	var err error
+	for range 5 { // the port may be taken, as in launch
+		if s.port, err = FreePort(); err != nil {
+			break
+		}
+		if err = s.runSentinel(w.config(s)); err == nil {
+			return s
+		}
+	}
+	tb.Fatal(err)
+	return nil
+}
+
+// runSentinel starts the process, which keeps its state in its configuration.
+func (s *Server) runSentinel(config string) error {
+	conf := filepath.Join(s.dir, "sentinel.conf")
+	if err := os.WriteFile(conf, []byte(config), 0o600); err != nil {
+		return fmt.Errorf("redistest: %w", err)
+	}
+	cmd := exec.CommandContext(context.Background(), s.bin, conf, "--sentinel") //nolint:gosec // the binary is the developer's choice
+	proc, err := spawn(cmd)
+	if err != nil {
+		return err
+	}
+	if err := s.await(proc); err != nil {
+		proc.kill()
+		return err
+	}
+	s.proc = proc
+	return nil
+}
+
+func (w *Sentinel) config(s *Server) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "port %d\nbind 127.0.0.1\ndir %s\nlogfile sentinel.log\n", s.port, s.dir)
+	if w.password != "" {
+		fmt.Fprintf(&b, "requirepass %q\n", w.password)
+	}
+	for _, p := range w.Pairs {
+		fmt.Fprintf(&b, "sentinel monitor %s 127.0.0.1 %d %d\n", p.Name, p.Master.Port(), quorum)
+		fmt.Fprintf(&b, "sentinel down-after-milliseconds %s %d\n", p.Name, calm.Milliseconds())
+		fmt.Fprintf(&b, "sentinel failover-timeout %s 2000\n", p.Name)
+		if w.password != "" {
+			fmt.Fprintf(&b, "sentinel auth-pass %s %q\n", p.Name, w.password)
+		}
+	}
+	return b.String()
+}
+
+// await returns when every Sentinel knows the others and all replicas.
+func (w *Sentinel) await(tb testing.TB) {
+	tb.Helper()
+	for _, s := range w.servers {
+		for _, p := range w.Pairs {
+			var is map[string]string
+			eventually(tb, func() bool {
+				is = p.master(tb, s)
+				return is["flags"] == "master" && is["num-slaves"] == "1" && is["num-other-sentinels"] == strconv.Itoa(sentinels-1)
+			}, func() string { return fmt.Sprintf("a Sentinel knows only %v", is) })
+		}
+		// A Sentinel that gets no CPU time for two seconds would do nothing for
+		// the next thirty. Servers without this setting will do.
+		c := s.adminClient()
+		_ = c.Do(tb.Context(), "SENTINEL", "DEBUG", "TILT-TRIGGER", time.Minute.Milliseconds()).Err()
+		_ = c.Close()
+	}
+}
+
+// Addrs are the addresses of the Sentinels.
+func (w *Sentinel) Addrs() []string {
+	addrs := make([]string, len(w.servers))
+	for i, s := range w.servers {
+		addrs[i] = s.Addr()
+	}
+	return addrs
+}

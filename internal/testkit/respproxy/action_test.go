@@ -1,0 +1,207 @@
+package respproxy_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
+)
+
+func requireEOF(t require.TestingT, err error, _ ...any) {
+	require.True(t, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
+}
+
+func requireText(text string) require.ErrorAssertionFunc {
+	return func(t require.TestingT, err error, _ ...any) {
+		var reply redis.Error
+		require.ErrorAs(t, err, &reply)
+		require.EqualError(t, err, text)
+	}
+}
+
+// TestActions: what the client sees, and what the server holds.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		action  respproxy.Action
+		sees    require.ErrorAssertionFunc
+		applied bool
+		hangs   bool
+	}{
+		{"pass", respproxy.Action{}, require.NoError, true, false},
+		{"swallow, close", respproxy.Swallow(respproxy.Close), requireEOF, true, false},
+		{"swallow, reset", respproxy.Swallow(respproxy.Reset), requireResetOrEOF, true, false},
+		{"swallow, hang", respproxy.Swallow(respproxy.Hang), requireTimeout, true, true},
+		{"drop, close", respproxy.Drop(respproxy.Close), requireEOF, false, false},
+		{"drop, reset", respproxy.Drop(respproxy.Reset), requireResetOrEOF, false, false},
+		{"drop, hang", respproxy.Drop(respproxy.Hang), requireTimeout, false, true},
+		{"cut", respproxy.CutReply(3), requireEOF, true, false},
+		{"cut of nothing", respproxy.CutReply(0), requireEOF, true, false},
+		{"cut beyond the reply", respproxy.CutReply(1000), requireEOF, true, false},
+		{"error", respproxy.ReplyError("upstream failure"), requireText("upstream failure"), false, false},
+		{"error after apply", respproxy.ReplyErrorAfterApply("upstream failure"), requireText("upstream failure"), true, false},
+		{"delay", respproxy.DelayReply(soon), require.NoError, true, false},
+		{"delay beyond the timeout", respproxy.DelayReply(time.Hour), requireTimeout, true, true},
+		{"hold, never delivered", respproxy.Hold(), requireTimeout, false, true},
+		{"hold, in time", respproxy.HoldFor(soon), require.NoError, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, p := started(t)
+			key := key(t)
+			c := bare(t, p.Addr())
+			if tt.hangs {
+				c = impatient(t, p.Addr())
+			}
+			require.NoError(t, c.Ping(t.Context()).Err())
+			rule := p.On(respproxy.Match{Name: "SET", Key: key, Count: 1}, tt.action)
+
+			tt.sees(t, c.Set(t.Context(), key, "first", 0).Err())
+			rule.Wait(t, 1)
+			require.Equal(t, 1, rule.Hits())
+			want, sets := any(nil), 0
+			if tt.applied {
+				want, sets = "first", 1
+			}
+			if tt.hangs { // the proxy need not be as quick to forward it as the client to give up
+				require.Eventually(t, func() bool { return s.Do(t, "GET", key) == want }, patience, time.Millisecond)
+			}
+			require.Equal(t, want, s.Do(t, "GET", key))
+			require.Equal(t, sets, p.Commands("set"))
+
+			// The client and other connections go on, and get their own answers.
+			require.Eventually(t, func() bool { return c.Set(t.Context(), key+"2", "second", 0).Err() == nil }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return c.Get(t.Context(), key+"2").Val() == "second" }, patience, time.Millisecond)
+			require.NoError(t, bare(t, p.Addr()).Set(t.Context(), key, "third", 0).Err())
+			require.Equal(t, 1, rule.Hits())
+			require.Equal(t, "third", s.Do(t, "GET", key))
+		})
+	}
+}
+
+// TestResetIsOne: over RESP2 go-redis distinguishes a reset from an end.
+func TestResetIsOne(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]respproxy.Action{
+		"swallow": respproxy.Swallow(respproxy.Reset), "drop": respproxy.Drop(respproxy.Reset),
+	} {
+		_, p := started(t)
+		c := client(t, redis.Options{Addr: p.Addr(), Protocol: 2})
+		p.On(respproxy.Match{Name: "echo"}, action)
+		requireReset(t, c.Echo(t.Context(), "").Err(), name)
+	}
+}
+
+func TestHoldThenDeliver(t *testing.T) {
+	t.Parallel()
+	s, p := started(t)
+	key := key(t)
+	rule := p.On(respproxy.Match{Name: "set", Count: 2}, respproxy.Hold())
+	for i := range 2 {
+		conn := dial(t, p.Addr())
+		say(t, conn, "SET "+key+" late\r\n")
+		rule.Wait(t, i+1)
+		require.NoError(t, conn.Close(), "the client is gone for good")
+	}
+	require.Nil(t, s.Do(t, "GET", key))
+	require.Equal(t, 0, p.Commands("set"))
+
+	other := bare(t, p.Addr())
+	require.NoError(t, other.Set(t.Context(), key, "in time", 0).Err(), "other connections go on")
+
+	require.Equal(t, 2, rule.Deliver(t))
+	require.Equal(t, "late", s.Do(t, "GET", key), "the answer was awaited")
+	require.Equal(t, 3, p.Commands("set"))
+	require.Equal(t, 0, rule.Deliver(t), "once")
+}
+
+func TestHoldThenDeliverToAClientThatWaits(t *testing.T) {
+	t.Parallel()
+	_, p := started(t)
+	rule := p.On(respproxy.Match{Name: "echo", Count: 1}, respproxy.Hold())
+	conn := dial(t, p.Addr())
+	say(t, conn, "PING\r\nECHO held\r\nPING\r\n")
+	hear(t, conn, "+PONG\r\n")
+	rule.Wait(t, 1)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err := conn.Read(make([]byte, 1))
+	requireTimeout(t, err)
+	require.Equal(t, 1, rule.Deliver(t))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	hear(t, conn, "$4\r\nheld\r\n+PONG\r\n")
+}
+
+func TestHoldForLandsLater(t *testing.T) {
+	t.Parallel()
+	s, p := started(t)
+	key := key(t)
+	const late = 2 * readTimeout
+	c := impatient(t, p.Addr())
+	rule := p.On(respproxy.Match{Key: key, Count: 1}, respproxy.HoldFor(late))
+	began := time.Now()
+	err := c.Set(t.Context(), key, "late", 0).Err()
+	got := s.Do(t, "GET", key)
+	if time.Since(began) < late { // as it is unless the machine stands still
+		requireTimeout(t, err)
+		require.Nil(t, got)
+	}
+	rule.Wait(t, 1)
+	rule.WaitLanded(t)
+	require.GreaterOrEqual(t, time.Since(began), late)
+	require.Equal(t, "late", s.Do(t, "GET", key))
+	require.Equal(t, 0, rule.Deliver(t), "there is nothing left to deliver")
+}
+
+// TestHangKeepsTheConnection: later commands on a hung connection are applied
+// after a swallowed reply, and lost with a dropped request.
+func TestHangKeepsTheConnection(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		action respproxy.Action
+		later  any
+	}{
+		{"swallow", respproxy.Swallow(respproxy.Hang), "later"},
+		{"drop", respproxy.Drop(respproxy.Hang), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, p := started(t)
+			key := key(t)
+			rule := p.On(respproxy.Match{Key: "first", Count: 1}, tt.action)
+			conn := dial(t, p.Addr())
+			say(t, conn, "ECHO first\r\n")
+			rule.Wait(t, 1)
+			say(t, conn, "SET "+key+" later\r\n")
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(readTimeout)))
+			_, err := conn.Read(make([]byte, 1))
+			requireTimeout(t, err)
+			require.Eventually(t, func() bool { return s.Do(t, "GET", key) == tt.later }, patience, time.Millisecond)
+		})
+	}
+}
+
+// TestEndOfConnection: nothing that a client sends after it saw the end of
+// its connection reaches the server.
+func TestEndOfConnection(t *testing.T) {
+	t.Parallel()
+	s, p := started(t)
+	key := key(t)
+	p.On(respproxy.Match{Name: "echo", Count: 1}, respproxy.Swallow(respproxy.Close))
+	conn := dial(t, p.Addr())
+	say(t, conn, "ECHO a\r\n")
+	_, err := conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	say(t, conn, "SET "+key+" x\r\n") // the first write after the end always seems to work
+	_, err = io.Copy(io.Discard, conn)
+	require.NoError(t, err, "an end, not a reset")
+	time.Sleep(2 * soon)
+	require.Nil(t, s.Do(t, "GET", key))
+	require.Equal(t, 0, p.Commands("set"))
+}

@@ -1,0 +1,114 @@
+package testmain_test
+
+import (
+	"bytes"
+	"flag"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+)
+
+const repeats = "TEST_REPEATS_WITH"
+
+// short sets -short until the end of t.
+func short(t *testing.T, is string) {
+	t.Helper()
+	was := flag.Lookup("test.short").Value.String()
+	require.NoError(t, flag.Set("test.short", is))
+	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", was)) })
+}
+
+func TestSkipIn(t *testing.T) {
+	const all = testmain.Short | testmain.NewerGo | testmain.NewerServers
+	for _, test := range []struct {
+		short, repeats string
+		in             testmain.Run
+		skipped        bool
+	}{
+		{"false", "", all, false}, // make test
+		{"false", "another run", all, false},
+		{"true", "", testmain.Short, true},
+		{"true", "", testmain.NewerGo | testmain.NewerServers, false},
+		{"false", "newer go", testmain.NewerGo, true},
+		{"false", "newer go", testmain.Short | testmain.NewerServers, false},
+		{"false", "newer servers", testmain.NewerServers, true},
+		{"false", "newer servers", testmain.Short | testmain.NewerGo, false},
+		{"true", "newer servers", testmain.Short, true},
+	} {
+		short(t, test.short)
+		t.Setenv(repeats, test.repeats)
+		v := testmain.Judge(t, func(tb testing.TB) { testmain.SkipIn(tb, test.in, "waits") })
+		require.Equal(t, test.skipped, v.WhySkipped != "", "%+v", test)
+		require.False(t, v.Failed())
+		if test.skipped {
+			require.Equal(t, "not in this run: waits", v.WhySkipped)
+		}
+	}
+}
+
+// CI runs make test, which leaves out no test: it asks for none of the runs of SkipIn, and
+// takes none over from its environment.
+func TestMakeTestSkipsNothing(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		testmain.Unavailable(t, "make is not installed", err)
+	}
+	t.Setenv(repeats, "newer go")
+	for _, name := range []string{"MAKEFLAGS", "MFLAGS", "TESTFLAGS"} { // of a make that runs this test
+		t.Setenv(name, "")
+	}
+	tests := regexp.MustCompile(`(?m)^.*\bgo test\b.*$`)
+	all := tests.FindAllString(dryRun(t, "-n", "test"), -1)
+	require.Len(t, all, 2)
+	for _, line := range all {
+		require.NotRegexp(t, `-short|-skip|-run|`+repeats, line)
+	}
+	for target, value := range map[string]string{"test-newer": "newer go", "test-servers": "newer servers"} {
+		require.Contains(t, tests.FindString(dryRun(t, "-n", target)), repeats+"='"+value+"'")
+	}
+
+	probe := filepath.Join(t.TempDir(), "probe.mk")
+	require.NoError(t, os.WriteFile(probe, []byte("probe:\n\t@echo \"[$$"+repeats+"]\"\n"), 0o600))
+	require.Equal(t, "[]\n", dryRun(t, "-f", "Makefile", "-f", probe, "probe"))
+
+	ci, err := os.ReadFile("../../../.ci/run")
+	require.NoError(t, err)
+	require.Regexp(t, `\bmake test &&`, string(ci))
+}
+
+func dryRun(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-s", "-C", "../../..", "--no-print-directory"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	return string(out)
+}
+
+// Tests have no other condition for a run than SkipIn.
+func TestOnlySkipInKnowsTheRun(t *testing.T) {
+	t.Parallel()
+	asks := regexp.MustCompile(`testing\.Short\(\)|` + repeats)
+	require.NoError(t, filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "../../.." && strings.HasPrefix(d.Name(), "."), d.IsDir() && filepath.Base(path) == "testmain":
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".go":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if asks.Match(text) {
+			require.Fail(t, "use testmain.SkipIn", "%s: %s", path, bytes.TrimSpace(asks.Find(text)))
+		}
+		return err
+	}))
+}

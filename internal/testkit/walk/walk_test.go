@@ -1,0 +1,142 @@
+package walk_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/walk"
+)
+
+// follow returns how the walk along a page ended. In text, ~ stands for the fence of a block.
+func follow(t *testing.T, text string, others map[string]walk.Do) *testmain.Verdict {
+	t.Helper()
+	testmain.SkipIn(t, testmain.Short, "starts shells")
+	page := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(page, []byte(strings.ReplaceAll(text, "~", "```")), 0o600))
+	return testmain.Judge(t, func(tb testing.TB) { walk.Follow(tb, page, others) })
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ page, fails string }{
+		"no steps":              {page: "Nothing to do.\n"},
+		"a command":             {page: "~console\n$ echo a b\na b\n~\n"},
+		"more is printed":       {page: "~console\n$ echo a; echo b; echo c\na\nc\n~\n"},
+		"no newline at the end": {page: "~console\n$ printf a\na\n$ echo b\nb\n~\n"},
+		"how long it took":      {page: "~console\n$ echo 'ok 1.25s'\nok 0.3s\n~\n"},
+		"what is left out":      {page: "~console\n$ echo id=4711.\nid=....\n~\n"},
+		"a long command":        {page: "~console\n$ echo a \\\n  b\na b\n~\n"},
+		"one shell":             {page: "~console\n$ mkdir d\n$ cd d\n$ X=1\n~\nThen `f.txt`:\n~text\nhere\n~\n~console\n$ cat ../d/f.txt; echo $X\nhere\n1\n~\n"},
+		"nothing to read":       {page: "~console\n$ cat | wc -c\n0\n~\n"},
+		"a failure":             {page: "~console\n$ echo FAIL; false\nFAIL\n~\n"},
+		"a file again":          {page: "A `f.txt`:\n~text\nold\n~\nNow `f.txt`:\n~text\nnew\n~\n~console\n$ cat f.txt\nnew\n~\n"},
+		"in the background":     {page: "~console\n$ (sleep 0.2; echo late) &\n$ echo here\nhere\nlate\n~\n"},
+		"shown when begun":      {page: "~console\n$ (sleep 0.2; echo ready; sleep 99) &\nready\n$ kill %1\n~\n"},
+		"its servers":           {page: "~sh\nexport REDIS_URL=redis://localhost:6379\n~\n~console\n$ echo $REDIS_URL\nredis://127.0.0.1:...\n~\n"},
+
+		"not printed":           {page: "\n~console\n$ echo a\nb\n~\n", fails: `page.md:3: $ echo a` + "\n" + `has not printed "b" here, but` + "\na"},
+		"a part of a line":      {page: "~console\n$ echo ab\na\n~\n", fails: `has not printed "a"`},
+		"more than a dot":       {page: "~console\n$ echo axb\na.b\n~\n", fails: `has not printed "a.b"`},
+		"another order":         {page: "~console\n$ echo a; echo b\nb\na\n~\n", fails: `has not printed "a"`},
+		"once, and shown twice": {page: "~console\n$ echo a\na\na\n~\n", fails: `has not printed "a"`},
+		"printed before":        {page: "~console\n$ echo a; echo b\na\n$ true\nb\n~\n", fails: `has not printed "b"`},
+		"fails":                 {page: "~console\n$ echo a; false\na\n~\n", fails: "has exit status 1, and printed\na"},
+		"does not fail":         {page: "~console\n$ echo FAIL\nFAIL\n~\n", fails: "has exit status 0"},
+		"has no such server":    {page: "~sh\nexport MYSQL_URL=mysql://localhost\n~\n", fails: "no walk has a server for MYSQL_URL"},
+		"sets no variable":      {page: "~sh\nls\n~\n", fails: "a block of sh has lines"},
+		"its own server":        {page: "~console\n$ echo $REDIS_URL\nredis://...\n~\n", fails: "has not printed"},
+		"no command":            {page: "~console\na\n~\n", fails: `page.md:1: no command`},
+		"which file":            {page: "A file:\n~go\npackage main\n~\n", fails: `page.md:2: which file is this? The line before says "A file:"`},
+		"no such directory":     {page: "Now `d/f.txt`:\n~text\nhere\n~\n", fails: "walk: write d/f.txt: "},
+		"no end":                {page: "~console\n$ ls\n", fails: `page.md:1: a block does not end`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := follow(t, test.page, nil)
+			require.Contains(t, v.WhyFailed, test.fails)
+			require.Equal(t, test.fails == "", !v.Failed(), v.WhyFailed)
+		})
+	}
+}
+
+func TestOtherBlocks(t *testing.T) {
+	t.Parallel()
+	var did []string
+	browser := func(tb testing.TB, text string) {
+		if text == "fail\n" {
+			tb.Fatal("it has failed")
+		}
+		did = append(did, text)
+	}
+	v := follow(t, "~browser\nopen\n~\n~console\n$ true\n~\n~browser\nclick\n~\n~browser\nfail\n~\n~browser\nmore\n~\n", map[string]walk.Do{"browser": browser})
+	require.Equal(t, "it has failed", v.WhyFailed)
+	require.Equal(t, []string{"open\n", "click\n"}, did)
+}
+
+// TestModules: the modules of this checkout can be fetched, and fit together.
+func TestModules(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "compiles programs")
+	t.Parallel()
+	v := follow(t, "~console\n$ go mod init example.com/mine\n$ go get github.com/httplatch/httplatch/lock/pgstore\n"+
+		"go: added github.com/httplatch/httplatch v0.1.0\ngo: added github.com/httplatch/httplatch/lock/pgstore v0.1.0\n"+
+		"$ go list -f '{{.Module}}' github.com/httplatch/httplatch/lock github.com/httplatch/httplatch/lock/pgstore\n"+
+		"github.com/httplatch/httplatch v0.1.0\ngithub.com/httplatch/httplatch/lock/pgstore v0.1.0\n$ go env GOFLAGS\n-modcacherw -trimpath -count=1 -ldflags=-w\n~\n", nil)
+	require.Empty(t, v.WhyFailed)
+}
+
+const server = "A `main.go`:\n~go\npackage main\n\nimport (\n\t\"net/http\"\n\t\"time\"\n)\n\n" +
+	"func main() { time.Sleep(time.Second); http.ListenAndServe(\"localhost:PORT\", nil) }\n~\n"
+
+// TestBackground: a step that follows a server finds it listening, and no process outlives the walk.
+func TestBackground(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "compiles programs")
+	t.Parallel()
+	port, err := redistest.FreePort()
+	require.NoError(t, err)
+	page := strings.ReplaceAll(server, "PORT", strconv.Itoa(port)) + "~console\n$ go run main.go &\n$ curl -s localhost:" + strconv.Itoa(port) + "\n404 page not found\n~\n"
+	require.Empty(t, follow(t, page, nil).WhyFailed)
+	require.Empty(t, follow(t, page, nil).WhyFailed, "the port is free again")
+}
+
+// TestPortsOfOthers are not of the page.
+func TestPortsOfOthers(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"8081", "8082"}, walk.Ports("localhost:8081 mylocalhost:1 127.0.0.1:2 localhost:8082/a localhost:8081"))
+}
+
+func TestHas(t *testing.T) {
+	t.Parallel()
+	page := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(page, []byte("```go\n```\n"), 0o600))
+	require.True(t, walk.Has(t, page, "go"))
+	require.False(t, walk.Has(t, page, "browser"))
+}
+
+// TestReader: what was printed and the status, each of its own command.
+func TestReader(t *testing.T) {
+	t.Parallel()
+	r := walk.NewReader(t)
+	r.Write("a.txt", "it's $HOME\n")
+	printed, status := r.Type("cat a.txt")
+	require.Equal(t, "it's $HOME", printed)
+	require.Zero(t, status)
+	printed, status = r.Type("ls b.txt")
+	require.Regexp(t, "^ls: .*b.txt", printed)
+	require.NotZero(t, status)
+}
+
+// TestProgramIsMissing: the walk is skipped, unless everything has to be there.
+func TestProgramIsMissing(t *testing.T) { //nolint:paralleltest // it sets PATH
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("CI", "false")
+	require.Contains(t, follow(t, "~console\n$ ls | psql -c 'SELECT 1'\n~\n", nil).WhySkipped, "psql is not installed")
+	t.Setenv("CI", "true")
+	require.Contains(t, follow(t, "~console\n$ curl localhost\n~\n", nil).WhyFailed, "curl is not installed")
+}
