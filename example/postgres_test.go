@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 )
 
 // database is one of a real PostgreSQL for a test.
@@ -20,7 +20,7 @@ type database struct {
 
 func newDatabase(t *testing.T) *database {
 	t.Helper()
-	url := pgserver.Database(t)
+	url := pgtest.DatabaseURL(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -27,7 +28,7 @@ const roomCommands = 1500
 // number if that is 0.
 func narrow(t *testing.T, perSecond int) *overload.Proxy {
 	t.Helper()
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	require.NoError(t, err)
 	p, err := overload.StartProxy(t.Context(), fmt.Sprintf("127.0.0.1:%d", port), redistest.Start(t).Addr(), perSecond)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ present() {
 	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
 	nft) command -v ip && command -v nft ;; # as internal/faults does
 	npm) command -v npm && command -v node ;; # as example/internal/forms and middleware do
-	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as lock/pgstore/internal/pgtest does
+	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as internal/testkit/pgtest does
 	postgresql) postgresql ;;
 	promtool) command -v promtool ;;
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/testkit/redistest does
@@ -41,7 +41,7 @@ browser() {
 	return 1
 }
 
-# postgresql finds the programs that lock/pgstore/internal/pgtest would start.
+# postgresql finds the programs that internal/testkit/pgtest would start.
 postgresql() {
 	local initdb dir dirs
 	if initdb=$(command -v initdb); then

@@ -23,7 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -397,7 +397,7 @@ const handlersSchema = `
 
 func handlersDatabase(t *testing.T) string {
 	t.Helper()
-	url := pgserver.Start(t, "max_prepared_transactions=10").Database(t)
+	url := pgtest.Start(t, "max_prepared_transactions=10").DatabaseURL(t)
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), handlersSchema+pgstore.Schema)

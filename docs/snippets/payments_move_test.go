@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -64,7 +64,7 @@ func keysInATable(pool *pgxpool.Pool) func(http.Handler) http.Handler {
 // serve the same keys, as in a rolling deployment; then the old layer is removed.
 func TestMoveFromATable(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), pgserver.Database(t))
+	pool, err := pgxpool.New(t.Context(), pgtest.DatabaseURL(t))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	_, err = pool.Exec(t.Context(), `CREATE TABLE idempotency_keys (key text PRIMARY KEY, status int, body bytea)`)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
@@ -19,7 +19,7 @@ type onPostgres struct{ url *url.URL }
 
 func newPostgres(t *testing.T) onPostgres {
 	t.Helper()
-	u, err := url.Parse(pgserver.Database(t))
+	u, err := url.Parse(pgtest.DatabaseURL(t))
 	require.NoError(t, err)
 	s, err := pgstore.Open(t.Context(), u.String())
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func proxied(t *testing.T, perSecond int) *overload.Proxy {
 	t.Helper()
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	require.NoError(t, err)
 	p, err := overload.StartProxy(t.Context(), fmt.Sprintf("127.0.0.1:%d", port), redistest.Start(t).Addr(), perSecond)
 	require.NoError(t, err)

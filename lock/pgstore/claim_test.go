@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
 )
 
 // A claim meets a lease, which is over when the claim reads it: the key is taken then. A claim

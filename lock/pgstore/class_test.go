@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
 )
 
 // A failure has the class of its cause, under the name that it has over Redis.

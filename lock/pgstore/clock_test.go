@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // movedClock has the statements of the store ask a clock that can be set: what they call
@@ -68,7 +69,7 @@ func TestClockThatIsMovedIsAsked(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Shared(t)
 	name := c.Database(t)
-	conn := c.Conn(t, name)
+	conn := pgxtest.Connect(t, c.URL(name, ""))
 	s := newStore(t, newPool(t, c.URL(name, "postgres"), func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.RuntimeParams["search_path"] = "moved, public, pg_catalog"
 	}))

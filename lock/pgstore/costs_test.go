@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
 )
 
 // Requests that wait for a connection give up with their clients, and give their keys back.

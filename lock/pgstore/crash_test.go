@@ -8,9 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // losesCommits is a proxy that no COMMIT passes. The server keeps the session, and waits.
@@ -60,7 +61,7 @@ func TestNumberOfALostTransactionIsGivenAgain(t *testing.T) {
 	})
 	c.Restart(t)
 
-	conn := c.Conn(t, name)
+	conn := pgxtest.Connect(t, c.URL(name, ""))
 	for given := ""; given != lost; {
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT pg_current_xact_id()::text").Scan(&given))
 		require.LessOrEqual(t, given, lost, "it was lost, or there is nothing to show")

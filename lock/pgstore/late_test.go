@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
 )
 
 // The sequence of events:

@@ -10,16 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // vacuumed runs a real VACUUM of the store's table that lasts until stop: it sleeps for
 // longer at each page than the test does.
 func vacuumed(t *testing.T, c *pgtest.Cluster, db string) (stop func()) {
 	t.Helper()
-	conn := c.Conn(t, db)
+	conn := pgxtest.Connect(t, c.URL(db, ""))
 	_, err := conn.Exec(t.Context(), `
 		INSERT INTO latch_entries SELECT int8send(i), '', 1, '', '', 0, now() + interval '1 day', 0, repeat('r', 500)::bytea, now() + interval '1 day' FROM generate_series(1, 20000) AS i;
 		DELETE FROM latch_entries WHERE get_byte(key, 7) % 2 = 0;
@@ -31,7 +32,7 @@ func vacuumed(t *testing.T, c *pgtest.Cluster, db string) (stop func()) {
 		defer close(done)
 		_, _ = conn.Exec(ctx, "VACUUM latch_entries") // is cancelled
 	}()
-	look := c.Conn(t, db)
+	look := pgxtest.Connect(t, c.URL(db, ""))
 	require.Eventually(t, func() bool {
 		var n int
 		err := look.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_progress_vacuum WHERE datname = current_database()").Scan(&n)
@@ -120,7 +121,7 @@ func TestMigrateTakesNoLockOnACompleteTable(t *testing.T) {
 	c := pgtest.Shared(t)
 	db := c.Database(t)
 	s := newStore(t, newPool(t, c.URL(db, "postgres")), pgstore.WithTable(`public.o'brien "x"`))
-	conn := c.Conn(t, db)
+	conn := pgxtest.Connect(t, c.URL(db, ""))
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), `LOCK TABLE "o'brien ""x""" IN SHARE UPDATE EXCLUSIVE MODE`)
@@ -151,7 +152,7 @@ func TestMigrateMakesWhatIsMissing(t *testing.T) {
 			migrate(t, s)
 			require.NoError(t, s.Check(t.Context()))
 			var indexes int
-			require.NoError(t, c.Conn(t, db).QueryRow(t.Context(), `
+			require.NoError(t, pgxtest.Connect(t, c.URL(db, "")).QueryRow(t.Context(), `
 				SELECT count(*) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 				WHERE i.indrelid = 'latch_entries'::regclass AND a.attname = 'sweep_at'`).Scan(&indexes))
 			require.Equal(t, 1, indexes)

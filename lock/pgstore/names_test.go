@@ -12,9 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // hostile are names that SQL would take for more than a name, and keys likewise.
@@ -182,7 +183,7 @@ func TestSchemaByManyAtOnceFails(t *testing.T) {
 		errs := make([]error, 8)
 		conns := make([]*pgx.Conn, len(errs))
 		for i := range conns {
-			conns[i] = c.Conn(t, db)
+			conns[i] = pgxtest.Connect(t, c.URL(db, ""))
 		}
 		var wg sync.WaitGroup
 		for i, conn := range conns {

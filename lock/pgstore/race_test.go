@@ -8,9 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // race is a store whose writes can be stopped in the middle of a statement.
@@ -26,7 +27,7 @@ func newRace(t *testing.T, when string) *race {
 	t.Helper()
 	c := pgtest.Shared(t)
 	name := c.Database(t)
-	r := &race{store: newStore(t, newPool(t, c.URL(name, "postgres"))), db: c.Conn(t, name)}
+	r := &race{store: newStore(t, newPool(t, c.URL(name, "postgres"))), db: pgxtest.Connect(t, c.URL(name, ""))}
 	_, err := r.db.Exec(t.Context(), `
 		CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NEW; END $$;
 		CREATE TRIGGER wait_here BEFORE INSERT OR UPDATE ON latch_entries FOR EACH ROW WHEN (`+when+`) EXECUTE FUNCTION wait_here();

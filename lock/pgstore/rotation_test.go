@@ -15,9 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // rotating is a database that asks the role "shop" for a password, which changes.
@@ -36,7 +37,7 @@ func newRotating(t *testing.T) *rotating {
 		GRANT CREATE ON SCHEMA public TO shop;`)
 	// The server itself can write its file of who has to show what.
 	var data string
-	require.NoError(t, c.Conn(t, "postgres").QueryRow(t.Context(), "SHOW data_directory").Scan(&data))
+	require.NoError(t, pgxtest.Connect(t, c.URL("postgres", "")).QueryRow(t.Context(), "SHOW data_directory").Scan(&data))
 	c.Exec(t, "postgres", `COPY (VALUES ('host all shop all scram-sha-256'), ('host all all all trust')) TO '`+data+`/pg_hba.conf'`)
 	c.Exec(t, "postgres", "SELECT pg_reload_conf()")
 	r := &rotating{cluster: c, url: c.URL("postgres", "shop")}

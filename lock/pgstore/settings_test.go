@@ -11,9 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	latchtest "github.com/httplatch/httplatch/httptest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // Settings that are for the work do not reach the store's own connections, wherever they were
@@ -68,7 +69,7 @@ func TestSettingsThatAreForTheWork(t *testing.T) {
 				latchtest.TestStore(t, shortLease, func(*testing.T) lock.Store { return struct{ lock.Store }{store} })
 
 				// A claim that waits for longer than a statement of the work may.
-				admin := s.cluster.Conn(t, s.db)
+				admin := pgxtest.Connect(t, s.cluster.URL(s.db, ""))
 				tx, err := admin.Begin(t.Context())
 				require.NoError(t, err)
 				_, err = tx.Exec(t.Context(), "LOCK TABLE latch_entries IN ACCESS EXCLUSIVE MODE")

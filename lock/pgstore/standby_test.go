@@ -17,9 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // lockerOf returns one of a server that may die before it is closed.
@@ -104,7 +105,7 @@ func failover(t *testing.T, as func(*pgstore.Store, *pgxpool.Pool) lock.Store, m
 	receipt, _, err = after.Once(t.Context(), "k", nil, order("after"))
 	require.NoError(t, err)
 	answered(receipt, err)
-	rows, err := standby.Conn(t, name).Query(t.Context(), "SELECT name FROM orders WHERE name <> 'warm'")
+	rows, err := pgxtest.Connect(t, standby.URL(name, "")).Query(t.Context(), "SELECT name FROM orders WHERE name <> 'warm'")
 	require.NoError(t, err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -236,7 +237,7 @@ func TestOutcomeIsAskedOfThePrimary(t *testing.T) {
 			primary.Exec(t, name, "CREATE TABLE orders (name text)")
 			newStore(t, newPool(t, primary.URL(name, "")))
 			standby := primary.Standby(t, "recovery_min_apply_delay=10min")
-			db := primary.Conn(t, name)
+			db := pgxtest.Connect(t, primary.URL(name, ""))
 
 			var away, lose atomic.Bool
 			proxy := pgproxy.Start(t, primary.Addr(), func(x *pgproxy.Exchange) pgproxy.Fault {

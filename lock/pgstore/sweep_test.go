@@ -8,9 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // The clean-up of a claim does not pass again and again through the entries of an index that
@@ -22,10 +23,10 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 	db := c.Database(t)
 	url := c.URL(db, "postgres")
 	migrate(t, newStore(t, newPool(t, url)))
-	fill := c.Conn(t, db)
+	fill := pgxtest.Connect(t, c.URL(db, ""))
 	_, err := fill.Exec(t.Context(), `INSERT INTO latch_entries SELECT int8send(i), 't', 1, '', '', 0, now() - interval '1 hour', 0, 'r', now() - interval '1 hour' + i * interval '1 microsecond' FROM generate_series(1, $1::int) AS i`, gone)
 	require.NoError(t, err)
-	old := c.Conn(t, db)
+	old := pgxtest.Connect(t, c.URL(db, ""))
 	tx, err := old.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	var n int
@@ -63,7 +64,7 @@ func TestCleanUpUnderAnOldSnapshot(t *testing.T) {
 // sessions have to end in f, which is when they report.
 func blocksRead(t *testing.T, c *pgtest.Cluster, db string, f func()) (blocks int) {
 	t.Helper()
-	look := c.Conn(t, db)
+	look := pgxtest.Connect(t, c.URL(db, ""))
 	read := func() (n int) {
 		require.Eventually(t, func() bool {
 			var sessions int
@@ -81,7 +82,7 @@ func blocksRead(t *testing.T, c *pgtest.Cluster, db string, f func()) (blocks in
 // requireGone waits for the end of a session.
 func requireGone(t *testing.T, c *pgtest.Cluster, db string, pid uint32) {
 	t.Helper()
-	look := c.Conn(t, db)
+	look := pgxtest.Connect(t, c.URL(db, ""))
 	require.Eventually(t, func() bool {
 		var sessions int
 		err := look.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1::int", int64(pid)).Scan(&sessions)
@@ -96,9 +97,9 @@ func TestCleanUpLeavesNothing(t *testing.T) {
 	c := pgtest.Shared(t)
 	db := c.Database(t)
 	s := newStore(t, newPool(t, c.URL(db, "postgres")))
-	admin := c.Conn(t, db)
+	admin := pgxtest.Connect(t, c.URL(db, ""))
 	count := func() (n int) {
-		require.NoError(t, c.Conn(t, db).QueryRow(t.Context(), "SELECT count(*) FROM latch_entries WHERE key LIKE 'old%'").Scan(&n))
+		require.NoError(t, pgxtest.Connect(t, c.URL(db, "")).QueryRow(t.Context(), "SELECT count(*) FROM latch_entries WHERE key LIKE 'old%'").Scan(&n))
 		return n
 	}
 	claims := 0

@@ -15,9 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -33,7 +34,7 @@ func openShop(tb testing.TB, through func(db string) string, configure ...func(*
 	tb.Helper()
 	c := pgtest.Shared(tb)
 	name := c.Database(tb)
-	s := &shop{db: c.Conn(tb, name)}
+	s := &shop{db: pgxtest.Connect(tb, c.URL(name, ""))}
 	_, err := s.db.Exec(tb.Context(), "CREATE TABLE orders (name text)")
 	require.NoError(tb, err)
 	migrate(tb, newStore(tb, newPool(tb, c.URL(name, "postgres"))))

@@ -23,6 +23,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -364,7 +365,7 @@ func startSentinel(t *testing.T, name string, master *redistest.Server, password
 	if bin == "" {
 		bin = "redis-server"
 	}
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	require.NoError(t, err)
 	conf := filepath.Join(t.TempDir(), "sentinel.conf")
 	masterPassword := strings.TrimPrefix(password, "sentinel-")

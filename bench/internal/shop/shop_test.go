@@ -10,17 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/bench/internal/shop"
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgserver.Main(m).Run()) }
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m).Run()) }
 
 // A contender that is wired wrongly is no comparison: every one inserts an order for a new
 // key, and none for a replay.
 func TestEveryShopInsertsOnce(t *testing.T) {
 	for _, c := range shop.All() {
 		t.Run(c.Name, func(t *testing.T) {
-			url := pgserver.Database(t)
+			url := pgtest.DatabaseURL(t)
 			s, err := c.Open(t.Context(), shop.Target{URL: url, Pool: 4})
 			require.NoError(t, err)
 			defer func() {

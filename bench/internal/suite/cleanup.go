@@ -36,7 +36,7 @@ func CleanUpCase(play time.Duration) string {
 func measureCleanUp(ctx context.Context, b *bench) (err error) {
 	// The server looks after tables once a minute, which is a minute of the hour.
 	naptime := fmt.Sprintf("autovacuum_naptime=%d", max(1, int(b.Play.Seconds()/60)))
-	url := b.startPostgres("autovacuum=on", naptime).Database(b.host)
+	url := b.startPostgres("autovacuum=on", naptime).DatabaseURL(b.host)
 	s, err := shop.All()[0].Open(ctx, shop.Target{URL: url, Pool: buyersPool, Keep: b.Play / 6})
 	if err != nil {
 		return err

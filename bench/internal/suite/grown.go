@@ -9,7 +9,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/shop"
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 )
 
 // Cases and whos of orders for which PostgreSQL is not as at other times.
@@ -23,9 +23,9 @@ const (
 )
 
 // measureSerializable measures how many orders are aborted that conflict with nothing.
-func (b *bench) measureSerializable(ctx context.Context, srv *pgserver.Server) error {
+func (b *bench) measureSerializable(ctx context.Context, srv *pgtest.Cluster) error {
 	for _, c := range shop.All() {
-		s, err := c.Open(ctx, shop.Target{URL: srv.Database(b.host) + "&default_transaction_isolation=serializable", Pool: someBuyers})
+		s, err := c.Open(ctx, shop.Target{URL: srv.DatabaseURL(b.host) + "&default_transaction_isolation=serializable", Pool: someBuyers})
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
@@ -46,8 +46,8 @@ const grow = `INSERT INTO latch_entries SELECT convert_to('other/' || n, 'UTF8')
 
 // measureGrown measures orders beside many rows whose statements were planned beside few, and
 // again when the server knows how many there are.
-func (b *bench) measureGrown(ctx context.Context, srv *pgserver.Server) (err error) {
-	url := srv.Database(b.host)
+func (b *bench) measureGrown(ctx context.Context, srv *pgtest.Cluster) (err error) {
+	url := srv.DatabaseURL(b.host)
 	s, err := shop.All()[0].Open(ctx, shop.Target{URL: url, Pool: someBuyers})
 	if err != nil {
 		return err

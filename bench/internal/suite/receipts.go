@@ -50,7 +50,7 @@ func measureReceipts(ctx context.Context, b *bench) (err error) {
 	}()
 	for _, n := range b.Receipts {
 		b.log("leaving %d receipts", n)
-		url := srv.Database(b.host)
+		url := srv.DatabaseURL(b.host)
 		s, err := ours.Open(ctx, shop.Target{URL: url, Pool: buyersPool})
 		if err != nil {
 			return err

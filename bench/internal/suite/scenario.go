@@ -16,6 +16,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/host"
 	"github.com/httplatch/httplatch/internal/overload"
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -168,7 +169,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 func (s scenario) play(ctx context.Context, h *host.Host) (o outcome, err error) {
 	server := redistest.Start(h)
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	if err != nil {
 		return o, err
 	}

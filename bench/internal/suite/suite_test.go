@@ -16,7 +16,7 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/stats"
 	"github.com/httplatch/httplatch/bench/internal/suite"
 	"github.com/httplatch/httplatch/bench/internal/web"
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(pgserver.Main(redistest.Main(m)).Run())
+	os.Exit(pgtest.Main(redistest.Main(m)).Run())
 }
 
 func settings(t *testing.T, parts ...string) suite.Settings {
@@ -87,7 +87,7 @@ func TestEveryPart(t *testing.T) {
 	} {
 		t.Run(part, func(t *testing.T) {
 			if slices.Contains([]string{suite.Transactions, suite.Receipts, suite.CleanUp}, part) {
-				pgserver.Database(t) // skips where there is no server
+				pgtest.DatabaseURL(t) // skips where there is no server
 			}
 			s := measured(t, part)
 			require.Len(t, s.Cases(part, want.metric), want.cases)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/shop"
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 )
 
 // Transactions is the part in which orders are inserted exactly once, and their answers
@@ -51,10 +51,10 @@ var ServerSettings = []string{
 }
 
 // startPostgres starts a server of the part.
-func (b *bench) startPostgres(settings ...string) *pgserver.Server {
+func (b *bench) startPostgres(settings ...string) *pgtest.Cluster {
 	settings = append(append([]string(nil), ServerSettings...), settings...)
 	b.log("PostgreSQL with %s", strings.Join(settings, ", "))
-	return pgserver.Start(b.host, settings...)
+	return pgtest.Start(b.host, settings...)
 }
 
 // newKey is one that no caller has had, and in no order, like the UUIDs of clients.
@@ -66,7 +66,7 @@ func measureTransactions(ctx context.Context, b *bench) (err error) {
 	for i := range kept {
 		kept[i] = newKey()
 	}
-	if b.meter, err = meterPostgres(ctx, srv.Database(b.host)); err != nil {
+	if b.meter, err = meterPostgres(ctx, srv.DatabaseURL(b.host)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.meter.close(ctx)) }()
@@ -79,7 +79,7 @@ func measureTransactions(ctx context.Context, b *bench) (err error) {
 	}()
 	for _, c := range all {
 		for to, settings := range map[*[]shop.Shop]string{&fast: "", &slow: slowFlushes} {
-			url := srv.Database(b.host)
+			url := srv.DatabaseURL(b.host)
 			if settings == "" {
 				urls[c.Name] = url
 			}

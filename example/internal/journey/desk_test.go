@@ -19,7 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
@@ -32,7 +32,7 @@ var stores = []struct {
 }{
 	{"memory", func(*testing.T) []string { return nil }},
 	{"Redis", func(t *testing.T) []string { t.Helper(); return []string{"-redis", redistest.Start(t).URL()} }},
-	{"PostgreSQL", func(t *testing.T) []string { t.Helper(); return []string{"-postgres", pgserver.Database(t)} }},
+	{"PostgreSQL", func(t *testing.T) []string { t.Helper(); return []string{"-postgres", pgtest.DatabaseURL(t)} }},
 }
 
 // build makes the program once for all tests.

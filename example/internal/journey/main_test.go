@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
@@ -16,7 +16,7 @@ var every = flag.Int("journey.every", 60, "cut at each byte offset that this div
 
 func TestMain(m *testing.M) {
 	testmain.AtOnce(3)
-	goleak.VerifyTestMain(testmain.After(pgserver.Main(redistest.Main(m)), removeBuilt))
+	goleak.VerifyTestMain(testmain.After(pgtest.Main(redistest.Main(m)), removeBuilt))
 }
 
 // built is the directory of the program that tests start, "" if none did.

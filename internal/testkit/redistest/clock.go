@@ -49,7 +49,7 @@ func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(s.remove)
+	tb.Cleanup(s.Remove)
 	c.server = s
 	c.Set(tb, time.Hour)
 	c.Set(tb, 0)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -82,7 +83,7 @@ func (c *Cluster) startNode(tb testing.TB) (s *Server, bus int) {
 		s = Start(tb, args...)
 		return s, s.port + 10000
 	}
-	bus, err := FreePort()
+	bus, err := process.FreePort()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -126,9 +127,9 @@ func (c *Cluster) nodes(tb testing.TB, s *Server) string {
 // eventually polls until condition is met, or fails with a complaint.
 func eventually(tb testing.TB, condition func() bool, complaint func() string) {
 	tb.Helper()
-	for deadline := time.Now().Add(startTimeout); !condition(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(process.Patience); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("redistest: after %v, %s", startTimeout, complaint())
+			tb.Fatalf("redistest: after %v, %s", process.Patience, complaint())
 		}
 	}
 }

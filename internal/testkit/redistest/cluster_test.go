@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
@@ -43,7 +44,7 @@ func TestClusterAnnouncesGivenPorts(t *testing.T) {
 	t.Parallel()
 	var asked, announced []string
 	c := redistest.StartCluster(t, 2, func(node int, addr string) int {
-		port, err := redistest.FreePort()
+		port, err := process.FreePort()
 		require.NoError(t, err)
 		require.Len(t, asked, node)
 		asked = append(asked, addr)
@@ -65,7 +66,7 @@ func TestClusterAnnouncesGivenPorts(t *testing.T) {
 
 func TestClusterNodeRestarts(t *testing.T) {
 	t.Parallel()
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	require.NoError(t, err)
 	c := redistest.StartCluster(t, 1, func(int, string) int { return port })
 	c.Nodes[0].Do(t, "SET", "k", "v")

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
 // Client returns a go-redis client with default options. It is closed when tb
@@ -24,7 +26,7 @@ func (s *Server) Do(tb testing.TB, args ...any) any {
 	tb.Helper()
 	c := s.adminClient()
 	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
 	v, err := c.Do(ctx, args...).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -39,7 +41,7 @@ func (s *Server) Keys(tb testing.TB, patterns ...string) []string {
 	tb.Helper()
 	c := s.adminClient()
 	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
 	if len(patterns) == 0 {
 		patterns = []string{"*"}
@@ -64,6 +66,6 @@ func (s *Server) adminClient() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), Password: s.password, Protocol: 2, DisableIdentity: true,
 		PoolSize: 1, MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: startTimeout, ReadTimeout: startTimeout,
+		DialTimeout: process.Patience, ReadTimeout: process.Patience,
 	})
 }

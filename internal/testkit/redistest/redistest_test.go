@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
@@ -22,16 +23,10 @@ import (
 const (
 	helperEnv   = "REDISTEST_HELPER"
 	helperHang  = "hang"
-	helperBare  = "bare" // a TestMain without Main
 	helperQuick = "quick"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(helperEnv) == helperBare { // one of the tests below wants no Main
-		os.Exit(m.Run())
-	}
-	goleak.VerifyTestMain(redistest.Main(m))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
 
 type testRun func() int
 
@@ -40,7 +35,7 @@ func (r testRun) Run() int { return r() }
 // A pool that is closed while its server is away looks once a second whether it
 // may stop dialling: that is no leak of the tests.
 func TestMainOutlastsDials(t *testing.T) {
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	require.NoError(t, err)
 	redistest.Main(testRun(func() int {
 		client := redis.NewClient(&redis.Options{
@@ -241,19 +236,6 @@ func TestShared(t *testing.T) {
 	key := t.Name()
 	s.Do(t, "SET", key, "v")
 	require.Equal(t, []string{key}, s.Keys(t, key))
-}
-
-func TestFreePort(t *testing.T) {
-	t.Parallel()
-	seen := map[int]bool{}
-	for range 200 {
-		port, err := redistest.FreePort()
-		require.NoError(t, err)
-		require.False(t, seen[port])
-		require.Greater(t, port, 6379)
-		require.Less(t, port, 32768, "the ephemeral range of Linux begins there")
-		seen[port] = true
-	}
 }
 
 func pidOf(t *testing.T, s *redistest.Server) int {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
 // StartReplica starts a replica of master and returns when it has master's data
@@ -27,9 +29,9 @@ func StartReplica(tb testing.TB, master *Server, args ...string) *Server {
 func (s *Server) AwaitSync(tb testing.TB, master *Server) {
 	tb.Helper()
 	want := offset(tb, master)
-	for deadline := time.Now().Add(startTimeout); !s.synced(tb, master, want); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(process.Patience); !s.synced(tb, master, want); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			tb.Fatalf("redistest: no replica after %v:\n%v\n%v", startTimeout,
+			tb.Fatalf("redistest: no replica after %v:\n%v\n%v", process.Patience,
 				s.Do(tb, "INFO", "replication"), master.Do(tb, "INFO", "replication"))
 		}
 	}

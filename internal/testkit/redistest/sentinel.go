@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -50,52 +51,37 @@ func StartSentinel(tb testing.TB, pairs int, args ...string) *Sentinel {
 	}
 	for range sentinels {
 		s := w.watch(tb)
-		tb.Cleanup(s.remove)
+		tb.Cleanup(s.Remove)
 		w.servers = append(w.servers, s)
 	}
 	w.await(tb)
 	return w
 }
 
-// watch starts one Sentinel.
+// watch starts one Sentinel, which keeps its state in its configuration.
 func (w *Sentinel) watch(tb testing.TB) *Server {
 	tb.Helper()
-	s := &Server{bin: binary(tb), dir: tb.TempDir(), password: w.password}
-	var err error
-	for range 5 { // the port may be taken, as in launch
-		if s.port, err = FreePort(); err != nil {
-			break
-		}
-		if err = s.runSentinel(w.config(s)); err == nil {
-			return s
-		}
-	}
-	tb.Fatal(err)
-	return nil
-}
-
-// runSentinel starts the process, which keeps its state in its configuration.
-func (s *Server) runSentinel(config string) error {
-	conf := filepath.Join(s.dir, "sentinel.conf")
-	if err := os.WriteFile(conf, []byte(config), 0o600); err != nil {
-		return fmt.Errorf("redistest: %w", err)
-	}
-	cmd := exec.CommandContext(context.Background(), s.bin, conf, "--sentinel") //nolint:gosec // the binary is the developer's choice
-	proc, err := spawn(cmd)
+	p, err := process.New("sentinel", process.Killed, nil)
 	if err != nil {
-		return err
+		tb.Fatal(err)
 	}
-	if err := s.await(proc); err != nil {
-		proc.kill()
-		return err
+	s := &Server{Program: p, bin: binary(tb), password: w.password}
+	conf := filepath.Join(s.Dir(), "sentinel.conf")
+	err = s.startAt(func() *exec.Cmd {
+		if err := os.WriteFile(conf, []byte(w.config(s)), 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		return exec.CommandContext(context.Background(), s.bin, conf, "--sentinel") //nolint:gosec // the binary is the developer's choice
+	})
+	if err != nil {
+		tb.Fatal(err)
 	}
-	s.proc = proc
-	return nil
+	return s
 }
 
 func (w *Sentinel) config(s *Server) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "port %d\nbind 127.0.0.1\ndir %s\nlogfile sentinel.log\n", s.port, s.dir)
+	fmt.Fprintf(&b, "port %d\nbind 127.0.0.1\ndir %s\n", s.port, s.Dir())
 	if w.password != "" {
 		fmt.Fprintf(&b, "requirepass %q\n", w.password)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
 // Pair is a master and its replica under the watch of a [Sentinel]. Master and
@@ -23,7 +25,7 @@ type Pair struct {
 // master is what a Sentinel has to say about the master of p.
 func (p *Pair) master(tb testing.TB, s *Server) map[string]string {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
 	c := redis.NewSentinelClient(s.adminClient().Options())
 	defer func() { _ = c.Close() }()

@@ -44,6 +44,6 @@ func Shared(tb testing.TB) *Server {
 		if err != nil {
 			return nil, nil, err
 		}
-		return s, s.remove, nil
+		return s, s.Remove, nil
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/process"
 )
 
 // Proxy is a running proxy. It is safe for concurrent use.
@@ -31,7 +31,7 @@ type Proxy struct {
 // upstream ("127.0.0.1:7000"), which need not run yet. It ends with tb.
 func Start(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
@@ -21,7 +21,7 @@ type Do func(tb testing.TB, text string)
 
 // settings are the variables that a reader sets, each to a server that the walk starts.
 var settings = map[string]func(testing.TB) string{
-	"DATABASE_URL": pgserver.Database,
+	"DATABASE_URL": pgtest.DatabaseURL,
 	"REDIS_URL":    func(tb testing.TB) string { return redistest.Start(tb).URL() },
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgserver"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
@@ -28,7 +28,7 @@ var published = []string{".", "lock/pgstore"}
 var shared testmain.Shared[[]string]
 
 // Main wraps m so that what walks share ends when the tests have run.
-func Main(m testmain.Runner) testmain.Runner { return pgserver.Main(shared.Main(m)) }
+func Main(m testmain.Runner) testmain.Runner { return pgtest.Main(shared.Main(m)) }
 
 // environment is that of a newcomer, whose module cache is empty before the first walk.
 func environment(tb testing.TB) []string {

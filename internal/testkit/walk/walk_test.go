@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/internal/testkit/walk"
 )
@@ -98,7 +98,7 @@ const server = "A `main.go`:\n~go\npackage main\n\nimport (\n\t\"net/http\"\n\t\
 func TestBackground(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "compiles programs")
 	t.Parallel()
-	port, err := redistest.FreePort()
+	port, err := process.FreePort()
 	require.NoError(t, err)
 	page := strings.ReplaceAll(server, "PORT", strconv.Itoa(port)) + "~console\n$ go run main.go &\n$ curl -s localhost:" + strconv.Itoa(port) + "\n404 page not found\n~\n"
 	require.Empty(t, follow(t, page, nil).WhyFailed)

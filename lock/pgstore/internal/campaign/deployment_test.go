@@ -17,10 +17,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 var (
@@ -134,7 +135,7 @@ func (d *deployment) place() error {
 
 func (d *deployment) requireOnce() {
 	var rows, names int64
-	err := d.cluster.Conn(d.t, d.db).QueryRow(d.t.Context(),
+	err := pgxtest.Connect(d.t, d.cluster.URL(d.db, "")).QueryRow(d.t.Context(),
 		"SELECT count(*), count(DISTINCT name) FROM orders WHERE name LIKE 'order %'").Scan(&rows, &names)
 	require.NoError(d.t, err)
 	require.Equal(d.t, rows, names)
@@ -214,12 +215,12 @@ func (d *deployment) vacuum() (end func()) {
 	ctx, cancel := context.WithCancel(d.t.Context())
 	var all sync.WaitGroup
 	for _, table := range []string{"orders", "latch_entries"} {
-		conn := d.cluster.Conn(d.t, d.db)
+		conn := pgxtest.Connect(d.t, d.cluster.URL(d.db, ""))
 		_, err := conn.Exec(ctx, "SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")
 		require.NoError(d.t, err)
 		all.Go(func() { _, _ = conn.Exec(ctx, "VACUUM "+table) }) // is cancelled
 	}
-	look := d.cluster.Conn(d.t, d.db)
+	look := pgxtest.Connect(d.t, d.cluster.URL(d.db, ""))
 	running := func() bool {
 		var n int
 		err := look.QueryRow(d.t.Context(), "SELECT count(*) FROM pg_stat_progress_vacuum WHERE datname = current_database()").Scan(&n)

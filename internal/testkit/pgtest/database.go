@@ -1,12 +1,11 @@
 package pgtest
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 var databases atomic.Int64
@@ -23,10 +22,23 @@ func (c *Cluster) Database(tb testing.TB) string {
 			return
 		}
 		if err := c.exec(superuser, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
-			tb.Errorf("pgtest: %v", err)
+			tb.Fatalf("pgtest: %v", err)
 		}
 	})
 	return name
+}
+
+// DatabaseURL is [Cluster.DatabaseURL] of the [Shared] cluster.
+func DatabaseURL(tb testing.TB) string {
+	tb.Helper()
+	testmain.SkipIn(tb, testmain.Short, "starts PostgreSQL")
+	return Shared(tb).DatabaseURL(tb)
+}
+
+// DatabaseURL creates a database as [Cluster.Database] does, and returns the superuser's URL of it.
+func (c *Cluster) DatabaseURL(tb testing.TB) string {
+	tb.Helper()
+	return c.URL(c.Database(tb), "")
 }
 
 // Exec runs statements without parameters in a database, as superuser and on a
@@ -39,32 +51,6 @@ func (c *Cluster) Exec(tb testing.TB, db, sql string) {
 }
 
 func (c *Cluster) exec(db, sql string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, c.URL(db, ""))
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
-		return fmt.Errorf("execute: %w", err)
-	}
-	return nil
-}
-
-// Conn connects to a database as superuser. The connection is closed when tb ends.
-func (c *Cluster) Conn(tb testing.TB, db string) *pgx.Conn {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, c.URL(db, ""))
-	if err != nil {
-		tb.Fatalf("pgtest: %v", err)
-	}
-	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-		defer cancel()
-		_ = conn.Close(ctx)
-	})
-	return conn
+	_, err := query(c.Addr(), db, sql)
+	return err
 }

@@ -8,27 +8,24 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/process"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // Bouncer is a running PgBouncer. Its methods are safe for concurrent use.
 type Bouncer struct {
+	*process.Program
+
 	bin      string
 	port     int
 	prepares bool
-	user     *user
 	settings []string
-	keeper   *keeper
-	proc     *process
 }
 
 // PgBouncer starts a PgBouncer in transaction mode for tb, in front of all
@@ -42,24 +39,21 @@ func PgBouncer(tb testing.TB, addr string, settings ...string) *Bouncer {
 	b := &Bouncer{bin: bouncerBinary(tb), settings: settings}
 	testmain.SkipIn(tb, testmain.Short, "starts PgBouncer")
 	b.prepares = bouncerPrepares(tb, b.bin)
-	var err error
-	if b.user, err = unprivileged(); err == nil {
-		b.keeper, err = newKeeper(b.user, "KILL")
+	u, err := process.Unprivileged()
+	if err == nil {
+		b.Program, err = process.New("pgbouncer", process.Killed, u)
 	}
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(b.remove)
-	for range 5 { // as for the server, the first failure is not final
-		if b.port, err = redistest.FreePort(); err != nil {
-			break
-		}
-		if err = b.run(addr); err == nil {
-			return b
-		}
+	tb.Cleanup(b.Remove)
+	if _, err = process.StartAtFreePort(func(port int) error {
+		b.port = port
+		return b.run(addr)
+	}); err != nil {
+		tb.Fatal(err)
 	}
-	tb.Fatal(err)
-	return nil
+	return b
 }
 
 // run starts the process and waits until it answers.
@@ -68,15 +62,9 @@ func (b *Bouncer) run(addr string) error {
 	if err != nil {
 		return err
 	}
-	if b.proc, err = spawn(b.keeper, b.user, "pgbouncer.log", b.bin, ini); err != nil {
-		return err
-	}
-	ready := eventually(func() bool { return !b.proc.running() || b.answers() })
-	if !ready || !b.proc.running() {
-		b.proc.kill()
-		return fmt.Errorf("pgtest: pgbouncer on port %d did not start: %v; its log:\n%s", b.port, b.proc.cmd.ProcessState, b.log())
-	}
-	return nil
+	cmd := exec.CommandContext(context.Background(), b.bin, ini) //nolint:gosec // the binary is the developer's choice
+	cmd.Env = environment()
+	return b.Start(cmd, b.answers)
 }
 
 // configure writes the files that pgbouncer reads.
@@ -85,7 +73,7 @@ func (b *Bouncer) configure(addr string) (ini string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("pgtest: %w", err)
 	}
-	list := filepath.Join(b.keeper.dir, "users.txt")
+	list := filepath.Join(b.Dir, "users.txt")
 	lines := []string{
 		"[databases]", fmt.Sprintf("* = host=%s port=%s", host, port),
 		"[pgbouncer]", "listen_addr=127.0.0.1", "listen_port=" + strconv.Itoa(b.port), "unix_socket_dir=",
@@ -103,12 +91,12 @@ func (b *Bouncer) configure(addr string) (ini string, err error) {
 			lines = append(lines, s)
 		}
 	}
-	ini = filepath.Join(b.keeper.dir, "pgbouncer.ini")
+	ini = filepath.Join(b.Dir, "pgbouncer.ini")
 	for path, content := range map[string][]string{list: users, ini: lines} {
 		if err := os.WriteFile(path, []byte(strings.Join(content, "\n")+"\n"), 0o600); err != nil {
 			return "", fmt.Errorf("pgtest: %w", err)
 		}
-		if err := b.user.own(path); err != nil {
+		if err := b.Own(path); err != nil {
 			return "", err
 		}
 	}
@@ -123,64 +111,25 @@ func (b *Bouncer) To(tb testing.TB, addr string) {
 	tb.Helper()
 	_, err := b.configure(addr)
 	if err == nil {
-		_, err = b.command("RELOAD")
+		_, err = query(b.Addr(), "pgbouncer", "RELOAD")
 	}
-	if err != nil && !b.proc.running() {
+	if err != nil && !b.Running() {
 		err = b.run(addr)
 	}
 	if err != nil {
-		tb.Fatalf("pgtest: pgbouncer: %v; it has ended: %v; its log:\n%s", err, b.proc.cmd.ProcessState, b.log())
+		tb.Fatalf("pgtest: pgbouncer: %v; %s; its log:\n%s", err, b.State(), b.Log())
 	}
-}
-
-func (b *Bouncer) log() []byte {
-	log, _ := os.ReadFile(filepath.Join(b.keeper.dir, "pgbouncer.log"))
-	return log
 }
 
 // quoted is a line of the list of users, with an empty password.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `" ""` }
 
 // answers asks the console, which needs no server behind it, who it is.
-func (b *Bouncer) answers() bool {
-	results, err := b.command("SHOW CONFIG")
-	if err != nil || len(results) == 0 {
-		return false
-	}
-	for _, row := range results[0].Rows {
-		if string(row[0]) == "auth_file" {
-			return string(row[1]) == filepath.Join(b.keeper.dir, "users.txt")
-		}
-	}
-	return false
-}
-
-// command sends a command to the console.
-func (b *Bouncer) command(command string) ([]*pgconn.Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	config, err := pgx.ParseConfig(b.URL("pgbouncer", ""))
-	if err != nil {
-		return nil, fmt.Errorf("console: %w", err)
-	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("console: %w", err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	results, err := conn.PgConn().Exec(ctx, command).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("console: %s: %w", command, err)
-	}
-	return results, nil
-}
-
-func (b *Bouncer) remove() {
-	if b.proc != nil {
-		b.proc.kill()
-	}
-	b.keeper.end()
+func (b *Bouncer) answers(int) bool {
+	rows, err := query(b.Addr(), "pgbouncer", "SHOW CONFIG")
+	return err == nil && slices.ContainsFunc(rows, func(row []string) bool {
+		return row[0] == "auth_file" && row[1] == filepath.Join(b.Dir, "users.txt")
+	})
 }
 
 // Addr is "127.0.0.1:port".
@@ -193,16 +142,6 @@ func (b *Bouncer) URL(db, user string) string { return databaseURL(b.Addr(), db,
 // lets pass since version 1.21. Before, pgx needs QueryExecModeExec or
 // QueryExecModeSimpleProtocol.
 func (b *Bouncer) Prepares() bool { return b.prepares }
-
-// Kill ends it at once (SIGKILL). On a killed one it does nothing.
-func (b *Bouncer) Kill() { b.proc.kill() }
-
-// Pause makes it stand still (SIGSTOP) until [Bouncer.Resume]: connections stay
-// open, and nothing passes. It returns when it stands still.
-func (b *Bouncer) Pause() { b.proc.pause() }
-
-// Resume ends Pause.
-func (b *Bouncer) Resume() { b.proc.resume() }
 
 var bouncerVersion = regexp.MustCompile(`PgBouncer (\d+)\.(\d+)`)
 

@@ -9,24 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
-func verifyMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
 
 const patience = 30 * time.Second
 
 func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
-	config, err := pgx.ParseConfig(url)
-	require.NoError(t, err)
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec // of which every PgBouncer knows
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, config)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
+	return pgxtest.Connect(t, url+"&default_query_exec_mode=exec") // of which every PgBouncer knows
 }
 
 func run(t *testing.T, conn *pgx.Conn, sql string) {
@@ -58,7 +51,7 @@ func TestDatabasesAreFreshAndDropped(t *testing.T) {
 	})
 	require.NotEqual(t, names[0], names[1])
 	var left int
-	require.NoError(t, c.Conn(t, "postgres").QueryRow(t.Context(),
+	require.NoError(t, pgxtest.Connect(t, c.URL("postgres", "")).QueryRow(t.Context(),
 		"SELECT count(*) FROM pg_database WHERE datname = ANY($1)", names).Scan(&left))
 	require.Zero(t, left)
 }

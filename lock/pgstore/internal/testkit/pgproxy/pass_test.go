@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // TestPassesAndKnowsTheTexts: of every way in which pgx sends statements.
@@ -115,7 +116,7 @@ func TestCancel(t *testing.T) {
 	pid = conn.PgConn().PID()
 	require.Error(t, impatiently(t, conn, "SELECT pg_sleep(60)"))
 	s.proxy.Wait(t, pgproxy.LoseRequest, 1)
-	leave(conn)
+	pgxtest.Leave(conn)
 	require.Equal(t, 1, s.sessions(t, pid), "it sleeps on")
 }
 
@@ -132,7 +133,7 @@ func TestEncryptionIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
 	url := s.proxy.URL(s.db, "postgres")
-	run(t, connect(t, strings.Replace(url, "sslmode=disable", "sslmode=prefer", 1)), "SELECT 1")
+	run(t, pgxtest.Connect(t, strings.Replace(url, "sslmode=disable", "sslmode=prefer", 1)), "SELECT 1")
 	_, err := pgx.Connect(t.Context(), strings.Replace(url, "sslmode=disable", "sslmode=require", 1))
 	require.ErrorContains(t, err, "refused TLS")
 }
@@ -141,14 +142,14 @@ func TestServerThatIsDown(t *testing.T) {
 	t.Parallel()
 	c := pgtest.Start(t)
 	p := pgproxy.Start(t, c.Addr(), nil)
-	conn := connect(t, p.URL("postgres", "postgres"))
+	conn := pgxtest.Connect(t, p.URL("postgres", "postgres"))
 	c.Kill()
 	_, err := conn.Exec(t.Context(), "SELECT 1")
 	require.Error(t, err)
 	_, err = pgx.Connect(t.Context(), p.URL("postgres", "postgres"))
 	require.Error(t, err)
 	c.Restart(t)
-	run(t, connect(t, p.URL("postgres", "postgres")), "SELECT 1")
+	run(t, pgxtest.Connect(t, p.URL("postgres", "postgres")), "SELECT 1")
 }
 
 // TestPgBouncer: it may be on either side of the proxy.
@@ -159,7 +160,7 @@ func TestPgBouncer(t *testing.T) {
 	between := pgtest.PgBouncer(t, s.proxy.Addr())
 	behind := pgproxy.Start(t, pgtest.PgBouncer(t, s.cluster.Addr()).Addr(), seen.decide)
 	for name, url := range map[string]string{"in front": between.URL(s.db, ""), "behind": behind.URL(s.db, "postgres")} {
-		conn := connect(t, url+"&default_query_exec_mode=exec")
+		conn := pgxtest.Connect(t, url+"&default_query_exec_mode=exec")
 		seen.take()
 		run(t, conn, "BEGIN")
 		_, err := conn.Exec(t.Context(), "INSERT INTO orders VALUES ($1)", 1)

@@ -1,13 +1,12 @@
 package pgtest_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
 )
 
 func TestNoServerSkipsButFailsInCI(t *testing.T) {
@@ -41,7 +40,7 @@ func TestBadUseFailsWithAReason(t *testing.T) {
 		"port":                  {func(tb testing.TB) { pgtest.Start(tb, "port=5432") }, "chosen by Start"},
 		"no value":              {func(tb testing.TB) { pgtest.Start(tb, "fsync") }, "name=value"},
 		"statement":             {func(tb testing.TB) { c.Exec(tb, "postgres", "NOSUCH") }, "syntax error"},
-		"database":              {func(tb testing.TB) { c.Conn(tb, "nosuch") }, "does not exist"},
+		"database":              {func(tb testing.TB) { c.Exec(tb, "nosuch", "SELECT 1") }, "does not exist"},
 		"setting of PgBouncer":  {func(tb testing.TB) { pgtest.PgBouncer(tb, c.Addr(), "pool_mode=none") }, "pool_mode"},
 		"address for PgBouncer": {func(tb testing.TB) { pgtest.PgBouncer(tb, "nowhere") }, "missing port"},
 	} {
@@ -50,19 +49,4 @@ func TestBadUseFailsWithAReason(t *testing.T) {
 			require.Contains(t, testmain.Judge(t, tt.start).WhyFailed, tt.want)
 		})
 	}
-}
-
-func TestSharedNeedsMain(t *testing.T) {
-	t.Parallel()
-	pgtest.Shared(t) // or there is no server either
-	out, err := helper(t, helperBare).CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(out), "needs a TestMain that uses pgtest.Main")
-}
-
-func TestMain(m *testing.M) {
-	if os.Getenv(helperEnv) == helperBare {
-		os.Exit(m.Run())
-	}
-	verifyMain(m)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 const lockNotAvailable = "55P03"
@@ -47,12 +48,12 @@ func TestUnansweredCommitIsCertain(t *testing.T) {
 				if pooled {
 					url = pgtest.PgBouncer(t, s.proxy.Addr()).URL(s.db, "") + "&default_query_exec_mode=exec"
 				}
-				conn := connect(t, url)
+				conn := pgxtest.Connect(t, url)
 				pid := settle(t, conn)
 				sent := time.Now()
 				require.ErrorIs(t, impatiently(t, conn, "COMMIT"), context.DeadlineExceeded)
 				if tt.gone {
-					leave(conn)
+					pgxtest.Leave(conn)
 				}
 
 				began := time.Now()

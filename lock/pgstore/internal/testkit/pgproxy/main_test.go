@@ -13,7 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Main(m)) }
@@ -37,39 +38,16 @@ func open(t *testing.T, decide pgproxy.Decide) *shop {
 	t.Helper()
 	c := pgtest.Shared(t)
 	s := &shop{cluster: c, db: c.Database(t)}
-	s.direct = c.Conn(t, s.db)
+	s.direct = pgxtest.Connect(t, c.URL(s.db, ""))
 	run(t, s.direct, "CREATE TABLE orders (id int)")
 	s.proxy = pgproxy.Start(t, c.Addr(), decide)
 	return s
 }
 
-// client connects through the proxy. It sees through to the end of what pgx does
-// to a connection in the background.
+// client connects through the proxy.
 func (s *shop) client(t *testing.T) *pgx.Conn {
 	t.Helper()
-	return connect(t, s.proxy.URL(s.db, "postgres"))
-}
-
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	require.NoError(t, err)
-	t.Cleanup(func() { leave(conn) })
-	return conn
-}
-
-// leave closes a connection for good, and returns when that is done. After a
-// timeout pgx waits for 15 seconds for the server to close it: that is cut short.
-func leave(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if conn.IsClosed() {
-		_ = conn.PgConn().Conn().Close()
-	}
-	_ = conn.Close(ctx)
-	<-conn.PgConn().CleanupDone()
+	return pgxtest.Connect(t, s.proxy.URL(s.db, "postgres"))
 }
 
 func run(t *testing.T, conn *pgx.Conn, sql string) {

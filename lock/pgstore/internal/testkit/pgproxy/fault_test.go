@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // order begins a transaction with a row.
@@ -50,7 +51,7 @@ func TestFaultsAtCommit(t *testing.T) {
 				require.Error(t, err)
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
 			}
-			leave(conn)
+			pgxtest.Leave(conn)
 			s.proxy.Wait(t, tt.fault.Action, 1)
 			require.Equal(t, tt.rows, s.orders(t))
 			require.Equal(t, 1, s.proxy.Count(tt.fault.Action))
@@ -67,7 +68,7 @@ func TestLateRequestOfAClientThatIsGone(t *testing.T) {
 	order(t, conn)
 	began := time.Now()
 	require.ErrorIs(t, impatiently(t, conn, "COMMIT"), context.DeadlineExceeded)
-	leave(conn)
+	pgxtest.Leave(conn)
 	if rows, sessions := s.orders(t), s.sessions(t, pid); time.Since(began) < 3*short { // as it is unless the machine stands still
 		require.Zero(t, rows)
 		require.Equal(t, 1, sessions, "the server does not know")
@@ -92,7 +93,7 @@ func TestWhoLearnsThatTheClientIsGone(t *testing.T) {
 			run(t, conn, "BEGIN")
 			run(t, conn, "UPDATE orders SET id = 3")
 			require.Error(t, impatiently(t, conn, "COMMIT"))
-			leave(conn)
+			pgxtest.Leave(conn)
 
 			run(t, s.direct, "SET lock_timeout = '500ms'")
 			_, err := s.direct.Exec(t.Context(), "SELECT FROM orders FOR UPDATE")
@@ -152,13 +153,13 @@ func TestFaultsBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	s := open(t, at("COMMIT", pgproxy.Fault{Action: pgproxy.LoseReplyAndCut}))
 	b := pgtest.PgBouncer(t, s.proxy.Addr(), "server_login_retry=0")
-	conn := connect(t, b.URL(s.db, "")+"&default_query_exec_mode=exec")
+	conn := pgxtest.Connect(t, b.URL(s.db, "")+"&default_query_exec_mode=exec")
 	order(t, conn)
 	_, err := conn.Exec(t.Context(), "COMMIT")
 	require.Error(t, err)
 	s.proxy.Wait(t, pgproxy.LoseReplyAndCut, 1)
 	require.Equal(t, 1, s.orders(t))
-	run(t, connect(t, b.URL(s.db, "")+"&default_query_exec_mode=exec"), "SELECT 1")
+	run(t, pgxtest.Connect(t, b.URL(s.db, "")+"&default_query_exec_mode=exec"), "SELECT 1")
 }
 
 func TestProxyEndsWithAllThatItHolds(t *testing.T) {
@@ -175,7 +176,7 @@ func TestProxyEndsWithAllThatItHolds(t *testing.T) {
 		order(t, conn)
 		require.ErrorIs(t, impatiently(t, conn, "COMMIT"), context.DeadlineExceeded)
 	})
-	leave(conn)
+	pgxtest.Leave(conn)
 	require.Eventually(t, func() bool { return s.sessions(t, conn.PgConn().PID()) == 0 }, patience, short/10)
 	require.Zero(t, s.orders(t))
 }

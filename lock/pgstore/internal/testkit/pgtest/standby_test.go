@@ -6,7 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 // A standby lags behind a slow link, has nothing from one that is cut, and takes the place of
@@ -25,7 +26,7 @@ func TestFailoverAndBack(t *testing.T) {
 	link.Delay(lag)
 	began := time.Now()
 	first.Exec(t, "postgres", "INSERT INTO orders VALUES (1)")
-	replica := second.Conn(t, "postgres")
+	replica := pgxtest.Connect(t, second.URL("postgres", ""))
 	require.Eventually(t, func() bool { return count(t, replica, "orders") == 1 }, 20*time.Second, time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(began), lag)
 	link.Cut()
@@ -34,8 +35,8 @@ func TestFailoverAndBack(t *testing.T) {
 	first.Kill()
 	second.Promote(t)
 	b.To(t, second.Addr())
-	run(t, connect(t, b.URL("postgres", "")+"&default_query_exec_mode=exec"), "INSERT INTO orders VALUES (3)")
-	require.Equal(t, 2, count(t, second.Conn(t, "postgres"), "orders"), "the second order was on the link")
+	run(t, connect(t, b.URL("postgres", "")), "INSERT INTO orders VALUES (3)")
+	require.Equal(t, 2, count(t, pgxtest.Connect(t, second.URL("postgres", "")), "orders"), "the second order was on the link")
 	link.Delay(0)
 	link.To(second.Addr())
 	addr := first.Addr()

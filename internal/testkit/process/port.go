@@ -1,4 +1,4 @@
-package redistest
+package process
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func FreePort() (int, error) {
 		handedOut[port] = true
 		return port, nil
 	}
-	return 0, errors.New("redistest: no free port")
+	return 0, errors.New("process: no free port")
 }
 
 func free(port int) bool {

@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/lock/pgstore/internal/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock/pgstore/internal/testkit/pgxtest"
 )
 
 const (
@@ -24,7 +25,6 @@ const (
 	helperPaused = "paused"
 	helperPanic  = "panic"
 	helperQuick  = "quick"
-	helperBare   = "bare"
 )
 
 // TestHelper is no test: the tests below run it in another process.
@@ -35,7 +35,7 @@ func TestHelper(t *testing.T) {
 	}
 	c := pgtest.Shared(t)
 	var pid, backend int
-	conn := c.Conn(t, "postgres")
+	conn := pgxtest.Connect(t, c.URL("postgres", ""))
 	var dir string
 	require.NoError(t, conn.QueryRow(t.Context(), "SHOW data_directory").Scan(&dir))
 	text, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
