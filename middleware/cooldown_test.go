@@ -169,22 +169,6 @@ func answerByHand(conn net.Conn, buf *bufio.ReadWriter) error {
 	return errors.Join(err, buf.Flush(), conn.Close())
 }
 
-// TestCooldownStatus: 409 invites no client to repeat, so it says no time.
-func TestCooldownStatus(t *testing.T) {
-	t.Parallel()
-	for status, retryAfter := range map[int]string{429: "3", 409: ""} {
-		l := newLocker(t, memstore.New())
-		h := latch.Lock(l, "user", byUser, latch.WithCooldown(3*time.Second), latch.WithCooldownStatus(status), latch.WithContentionStatus(423))(
-			http.HandlerFunc(created))
-		require.Equal(t, 201, serve(h, post("42")).Code)
-		requireProblem(t, wantProblem{status: status, kind: "cooling-down", retryAfter: retryAfter}, serve(h, post("42")))
-		hold, err := l.Acquire(t.Context(), lock.Key("user", "43"))
-		require.NoError(t, err)
-		requireProblem(t, wantProblem{status: 423, kind: "held", retryAfter: "1"}, serve(h, post("43")))
-		require.NoError(t, hold.Release(t.Context()))
-	}
-}
-
 // TestCooldownStatusKeepsTheTime for error handlers that want to show it.
 func TestCooldownStatusKeepsTheTime(t *testing.T) {
 	t.Parallel()

@@ -1,17 +1,13 @@
 package middleware_test
 
 import (
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
@@ -19,65 +15,6 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
-
-// TestAbandoned: a process dies in the handler. Whether its request had an
-// effect is not known, and it is not run again unless WithRerunAbandoned is set.
-func TestAbandoned(t *testing.T) {
-	t.Parallel()
-	for _, rerun := range []bool{false, true} {
-		for _, commit := range []bool{false, true} {
-			t.Run(fmt.Sprintf("rerun=%v commit=%v", rerun, commit), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					memory := memstore.New()
-					opts := []lock.Option{lock.WithKeep(time.Hour)}
-					if rerun {
-						opts = append(opts, lock.WithRerunAbandoned())
-					}
-					dying := &mortalStore{Store: memory}
-					dead, alive := lock.New(dying, opts...), lock.New(memory, opts...)
-					t.Cleanup(func() { end(dead); end(alive) })
-					var e effects
-					crash := make(chan struct{})
-					gone := make(chan struct{})
-					go func() {
-						defer close(gone)
-						serve(once(dead)(e.then(func(_ http.ResponseWriter, r *http.Request) {
-							if commit {
-								assert.NoError(t, lock.Commit(r.Context()))
-							}
-							dying.Dead.Store(true)
-							<-crash
-						})), keyed("k"))
-					}()
-					synctest.Wait()
-					attempt := 0
-					h := once(alive)(e.then(func(_ http.ResponseWriter, r *http.Request) { attempt = lock.Attempt(r.Context()) }))
-					requireProblem(t, wantProblem{status: 409, kind: "in-progress", retryAfter: "1"}, serve(h, keyed("k")))
-					time.Sleep(31 * time.Second)
-					requireProblem(t, wantProblem{status: 422, kind: "key-reused"}, serve(h, keyedBody("k", "another request")))
-					w := serve(h, keyed("k"))
-					switch {
-					case rerun && !commit:
-						require.Equal(t, 200, w.Code)
-						require.Equal(t, 2, attempt)
-						e.require(t, 2)
-					case rerun:
-						require.Equal(t, 409, w.Code, "it is as good as running")
-						e.require(t, 1)
-					default:
-						requireProblem(t, wantProblem{status: 409, kind: "outcome-unknown"}, w)
-						e.require(t, 1)
-					}
-					close(crash)
-					<-gone
-					time.Sleep(3 * time.Hour)
-					require.Equal(t, 200, serve(h, keyed("k")).Code, "it is forgotten in the end")
-				})
-			})
-		}
-	}
-}
 
 // TestDeathInTheMiddleOfAStream: what was sent cannot be replayed, and its
 // tombstone was there before the first byte.
@@ -158,31 +95,6 @@ func TestRedisFaults(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Handler panics after the outer has recorded headers etc.
-func TestAbortHandler(t *testing.T) {
-	l := newLocker(t, memstore.New())
-	var n atomic.Int64
-	s := httptest.NewServer(once(l)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		n.Add(1)
-		w.Header().Set("X", "y")
-		_, _ = io.WriteString(w, "part")
-		panic(http.ErrAbortHandler)
-	})))
-	defer s.Close()
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	for range 2 {
-		r := keyed("k")
-		r.RequestURI = ""
-		r.URL, _ = r.URL.Parse(s.URL + "/orders")
-		res, err := http.DefaultTransport.RoundTrip(r)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		require.Error(t, err)
-	}
-	require.EqualValues(t, 2, n.Load())
 }
 
 // In re-run mode, what was committed is never run again, whichever process vanished.

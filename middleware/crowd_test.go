@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
@@ -281,57 +280,4 @@ func TestASharedFailureIsNotOverwritten(t *testing.T) {
 		<-served
 		require.Equal(t, "failure of k", waited.Body.String())
 	})
-}
-
-// The same over a real store, with duplicates that are known to wait.
-func TestAWaitingCrowdDoesNotRepeatAFailureOverRedis(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, redisStore(t), lock.WithBudget(5*time.Second), lock.WithWait(time.Minute))
-	var e effects
-	fail := make(chan struct{})
-	h := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		<-fail
-		w.WriteHeader(http.StatusInternalServerError)
-	}))
-	go func() {
-		defer close(fail)
-		assert.Eventually(t, func() bool {
-			holds := l.Snapshot(1, nil).Holds
-			return len(holds) == 1 && holds[0].Waiting == crowd
-		}, time.Minute, time.Millisecond)
-	}()
-	marked := 0
-	for _, w := range crowdOf(h, 1+crowd) {
-		require.Equal(t, 500, w.Code)
-		if w.Header().Get("Idempotent-Replayed") == "not-kept" {
-			marked++
-		}
-	}
-	require.Equal(t, crowd, marked)
-	e.require(t, 1)
-	require.Equal(t, 500, serve(h, keyed("k")).Code)
-	e.require(t, 2)
-}
-
-// Repeats of an answered request get its answer, however many of them meet.
-func TestRepeatsThatMeetAreReplayed(t *testing.T) {
-	t.Parallel()
-	for name, open := range map[string]func(t *testing.T) lock.Store{
-		"memory": func(*testing.T) lock.Store { return memstore.New() },
-		"redis":  redisStore,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLocker(t, open(t), patient)
-			var e effects
-			h := once(l)(http.HandlerFunc(e.answer))
-			first := serve(h, keyed("k"))
-			for range 20 {
-				for _, again := range crowdOf(h, 64) {
-					requireReplay(t, first, again)
-				}
-			}
-			e.require(t, 1)
-		})
-	}
 }

@@ -27,17 +27,6 @@ func passing(e *effects, say func(ctx context.Context)) http.HandlerFunc {
 	})
 }
 
-func TestDoNotKeep(t *testing.T) {
-	t.Parallel()
-	var e effects
-	h := once(newLocker(t, memstore.New()))(passing(&e, latch.DoNotKeep))
-	require.Equal(t, "run 1", serve(h, keyed("k")).Body.String())
-	second := serve(h, keyed("k"))
-	require.Equal(t, "run 2", second.Body.String())
-	requireReplay(t, second, serve(h, keyed("k")))
-	e.require(t, 2)
-}
-
 // TestDoNotKeepReachesEveryGuard: of two, neither keeps the answer, nor does the lock cool down.
 func TestDoNotKeepReachesEveryGuard(t *testing.T) {
 	t.Parallel()

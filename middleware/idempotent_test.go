@@ -260,26 +260,6 @@ func TestHeadersThatAreNotKept(t *testing.T) {
 	require.Equal(t, http.Header{"X-Kept": {"1"}, "Idempotent-Replayed": {"true"}}, again.Result().Header)
 }
 
-// TestMissingKey: what has no key is refused, and what may have none passes
-// with all of its body.
-func TestMissingKey(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(once(l)(mustNotRun(t)), keyed("")))
-
-	var e effects
-	optional := latch.Idempotent(l, byUser, keyfunc.Optional(keyfunc.IdempotencyKey))(e.then(func(w http.ResponseWriter, r *http.Request) {
-		require.Zero(t, lock.Attempt(r.Context()))
-		_, _ = io.Copy(w, r.Body)
-	}))
-	for range 2 {
-		w := serve(optional, keyed(""))
-		require.Equal(t, `{"sku":"x"}`, w.Body.String())
-		require.Empty(t, w.Header().Get("Idempotent-Replayed"))
-	}
-	e.require(t, 2)
-}
-
 func TestSafeMethodsPassAll(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

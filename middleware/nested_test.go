@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,32 +15,6 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
-
-// TestRefusalByInnerGuardIsNotKept: it says what was so at that moment. It is
-// recognized by the guard that refused, since its status can be any.
-func TestRefusalByInnerGuardIsNotKept(t *testing.T) {
-	t.Parallel()
-	for name, status := range map[string]int{"409": 409, "423": 423, "200 by an error handler": 200} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLocker(t, memstore.New())
-			var e effects
-			inner := latch.Lock(l, "user", byUser, latch.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, _ *latch.Problem) {
-				w.WriteHeader(status)
-			}))
-			h := once(l)(inner(http.HandlerFunc(e.answer)))
-			lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
-			require.NoError(t, err)
-			require.Equal(t, status, serve(h, keyed("k")).Code)
-			require.Equal(t, status, serve(h, keyed("k")).Code)
-			e.require(t, 0)
-			require.NoError(t, lease.Release(t.Context()))
-			require.Equal(t, 201, serve(h, keyed("k")).Code)
-			require.Equal(t, "true", serve(h, keyed("k")).Header().Get("Idempotent-Replayed"))
-			e.require(t, 1)
-		})
-	}
-}
 
 // TestRefusalIsKeptByNoGuardFurtherOut, however many there are.
 func TestRefusalIsKeptByNoGuardFurtherOut(t *testing.T) {
@@ -72,17 +45,6 @@ func TestRefusalOnAnotherGoroutine(t *testing.T) {
 	e.require(t, 0)
 }
 
-// TestInnerIdempotentRefusalIsNotKept: guards may be nested.
-func TestInnerIdempotentRefusalIsNotKept(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	var e effects
-	h := latch.Dedupe(l, byUser, time.Hour)(once(l)(http.HandlerFunc(e.answer)))
-	requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, serve(h, keyed("")))
-	require.Equal(t, 201, serve(h, keyed("k")).Code)
-	e.require(t, 1)
-}
-
 func TestWrongOrderIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil)))
@@ -98,40 +60,6 @@ func TestWrongOrderIsLoggedOnce(t *testing.T) {
 		time.Sleep(time.Microsecond)
 	}
 	requireLine(t, &out, "ERROR", "idempotent", "mount Idempotent and Dedupe outside Lock")
-}
-
-// Three guards: the refusal of the innermost must not be kept by the outermost.
-func TestRefusalMarksAllOuterGuards(t *testing.T) {
-	l := newLocker(t, memstore.New())
-	var e effects
-	h := latch.Dedupe(l, byUser, time.Hour)(once(l)(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))))
-	lease, err := l.Acquire(t.Context(), lock.Key("user", "42"))
-	require.NoError(t, err)
-	require.Equal(t, 409, serve(h, keyed("k")).Code)
-	require.NoError(t, lease.Release(t.Context()))
-	w := serve(h, keyed("k"))
-	require.Equal(t, 201, w.Code, "%v %s", w.Header(), w.Body)
-}
-
-// R1b: refused by Idempotent in the middle (in-progress), kept by the outermost.
-func TestRefusalMarksAllOuterGuards2(t *testing.T) {
-	l := newLocker(t, memstore.New())
-	var e effects
-	a := latch.Idempotent(l, keyfunc.Global, keyfunc.Header("X-A"))
-	b := latch.Idempotent(l, keyfunc.Global, keyfunc.Header("X-B"))
-	h := a(b(latch.Lock(l, "user", byUser)(http.HandlerFunc(e.answer))))
-	hold(t, l)
-	req := func() *http.Request {
-		r := httptest.NewRequest("POST", "/orders", strings.NewReader("x"))
-		r.Header.Set("X-A", "1")
-		r.Header.Set("X-B", "1")
-		r.Header.Set("X-User-ID", "42")
-		return r
-	}
-	w := serve(h, req())
-	require.Equal(t, 409, w.Code)
-	w = serve(h, req())
-	require.Empty(t, w.Header().Get("Idempotent-Replayed"), "%v %s", w.Header(), w.Body)
 }
 
 // Concurrent refusals by the inner guard in a batch handler; flush after refusal.

@@ -160,33 +160,6 @@ func TestDoubleClick(t *testing.T) {
 	}
 }
 
-// TestTakeover: the next request goes on if the first one has failed, and those that
-// have waited for it have failed with it.
-func TestTakeover(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := lock.New(memstore.New(), lock.WithWait(10*time.Second))
-		t.Cleanup(func() { end(l) })
-		var e effects
-		h := once(l)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(time.Second)
-			if e.n.Load() == 0 {
-				e.n.Add(1)
-				w.WriteHeader(503)
-				return
-			}
-			e.answer(w, r)
-		}))
-		counts := make(map[int]int)
-		for _, w := range storm(10, func(int) *httptest.ResponseRecorder { return serve(h, keyed("k")) }) {
-			counts[w.Code]++
-		}
-		require.Equal(t, map[int]int{503: 10}, counts)
-		require.Equal(t, 201, serve(h, keyed("k")).Code)
-		e.require(t, 2)
-	})
-}
-
 // TestWaiterLeavesWithItsClient, without an effect.
 func TestWaiterLeavesWithItsClient(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -153,31 +152,6 @@ func TestExpectContinue(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, "1234", string(body))
-}
-
-// TestSlowBodyHoldsNoClaim: until it is there, the key is free for others.
-func TestSlowBodyHoldsNoClaim(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New())
-		var e effects
-		h := once(l)(http.HandlerFunc(e.answer))
-		in, out := io.Pipe()
-		slow := keyed("k")
-		slow.Body, slow.ContentLength = in, -1
-		answered := make(chan *httptest.ResponseRecorder)
-		go func() { answered <- serve(h, slow) }()
-		_, err := io.WriteString(out, `{"sku":`)
-		require.NoError(t, err)
-		synctest.Wait()
-		first := serve(h, keyed("k"))
-		require.Equal(t, 201, first.Code)
-		_, err = io.WriteString(out, `"x"}`)
-		require.NoError(t, err)
-		require.NoError(t, out.Close())
-		requireReplay(t, first, <-answered)
-		e.require(t, 1)
-	})
 }
 
 // TestMultipart: a form that is submitted again comes with a new boundary, and

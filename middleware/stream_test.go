@@ -235,62 +235,6 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestLongestReplayableAnswer is the twin: one byte less is kept.
-func TestLongestReplayableAnswer(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	var e effects
-	h := once(l, latch.WithBodyLimits(100, 100))(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		for range 100 {
-			_, _ = io.WriteString(w, "x")
-		}
-	}))
-	requireReplay(t, serve(h, keyed("k")), serve(h, keyed("k")))
-	e.require(t, 1)
-}
-
-// TestShortAnswerIsNotReplayed: its first client saw it break off.
-func TestShortAnswerIsNotReplayed(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	var e effects
-	guarded := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "10")
-		_, _ = io.WriteString(w, "12345")
-	}))
-	server := startServer(t, guarded)
-	res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
-	require.NoError(t, err)
-	_, err = io.ReadAll(res.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.NoError(t, res.Body.Close())
-	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(guarded, keyed("k")))
-	e.require(t, 1)
-}
-
-// TestHijack: the outcome is recorded before the handler has the connection.
-func TestHijack(t *testing.T) {
-	t.Parallel()
-	var e effects
-	store := spyOn(memstore.New())
-	l := newLocker(t, store, patient)
-	guarded := once(l)(e.then(func(w http.ResponseWriter, _ *http.Request) {
-		conn, buf, err := http.NewResponseController(w).Hijack()
-		require.NoError(t, err)
-		require.True(t, store.settled())
-		require.NoError(t, answerByHand(conn, buf))
-	}))
-	server := startServer(t, guarded)
-	res, err := server.Client().Do(clientRequest(t, server.URL, "k"))
-	require.NoError(t, err)
-	body, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	require.NoError(t, res.Body.Close())
-	require.Equal(t, "by hand", string(body))
-	requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, serve(guarded, keyed("k")))
-	e.require(t, 1)
-}
-
 // TestWhatCannotBeSentEarlyIsKept: where there is no flushing and no hijacking,
 // the attempt costs nothing.
 func TestWhatCannotBeSentEarlyIsKept(t *testing.T) {
