@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/labstack/echo/v5"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -19,10 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type (
-	guard = func(http.Handler) http.Handler
-	ctx   = *echo.Context
-)
+type guard = func(http.Handler) http.Handler
 
 var byUser = keyfunc.Header("X-User-ID")
 
@@ -47,12 +43,4 @@ func send(h http.Handler, path, key string) *httptest.ResponseRecorder {
 func requireReplayed(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
-}
-
-// unguarded stands in place of a guard, and lets all requests pass.
-func unguarded(next echo.HandlerFunc) echo.HandlerFunc { return next }
-
-// answerErrors sets what answers errors.
-func answerErrors(e *echo.Echo, answer func(c ctx, err error)) {
-	e.HTTPErrorHandler = answer
 }

@@ -10,227 +10,235 @@ import (
 	"testing"
 	"time"
 
-	"github.com/labstack/echo/v5"
-	"github.com/labstack/echo/v5/middleware"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	latch "github.com/httplatch/httplatch/middleware"
 	latchecho "github.com/httplatch/httplatch/middleware/echo"
+	latchecho4 "github.com/httplatch/httplatch/middleware/echo/echo4"
 )
 
 var errAway = errors.New("database is away")
 
 // TestReplays: one effect, and the same answers as by echo without a guard.
 func TestReplays(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		handler func(c ctx) error
-		status  int
-	}{
-		"JSON": {func(c ctx) error {
-			var order struct{ Sku string }
-			if err := c.Bind(&order); err != nil {
-				return err
-			}
-			c.Response().Header().Set("Location", "/orders/1")
-			return c.JSON(http.StatusCreated, map[string]string{"sku": order.Sku})
-		}, 201},
-		"NoContent":              {func(c ctx) error { return c.NoContent(http.StatusNoContent) }, 204},
-		"HTTPError":              {func(ctx) error { return echo.NewHTTPError(http.StatusUnprocessableEntity, "sku") }, 422},
-		"Redirect":               {func(c ctx) error { return c.Redirect(http.StatusSeeOther, "/orders/1") }, 303},
-		"an answer and an error": {func(c ctx) error { _ = c.String(http.StatusCreated, "ok"); return errAway }, 201},
-		"NoContent of a 200":     {func(c ctx) error { return c.NoContent(http.StatusOK) }, 200},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			runs := 0
-			wire := func(guard echo.MiddlewareFunc) http.Handler {
-				e := echo.New()
-				e.POST("/orders", func(c ctx) error { runs++; return tt.handler(c) }, guard)
-				return e
-			}
-			first := send(wire(unguarded), "/orders", "k")
-			require.Equal(t, tt.status, first.Code)
-			h := wire(latchecho.Use(once()))
-			require.Equal(t, first.Result(), send(h, "/orders", "k").Result(), "the answer is as without the guard")
-			again := send(h, "/orders", "k")
-			requireReplayed(t, again)
-			again.Header().Del("Idempotent-Replayed")
-			require.Equal(t, first.Code, again.Code)
-			require.Equal(t, first.Body.String(), again.Body.String())
-			require.Equal(t, first.Header(), again.Header())
-			require.Equal(t, 2, runs, "one without the guard, and one behind it")
-		})
-	}
+	each(t, func(t *testing.T, v version) {
+		tests := map[string]struct {
+			handler func(c ctx) error
+			status  int
+		}{
+			"JSON": {func(c ctx) error {
+				var order struct{ Sku string }
+				if err := c.Bind(&order); err != nil {
+					return err
+				}
+				c.writer().Header().Set("Location", "/orders/1")
+				return c.JSON(http.StatusCreated, map[string]string{"sku": order.Sku})
+			}, 201},
+			"NoContent":              {func(c ctx) error { return c.NoContent(http.StatusNoContent) }, 204},
+			"HTTPError":              {func(ctx) error { return v.httpError(http.StatusUnprocessableEntity, "sku") }, 422},
+			"Redirect":               {func(c ctx) error { return c.Redirect(http.StatusSeeOther, "/orders/1") }, 303},
+			"an answer and an error": {func(c ctx) error { _ = c.String(http.StatusCreated, "ok"); return errAway }, 201},
+			"NoContent of a 200":     {func(c ctx) error { return c.NoContent(http.StatusOK) }, 200},
+		}
+		for name, tt := range tests {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				runs := 0
+				wire := func(guard wrap) http.Handler {
+					e := v.new()
+					e.handle(http.MethodPost, "/orders", func(c ctx) error { runs++; return tt.handler(c) }, guard)
+					return e
+				}
+				first := send(wire(unguarded), "/orders", "k")
+				require.Equal(t, tt.status, first.Code)
+				h := wire(v.use(once()))
+				require.Equal(t, first.Result(), send(h, "/orders", "k").Result(), "the answer is as without the guard")
+				again := send(h, "/orders", "k")
+				requireReplayed(t, again)
+				again.Header().Del("Idempotent-Replayed")
+				require.Equal(t, first.Code, again.Code)
+				require.Equal(t, first.Body.String(), again.Body.String())
+				require.Equal(t, first.Header(), again.Header())
+				require.Equal(t, 2, runs, "one without the guard, and one behind it")
+			})
+		}
+	})
 }
 
 // TestErrorsRunAgain: an error that is a failure frees the key, by whichever handler of errors.
 func TestErrorsRunAgain(t *testing.T) {
-	t.Parallel()
-	handlers := map[string]func(e *echo.Echo){
-		"default": func(*echo.Echo) {},
-		"custom": func(e *echo.Echo) {
-			answerErrors(e, func(c ctx, _ error) { _ = c.String(http.StatusBadGateway, "away") })
-		},
-		"one that writes nothing": func(e *echo.Echo) { answerErrors(e, func(ctx, error) {}) },
-		"middleware outside, where that writes nothing": func(e *echo.Echo) {
-			answerErrors(e, func(ctx, error) {})
-			e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-				return func(c ctx) error {
-					if next(c) != nil {
-						return c.String(http.StatusBadGateway, "away")
+	each(t, func(t *testing.T, v version) {
+		handlers := map[string]func(e app){
+			"default": func(app) {},
+			"custom": func(e app) {
+				e.answerErrors(func(c ctx, _ error) { _ = c.String(http.StatusBadGateway, "away") })
+			},
+			"one that writes nothing": func(e app) { e.answerErrors(func(ctx, error) {}) },
+			"middleware outside, where that writes nothing": func(e app) {
+				e.answerErrors(func(ctx, error) {})
+				e.use(func(next handler) handler {
+					return func(c ctx) error {
+						if next(c) != nil {
+							return c.String(http.StatusBadGateway, "away")
+						}
+						return nil
 					}
-					return nil
+				})
+			},
+		}
+		for name, set := range handlers {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				runs := 0
+				wire := func(guard wrap) http.Handler {
+					e := v.new()
+					set(e)
+					e.handle(http.MethodPost, "/orders", func(c ctx) error {
+						if runs++; runs == 1 {
+							return errAway
+						}
+						return c.NoContent(http.StatusCreated)
+					}, guard)
+					return e
 				}
-			})
-		},
-	}
-	for name, set := range handlers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			runs := 0
-			wire := func(guard echo.MiddlewareFunc) http.Handler {
-				e := echo.New()
-				set(e)
-				e.POST("/orders", func(c ctx) error {
-					if runs++; runs == 1 {
-						return errAway
-					}
-					return c.NoContent(http.StatusCreated)
-				}, guard)
-				return e
-			}
-			want := send(wire(unguarded), "/orders", "k")
-			runs = 0
-			h := wire(latchecho.Use(once()))
-			require.Equal(t, want.Result(), send(h, "/orders", "k").Result())
-			require.Equal(t, http.StatusCreated, send(h, "/orders", "k").Code)
-			requireReplayed(t, send(h, "/orders", "k"))
-			require.Equal(t, 2, runs)
+				want := send(wire(unguarded), "/orders", "k")
+				runs = 0
+				h := wire(v.use(once()))
+				require.Equal(t, want.Result(), send(h, "/orders", "k").Result())
+				require.Equal(t, http.StatusCreated, send(h, "/orders", "k").Code)
+				requireReplayed(t, send(h, "/orders", "k"))
+				require.Equal(t, 2, runs)
 
-			runs = 0
-			h = wire(latchecho.Use(latch.Lock(newLocker(), "user", byUser, latch.WithCooldown(time.Minute))))
-			require.Equal(t, want.Result(), send(h, "/orders", "").Result())
-			require.Equal(t, http.StatusCreated, send(h, "/orders", "").Code, "no cool-down")
-			require.Equal(t, http.StatusTooManyRequests, send(h, "/orders", "").Code, "there is one")
-		})
-	}
+				runs = 0
+				h = wire(v.use(latch.Lock(newLocker(), "user", byUser, latch.WithCooldown(time.Minute))))
+				require.Equal(t, want.Result(), send(h, "/orders", "").Result())
+				require.Equal(t, http.StatusCreated, send(h, "/orders", "").Code, "no cool-down")
+				require.Equal(t, http.StatusTooManyRequests, send(h, "/orders", "").Code, "there is one")
+			})
+		}
+	})
 }
 
 // TestSilentHandlers: middleware outside may answer for them, with a success or a failure, so that the guard
 // keeps neither.
 func TestSilentHandlers(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{0, http.StatusCreated, http.StatusBadGateway} {
-		var log bytes.Buffer
-		locker := newLocker(lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-		runs := 0
-		e := echo.New()
-		e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c ctx) error {
-				if err := next(c); err != nil || status == 0 || runs == 0 {
-					return err
+	each(t, func(t *testing.T, v version) {
+		for _, status := range []int{0, http.StatusCreated, http.StatusBadGateway} {
+			var log bytes.Buffer
+			locker := newLocker(lock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			runs := 0
+			e := v.new()
+			e.use(func(next handler) handler {
+				return func(c ctx) error {
+					if err := next(c); err != nil || status == 0 || runs == 0 {
+						return err
+					}
+					return c.String(status, "outside")
 				}
-				return c.String(status, "outside")
-			}
-		})
-		e.POST("/orders", func(ctx) error { runs++; return nil }, latchecho.Use(latch.Idempotent(locker, byUser, keyfunc.IdempotencyKey)))
-		first := send(e, "/orders", "k")
-		require.Equal(t, max(status, 200), first.Code)
-		require.Equal(t, 1, strings.Count(log.String(), "a handler returned without an answer"))
-		require.Contains(t, send(e, "/orders", "k").Body.String(), "result-not-replayable")
-		require.Equal(t, 1, runs)
-	}
+			})
+			e.handle(http.MethodPost, "/orders", func(ctx) error { runs++; return nil }, v.use(latch.Idempotent(locker, byUser, keyfunc.IdempotencyKey)))
+			first := send(e, "/orders", "k")
+			require.Equal(t, max(status, 200), first.Code)
+			require.Equal(t, 1, strings.Count(log.String(), "a handler returned without an answer"))
+			require.Contains(t, send(e, "/orders", "k").Body.String(), "result-not-replayable")
+			require.Equal(t, 1, runs)
+		}
+	})
 }
 
 // TestPanics go on to Recover outside, and free the key; inside, its error does.
 func TestPanics(t *testing.T) {
-	t.Parallel()
-	guard := latchecho.Use(once())
-	for name, order := range map[string][]echo.MiddlewareFunc{"outside": {middleware.Recover(), guard}, "inside": {guard, middleware.Recover()}} {
-		runs := 0
-		e := echo.New()
-		e.POST("/orders", func(c ctx) error {
-			if runs++; runs == 1 {
-				panic("boom")
-			}
-			return c.NoContent(http.StatusCreated)
-		}, order...)
-		require.Equal(t, 500, send(e, "/orders", name).Code)
-		require.Equal(t, 201, send(e, "/orders", name).Code)
-		require.Equal(t, 201, send(e, "/orders", name).Code)
-		require.Equal(t, 2, runs, name)
-	}
+	each(t, func(t *testing.T, v version) {
+		guard := v.use(once())
+		for name, order := range map[string][]wrap{"outside": {v.recovers, guard}, "inside": {guard, v.recovers}} {
+			runs := 0
+			e := v.new()
+			e.handle(http.MethodPost, "/orders", func(c ctx) error {
+				if runs++; runs == 1 {
+					panic("boom")
+				}
+				return c.NoContent(http.StatusCreated)
+			}, order...)
+			require.Equal(t, 500, send(e, "/orders", name).Code)
+			require.Equal(t, 201, send(e, "/orders", name).Code)
+			require.Equal(t, 201, send(e, "/orders", name).Code)
+			require.Equal(t, 2, runs, name)
+		}
+	})
 }
 
 // TestLocks: what is refused does not reach later handlers.
 func TestLocks(t *testing.T) {
-	t.Parallel()
-	e := echo.New()
-	runs := 0
-	e.POST("/orders", func(c ctx) error {
-		if runs++; runs == 1 {
-			require.Equal(t, http.StatusConflict, send(e, "/orders", "another").Code)
-		}
-		require.Equal(t, 1, lock.Attempt(c.Request().Context()))
-		return c.NoContent(http.StatusCreated)
-	}, latchecho.Use(once()), latchecho.Use(latch.Lock(newLocker(), "user", byUser)))
-	require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code)
-	require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code)
-	require.Equal(t, 1, runs)
+	each(t, func(t *testing.T, v version) {
+		e := v.new()
+		runs := 0
+		e.handle(http.MethodPost, "/orders", func(c ctx) error {
+			if runs++; runs == 1 {
+				require.Equal(t, http.StatusConflict, send(e, "/orders", "another").Code)
+			}
+			require.Equal(t, 1, lock.Attempt(c.Request().Context()))
+			return c.NoContent(http.StatusCreated)
+		}, v.use(once()), v.use(latch.Lock(newLocker(), "user", byUser)))
+		require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code)
+		require.Equal(t, http.StatusCreated, send(e, "/orders", "k").Code)
+		require.Equal(t, 1, runs)
+	})
 }
 
 // TestRoute: key functions see path values and pattern, as in net/http.
 func TestRoute(t *testing.T) {
-	t.Parallel()
-	var pattern string
-	onePerOrder := latch.Lock(newLocker(), "order", keyfunc.PathValue("id"))
-	e := echo.New()
-	e.POST("/orders/:id/pay", func(c ctx) error {
-		if c.Param("id") == "7" {
-			require.Equal(t, http.StatusCreated, send(e, "/orders/8/pay", "").Code)
-			require.Equal(t, http.StatusConflict, send(e, "/orders/7/pay", "").Code)
-		}
-		return c.String(http.StatusCreated, c.Request().PathValue("id"))
-	}, latchecho.Use(func(next http.Handler) http.Handler {
-		return onePerOrder(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pattern = r.Pattern; next.ServeHTTP(w, r) }))
-	}))
-	w := send(e, "/orders/7/pay", "")
-	require.Equal(t, http.StatusCreated, w.Code)
-	require.Equal(t, "7", w.Body.String())
-	require.Equal(t, "/orders/:id/pay", pattern)
+	each(t, func(t *testing.T, v version) {
+		var pattern string
+		onePerOrder := latch.Lock(newLocker(), "order", keyfunc.PathValue("id"))
+		e := v.new()
+		e.handle(http.MethodPost, "/orders/:id/pay", func(c ctx) error {
+			if c.Param("id") == "7" {
+				require.Equal(t, http.StatusCreated, send(e, "/orders/8/pay", "").Code)
+				require.Equal(t, http.StatusConflict, send(e, "/orders/7/pay", "").Code)
+			}
+			return c.String(http.StatusCreated, c.Request().PathValue("id"))
+		}, v.use(func(next http.Handler) http.Handler {
+			return onePerOrder(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pattern = r.Pattern; next.ServeHTTP(w, r) }))
+		}))
+		w := send(e, "/orders/7/pay", "")
+		require.Equal(t, http.StatusCreated, w.Code)
+		require.Equal(t, "7", w.Body.String())
+		require.Equal(t, "/orders/:id/pay", pattern)
+	})
 }
 
 // TestSafeMethods pass.
 func TestSafeMethods(t *testing.T) {
-	t.Parallel()
-	e := echo.New()
-	e.GET("/orders", func(c ctx) error { return c.String(http.StatusTeapot, "tea") }, latchecho.Use(once()))
-	w := httptest.NewRecorder()
-	e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders", nil))
-	require.Equal(t, "tea", w.Body.String())
+	each(t, func(t *testing.T, v version) {
+		e := v.new()
+		e.handle(http.MethodGet, "/orders", func(c ctx) error { return c.String(http.StatusTeapot, "tea") }, v.use(once()))
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/orders", nil))
+		require.Equal(t, "tea", w.Body.String())
+	})
 }
 
 // TestStreams are not kept, and do not run again.
 func TestStreams(t *testing.T) {
-	t.Parallel()
-	runs := 0
-	e := echo.New()
-	e.POST("/orders", func(c ctx) error {
-		runs++
-		_, err := c.Response().Write([]byte("a"))
-		c.Response().(http.Flusher).Flush()
-		return err
-	}, latchecho.Use(once()))
-	require.Equal(t, "a", send(e, "/orders", "k").Body.String())
-	require.Equal(t, http.StatusConflict, send(e, "/orders", "k").Code)
-	require.Equal(t, 1, runs)
+	each(t, func(t *testing.T, v version) {
+		runs := 0
+		e := v.new()
+		e.handle(http.MethodPost, "/orders", func(c ctx) error {
+			runs++
+			_, err := c.writer().Write([]byte("a"))
+			c.writer().(http.Flusher).Flush()
+			return err
+		}, v.use(once()))
+		require.Equal(t, "a", send(e, "/orders", "k").Body.String())
+		require.Equal(t, http.StatusConflict, send(e, "/orders", "k").Code)
+		require.Equal(t, 1, runs)
+	})
 }
 
 func TestUsePanics(t *testing.T) {
 	t.Parallel()
 	require.PanicsWithValue(t, "latchecho.Use: nil guard", func() { latchecho.Use(nil) })
+	require.PanicsWithValue(t, "latchecho.Use: nil guard", func() { latchecho4.Use(nil) })
 }

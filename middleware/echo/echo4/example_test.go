@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 
 	"github.com/labstack/echo/v4"
 
@@ -29,7 +30,11 @@ func Example() {
 	}, latchecho.Use(once))
 
 	for range 3 {
-		w := send(e, "/orders", "8e03978e")
+		r := httptest.NewRequest(http.MethodPost, "/orders", nil)
+		r.Header.Set("X-User-ID", "42")
+		r.Header.Set("Idempotency-Key", "8e03978e")
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
 		fmt.Println(w.Code, "replayed:", w.Header().Get("Idempotent-Replayed") == "true")
 	}
 	// Output:
