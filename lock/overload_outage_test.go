@@ -36,8 +36,8 @@ func throughOutage(t *testing.T, fault string) (wrong []string, late time.Durati
 		End:   func(context.Context) error { proxy.Speak(); return nil },
 	}
 	if fault == refusedConnections {
-		o.Begin = func(context.Context) error { return proxy.Refuse() }
-		o.End = proxy.Admit
+		o.Begin = func(context.Context) error { proxy.Refuse(); return nil }
+		o.End = func(context.Context) error { return proxy.Admit() }
 	}
 	l, end := crowded(t, proxy.Addr(), overloadTwin{})
 	defer end()

@@ -11,12 +11,12 @@ import (
 // link is a client's connection and its twin to the server.
 type link struct {
 	proxy          *Proxy
-	client, server net.Conn
+	client, server *net.TCPConn
 	dead           atomic.Bool // something was swallowed
 }
 
-// run serves the connection until both sides are gone.
-func (l *link) run() {
+// Run is part of [relay.Conn].
+func (l *link) Run() {
 	var both sync.WaitGroup
 	both.Go(func() {
 		if l.proxy.pace == nil {
@@ -25,9 +25,7 @@ func (l *link) run() {
 			l.forward()
 		}
 		// Not Close: the server does what it has read, although the client is gone.
-		if half, ok := l.server.(interface{ CloseWrite() error }); ok {
-			_ = half.CloseWrite()
-		}
+		_ = l.server.CloseWrite()
 	})
 	both.Go(func() {
 		back := newLine(&l.proxy.way)
@@ -88,11 +86,9 @@ func (l *link) mute() bool {
 	return l.dead.Load()
 }
 
-// reset ends the connection, for the client with a reset.
-func (l *link) reset() {
-	if conn, ok := l.client.(*net.TCPConn); ok {
-		_ = conn.SetLinger(0)
-	}
+// Kill is part of [relay.Conn]. It ends the connection with a reset for the client.
+func (l *link) Kill() {
+	_ = l.client.SetLinger(0)
 	_ = l.client.Close()
 	_ = l.server.Close()
 }

@@ -1,51 +1,45 @@
 package overload
 
 import (
-	"context"
-	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
 // Proxy stands before a Redis server. It is safe for concurrent use.
 type Proxy struct {
-	addr, server string
-	pace         *pace // nil: all that the server can do
+	relay *relay.Relay
+	pace  *pace // nil: all that the server can do
 
 	way      way
 	commands atomic.Int64
 	silent   atomic.Bool
-
-	mu       sync.Mutex
-	listener net.Listener // nil while connections are refused
-	links    map[*link]struct{}
-	closed   bool
-	running  sync.WaitGroup
 }
 
-// StartProxy listens at addr and forwards to server, over all connections
+// StartProxy listens at port of 127.0.0.1 and forwards to server, over all connections
 // together so many commands a second, or any number if perSecond is 0. Like a
 // server, it takes what has arrived in turn, also from clients that have closed
 // their connection meanwhile.
 //
-// The port of addr should lie below the system's ephemeral range: while
+// The port should lie below the system's ephemeral range: while
 // connections are refused, a client that dials a port in that range may be
 // connected to itself.
-func StartProxy(ctx context.Context, addr, server string, perSecond int) (*Proxy, error) {
-	p := &Proxy{addr: addr, server: server, links: map[*link]struct{}{}}
+func StartProxy(port int, server string, perSecond int) (*Proxy, error) {
+	p := &Proxy{}
 	if perSecond > 0 {
 		p.pace = newPace(perSecond)
 	}
-	if err := p.listen(ctx); err != nil {
-		return nil, err
-	}
-	return p, nil
+	var err error
+	p.relay, err = relay.Start(port, server, func(client, server *net.TCPConn) relay.Conn {
+		return &link{proxy: p, client: client, server: server}
+	})
+	return p, err
 }
 
 // Addr is where it listens.
-func (p *Proxy) Addr() string { return p.addr }
+func (p *Proxy) Addr() string { return p.relay.Addr() }
 
 // Commands is how many it has taken, those that a client sends when it connects
 // among them. They are counted only where they are bounded.
@@ -64,79 +58,10 @@ func (p *Proxy) Silence() { p.silent.Store(true) }
 func (p *Proxy) Speak() { p.silent.Store(false) }
 
 // Refuse closes all connections and refuses new ones until [Proxy.Admit].
-func (p *Proxy) Refuse() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := p.listener.Close()
-	p.listener = nil
-	for l := range p.links {
-		l.reset()
-	}
-	return err
-}
+func (p *Proxy) Refuse() { p.relay.Down() }
 
 // Admit lets clients connect again.
-func (p *Proxy) Admit(ctx context.Context) error { return p.listen(ctx) }
+func (p *Proxy) Admit() error { return p.relay.Up() }
 
 // Close ends everything, and returns when it has.
-func (p *Proxy) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	var err error
-	if p.listener != nil {
-		err = p.listener.Close()
-	}
-	for l := range p.links {
-		l.reset()
-	}
-	p.mu.Unlock()
-	p.running.Wait()
-	return err
-}
-
-func (p *Proxy) listen(ctx context.Context) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", p.addr)
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.listener = listener
-	p.running.Go(func() { p.accept(context.WithoutCancel(ctx), listener) })
-	return nil
-}
-
-func (p *Proxy) accept(ctx context.Context, listener net.Listener) {
-	for {
-		client, err := listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err == nil {
-			p.running.Go(func() { p.serve(ctx, client) })
-		}
-	}
-}
-
-func (p *Proxy) serve(ctx context.Context, client net.Conn) {
-	var dialer net.Dialer
-	server, err := dialer.DialContext(ctx, "tcp", p.server)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	l := &link{proxy: p, client: client, server: server}
-	p.mu.Lock()
-	if p.closed || p.listener == nil {
-		p.mu.Unlock()
-		l.reset()
-		return
-	}
-	p.links[l] = struct{}{}
-	p.mu.Unlock()
-	l.run()
-	p.mu.Lock()
-	delete(p.links, l)
-	p.mu.Unlock()
-}
+func (p *Proxy) Close() { p.relay.Close() }

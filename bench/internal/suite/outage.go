@@ -84,8 +84,8 @@ func (o outage) with(proxy *overload.Proxy, server *redistest.Server) overload.O
 		out.Begin = func(context.Context) error { proxy.Silence(); return nil }
 		out.End = func(context.Context) error { proxy.Speak(); return nil }
 	case refusal:
-		out.Begin = func(context.Context) error { return proxy.Refuse() }
-		out.End = proxy.Admit
+		out.Begin = func(context.Context) error { proxy.Refuse(); return nil }
+		out.End = func(context.Context) error { return proxy.Admit() }
 	case pause:
 		out.Begin = func(context.Context) error { server.Stop(); return nil }
 		out.End = func(context.Context) error { server.Cont(); return nil }

@@ -3,7 +3,6 @@ package suite
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -173,11 +172,11 @@ func (s scenario) play(ctx context.Context, h *host.Host) (o outcome, err error)
 	if err != nil {
 		return o, err
 	}
-	proxy, err := overload.StartProxy(ctx, fmt.Sprintf("127.0.0.1:%d", port), server.Addr(), s.Room)
+	proxy, err := overload.StartProxy(port, server.Addr(), s.Room)
 	if err != nil {
 		return o, err
 	}
-	defer func() { err = errors.Join(err, proxy.Close()) }()
+	defer proxy.Close()
 	if s.Load != nil {
 		if o.Room, err = overload.Room(ctx, proxy.Addr(), 2*time.Second); err != nil {
 			return o, err

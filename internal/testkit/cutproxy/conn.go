@@ -1,62 +1,38 @@
 package cutproxy
 
 import (
-	"context"
 	"net"
 	"sync"
 )
 
-// relay passes one connection on, until either side ends it or it is cut.
-func (p *Proxy) relay(down net.Conn) {
-	defer func() { _ = down.Close() }() // it may have been cut
-	up, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.upstream)
-	if err != nil {
-		return
-	}
-	defer func() { _ = up.Close() }()
-	if !p.track(down, up) {
-		return
-	}
-	defer p.forget(down, up)
-	var cut bool
+type conn struct {
+	proxy          *Proxy
+	client, server net.Conn
+	cut            bool // guarded by the proxy's mutex
+}
+
+// Run is part of [relay.Conn].
+func (c *conn) Run() {
 	var both sync.WaitGroup
-	both.Go(func() { p.forward(up, down, Request, &cut) })
-	both.Go(func() { p.forward(down, up, Response, &cut) })
+	both.Go(func() { c.forward(c.server, c.client, Request) })
+	both.Go(func() { c.forward(c.client, c.server, Response) })
 	both.Wait()
 }
 
-// track remembers connections for Close, and reports whether there has been none yet.
-func (p *Proxy) track(conns ...net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open == nil {
-		return false
-	}
-	for _, c := range conns {
-		p.open[c] = struct{}{}
-	}
-	return true
-}
-
-func (p *Proxy) forget(conns ...net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range conns {
-		delete(p.open, c)
-	}
+// Kill is part of [relay.Conn].
+func (c *conn) Kill() {
+	_ = c.client.Close() // what is in flight is given up
+	_ = c.server.Close()
 }
 
 // forward passes on what src sends, and ends both connections with its end.
-func (p *Proxy) forward(dst, src net.Conn, dir Direction, cut *bool) {
-	defer func() {
-		_ = src.Close() // the other direction may have closed them
-		_ = dst.Close()
-	}()
+func (c *conn) forward(dst, src net.Conn, dir Direction) {
+	defer c.Kill()
 	buf := make([]byte, 4096)
 	for {
 		n, err := src.Read(buf)
 		if n > 0 {
-			pass, end := p.pass(dir, n, cut)
+			pass, end := c.proxy.pass(dir, n, &c.cut)
 			if _, failed := dst.Write(buf[:pass]); failed != nil || end {
 				return
 			}

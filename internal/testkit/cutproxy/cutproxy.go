@@ -3,11 +3,12 @@
 package cutproxy
 
 import (
-	"context"
 	"net"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
 // Direction is that in which bytes go.
@@ -30,12 +31,9 @@ func (d Direction) String() string {
 // Proxy passes connections on to a server. It is safe for concurrent use; Cut and Count are
 // about the bytes of all its connections, so a test that cuts has one request under way.
 type Proxy struct {
-	upstream string
-	listener net.Listener
-	serving  sync.WaitGroup
+	*relay.Relay
 
 	mu     sync.Mutex
-	open   map[net.Conn]struct{} // nil when the proxy has ended
 	armed  bool
 	dir    Direction
 	left   int // until it cuts
@@ -45,38 +43,20 @@ type Proxy struct {
 // Start starts a proxy to the server at addr, which may be a URL with http. It ends with tb.
 func Start(tb testing.TB, addr string) *Proxy {
 	tb.Helper()
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	p := &Proxy{}
+	var err error
+	p.Relay, err = relay.Start(0, strings.TrimPrefix(addr, "http://"), func(client, server *net.TCPConn) relay.Conn {
+		return &conn{proxy: p, client: client, server: server}
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{upstream: strings.TrimPrefix(addr, "http://"), listener: l, open: map[net.Conn]struct{}{}}
-	p.serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			p.serving.Go(func() { p.relay(conn) })
-		}
-	})
 	tb.Cleanup(p.Close)
 	return p
 }
 
 // URL is where the proxy listens.
-func (p *Proxy) URL() string { return "http://" + p.listener.Addr().String() }
-
-// Close ends all connections and waits until they have ended. It may be called again.
-func (p *Proxy) Close() {
-	_ = p.listener.Close() // it may be closed already
-	p.mu.Lock()
-	for conn := range p.open {
-		_ = conn.Close() // what is in flight is given up
-	}
-	p.open = nil
-	p.mu.Unlock()
-	p.serving.Wait()
-}
+func (p *Proxy) URL() string { return "http://" + p.Addr() }
 
 // Cut has the proxy cut the connection over which the next n bytes in dir go, after them:
 // with 0 as soon as there is a byte to send. Later connections pass.

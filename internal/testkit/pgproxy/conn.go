@@ -26,8 +26,8 @@ type conn struct {
 	client, server *net.TCPConn
 	in             *bufio.Reader // from the client
 	silence        atomic.Int32
-	done           chan struct{} // closed by kill
-	kill           func()        // closes both sockets; may be called again
+	done           chan struct{} // closed by Kill
+	kill           func()        // closes both sockets
 
 	mu   sync.Mutex
 	open []*exchange // forwarded and not yet answered
@@ -51,8 +51,11 @@ func newConn(p *Proxy, id int, client, server *net.TCPConn) *conn {
 	return c
 }
 
-// run serves the connection until both sides are gone.
-func (c *conn) run() {
+// Kill is part of [relay.Conn].
+func (c *conn) Kill() { c.kill() }
+
+// Run is part of [relay.Conn].
+func (c *conn) Run() {
 	if !c.start() {
 		return
 	}

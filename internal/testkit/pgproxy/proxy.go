@@ -1,13 +1,14 @@
 package pgproxy
 
 import (
-	"context"
 	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
 // waitTimeout bounds the waits of tests for what should be under way already.
@@ -19,15 +20,12 @@ type Decide func(x *Exchange) Fault
 
 // Proxy is a running proxy. It is safe for concurrent use.
 type Proxy struct {
-	upstream string
-	listener *net.TCPListener
-	decide   atomic.Pointer[Decide]
-	wg       sync.WaitGroup
+	*relay.Relay
+
+	decide atomic.Pointer[Decide]
 
 	mu      sync.Mutex
-	closed  bool
 	last    int // number of the newest connection
-	conns   map[*conn]struct{}
 	decided [actions]int
 	over    [actions]int
 	changed chan struct{} // closed and replaced when over changes
@@ -36,16 +34,15 @@ type Proxy struct {
 // Start starts a proxy on a free port of 127.0.0.1 in front of the server at
 // upstream ("127.0.0.1:5432"), which need not run yet: while it does not, clients
 // are accepted and their connections closed. With a nil decide everything passes.
-// The proxy ends with tb, and with it all connections and all that is delayed.
+// The proxy ends with tb, or with Close, and with it all connections and all that is delayed.
 func Start(tb testing.TB, upstream string, decide Decide) *Proxy {
 	tb.Helper()
-	ln, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
+	p := &Proxy{changed: make(chan struct{})}
+	p.Decide(decide)
+	var err error
+	if p.Relay, err = relay.Start(0, upstream, p.open); err != nil {
 		tb.Fatalf("pgproxy: %v", err)
 	}
-	p := &Proxy{upstream: upstream, listener: ln, conns: map[*conn]struct{}{}, changed: make(chan struct{})}
-	p.Decide(decide)
-	p.wg.Go(p.accept)
 	tb.Cleanup(p.Close)
 	return p
 }
@@ -57,9 +54,6 @@ func (p *Proxy) Decide(decide Decide) {
 	}
 	p.decide.Store(&decide)
 }
-
-// Addr is "127.0.0.1:port".
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // URL is "postgres://user@127.0.0.1:port/db?sslmode=disable".
 func (p *Proxy) URL(db, user string) string {
@@ -116,67 +110,9 @@ func (p *Proxy) finish(a Action) {
 	p.changed = make(chan struct{})
 }
 
-func (p *Proxy) accept() {
-	for {
-		client, err := p.listener.AcceptTCP()
-		if err != nil {
-			return // closed
-		}
-		p.mu.Lock()
-		p.last++
-		id := p.last
-		p.mu.Unlock()
-		p.wg.Go(func() { p.serve(id, client) })
-	}
-}
-
-// serve connects client with the server until both are gone.
-func (p *Proxy) serve(id int, client *net.TCPConn) {
-	defer func() { _ = client.Close() }()
-	d := net.Dialer{Timeout: waitTimeout}
-	dialed, err := d.DialContext(context.Background(), "tcp", p.upstream)
-	if err != nil {
-		return
-	}
-	server, ok := dialed.(*net.TCPConn)
-	if !ok {
-		_ = dialed.Close()
-		return
-	}
-	c := newConn(p, id, client, server)
-	defer c.kill()
-	if p.add(c) {
-		defer p.drop(c)
-		c.run()
-	}
-}
-
-// add reports whether c may live: the proxy may have ended since it was accepted.
-func (p *Proxy) add(c *conn) bool {
+func (p *Proxy) open(client, server *net.TCPConn) relay.Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.conns[c] = struct{}{}
-	return true
-}
-
-func (p *Proxy) drop(c *conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
-}
-
-// Close ends everything, and returns when it has. It may be called again, and is when the
-// test ends.
-func (p *Proxy) Close() {
-	_ = p.listener.Close()
-	p.mu.Lock()
-	p.closed = true
-	for c := range p.conns {
-		c.kill()
-	}
-	p.mu.Unlock()
-	p.wg.Wait()
+	p.last++
+	return newConn(p, p.last, client, server)
 }

@@ -4,131 +4,85 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
 // Link is the network between a standby and its primary: it may be slow, and cut. It is safe
-// for concurrent use.
+// for concurrent use. To has new connections of the standby reach a server, and Cut ends the
+// connection until then: what is on its way is lost.
 type Link struct {
-	listener net.Listener
-	wg       sync.WaitGroup
+	*relay.Relay
 
-	mu       sync.Mutex
-	upstream string // empty while it is cut
-	delay    time.Duration
-	conns    map[net.Conn]struct{}
+	delay atomic.Int64
 }
 
-// NewLink returns a link that is cut until [Link.To]. It ends with tb.
+// NewLink returns a link that is cut until To. It ends with tb.
 func NewLink(tb testing.TB) *Link {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // on this machine
+	l := &Link{}
+	var err error
+	l.Relay, err = relay.Start(0, "", func(standby, primary *net.TCPConn) relay.Conn {
+		return &linked{link: l, standby: standby, primary: primary}
+	})
 	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}
-	l := &Link{listener: listener, conns: map[net.Conn]struct{}{}}
-	l.wg.Go(l.accept)
-	tb.Cleanup(func() {
-		_ = listener.Close()
-		l.Cut()
-		l.wg.Wait()
-	})
+	tb.Cleanup(l.Close)
 	return l
 }
 
 // Conninfo is the setting of a standby that follows the primary over l. COMMITs wait for it
 // where synchronous_standby_names is "standby".
 func (l *Link) Conninfo() string {
-	_, port, _ := net.SplitHostPort(l.listener.Addr().String()) // it has one
+	_, port, _ := net.SplitHostPort(l.Addr()) // it has one
 	return "primary_conninfo=host=127.0.0.1 port=" + port + " user=" + superuser + " application_name=standby"
 }
 
-// To has new connections of the standby reach the server at addr.
-func (l *Link) To(addr string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.upstream = addr
-}
-
 // Delay has all that the primary sends from now on arrive so much later.
-func (l *Link) Delay(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.delay = d
+func (l *Link) Delay(d time.Duration) { l.delay.Store(int64(d)) }
+
+type linked struct {
+	link             *Link
+	standby, primary net.Conn
 }
 
-// Cut ends the connection, until [Link.To]. What is on its way is lost.
-func (l *Link) Cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.upstream = ""
-	for c := range l.conns {
-		_ = c.Close()
-	}
-	clear(l.conns)
+// Kill is part of [relay.Conn].
+func (c *linked) Kill() {
+	_ = c.standby.Close()
+	_ = c.primary.Close()
 }
 
-func (l *Link) accept() {
-	for {
-		standby, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		l.wg.Go(func() { l.serve(standby) })
-	}
-}
-
-// connect dials the primary. ok is false while the link is cut.
-func (l *Link) connect(standby net.Conn) (primary net.Conn, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.upstream == "" {
-		return nil, false
-	}
-	primary, err := net.DialTimeout("tcp", l.upstream, time.Second) //nolint:noctx // on this machine, where it is answered at once
-	if err != nil {
-		return nil, false
-	}
-	l.conns[standby], l.conns[primary] = struct{}{}, struct{}{}
-	return primary, true
-}
-
-func (l *Link) serve(standby net.Conn) {
-	defer func() { _ = standby.Close() }()
-	primary, ok := l.connect(standby)
-	if !ok {
-		return
-	}
+// Run is part of [relay.Conn].
+func (c *linked) Run() {
 	type chunk struct {
 		data []byte
 		due  time.Time
 	}
 	sent := make(chan chunk, 1<<10)
-	l.wg.Go(func() {
-		_, _ = io.Copy(primary, standby)
-		_ = primary.Close()
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(c.primary, c.standby)
+		_ = c.primary.Close()
 	})
-	l.wg.Go(func() {
+	both.Go(func() {
 		defer close(sent)
 		for buffer := make([]byte, 1<<16); ; {
-			n, err := primary.Read(buffer)
+			n, err := c.primary.Read(buffer)
 			if err != nil {
 				return
 			}
-			l.mu.Lock()
-			due := time.Now().Add(l.delay)
-			l.mu.Unlock()
+			due := time.Now().Add(time.Duration(c.link.delay.Load()))
 			sent <- chunk{append([]byte(nil), buffer[:n]...), due}
 		}
 	})
-	for c := range sent {
-		time.Sleep(time.Until(c.due))
-		_, _ = standby.Write(c.data) // after the link is cut, it fails
+	for part := range sent {
+		time.Sleep(time.Until(part.due))
+		_, _ = c.standby.Write(part.data) // after the link is cut, it fails
 	}
-	_ = standby.Close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, standby)
-	delete(l.conns, primary)
+	c.Kill()
+	both.Wait()
 }

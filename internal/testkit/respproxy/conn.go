@@ -22,8 +22,8 @@ type conn struct {
 	stream  atomic.Bool // what the server sends are no longer replies, but a replica's copy
 
 	delivered chan struct{} // closed when deliver has returned
-	done      chan struct{} // closed by kill
-	kill      func()        // closes both sockets; may be called again
+	done      chan struct{} // closed by Kill
+	kill      func()        // closes both sockets
 
 	// Deliver's own.
 	mute bool // the client gets nothing more
@@ -44,7 +44,7 @@ func newConn(p *Proxy, client *net.TCPConn, server net.Conn) *conn {
 	c.kill = sync.OnceFunc(func() {
 		close(c.done)
 		// Close alone takes effect when the last Read on the socket has
-		// returned, which is after kill has.
+		// returned, which is after Kill has.
 		_ = c.client.CloseWrite()
 		_ = c.client.Close()
 		_ = c.server.Close()
@@ -52,8 +52,11 @@ func newConn(p *Proxy, client *net.TCPConn, server net.Conn) *conn {
 	return c
 }
 
-// run serves the connection until both sides are gone.
-func (c *conn) run() {
+// Kill is part of [relay.Conn].
+func (c *conn) Kill() { c.kill() }
+
+// Run is part of [relay.Conn].
+func (c *conn) Run() {
 	var wg sync.WaitGroup
 	wg.Go(c.requests)
 	wg.Go(c.receive)

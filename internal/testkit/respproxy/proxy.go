@@ -1,28 +1,25 @@
 package respproxy
 
 import (
-	"context"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/httplatch/httplatch/internal/testkit/process"
+	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
 
-// Proxy is a running proxy. It is safe for concurrent use.
+// Proxy is a running proxy. It is safe for concurrent use. Its Addr stays the same through Down,
+// which also drops what is held, and Up.
 type Proxy struct {
-	upstream string
-	port     int
-	freeze   freeze
-	wg       sync.WaitGroup
+	*relay.Relay
+
+	port   int
+	freeze freeze
 
 	mu       sync.Mutex
-	listener *net.TCPListener // nil while down
-	conns    map[*conn]struct{}
 	rules    []*Rule
 	commands map[string]int
 }
@@ -35,17 +32,14 @@ func Start(tb testing.TB, upstream string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{upstream: upstream, port: port, conns: map[*conn]struct{}{}, commands: map[string]int{}}
-	p.Up(tb)
-	tb.Cleanup(func() {
-		p.Down()
-		p.wg.Wait()
-	})
+	p := &Proxy{port: port, commands: map[string]int{}}
+	p.Relay, err = relay.Start(port, upstream, func(client, server *net.TCPConn) relay.Conn { return newConn(p, client, server) })
+	if err != nil {
+		tb.Fatalf("respproxy: %v", err)
+	}
+	tb.Cleanup(p.Close)
 	return p
 }
-
-// Addr is "127.0.0.1:port". It stays the same through Down and Up.
-func (p *Proxy) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 
 // Port is the port of Addr.
 func (p *Proxy) Port() int { return p.port }
@@ -93,84 +87,12 @@ func (p *Proxy) Freeze() { p.freeze.begin() }
 // Thaw ends Freeze: what came meanwhile passes on.
 func (p *Proxy) Thaw() { p.freeze.end() }
 
-// Down closes all connections, drops what is held, and refuses new connections.
-func (p *Proxy) Down() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listener == nil {
-		return
-	}
-	_ = p.listener.Close()
-	p.listener = nil
-	for c := range p.conns {
-		c.kill()
-	}
-}
-
 // Up ends Down.
 func (p *Proxy) Up(tb testing.TB) {
 	tb.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listener != nil {
-		return
-	}
-	addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p.port}
-	ln, err := net.ListenTCP("tcp", addr)
-	for try := 0; err != nil && try < 50; try++ { // another process's short-lived socket may occupy the port
-		time.Sleep(20 * time.Millisecond)
-		ln, err = net.ListenTCP("tcp", addr)
-	}
-	if err != nil {
+	if err := p.Relay.Up(); err != nil {
 		tb.Fatalf("respproxy: %v", err)
 	}
-	p.listener = ln
-	p.wg.Go(func() { p.accept(ln) })
-}
-
-func (p *Proxy) accept(ln *net.TCPListener) {
-	for {
-		client, err := ln.AcceptTCP()
-		if err != nil {
-			return // closed by Down
-		}
-		p.wg.Go(func() { p.serve(ln, client) })
-	}
-}
-
-// serve connects client with the server until either is gone.
-func (p *Proxy) serve(ln *net.TCPListener, client *net.TCPConn) {
-	defer func() { _ = client.Close() }()
-	d := net.Dialer{Timeout: waitTimeout}
-	server, err := d.DialContext(context.Background(), "tcp", p.upstream)
-	if err != nil {
-		return
-	}
-	c := newConn(p, client, server)
-	defer c.kill()
-	if !p.add(ln, c) {
-		return
-	}
-	defer p.drop(c)
-	c.run()
-}
-
-// add reports whether c may live: Down may have been called since it was
-// accepted.
-func (p *Proxy) add(ln *net.TCPListener, c *conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listener != ln {
-		return false
-	}
-	p.conns[c] = struct{}{}
-	return true
-}
-
-func (p *Proxy) drop(c *conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
 }
 
 // judge finds out what to do with a command.
