@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -97,34 +96,4 @@ func TestPagesAreThoseOfASortedShard(t *testing.T) {
 		}
 		require.Equal(t, all, found)
 	}
-}
-
-// A page is of what Get reports, without the receipts.
-func TestPageStates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		for _, key := range []string{"held", "abandoned", "settled", "over"} {
-			c := lock.Claim{Token: key, Owner: "host:1", Attempt: 1, Lease: time.Second}
-			switch key {
-			case "held":
-				c.Lease = time.Hour
-			case "abandoned":
-				c.Linger = time.Hour
-			}
-			_, err := store.Claim(t.Context(), key, c)
-			require.NoError(t, err)
-		}
-		ok, err := store.Settle(t.Context(), "settled", lock.Claim{Token: "settled"}, []byte("receipt"), time.Hour)
-		require.NoError(t, err)
-		require.True(t, ok)
-		time.Sleep(2 * time.Second)
-		found, _ := pages(t, store, 2, nil)
-		require.Len(t, found, 3)
-		for key, e := range found {
-			want, err := store.Get(t.Context(), key)
-			require.NoError(t, err)
-			want.Receipt = nil
-			require.Equal(t, want, e)
-		}
-	})
 }

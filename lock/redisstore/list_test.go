@@ -66,59 +66,6 @@ func TestListTenThousand(t *testing.T) {
 	require.Equal(t, 3, seen)
 }
 
-func TestListCluster(t *testing.T) {
-	t.Parallel()
-	cluster := redistest.StartCluster(t, 3, nil)
-	s := open(t, cluster.URL())
-	for i := range 100 {
-		take(t, s, fmt.Sprint("user=", i), claim("a"))
-	}
-	require.Len(t, listed(t, s), 100)
-	for _, node := range cluster.Nodes {
-		require.NotEmpty(t, node.Keys(t))
-	}
-}
-
-func TestListStates(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s := open(t, srv.URL())
-	ctx := t.Context()
-	full := lock.Claim{
-		Token: "a", Attempt: 2, Fingerprint: []byte{0, 1}, Owner: "host", Lease: time.Minute, Linger: time.Minute,
-	}
-	for _, key := range []string{"held", "abandoned", "once:settled"} {
-		take(t, s, key, full)
-	}
-	srv.Do(t, "PEXPIRE", "latch:lock:abandoned", 30_000)
-	ok, err := s.Settle(ctx, "once:settled", lock.Claim{Token: "a"}, []byte("receipt"), time.Minute)
-	require.NoError(t, err)
-	require.True(t, ok)
-
-	all := listed(t, s)
-	require.Len(t, all, 3)
-	for key, want := range map[string]lock.Entry{
-		"held":         {State: lock.Held},
-		"abandoned":    {State: lock.Abandoned},
-		"once:settled": {State: lock.Settled, Receipt: []byte("receipt")},
-	} {
-		want.Key, want.Token, want.Attempt, want.Fingerprint, want.Owner = key, "a", 2, []byte{0, 1}, "host"
-		got := all[key]
-		require.Positive(t, got.Left)
-		want.Left = got.Left
-		require.Equal(t, want, got)
-
-		ok, err := s.Forget(ctx, key, "b")
-		require.NoError(t, err)
-		require.False(t, ok)
-		ok, err = s.Forget(ctx, key, "a")
-		require.NoError(t, err)
-		require.True(t, ok)
-	}
-	require.Empty(t, listed(t, s))
-	require.Empty(t, srv.Keys(t))
-}
-
 func TestHostileKeys(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -1,7 +1,6 @@
 package sealed_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -29,16 +28,4 @@ func TestPagesOverAStoreWithout(t *testing.T) {
 		lock.Inspector
 	}{below, below}, gcm(t, 1)))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-}
-
-func TestPages(t *testing.T) {
-	t.Parallel()
-	s := sealed.New(memstore.New(), gcm(t, 1))
-	_, _, err := lockerOver(t, s).Once(t.Context(), "job=7", nil, func(context.Context) ([]byte, error) { return []byte("done"), nil })
-	require.NoError(t, err)
-	found, err := page(t, s)
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	require.Equal(t, lock.Settled, found[0].State)
-	require.Empty(t, found[0].Receipt)
 }
