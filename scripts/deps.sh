@@ -162,6 +162,7 @@ apt() {
 		sudo="sudo -n"
 	fi
 	echo "installing with apt-get: $*"
+	# shellcheck disable=SC2086 # no word, one or two
 	case " $* " in *" postgresql "*) no_cluster $sudo ;; esac
 	local log
 	log=$(mktemp)
