@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -21,6 +22,9 @@ const (
 	// version is the one under which this checkout can be fetched.
 	version = "v0.1.0"
 )
+
+// required finds a requirement of a module of this repository.
+var required = regexp.MustCompile(`(?m)(\b` + repository + `(?:/\S+)?) v\S+`)
 
 // published are the directories of the modules that readers can fetch.
 var published = []string{".", "lock/pgstore"}
@@ -105,8 +109,8 @@ func layOut(proxy, root, module string) error {
 	for name, text := range map[string]string{
 		"list":            version + "\n",
 		version + ".info": `{"Version":"` + version + `"}`,
-		// In the workspace the modules require each other as v0.0.0, which is replaced there.
-		version + ".mod": strings.ReplaceAll(string(gomod), repository+" v0.0.0\n", repository+" "+version+"\n"),
+		// In the workspace the modules require each other in the version of the last release, which is replaced there.
+		version + ".mod": required.ReplaceAllString(string(gomod), "${1} "+version),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return err
