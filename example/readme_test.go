@@ -28,32 +28,10 @@ func TestReadme(t *testing.T) {
 	require.Len(t, blocks, 2)
 
 	compile(t, blocks[0]+"\nfunc createOrder(http.ResponseWriter, *http.Request) {}\n")
-	compile(t, `package main
-
-import (
-	"context"
-	"net/http"
-
-	"github.com/go-chi/chi/v5"
-	"github.com/redis/go-redis/v9"
-
-	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/redisstore"
-	latch "github.com/httplatch/httplatch/middleware"
-)
-
-func main() {}
-
-var auth struct {
-	UserID  func(context.Context) string
-	Require func(http.Handler) http.Handler
-}
-
-func createOrder(http.ResponseWriter, *http.Request) {}
-
-func setUp(r chi.Router, client *redis.Client) {
-`+blocks[1]+"}\n")
+	around, err := os.ReadFile("testdata/readme.go.txt")
+	require.NoError(t, err)
+	require.Contains(t, string(around), "\t// SNIPPET\n")
+	compile(t, strings.Replace(string(around), "\t// SNIPPET\n", blocks[1], 1))
 }
 
 func compile(t *testing.T, program string) {
