@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// acquire takes e's key, or returns why it does not. Either e is a running lease afterwards,
-// protected or not, or the cleaner knows all that may be left of it.
+// acquire takes e's key, or returns the reason why not. Afterwards e is a running lease,
+// protected or not, or the cleaner has whatever may be left of its claim.
 func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))

@@ -29,8 +29,8 @@
 //
 // # What is promised
 //
-// A grant of a key is a lease: it ends when its holder releases it, and by itself
-// after 5 s, and once it was renewed after [WithLease], if its process died. At any
+// A grant of a key is a lease. It ends when its holder releases it. If the process of the
+// holder dies, it ends by itself: 5 s after the claim, or [WithLease] after a renewal. At any
 // time at most one holder has a valid lease on a key. Validity is measured by the
 // holder's own monotonic clock, from before the first send of its claim, so that a slow
 // answer makes it shorter and never longer. A living holder renews its lease. One whose
@@ -44,12 +44,12 @@
 // got no answer within [WithBudget] is removed in the background, and never stands in the
 // way of the process that sent it.
 //
-// Certainty costs no more than the store can spare. A call is sent again, and
-// something is cleaned up, only if the retry budget pays for it: a fifth for each
-// answered call, and ten a second ([Stats] shows it). So a store that serves too
-// little is asked for less, and serves all again as soon as it can.
+// Retries and clean-up cost no more than the store can spare. Both are sent only while the
+// retry budget allows it ([Stats] shows it). It grows by a fifth for each answered call, and
+// by ten a second. So a store that serves too little is asked for less, and serves all calls
+// again as soon as it can.
 //
-// # What is not
+// # What is not promised
 //
 // A lease is not mutual exclusion under every fault. A process that is paused
 // for longer than its lease does not know it until it wakes up; a Redis that

@@ -171,14 +171,14 @@ func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
 	return r.ok, err
 }
 
-// confirmed reports whether an answered end is ours. After an unanswered send, a "no" to a
-// release means that the first send has done it. A settle finds its own receipt, so a "no"
-// means no, unless the keep may be over by now.
+// confirmed reports whether this end took effect, by its last answer. After an unanswered
+// send, a "no" to a release means that the earlier send released the key. A settle finds its
+// own receipt, so a "no" means no, unless the keep may be over by now.
 func (n *end) confirmed(ok bool, grantedAt clock.Moment) bool {
 	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
 
-// notFinished reports that the end had no answer.
+// notFinished logs an end that failed with err, and reports it to observers.
 func (e *Lease) notFinished(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
 	if _, aborted := errors.AsType[*oncecall.AbortedError](err); aborted {
@@ -267,7 +267,8 @@ func (e *Lease) lapse() {
 	}
 }
 
-// endBypassed ends a lease whose work ran unprotected. first reports that no earlier call did.
+// endBypassed ends a lease whose work ran unprotected. first is false if an earlier call has
+// ended it.
 func (e *Lease) endBypassed() (first bool) {
 	if _, first = e.validity.End(false); !first {
 		return false
@@ -355,8 +356,8 @@ func (e *Lease) mayRemain() bool {
 // backlog counts the bytes of the receipts that wait for the store.
 type backlog struct{ bytes atomic.Int64 }
 
-// keep counts the receipt of an end that will be repeated. copies says that the receipt is
-// still its caller's. If there is no room for it, the receipt is dropped and an empty one
+// keep counts the receipt of an end that will be repeated. With copies it copies the receipt,
+// which still belongs to the caller. Without room it drops the receipt, and an empty one is
 // settled: the answer was delivered, and repeats of its request learn that there was one.
 func (b *backlog) keep(n *end, copies bool) (dropped int) {
 	size := len(n.receipt)
@@ -374,7 +375,7 @@ func (b *backlog) keep(n *end, copies bool) (dropped int) {
 	return 0
 }
 
-// drop forgets the receipt of an end. An empty one is settled.
+// drop forgets the receipt of an end. An empty one is settled in its place.
 func (b *backlog) drop(n *end) {
 	b.uncount(n)
 	n.receipt = nil

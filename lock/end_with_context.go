@@ -16,8 +16,8 @@ import (
 // obeys it late. Each call then costs a goroutine, which goes on until store returns,
 // and the Locker counts its late effects.
 //
-// What store can do beyond the interface remains. The calls of an [Inspector] are made
-// as they are. A store whose calls wait for nothing is returned as it is. EndWithContext
+// The optional interfaces of store go on working. The calls of an [Inspector] are passed on
+// unchanged. A store whose calls wait for nothing is returned as it is. EndWithContext
 // panics if store is nil.
 func EndWithContext(store Store) Store {
 	if store == nil {

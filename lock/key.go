@@ -136,7 +136,8 @@ func (f *effects) wasCommitted() bool {
 	return f.committed
 }
 
-// dispel takes back one doubt. A call behind a settled answer was not counted.
+// dispel takes back one doubt. There is none if the call came after a settled answer: it was
+// not counted.
 func (f *effects) dispel() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

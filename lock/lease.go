@@ -67,14 +67,14 @@ type remote struct {
 	claiming, ended send.Call
 }
 
-// Context returns a context that ends when the lease does: with a cause that
-// matches [ErrLost] no later than the end of its validity if it was lost, and
-// otherwise at its release. It is derived from the context given to Acquire. If the
-// work runs unprotected ([WithFailOpen]), it ends with that one only, and
-// [FromContext] does not find the lease in it.
+// Context returns a context that ends when the lease does. If the lease is lost, it ends no
+// later than the validity, with a cause that matches [ErrLost]. Otherwise it ends at the
+// release. It is derived from the context given to Acquire. For work that runs unprotected
+// ([WithFailOpen]), it ends only with the context given to Acquire, and [FromContext] does not
+// find the lease in it.
 func (e *Lease) Context() context.Context {
 	if e == nil {
-		return context.Background() //nolint:forbidigo // nothing ends with a lease that there is not
+		return context.Background() //nolint:forbidigo // no lease, so it has no end
 	}
 	if e.local.Bypassed() {
 		return e.parent
@@ -113,16 +113,16 @@ type leaseKey struct{}
 
 type runKey struct{}
 
-// leaseContext is the context of a lease's work. It is a type of its own so that its methods
-// are not those which Lease exports.
+// leaseContext is the context of a lease's work. It is a type of its own so that Lease does not
+// export its methods.
 //
 // Its cancelable part, own, is made when it is first needed. Most work is short and never
 // needs it, and it costs more than the rest of a lease: it has to register with its parent,
 // and to deregister.
 type leaseContext Lease
 
-// released is the own context of all leases that ended before they needed one. It has none of
-// their values.
+// released is the own context of all leases that ended before they needed one. They share it,
+// so it has no values.
 var released = func() *cancelctx.Context {
 	own := cancelctx.New(context.Background()) //nolint:forbidigo // nothing can end it later
 	own.Cancel(nil)

@@ -128,8 +128,8 @@ func checkStore(about *Description, cfg *config) {
 	}
 }
 
-// Validate returns an error that says which settings of l and opts do not fit each
-// other, for settings that come from a file; nil if they do.
+// Validate returns an error that names settings of l and opts which contradict each other,
+// nil if none do. It is for settings that come from a file.
 func (l *Locker) Validate(opts ...Option) error {
 	cfg := l.cfg.with(opts)
 	return cfg.validate()
@@ -160,15 +160,18 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // The lease is renewed until Release or Settle is called on it, at most for
 // WithMaxHold.
 //
-// It returns a [*RefusedError] if another caller has the key, an error that
-// matches [ErrUnavailable] if the store did not serve it within the budget (one
-// that matches [ErrUnknown] too if the claim may have been applied; it is
-// cleaned up in the background), unless [WithFailOpen] is set, and one that matches
-// [ErrClosed] after Close.
-// If ctx ends first, the error matches its cause. While Acquire waits for its turn
-// it returns at once then; while a claim is on its way, with the answer to it or
-// after a third of the budget at the latest. A claim that this answer grants is
-// returned, with a context that is over.
+// It returns one of these errors:
+//
+//   - A [*RefusedError] if another caller has the key.
+//   - An error that matches [ErrUnavailable] if the store did not serve the claim within the
+//     budget, unless [WithFailOpen] is set. It matches [ErrUnknown] too if the claim may have
+//     been applied: then it is cleaned up in the background.
+//   - An error that matches [ErrClosed] after Close.
+//   - An error that matches the cause of ctx if ctx ends first.
+//
+// When ctx ends while Acquire waits for its turn, it returns at once. While a claim is in
+// flight, it returns with the answer, or after a third of the budget. If that answer grants
+// the key, Acquire returns the lease, and the lease's context is over.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validKey(key); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 )
 
 // Once runs fn unless another call has done so within [WithKeep], and returns the
-// receipt of that call. replayed says that fn was not run by this one. Receipts
+// receipt of that call. replayed says that this call did not run fn. Receipts
 // are kept as they are, so all callers get equal bytes.
 //
 // fingerprint identifies the work: a call with the same key and another fingerprint is refused
@@ -120,16 +120,15 @@ func Attempt(ctx context.Context) int {
 }
 
 // Commit says that the effect has happened: from here on, an error, a panic or
-// a crash of the function that [Locker.Once] runs does not free the key any
-// more. Callers that wait for the answer go on waiting. After a crash, others
-// are refused with [ErrAbandoned], or with WithRerunAbandoned, where a holder that
-// works and one that has vanished look the same, with [ErrHeld], until WithKeep is
-// over.
+// a crash of the function that [Locker.Once] runs no longer frees the key.
+// Callers that wait for the answer go on waiting. After a crash, others are refused
+// until WithKeep is over. They get [ErrAbandoned]. With WithRerunAbandoned they get
+// [ErrHeld]: there, a holder that works and one that has vanished look the same.
 //
 // An error that matches [ErrLost] says that the lease was over already. One
 // that matches [ErrUnavailable] is possible with [WithRerunAbandoned] and
-// [WithTransaction] only: the store has not taken note, so a crash would still let the
-// work run again.
+// [WithTransaction] only: the store has not recorded the commit, so a crash would still let
+// the work run again.
 // Outside of Once it returns an error and does nothing.
 func Commit(ctx context.Context) error {
 	r := runOf(ctx)
@@ -139,10 +138,10 @@ func Commit(ctx context.Context) error {
 	return r.note(ctx, func() { r.record.effects.committed = true })
 }
 
-// found looks for the receipt that acquire would end with, before it makes a run: a run that
-// never runs is most of the cost of a replay. If ok is false there may be none, and acquire
-// finds out. A store outside this process is not asked: without a receipt, the answer would
-// cost one more round trip.
+// found looks for a receipt before a run is made: making a run that never starts is most of
+// the cost of a replay. If ok is false, there may still be a receipt, and acquire finds out. A
+// store outside this process is not asked: without a receipt, the answer would cost one more
+// round trip.
 //
 // The local table need not be asked first. A settled record stays settled until its keep is
 // over, so a lease that still has the key is about to end.

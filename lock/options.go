@@ -75,10 +75,10 @@ func positive(name string, d time.Duration) {
 }
 
 // WithLease sets how long a key stays taken when its process dies: 30 s unless
-// set. A living holder renews it at a third of its length. A lock has 5 s at first, or
-// four budgets if that is longer and d if that is shorter, and d from its first
-// renewal on, at a third of that; [Locker.Once], and a store in this process, d from
-// the beginning. It must be at least twice the budget, or New panics.
+// set. A living holder renews it at a third of its length. The first lease of a lock is
+// shorter: 5 s, or four budgets if that is longer, but never more than d. Its first renewal,
+// at a third of it, makes it d long. A lease of [Locker.Once], or over a store in this
+// process, is d long from the beginning. New panics if d is less than twice the budget.
 func WithLease(d time.Duration) Option {
 	positive("WithLease", d)
 	return option(func(c *config) { c.lease = d })
@@ -93,16 +93,15 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithBudget sets how long one claim, and one settle or release, may wait for
 // the store, retries included: 500 ms unless set. A call that got no answer within
-// a third of it is sent once more, if the retry budget pays for that. So set at least three
+// a third of it is sent once more, if the retry budget allows it. So set at least three
 // times the time of a slow answer.
 func WithBudget(d time.Duration) Option {
 	positive("WithBudget", d)
 	return option(func(c *config) { c.budget = d })
 }
 
-// WithWait makes a caller wait up to d for a key that is held, instead of
-// being refused at once, or in Once for the receipt of its holder. Unless set, it does not
-// wait. Callers in one process queue in the order of their arrival, at most 64 per key. Each
+// WithWait makes a caller wait up to d for a key that is held, or in Once for the receipt of
+// its holder. Unless set, the caller is refused at once. Callers in one process queue in the order of their arrival, at most 64 per key. Each
 // process polls by itself, at random intervals below half a second, so there is no order
 // among processes. A store with hints, as with redisstore.WithNotifications, shortens these
 // waits.
@@ -182,7 +181,7 @@ func WithFailClosed() Option {
 // If the function fails, its transaction is rolled back. Work without a receipt did not
 // happen: if the process dies, the key is free after its lease, and the next call runs,
 // without [WithRerunAbandoned] and as the first ([Attempt]). Call [Commit] before an effect
-// outside of the database; it fails if the store does not take note. After it, a failure still
+// outside of the database; it fails if the store does not record it. After it, a failure still
 // rolls back the writes of the transaction, but never frees the key.
 //
 // Once returns after the commit. It has these errors in addition:

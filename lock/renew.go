@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/validity"
 )
 
-// start makes e a running lease. Its claim was for lease, was sent at that moment, and was
+// start makes e a running lease of the given length. Its claim was sent at the moment sent, and
 // granted after took. The validity counts from the send.
 func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	cfg := &e.locker.cfg

@@ -24,8 +24,8 @@ type Hold struct {
 	Since   time.Time // of the grant; zero until then
 	Until   time.Time // when the lease ends unless it is renewed; zero until it is granted
 	Renewed bool      // it will be renewed, as long as its work goes on
-	Ending  bool      // its work is over, and the store has not confirmed that
-	Waiting int       // callers of this process that queue for the key
+	Ending  bool      // its work is over, and the store has not confirmed the end
+	Waiting int       // waiters of this process
 }
 
 // Cleanup is a call that the store did not answer, or the removal of an entry that such a call

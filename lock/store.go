@@ -51,8 +51,8 @@ type Store interface {
 	// A claim with c.Replaces never takes a free key: it can land long after its caller has
 	// given up, and no caller would know of its entry.
 	//
-	// A [Settled] entry of c.Token is a receipt, not a grant. A store that has
-	// no fences answers a claim with Fenced set with errors.ErrUnsupported.
+	// A [Settled] entry of c.Token is a receipt, not a grant. A store without fences
+	// returns errors.ErrUnsupported for a claim with Fenced.
 	Claim(ctx context.Context, key string, c Claim) (Entry, error)
 
 	// Renew makes the lease of c.Token end no earlier than c.Lease from now, and
@@ -150,8 +150,8 @@ type Inspector interface {
 // Pager is an [Inspector] that can list in steps. Package console then uses Page in
 // place of List.
 type Pager interface {
-	// Page looks at about limit entries from cursor on, "" being the beginning, and
-	// costs no more than that however many there are. It returns those whose key
+	// Page looks at about limit entries from cursor on, "" being the beginning. Its cost does
+	// not depend on how many there are. It returns the entries whose keys
 	// match accepts (nil: all), in no order, and the next cursor, "" at the end. The store
 	// keeps no state for a cursor. An entry that exists from the first page to the last is on
 	// at least one of them, and may be on two. A page may be empty. Receipts are left out, and
@@ -204,16 +204,16 @@ type Transaction interface {
 	// receipt that is kept for keep, as [Store.Settle] does, and commits it with the work.
 	// ok is false if the entry is no longer that claim's: then all was rolled back.
 	//
-	// An error that matches [ErrNotApplied] says that all was rolled back, for certain:
-	// one that matches [ErrUnavailable] too, that the work may succeed if it is run again,
-	// as after a serialization failure. After every other error the outcome is unknown.
+	// An error that matches [ErrNotApplied] says that all was rolled back, for certain. If
+	// it matches [ErrUnavailable] too, the work may succeed when it is run again, as after
+	// a serialization failure. After every other error the outcome is unknown.
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error)
 
-	// Outcome returns the outcome of a Settle that had no answer, and makes it final: an
-	// answer stays true whatever arrives of the Settle later, on every server that may be
-	// asked after this one. So Outcome is a write, and returns when the write is confirmed. It
-	// cancels no commit. Unless it was committed, the claim still belongs to the token. After
-	// an error it is called again.
+	// Outcome returns the outcome of a Settle that had no answer, and makes it final. A part
+	// of the Settle that arrives later does not change it, on this server or on any that may
+	// be asked after it. So Outcome is a write, and returns when the write is confirmed. It
+	// cancels no commit. If committed is false, the claim still belongs to the token. After an error,
+	// Outcome is called again.
 	Outcome(ctx context.Context) (committed bool, err error)
 
 	// Rollback ends the transaction, and has no effect after Settle. After an error, the
@@ -241,8 +241,8 @@ type Description struct {
 	// happen.
 	MaxLag time.Duration
 
-	// Drift is the part of a lease by which a holder stops relying on it earlier, and
-	// 2 ms more, since no two clocks run equally fast. 0 stands for 0.01.
+	// Drift is the part of a lease that a holder gives up at its end, and 2 ms more, because
+	// no two clocks run equally fast. 0 stands for 0.01.
 	Drift float64
 
 	// Local says that the calls of the store wait for nothing, neither a network nor a
@@ -257,8 +257,8 @@ type Description struct {
 	NoReceipts error
 
 	// NoFences, unless nil, says why the store has no fences: New and With panic with
-	// it if [WithFencing] is set. A store that finds out later answers a claim with
-	// Fenced set with errors.ErrUnsupported.
+	// it if [WithFencing] is set. If a store finds out later, its Claim
+	// returns errors.ErrUnsupported for a claim with Fenced.
 	NoFences error
 
 	// NoTransactions, unless nil, says why work does not run in a transaction of the
@@ -307,8 +307,8 @@ func Describe(store Store) Description {
 	return d
 }
 
-// drift returns the time by which a holder stops relying on a lease earlier than the store: for
-// the difference of two clocks, plus 2 ms for rounding, as in redis.io's description of Redlock.
+// drift returns how much earlier than the store a holder takes a lease for over: a part of it for
+// the difference of two clocks, and 2 ms for rounding, as in redis.io's description of Redlock.
 func (d *Description) drift(lease time.Duration) time.Duration {
 	return time.Duration(float64(lease)*d.Drift) + 2*time.Millisecond
 }

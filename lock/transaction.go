@@ -210,8 +210,7 @@ func (r *run) decideInBackground(ctx context.Context) {
 	})
 }
 
-// decideLater asks for the outcome once more, and reports whether there is one, and
-// nothing left to ask.
+// decideLater asks for the outcome once more, and reports whether nothing is left to ask.
 func (r *run) decideLater(ctx context.Context) (done bool) {
 	ok, err := r.outcome(ctx)
 	if err != nil {

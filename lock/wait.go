@@ -137,7 +137,7 @@ func heldBy(owner string) *RefusedError {
 	return &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: owner}}
 }
 
-// unserved returns the error of a poll together with an earlier one.
+// unserved returns the error of a poll that the store did not serve, with the refusal before it.
 func unserved(err, known error) error {
 	return fmt.Errorf("%w; known before: %s", err, known.Error())
 }

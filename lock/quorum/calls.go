@@ -35,9 +35,9 @@ type calls struct {
 
 	claims []sync.WaitGroup // in flight, by node; none begins while the node is barred
 
-	uses     int
+	uses     int   // calls of enter and stay without their leave
 	unwanted bool  // its claim missed the majority, or its caller has ended it
-	released bool  // by its caller
+	released bool  // its caller has released it
 	barred   []int // releases that may be in flight, by node
 }
 
@@ -56,7 +56,7 @@ func (q *Store) enter(key, token string) *calls {
 	return c
 }
 
-// stay is another enter, for a caller that has entered already.
+// stay counts as one more enter, for a caller that has entered already.
 func (c *calls) stay() {
 	c.tokens.mu.Lock()
 	defer c.tokens.mu.Unlock()

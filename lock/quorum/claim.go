@@ -14,7 +14,7 @@ import (
 // Claim is part of [lock.Store]. It is one try. If concurrent claims share the nodes and none has
 // a majority, the error says that nothing was applied, and the Locker claims again after a random
 // pause. A refusal names the holder that a majority of nodes has named, each at its own instant.
-// Among concurrent claims that can be one without a majority, which claims again.
+// That can be a concurrent claim that had no majority at any one instant, and claims again.
 func (q *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	switch {
 	case ctx.Err() != nil:

@@ -52,8 +52,8 @@ func (e *quorumError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the errors of the whole call. It is full, denied or not supported if the nodes
-// that are not would make no majority.
+// Unwrap returns the errors of the whole call. The quorum is full, denies or lacks support if so
+// many nodes do that the others are no majority.
 func (e *quorumError) Unwrap() []error {
 	var all []error
 	if e.certain {

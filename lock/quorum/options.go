@@ -28,9 +28,9 @@ func WithNodeTimeout(d time.Duration) Option {
 	return option(func(cfg *config) { cfg.timeout = d })
 }
 
-// WithDriftFactor sets the part of a lease by which holders stop relying on it earlier, plus 2
-// ms, for the difference of the nodes' clocks: 0.01 unless set. It panics unless f is more than 0
-// and at most 0.5.
+// WithDriftFactor sets the part of a lease that holders give up at its end, and 2 ms more, for
+// the difference of the nodes' clocks: 0.01 unless set. It panics unless f is more than 0 and at
+// most 0.5.
 func WithDriftFactor(f float64) Option {
 	if !(f > 0 && f <= 0.5) { // NaN is neither
 		panic(fmt.Sprintf("quorum: WithDriftFactor(%v): the factor must be more than 0, and at most 0.5: what is left of a lease has to be of use", f))

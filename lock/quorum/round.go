@@ -35,17 +35,17 @@ type round[T any] struct {
 	asked    []int
 	heard    []int // nodes whose answers were collected
 	patience *time.Timer
-	untie    func() bool // from the caller's context
+	untie    func() bool // lets the calls outlive the caller's context
 	timeout  time.Duration
 
 	mu   sync.Mutex
 	late func(answer[T]) // set by the decision
 
-	running atomic.Int32 // nodes, functions of also, and the caller
+	running atomic.Int32 // parts of the round: nodes, functions of also, and the caller
 	over    func()       // called when running is 0
 }
 
-// nothingLeft is the over of a round without clean-up.
+// nothingLeft is the function over of a round that leaves nothing to clean up.
 func nothingLeft() send.Outcome { return send.Nothing }
 
 // askNodes starts a round. The caller must call decide and, at the end, done. over is called when
@@ -134,7 +134,7 @@ func (r *round[T]) next(ctx context.Context) (a answer[T], ok bool) {
 	return a, true
 }
 
-// silent returns an answer for each node without one.
+// silent returns, for each node that has not answered, an answer with an error.
 func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 	for _, node := range r.asked {
 		if !slices.Contains(r.heard, node) {
@@ -148,8 +148,8 @@ func (r *round[T]) silent(ctx context.Context) (all []answer[T]) {
 	return all
 }
 
-// decide ends the collecting, and returns the answers of the last moment. late gets all further
-// ones.
+// decide ends the collecting. It returns the answers that have arrived and were not collected.
+// late gets each answer that arrives afterwards.
 func (r *round[T]) decide(late func(answer[T])) (last []answer[T]) {
 	r.untie()
 	r.patience.Stop()

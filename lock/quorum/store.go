@@ -34,8 +34,8 @@
 // There are no receipts. The nodes, which do not know each other, would have to agree on one of
 // several answers. [lock.Locker.Once] returns an error that matches errors.ErrUnsupported, and
 // middleware.Idempotent and middleware.Dedupe panic: use one Redis for them, with replicas
-// behind Sentinel or in a Cluster. A program can have one Locker over that and another over a
-// quorum.
+// behind Sentinel or in a Cluster. A program can have one Locker over such a Redis and another
+// over a quorum.
 //
 // There are no hints, and no pages of [lock.Pager]: callers that wait poll at random intervals,
 // and an operator's tool reads the whole list.
