@@ -16,8 +16,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// maxClaims bounds the claims of a key that is free again whenever it is read, as it is for a
-// late send whose token the fence has denied.
+// maxClaims bounds the claims of a key that is free again whenever it is read. A late send whose
+// token the fence has denied always finds it so.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
@@ -202,7 +202,7 @@ func (s *Store) flag(ctx context.Context, statement string, args ...any) (ok boo
 	return ok && err == nil, storeError(errors.Join(rows.Err(), err))
 }
 
-// query runs a statement that goes before new claims.
+// query runs a statement that gets its connection before new claims do.
 func (s *Store) query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
 	return s.queryAt(ctx, first, statement, args...)
 }

@@ -43,8 +43,8 @@ func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]
 	return how, err
 }
 
-// closeAtEnd lets calls of a connection fail when ctx ends, and sends the server nothing.
-// stop ends this, and reports whether ctx had not ended before.
+// closeAtEnd makes reads and writes on conn fail when ctx ends. It sends the server nothing.
+// stop takes this back, and reports whether it came before the end of ctx.
 func closeAtEnd(ctx context.Context, conn *pgconn.PgConn) (stop func() bool) {
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -129,9 +129,9 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 			}
 		}
 	}
-	// From the end of the exchange the driver learns that the transaction is over.
+	// Read to the end of the exchange: from it the driver learns that the transaction is over.
 	for {
-		message, err := conn.ReceiveMessage(context.Background()) //nolint:forbidigo // a context that ends would be watched by the driver, and closeAtEnd does that
+		message, err := conn.ReceiveMessage(context.Background()) //nolint:forbidigo // closeAtEnd ends it; the driver would watch a context that can end, and cancel the COMMIT
 		if err != nil {
 			break
 		}
@@ -142,14 +142,14 @@ func (s *session) send(conn *pgconn.PgConn, settle string, args [][]byte) (commi
 	return how, failure
 }
 
-// errWarned is for a COMMIT that an operator has kept from waiting for its standby.
+// errWarned says that an operator has ended the wait of the COMMIT for its standby.
 var errWarned = errors.New("pgstore: COMMIT was answered with a warning")
 
-// settleTypes are the types of its parameters: bytea, bytea, bytea, bigint.
+// settleTypes are the types of the parameters of settle: bytea, bytea, bytea, bigint.
 var settleTypes = []uint32{17, 17, 17, 20}
 
-// preparedKey finds the names of the statements that a connection has prepared, by their
-// texts, in its custom data. The names are nil if the connection may not prepare any.
+// preparedKey is the key, in the custom data of a connection, of a map from the text of each
+// prepared statement to its name. The map is nil if the connection may not prepare any.
 const preparedKey = "latch_prepared"
 
 // nameOf returns the name under which the connection prepares a statement, "" if it may
@@ -157,7 +157,7 @@ const preparedKey = "latch_prepared"
 func (s *session) nameOf(sql string) (name string, known bool) {
 	data := s.conn.PgConn().CustomData()
 	names, asked := data[preparedKey].(map[string]string)
-	if !asked { // reading the settings copies them
+	if !asked { // once: Config copies all settings
 		if cfg := s.conn.Config(); cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && cfg.StatementCacheCapacity > 0 {
 			names = make(map[string]string)
 		}

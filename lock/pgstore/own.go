@@ -17,8 +17,8 @@ type settings interface {
 	// config returns the configuration of their pool.
 	config(ctx context.Context) (*pgxpool.Config, error)
 
-	// renew looks for other settings after the server has rejected these. changed says that
-	// there are some to try.
+	// renew looks for other settings after the server has rejected the present ones. changed
+	// reports whether it has found some.
 	renew(ctx context.Context) (changed bool, err error)
 }
 
@@ -90,8 +90,8 @@ func prepareSessions(cfg *pgxpool.Config) {
 	}
 }
 
-// reportPanics makes a hook that panics refuse the connection. A pool would count a connection
-// whose hook did not return as used, for ever.
+// reportPanics turns the panic of a hook into a refusal of the connection. If a hook did not
+// return, the pool would count its connection as used for ever.
 func reportPanics(cfg *pgxpool.Config) {
 	prepare, acquire := cfg.PrepareConn, cfg.BeforeAcquire //nolint:staticcheck // a pool may have the older one
 	if prepare == nil && acquire == nil {

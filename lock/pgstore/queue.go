@@ -67,8 +67,8 @@ const (
 	ranks
 )
 
-// gate lets as many calls through as there are connections. It serves calls of one rank in
-// their order of arrival.
+// gate lets as many calls through as there are connections, calls of the first rank before
+// others. Calls of one rank go in their order of arrival.
 type gate struct {
 	mu      sync.Mutex
 	taken   int
@@ -133,7 +133,7 @@ var (
 	errWorkWaits  = errors.New("pgstore: more work waits for a connection of the pool than gets one in " + longestWait.String())
 )
 
-// overloadError is a refusal that no repetition within the same budget would help.
+// overloadError refuses a call. A retry within the same budget would be refused too.
 type overloadError struct{ error }
 
 // Unwrap makes the refusal certain, and final for this call.

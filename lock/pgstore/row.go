@@ -16,7 +16,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// scanEntry reads a row of columns and a receipt, and of the columns before them.
+// scanEntry reads one row: the columns of first, then the constant columns and a receipt, which
+// are the entry.
 func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
 	var token, owner blob
 	var settled bool

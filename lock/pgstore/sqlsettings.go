@@ -81,7 +81,7 @@ func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
 	return err == nil, err
 }
 
-// look calls f with a connection of db, and closes it if f returns that it was rejected.
+// look calls f with a connection of db. It closes the connection if f reports it as rejected.
 func (s *sqlSettings) look(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {

@@ -207,7 +207,7 @@ func (s *Store) located(ctx context.Context) (settle string, err error) {
 // Describe is part of [lock.Describer].
 func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: maxLag} }
 
-// maxLag is for how long a statement without an answer can still take effect.
+// maxLag bounds how long a statement without an answer can still take effect.
 // A session that has lost its client ends when the server next reads or writes, and the
 // one statement that it had read by then has taken effect or waits for a row lock,
 // which a transaction of work holds no longer than until its own end.

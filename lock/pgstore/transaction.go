@@ -55,7 +55,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 	case conn.IsBusy():
 		return false, permanent(errBusy)
 	case s.ended() && s.kept(ctx):
-		s.hangUp() // the session has the mark
+		s.hangUp() // its next user must not get the mark
 		return t.store.Settle(ctx, string(t.key), lock.Claim{Token: string(t.token)}, receipt, keep)
 	case s.ended():
 		return false, permanent(errEnded)
@@ -191,7 +191,7 @@ const (
 // Rollback is part of [lock.Transaction].
 func (t *settling) Rollback(ctx context.Context) error {
 	if s := t.session; !s.take(ctx) && s.giveBack != nil && s.ended() {
-		s.hangUp() // the session may have the mark
+		s.hangUp() // its next user must not get the mark, which may be set
 	}
 	if err := t.session.rollback(ctx); err != nil {
 		return fmt.Errorf("pgstore: the work's transaction is left to the server to roll back: %w", err)

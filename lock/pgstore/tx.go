@@ -68,9 +68,11 @@ func (workTx) Commit(context.Context) error { return errNotYours }
 func (workTx) Rollback(context.Context) error { return errNotYours }
 
 // together sends BEGIN and a statement. It returns nil if the statement has to be executed by
-// itself: it is not the first, it has no parameters, so that the driver executes it differently
-// from a batch, or it could not be prepared, which is an error in a
-// transaction and not before one.
+// itself:
+//
+//   - it is not the first
+//   - it has no parameters: the driver executes it otherwise than in a batch
+//   - it could not be prepared: that is an error in a transaction, and none before it
 func (t workTx) together(ctx context.Context, query string, args []any) pgx.BatchResults {
 	if t.s.tx != nil || t.s.over.Load() || len(args) == 0 {
 		return nil

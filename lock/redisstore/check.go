@@ -125,8 +125,8 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// recent reports whether v is 6.2 or later. It is also true for a text that is no
-// version, which is no reason to refuse a server that otherwise works.
+// recent reports whether v is 6.2 or later. It is also true for a text that is no version: such
+// a server may work otherwise.
 func recent(v string) bool {
 	parts := strings.SplitN(v, ".", 3)
 	if len(parts) < 2 {

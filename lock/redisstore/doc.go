@@ -23,7 +23,7 @@
 // is known to come before execution. Every other error, such as a proxy's "upstream
 // failure", counts as unknown.
 //
-// # What it does not
+// # What it does not promise
 //
 // Redis replicates asynchronously. A failover can lose a new
 // entry, and then another caller gets the key. So can a server that restarts

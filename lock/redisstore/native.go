@@ -35,9 +35,9 @@ const (
 )
 
 // ability notes from a server's answers whether it has a command, and in which spelling. A
-// failover or an upgrade changes this: a server that
-// had none is asked again after a while, with the command of a caller. A server that has lost
-// its command reports it, and executes nothing.
+// failover or an upgrade changes this. A server without the command is asked again after a
+// while, with the command of a caller. A server that has lost the command reports an error, and
+// executes nothing.
 type ability struct {
 	spelling atomic.Int32 // that the server understands, counted from 1; 0: none is known
 	next     atomic.Int64 // when to ask, in ms of Unix time

@@ -32,9 +32,10 @@ func WithNotifications() Option {
 	return option(func(s *Store) { s.notices = newNotices(s.client) })
 }
 
-// Watch returns a channel that has a value when the watch has begun, and later whenever
-// the entry of key may have been released or settled since the last value. It never blocks. stop ends the watch. Without [WithNotifications], and
-// after Close, the channel is nil. A [lock.Locker] watches for callers that wait.
+// Watch returns a channel that gets a value when the watch has begun, and later whenever the
+// entry of key may have been released or settled. It never blocks. stop ends the watch. Without
+// [WithNotifications], and after Close, the channel is nil. A [lock.Locker] watches for callers
+// that wait.
 func (s *Store) Watch(key string) (wake <-chan struct{}, stop func()) {
 	if s.notices == nil {
 		return nil, func() {}

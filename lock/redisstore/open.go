@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Open sets these unless the URL does. The Locker's own timers bound
-// its calls. These bound the connections and goroutines that a timed-out call leaves.
+// Open sets these unless the URL does. They bound the connections and goroutines that a
+// timed-out call leaves. The calls themselves are bounded by the Locker's own timers.
 const (
 	openTimeout = time.Second
 	clientName  = "httplatch"

@@ -48,13 +48,13 @@ const (
 	loadCount = 64
 )
 
-// loaded is one entry, or its key with the error of reading it.
+// loaded is one entry, or the error of reading it.
 type loaded struct {
 	entry lock.Entry
 	err   error
-	cut   bool   // the receipt goes on
+	cut   bool   // the receipt is longer than the part in entry
 	name  string // of the entry
-	key   string // "" if only the entry has it
+	key   string // "" if the name does not show it, but the value does
 }
 
 // together sends cmds in one round trip. Each has its own error.
@@ -68,8 +68,9 @@ func (s *Store) together(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// load reads the entries whose names want accepts. It passes by names that no entry has. key
-// is "" if only the entry has it. An error comes with the entries that were read before it.
+// load reads the entries whose names want accepts. It skips names that no entry has. want gets
+// key "" if the name does not show the key. An error comes with the entries that were read before
+// it.
 //
 // It reads the beginning of a receipt: a few whole receipts can be larger than all other
 // values.
@@ -131,7 +132,7 @@ func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err er
 	return l, l.err != nil || l.entry.State != lock.Free, nil //nolint:nilerr // l has it
 }
 
-// listed returns the entry of key, which is "" if only the entry has it. The entry does not
+// listed returns the entry of key. If key is "", the key comes from the value. The entry does not
 // keep the memory of the answer.
 func listed(key string, answer any) (lock.Entry, error) {
 	v, left, err := valueOf(answer)

@@ -2,10 +2,9 @@ package redisstore
 
 import "context"
 
-// Servers returns the run ids of the masters that the store writes to: one, and
-// in a Cluster several. A quorum, which is not meant to be built of Clusters, uses it to
-// find two stores on one server. A server that does not report its run id is
-// left out.
+// Servers returns the run ids of the masters that the store writes to: one, or several in a
+// Cluster. A quorum uses it to find two stores on one server, and a store that is a Cluster. A
+// server that does not report its run id is left out.
 func (s *Store) Servers(ctx context.Context) (ids []string, err error) {
 	masters, err := s.masters(ctx)
 	if err != nil {

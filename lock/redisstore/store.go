@@ -105,7 +105,7 @@ func (s *Store) Close() error {
 	}
 	err := s.close() // which ends the round trips
 	// As long as for a server that does not answer.
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close has none
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close gets no context
 	defer cancel()
 	s.to.close(ctx)
 	return err

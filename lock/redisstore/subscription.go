@@ -19,8 +19,8 @@ type subscription struct {
 }
 
 // use makes a call that may wait for the lock, for a limited time. After a failure go-redis
-// repeats it over the next connection. ok is false if go-redis does not, since a hook has
-// panicked.
+// repeats the call over the next connection. ok is false if a hook has panicked: then it is not
+// repeated.
 func (s *subscription) use(ctx context.Context, call func(ctx context.Context) error) (ok bool) {
 	if s.isBroken() {
 		return false
