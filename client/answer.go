@@ -39,7 +39,7 @@ func problemOf(resp *http.Response) (p *Problem, err error) {
 // discard ends an answer that the caller does not get.
 func discard(resp *http.Response) {
 	body := resp.Body
-	if body == nil { // net/http never does that, and other bases may
+	if body == nil { // never from net/http, but another base may do it
 		return
 	}
 	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
@@ -59,7 +59,7 @@ type answer struct {
 	mu     sync.Mutex // so that Close may be called during Read
 	resp   http.Response
 	closed bool
-	err    error // the end of Read
+	err    error // ended the body
 }
 
 var errOther = errors.New("client: the request was sent again and got another answer")
@@ -117,8 +117,8 @@ func (a *answer) ended() bool {
 	return a.closed
 }
 
-// resume sends the request again after the answer has broken off with err, until there is
-// an answer that goes on, and reports whether there is.
+// resume sends the request again after the answer has broken off with err. It reports whether an
+// answer could be resumed.
 func (a *answer) resume(err error) bool {
 	c := a.call
 	resp := a.resp

@@ -13,7 +13,7 @@ var errAttemptOver = errors.New("client: the attempt that this body was for is o
 // body is the source of the bodies of all attempts.
 type body struct {
 	req  *http.Request
-	kept *kept // nil unless it is kept while it is sent
+	kept *kept // nil unless the bytes are kept while they are sent
 }
 
 func newBody(req *http.Request, limit int64) body {
@@ -51,17 +51,17 @@ func (b body) next() (io.ReadCloser, error) {
 	}
 }
 
-// finish says that there is an answer. Another attempt begins only if the answer broke
-// off, and the body was read to its end before.
+// finish notes that there is an answer. Another attempt can follow only if the answer breaks
+// off, and the body has been read to its end.
 func (b body) finish() {
 	if b.kept != nil {
 		b.kept.finish()
 	}
 }
 
-// kept is a body that can be read once, with the part that has been read. An attempt
-// begins with that part and goes on with the source, wherever the attempt before ended.
-// Nothing is read ahead, because the source may be waiting for an answer.
+// kept is a body that can be read only once, together with the bytes that were read so far. Each
+// attempt sends these bytes first, and goes on reading where the attempt before stopped. Nothing
+// is read ahead, because the source may be waiting for an answer.
 type kept struct {
 	source io.ReadCloser
 	limit  int64
@@ -71,7 +71,7 @@ type kept struct {
 	reading chan struct{} // has room for one: the reader of source
 	start   []byte        // the bytes read of source, unless they are more than limit
 	total   int           // number of bytes read of source
-	end     error         // the end of source
+	end     error         // the error that ended source: io.EOF or a failure
 
 	mu       sync.Mutex
 	current  *keptReader
@@ -144,7 +144,7 @@ func (r *keptReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// note keeps the bytes p.
+// note keeps p, and err if the source has ended.
 func (k *kept) note(p []byte, err error) {
 	k.total += len(p)
 	if !k.lost.Load() {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// trickle is the time in which the budget grants a repetition without any request.
+// trickle is how often the budget grants one repetition more, however many requests there are.
 const trickle = 10 * time.Second
 
 // budget is a token bucket: requests pay in, repetitions take out.
@@ -28,7 +28,7 @@ func (b *budget) deposit() {
 	b.mu.Unlock()
 }
 
-// take reports whether a request may be repeated, and counts that.
+// take reports whether a request may be repeated, and takes the repetition out of the budget.
 func (b *budget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

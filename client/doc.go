@@ -22,8 +22,8 @@
 // # What is sent again
 //
 // An attempt is repeated if the connection could not be made, or broke before there was an
-// answer (the whole answer if it is a problem, else its header), or if the answer is one of
-// these, after its Retry-After, if it has one, and a random pause:
+// answer: the whole answer if it is a problem, else its header. It is also repeated if the
+// answer is one of these, after a random pause and its Retry-After, if it has one:
 //
 //   - 408, 425, 429, 502, 503 or 504;
 //   - a problem of httplatch for which its page says so: in-progress, first-failed,

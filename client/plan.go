@@ -19,9 +19,9 @@ func (c *call) judge(resp *http.Response, err error) (v verdict, broken error) {
 	return judge(c.shown.Context(), c.shown.Method, c.keyed, resp, p, broken), broken
 }
 
-// repeat prepares another attempt after one with this verdict, if there is to be one: it
-// returns its body after the pause. resp is closed then. ended is the cause if the
-// context has ended meanwhile.
+// repeat prepares the attempt after one with this verdict. again is false if there is to be none.
+// Otherwise repeat closes resp, waits for the pause, and returns the next body. ended is the cause
+// if the context has ended meanwhile.
 func (c *call) repeat(v verdict, resp *http.Response, err error) (body io.ReadCloser, again bool, ended error) {
 	ctx := c.shown.Context()
 	body, pause := c.plan(ctx, &v, resp)
@@ -77,7 +77,7 @@ func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body 
 	return body, pause
 }
 
-// refuse turns the verdict, because of a limit. There is no pause then.
+// refuse changes a verdict from repeat to stop, because of a limit. It returns no pause.
 func (v *verdict) refuse(limit string) time.Duration {
 	v.again, v.reason = false, v.reason+"; "+limit
 	return 0

@@ -67,8 +67,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// mine reports whether the request can have a key. The base has the error for an
-// incomplete one.
+// mine reports whether the request can have a key. For an incomplete request, the base returns
+// the error.
 func mine(req *http.Request) bool {
 	return req.URL != nil && req.Header != nil && req.Method != http.MethodConnect &&
 		(req.URL.Scheme == "http" || req.URL.Scheme == "https")
@@ -93,21 +93,20 @@ func Attempts(resp *http.Response) int {
 // call is one request, with all its attempts.
 type call struct {
 	*transport
-	shown   *http.Request // for the caller and the hook
-	wire    http.Header   // for the base
+	shown   *http.Request // the request that the caller and the hook see
+	wire    http.Header   // the headers that the base sends
 	keyed   bool
 	body    body
 	began   time.Time
 	sent    int          // attempts so far
 	waits   int          // attempts that [WithAttempts] does not count
-	attempt http.Request // the first one, for the base
-	answer  answer       // if it can go on after breaking off
+	attempt http.Request // the first attempt's request
+	answer  answer       // the body of the response, if it can be resumed
 }
 
 var errNothing = errors.New("client: the base transport returned neither a response nor an error")
 
-// run makes attempts, of which the first has this body, until the outcome is one for the
-// caller.
+// run makes attempts until the outcome is final. The first attempt sends body.
 func (c *call) run(body io.ReadCloser) (*http.Response, error) {
 	for {
 		attempt := &c.attempt
@@ -117,7 +116,7 @@ func (c *call) run(body io.ReadCloser) (*http.Response, error) {
 		*attempt = *c.shown
 		attempt.Header, attempt.Body = c.wire, body
 		if c.keyed {
-			attempt.GetBody = nil // net/http takes it for leave to send the request again
+			attempt.GetBody = nil // with it, net/http would send the request again by itself
 		}
 		resp, err := c.base.RoundTrip(attempt)
 		if resp == nil && err == nil {

@@ -1,5 +1,5 @@
-// Package keyfunc decides which requests are the same: a [Func] turns a request into the key
-// that the middleware locks, or remembers an answer under.
+// Package keyfunc decides which requests are the same. A [Func] turns a request into a key: the
+// middleware locks that key, or keeps an answer under it.
 //
 //	latch.Lock(l, "user", keyfunc.Header("X-User-ID"))
 //	latch.Lock(l, "order", keyfunc.Join(keyfunc.Context(auth.Tenant), keyfunc.PathValue("id")))

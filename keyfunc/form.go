@@ -31,8 +31,8 @@ const formMemory = 32 << 20
 //
 // The handler gets the body as the client sent it, and r.Form, r.PostForm and
 // r.MultipartForm untouched. If code before the middleware has already parsed the form,
-// its result is used; if it has read the body otherwise and not put it back, that is a
-// 500.
+// its result is used. If it has read the body otherwise, and not put it back, the request is
+// answered with 500.
 //
 // Form panics on an empty field.
 func Form(field string) Func {
@@ -52,7 +52,7 @@ func Form(field string) Func {
 			return "", from.bad("is sent as a file; send it as a value")
 		}
 		value, err := from.only(values, "send it in the body, as a form")
-		query, _ := url.ParseQuery(r.URL.RawQuery) // if it does not parse, handlers get a part
+		query, _ := url.ParseQuery(r.URL.RawQuery) // after an error, handlers get the part that did parse
 		if err == nil && len(query[field]) > 0 {
 			return "", from.bad("is in the query, too; send it in the body only")
 		}
@@ -60,8 +60,8 @@ func Form(field string) Func {
 	}
 }
 
-// parseForm lets net/http parse data as the body of r, as the handler will, in a separate
-// request that shares nothing that r could lose. With an error, it has the part that did
+// parseForm has net/http parse data as the handler will parse the body of r. It does so in a
+// separate request, so that r loses nothing. After an error, that request has the part that did
 // parse.
 func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 	form := &http.Request{
@@ -70,7 +70,7 @@ func parseForm(r *http.Request, data []byte) (*http.Request, error) {
 		Header: r.Header,
 		// The guard has limited the body. Without this, ParseForm has its own limit.
 		Body: http.MaxBytesReader(nil, io.NopCloser(bytes.NewReader(data)), int64(len(data))),
-		// Not nil if other code has parsed it; then it is not parsed again.
+		// Set if other code has parsed the form: then ParseForm does not parse it again.
 		PostForm: maps.Clone(r.PostForm),
 	}
 	if bodybuf.MultipartParsed(r) {

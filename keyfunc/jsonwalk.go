@@ -57,8 +57,8 @@ func (d document) find(tokens []pointerToken) (string, error) {
 // absent is the index of an absent value.
 const absent = -1
 
-// member returns the beginning of a member's value in the object at i. At most one member
-// has the name, in any case.
+// member returns the index of the value of the member that t names, in the object at i. checkJSON
+// has refused two names that differ only in case, so at most one member matches.
 func (d document) member(i int, t pointerToken) (int, error) {
 	for i = d.space(i + 1); d[i] != '}'; i = d.comma(i) {
 		end := d.stringEnd(i)
@@ -75,7 +75,7 @@ func (d document) member(i int, t pointerToken) (int, error) {
 	return absent, nil
 }
 
-// element returns the beginning of an element of the array at i.
+// element returns the index of the element that t names, in the array at i.
 func (d document) element(i int, t pointerToken) (int, error) {
 	if t.index < 0 {
 		return absent, errNoWay
@@ -116,7 +116,7 @@ func (d document) end(i int) int {
 	}
 }
 
-// space returns the first index from i on without white space.
+// space returns the first index from i on that has no white space.
 func (d document) space(i int) int {
 	for i < len(d) && (d[i] == ' ' || d[i] == '\t' || d[i] == '\r' || d[i] == '\n') {
 		i++

@@ -8,8 +8,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// DoNotKeep says that the answer of the running handler is not final, whatever its status, as
-// an answer of 500 is not: no guard around the handler keeps it, or starts a cool-down, and
+// DoNotKeep says that the answer of the running handler is not final, whatever its status. The
+// guards then treat it like a 500: none around the handler keeps it, or starts a cool-down, and
 // the next request with the key runs. It is the opposite of [lock.Commit]. A handler that has
 // called both has done work that must not be done again, and its answer must not be repeated:
 // repeats get 409 result-not-replayable.
@@ -51,8 +51,8 @@ func lockedOf(ctx context.Context) *lockedContext {
 	return c
 }
 
-// within reports whether the handler of c, or one around it, runs under this key of store. The
-// context ends with the lease, by its release or its loss.
+// within reports whether the handler of c, or one around it, holds this key of store. A context
+// that has ended does not count: its lease was released or lost.
 func (c *lockedContext) within(key string, store lock.Store) bool {
 	for ; c != nil; c = lockedOf(c.Context) {
 		if c.key == key && c.Err() == nil && sameStore(c.guard.locker.Store(), store) {
@@ -73,7 +73,8 @@ func (c *lockedContext) Value(key any) any {
 	return value
 }
 
-// String keeps a context that is printed from showing the fields of a guard that is in use.
+// String hides the fields of a guard in use from code that prints its context, as mocks do
+// with their arguments.
 func (c *lockedContext) String() string { return "middleware.Lock.Context" }
 
 // lockedRequest is a guard's own copy of a request, and the context of its handler, in one

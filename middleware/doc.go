@@ -32,7 +32,7 @@
 // The answer is held back until its record is settled. It is sent even if the store does
 // not confirm that: the record is then completed in the background, and the key stays
 // taken until it is. Three answers cannot be held back: an answer that is longer than
-// [WithBodyLimits] allows, a Flush of an answer without a Content-Length, and a Hijack.
+// [WithBodyLimits] allows, one without a Content-Length that is flushed, and a hijacked one.
 // Such an answer is sent as it is written, after the record says that it cannot be
 // replayed. It is never a reason to run a request twice: where the answer would have been
 // kept, repeats get 409. An answer with trailers of the handler, or shorter than its
@@ -59,9 +59,9 @@
 // content of the request. If code outside has read the body and not put it back, the
 // request is refused, because nothing distinguishes it.
 //
-// A refusal by a lock or a guard of this package further in is sent, and not kept; so is
-// a refusal in the service behind a guarded gateway. Nor is an answer of 400 and above
-// kept that says when to try again (Retry-After).
+// Three answers are sent, and not kept: a refusal by a lock or a guard of this package
+// further in, a refusal in the service behind a guarded gateway, and an answer of 400 and
+// above that says when to try again (Retry-After).
 //
 // A repeat gets the headers that the handler set or changed, and the headers that
 // describe the body, whichever code has set them: all of Content-* except
@@ -80,8 +80,8 @@
 // A gateway, and a handler that calls another service, answer with a failure when they
 // get no answer from there, although that service may have done the work. [Upstream] is
 // the transport for such calls: once a request may have left, a failure does not free the
-// key, and repeats get 409. A service that takes a key for each call is called without
-// it, with the same key in each attempt.
+// key, and repeats get 409. Do not use it for a service that takes a key for each call:
+// call that service with the same key in each attempt.
 //
 // # Limits
 //
@@ -92,8 +92,8 @@
 // lease. An effect that must not happen even then needs the fence ([lock.Lease.Fence]) at
 // the resource that is written to.
 //
-// A client can read an answer one round trip before the key is free, if the answer is
-// larger than the buffer of net/http and has a Content-Length.
+// If an answer is larger than the buffer of net/http and has a Content-Length, its client can
+// read it one round trip before the key is free.
 //
 // # What goes through
 //

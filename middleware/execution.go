@@ -109,7 +109,7 @@ func (x *execution) problem(err error) *Problem {
 	return onceProblem(err, x.fingerprint())
 }
 
-// broken returns the error for which the handler's answer could not begin to go out.
+// broken returns the error that kept the handler's answer from being sent.
 func (x *execution) broken() error {
 	if x.started == nil {
 		return nil

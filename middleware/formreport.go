@@ -39,7 +39,7 @@ func formReportFor(r *http.Request) *formReport {
 	if _, err := r.Cookie(name); err != nil {
 		return nil
 	}
-	// The script reads it, so it is not HttpOnly.
+	// It is not HttpOnly: the script reads it.
 	return &formReport{Name: name, Value: "1", Path: "/", MaxAge: formReportAge, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode}
 }
 

@@ -14,7 +14,7 @@ type base struct {
 	hints  hint.Hints
 }
 
-// guarded returns next behind the guard. serve has the unsafe requests.
+// guarded returns next behind the guard. serve gets the requests whose method is not safe.
 func (g *base) guarded(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
 	early := hint.AnswersEarly(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

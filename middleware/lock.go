@@ -33,9 +33,9 @@ import (
 // sends it slowly holds the key until the ReadTimeout of the server: [WithBodyFirst]
 // prevents that.
 //
-// The handler's context ends when the client goes away, in the middle of the work. The
-// second click on a form does that, because the browser gives up the first request for
-// it: the second request is refused while the first runs, and runs if it comes later.
+// The handler's context ends when the client goes away, even in the middle of the work. A
+// second click on a form does that: the browser gives up the first request. The second
+// request is refused while the first runs, and runs if it comes later.
 // With a Locker that has [lock.WithDetached], the work goes on, as behind [Idempotent]
 // and [Dedupe].
 //

@@ -182,13 +182,15 @@ func WithContentionStatus(code int) LockOption {
 // 202 or 303 with Retry-After is kept: it says when to look for the result of work that
 // has begun, and must not begin again.
 //
-// Three rules stand above final, in this order. A refusal by a guard of this package
-// further in is never kept. After [lock.Commit] every other answer is kept (with
-// [lock.WithTransaction]: if final says so; else the work is rolled back, and repeats get
-// 409). And the refusal of a guarded service, which the handler of a gateway passes on,
-// is not. That one is recognised by its body: a status of 400 and above,
-// application/problem+json of up to 4 KiB with one of the types of docs/problems.md, or a
-// [Page] with one of them. A compressed one is kept, or not, like any other answer.
+// Three rules stand above final. The first that applies decides:
+//
+//  1. A refusal by a guard of this package further in is never kept.
+//  2. After [lock.Commit] every answer is kept. With [lock.WithTransaction] it is kept if
+//     final says so; else the work is rolled back, and repeats get 409.
+//  3. A refusal of a guarded service, which the handler of a gateway passes on, is not kept.
+//     It is recognised by its status, 400 or above, and by its body: application/problem+json
+//     of up to 4 KiB with one of the types of docs/problems.md, or a [Page] with one of
+//     them. A compressed body is not recognised, and counts like any other.
 //
 // A webhook, say, keeps only successes, so that a redelivery runs once the bug behind a
 // 400 is fixed:
@@ -220,10 +222,10 @@ func WithFingerprint(f keyfunc.Func) IdempotentOption {
 // A replay has the value at the time when the handler began its answer, in place of the
 // value of its own request.
 //
-// Without it, a record has the headers that the handler set, changed or removed, and of
-// the headers that were set outside those that describe the body: all of Content-* except
-// Content-Encoding, ETag and Last-Modified. Outer middleware sets all others for each
-// request anew.
+// Without it, a record has the headers that the handler set, changed or removed. Of the
+// headers that were set outside, it has only the ones that describe the body: all of Content-*
+// except Content-Encoding, ETag and Last-Modified. Outer middleware sets all others anew for
+// each request.
 //
 // Names are in any case. It panics without a name, on a malformed name, and on headers
 // that no record has, as Set-Cookie: they are for the first client only.
@@ -262,7 +264,7 @@ func WithName(name string) IdempotentOption {
 
 // WithLabel sets the text by which operators find a record (package console): the result
 // of f, such as an order number or a hash, or "" for nothing. Unless set it is the scope,
-// mostly the user ID. A label stands in the store in plain text, unless that is sealed,
+// mostly the user ID. A label stands in the store in plain text, unless the store is sealed,
 // for as long as the record is kept. A label of more than 128 bytes is cut, and ends with
 // a hash. f gets the guard's own request, before the handler, and must be safe for
 // concurrent use. It panics if f is nil.

@@ -8,12 +8,12 @@ import (
 // words are the texts of a page for one kind of problem.
 type words struct {
 	title  string // says what happened
-	effect string // says whether there was one
+	effect string // says whether the request had an effect
 	advice string // if there is no button
 	again  string // labels the button; "": a button would be useless
 
 	underAgain string // advice with a button; "": advice
-	alone      string // effect and advice for Lock without Idempotent or Dedupe, which may process a repeat, too; "": the same
+	alone      string // effect and advice for Lock alone, which may process a repeat, too; "": effect and advice
 	wait       bool   // another submission is possible after the time of Retry-After
 }
 
@@ -108,7 +108,7 @@ var pageWords = map[ProblemKind]words{
 	ProblemKeyFailed:    serverFault,
 }
 
-// Texts of two kinds each.
+// Texts that two kinds of problem share.
 var (
 	notNow = words{
 		title:  "Not possible at the moment",

@@ -65,7 +65,7 @@ func lockProblem(err error, c *lockConfig) *Problem {
 	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled):
 		retryAfter := max(refused.Entry.Left, time.Second)
 		if c.cooldownStatus != http.StatusTooManyRequests {
-			retryAfter = 0 // this status was chosen so that no client repeats, and some repeat after any Retry-After
+			retryAfter = 0 // this status is for clients that must not repeat, and some repeat after any Retry-After
 		}
 		return ProblemCoolingDown.problem(c.cooldownStatus, retryAfter, err)
 	case refused != nil:

@@ -16,8 +16,8 @@ import (
 // refuser is the part of a guard that answers instead of the handler.
 type refuser struct{ base }
 
-// reject refuses r, which is a guard's own request, before the Locker was asked: err is of a
-// key function, or says that the body cannot be taken.
+// reject refuses r, which is a guard's own request, before the Locker was asked. err comes from
+// a key function, or says that the body cannot be read.
 func (f *refuser) reject(w http.ResponseWriter, r *http.Request, s *settings, err error) {
 	p := identityProblem(err)
 	f.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: f.hints.Name, Once: s.once, Err: rejection{p}})

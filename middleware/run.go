@@ -72,9 +72,9 @@ type runContext struct {
 	// end, so it is made when a handler asks.
 	own  atomic.Pointer[cancelctx.Context]
 	mu   sync.Mutex
-	stop func() bool // ends own's following
+	stop func() bool // ends the link from the parent to own
 
-	returned atomic.Bool // the guard has
+	returned atomic.Bool // the guard has returned
 }
 
 // attach makes c end with the client's request.
@@ -157,6 +157,6 @@ func (c *runContext) current() context.Context {
 	return c.lease
 }
 
-// String keeps a context that is printed, as mocks print their arguments, from being read
-// while it is in use.
+// String hides the fields of a context in use from code that prints it, as mocks do with their
+// arguments.
 func (*runContext) String() string { return "middleware.Idempotent.Context" }

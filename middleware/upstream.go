@@ -55,10 +55,9 @@ import (
 //
 // Requests of a safe method (GET, HEAD, OPTIONS, TRACE) go to base unchanged, and so do
 // requests outside of Idempotent and Dedupe, under [Lock] alone for example, with one
-// exception: net/http takes an Idempotency-Key for leave to send a request twice, if it
-// has no body or a GetBody, when a connection breaks. To base, the name of that header is
-// in lower case, which prevents this and is the same to a server. So base must not look
-// for the key.
+// exception. When a connection breaks, net/http sends a request with an Idempotency-Key again
+// if it has no body, or a GetBody. To prevent this, base gets the name of that header in
+// lower case, which is the same to a server. So base must not look for the key.
 //
 // base must not repeat requests by itself, and should call the hooks of package
 // [net/http/httptrace], as [http.Transport] and its wrappers do: without them, a failure
@@ -191,8 +190,8 @@ type begun struct {
 	io.Closer
 }
 
-// streams reports whether the end of the answer may be far, or looks like a connection
-// that breaks.
+// streams reports whether the end of the answer may be far, or cannot be told from a broken
+// connection.
 func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return answer.StatusCode == http.StatusSwitchingProtocols ||
@@ -201,9 +200,9 @@ func streams(answer *http.Response) bool {
 		answer.ProtoMajor == 1 && answer.ContentLength < 0 && !answer.Uncompressed && !slices.Contains(answer.TransferEncoding, "chunked")
 }
 
-// unrepeated returns r with ctx, for net/http to send once: it looks for the headers that
-// allow a repeat in one spelling only. It still repeats a request of which it knows that
-// no byte was written.
+// unrepeated returns r with ctx, spelled so that net/http sends it once: the headers that allow a
+// repeat have names in lower case, where net/http does not look. net/http still repeats a
+// request of which it has written no byte.
 func unrepeated(ctx context.Context, r *http.Request) *http.Request {
 	r = r.WithContext(ctx)
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
