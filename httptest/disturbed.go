@@ -32,8 +32,8 @@ type inspected struct {
 	lock.Inspector
 }
 
-// Describe returns the description of the store within, with later effects, and never as
-// a store whose calls need no bounding.
+// Describe returns the description of the store within, with effects up to lag later. It is never
+// Local, so that a Locker bounds the calls.
 func (d *disturbed) Describe() lock.Description {
 	about := lock.Describe(d.Store)
 	about.Local = false

@@ -21,7 +21,7 @@ func requireTrueReplays(answers []*http.Response, empty []bool) {
 		}
 		first := ran[identity(a.Request)]
 		like := func(j int) bool { return a.StatusCode == answers[j].StatusCode && empty[i] == empty[j] }
-		// Without any, it is a replay of an earlier storm.
+		// If none of them ran, it is a replay of an earlier storm.
 		if len(first) > 0 && !slices.ContainsFunc(first, like) {
 			panic(fmt.Sprintf("latchtest: Storm: request %d got a replay with status %d, and request %d, which ran, got %d: "+
 				"a framework answers outside of the guard, which has recorded something else", i, a.StatusCode, first[0], answers[first[0]].StatusCode))

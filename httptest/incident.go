@@ -47,8 +47,8 @@ import (
 // The limit is two seconds and ten times the duration of a request without a fault, which
 // the first subtest measures: enough for a Locker with a budget of half a second, the
 // default. If the next request is refused after the first succeeded, and there is a
-// cool-down or a receipt, Incident removes it and sends the request again: you have asked
-// for it, and it is no lock.
+// cool-down or a receipt, Incident removes that and sends the request again: you have
+// configured it, and it locks nobody out.
 //
 // The store is a memory store that a [lock.Locker] treats as a remote one. A Locker's
 // clean-up ends by itself, shortly after the answer; if goroutines are checked for, close

@@ -16,8 +16,8 @@ type interrupted struct {
 	key             string
 	call            func(ctx context.Context, key string) (ok bool, err error)
 	applied, before lock.State
-	holder          string // the token if it was not applied
-	token           string // the token if it was
+	holder          string // the token that has the key if the call was not applied
+	token           string // the token that has the key if it was
 
 	returned atomic.Bool
 	ok       bool

@@ -43,9 +43,8 @@ func interruptedOutcomeIsTrue(p *probe) {
 	})
 }
 
-// interruptStorms interrupts storms of calls, from soon after the first call to
-// shortly before the last one is done, by an end of their context and by its
-// deadline.
+// interruptStorms interrupts storms of calls, by cancelling their context and by its deadline.
+// The moments go from soon after the first call to shortly before the last one is done.
 func (p *probe) interruptStorms(each func(s *storm)) {
 	p.Helper()
 	whole := p.newStorm().pass()

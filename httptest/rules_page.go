@@ -12,7 +12,7 @@ func pageRules() []rule {
 	}}
 }
 
-// maxPages is more than a store that comes to an end has, with entries of others.
+// maxPages is more pages than any store has whose listing ends, even with foreign entries.
 const maxPages = 1_000_000
 
 // pages returns the entries of keys on all pages, by token.

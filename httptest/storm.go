@@ -26,8 +26,8 @@ import (
 // with an [httptest.ResponseRecorder], and with a context that ends when h returns, as in
 // net/http. There is no connection to hijack. Storm returns when all are answered.
 //
-// A request whose handler panics, or ends its goroutine, has no answer, as its client
-// would find out: nil. The panic is logged, unless its value is [http.ErrAbortHandler].
+// If a handler panics, or ends its goroutine, its client would get no answer: the answer is nil.
+// The panic is logged, unless its value is [http.ErrAbortHandler].
 //
 // It panics if h, newRequest or a request is nil, or n is less than 1; and if an answer
 // is marked as a replay (Idempotent-Replayed: true), but differs from the answer to the

@@ -16,8 +16,8 @@ const (
 	recordCost = 176
 	// receiptReserve is the size of a receipt that always fits.
 	receiptReserve = 1 << 10
-	// roundedUp divides a longer receipt: one part of it counts twice, since the allocator
-	// rounds up to a size class or, above 32 KiB, to pages of 8 KiB.
+	// roundedUp is the number of parts of a longer receipt of which one counts twice: the
+	// allocator rounds up to a size class or, above 32 KiB, to pages of 8 KiB.
 	roundedUp = 8
 	// maxTokenBytes is the length of the longest token.
 	maxTokenBytes = 255
