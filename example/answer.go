@@ -14,8 +14,7 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.detail }
 
-// refuse answers with err as problem+json; the text of one that is not a
-// *refusal stays here.
+// refuse answers with err as problem+json. Only the text of a *refusal is sent.
 func refuse(w http.ResponseWriter, err error) {
 	own := &refusal{http.StatusInternalServerError, "The server failed."}
 	errors.As(err, &own)

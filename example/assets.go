@@ -26,19 +26,19 @@ var orderPage = template.Must(template.New("page.html").Funcs(template.FuncMap{
 // short is enough of an order number or a key to distinguish it from others by eye.
 func short(id string) string { return id[:min(len(id), 6)] }
 
-// assetTypes are those of the files that the page loads. Not every system knows
-// them.
+// assetTypes are the media types of the files that the page loads. Not every
+// system knows them.
 var assetTypes = map[string]string{
 	".css": "text/css; charset=utf-8",
 	".js":  "text/javascript; charset=utf-8",
 	".svg": "image/svg+xml",
 }
 
-// assetRoutes serve what the page loads.
+// assetRoutes serve the files that the page loads.
 func assetRoutes() (routes []route) {
 	files, err := fs.ReadDir(pageFiles, "page")
 	if err != nil {
-		panic(err) // it is in the program
+		panic(err) // the file is embedded
 	}
 	for _, f := range files {
 		contentType, ok := assetTypes[path.Ext(f.Name())]
@@ -47,7 +47,7 @@ func assetRoutes() (routes []route) {
 		}
 		content, err := pageFiles.ReadFile("page/" + f.Name())
 		if err != nil {
-			panic(err) // the same
+			panic(err) // the file is embedded
 		}
 		routes = append(routes, route{"GET", "/assets/" + f.Name(), asset(contentType, content)})
 	}

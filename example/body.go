@@ -29,8 +29,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (orderRequest, error) {
 	var wanted orderRequest
 	err := decoder.Decode(&wanted)
 	if err == nil {
-		// Whatever follows the object, and is it only a second one, was not
-		// understood.
+		// Something follows the object, perhaps a second order.
 		if _, err = decoder.Token(); errors.Is(err, io.EOF) {
 			return wanted, wanted.check()
 		}
@@ -63,8 +62,8 @@ func bodyFirst(next http.Handler) http.Handler {
 	})
 }
 
-// discardBody reads a body that has no meaning. Only when it is read does
-// net/http notice that the client has gone away.
+// discardBody reads a body that has no meaning, because net/http notices only
+// then that the client has gone away.
 func discardBody(w http.ResponseWriter, r *http.Request) error {
 	if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		return errTooLarge // or the client is gone, and does not read it

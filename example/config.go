@@ -17,7 +17,7 @@ const maxWork = 30 * time.Second
 // otherwise.
 const maxLease = 15 * time.Minute
 
-// config is what the flags and the environment say.
+// config has the settings of the flags and the environment.
 type config struct {
 	addr     string
 	redis    []string
@@ -36,12 +36,12 @@ type config struct {
 	readTimeout time.Duration // how long a request may take to arrive
 }
 
-// errUsage: the command line or the environment cannot be obeyed, and the user
-// has been shown why.
+// errUsage says that the command line or the environment is wrong. The reason
+// has been printed.
 var errUsage = errors.New("wrong usage")
 
-// parseConfig reads args, and for flags that are not among them the
-// environment. What is wrong is written to stderr.
+// parseConfig reads args, and the environment for flags that are not in args.
+// It writes mistakes to stderr.
 func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (config, error) {
 	cfg := config{drain: maxWork + 5*time.Second, readTimeout: 15 * time.Second}
 	var abandoned string
@@ -76,14 +76,14 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 	}
 	err = errors.Join(fromEnvironment(flags, getenv), noArguments(flags), cfg.check(), cfg.setAbandoned(abandoned))
 	if err != nil {
-		// The caller's stderr is all there is to report to.
+		// An error of stderr itself cannot be reported.
 		_, _ = fmt.Fprintln(stderr, err)
 		return config{}, errUsage
 	}
 	return cfg, nil
 }
 
-// variable is that of the environment for f.
+// variable returns the name of f's environment variable.
 func variable(f *flag.Flag) string { return "LATCH_" + strings.ToUpper(f.Name) }
 
 // fromEnvironment sets each flag that was not given from LATCH_<NAME>.
@@ -117,7 +117,8 @@ func noArguments(flags *flag.FlagSet) error {
 	return nil
 }
 
-// check says what the Locker would panic about, in terms of the flags.
+// check returns an error for settings with which the Locker would panic. It
+// names the flags.
 func (c config) check() error {
 	switch {
 	case c.postgres != "" && len(c.redis) > 0:
@@ -152,7 +153,7 @@ func (c config) quorum() bool { return len(c.redis) > 1 }
 // transactions reports whether orders are committed with their receipts.
 func (c config) transactions() bool { return c.postgres != "" && c.tx }
 
-// twice returns the index of the first value that was there before, or -1.
+// twice returns the index of the first value that repeats an earlier one, or -1.
 func twice(values []string) int {
 	for i, v := range values {
 		if slices.Contains(values[:i], v) {

@@ -47,8 +47,8 @@ func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusCreated, placed)
 }
 
-// ordersError is the refusal that err of the orders leads to. What a database says is for
-// the log only.
+// ordersError returns the refusal for an error of the orders. The text of a database's error
+// goes to the log only.
 func (d *desk) ordersError(err error) error {
 	switch {
 	case errors.Is(err, errOvertaken):
@@ -61,11 +61,11 @@ func (d *desk) ordersError(err error) error {
 	}
 }
 
-// errLeaseOver: this handler is no longer the only one, so it stops.
+// errLeaseOver stops a handler whose lease is over: another one may be running.
 var errLeaseOver = &refusal{http.StatusServiceUnavailable, "The lock was lost before the work was done; nothing was done."}
 
-// work takes as long as the order or payment it stands for, and ends early
-// when ctx does: the client has left, or the lease is over.
+// work stands for the work of an order or a payment. It ends early when ctx
+// does: the client has left, or the lease is over.
 func work(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -17,9 +17,9 @@
 // # Routes
 //
 //	GET    /                    a page that plays a double click and a lost packet, and has a form to double-click on
-//	POST   /try                 what its form posts: an order behind the guard that the form names
-//	GET    /try?user=U          for how long the naive one of these guards keeps a user out; &burst=B: and what one burst of clicks placed
-//	GET    /assets/...          what the page loads
+//	POST   /try                 the form's order, behind the guard that the form names
+//	GET    /try?user=U          how long the naive guard still keeps a user out; with &burst=B also the orders of one burst of clicks
+//	GET    /assets/...          files that the page loads
 //	POST   /orders              places an order; locked by X-User-ID, and idempotent if there is an Idempotency-Key
 //	GET    /orders?user=U       the orders that exist
 //	GET    /orders/{id}         one of them
@@ -28,24 +28,23 @@
 //	GET    /readyz              it can take orders: the store takes locks, no shutdown
 //	GET    /metrics             for Prometheus
 //	GET    /locks               what is held, abandoned or cooling down, as JSON; a browser is sent to /console
-//	DELETE /locks?key=K&token=T ends one of those, if it still bears that token
+//	DELETE /locks?key=K&token=T frees one of them, if it still has that token
 //	GET    /console             the page for operators: who has a key and why, and a form to free it
 //
-// To see what happens when things go wrong, POST /orders obeys four headers:
-// "X-Work: 300ms" (how long this order takes), and of what the handler does once the
-// order exists, "X-Commit: 1" (it calls lock.Commit, so that the order is never placed
-// again), then "X-Linger: 3s" (it goes on for so long, whatever becomes of its lease),
-// then "X-Fail: 500", "panic" or "hang".
+// To show failures, POST /orders obeys four headers. "X-Work: 300ms" sets how long the order
+// takes. The others say what the handler does once the order exists, in this order:
+// "X-Commit: 1" calls lock.Commit, so that the order is never placed again; "X-Linger: 3s" goes
+// on for that time, even if the lease is lost; "X-Fail" is "500", "panic" or "hang".
 //
 // # Policies
 //
-// With -policies FILE the guards of the submissions are those of a file, in
-// place of -cooldown and -abandoned. policies.json is one that describes what
-// the desk does without it:
+// With -policies FILE the guards come from a file, and -cooldown and -abandoned
+// are not used. policies.json describes the guards that the desk has without a
+// file:
 //
 //	go run ./example -policies example/policies.json
 //
-// What the page tries out has separate guards, which no file changes.
+// The page has guards of its own, which no file changes.
 //
 // # Several masters
 //
@@ -60,8 +59,8 @@
 // and the locks and answers are in the same database. A request with an Idempotency-Key,
 // and a payment, runs in a transaction that is committed with its answer: if the process
 // is killed, paused or overtaken, or the handler fails, its rows are rolled back, and the
-// next try finds nothing of it. The table of the orders has no unique constraint.
-// -transaction=false keeps the rest and leaves that out, to show what it prevents: with
+// next try finds none of them. The table of the orders has no unique constraint.
+// -transaction=false leaves out the transaction, to show what it prevents: with
 // -abandoned rerun, an order whose process was paused is there twice.
 //
 // # What it leaves out
@@ -69,6 +68,6 @@
 // Without -postgres orders live in the memory of the process that took them, without a
 // bound: two processes on one Redis exclude each other, and each lists the orders it
 // placed itself. There is no authentication: a real desk would take the user from it
-// with keyfunc.Context, and would let only operators reach /locks and
-// /console, which says so to visitors from other machines.
+// with keyfunc.Context, and would let only operators reach /locks and /console.
+// The console warns visitors from other machines.
 package main

@@ -11,15 +11,15 @@ import (
 	"github.com/httplatch/httplatch/middleware/policy"
 )
 
-// guards stand before the handlers of submissions, those of receipts outside of
-// the locks: a replay must not meet a cool-down.
+// guards stand before the handlers of submissions. The guards that keep
+// receipts are outside of the locks: a replay must not meet a cool-down.
 type guards struct {
 	orderOnce, orderLock func(http.Handler) http.Handler
 	payOnce, payLock     func(http.Handler) http.Handler
 }
 
-// newGuards makes the guards of the policies file, or those of the flags
-// without one.
+// newGuards makes the guards of the policies file, or without a file the guards
+// of the flags.
 func newGuards(cfg config, l *lock.Locker) (guards, error) {
 	if cfg.policies == "" {
 		return guardsOfFlags(cfg, l), nil
@@ -45,7 +45,7 @@ func guardsOfFlags(cfg config, l *lock.Locker) guards {
 		receipts = receipts.With(lock.WithRerunAbandoned())
 	}
 	return guards{
-		// A key of a client counts for its user; whose a payment is, its path says.
+		// A client's key counts within its user. A payment belongs to the order in its path.
 		orderOnce: latch.Idempotent(receipts, userID, keyIfAny, latch.WithName("order-once"), latch.WithFinal(placed)),
 		orderLock: latch.Lock(l, "user", userID, cfg.perUser()...),
 		payOnce:   latch.Idempotent(receipts, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithName("pay-once"), latch.WithFinal(placed)),
@@ -65,7 +65,7 @@ func withoutReceipts(next http.Handler) http.Handler {
 	})
 }
 
-// onlyWithReceipts takes the place of one without which nothing is to be done.
+// onlyWithReceipts replaces a guard that needs receipts for each request: it refuses them all.
 func onlyWithReceipts(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, errNoReceipts) })
 }
@@ -76,7 +76,7 @@ var errNoReceipts = &refusal{
 		"Start it with one -redis, which may be a Cluster or behind Sentinel.",
 }
 
-// perUser is how the lock of a user's orders differs from any.
+// perUser has the options of the lock of a user's orders.
 func (c config) perUser() []latch.LockOption {
 	if c.cooldown > 0 {
 		return []latch.LockOption{latch.WithCooldown(c.cooldown)}
@@ -84,8 +84,8 @@ func (c config) perUser() []latch.LockOption {
 	return nil
 }
 
-// guardsOfFile makes the guards that the file describes. policies.json is one
-// that describes what guardsOfFlags makes.
+// guardsOfFile makes the guards that the file describes. policies.json describes
+// the guards of guardsOfFlags.
 func guardsOfFile(path string, l *lock.Locker) (guards, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator's own, from the command line
 	if err != nil {
@@ -111,8 +111,8 @@ func guardsOfFile(path string, l *lock.Locker) (guards, error) {
 	return g, named.Check()
 }
 
-// placed says which answers are kept: those of what was done. A refusal may come
-// out differently in another process, or later, and takes no effect to say again.
+// placed says which answers are kept: only successes. A refusal may be different
+// later or in another process, and refusing again does no harm.
 func placed(status int) bool { return status < 400 }
 
 // orderID is the order that a request is about.

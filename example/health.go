@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// readyTimeout is how long the store may take to prove that it is there.
+// readyTimeout bounds how long the store may take to answer a probe.
 const readyTimeout = time.Second
 
 type health struct {
@@ -23,8 +23,8 @@ func (d *desk) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // readyz is GET /readyz: whether orders can be taken here. It names the class of the failure,
-// as the log and the metrics do; what the store says is for operators, in the log, once for
-// each class.
+// as the log and the metrics do. The store's own error is for operators: it is in the log, once
+// for each class.
 func (d *desk) readyz(w http.ResponseWriter, r *http.Request) {
 	if d.draining.Load() {
 		refuse(w, &refusal{http.StatusServiceUnavailable, "The server is shutting down."})
@@ -42,8 +42,8 @@ func (d *desk) readyz(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, health{"ready"})
 }
 
-// tryLock takes and frees a key that nothing else has. To read would not do: a
-// store that is full, a replica or without permissions answers that all the same.
+// tryLock takes and frees a key that nothing else has. Reading is not enough: a
+// store that is full, is a replica or lacks permissions still answers a read.
 func (d *desk) tryLock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -21,7 +21,7 @@ func (d *desk) listOrders(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, all)
 }
 
-// showOrder is GET /orders/{id}, where Location leads to.
+// showOrder is GET /orders/{id}, the Location of a new order.
 func (d *desk) showOrder(w http.ResponseWriter, r *http.Request) {
 	id, err := orderID(r)
 	if err != nil {

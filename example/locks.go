@@ -61,8 +61,8 @@ func (d *desk) listLocks(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, locks)
 }
 
-// freeLock is DELETE /locks?key=K&token=T. The token makes sure that what an
-// operator saw is what is removed, and not a successor.
+// freeLock is DELETE /locks?key=K&token=T. With the token, only the entry that
+// the operator saw is removed, and never its successor.
 func (d *desk) freeLock(w http.ResponseWriter, r *http.Request) {
 	inspector, ok := d.store.(lock.Inspector)
 	if !ok {

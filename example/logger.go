@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// newLogger writes lines to w. What the Locker logs about a record leads to it, in the
+// newLogger writes lines to w. A line of the Locker about a record links to the record, in the
 // console at the address console.
 func newLogger(w io.Writer, console string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{

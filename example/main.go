@@ -20,8 +20,8 @@ func main() {
 		stop() // a second signal ends the process without waiting, once it shows that it has got the first
 		cancel()
 	})
-	logging.Disable()                                              // what the Redis client has to say, it says in its errors
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // for what has no Locker
+	logging.Disable()                                              // the errors of the Redis client say enough
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil))) // for lines without a Locker
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
 	cancel()

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// tellingListener makes problem+json of the answers that net/http itself gives
-// to what it cannot read as a request: a NUL or a line break in a header, too
-// many headers. No handler sees those, and clients that read problem+json from
-// all else should not find text there.
+// tellingListener turns net/http's own answers to malformed requests into
+// problem+json: for a NUL or a line break in a header, or too many headers. No
+// handler sees such requests, and clients that get problem+json from all other
+// refusals should not get text here.
 type tellingListener struct{ net.Listener }
 
 // Accept accepts a connection.
@@ -28,8 +28,8 @@ func (l tellingListener) Accept() (net.Conn, error) {
 // tellingConn is a TCP connection, with all that net/http looks for in one.
 type tellingConn struct{ *net.TCPConn }
 
-// plainHeaders are those of net/http's own answers, which no handler's has in
-// this order and without a Date.
+// plainHeaders are the headers of net/http's own answers. No answer of a handler
+// has them in this order and without a Date.
 var plainHeaders = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
 
 // Write writes b, which is the whole answer if it is net/http's own.

@@ -16,9 +16,9 @@ import (
 	"github.com/httplatch/httplatch/lock/lockotel"
 )
 
-// metrics is what GET /metrics reports to Prometheus: of the locks and of the
-// requests by way of OpenTelemetry, and of what the desk sells. A dashboard and
-// alerts for it are in the directory monitoring.
+// metrics are the metrics that GET /metrics reports to Prometheus: of the locks
+// and the requests, through OpenTelemetry, and of the orders. A dashboard and
+// alerts for them are in the directory monitoring.
 type metrics struct {
 	registry *prometheus.Registry
 	meters   *metric.MeterProvider
@@ -48,8 +48,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// bounded keeps of the attributes of otelhttp's metrics those that no client
-// can fill with what it likes: server.address is what its Host header says.
+// bounded keeps only the attributes of otelhttp's metrics that no client can
+// choose. A client chooses server.address by its Host header.
 var bounded = metric.NewView(
 	metric.Instrument{Name: "http.server.*"},
 	metric.Stream{AttributeFilter: attribute.NewAllowKeysFilter(
@@ -57,7 +57,7 @@ var bounded = metric.NewView(
 	)},
 )
 
-// label has the metrics of a request say what the guards made of it.
+// label adds the result of the guards to the metrics of a request.
 func label(ctx context.Context, labels ...attribute.KeyValue) {
 	if labeler, ok := otelhttp.LabelerFromContext(ctx); ok {
 		labeler.Add(labels...)

@@ -13,22 +13,22 @@ type order struct {
 	Quantity int    `json:"quantity"`
 }
 
-// record is an order with what became of it.
+// record is an order with its state.
 type record struct {
 	order
 	Status string `json:"status"`          // placed or paid
 	Fence  int64  `json:"fence,omitempty"` // of the lease it was placed under, with -fencing
 }
 
-// orders is where the desk keeps its orders. It is safe for concurrent use.
+// orders keeps the desk's orders. It is safe for concurrent use.
 type orders interface {
-	// place makes o exist and gives it an ID. With a fence it refuses a holder
-	// that has been overtaken while it did not look, with errOvertaken: what no
-	// lease can do, because a paused process does not know that its lease is over.
+	// place stores o and gives it an ID. With a fence it returns errOvertaken to a
+	// holder that has been overtaken. No lease can do this, because a paused process
+	// does not know that its lease is over.
 	place(ctx context.Context, o order, fence int64, fenced bool) (order, error)
 
-	// pay marks an order as paid; paying again changes nothing. Its error may be
-	// errNoOrder, as that of get.
+	// pay marks an order as paid. Paying again changes nothing. Its error may be
+	// errNoOrder, as for get.
 	pay(ctx context.Context, id string) error
 	get(ctx context.Context, id string) (record, error)
 

@@ -13,8 +13,8 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
-// ordersSchema makes the desk's tables. That of the orders has no unique constraint: what
-// keeps an order from being there twice is the guard.
+// ordersSchema makes the desk's tables. The table of the orders has no unique constraint: only
+// the guard prevents a second order.
 const ordersSchema = `
 CREATE TABLE IF NOT EXISTS orders (
 	number   bigint GENERATED ALWAYS AS IDENTITY, -- the oldest first
@@ -32,20 +32,19 @@ CREATE TABLE IF NOT EXISTS order_fences (
 	fence    bigint NOT NULL -- the highest seen
 );`
 
-// ordersMissing says whether ordersSchema has something to make. It is not run otherwise: CREATE
-// INDEX IF NOT EXISTS locks the table before it looks, and so waits for VACUUM and for the
-// transactions of a desk that was killed. All orders would wait behind it.
+// ordersMissing asks whether ordersSchema has something to make. If not, ordersSchema is not run:
+// CREATE INDEX IF NOT EXISTS locks the table before it looks, so it waits for VACUUM and for the
+// transactions of a desk that was killed, and all orders would wait behind it.
 //
-// It reads a catalog and not to_regclass, which may remember within a transaction that there was
-// no such name.
+// It reads a catalog and does not use to_regclass, which may remember within a transaction that
+// there was no such name.
 const ordersMissing = `SELECT count(*) < 4 FROM pg_class
 	WHERE relname IN ('orders', 'orders_id', 'orders_user', 'order_fences') AND pg_table_is_visible(oid)`
 
-// schemaLock keeps two desks from making the tables at once, which CREATE IF NOT EXISTS
-// does not bear.
+// schemaLock keeps two desks from making the tables at once: CREATE IF NOT EXISTS would fail.
 const schemaLock = "SELECT pg_advisory_xact_lock(hashtext('desk:orders'))"
 
-// tableOrders are the orders of all desks that have the database in common.
+// tableOrders are the orders of all desks that share the database.
 type tableOrders struct{ pool *pgxpool.Pool }
 
 // newTableOrders makes the tables unless they are there.
@@ -69,7 +68,7 @@ func newTableOrders(ctx context.Context, pool *pgxpool.Pool) (*tableOrders, erro
 	return &tableOrders{pool}, nil
 }
 
-// lacksTables reports whether one of the tables or indexes is not there.
+// lacksTables reports whether a table or an index is missing.
 func lacksTables(ctx context.Context, db querier) (missing bool, err error) {
 	rows, err := db.Query(ctx, ordersMissing)
 	if err != nil {
@@ -78,14 +77,14 @@ func lacksTables(ctx context.Context, db querier) (missing bool, err error) {
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 }
 
-// querier is what a transaction and a pool have in common.
+// querier is a transaction or a pool.
 type querier interface {
 	Exec(ctx context.Context, statement string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, statement string, args ...any) (pgx.Rows, error)
 }
 
-// in returns the transaction that the guard has begun for the request, which is committed
-// with its answer. Under a guard that is a lock there is none, and outside of one.
+// in returns the transaction that the guard has begun for the request, which is committed with its
+// answer, or the pool if there is none: under a lock, or without a guard.
 func (t *tableOrders) in(ctx context.Context) querier {
 	if tx, ok := pgstore.Tx(ctx); ok {
 		return tx

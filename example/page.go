@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// pageForm is what the form shows, and what it posts.
+// pageForm has the fields of the form.
 type pageForm struct {
-	Once     string // the one-time key: the same for as often as this form is sent
+	Once     string // the one-time key, the same each time that this form is sent
 	User     string
 	SKU      string
 	Quantity string
@@ -20,9 +20,9 @@ type pageForm struct {
 	Lose     bool // lose=1
 }
 
-// pageData is what page.html shows.
+// pageData is the data of page.html.
 type pageData struct {
-	Ours    string // the guard that the stories play as httplatch
+	Ours    string // the guard that the page shows as httplatch
 	Form    pageForm
 	Guards  []guardChoice
 	Outcome *formOutcome // of the form that led here; nil: none did
@@ -37,7 +37,7 @@ type pageScene struct{ ID, Guard, Title string }
 // shownOrders is how many orders the page shows one by one.
 const shownOrders = 24
 
-// newPageForm is an empty form, with the choices of the one that it follows.
+// newPageForm returns an empty form, with the choices of the form before it.
 func newPageForm(chosen url.Values) pageForm {
 	f := pageForm{Once: rand.Text(), User: chosen.Get("user"), SKU: "tea", Quantity: "1", Guard: chosen.Get("guard"), Slow: true}
 	if checkUser(f.User) != nil || f.User == "" {
@@ -82,8 +82,8 @@ func (d *desk) answerPage(w http.ResponseWriter, r *http.Request, status int, fo
 		refuse(w, err)
 		return
 	}
-	// Not no-store: who goes back should find the form that was sent, with its
-	// one-time key, and not a new one.
+	// Not no-store: the back button should show the form that was sent, with its
+	// one-time key, and not a new form.
 	w.Header().Set("Cache-Control", "private, no-cache")
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+

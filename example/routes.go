@@ -20,8 +20,8 @@ func cleanPaths(router http.Handler) http.Handler {
 
 var errNothingHere = &refusal{http.StatusNotFound, "There is nothing at this path."}
 
-// noRoute answers what no route takes: 405 if another method would be taken,
-// else 404. matches asks the router.
+// noRoute answers a request that has no route: 405 if its path has a route for
+// another method, else 404. matches asks the router.
 func noRoute(matches func(r *http.Request, method string) bool) http.HandlerFunc {
 	methods := []string{
 		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// run serves until ctx ends, lets what runs finish, and leaves nothing behind.
+// run serves until ctx ends. It then lets running orders finish, and closes all that it has opened.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
 	cfg, err := parseConfig(args, getenv, stderr)
 	if err != nil {
@@ -66,7 +66,7 @@ func serve(ctx context.Context, cfg config, b backend, stdout, stderr io.Writer)
 	return err
 }
 
-// greeting is what the desk says first, of an address and a store.
+// greeting returns the first line of the desk: its address and its store.
 const greeting = `listening on http://%[1]s
   store    %[2]s
   page     http://%[1]s/
@@ -91,8 +91,8 @@ func shutDown(ctx context.Context, drain time.Duration, d *desk, server *http.Se
 	ctx, cancel = context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
-		// What is still open has no lease: a client reads or sends very slowly, and
-		// is no reason to call this a failure.
+		// The connections that are still open have no lease: their clients read or
+		// send very slowly. That is no failure of the desk.
 		return errors.Join(err, server.Close())
 	}
 	return err

@@ -13,14 +13,14 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// prefix is what the names of the desk's entries begin with. It names the service:
-// another one with the same prefix on the same Redis would get the desk's answers.
+// prefix begins the names of the desk's entries. It names the service: another service with the
+// same prefix on the same Redis would get the desk's answers.
 const prefix = "desk:"
 
 // openTimeout bounds how long the store may take to answer at the start.
 const openTimeout = 5 * time.Second
 
-// backend is where the desk keeps its locks and its orders.
+// backend keeps the locks and the orders of the desk.
 type backend struct {
 	store  lock.Store
 	orders orders
@@ -79,8 +79,8 @@ func openPostgres(ctx context.Context, url string) (backend, error) {
 	return backend{store, table, func() error { store.Close(); return nil }}, nil
 }
 
-// openQuorum opens independent masters, of which a minority may be down: a desk
-// that is started again then must not wait for them.
+// openQuorum opens independent masters. A minority may be down, and a desk that
+// starts must not wait for them.
 func openQuorum(ctx context.Context, urls []string, budget time.Duration) (lock.Store, func() error, error) {
 	var nodes []lock.Store
 	var masters []*redisstore.Store

@@ -9,7 +9,7 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
 
-// trial is what the headers for trying things out ask of an order.
+// trial has the settings of the headers that show failures (see the package).
 type trial struct {
 	work   time.Duration
 	linger time.Duration
@@ -58,8 +58,8 @@ func durationOf(r *http.Request, header string, absent time.Duration) (time.Dura
 	return d, nil
 }
 
-// fate is what becomes of the order that was placed when the handler answers that it has
-// failed. In a transaction it is rolled back, after lock.Commit, too.
+// fate says whether the order exists after the handler has placed it and then failed. In a
+// transaction it is rolled back, even after lock.Commit.
 func fate(ctx context.Context) string {
 	if _, ok := pgstore.Tx(ctx); ok {
 		return "The order is rolled back."
@@ -67,14 +67,14 @@ func fate(ctx context.Context) string {
 	return "The order exists."
 }
 
-// after does what is asked for when the order exists.
+// after follows the headers once the order exists.
 func (t trial) after(ctx context.Context) error {
 	if t.commit {
 		if err := lock.Commit(ctx); err != nil {
 			return &refusal{http.StatusInternalServerError, "X-Commit could not be obeyed. " + fate(ctx)}
 		}
 	}
-	<-time.NewTimer(t.linger).C // and not ctx.Done: a handler that does not look there
+	<-time.NewTimer(t.linger).C // ignores ctx, as a careless handler does
 	switch t.mode {
 	case "500":
 		return &refusal{http.StatusInternalServerError, "X-Fail asked for this. " + fate(ctx)}

@@ -11,19 +11,20 @@ import (
 	"strings"
 )
 
-// formOutcome is what became of a form.
+// formOutcome is the outcome of a form, for the page.
 type formOutcome struct {
-	Status   int     // 201, or that of the refusal
+	Status   int     // 201, or the status of the refusal
 	Order    *record // nil: refused
 	Replayed bool
 	Text     string // of the refusal
 }
 
-// answerForm runs next, which answers in JSON, and tells the claims that it
-// took. The page's script gets the answer as it is. A browser without
-// JavaScript gets a page: after an order by way of a redirection, so that
-// neither a reload nor the way back sends the form again, and otherwise with
-// the form as it was, key included, so that sending it again is safe.
+// answerForm runs next, which answers in JSON, and lists the claims of the
+// request in the header X-Claims. The page's script gets the answer as it is.
+// A browser without JavaScript gets a page. After an order it is redirected
+// there, so that neither a reload nor the back button sends the form again.
+// After a refusal the page has the form as it was, key included, so that
+// sending it again is safe.
 func (d *desk) answerForm(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		form, err := formOf(r)
@@ -34,7 +35,7 @@ func (d *desk) answerForm(next http.Handler) http.Handler {
 		ctx, claims := withClaimLog(r.Context(), form.Get("lose") == "1")
 		got := &heldAnswer{header: w.Header()}
 		inner := r.Clone(ctx)
-		inner.Header.Set("Accept", "application/json") // what it says is shown on a page of the desk
+		inner.Header.Set("Accept", "application/json") // the desk shows the answer on a page of its own
 		next.ServeHTTP(got, inner)
 		if all := claims.String(); all != "" {
 			w.Header().Set("X-Claims", all)
@@ -76,7 +77,8 @@ func (d *desk) redirectToOrder(w http.ResponseWriter, r *http.Request, form url.
 	http.Redirect(w, r, "/?"+query.Encode(), http.StatusSeeOther)
 }
 
-// outcomeOf reads what redirectToOrder has put into the query; nil is nothing.
+// outcomeOf reads the outcome that redirectToOrder has put into the query. It is nil if there is
+// none.
 func (d *desk) outcomeOf(ctx context.Context, query url.Values) *formOutcome {
 	if query.Get("order") == "" {
 		return nil

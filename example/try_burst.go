@@ -14,8 +14,9 @@ const (
 	keptBursts = 4096 // orders
 )
 
-// burstLog remembers which orders each burst of clicks has placed, so that the page counts these
-// and not those of other clients, whether or not their answers arrive. It forgets the oldest.
+// burstLog remembers which orders each burst of clicks has placed. So the page counts its own
+// orders, even if their answers are lost, and not the orders of other clients. It forgets the
+// oldest.
 type burstLog struct {
 	mu     sync.Mutex
 	placed []burstOrder

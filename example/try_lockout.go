@@ -29,8 +29,9 @@ func (d *desk) showTry(w http.ResponseWriter, r *http.Request) {
 	}{d.naiveLockout(r.Context(), user).Milliseconds(), naiveExpiry.Milliseconds(), placed})
 }
 
-// naiveLockout is 0 if the user is not locked out, or if an order of this desk holds the lock, or
-// if the store does not answer: the page is shown all the same.
+// naiveLockout returns how long the naive lock keeps the user out. It is 0 if it does not, if an
+// order of this desk holds the lock, and if the store does not answer: the page is shown all the
+// same.
 func (d *desk) naiveLockout(ctx context.Context, user string) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

@@ -44,16 +44,16 @@ func (s lossyStore) Begin(ctx context.Context, key, token string) (context.Conte
 	return s.Store.(lock.Transactor).Begin(ctx, key, token) //nolint:errcheck,forcetypeassert // the Locker has asked Describe
 }
 
-// Describe is that of the store below: what is lost is a reply, and no claim
-// arrives later because of it. But a call waits for the reply.
+// Describe is the description of the store below, but not Local, since calls
+// wait for the lost reply. No claim arrives later because of it.
 func (s lossyStore) Describe() lock.Description {
 	about := lock.Describe(s.Store)
 	about.Local = false
 	return about
 }
 
-// claimLog is what became of the claims that one request made. Methods are safe
-// on nil, which notes nothing.
+// claimLog has the outcomes of the claims of one request. A nil claimLog notes
+// nothing.
 type claimLog struct {
 	mu   sync.Mutex
 	lose bool // the reply to the next one

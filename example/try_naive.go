@@ -45,8 +45,8 @@ func (l *naiveLock) guard(next http.Handler) http.Handler {
 		defer cancel()
 		found, err := l.store.Claim(ctx, key, lock.Claim{Token: token, Attempt: 1, Lease: naiveExpiry})
 		if err != nil {
-			// The mistake: no answer is read as "not taken", so the key is not
-			// looked up again, and what may have been taken is not released.
+			// The mistake: no answer is read as "not taken". So the key is not
+			// looked up again, and is not released if it was taken.
 			refuse(w, &refusal{http.StatusServiceUnavailable, "The lock could not be taken. Please try again."})
 			return
 		}

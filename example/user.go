@@ -18,8 +18,8 @@ var (
 	userQuery  = keyfunc.Query("user")
 )
 
-// userID is whose order a request is: its X-User-ID, which a gateway would set.
-// A user that the desk cannot have is refused here, before any lock is taken.
+// userID returns the user of a request: its X-User-ID, which a gateway would set.
+// An impossible user is refused here, before any lock is taken.
 func userID(r *http.Request) (string, error) {
 	user, err := userHeader(r)
 	if err != nil {
