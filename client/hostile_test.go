@@ -73,8 +73,8 @@ func (b *trickle) Read(p []byte) (int, error) {
 
 func (b *trickle) Close() error { b.closed.Store(true); return nil }
 
-// TestBodyThatNeverEnds: a refusal has some seconds to say what it is, and what is
-// thrown away is thrown away soon.
+// TestBodyThatNeverEnds: the body of a refusal is read for some seconds at most, and a body that is
+// not used is closed soon.
 func TestBodyThatNeverEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -228,7 +228,7 @@ func TestFaultsHitExactlyN(t *testing.T) {
 	require.EqualValues(t, n, failed.Load())
 }
 
-// The outermost fault comes first, and those within do not count what it lost.
+// The outermost fault comes first. Faults within do not count a call that it lost.
 func TestFaultsNest(t *testing.T) {
 	t.Parallel()
 	claim := operations[0]

@@ -193,7 +193,7 @@ func TestFailureNotRepeated(t *testing.T) {
 	require.Contains(t, replay(t, latchtest.RepeatedFailure, over(idempotent(), panics), orderOf42).skipped, "does not fail")
 }
 
-// TestStormOfMounts: replays of what no request was answered with are reported.
+// TestStormOfMounts: a replay of an answer that no request got is reported.
 func TestStormOfMounts(t *testing.T) {
 	t.Parallel()
 	waiting := func(mount func(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler) http.Handler {

@@ -168,7 +168,7 @@ func TestOptionalPartsAreSkipped(t *testing.T) {
 	}
 }
 
-// optional are the rules of what a store need not have, except transactions.
+// optional are the rules of the optional features of a store, except transactions.
 var optional = []string{
 	"fences_grow", "fence_of_grant_is_stable", "plain_claim_after_fenced_release", "fences_grow_past_unfenced_holders",
 	"list_yields_live", "forget_compares_token", "page_yields_live", "locks_only_refuses",

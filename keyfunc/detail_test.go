@@ -11,8 +11,8 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 )
 
-// TestDetailNamesWhatTheClientSends: a client is given the name of what is wrong in its
-// request, which the program chose, and nothing of the server's own.
+// TestDetailNamesWhatTheClientSends: the client gets the name of the wrong value, which the program
+// has chosen, and no fact about the server.
 func TestDetailNamesWhatTheClientSends(t *testing.T) {
 	t.Parallel()
 	with := func(name string, values ...string) *http.Request {

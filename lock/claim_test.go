@@ -219,8 +219,7 @@ func TestBadKeys(t *testing.T) {
 	require.NoError(t, e.Release(t.Context()))
 }
 
-// A process that holds many keys knows each of them, whatever comes and goes
-// beside it.
+// A process that holds many keys knows each of them, while other keys come and go.
 func TestManyKeysInOneProcess(t *testing.T) {
 	const n = 5_000
 	l := lock.New(memstore.New())

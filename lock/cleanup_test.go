@@ -171,8 +171,8 @@ func TestSweepEnds(t *testing.T) {
 	})
 }
 
-// A sweep that was answered once goes on after an error: what it had overtaken may
-// come after that.
+// A clean-up goes on after an error, even if an earlier removal was answered: the claim may land
+// after that removal.
 func TestASweepGoesOnAfterAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithLease(time.Hour), lock.WithMaxHold(time.Hour))
@@ -280,9 +280,8 @@ func TestRefusedByWhatIsSweptMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim that is made again, because an own dead claim was in its way, wrote
-// to what the sweep of the claim before was telling observers. (Only the race
-// detector sees it.)
+// A claim was made again, because a dead claim of its own Locker was in its way. It wrote to
+// the event that the clean-up of the earlier claim reported. (Only the race detector sees it.)
 func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tokens []string

@@ -16,7 +16,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// A lease whose release has no answer is not lost at the end of its validity, whoever looks.
+// A lease whose release has no answer is not reported as lost at the end of its validity.
 func TestAReleasedLeaseIsNotLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events

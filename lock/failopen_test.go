@@ -76,8 +76,8 @@ func TestASettleIsRenewedAfterFailOpenTookItsKey(t *testing.T) {
 	})
 }
 
-// A lease whose release has no answer yet, and whose key work without the store has taken,
-// refuses no later caller of its process: what it has left is nobody's.
+// A release has no answer yet, and work that runs without the store has taken the key. The
+// lease refuses no later caller of its process: its entry has no holder.
 func TestAReleaseIsDeadAfterFailOpenTookItsKey(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFailOpen())
@@ -266,8 +266,8 @@ func TestASettleOfUnprotectedWorkLeavesNothing(t *testing.T) {
 	})
 }
 
-// What the store denies for want of room may run unprotected too; what it cannot do,
-// and what a Locker that is closed is asked for, may not.
+// A call that the store denies for want of room may run unprotected too. A call that the store
+// does not support, and a call of a closed Locker, may not.
 func TestWhatFailsOpen(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error

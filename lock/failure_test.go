@@ -164,8 +164,7 @@ func TestAFailureAfterALossIsItsOwn(t *testing.T) {
 	})
 }
 
-// Waiting for a lock is waiting for one's turn: work that fails is not that of
-// those who come after it.
+// Waiters of a lock wait for their turn: work that fails does not end the waiters behind it.
 func TestALockDoesNotShareFailures(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var runs atomic.Int64

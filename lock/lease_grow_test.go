@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// A claim asks for 5 s, or four budgets, so that a process which is killed keeps no
-// caller out for longer; what it renews it has for the whole of WithLease.
+// A claim asks for 5 s, or four budgets, so that a process which is killed keeps no caller out
+// for longer. A renewal asks for the whole of WithLease.
 func TestFirstLease(t *testing.T) {
 	t.Parallel()
 	const fullLease = 30 * time.Second

@@ -52,7 +52,7 @@ func TestHealthyServerRefusesNoCaller(t *testing.T) {
 	})
 }
 
-// refused is what is wrong if more callers than are allowed were not served.
+// refused returns a mistake if more callers than allowed were not served.
 func refused(when string, failed overload.Failures, allowed int64) []string {
 	if failed.All() <= allowed {
 		return nil

@@ -48,7 +48,7 @@ func throughOutage(t *testing.T, fault string) (wrong []string, late time.Durati
 	return wrongAfter(r), r.Timers.P99
 }
 
-// wrongAfter is what is wrong with how callers have fared since an outage.
+// wrongAfter lists the mistakes in a recovery from an outage.
 func wrongAfter(r overload.Recovery) (wrong []string) {
 	const soon = 2 * time.Second
 	if r.Answer == overload.Never {

@@ -20,8 +20,8 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
-// roomCommands a second are what the server of these tests has room for, two of
-// which are a cycle. What it really does is measured in the same run.
+// roomCommands is how many commands a second the server of these tests has room for. A cycle
+// is two commands. The real rate is measured in the same run.
 const roomCommands = 1500
 
 // narrow starts a server that has room for so many commands a second, or for any
@@ -36,8 +36,8 @@ func narrow(t *testing.T, perSecond int) *overload.Proxy {
 	return p
 }
 
-// crowded makes a Locker with the default budget. Its clean-ups are not waited
-// for at its end: the server goes, and what it keeps.
+// crowded makes a Locker with the default budget. Its end does not wait for clean-ups: the
+// server goes, with all its entries.
 func crowded(t *testing.T, addr string, twin overloadTwin) (l *lock.Locker, end func()) {
 	t.Helper()
 	opened, err := redisstore.Open(t.Context(), "redis://"+addr)
@@ -60,18 +60,17 @@ type overloadTwin struct {
 	store func(*redisstore.Store) lock.Store
 }
 
-// overloads are what a server has too little room for: more callers, more
-// arrivals, and a stall under a load that it could bear, which is the trigger of a
-// collapse that outlives it.
+// overloads are loads that the server has too little room for: more callers, more arrivals,
+// and a stall under a load that it could bear. Such a stall can cause a collapse that outlives
+// it.
 var overloads = map[string]overload.Load{
 	"600 callers":    {Callers: 600, For: 3 * time.Second, Then: 2 * time.Second},
 	"5 C":            {PerSecond: 5 * roomCommands / 2, For: 3 * time.Second, Then: 2 * time.Second},
 	"0.8 C, a stall": {PerSecond: 0.8 * roomCommands / 2, For: 4 * time.Second, Stall: 400 * time.Millisecond},
 }
 
-// wrongUnder is what is wrong with what a load has come to. The bounds are far
-// from what is usual, since other tests run on the machine, and farther still from
-// a collapse.
+// wrongUnder lists the mistakes in the outcome of a load. The bounds are far from the usual
+// figures, since other tests run on the machine, and farther still from a collapse.
 func wrongUnder(load overload.Load, room float64, o overload.Outcome) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	if room < roomCommands/4 {
@@ -144,7 +143,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// What holds the load off the server is what keeps it from collapsing.
+// Without the part that holds the load off, the server collapses.
 func TestOverloadCatches(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "measures time")
 	for name, tt := range map[string]struct {

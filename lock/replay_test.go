@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// answered is what Once has returned, and the events that it has reported.
+// answered has the results of Once, and the events that it has reported.
 type answered struct {
 	receipt  string
 	replayed bool
@@ -39,9 +39,9 @@ func asked(ctx context.Context, l *lock.Locker, key, fingerprint string) (a answ
 	return a
 }
 
-// The embedded store is asked for a receipt before there is a run. In each case
-// Once has to say what it says over a store for which it begins one, that is the
-// same store behind a wrapper that does not say how it is.
+// The embedded store is asked for a receipt before there is a run. The results and
+// events must be the same as over a store for which Once begins a run: the same
+// store behind a wrapper without Describe.
 func TestAReceiptIsFoundAsByARun(t *testing.T) {
 	const work, fingerprint = "order=7", "request"
 	cases := map[string]struct {

@@ -107,7 +107,7 @@ func TestSnapshotTellsTheOldest(t *testing.T) {
 	})
 }
 
-// The key of a run is a hash in the store, and what it was called here.
+// A run has two names: a hash in the store, and the key that it was given here.
 func TestSnapshotOfOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lockerOver(t, memstore.New())

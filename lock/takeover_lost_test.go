@@ -11,9 +11,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// A takeover whose answers were lost is gone on with under the same token: this
-// process is not refused by it, and its number is that of the run, since there was
-// none in between.
+// A takeover whose answers were lost is continued under the same token. It does not refuse
+// this process, and the run has its attempt number, since no other run came between.
 func TestALostTakeoverIsGoneOnWith(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lost  fault.Func

@@ -43,8 +43,8 @@ func TestATakeoverThatLandsAfterTheRecordIsNoFreshClaim(t *testing.T) {
 	})
 }
 
-// What was to be taken over ends while the takeover is on its way: the key is
-// claimed as what it is.
+// The entry that was to be taken over ends while the takeover is in flight: the key is claimed
+// as a free one.
 func TestATakeoverOfWhatHasEndedIsAFirstAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events

@@ -108,7 +108,7 @@ func TestRerunOfCommittedWorkInATransaction(t *testing.T) {
 		_, _, err := once(t, open(), mustNotRun)
 		require.ErrorIs(t, err, lock.ErrAbandoned)
 
-		// It lapses after a failure too, that of its commit included.
+		// It also lapses after a failure, even a failure of its commit.
 		l := open(rerun)
 		s.Next(faketx.Commit, faketx.Conflict)
 		attempt := 0

@@ -81,7 +81,7 @@ func (o *orders) bad(format string, args ...any) {
 	o.found = append(o.found, fmt.Sprintf(format, args...))
 }
 
-// fault is what a step meets in one of so many cases, and nothing else.
+// fault returns a random fault for one step.
 func (o *orders) fault(s *faketx.Store, step faketx.Step) faketx.Fault {
 	return func(ctx context.Context, apply func() error) error {
 		kind := o.draw(40)

@@ -78,8 +78,8 @@ func once(t *testing.T, l *lock.Locker, fn func(context.Context) ([]byte, error)
 	return receipt, replayed, err
 }
 
-// next makes the next call of this process, and of another one, which both are to get
-// the same, at once: the receipt that is there, or that of a run.
+// next makes the next call of this process, and of another one, at once. Both must get the same
+// receipt: the one that is there, or the receipt of a new run.
 func next(t *testing.T, s *faketx.Store, there string, lockers ...*lock.Locker) {
 	t.Helper()
 	want := there
@@ -236,7 +236,7 @@ func TestTransaction(t *testing.T) {
 // errAny stands for any error.
 var errAny = errors.New("any")
 
-// requireIs checks that err is what was wanted, nil if that is.
+// requireIs checks that err matches want, or is nil if want is.
 func requireIs(t *testing.T, err, want error) {
 	t.Helper()
 	switch {

@@ -139,8 +139,8 @@ func TestWaitIsBounded(t *testing.T) {
 	})
 }
 
-// Waiters of Once get the receipt. If the first one failed, so have those that waited
-// for it in its process, and those of others run.
+// Waiters of Once get the receipt. If the first run fails, the waiters in its process fail
+// too, and the waiters in other processes run.
 func TestOnceWaiters(t *testing.T) {
 	for name, fails := range map[string]bool{"settled": false, "released": true} {
 		t.Run(name, func(t *testing.T) {

@@ -251,8 +251,8 @@ func (w *slowWriter) WriteHeader(status int) {
 	w.ResponseRecorder.WriteHeader(status)
 }
 
-// The answer of a failure that others send too is theirs: what it was written to
-// belongs to other answers as soon as the first one is sent.
+// A failed answer that waiters send too is a copy: its buffer belongs to other answers as soon as
+// the first one is sent.
 func TestASharedFailureIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

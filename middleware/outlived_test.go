@@ -20,7 +20,7 @@ import (
 
 type traceKey struct{}
 
-// inTheMiddle is other middleware, which hides what it is around.
+// inTheMiddle is other middleware, which hides the handler inside it.
 func inTheMiddle(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) })
 }
@@ -106,10 +106,9 @@ func TestHandlerOutlivesItsGuard(t *testing.T) {
 	}
 }
 
-// Adapters of routers (echo.WrapMiddleware is one) put the
-// request of what they wrap in the place of their own, and leave it there, so that
-// access logs outside look for values in a context that has ended. So does the next
-// request, where a program keeps a context for it.
+// Adapters of routers (echo.WrapMiddleware is one) replace their own request by the request of
+// the handler that they wrap, and leave it there. So access logs outside look for values in a
+// context that has ended. The next request does too, if a program keeps a context for it.
 func TestRequestLeftToOuterMiddleware(t *testing.T) {
 	out := &bytes.Buffer{} // a server has answered before it is read
 	logger := lock.WithLogger(slog.New(slog.NewJSONHandler(out, nil)))

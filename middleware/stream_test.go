@@ -79,8 +79,8 @@ func (w *watchful) look() {
 	}
 }
 
-// TestTooEarlyIsSeen is the twin of what uses watchful: without a guard, the
-// same handlers are caught.
+// TestTooEarlyIsSeen is the twin of the tests with watchful: without a guard, the same handlers
+// are caught.
 func TestTooEarlyIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range unreplayable {

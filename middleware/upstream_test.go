@@ -233,8 +233,8 @@ func TestRefusalBeyondTheResponseLimit(t *testing.T) {
 	}
 }
 
-// TestTryAgainIsNotKept: an answer of 400 and above that says when to try again
-// is none for a day. One below 400 says when to look for what it has begun.
+// TestTryAgainIsNotKept: an answer of 400 and above that says when to try again is not kept. One
+// below 400 is: it says when to look for the result of work that has begun.
 func TestTryAgainIsNotKept(t *testing.T) {
 	t.Parallel()
 	all := latch.WithFinal(func(int) bool { return true })

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// ScopeCounts returns the largest of what a memory store counts for a scope, be it
-// above or below zero.
+// ScopeCounts returns the largest counts that a memory store has for a scope, above or below
+// zero.
 func ScopeCounts(s *Store) (entries, bytes int64) {
 	for _, row := range s.room.shares.cells {
 		for i := range row {
@@ -33,5 +33,5 @@ func KeysOfOneShard(s *Store, n int) (keys []string) {
 // Sweep removes all that is over from a memory store.
 func Sweep(s *Store) { s.sweep() }
 
-// RecordBytes is what the allocator gives to a record of a memory store.
+// RecordBytes is the size of a record of a memory store.
 const RecordBytes = unsafe.Sizeof(record{})

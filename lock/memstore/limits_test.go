@@ -182,9 +182,9 @@ func TestRecordHasTheSizeThatItIsLaidOutFor(t *testing.T) {
 	require.EqualValues(t, 96, memstore.RecordBytes)
 }
 
-// The search for records that are over is in the middle of them, and has passed the place
-// to which one moves, or that of one whose end moves closer: it is found when it is over,
-// and its room is given to another.
+// The search for records that are over has come half-way. Then a record moves to a place that
+// the search has passed, or the end of a record there moves closer. It is still found when it is
+// over, and its room is given to another record.
 func TestFindsWhatEndsBehindTheSearch(t *testing.T) {
 	t.Parallel()
 	const n, short = 40, 10 * time.Second

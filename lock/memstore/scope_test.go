@@ -59,7 +59,7 @@ func TestOneScopeDoesNotFillTheStore(t *testing.T) {
 				t.Logf("granted %d, of which %d left a tombstone: %v", granted, full, err)
 				others, err := fillAs(t, s, "modest", 10, settle)
 				if share == 1 {
-					// The must-fail twin: this is what the share is for.
+					// The must-fail twin: without a share, one scope fills the store.
 					require.Error(t, err)
 					require.Zero(t, others)
 					return

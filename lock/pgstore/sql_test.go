@@ -156,7 +156,7 @@ func openRows(ctx context.Context) error {
 	return err
 }
 
-// Work as it is written: what it does to its transaction never makes an answer without its
+// Work as programs write it. Nothing that it does to its transaction makes an answer without its
 // rows, or rows without their answer.
 func TestWorkAsItIsWritten(t *testing.T) {
 	t.Parallel()

@@ -165,7 +165,7 @@ func TestCommitThatWaitsForItsStandbyTwins(t *testing.T) {
 	}
 }
 
-// cancels is a store whose COMMIT is the driver's, and which replays what it reads.
+// cancels is a store that commits by the driver, and replays every receipt that it reads.
 type cancels struct {
 	*pgstore.Store
 

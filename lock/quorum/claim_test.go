@@ -218,8 +218,8 @@ func TestDoesNotCountAVoteThatMayBeTakenBack(t *testing.T) {
 	})
 }
 
-// A release that overtakes its claim, as that of a Locker does which has given up:
-// what the claim has had, it has no more.
+// A release overtakes its claim, as when a Locker has given up: the claim keeps none of
+// its nodes.
 func TestReleaseOvertakesTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(3)

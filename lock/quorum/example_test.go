@@ -10,8 +10,8 @@ import (
 	"github.com/httplatch/httplatch/lock/quorum"
 )
 
-// Three stores that fail by themselves. In a service they are what
-// redisstore.Open returns for the URLs of three masters.
+// Three stores that fail independently. In a service they come from redisstore.Open, for the
+// URLs of three masters.
 func ExampleNew() {
 	stores := []lock.Store{memstore.New(), memstore.New(), memstore.New()}
 	store := quorum.New(stores, quorum.WithNodeTimeout(200*time.Millisecond))

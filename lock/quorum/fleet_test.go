@@ -18,7 +18,7 @@ const (
 	longLease   = time.Hour             // nothing in these tests goes away by itself
 )
 
-// condition is what is wrong with a node.
+// condition is the fault of a node.
 type condition byte
 
 const (
@@ -84,7 +84,7 @@ func (f fleet) put(t *testing.T, c lock.Claim, nodes ...int) {
 	}
 }
 
-// states is what is under key on each node.
+// states lists the entry under key on each node.
 func (f fleet) states(t *testing.T) string { t.Helper(); return f.statesOf(t, key) }
 
 func (f fleet) statesOf(t *testing.T, key string) string {

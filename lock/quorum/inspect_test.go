@@ -40,7 +40,7 @@ func listAll(t *testing.T, q lock.Inspector) (found map[string]string, err error
 	return found, err
 }
 
-// The list is what Get says of every key that some node has.
+// List yields the result of Get for every key that some node has.
 func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, nodes, q := inspectedFleet(3)
@@ -182,8 +182,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A readiness probe has a second or so, and a node that is cut off is what a quorum
-// is for.
+// A readiness probe has a second or so, and a quorum has to bear a node that is cut off.
 func TestCheckDoesNotWaitForAMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := fault.New().Every(fault.HangRequest, fault.Get)

@@ -246,7 +246,7 @@ func TestReleaseHearsTheMinority(t *testing.T) {
 	})
 }
 
-// A Locker that closes has its majority's word, and waits for what it left behind.
+// A Locker that closes has the answer of a majority, and waits for the calls to the other nodes.
 func TestCloseLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(5)

@@ -61,7 +61,7 @@ func gather(t *testing.T, s *redisstore.Store, p *respproxy.Proxy, n int, ctx fu
 	return g
 }
 
-// outcomes lets the calls go, and returns what they came to.
+// outcomes lets the calls go, and returns their outcomes.
 func (g *gathering) outcomes() []outcome {
 	g.letGo()
 	return g.wait()
@@ -259,8 +259,8 @@ func TestPlainPipelineRepeatsAllOfItself(t *testing.T) {
 	}
 }
 
-// A hook that repeats the pipeline changes nothing of what was answered, and makes
-// of the rest what it makes of a single command.
+// A hook that repeats the pipeline does not change the commands that were answered. For the
+// others the outcome is the same as for a single command.
 func TestHookThatRepeatsABatch(t *testing.T) {
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Shared(t).Addr())

@@ -58,9 +58,8 @@ func onSlowKeys(action respproxy.Action) slowKeys {
 	}
 }
 
-// Calls of other keys are not blocked beyond their own budgets by those that hang,
-// and are granted again when these have given up, however many of what these have
-// sent still hangs.
+// Calls that hang do not block calls for other keys beyond their own budgets. When the hanging
+// calls have given up, other calls are granted again, even if sent commands still hang.
 func TestSlowCallsLeaveOthersTheirBudgets(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerGo|testmain.NewerServers, "waits for calls that hang")
 	t.Parallel()

@@ -61,7 +61,7 @@ func requireClass(t *testing.T, class string, err error) {
 	require.Equal(t, class, c.Class())
 }
 
-// listedEntry is what List yields of the receipt of key.
+// listedEntry returns the entry that List yields for the receipt of key.
 func listedEntry(t *testing.T, s lock.Store, key string) lock.Entry {
 	t.Helper()
 	for e, err := range inspector(t, s).List(t.Context()) {
@@ -93,7 +93,7 @@ func overwrite(t *testing.T, s lock.Store, key, token string, receipt []byte) {
 	require.True(t, ok)
 }
 
-// receiptOf is what is stored as the receipt of key.
+// receiptOf returns the stored receipt of key.
 func receiptOf(t *testing.T, s lock.Store, key string) lock.Entry {
 	t.Helper()
 	e, err := s.Get(t.Context(), storedKey(key))
@@ -237,8 +237,8 @@ func TestReceiptsThatAreNotWhole(t *testing.T) {
 	}
 }
 
-// Receipts from before sealing, and those of a version to come, are neither
-// replayed nor run again.
+// Receipts from before sealing, and of a later version, are not replayed, and their work does
+// not run again.
 func TestRefusesWhatItDidNotSeal(t *testing.T) {
 	t.Parallel()
 	inner := memstore.New()
@@ -459,7 +459,7 @@ func TestHasWhatItsStoreHas(t *testing.T) {
 			tt.about.NoTransactions = lock.Describe(memstore.New()).NoTransactions
 			require.Equal(t, tt.about, lock.Describe(s))
 
-			// The calls of a store that never waits need nothing of what others need.
+			// The calls of a store that never waits are made without package send.
 			onceOver(t, s, key, "answer")
 			require.Equal(t, tt.about.Local, !bytes.Contains(stacks.seen, []byte("lock/internal/send.")))
 
@@ -550,7 +550,7 @@ func TestReceiptThatDoesNotFit(t *testing.T) {
 	require.True(t, replayed)
 }
 
-// The hints are those of the store below, and none if that has none.
+// The hints come from the store below. Without hints below there are none.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	hints := make(chan struct{}, 1)

@@ -243,8 +243,8 @@ func TestEraseEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// While the store is silent, what is to be cleaned up can be found by whose request it was:
-// the records that say so cannot be read.
+// While the store is silent, a clean-up can be found by the user of its request, although the
+// record that names the user cannot be read.
 func TestCleanUpsAreNamedWhileTheStoreIsSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -126,7 +126,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestLocks: what is refused does not reach later handlers, and says so to what is outside.
+// TestLocks: a refused request does not reach later handlers, and middleware outside sees that.
 func TestLocks(t *testing.T) {
 	t.Parallel()
 	r := gin.New()

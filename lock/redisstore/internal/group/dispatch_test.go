@@ -82,8 +82,8 @@ func TestHangingBatchesAreBounded(t *testing.T) {
 	})
 }
 
-// Commands of a few callers go their own ways, and with a single processor, where the system
-// calls of each are what the others wait for, share one.
+// Commands of a few callers have a round trip each. With a single processor they share one,
+// since all callers wait for the system calls of each.
 func TestOneProcessorShares(t *testing.T) { //nolint:paralleltest // it sets GOMAXPROCS
 	for processors, most := range map[int]int{1: 2, 2: 8} {
 		synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 // errSilent is how a server ends that has not answered.
 var errSilent = errors.New("no answer")
 
-// verdicts are those of a Locker.
+// verdicts returns the verdict that a Locker would return.
 func verdicts(err error) send.Verdict {
 	switch {
 	case errors.Is(err, lock.ErrDenied):
@@ -58,7 +58,7 @@ type request struct {
 
 func (r request) Send(ctx context.Context) error { return do(ctx, r.g, r.name, r.yields) }
 
-// do makes a call. yields is that of a claim.
+// do makes a call. A claim yields.
 func do(ctx context.Context, g *group.Group, name string, yields bool) error {
 	c := group.NewCommand(name).With("command", name)
 	c.Yields = yields
@@ -766,9 +766,9 @@ func TestLongerWayIsNoSlowerServer(t *testing.T) {
 	}
 }
 
-// Replies that are late, one in a thousand by 100 ms, hold up those of their batch. With
-// 256 callers, that can be all of them for a while: no caller is refused for it, since
-// the server is not slow.
+// One reply in a thousand is late, by 100 ms, and holds up the other replies of its batch. With
+// 256 callers, all can wait for a while. No caller is refused for it, since the server is not
+// slow.
 func TestLateRepliesAreNoSlowServer(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "simulates hundreds of callers")
 	t.Parallel()

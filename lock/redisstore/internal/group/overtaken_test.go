@@ -55,7 +55,7 @@ func TestOvertakenBatchIsSentAgain(t *testing.T) {
 					}
 					return answerAll(tt.trip)(ctx, names, reply)
 				})
-				for range 100 { // by which a trip is what is usual
+				for range 100 { // so that the group knows the usual trip
 					require.NoError(t, do(t.Context(), g, "other", true))
 				}
 				s := newSender()

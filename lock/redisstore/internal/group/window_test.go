@@ -138,7 +138,7 @@ func TestTrialIsOfHalfAWindow(t *testing.T) {
 	})
 }
 
-// A server that is what limits, and fast enough, is tried every two seconds and not all
+// If the server is the bottleneck, and fast enough, trials come every two seconds and not all
 // the time.
 func TestTrialsAreRare(t *testing.T) {
 	t.Parallel()
