@@ -44,6 +44,10 @@ CORES = $(shell getconf _NPROCESSORS_ONLN)
 TWOFOLD = $(shell expr 2 \* $(CORES))
 ONEMORE = $(shell expr 1 + $(CORES))
 
+# The models are searched by another program: neither the race detector nor another Go finds more
+# in them. make models runs them, and CI runs that.
+MODELS = /internal/model$$
+
 # What tests use that no test should install on a developer's machine: promtool comes with a
 # server, and nft is a packet filter.
 CIONLY = $(if $(filter true,$(CI)),promtool nft)
@@ -73,17 +77,22 @@ check: ## A first answer in a minute and a half on 2 cores: vet all, lint the pa
 	go test -short -p $(ONEMORE) $(TESTFLAGS) work
 
 .PHONY: test
-test: ## Vet and test all modules with the race detector, in 12 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, spin, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
-	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(if $(RACE),cc) $(CIONLY)
+test: ## Vet and test all modules except the models with the race detector, in 12 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
+	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)')
+	go test $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)|$(MODELS)')
 	go test $(RACE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
+.PHONY: models
+models: ## Search all states of the models of the protocol, in half a minute; may install spin and gcc with apt
+	@scripts/deps.sh spin
+	go test $(TESTFLAGS) ./internal/model
+
 .PHONY: test-newer
 test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests that wait longest
-	@scripts/deps.sh redis-server postgresql pgbouncer spin chromium curl npm $(NEWER_GO) $(CIONLY)
+	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(NEWER_GO) $(CIONLY)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
 		TEST_REPEATS_WITH='newer go' go test -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) $(TESTFLAGS) $$packages; \
@@ -105,7 +114,7 @@ test-servers: ## Test the Redis store and its faults on each newer server that a
 .PHONY: faults
 faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, reported one by one
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
-	go test $(RACE) -count=1 -v ./internal/model
+	go test -count=1 -v ./internal/model
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history $(if $(SEED),-args -seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 	@cat $(TEST_ARTIFACTS)/*.txt

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Run is a run of the tests that leaves some out. The run of make test is none of them: it
-// leaves out nothing.
+// Run is a run of the tests that leaves some out. The runs of make test and make models are
+// none of them: together they leave out nothing.
 type Run uint8
 
 const (
@@ -22,8 +22,8 @@ const (
 // repeats is the environment variable in which the Makefile says that a run repeats make test.
 const repeats = "TEST_REPEATS_WITH"
 
-// SkipIn skips the test in the named runs, for a reason such as "waits for 40 s". Only what
-// make test runs may be skipped: a test that CI does not run keeps no promise.
+// SkipIn skips the test in the named runs, for a reason such as "waits for 40 s". make test, or
+// make models, still runs it: a test that CI does not run keeps no promise.
 func SkipIn(tb testing.TB, runs Run, why string) {
 	tb.Helper()
 	if run := current(); runs&run != 0 {

@@ -54,8 +54,8 @@ func TestSkipIn(t *testing.T) {
 	}
 }
 
-// CI runs make test, which leaves out no test: it asks for none of the runs of SkipIn, and
-// takes none over from its environment.
+// CI runs make test and make models, which leave out no test: they ask for none of the runs of
+// SkipIn, and take none over from their environment.
 func TestMakeTestSkipsNothing(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		testmain.Unavailable(t, "make is not installed", err)
@@ -67,9 +67,13 @@ func TestMakeTestSkipsNothing(t *testing.T) {
 	tests := regexp.MustCompile(`(?m)^.*\bgo test\b.*$`)
 	all := tests.FindAllString(dryRun(t, "-n", "test"), -1)
 	require.Len(t, all, 2)
+	all = append(all, tests.FindString(dryRun(t, "-n", "models")))
+	var tested []string
 	for _, line := range all {
 		require.NotRegexp(t, `-short|-skip|-run|`+repeats, line)
+		tested = append(tested, packagesOf(t, line)...)
 	}
+	require.ElementsMatch(t, list(t, "go list work"), tested, "each package once")
 	for target, value := range map[string]string{"test-newer": "newer go", "test-servers": "newer servers"} {
 		require.Contains(t, tests.FindString(dryRun(t, "-n", target)), repeats+"='"+value+"'")
 	}
@@ -80,7 +84,28 @@ func TestMakeTestSkipsNothing(t *testing.T) {
 
 	ci, err := os.ReadFile("../../../.ci/run")
 	require.NoError(t, err)
-	require.Regexp(t, `\bmake test &&`, string(ci))
+	require.Regexp(t, `\bmake test && make models &&`, string(ci))
+}
+
+// packagesOf returns the packages that a command of the Makefile tests: those that a command
+// of its own lists, or the one at its end.
+func packagesOf(t *testing.T, line string) []string {
+	t.Helper()
+	if lists := regexp.MustCompile(`\$\((go list .*)\)$`).FindStringSubmatch(line); lists != nil {
+		return list(t, lists[1])
+	}
+	return list(t, "go list "+line[strings.LastIndex(line, " ")+1:])
+}
+
+// list returns the words that a shell command prints at the root of the repository.
+func list(t *testing.T, command string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+	cmd.Dir = "../.."
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
 }
 
 func dryRun(t *testing.T, args ...string) string {
