@@ -112,10 +112,11 @@ test-servers: ## Test the Redis store and its faults on each newer server that a
 	done
 
 .PHONY: faults
-faults: ## The fault campaign with FAULTS (10000) faults and SEED, and every single fault, reported one by one
+faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other searches at random in full, and every single fault, reported one by one
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test -count=1 -v ./internal/model
-	go test $(RACE) -count=1 -v -timeout 60m ./internal/history $(if $(SEED),-args -seed $(SEED))
+	go test $(RACE) -count=1 -v -run '^(TestStress|TestTransactionsAtRandom)$$' ./lock ./lock/quorum -args -seeds 300 $(if $(SEED),-seed $(SEED))
+	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args -histories 203 $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 	@cat $(TEST_ARTIFACTS)/*.txt
 

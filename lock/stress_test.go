@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	firstSeed = flag.Uint64("seed", 0, "first seed of the stress tests")
-	seeds     = flag.Uint64("seeds", 200, "number of seeds of the stress tests")
+	firstSeed = flag.Uint64("seed", 0, "first seed of the tests at random")
+	seeds     = flag.Uint64("seeds", 100, "number of seeds of the tests at random; make faults tries 300")
 )
 
 // Random work of several lockers over a network that loses, delays and refuses

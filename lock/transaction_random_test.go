@@ -25,7 +25,7 @@ func TestTransactionsAtRandom(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()
 	rare := make(map[string]int)
-	for seed := range uint64(300) {
+	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		found := newOrders(seed, "").run(t, rare)
 		require.Empty(t, found, "seed %d", seed)
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	firstSeed = flag.Uint64("seed", 0, "first seed of the stress tests")
-	seeds     = flag.Uint64("seeds", 200, "number of seeds of the stress tests")
+	firstSeed = flag.Uint64("seed", 0, "first seed of the stress test")
+	seeds     = flag.Uint64("seeds", 50, "number of seeds of the stress test; make faults tries 300")
 )
 
 // Random work of several processes over one quorum, each node of which is behind

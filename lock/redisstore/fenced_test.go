@@ -221,10 +221,10 @@ func TestClaimsWithoutADeadlineAreNotGuarded(t *testing.T) {
 
 // Four clients take turns, while scripts, stubs and entries get lost.
 func TestFencesOfManyClients(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "takes 10,000 fences")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "takes 1,000 fences")
 	t.Parallel()
 	srv := redistest.Start(t)
-	const clients, each = 4, 2500
+	const clients, each = 4, 250
 	var mu sync.Mutex // only so that the race detector sees what the lock does
 	fences := make([]int64, 0, clients*each)
 	var wg sync.WaitGroup
