@@ -48,6 +48,10 @@ ONEMORE = $(shell expr 1 + $(CORES))
 # in them. make models runs them, and CI runs that.
 MODELS = /internal/model$$
 
+# go test vets each package with a part of go vet, and its dependencies with it. Where go vet
+# has just run, that finds nothing.
+VETTED = -vet=off
+
 # What tests use that no test should install on a developer's machine: promtool comes with a
 # server, and nft is a packet filter.
 CIONLY = $(if $(filter true,$(CI)),promtool nft)
@@ -74,28 +78,28 @@ check: ## A first answer in a minute and a half on 2 cores: vet all, lint the pa
 	@scripts/deps.sh redis-server
 	go vet work
 	@scripts/lint-changed $(SINCE)
-	go test -short -p $(ONEMORE) $(TESTFLAGS) work
+	go test $(VETTED) -short -p $(ONEMORE) $(TESTFLAGS) work
 
 .PHONY: test
 test: ## Vet and test all modules except the models with the race detector, in 12 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
 	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)|$(MODELS)')
-	go test $(RACE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
+	go test $(VETTED) $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)|$(MODELS)')
+	go test $(VETTED) $(RACE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: models
 models: ## Search all states of the models of the protocol, in half a minute; may install spin and gcc with apt
 	@scripts/deps.sh spin
-	go test $(TESTFLAGS) ./internal/model
+	go test $(VETTED) $(TESTFLAGS) ./internal/model
 
 .PHONY: test-newer
 test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests that wait longest
 	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(NEWER_GO) $(CIONLY)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
-		TEST_REPEATS_WITH='newer go' go test -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) $(TESTFLAGS) $$packages; \
+		TEST_REPEATS_WITH='newer go' go test $(VETTED) -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi
@@ -108,7 +112,7 @@ test-servers: ## Test the Redis store and its faults on each newer server that a
 	@scripts/deps.sh redis-server $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
 		echo "make test-servers: $$($$server --version)"; \
-		REDIS_SERVER=$$server TEST_REPEATS_WITH='newer servers' go test -count=1 -shuffle=on -p 2 $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
+		REDIS_SERVER=$$server TEST_REPEATS_WITH='newer servers' go test $(VETTED) -count=1 -shuffle=on -p 2 $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
 	done
 
 .PHONY: faults
