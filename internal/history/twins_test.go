@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testmain"
 )
 
 // enough histories find every bug that is planted.
@@ -12,6 +14,7 @@ const enough = 20
 
 // The twin of TestHistories: the same over stores that are wrong.
 func TestPlantedBugsAreFound(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "makes histories until each planted bug is found")
 	t.Parallel()
 	findPlanted(t, onRedis{}, []planted{
 		{"plain DEL", lasting, plantPlainDel},
@@ -35,6 +38,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 
 // The twin of TestHistoriesOverPostgres.
 func TestPlantedBugsAreFoundOverPostgres(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "makes histories until each planted bug is found")
 	t.Parallel()
 	findPlanted(t, newPostgres(t), []planted{
 		{"renew without token", lasting, plantPlainRenew},
