@@ -52,6 +52,10 @@ MODELS = /internal/model$$
 # has just run, that finds nothing.
 VETTED = -vet=off
 
+# How long the tests of a package may take. A machine that is busy with something else needs
+# more than the ten minutes of the go command for the longest.
+PATIENCE = -timeout 25m
+
 # What tests use that no test should install on a developer's machine: promtool comes with a
 # server, and nft is a packet filter.
 CIONLY = $(if $(filter true,$(CI)),promtool nft)
@@ -85,8 +89,8 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(VETTED) $(RACE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)|$(MODELS)')
-	go test $(VETTED) $(RACE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)|$(MODELS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: models
@@ -99,7 +103,7 @@ test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go comm
 	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(NEWER_GO) $(CIONLY)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
-		TEST_REPEATS_WITH='newer go' go test $(VETTED) -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) $(TESTFLAGS) $$packages; \
+		TEST_REPEATS_WITH='newer go' go test $(VETTED) $(PATIENCE) -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi
@@ -112,7 +116,7 @@ test-servers: ## Test the Redis store and its faults on each newer server that a
 	@scripts/deps.sh redis-server $(CIONLY)
 	@for server in $$(scripts/newer-servers.sh $(SERVERS)); do \
 		echo "make test-servers: $$($$server --version)"; \
-		REDIS_SERVER=$$server TEST_REPEATS_WITH='newer servers' go test $(VETTED) -count=1 -shuffle=on -p 2 $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
+		REDIS_SERVER=$$server TEST_REPEATS_WITH='newer servers' go test $(VETTED) $(PATIENCE) -count=1 -shuffle=on -p 2 $(TESTFLAGS) ./lock/redisstore ./internal/faults || exit 1; \
 	done
 
 .PHONY: faults
