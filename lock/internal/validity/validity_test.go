@@ -1,0 +1,214 @@
+package validity_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/validity"
+)
+
+type loss string
+
+// play is a validity of 10 s from now on, to be renewed after 3 s, and the alarms that it sets.
+type play struct {
+	validity.Validity[loss]
+
+	began clock.Moment
+	set   []time.Duration // when the alarms are due, from the begin on
+}
+
+func newPlay(capped bool) *play {
+	p := &play{began: clock.Now()}
+	p.Start(p.at(10), p.at(3), capped)
+	return p
+}
+
+func (p *play) at(seconds int) clock.Moment { return p.began.Add(time.Duration(seconds) * time.Second) }
+
+func (p *play) alarm(due clock.Moment) { p.set = append(p.set, time.Duration(due-p.began)) }
+
+// ring says what is due after so many seconds.
+func (p *play) ring(t *testing.T, seconds int) string {
+	t.Helper()
+	switch due := p.Ring(t.Context(), p.at(seconds), p.alarm); {
+	case due.Renewal != nil:
+		return "renewal"
+	case due.Expired != validity.NotExpired:
+		return map[validity.Expiry]string{validity.NotRenewed: "not renewed", validity.MaxHold: "max hold"}[due.Expired]
+	case due.Opens != validity.OpensNothing:
+		return map[validity.Opens]string{validity.OpensKey: "opens", validity.OpensOrphaned: "opens, orphaned", validity.OpensBypassed: "opens, bypassed"}[due.Opens]
+	default:
+		return "nothing"
+	}
+}
+
+// What is due is decided by the clock and by what was noted, so an alarm too many does no harm.
+func TestWhatIsDue(t *testing.T) {
+	t.Parallel()
+	const nothing = "nothing"
+	begin := func(t *testing.T, p *play) { t.Helper(); require.Equal(t, "renewal", p.ring(t, 3)) }
+	for name, tt := range map[string]struct {
+		capped bool
+		before func(t *testing.T, p *play)
+		due    map[int]string // by the second of one alarm
+		alarms []time.Duration
+	}{
+		"a lease that is held": {
+			due: map[int]string{2: nothing, 3: "renewal", 9: "renewal", 10: "not renewed"},
+		},
+		"it cannot be prolonged": {
+			capped: true,
+			due:    map[int]string{3: nothing, 9: nothing, 10: "max hold"},
+		},
+		"while it is renewed": {
+			before: begin,
+			due:    map[int]string{4: nothing, 10: "not renewed"},
+			alarms: []time.Duration{10 * time.Second},
+		},
+		"after a renewal that was not answered": {
+			before: func(t *testing.T, p *play) { t.Helper(); begin(t, p); p.EndRenewal(p.at(6), p.alarm) },
+			due:    map[int]string{5: nothing, 6: "renewal", 10: "not renewed"},
+			alarms: []time.Duration{10 * time.Second, 6 * time.Second},
+		},
+		"after a renewal that was answered": {
+			before: func(t *testing.T, p *play) {
+				t.Helper()
+				begin(t, p)
+				p.Prolong(p.at(13), p.at(6), false)
+				p.EndRenewal(p.at(6), p.alarm)
+			},
+			due:    map[int]string{10: "renewal", 13: "not renewed"},
+			alarms: []time.Duration{10 * time.Second, 6 * time.Second},
+		},
+		"after one that reached the maximum hold": {
+			before: func(t *testing.T, p *play) {
+				t.Helper()
+				begin(t, p)
+				p.Prolong(p.at(12), p.at(6), true)
+				p.EndRenewal(p.at(6), p.alarm)
+			},
+			due:    map[int]string{6: nothing, 11: nothing, 12: "max hold"},
+			alarms: []time.Duration{10 * time.Second, 12 * time.Second},
+		},
+		"a late answer does not shorten it": {
+			before: func(t *testing.T, p *play) { t.Helper(); p.Prolong(p.at(9), p.at(5), false) },
+			due:    map[int]string{3: "renewal", 9: "renewal", 10: "not renewed"},
+		},
+		"while it is released": {
+			before: func(t *testing.T, p *play) { t.Helper(); p.End(false) },
+			due:    map[int]string{3: nothing, 10: nothing},
+		},
+		"while it is settled": {
+			before: func(t *testing.T, p *play) { t.Helper(); p.End(true) },
+			due:    map[int]string{3: "renewal", 10: "not renewed"},
+		},
+		"after a release without an answer": {
+			before: func(t *testing.T, p *play) { t.Helper(); p.End(false); p.OpenLater(validity.OpensOrphaned, p.alarm) },
+			due:    map[int]string{3: nothing, 10: "opens, orphaned"},
+			alarms: []time.Duration{10 * time.Second},
+		},
+		"a settle without an answer whose entry is gone": {
+			before: func(t *testing.T, p *play) { t.Helper(); p.End(true); require.False(t, p.Gone(p.alarm)) },
+			due:    map[int]string{3: nothing, 10: "opens"},
+			alarms: []time.Duration{10 * time.Second},
+		},
+		"after the answer to its end": {
+			before: func(t *testing.T, p *play) {
+				t.Helper()
+				p.End(false)
+				p.OpenLater(validity.OpensKey, p.alarm)
+				require.Equal(t, validity.OpensKey, p.Close())
+				require.Equal(t, validity.OpensNothing, p.Close())
+			},
+			due:    map[int]string{3: nothing, 10: nothing},
+			alarms: []time.Duration{10 * time.Second},
+		},
+		"after its loss": {
+			before: func(t *testing.T, p *play) { t.Helper(); p.Lose(new(loss)) },
+			due:    map[int]string{3: nothing, 10: nothing},
+		},
+		"work that runs unprotected": {
+			before: func(t *testing.T, p *play) { t.Helper(); p.Bypass(p.at(7), p.alarm) },
+			due:    map[int]string{3: nothing, 7: "opens, bypassed"},
+			alarms: []time.Duration{7 * time.Second},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for second, want := range tt.due {
+				p := newPlay(tt.capped)
+				if tt.before != nil {
+					tt.before(t, p)
+				}
+				require.Equal(t, tt.alarms, p.set)
+				require.Equal(t, want, p.ring(t, second), "after %d s", second)
+			}
+		})
+	}
+}
+
+// The first loss stands, and there is none after the answer to the end.
+func TestLossIsNotedOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlay(false)
+	first, second := loss("first"), loss("second")
+	lost, is := p.Lose(&first)
+	require.Equal(t, &first, lost)
+	require.True(t, is)
+	lost, is = p.Lose(&second)
+	require.Equal(t, &first, lost)
+	require.False(t, is)
+	lost, is = p.End(false)
+	require.Equal(t, &first, lost)
+	require.True(t, is)
+
+	p = newPlay(false)
+	p.End(false)
+	p.Close()
+	lost, is = p.Lose(&first)
+	require.Nil(t, lost)
+	require.False(t, is)
+}
+
+// Of two ends of a lease, the first is its end.
+func TestEndIsFirstOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlay(false)
+	_, first := p.End(true)
+	require.True(t, first)
+	_, first = p.End(false)
+	require.False(t, first)
+	require.False(t, p.Gone(p.alarm), "its entry is gone after its end, which is no loss")
+	require.True(t, newPlay(false).Gone(p.alarm), "a holder has lost it")
+}
+
+// The context of a renewal outlives the caller of the work, and ends with the renewals.
+func TestRenewalsOutliveTheCaller(t *testing.T) {
+	t.Parallel()
+	p := newPlay(false)
+	caller, leave := context.WithCancel(t.Context())
+	renewal := p.Ring(caller, p.at(3), p.alarm).Renewal
+	leave()
+	require.NoError(t, renewal.Err())
+	p.Halt()
+	require.Error(t, renewal.Err())
+}
+
+// The validity ends by the clock, whoever looks: an alarm may be late.
+func TestValidityEndsByTheClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlay(false)
+		time.Sleep(10*time.Second - 1)
+		_, expired := p.Check()
+		require.Equal(t, validity.NotExpired, expired)
+		time.Sleep(1)
+		_, expired = p.Check()
+		require.Equal(t, validity.NotRenewed, expired)
+	})
+}
