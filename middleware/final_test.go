@@ -19,8 +19,15 @@ func TestFinalPolicy(t *testing.T) {
 		status       int
 		commit, kept bool
 	}{
-		{302, false, true}, {302, true, true}, {507, false, false}, {507, true, true},
-		{403, true, true}, {408, true, true}, {425, true, true}, {502, true, true}, {503, true, true},
+		{302, false, true},
+		{302, true, true},
+		{507, false, false},
+		{507, true, true},
+		{403, true, true},
+		{408, true, true},
+		{425, true, true},
+		{502, true, true},
+		{503, true, true},
 	} {
 		l := newLocker(t, memstore.New())
 		var e effects

@@ -1,0 +1,173 @@
+package local_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
+)
+
+// lease is a lease of one key. Leases with the same request have the same print.
+type lease struct {
+	entry   local.Entry[*lease]
+	print   string
+	settles bool
+}
+
+func (h *lease) When() *clock.Schedule       { return &h.entry.Schedule }
+func (h *lease) Entry() *local.Entry[*lease] { return &h.entry }
+func (*lease) Key() string                   { return "key" }
+func (h *lease) Owner() string               { return "owner of " + h.print }
+func (h *lease) SameRequest(o *lease) bool   { return h.print == o.print }
+func (h *lease) Settles() bool               { return h.settles }
+func (*lease) Ring()                         {}
+
+// refusal is a decision for all waiters, and of a claim that found a holder.
+type refusal struct{ detached int }
+
+func (*refusal) Answers(*lease, bool) bool { return true }
+func (*refusal) Unserved() bool            { return false }
+func (*refusal) FoundHolder() bool         { return true }
+func (r *refusal) Detach()                 { r.detached++ }
+
+func entered(t *local.Table[*lease], h *lease, patient bool) local.Entrance[*lease] {
+	t.Prepare(h)
+	return t.Enter(h, patient)
+}
+
+// What a lease finds that wants a key of this process, and how its wait ends when its time is
+// over, by how far the holder has come.
+func TestWhatALeaseFinds(t *testing.T) {
+	t.Parallel()
+	type found string
+	const (
+		opens, mismatch, refused = found("open"), found("mismatch"), found("refused")
+		waits                    = found("waits")
+	)
+	pending := func(*local.Table[*lease], *lease) {}
+	granted := func(_ *local.Table[*lease], h *lease) { h.entry.Grant() }
+	ending := func(settles bool) func(*local.Table[*lease], *lease) {
+		return func(table *local.Table[*lease], h *lease) {
+			h.entry.Grant()
+			h.settles = settles
+			table.MarkEnding(h, func() {})
+		}
+	}
+	for name, tt := range map[string]struct {
+		holder  func(*local.Table[*lease], *lease) // nil: there is none
+		print   string                             // of the lease that comes
+		patient bool
+		terms   local.Terms
+		found   found
+		confirm bool          // it can ask for the confirmation of the holder's end
+		stopped local.Stopped // if it waits
+	}{
+		"nobody":                          {nil, "a", false, 0, opens, false, 0},
+		"a claim":                         {pending, "a", false, 0, waits, false, local.FoundPending},
+		"a claim for another request":     {pending, "b", false, 0, waits, false, local.FoundPending},
+		"a claim, until it is answered":   {pending, "a", true, local.AwaitAnswer, waits, false, local.StillWaiting},
+		"a holder":                        {granted, "a", false, 0, refused, false, 0},
+		"a holder, patiently":             {granted, "a", true, 0, waits, false, local.FoundHeld},
+		"a holder, not to be usurped":     {granted, "a", true, local.Usurp, waits, false, local.FoundHeld},
+		"a holder for another request":    {granted, "b", true, 0, mismatch, false, 0},
+		"a release":                       {ending(false), "a", false, 0, waits, true, local.FoundEnding},
+		"a release for another request":   {ending(false), "b", false, 0, waits, true, local.FoundEnding},
+		"a release that may be usurped":   {ending(false), "a", false, local.Usurp, waits, true, local.Usurped},
+		"a settle":                        {ending(true), "a", false, 0, waits, true, local.FoundEnding},
+		"a settle for another request":    {ending(true), "b", false, 0, mismatch, false, 0},
+		"a settle that may be usurped":    {ending(true), "a", false, local.Usurp, waits, true, local.Usurped},
+		"unprotected work":                {(*local.Table[*lease]).Bypass, "b", false, 0, refused, false, 0},
+		"unprotected work, with patience": {(*local.Table[*lease]).Bypass, "b", true, 0, waits, false, local.FoundHeld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			table := local.New[*lease]()
+			holder, h := &lease{print: "a"}, &lease{print: tt.print}
+			if tt.holder != nil {
+				require.True(t, entered(table, holder, false).Open)
+				tt.holder(table, holder)
+			}
+			e := entered(table, h, tt.patient)
+			got := refused
+			switch {
+			case e.Open:
+				got = opens
+			case e.Mismatch:
+				got = mismatch
+			case e.Waiter != nil:
+				got = waits
+			}
+			require.Equal(t, tt.found, got)
+			require.Equal(t, tt.confirm, e.ConfirmEnd != nil)
+			if tt.found != opens {
+				require.Equal(t, "owner of a", e.Owner)
+			}
+			if e.Waiter == nil {
+				return
+			}
+			require.Equal(t, tt.stopped, table.StopWaiting(e.Waiter, tt.terms))
+			if tt.stopped == local.Usurped {
+				usurped, settles := e.Waiter.Usurped()
+				require.Same(t, holder, usurped)
+				require.Equal(t, holder.settles, settles)
+				table.Leave(holder) // is no longer its key
+				require.False(t, entered(table, &lease{print: "b"}, false).Open)
+			}
+		})
+	}
+}
+
+// The key goes to those that wait in the order of their arrival, and is free after the last.
+func TestKeyGoesToTheNext(t *testing.T) {
+	t.Parallel()
+	table := local.New[*lease]()
+	first, second, third := &lease{print: "a"}, &lease{print: "a"}, &lease{print: "a"}
+	require.True(t, entered(table, first, false).Open)
+	first.entry.Grant()
+	w2, w3 := entered(table, second, true).Waiter, entered(table, third, true).Waiter
+	table.Leave(first)
+	<-w2.Ready()
+	require.Nil(t, w2.Decided())
+	require.True(t, w2.Met(), "it has waited for a holder")
+	require.Equal(t, local.FoundGiven, table.StopWaiting(w2, 0))
+	table.Leave(first) // again: it is not its key
+	require.Equal(t, local.FoundHeld, table.CancelWait(w3))
+	second.entry.Grant()
+	table.Leave(second)
+	require.True(t, entered(table, &lease{}, false).Open)
+}
+
+// A waiter that leaves just after it was given the key gives it to the next.
+func TestCancelledWaitPassesTheKeyOn(t *testing.T) {
+	t.Parallel()
+	table := local.New[*lease]()
+	first := &lease{print: "a"}
+	require.True(t, entered(table, first, false).Open)
+	first.entry.Grant()
+	w2, w3 := entered(table, &lease{print: "a"}, true).Waiter, entered(table, &lease{print: "a"}, true).Waiter
+	table.Leave(first)
+	require.Equal(t, local.FoundGiven, table.CancelWait(w2))
+	<-w3.Ready()
+	require.Nil(t, w3.Decided())
+}
+
+// A refused claim is the answer to all that have met it, who may change nothing that its first
+// caller has.
+func TestDecisionIsOfAllThatHaveMetTheClaim(t *testing.T) {
+	t.Parallel()
+	table := local.New[*lease]()
+	first := &lease{print: "a"}
+	require.True(t, entered(table, first, false).Open)
+	w2, w3 := entered(table, &lease{print: "a"}, false).Waiter, entered(table, &lease{print: "b"}, false).Waiter
+	d := new(refusal)
+	table.LeaveWith(first, func() local.Decision[*lease] { return d })
+	for _, w := range []*local.Waiter[*lease]{w2, w3} {
+		<-w.Ready()
+		require.Same(t, d, w.Decided())
+		require.Equal(t, local.FoundDecided, table.StopWaiting(w, local.Usurp))
+	}
+	require.Equal(t, 1, d.detached)
+	require.True(t, entered(table, &lease{}, false).Open)
+}
