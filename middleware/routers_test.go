@@ -64,13 +64,3 @@ func TestRouters(t *testing.T) {
 		})
 	}
 }
-
-// TestAroundTheRouter mounts the guard where the path value is not known yet.
-func TestAroundTheRouter(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, memstore.New())
-	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{id}/pay", mustNotRun(t))
-	w := serve(latch.Lock(l, "order", keyfunc.PathValue("id"))(mux), httptest.NewRequest(http.MethodPost, "/orders/7/pay", nil))
-	requireProblem(t, wantProblem{status: 400, kind: "key-missing"}, w)
-}

@@ -151,19 +151,6 @@ func TestServerDiesAndComesBack(t *testing.T) {
 	require.NoError(t, bare(t, p.Addr()).Ping(t.Context()).Err())
 }
 
-// TestStalledServer: what a client sent before it gave up is applied when the
-// server goes on.
-func TestStalledServer(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	p := respproxy.Start(t, s.Addr())
-	c := impatient(t, p.Addr())
-	s.Stop()
-	requireTimeout(t, c.Set(t.Context(), "k", "v", 0).Err())
-	s.Cont()
-	require.Eventually(t, func() bool { return s.Do(t, "GET", "k") == "v" }, patience, time.Millisecond)
-}
-
 // TestEndsWithEverythingUnderWay leaves something in each state behind; the
 // leak check of TestMain is what it is for.
 func TestEndsWithEverythingUnderWay(t *testing.T) {
