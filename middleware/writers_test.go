@@ -137,35 +137,6 @@ func TestCompress(t *testing.T) {
 	}
 }
 
-// TestTimeoutHandlerOutside: its client gets 503 in time, the work is done
-// nevertheless, and the retry gets its answer.
-func TestTimeoutHandlerOutside(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, memstore.New())
-		var e effects
-		finish, finished := make(chan struct{}), make(chan struct{})
-		guarded := once(l)(e.then(func(w http.ResponseWriter, r *http.Request) {
-			<-finish
-			require.NoError(t, r.Context().Err())
-			_, _ = io.WriteString(w, "late")
-		}))
-		h := http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			guarded.ServeHTTP(w, r)
-			if r.Context().Err() != nil {
-				close(finished)
-			}
-		}), 10*time.Millisecond, "too late")
-		require.Equal(t, 503, serve(h, keyed("k")).Code)
-		close(finish)
-		<-finished
-		again := serve(guarded, keyed("k"))
-		require.Equal(t, "late", again.Body.String())
-		require.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
-		e.require(t, 1)
-	})
-}
-
 // TestTimeoutHandlerInside: an answer in time is kept as any other, and the
 // timeout's own 503 is not.
 func TestTimeoutHandlerInside(t *testing.T) {
