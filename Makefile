@@ -5,11 +5,10 @@ SHELL := bash
 RACE ?= -race
 TESTFLAGS ?=
 BENCH ?=
-BENCHROUNDS ?= 9
+BENCHROUNDS ?= 5
 BENCHFLAGS ?=
 IDEMLEASE ?=
 OVERLOADROUNDS ?= 3
-BEFORE ?=
 FUZZTIME ?= 60s
 GRAPHFLAGS ?=
 FAULTS ?= 10000
@@ -205,17 +204,21 @@ graph: ## Count what holds the files of PACKAGES (./lock ./middleware) together:
 fmt: ## Format the code
 	scripts/golangci-lint fmt
 
+# Parts of make bench. The others take longer than all of these, or need another server: FewCallers, Scripts and Killed.
+PARTS = InProcess|Trips|Cycles|Contended|Latency|Crowd|Stalls|HTTP|Growth
+export IDEMLEASE
+
 .PHONY: bench
-bench: ## Measure next to the peer libraries, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=9, BENCH=cycles,http for a part, IDEMLEASE=its checkout)
+bench: ## Measure next to the peer libraries, in 15 minutes: bench/RESULTS.md (BENCHROUNDS=5, BENCH='Cycles|HTTP' prints a part, IDEMLEASE=its checkout)
 	@scripts/deps.sh redis-server
-	cd bench && GOWORK=off go test ./... # a peer that is wired wrongly is no comparison
-	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . $(if $(BENCH),,-figures $(TEST_ARTIFACTS)/bench.json) -rounds $(BENCHROUNDS) -parts '$(BENCH)' $(BENCHFLAGS)
+	cd bench && GOWORK=off go test -timeout 30m ./internal/load ./internal/peer ./internal/report ./internal/suite ./internal/web # a peer that is wired wrongly is no comparison
+	scripts/bench.sh $(TEST_ARTIFACTS)/$(if $(BENCH),part,bench).txt '$(or $(BENCH),^Benchmark($(PARTS))$$)' $(BENCHROUNDS) $(BENCHFLAGS)
+	$(if $(BENCH),,cd bench && GOWORK=off go run . -page $(TEST_ARTIFACTS)/bench.txt >$(TEST_ARTIFACTS)/RESULTS.md && cp $(TEST_ARTIFACTS)/RESULTS.md .)
 
 .PHONY: bench-overload
-bench-overload: ## Measure overload, networks that change and outages, 40 minutes a round (OVERLOADROUNDS=3, BENCHFLAGS='-only "^5 C"'): .artifacts/overload.json
+bench-overload: ## Measure overload, networks that change and outages, 40 minutes a round (OVERLOADROUNDS=3, BENCH='Overload//case=5_C'): .artifacts/overload.txt
 	@scripts/deps.sh redis-server
-	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -rounds $(OVERLOADROUNDS) -parts overload,network,outage $(BENCHFLAGS)
-	cd bench && GOWORK=off go run . -figures $(TEST_ARTIFACTS)/overload.json -table
+	scripts/bench.sh $(TEST_ARTIFACTS)/overload.txt '$(or $(BENCH),Overload|Network|Outage)' $(OVERLOADROUNDS) $(BENCHFLAGS)
 
 # What make day is asked for: contenders by name, times to live of their locks, and how many times
 # the incident's rate of lost requests and replies.
@@ -247,21 +250,15 @@ nightly: ## The same for NIGHT (6h), with seeds that begin with the time
 	@$(MAKE) --no-print-directory days DAYS_FOR=$(NIGHT) SEED=$(or $(SEED),$(shell date +%s)000)
 
 .PHONY: bench-pg
-bench-pg: ## Measure work in transactions of PostgreSQL next to bare ones, a million receipts and the clean-up, in 15 minutes: .artifacts/pg.json (BENCHROUNDS=9, IDEMLEASE=its checkout)
+bench-pg: ## Measure work in transactions of PostgreSQL next to bare ones, a million receipts and the clean-up, in 15 minutes: .artifacts/pg.txt (BENCHROUNDS=5, IDEMLEASE=its checkout)
 	@scripts/deps.sh postgresql
 	cd bench && GOWORK=off go test ./internal/shop
-	cd bench && GOWORK=off go run $(if $(IDEMLEASE),$$(../scripts/with-idemlease.sh $(IDEMLEASE) $(TEST_ARTIFACTS))) . -figures $(TEST_ARTIFACTS)/pg.json -rounds $(BENCHROUNDS) -window 1s -parts '$(if $(BENCH),$(BENCH),transactions,receipts,clean-up)' $(BENCHFLAGS)
+	scripts/bench.sh $(TEST_ARTIFACTS)/pg.txt '$(or $(BENCH),Transactions|Receipts|CleanUp)' $(BENCHROUNDS) -window 1s $(BENCHFLAGS)
 
 .PHONY: bench-console
 bench-console: ## Look through RECORDS (1000000) records in Redis with the console, in two minutes
 	@scripts/deps.sh redis-server
 	go test -run '^$$' -bench '^BenchmarkConsole$$' -benchtime 1x -timeout 20m ./middleware/console -args -console.records $(RECORDS)
-
-.PHONY: bench-plot
-bench-plot: ## Draw what make bench and make bench-overload measured: .artifacts/*.svg (BEFORE=figures of another version)
-	@for figures in $(TEST_ARTIFACTS)/bench.json $(TEST_ARTIFACTS)/overload.json; do \
-		if [ -e "$$figures" ]; then (cd bench && GOWORK=off go run . -figures "$$figures" -before '$(BEFORE)' -plot) || exit 1; fi; \
-	done
 
 .PHONY: microbench
 microbench: ## Run the packages' own benchmarks (BENCH=pattern BENCHFLAGS=-count=6)

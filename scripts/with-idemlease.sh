@@ -18,7 +18,7 @@ version=$(git -C "$checkout" log -1 --abbrev=12 --date=format:%Y%m%d%H%M%S --for
 cp "$bench/go.mod" "$to.mod"
 cp "$bench/go.sum" "$to.sum"
 go mod edit -require="$module@$version" -replace="$module=$checkout" "$to.mod"
-packages=(suite)
+packages=(web)
 if [ -e "$checkout/pgstore/go.mod" ]; then # a module of its own, since its version 1.1
 	go mod edit -require="$module/pgstore@$version" -replace="$module/pgstore=$checkout/pgstore" "$to.mod"
 	packages+=(shop)

@@ -16,74 +16,73 @@ import (
 func TestFiguresOfTheBenchmark(t *testing.T) {
 	t.Parallel()
 	const (
-		cycles1   = "lock cycles, 1 callers | per second | httplatch | "
-		cycles8   = "lock cycles, 8 callers | per second | httplatch | "
-		cycles256 = "lock cycles, 256 callers | per second | httplatch | "
-		inProcess = "duplicates refused, 64 callers of the holder's process | per second | httplatch | "
-		elsewhere = "duplicates refused, 1 caller in each of 4 other processes | per second | httplatch | "
-		closed    = "POST /orders, closed loop, 64 connections | per second | "
+		cycles1   = "cycles/s, 1 caller | "
+		cycles8   = "cycles/s, 8 callers | "
+		cycles256 = "cycles/s, 256 callers | "
+		inProcess = "duplicates refused/s, 64 callers of the holder's process | "
+		elsewhere = "duplicates refused/s, 1 caller in each of 4 other processes | "
+		orders    = "POST /orders per second, "
+		trips     = "round trips of "
+		bare      = " | bare handler"
 	)
 	results := resultsOf(t, read(t, "../../bench/RESULTS.md"))
 	for _, tt := range []struct {
 		page, line string   // the beginning of the line that has
-		medians    []string // the medians of these rows, and
-		ratios     []string // the ratios of these
+		figures    []string // the figures of these rows and columns
 	}{
 		{"README.md", "| `POST /orders` behind `Lock`, requests/s |", []string{
-			closed + "Lock, memory | net/http, bare", closed + "Lock, Redis | net/http, bare",
-		}, []string{
-			closed + "Lock, memory | net/http, bare", closed + "Lock, Redis | net/http, bare",
-			closed + "SET NX + EVALSHA by hand, go-redis | net/http, bare", closed + "SET NX + EVALSHA by hand, rueidis | net/http, bare",
+			orders + "Lock, memory | median", orders + "Lock, Redis | median", orders + "Lock, memory" + bare, orders + "Lock, Redis" + bare,
+			orders + "SET NX + EVALSHA by hand, go-redis" + bare, orders + "SET NX + EVALSHA by hand, rueidis" + bare,
 		}},
 		{"README.md", "| what a guard adds:", []string{
-			"commands sent, a first request | round trips | Lock, Redis | ", "commands sent, a first request | round trips | Idempotent, Redis | ",
-			"commands sent, a replay | round trips | Idempotent, Redis | ", "commands sent, a duplicate in the holder's process | round trips | Lock, Redis | ",
-			"guard on the memory store | ns | Lock | ", "guard on the memory store | ns | Idempotent, first | ", "guard on the memory store | ns | Idempotent, replay | ",
-		}, nil},
+			trips + "a first request, Lock, Redis | median", trips + "a first request, Idempotent, Redis | median",
+			trips + "a replay, Idempotent, Redis | median", trips + "a duplicate in the holder's process, Lock, Redis | median",
+			"µs in memory, Lock | median", "µs in memory, Idempotent, first | median", "µs in memory, Idempotent, replay | median",
+		}},
 		{"README.md", "| lock cycles/s on Redis: 1, 8, 256 callers |", []string{
-			cycles1 + "bsm/redislock", cycles8 + "bsm/redislock", cycles256 + "bsm/redislock",
-		}, []string{
+			cycles1 + "httplatch", cycles8 + "httplatch", cycles256 + "httplatch",
 			cycles1 + "bsm/redislock", cycles8 + "bsm/redislock", cycles256 + "bsm/redislock", cycles256 + "bsm/redislock, AutoPipeline",
 			cycles1 + "go-redsync/redsync", cycles8 + "go-redsync/redsync", cycles256 + "go-redsync/redsync",
 			cycles1 + "redis/rueidislock", cycles8 + "redis/rueidislock", cycles256 + "redis/rueidislock",
 			cycles1 + "SET NX + EVALSHA", cycles8 + "SET NX + EVALSHA", cycles256 + "SET NX + EVALSHA",
 		}},
-		{"README.md", "| duplicates refused/s:", []string{inProcess + "bsm/redislock", elsewhere + "bsm/redislock"}, []string{
+		{"README.md", "| duplicates refused/s:", []string{
+			inProcess + "httplatch", elsewhere + "httplatch",
 			inProcess + "bsm/redislock", elsewhere + "bsm/redislock", inProcess + "go-redsync/redsync", elsewhere + "go-redsync/redsync",
 			inProcess + "redis/rueidislock", elsewhere + "redis/rueidislock", inProcess + "SET NX + EVALSHA", elsewhere + "SET NX + EVALSHA",
 		}},
-		{"docs/choosing.md", "| server CPU for a cycle (claim and release), one caller |", []string{"lock cycles, 1 callers | server CPU, µs | httplatch | bsm/redislock"}, nil},
-		{"docs/choosing.md", "| the same, 256 callers in one process", []string{"lock cycles, 256 callers | server CPU, µs | httplatch | bsm/redislock"}, nil},
-		{"docs/choosing.md", "| cycles a second, server and 256 callers", []string{cycles256 + "bsm/redislock"}, nil},
+		{"docs/choosing.md", "| server CPU for a cycle (claim and release), one caller |", []string{"server CPU, µs, 1 caller | httplatch"}},
+		{"docs/choosing.md", "| the same, 256 callers in one process", []string{"server CPU, µs, 256 callers | httplatch"}},
+		{"docs/choosing.md", "| cycles a second, server and 256 callers", []string{cycles256 + "httplatch"}},
 	} {
 		cells := figuresOf(t, read(t, "../../"+tt.page), tt.line)
-		for _, row := range tt.medians {
+		for _, row := range tt.figures {
 			require.Contains(t, results, row)
-			require.True(t, has(cells, results[row].median), "%s: %s: %v has no %v: %s", tt.page, tt.line, cells, results[row].median, row)
-		}
-		for _, row := range tt.ratios {
-			require.Contains(t, results, row)
-			require.True(t, has(cells, results[row].ratio), "%s: %s: %v has no %v: %s", tt.page, tt.line, cells, results[row].ratio, row)
+			require.True(t, has(cells, results[row]), "%s: %s: %v has no %v: %s", tt.page, tt.line, cells, results[row], row)
 		}
 	}
 }
 
-type result struct{ median, ratio float64 }
-
-// resultsOf are the rows of a table of results, named by their cells but for the numbers;
-// nanoseconds are returned as microseconds.
-func resultsOf(t *testing.T, text string) map[string]result {
+// resultsOf returns the cells of tables, by the first cell of their row and by their column: of
+// a ratio with its spread, the ratio.
+func resultsOf(t *testing.T, text string) map[string]float64 {
 	t.Helper()
-	all := map[string]result{}
-	for _, m := range regexp.MustCompile(`(?m)^\| (.+) \| (.+) \| (.+) \| ([\d,.]+) \| (.*) \|.*\| ([\d.]*)(?: x)? \| [^|]* \| [^|]* \| [^|]* \|$`).FindAllStringSubmatch(text, -1) {
-		r := result{median: number(t, m[4])}
-		if m[6] != "" {
-			r.ratio = number(t, m[6])
+	all, header := map[string]float64{}, []string(nil)
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " |")
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			header = nil
+			continue
+		case header == nil:
+			header = cells
+			continue
 		}
-		if m[2] == "ns" {
-			r.median /= 1000
+		for i, cell := range cells[1:] {
+			if figure := regexp.MustCompile(`^ [\d,.]+`).FindString(cell); figure != "" {
+				all[strings.TrimSpace(cells[0])+" | "+strings.TrimSpace(header[i+1])] = number(t, strings.TrimSpace(figure))
+			}
 		}
-		all[strings.Join([]string{m[1], m[2], m[3], m[5]}, " | ")] = r
 	}
 	require.Greater(t, len(all), 100)
 	return all

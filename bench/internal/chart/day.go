@@ -1,3 +1,4 @@
+// Package chart draws what was measured.
 package chart
 
 import (
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
@@ -23,7 +25,9 @@ import (
 // million orders each, a curve for each library over the time to live of its locks. This
 // library's guards are one point if they differ by nothing that can be seen.
 func Day(all []day.Record, file string) error {
-	p := newPlot("A day of a million orders, " + rates(all) + " times the incident's losses")
+	p := plot.New()
+	p.Title.Text = "A day of a million orders, " + rates(all) + " times the incident's losses"
+	p.Title.Padding, p.Title.TextStyle.Font.Size = vg.Points(8), font.Points(14)
 	p.X.Label.Text, p.Y.Label.Text = "orders placed twice", "minutes for which customers were locked out"
 	p.X.Scale, p.Y.Scale = fromZero{}, fromZero{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(fromZeroTicks), plot.TickerFunc(fromZeroTicks)
@@ -57,7 +61,7 @@ func Day(all []day.Record, file string) error {
 	}
 	p.X.Min, p.Y.Min = 0, 0
 	p.X.Max, p.Y.Max = 3*p.X.Max, 30*p.Y.Max // room for labels, and for the legend
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(120))}
+	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(20*vg.Centimeter, 12*vg.Centimeter), vgimg.UseDPI(120))}
 	p.Draw(draw.New(canvas))
 	f, err := os.Create(file) //nolint:gosec // the developer's choice
 	if err != nil {

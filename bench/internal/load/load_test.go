@@ -17,6 +17,29 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+func TestPercentile(t *testing.T) {
+	thousand := make([]time.Duration, 1000)
+	for i := range thousand {
+		thousand[i] = time.Duration(1000 - i)
+	}
+	for _, tt := range []struct {
+		of   []time.Duration
+		p    float64
+		want time.Duration
+	}{
+		{thousand, 0, 1},
+		{thousand, 50, 500},
+		{thousand, 99, 990},
+		{thousand, 99.9, 999},
+		{thousand, 100, 1000},
+		{[]time.Duration{7}, 99.9, 7},
+		{[]time.Duration{2, 1}, 50, 1},
+		{[]time.Duration{2, 1}, 51, 2},
+	} {
+		require.Equal(t, tt.want, load.Result{Took: tt.of}.Percentile(tt.p), "%v of %d", tt.p, len(tt.of))
+	}
+}
+
 func TestClosedCountsWhatIsDoneInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := load.Closed(t.Context(), 4, time.Second, func(context.Context, int, int) error {

@@ -1,91 +1,162 @@
 package report_test
 
 import (
-	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/bench/internal/peer"
 	"github.com/httplatch/httplatch/bench/internal/report"
-	"github.com/httplatch/httplatch/bench/internal/stats"
-	"github.com/httplatch/httplatch/bench/internal/suite"
 )
 
-// run has figures of which one budget holds and one does not.
-func run() *report.Run {
-	s := &stats.Samples{}
-	add := func(part, kase, who, metric string, values ...float64) {
-		for _, v := range values {
-			s.Add(stats.Name{Part: part, Case: kase, Who: who, Metric: metric}, v)
+// results have figures of which one budget holds and one does not.
+const results = `machine: 2 cores
+goos: linux
+rounds: medians of 3 rounds
+BenchmarkCycles/round=1/case=256_callers/who=httplatch-2    1  100000 ops/s  3.7 server-µs/op
+BenchmarkCycles/round=1/case=256_callers/who=bsm:redislock-2    1  20000 ops/s
+BenchmarkCycles/round=2/case=256_callers/who=bsm:redislock-2    1  10000 ops/s
+--- BENCH: BenchmarkCycles/round=2/case=256_callers/who=bsm:redislock-2
+    a line of a log
+BenchmarkCycles/round=2/case=256_callers/who=httplatch-2    1  50000 ops/s
+BenchmarkCycles/round=3/case=256_callers/who=httplatch-2    1  120000 ops/s
+BenchmarkCycles/round=3/case=256_callers/who=bsm:redislock-2    1  20000 ops/s
+BenchmarkCycles/round=3/case=256_callers/who=bsm:redislock,_AutoPipeline-2    1  100000 ops/s
+BenchmarkCycles/round=1/case=64_callers/who=httplatch-2    1  0 failed
+BenchmarkCycles/round=1/case=256_callers/who=zeromicro:go-zero-2    1  3 failed
+BenchmarkCycles/round=1/case=256_callers/who=httplatch-2    1  0 failed
+BenchmarkCrowd/round=1/case=10000_callers/who=httplatch,_defaults    1  45000 ops/s
+BenchmarkCrowd/round=1/case=256_callers/who=httplatch,_defaults    1  60000 ops/s
+BenchmarkTrips/round=1/case=a_lock_cycle/who=httplatch    1  2 trips/op
+BenchmarkTrips/round=1/case=a_lock_cycle/who=go-redsync:redsync    1  3 trips/op
+BenchmarkOverload/round=1/case=5_C/who=New-2    1  0.95 goodput-of-C  2.5 commands/cycle  11.3 heap-MB
+BenchmarkOverload/round=1/case=5_C/who=Open-2    1  0.98 goodput-of-C
+BenchmarkOverload/round=1/case=20_C/who=New-2    1  0.5 goodput-of-C
+`
+
+func load(t *testing.T, files ...string) *report.Run {
+	t.Helper()
+	var paths []string
+	for i, text := range files {
+		file := filepath.Join(t.TempDir(), "results")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		if len(files) > 1 {
+			file = []string{"before", "now"}[i] + "=" + file
 		}
+		paths = append(paths, file)
 	}
-	add(suite.Cycles, suite.CallersCase(256), peer.Ours, suite.Rate, 100_000, 50_000, 120_000)
-	add(suite.Cycles, suite.CallersCase(256), "bsm/redislock", suite.Rate, 20_000, 10_000, 20_000)
-	add(suite.Cycles, suite.CallersCase(256), peer.AutoPipelined, suite.Rate, 80_000, 40_000, 80_000)
-	add(suite.Cycles, suite.CallersCase(1024), peer.Ours, suite.Failed, 0, 3, 0)
-	add(suite.Cycles, suite.CallersCase(1024), "bsm/redislock", suite.Failed, 0, 0, 0)
-	add(suite.RoundTrips, suite.TripsOfCycle, peer.Ours, suite.Trips, 2)
-	add(suite.InProcess, suite.OverBare, suite.GuardLock, suite.Nanos, 1201, 1150, 1220)
-	add(suite.Crowd, suite.CallersCase(suite.Few), peer.Defaults, suite.Rate, 50_000, 50_000, 50_000)
-	add(suite.Crowd, suite.CallersCase(suite.Many), peer.Defaults, suite.Rate, 45_000, 45_000, 45_000)
-	add(suite.Crowd, suite.ColdBurst(suite.Many), peer.Defaults, suite.NotServed, 0, 3, 2)
-	return &report.Run{Rounds: 3, Took: "1m", Samples: s, Machine: report.Machine{Cores: 2, Go: "go1.26"}}
+	r, err := report.Load(paths...)
+	require.NoError(t, err)
+	return r
 }
 
-// cells of the line of a table in which all words occur.
-func line(t *testing.T, text string, words ...string) string {
+func written(t *testing.T, r *report.Run) string {
 	t.Helper()
-next:
-	for l := range strings.Lines(text) {
-		for _, w := range words {
-			if !strings.Contains(l, w) {
-				continue next
+	var b strings.Builder
+	require.NoError(t, r.Write(&b))
+	return b.String()
+}
+
+func TestWrite(t *testing.T) {
+	text := written(t, load(t, results))
+	for _, line := range []string{
+		"2 cores; medians of 3 rounds",
+		// The busy machine of the second round is in no ratio. AutoPipeline has only the third.
+		"| cycles/s, 256 callers | 100,000 |  | 5× (5–6) | 1.20× |  |  |  |  | bsm/redislock ≥ 3 held, bsm/redislock, AutoPipeline ≥ 1.50 missed |",
+		"| server CPU, µs, 256 callers | 3.70 |  |  |  |  |  |  |  |  |",
+		"| cycles given up, 256 callers | 0 |  |  |  |  |  | 3 |  |  |",
+		"| cycles/s of 10000 callers over 256, defaults | 0.75× |  |  |  |  |  |  |  | ≥ 0.80 missed |",
+		"| commands a cycle | 2 |  |  |  | 3 |  |  |  | ≤ 2 held |",
+		"| 5 C | Open | 0.98 |  |  |  |  |  |  |  |  |  |  |  |  |  |  | goodput-of-C ≥ 0.90 held |",
+		"| 5 C | New | 0.95 | 2.50 |  |  |  |  |  | 11.3 |  |  |  |  |  |  |  | goodput-of-C ≥ 0.90 held, commands/cycle ≤ 2.30 missed |",
+		"| 20 C | New | 0.50 |  |  |  |  |  |  |  |  |  |  |  |  |  |  |  |",
+	} {
+		require.Contains(t, text, line+"\n")
+	}
+	require.NotContains(t, text, "given up, 64 callers", "no contender gave up")
+	require.NotContains(t, text, "| guards", "nothing of it was measured")
+	require.NotContains(t, text, "NaN")
+}
+
+// Figures of an earlier version stand beside the new ones.
+func TestTwoFiles(t *testing.T) {
+	text := written(t, load(t, results, results))
+	require.Contains(t, text, "| 5 C | Open, now | 0.98 |")
+	require.Contains(t, text, "| 5 C | Open, before | 0.98 |")
+}
+
+// The rounds of a second run are paired with each other.
+func TestTwoRunsInAFile(t *testing.T) {
+	again := strings.NewReplacer(" 20000 ops", " 10000 ops", " 10000 ops", " 5000 ops").Replace(results)
+	require.Contains(t, written(t, load(t, results+again)), "| cycles/s, 256 callers | 100,000 |  | 8× (5–12) | 1.20× (1.20–1.20) |")
+}
+
+// RESULTS.md is not written from a part of the benchmarks.
+func TestPageWantsAllItsRows(t *testing.T) {
+	r := load(t, results)
+	var b strings.Builder
+	require.ErrorContains(t, r.Page(&b), "no figures for cycles/s, 1 caller; cycles/s, 8 callers; cycles/s, 1024 callers;")
+	require.Empty(t, b.String())
+	require.Contains(t, r.Missing("Cycles"), "cycles/s, 1 caller")
+	require.NotContains(t, r.Missing("Cycles"), "cycles/s, 256 callers")
+	require.Empty(t, r.Missing("Network"))
+}
+
+// RESULTS.md has the rows of the page, whether it is printed or condensed from more.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../RESULTS.md")
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, load(t, everyRow()).Page(&b))
+	require.Equal(t, titles(string(page)), titles(b.String()))
+	require.Less(t, strings.Count(b.String(), "\n"), 45)
+}
+
+// everyRow has a result for each row of the page.
+func everyRow() string {
+	var b strings.Builder
+	for part, cases := range map[string][]string{
+		"Cycles":    {"1 caller", "8 callers", "256 callers", "1024 callers"},
+		"Latency":   {"1024 callers"},
+		"Crowd":     {"256 callers", "10000 callers", "2500 callers that wait"},
+		"Contended": {"64 callers of the holder's process", "1 caller in each of 4 other processes"},
+		"Stalls":    {"256 callers, one reply in 1,000 late"},
+		"HTTP":      {"closed loop, 64 connections", "open loop, 4000 requests:s"},
+		"Trips":     {"a first request", "a replay", "a duplicate in the holder's process"},
+		"InProcess": {"over the bare handler"},
+		"Growth":    {"1000 live keys", "1000000 live keys"},
+	} {
+		for _, kase := range cases {
+			for _, who := range []string{
+				"httplatch", "httplatch, defaults", "Lock", "Lock, memory", "Lock, Redis", "Idempotent, memory", "Idempotent, memory, replay",
+				"Idempotent, Redis", "Idempotent, Redis, replay", "Idempotent, first", "Idempotent, replay", "memory store",
+				"SET NX + EVALSHA by hand, go-redis", "SET NX + EVALSHA by hand, rueidis",
+			} {
+				name := strings.ReplaceAll("Benchmark"+part+"/round=1/case="+kase+"/who="+who, " ", "_")
+				b.WriteString(name + " 1 1 ops/s 1 p99-µs 1 server-µs/op 1 trips/op 1 B/waiting-caller 1 added-µs/op 1 B/key\n")
 			}
 		}
-		return strings.Join(strings.Fields(l), " ")
 	}
-	require.Fail(t, "no such line", "%q in\n%s", words, text)
-	return ""
+	return b.String()
 }
 
-func TestPrint(t *testing.T) {
-	var b strings.Builder
-	require.NoError(t, run().Print(&b))
-	text := b.String()
-	require.Contains(t, text, "2 cores")
-	require.Equal(t, "lock cycles, 256 callers per second httplatch 100,000 bsm/redislock 20,000 5 x 5 x .. 6 x >= 3 x held",
-		line(t, text, "bsm/redislock"))
-	require.Contains(t, line(t, text, peer.AutoPipelined), ">= 1.5 x missed")
-	require.Equal(t, "lock cycles given up, 1024 callers failed httplatch 0 0 .. 3", line(t, text, "given up"))
-	require.Equal(t, "commands sent, a lock cycle round trips httplatch 2 <= 2 held", line(t, text, "commands sent"))
-	require.Equal(t, "guard on the memory store ns Lock 1,201 1,150 .. 1,220 <= 1200 missed", line(t, text, "guard on"))
-	require.Equal(t, "lock cycles, 10000 callers per second httplatch, defaults 45,000 256 callers 50,000 0.90 x >= 0.8 x held",
-		line(t, text, "10000 callers", "per second"))
-	require.Contains(t, line(t, text, "at once"), "not served, % httplatch, defaults 2 0 .. 3 <= 1 missed")
-	require.NotContains(t, text, "rueidislock", "what was not measured is left out")
-	require.NotContains(t, text, "NaN")
+// titles are the first cells of tables.
+func titles(page string) (all []string) {
+	for line := range strings.Lines(page) {
+		if title, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok && strings.HasPrefix(line, "|") {
+			all = append(all, title)
+		}
+	}
+	return all
 }
 
-func TestMarkdown(t *testing.T) {
-	var b strings.Builder
-	require.NoError(t, run().Markdown(&b))
-	text := b.String()
-	require.Contains(t, line(t, text, "bsm/redislock", ">= 3 x"), "| 5 x | 5 x .. 6 x | >= 3 x | held |")
-	require.Contains(t, text, "## cycles\n\n|  |  | per second | failed |\n|---|---|---|---|\n| 256 callers | httplatch | 100,000 |  |\n")
-	require.NotContains(t, text, "## http")
-	require.NotContains(t, text, "NaN")
-}
-
-// What make bench-plot reads is what make bench wrote.
-func TestARunSurvivesItsFile(t *testing.T) {
-	text, err := json.Marshal(run())
-	require.NoError(t, err)
-	var back report.Run
-	require.NoError(t, json.Unmarshal(text, &back))
-	var before, after strings.Builder
-	require.NoError(t, run().Markdown(&before))
-	require.NoError(t, back.Markdown(&after))
-	require.Equal(t, before.String(), after.String())
+func TestLoadRefuses(t *testing.T) {
+	_, err := report.Load(filepath.Join(t.TempDir(), "none"))
+	require.ErrorContains(t, err, "no such file")
+	file := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(file, []byte("PASS\n"), 0o600))
+	_, err = report.Load(file)
+	require.ErrorContains(t, err, "no results in "+file)
 }

@@ -1,240 +1,271 @@
 package report
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/httplatch/httplatch/bench/internal/peer"
-	"github.com/httplatch/httplatch/bench/internal/stats"
-	"github.com/httplatch/httplatch/bench/internal/suite"
+	"github.com/httplatch/httplatch/bench/internal/shop"
 	"github.com/httplatch/httplatch/bench/internal/web"
 )
 
-// row is one line of the table: a figure, or two with their ratio.
-type row struct {
-	kase    string
-	subject stats.Name
-	against stats.Name // zero: the figure stands alone
-	budget  budget
+// tables are the report.
+func tables() []table {
+	return []table{locks(), guards(), transactions(), receipts(), cleanUp, killed, overload, network, outage}
 }
 
-// rows are the table. Those of which nothing was measured are left out when it
-// is made.
-func rows(s *stats.Samples) []row {
-	var all []row
-	all = append(all, cycleRows(s)...)
-	all = append(all, failureRows(s)...)
-	all = append(all, latencyRows()...)
-	all = append(all, crowdRows()...)
-	all = append(all, contendedRows()...)
-	all = append(all, tailRows()...)
-	all = append(all, tripRows()...)
-	all = append(all, inProcessRows()...)
-	all = append(all, httpRows(s)...)
-	all = append(all, growthRows(s)...)
-	all = append(all, overloadRows(s)...)
-	all = append(all, scriptRows()...)
-	all = append(all, fewRows(s)...)
-	return append(all, shopRows(s)...)
-}
-
-// cycleRows compare cycles with each peer's, by callers.
-func cycleRows(s *stats.Samples) []row {
-	budgets := map[string]map[string]budget{
-		suite.CallersCase(1): {peer.Bare: atLeast(0.95)},
-		suite.CallersCase(8): {peer.Bare: atLeast(0.95)},
-		suite.CallersCase(256): {
-			peer.Redislock: atLeast(3), peer.Redsync: atLeast(3.8), peer.Rueidislock: atLeast(1.8), peer.AutoPipelined: atLeast(1.5),
-		},
+// callers names a case.
+func callers(n int) string {
+	if n == 1 {
+		return "1 caller"
 	}
-	var all []row
-	for _, metric := range []string{suite.Rate, suite.CPU, suite.ClientCPU} {
-		for _, kase := range s.Cases(suite.Cycles, metric) {
-			if metric != suite.Rate && kase != suite.CallersCase(1) && kase != suite.CallersCase(256) {
-				continue // the rest is among the details
-			}
-			for _, p := range peer.All()[1:] {
-				r := versus(suite.Cycles, kase, metric, peer.Ours, p.Name)
-				r.kase = "lock cycles, " + kase
-				if metric == suite.Rate {
-					r.budget = budgets[kase][p.Name]
+	return fmt.Sprintf("%d callers", n)
+}
+
+// locks compares lock libraries on one Redis.
+func locks() compared {
+	c := compared{title: "locks on one Redis", figure: peer.Ours}
+	for _, p := range peer.All()[1:] {
+		c.columns = append(c.columns, p.Name)
+	}
+	add := func(r row) { c.rows = append(c.rows, r) }
+	for _, n := range []int{1, 8, 64, 256, 1024} {
+		r := row{title: "cycles/s, " + callers(n), of: name{"Cycles", callers(n), peer.Ours, Rate}, page: n != 64}
+		switch n {
+		case 1, 8:
+			r.budgets = []budget{atLeast(0.95, peer.Bare)}
+		case 256:
+			r.budgets = []budget{atLeast(3, peer.Redislock), atLeast(1.5, peer.AutoPipelined), atLeast(3.8, peer.Redsync), atLeast(1.8, peer.Rueidislock)}
+		}
+		add(r)
+	}
+	for _, n := range []int{1, 256} {
+		add(row{title: "server CPU, µs, " + callers(n), of: name{"Cycles", callers(n), peer.Ours, ServerCPU}, page: true})
+		add(row{title: "client CPU, µs, " + callers(n), of: name{"Cycles", callers(n), peer.Ours, ClientCPU}})
+	}
+	for _, n := range []int{8, 256} {
+		add(row{
+			title: "allocations, " + callers(n), of: name{"Cycles", callers(n), peer.Ours, Allocs}, cells: figures,
+			budgets: []budget{atMost(map[int]float64{8: 22, 256: 12}[n])},
+		})
+	}
+	add(row{title: "p99 / p50, 256 callers", of: name{"Cycles", callers(256), peer.Ours, Tail}, cells: figures})
+	add(row{title: "commands a cycle", of: name{"Trips", "a lock cycle", peer.Ours, Trips}, cells: figures, budgets: []budget{atMost(2)}})
+	for _, n := range []int{1, 2, 4, 8, 16, 32} {
+		add(row{title: "few callers: cycles/s, " + callers(n), of: name{"FewCallers", callers(n), peer.Ours, Rate}, budgets: []budget{atLeast(0.95, c.columns...)}})
+	}
+	for _, n := range []int{64, 256, 1024} {
+		add(row{title: "cycles/s, round trips of 5 ms, " + callers(n) + ", defaults", of: name{"Latency", callers(n), peer.Defaults, Rate}, page: n == 1024})
+	}
+	add(row{title: "p50 of a PING through the proxy, µs", of: name{"Latency", "a PING", "the proxy", P50}, against: []string{}})
+	for _, n := range []int{64, 256, 1024} {
+		add(row{title: "cycles given up, " + callers(n), of: name{"Cycles", callers(n), peer.Ours, Failed}, cells: figures, some: true})
+		add(row{title: "cycles given up, round trips of 5 ms, " + callers(n), of: name{"Latency", callers(n), peer.Ours, Failed}, cells: figures, some: true})
+	}
+	many := name{"Crowd", callers(10_000), peer.Defaults, Rate}
+	add(row{title: "cycles/s of 10000 callers over 256, defaults", of: many, cells: ownRatios, base: callers(256), budgets: []budget{atLeast(0.8).ofOwn()}, page: true})
+	add(row{title: "not served, %, 10000 callers, defaults", of: name{many.part, many.kase, many.who, NotServed}, cells: figures})
+	add(row{
+		title: "not served, %, 10000 callers at once, defaults", of: name{many.part, "10000 callers at once, no connections yet", many.who, NotServed},
+		cells: figures, budgets: []budget{atMost(1)},
+	})
+	add(row{
+		title: "bytes a waiting caller, defaults", of: name{many.part, "2500 callers that wait", many.who, WaitBytes},
+		cells: figures, budgets: []budget{atMost(12 << 10)}, page: true,
+	})
+	for _, kase := range []string{"64 callers of the holder's process", "1 caller in each of 4 other processes"} {
+		add(row{title: "duplicates refused/s, " + kase, of: name{"Contended", kase, peer.Ours, Rate}, page: true})
+		add(row{title: "commands for a refusal, " + kase, of: name{"Contended", kase, peer.Ours, Trips}, cells: figures})
+	}
+	for _, kase := range []string{"64 callers, one reply in 1,000 late", "256 callers, one reply in 1,000 late"} {
+		add(row{
+			title: "p99 of the other cycles, µs, " + kase, of: name{"Stalls", kase, peer.Ours, P99}, cells: figures,
+			budgets: []budget{atMost(30_000)}, page: strings.HasPrefix(kase, callers(256)),
+		})
+	}
+	c.rows = append(c.rows, ownCommands()...)
+	return c
+}
+
+// ownCommands compare a server's own compare-and-act with scripts, which are no column of the page.
+func ownCommands() []row {
+	scripts := func(title, kase, unit string, budgets ...budget) row {
+		return row{title: "own commands of the server: " + title, of: name{"Scripts", kase, peer.Ours, unit}, budgets: budgets}
+	}
+	return []row{
+		scripts("server CPU, µs", callers(256), ServerCPU, atMost(0.62, peer.Scripted)),
+		scripts("server CPU of a renewal, µs", "renewals", ServerCPU, atMost(0.45, peer.Scripted)),
+		scripts("cycles/s, 256 callers", callers(256), Rate, atLeast(1.2, peer.Scripted), atLeast(1.5, peer.AutoPipelined)),
+	}
+}
+
+// guards compares guards of HTTP handlers, and the rates and the room of stores.
+func guards() compared {
+	c := compared{title: "guards", figure: "median", columns: []string{"bare handler", "by hand, go-redis", "by hand, rueidis", "fiber idempotency, or idemlease"}}
+	add := func(r row) { c.rows = append(c.rows, r) }
+	fiber := map[string]string{
+		web.OnceMemory: web.FiberOnceMemory, web.OnceMemory + replay: web.FiberOnceMemory + replay,
+		web.OnceRedis: web.FiberOnceRedis, web.OnceRedis + replay: web.FiberOnceRedis + replay,
+	}
+	for _, loop := range []struct{ title, kase, unit string }{
+		{"POST /orders per second", "closed loop, 64 connections", Rate},
+		{"p99 of POST /orders, 4000/s, µs", "open loop, 4000 requests/s", P99},
+	} {
+		for _, who := range []string{
+			web.LockMemory, web.LockRedis, web.ByHandGoRedis, web.ByHandRueidis, web.OnceMemory, web.OnceMemory + replay, web.OnceRedis, web.OnceRedis + replay,
+		} {
+			r := row{title: loop.title + ", " + who, of: name{"HTTP", loop.kase, who, loop.unit}, against: []string{web.Bare, "", "", fiber[who]}, page: loop.unit == Rate}
+			if who == web.LockRedis {
+				r.against[1], r.against[2], r.page = web.ByHandGoRedis, web.ByHandRueidis, true
+				if loop.unit == P99 {
+					r.budgets = []budget{atMost(1.3, web.ByHandGoRedis)}
 				}
-				all = append(all, r)
 			}
+			add(r)
+		}
+		for _, who := range []string{web.FiberOnceMemory, web.FiberOnceMemory + replay, web.FiberOnceRedis, web.FiberOnceRedis + replay} {
+			add(row{title: loop.title + ", " + who, of: name{"HTTP", loop.kase, who, loop.unit}, against: []string{web.FiberBare}})
 		}
 	}
-	for _, most := range []struct{ callers, allocs int }{{8, 22}, {256, 12}} {
-		kase := suite.CallersCase(most.callers)
-		r := alone("a lock cycle, "+kase, suite.Cycles, kase, suite.Allocs, peer.Ours)
-		r.budget = atMost(float64(most.allocs))
-		all = append(all, r)
-	}
-	return all
-}
-
-// failureRows list the contenders that gave up on cycles in any round.
-func failureRows(s *stats.Samples) []row {
-	var all []row
-	for _, of := range []struct{ part, where string }{{suite.Cycles, ""}, {suite.Latency, far}} {
-		for _, kase := range s.Cases(of.part, suite.Failed) {
-			for _, p := range peer.All() {
-				r := alone("lock cycles given up, "+of.where+kase, of.part, kase, suite.Failed, p.Name)
-				if stats.Over(s.Of(r.subject)).Max > 0 {
-					all = append(all, r)
-				}
-			}
-		}
-	}
-	return all
-}
-
-// tailRows are about the tail at 256 callers, and what one late reply in a
-// thousand does to the other cycles.
-func tailRows() []row {
-	var all []row
-	for _, p := range peer.All() {
-		all = append(all, alone("tail of a cycle, "+suite.CallersCase(256), suite.Cycles, suite.CallersCase(256), suite.TailRatio, p.Name))
-	}
-	for _, kase := range []string{suite.FewDisturbed, suite.Disturbed} {
-		for i, p := range peer.All() {
-			r := alone("the other cycles, "+kase, suite.Stalls, kase, suite.P99, p.Name)
-			if i == 0 {
-				r.budget = atMost(50_000)
-			}
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-func tripRows() []row {
-	var all []row
-	for i, p := range peer.All() {
-		r := alone("commands sent, "+suite.TripsOfCycle, suite.RoundTrips, suite.TripsOfCycle, suite.Trips, p.Name)
-		if i == 0 {
-			r.budget = atMost(2)
-		}
-		all = append(all, r)
-	}
-	for _, t := range []struct {
+	for _, trips := range []struct {
 		kase, who string
-		budget    budget
+		most      float64
 	}{
-		{suite.TripsOfFirst, web.LockRedis, atMost(2)},
-		{suite.TripsOfFirst, web.OnceRedis, atMost(2)},
-		{suite.TripsOfFirst, web.FiberOnceRedis, budget{}},
-		{suite.TripsOfReplay, web.OnceRedis, atMost(1)},
-		{suite.TripsOfReplay, web.FiberOnceRedis, budget{}},
-		{suite.TripsOfDuplicate, web.LockRedis, atMost(0)},
-		{suite.TripsOfDuplicate, web.OnceRedis, atMost(0)},
+		{"a first request", web.LockRedis, 2},
+		{"a first request", web.OnceRedis, 2},
+		{"a replay", web.OnceRedis, 1},
+		{"a duplicate in the holder's process", web.LockRedis, 0},
+		{"a duplicate in the holder's process", web.OnceRedis, 0},
 	} {
-		r := alone("commands sent, "+t.kase, suite.RoundTrips, t.kase, suite.Trips, t.who)
-		r.budget = t.budget
-		all = append(all, r)
+		add(row{
+			title: "round trips of " + trips.kase + ", " + trips.who, of: name{"Trips", trips.kase, trips.who, Trips}, cells: figures,
+			against: []string{"", "", "", fiber[trips.who]}, budgets: []budget{atMost(trips.most)}, page: trips.most > 0 || trips.who == web.LockRedis,
+		})
+	}
+	over := "over the bare handler"
+	add(row{title: "µs in memory, Lock", of: name{"InProcess", over, "Lock", Added}, against: []string{}, budgets: []budget{atMost(1.2)}, page: true})
+	add(row{title: "allocations in memory, Lock", of: name{"InProcess", over, "Lock", Allocs}, against: []string{}, budgets: []budget{atMost(4)}})
+	for _, guard := range []struct {
+		kind string
+		most float64
+	}{{"first", 0.5}, {"replay", 0.6}} {
+		who, other := "Idempotent, "+guard.kind, "repenguin22/idemlease, "+guard.kind
+		add(row{title: "µs in memory, " + who, of: name{"InProcess", over, who, Added}, against: []string{"", "", "", other}, budgets: []budget{atMost(guard.most, other)}, page: true})
+		add(row{title: "allocations in memory, " + who, of: name{"InProcess", over, who, Allocs}, cells: figures, against: []string{"", "", "", other}})
+	}
+	c.rows = append(c.rows, growth()...)
+	return c
+}
+
+const replay = ", replay"
+
+// growth compares cycles with the cycles beside the fewest keys.
+func growth() (all []row) {
+	keys := func(n int) string { return fmt.Sprintf("%d live keys", n) }
+	for _, store := range []string{"memory store", "Redis store"} {
+		for _, n := range []int{100_000, 1_000_000} {
+			r := row{
+				title: "cycles/s beside " + keys(n) + " over 1000, " + store, of: name{"Growth", keys(n), store, Rate},
+				cells: ownRatios, base: keys(1000), against: []string{}, page: n == 1_000_000 && store == "memory store",
+			}
+			b := row{title: "bytes a key beside it, " + keys(n) + ", " + store, of: name{"Growth", keys(n), store, KeyBytes}, against: []string{}, page: r.page}
+			if store == "memory store" {
+				r.budgets = []budget{atLeast(0.85).ofOwn()}
+				if n == 1_000_000 {
+					b.budgets = []budget{atMost(250)}
+				}
+			}
+			all = append(all, r, b)
+		}
 	}
 	return all
 }
 
-// inProcessRows are what a guard adds to its handler. Idemlease is not in every
-// run.
-func inProcessRows() []row {
-	var all []row
-	add := func(who, metric string, b budget) {
-		r := alone("guard on the memory store", suite.InProcess, suite.OverBare, metric, who)
-		r.budget = b
-		all = append(all, r)
+// transactions compares work in transactions of PostgreSQL.
+func transactions() compared {
+	c := compared{title: "PostgreSQL", figure: "median", columns: []string{shop.Bare, shop.Idemlease}}
+	of := func(kase, who, unit string) row {
+		return row{title: kase + ", " + unit + ": " + who, of: name{"Transactions", kase, who, unit}}
 	}
-	add(suite.GuardLock, suite.Nanos, atMost(1200))
-	add(suite.GuardLock, suite.Allocs, atMost(4))
-	for _, g := range []struct {
-		who, peer string
-		budget    budget
-	}{
-		{suite.GuardFirst, suite.PeerFirst, ratioAtMost(0.5)},
-		{suite.GuardReplay, suite.PeerReplay, ratioAtMost(0.6)},
-	} {
-		add(g.who, suite.Nanos, budget{})
-		add(g.who, suite.Allocs, budget{})
-		r := versus(suite.InProcess, suite.OverBare, suite.Nanos, g.who, g.peer)
-		r.kase, r.budget = "guard on the memory store", g.budget
-		all = append(all, r)
+	add := func(r row, budgets ...budget) {
+		r.budgets = budgets
+		c.rows = append(c.rows, r)
 	}
-	return all
+	for _, n := range []int{1, 8, 32} {
+		first := atLeast(0.55, shop.Bare)
+		if n > 8 {
+			first = atLeast(0.48, shop.Bare)
+		}
+		for _, who := range []string{shop.Ours, shop.OursSQL, shop.Idemlease} {
+			var order, again []budget
+			if who == shop.Ours {
+				order, again = []budget{first}, []budget{atLeast(0.55, shop.Bare)}
+			}
+			add(of("order, "+callers(n), who, Rate), order...)
+			add(of("order, a flush takes 1 ms more, "+callers(n), who, Rate))
+			add(of("replay, "+callers(n), who, Rate), again...)
+			for _, unit := range []string{ServerCPU, ClientCPU, WAL} {
+				add(of("order, "+callers(n), who, unit))
+			}
+		}
+	}
+	add(of("all updates", shop.Ours, HeapOnly), atLeast(95))
+	serializable := of("INSERTs under serializable, 8 callers", shop.Ours, NotServed)
+	serializable.cells = figures
+	add(serializable, atMost(0.5))
+	grown := of("order, 8 callers, 60,000 rows after 60", "before ANALYZE", Rate)
+	grown.against = []string{"after ANALYZE"}
+	add(grown, atLeast(0.9, "after ANALYZE"))
+	return c
 }
 
-// httpRows compare each guard with its own bare handler, by rate in the closed
-// loop and by p99 in the open one, Lock with what is written by hand, and both
-// libraries with each other.
-func httpRows(s *stats.Samples) []row {
-	bare := map[string][]string{
-		web.Bare: {
-			web.LockMemory, web.LockRedis, web.ByHandGoRedis, web.ByHandRueidis, web.OnceMemory, suite.Replayed(web.OnceMemory), web.OnceRedis, suite.Replayed(web.OnceRedis),
+// receipts compares the costs beside many receipts with the costs beside a thousand.
+func receipts() compared {
+	c := compared{title: "receipts in PostgreSQL", figure: "median"}
+	kase := func(n int) string { return fmt.Sprintf("%d receipts, 1 caller", n) }
+	for _, n := range []int{1000, 1_000_000} {
+		for _, who := range []string{"claim", "order", "replay"} {
+			c.rows = append(c.rows, row{title: fmt.Sprintf("p50, µs, %s beside %d", who, n), of: name{"Receipts", kase(n), who, P50}})
+			if n > 1000 {
+				c.rows = append(c.rows, row{title: fmt.Sprintf("the same over that beside 1000, %s", who), of: name{"Receipts", kase(n), who, P50}, cells: ownRatios, base: kase(1000)})
+			}
+		}
+		for _, unit := range []string{TableBytes, IndexBytes, SweepBytes} {
+			c.rows = append(c.rows, row{title: fmt.Sprintf("%s, %d", unit, n), of: name{"Receipts", kase(n), "their room", unit}})
+		}
+	}
+	return c
+}
+
+var (
+	// A table that is written to and cleaned up at once is no larger at the end than when its first receipts had gone.
+	cleanUp = wide{
+		part:    "CleanUp",
+		units:   []string{P50, P99, MostRows, MostOver, MostDead, HalfSize, EndSize, Growth},
+		budgets: map[string]budget{Growth: atMost(1.25)},
+	}
+	killed = wide{
+		part:    "Killed",
+		units:   []string{FreedP50, FreedMost},
+		budgets: map[string]budget{FreedMost: atMost(5.5)},
+		over:    []string{"an order of up to 1.5 s"},
+	}
+
+	// The columns of docs/reliability.md.
+	overload = wide{
+		part: "Overload",
+		units: []string{
+			Goodput, Commands, Unknown, Refused50, Granted99, Backlog, Goroutines, Heap, After1, After2, After3, AfterLast, LateStart, LateTimers, OthersCPU,
 		},
-		web.ByHandGoRedis: {web.LockRedis},
-		web.ByHandRueidis: {web.LockRedis},
-		web.FiberBare: {
-			web.FiberOnceMemory, suite.Replayed(web.FiberOnceMemory), web.FiberOnceRedis, suite.Replayed(web.FiberOnceRedis),
+		budgets: map[string]budget{Goodput: atLeast(0.9), Commands: atMost(2.3), Unknown: atMost(1), Refused50: atMost(5)},
+		over:    []string{"2 C", "5 C", "600 callers", "3000 callers"},
+	}
+	network = wide{part: "Network", units: []string{NotServed, Unknown, Granted50, Granted99, Commands}}
+	outage  = wide{
+		part: "Outage",
+		units: []string{
+			Healthy, FirstGrant, GrantDelay, LastRefusal, WrongRefusals, ForCleanUp, BacklogGone, RateBefore, After1, After2, After3, NotInTime, OthersCPU,
 		},
-		web.FiberOnceMemory:                 {web.OnceMemory},
-		web.FiberOnceRedis:                  {web.OnceRedis},
-		suite.Replayed(web.FiberOnceMemory): {suite.Replayed(web.OnceMemory)},
-		suite.Replayed(web.FiberOnceRedis):  {suite.Replayed(web.OnceRedis)},
+		budgets: map[string]budget{GrantDelay: atMost(100), ForCleanUp: atMost(0)},
 	}
-	var all []row
-	for _, kase := range s.Cases(suite.HTTP, suite.Rate) {
-		for _, against := range s.Whos(suite.HTTP, suite.Rate) {
-			for _, who := range bare[against] {
-				metric, b := suite.Rate, budget{}
-				switch {
-				case kase == suite.ClosedLoop:
-				case against == web.ByHandGoRedis:
-					metric, b = suite.P99, ratioAtMost(1.3)
-				default: // where the rate is given, it is the times that differ
-					metric = suite.P99
-				}
-				r := versus(suite.HTTP, kase, metric, who, against)
-				r.kase, r.budget = "POST /orders, "+kase, b
-				all = append(all, r)
-			}
-		}
-	}
-	return all
-}
-
-// growthRows compare cycles with those beside the fewest keys.
-func growthRows(s *stats.Samples) []row {
-	var all []row
-	cases := s.Cases(suite.Growth, suite.Rate)
-	for _, who := range []string{suite.MemoryStore, suite.RedisStore} {
-		for i, kase := range cases {
-			if i > 0 {
-				r := row{
-					kase:    "lock cycles beside " + kase,
-					subject: stats.Name{Part: suite.Growth, Case: kase, Who: who, Metric: suite.Rate},
-					against: stats.Name{Part: suite.Growth, Case: cases[0], Who: who, Metric: suite.Rate},
-				}
-				if who == suite.MemoryStore {
-					r.budget = atLeast(0.85)
-				}
-				all = append(all, r)
-			}
-		}
-		for _, kase := range cases {
-			r := alone(kase, suite.Growth, kase, suite.Beside, who)
-			if who == suite.MemoryStore && kase == cases[len(cases)-1] {
-				r.budget = atMost(250)
-			}
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-func versus(part, kase, metric, subject, against string) row {
-	return row{
-		kase:    kase,
-		subject: stats.Name{Part: part, Case: kase, Who: subject, Metric: metric},
-		against: stats.Name{Part: part, Case: kase, Who: against, Metric: metric},
-	}
-}
-
-func alone(title, part, kase, metric, who string) row {
-	return row{kase: title, subject: stats.Name{Part: part, Case: kase, Who: who, Metric: metric}}
-}
+)

@@ -18,7 +18,7 @@ const (
 	Ours      = "httplatch"
 	OursSQL   = "httplatch, database/sql"
 	Idemlease = "repenguin22/idemlease"
-	Bare      = "BEGIN, INSERT, COMMIT" // keeps no answers by itself; see Shop.Keep
+	Bare      = "bare" // BEGIN, INSERT, COMMIT, and for a replay a SELECT by primary key; keeps no answers by itself, see Shop.Keep
 )
 
 // Lease and Retention are those of every contender, if it has them.

@@ -2,162 +2,168 @@ package suite_test
 
 import (
 	"context"
-	"encoding/json"
-	"io"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"os"
-	"slices"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"github.com/zeromicro/go-zero/core/logx"
 
+	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/peer"
-	"github.com/httplatch/httplatch/bench/internal/stats"
-	"github.com/httplatch/httplatch/bench/internal/suite"
-	"github.com/httplatch/httplatch/bench/internal/web"
+	"github.com/httplatch/httplatch/bench/internal/report"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
-// TestMain is a worker of the suite too, and plays its scenarios: it starts this
-// program again.
+var (
+	rounds = flag.Int("rounds", 5, "of every comparison")
+	window = flag.Duration("window", 400*time.Millisecond, "how long one measurement lasts; a fifth of it runs before, unmeasured")
+	small  = flag.Bool("small", false, "few callers, keys, receipts and kills, under the names of the many: for TestEveryPart")
+)
+
+// size is how much of something there is, and with -small.
+func size[T any](full, few T) T {
+	if *small {
+		return few
+	}
+	return full
+}
+
+// most is how many callers or connections there are in place of n.
+func most(n int) int { return size(n, min(n, 8)) }
+
+// silent is a log of go-redis, which has a line for each connection that is refused.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// TestMain discards the logs of contenders, which are no results: go-zero writes one a minute.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == suite.WorkerArg {
-		if err := suite.Work(context.Background(), os.Stdin, os.Stdout); err != nil {
-			panic(err)
-		}
-		return
-	}
-	if len(os.Args) == 2 && os.Args[1] == suite.ScenarioArg {
-		if err := suite.PlayScenario(context.Background(), os.Stdin, os.Stdout); err != nil {
-			panic(err)
-		}
-		return
-	}
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	redis.SetLogger(silent{})
+	logx.Disable()
 	os.Exit(pgtest.Main(redistest.Main(m)).Run())
 }
 
-func settings(t *testing.T, parts ...string) suite.Settings {
-	t.Helper()
-	redistest.Shared(t) // skips where there is no server
-	return suite.Settings{
-		Rounds: 1, Window: 20 * time.Millisecond, Pool: 20, Rate: 500, Keys: []int{10, 1000}, Many: 500,
-		Receipts: []int{10, 100}, Play: 3 * time.Second,
-		Parts: parts, Log: t.Output(),
+// contender is measured once a round.
+type contender struct {
+	who string
+	run func(b *testing.B)
+}
+
+// each makes a contender of every one of all.
+func each[T any](all []T, who func(T) string, run func(b *testing.B, one T)) (contenders []contender) {
+	for _, one := range all {
+		contenders = append(contenders, contender{who(one), func(b *testing.B) { run(b, one) }})
+	}
+	return contenders
+}
+
+// peers makes a contender of every lock library.
+func peers(run func(b *testing.B, p peer.Peer)) []contender {
+	return each(peer.All(), func(p peer.Peer) string { return p.Name }, run)
+}
+
+// inTurns measures the contenders of a case once, in random order.
+func inTurns(b *testing.B, round int, kase string, all []contender) {
+	b.Helper()
+	for _, i := range rand.Perm(len(all)) {
+		measure(b, round, kase, all[i].who, all[i].run)
 	}
 }
 
-// measured is one part. A machine that stands still for a second fails all calls
-// that are under way, which is an error where a window is as short as that; it
-// does not do so every time.
-func measured(t *testing.T, part string) *stats.Samples {
-	t.Helper()
-	s, err := suite.Run(t.Context(), settings(t, part))
-	for again := 0; err != nil && again < 2; again++ {
-		t.Logf("once more: %v", err)
-		s, err = suite.Run(t.Context(), settings(t, part))
-	}
-	require.NoError(t, err)
-	return s
-}
-
-// Every part comes to figures of every contender. None is zero, except for round
-// trips, where that is the point of some, and what is done in time, which on a
-// busy machine may be zero in a window as short as that.
-func TestEveryPart(t *testing.T) {
-	for part, want := range map[string]struct {
-		metric       string
-		cases, whos  int
-		mayBeNothing bool
-	}{
-		suite.InProcess:  {metric: suite.Nanos, cases: 1, whos: 3},
-		suite.RoundTrips: {metric: suite.Trips, cases: 4, whos: 8 + 3, mayBeNothing: true},
-		suite.Cycles:     {metric: suite.ClientCPU, cases: len(suite.Callers), whos: 8},
-		suite.Contended:  {metric: suite.Rate, cases: 2, whos: 8, mayBeNothing: true},
-		suite.Latency:    {metric: suite.Rate, cases: len(suite.FarCallers), whos: 8, mayBeNothing: true},
-		suite.Crowd:      {metric: suite.Rate, cases: 3, whos: 8, mayBeNothing: true},
-		suite.Stalls:     {metric: suite.P999, cases: 3, whos: 8},
-		suite.HTTP:       {metric: suite.P50, cases: 2, whos: 10 + 4},
-		suite.Growth:     {metric: suite.Beside, cases: 2, whos: 2},
-
-		suite.Transactions: {metric: suite.P50, cases: 3 * len(suite.Buyers), whos: 3 + 1},
-		suite.Receipts:     {metric: suite.P50, cases: 2, whos: 3},
-		suite.CleanUp:      {metric: suite.EndSize, cases: 1, whos: 1},
-	} {
-		t.Run(part, func(t *testing.T) {
-			if slices.Contains([]string{suite.Transactions, suite.Receipts, suite.CleanUp}, part) {
-				pgtest.DatabaseURL(t) // skips where there is no server
-			}
-			s := measured(t, part)
-			require.Len(t, s.Cases(part, want.metric), want.cases)
-			require.Len(t, s.Whos(part, want.metric), want.whos)
-			for _, kase := range s.Cases(part, want.metric) {
-				for _, who := range s.Whos(part, want.metric) {
-					for _, v := range s.Of(stats.Name{Part: part, Case: kase, Who: who, Metric: want.metric}) {
-						require.True(t, want.mayBeNothing || v > 0, "%s, %s: %v", kase, who, v)
-					}
-				}
-			}
-		})
-	}
-}
-
-// What every peer and every guard sends is known, so that the counting can be
-// checked by it.
-func TestRoundTripsAreCountedAtTheServer(t *testing.T) {
-	s := measured(t, suite.RoundTrips)
-	for _, want := range []struct {
-		kase, who string
-		trips     float64
-	}{
-		{suite.TripsOfCycle, peer.Bare, 2},
-		{suite.TripsOfCycle, "bsm/redislock", 2}, // two scripts, each of which calls two commands
-		{suite.TripsOfFirst, web.FiberOnceRedis, 3},
-		{suite.TripsOfReplay, web.FiberOnceRedis, 1},
-		{suite.TripsOfDuplicate, web.LockRedis, 0},
-	} {
-		name := stats.Name{Part: suite.RoundTrips, Case: want.kase, Who: want.who, Metric: suite.Trips}
-		require.Equal(t, []float64{want.trips}, s.Of(name), "%v", name)
-	}
-}
-
-func TestRunRefusesAPartThatThereIsNot(t *testing.T) {
-	_, err := suite.Run(t.Context(), suite.Settings{Parts: []string{"cycle"}})
-	require.EqualError(t, err, `bench: no part "cycle"; there are in-process, trips, cycles, contended, latency, crowd, stalls, http, growth, overload, outage, transactions, receipts, clean-up`)
-}
-
-func TestACancelledRunEnds(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := suite.Run(ctx, settings(t, suite.Cycles))
-	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestAWorkerTellsWhatIsWrong(t *testing.T) {
-	for _, tt := range []struct{ name, job, want string }{
-		{"no such job", `{"Kind":"nap"}`, `no kind of job "nap"`},
-		{"no such peer", `{"Kind":"refusals","Peer":"unknown"}`, `no peer "unknown"`},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var out strings.Builder
-			require.NoError(t, suite.Work(t.Context(), strings.NewReader(tt.job), &out))
-			var answer struct{ Error string }
-			require.NoError(t, json.Unmarshal([]byte(out.String()), &answer))
-			require.Equal(t, tt.want, answer.Error)
-		})
-	}
-	require.Error(t, suite.Work(t.Context(), strings.NewReader("not JSON"), io.Discard))
-}
-
-// A worker that asks for a key that has no holder must not count grants as
-// refusals.
-func TestAWorkerSeesThatItsKeyIsFree(t *testing.T) {
-	job, err := json.Marshal(map[string]any{
-		"Kind": "refusals", "Peer": peer.Bare, "Addr": redistest.Shared(t).Addr(), "Pool": 4, "Callers": 4, "Window": time.Millisecond,
+// measure runs one benchmark. The garbage of others is collected before, unmeasured.
+func measure(b *testing.B, round int, kase, who string, run func(b *testing.B)) {
+	b.Helper()
+	b.Run(fmt.Sprintf("round=%d/case=%s/who=%s", round+1, strings.ReplaceAll(kase, "/", ":"), strings.ReplaceAll(who, "/", ":")), func(b *testing.B) {
+		runtime.GC()
+		b.ReportMetric(0, "ns/op") // leaves it out: it would be that of the whole measurement
+		run(b)
 	})
-	require.NoError(t, err)
-	var out strings.Builder
-	require.NoError(t, suite.Work(t.Context(), strings.NewReader(string(job)+"{}"), &out))
-	require.Contains(t, out.String(), "a key that is held was granted")
 }
+
+// callersCase names the case.
+func callersCase(n int) string {
+	if n == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprintf("%d callers", n)
+}
+
+// target is the same for all contenders.
+func target(addr string) peer.Target {
+	return peer.Target{Addr: addr, Pool: 10 * runtime.GOMAXPROCS(0)}
+}
+
+// open opens a peer for as long as the benchmark runs.
+func open(tb testing.TB, p peer.Peer, addr string) peer.Locker {
+	tb.Helper()
+	l, err := p.Open(tb.Context(), target(addr))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, l.Close(context.WithoutCancel(tb.Context()))) })
+	return l
+}
+
+// keys returns a function for the keys that callers take in turn. No caller takes another one's.
+func keys(callers int) func(caller, n int) string {
+	const each = 64
+	all := make([]string, callers*each)
+	for i := range all {
+		all[i] = fmt.Sprintf("user=%d", i)
+	}
+	return func(caller, n int) string { return all[caller*each+n%each] }
+}
+
+// cycles are lock cycles of callers that take their own keys in turn.
+func cycles(l peer.Locker, callers int) load.Op {
+	key := keys(callers)
+	return func(ctx context.Context, caller, n int) error { return peer.Cycle(ctx, l, key(caller, n)) }
+}
+
+// warm runs op unmeasured. Failures do not count: all connections at once may take longer than a call.
+func warm(b *testing.B, callers int, op load.Op) {
+	b.Helper()
+	_, err := load.Steady(b.Context(), callers, 0, *window/5, op, func() {})
+	require.NoError(b, err)
+}
+
+// closed runs op for the window.
+func closed(b *testing.B, callers int, op load.Op) func() (load.Result, error) {
+	b.Helper()
+	return func() (load.Result, error) { return load.Closed(b.Context(), callers, *window, op) }
+}
+
+// times runs op n times in all.
+func times(tb testing.TB, callers, n int, op load.Op) load.Result {
+	tb.Helper()
+	r, err := load.Times(tb.Context(), callers, n, op)
+	require.NoError(tb, err)
+	return r
+}
+
+// reportTimes reports how often and how long.
+func reportTimes(b *testing.B, r load.Result) {
+	b.Helper()
+	b.ReportMetric(r.Rate(), report.Rate)
+	b.ReportMetric(float64(r.Failed), report.Failed)
+	b.ReportMetric(r.NotServed(), report.NotServed)
+	if len(r.Took) == 0 {
+		return
+	}
+	p50, p99 := r.Percentile(50), r.Percentile(99)
+	b.ReportMetric(micros(p50), report.P50)
+	b.ReportMetric(micros(p99), report.P99)
+	b.ReportMetric(micros(r.Percentile(99.9)), report.P999)
+	b.ReportMetric(float64(p99)/float64(p50), report.Tail)
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
