@@ -43,6 +43,10 @@ CORES = $(shell getconf _NPROCESSORS_ONLN)
 TWOFOLD = $(shell expr 2 \* $(CORES))
 ONEMORE = $(shell expr 1 + $(CORES))
 
+# The packages whose tests take longest, mostly by waiting, are tested first: at the end there
+# would be no others for the cores.
+LONGEST = ./lock/pgstore/internal/campaign ./internal/history ./docs/snippets
+
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them. make models runs them, and CI runs that.
 MODELS = /internal/model$$
@@ -88,7 +92,7 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list work | grep -vE '$(ALONE)|$(MODELS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(MODELS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
