@@ -14,9 +14,15 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
+// attempt says how one key is acquired.
+type attempt struct {
+	wait   time.Duration // for a holder
+	outage error         // the store has not served another key of the set, and is not asked
+}
+
 // acquire takes e's key, or returns the reason why not. Afterwards e is a running lease,
 // protected or not, or the cleaner has whatever may be left of its claim.
-func (l *Locker) acquire(ctx context.Context, e *Lease) error {
+func (l *Locker) acquire(ctx context.Context, e *Lease, how attempt) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 	}
@@ -24,16 +30,19 @@ func (l *Locker) acquire(ctx context.Context, e *Lease) error {
 		return ErrClosed
 	}
 	var err error
-	unwind.Guard(func() { err = l.tryAcquire(ctx, e) }, e.endUnreturned) // an observer may end this goroutine
+	unwind.Guard(func() { err = l.tryAcquire(ctx, e, how) }, e.endUnreturned) // an observer may end this goroutine
 	return err
 }
 
-func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
+func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {
 	c := l.core
 	began := clock.Now()
-	entered, at, met, err := l.enter(ctx, e, began)
+	entered, at, met, err := l.enter(ctx, e, began, how.wait)
 	if err == nil {
-		err = l.contend(ctx, e, met, at, began.Add(l.cfg.wait))
+		err = how.outage
+	}
+	if err == nil {
+		err = l.contend(ctx, e, met, at, began.Add(how.wait))
 	}
 	if err == nil {
 		if c.owners.Closed() {
@@ -63,16 +72,16 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease) error {
 // enter takes e's key in this process, or waits for it behind another lease. at is the moment
 // at which it had the key. met is not nil if it has waited for a holder. entered can be true
 // together with an error: see queue.
-func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment) (entered bool, at clock.Moment, met, err error) {
+func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, met, err error) {
 	for at = began; ; {
-		found := l.core.keys.Enter((*holder)(e), l.cfg.wait > 0)
+		found := l.core.keys.Enter((*holder)(e), wait > 0)
 		if found.Open {
 			return true, at, nil, nil
 		}
-		entered, err = l.queue(ctx, e, found, began)
+		entered, err = l.queue(ctx, e, found, began, wait)
 		at = clock.Now()
 		if entered && found.Waiter.Met() {
-			met = heldBy(found.Owner)
+			met = heldBy(e, found.Owner)
 		}
 		if entered || !l.failsOpen(ctx, err) {
 			return entered, at, met, err
@@ -237,6 +246,7 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	if e.record != nil {
 		e.record.replaces, e.record.attempt = "", 1 // the entry has changed since the last claim
 	}
+	entry.Key = e.label()
 	e.observed.finds(entry.Owner)
 	own := cleanup.NotKnown
 	if entry.State != Settled {

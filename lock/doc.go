@@ -9,6 +9,8 @@
 //     receipt: every later caller gets that receipt, and runs nothing.
 //   - [Key] composes a key of a name and its parts: "user=42".
 //
+// [Locker.DoAll] holds several keys as one.
+//
 // For example:
 //
 //	locker := lock.New(redisstore.New(client, redisstore.WithPrefix("shop:")))

@@ -53,7 +53,8 @@ var (
 )
 
 // RefusedError has the reason for which a key was refused, and the entry under it. It matches
-// ErrHeld, ErrSettled, ErrMismatch or ErrAbandoned.
+// ErrHeld, ErrSettled, ErrMismatch or ErrAbandoned. Entry.Key is the key as given to the Locker:
+// for a set, the first of its keys that was refused.
 type RefusedError struct {
 	Reason error
 	Entry  Entry // Left, if known, is the best Retry-After there is

@@ -54,6 +54,24 @@ func ExampleKey() {
 	// user=a~26b
 }
 
+// A cart that needs all of its items: another cart with one of them is refused.
+func ExampleLocker_DoAll() {
+	locker := lock.New(memstore.New())
+	ctx := context.Background()
+	cart := []string{lock.Key("item", "7"), lock.Key("item", "3"), lock.Key("coupon", "SPRING")}
+
+	err := locker.DoAll(ctx, cart, func(ctx context.Context) error {
+		err := locker.DoAll(ctx, []string{lock.Key("item", "3"), lock.Key("item", "8")}, func(context.Context) error { return nil })
+		var refused *lock.RefusedError
+		fmt.Println(errors.As(err, &refused), refused.Entry.Key)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// true item=3
+	// <nil>
+}
+
 // Settings of one route, over the same keys.
 func ExampleLocker_With() {
 	locker := lock.New(memstore.New())

@@ -31,6 +31,14 @@ func validKey(key string) error {
 	return nil
 }
 
+// validLock is validKey for mutual exclusion.
+func validLock(key string) error {
+	if keytext.IsRecord(key) {
+		return fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
+	}
+	return validKey(key)
+}
+
 // entryName is the name of a key in the store: the key itself, or a hash of it for Once.
 type entryName string
 

@@ -93,6 +93,14 @@ func (e *Lease) Fence() (fence int64, ok bool) {
 	return e.claim.fence, true
 }
 
+// Key returns the key as it was given to the Locker; "" for nil.
+func (e *Lease) Key() string {
+	if e == nil {
+		return ""
+	}
+	return e.label()
+}
+
 // owner returns the owner of e's entry: the process, and the origin if there is one.
 func (e *Lease) owner() string {
 	if e.observed == nil {
@@ -132,7 +140,8 @@ var released = func() *cancelctx.Context {
 // FromContext returns the lease under which the code that was given ctx runs:
 // of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing
 // protects this code: there is none, or the store was down and the Locker was
-// configured to go on without ([WithFailOpen]).
+// configured to go on without ([WithFailOpen]). Under a [Set] it is the lease on the last
+// of the sorted keys; see [SetFromContext].
 func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 	lease, ok = ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok

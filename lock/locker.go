@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/lock/internal/check"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
@@ -173,29 +172,30 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 // flight, it returns with the answer, or after a third of the budget. If that answer grants
 // the key, Acquire returns the lease, and the lease's context is over.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
-	if err := validKey(key); err != nil {
+	if err := validLock(key); err != nil {
 		return nil, err
 	}
-	if keytext.IsRecord(key) {
-		return nil, fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)
-	}
-	e := l.newLease()
-	e.locker, e.entry, e.parent = l, entryName(key), ctx
-	l.core.keys.Prepare((*holder)(e))
-	e.observed = l.observation(ctx)
-	if err := l.acquire(ctx, e); err != nil {
+	e := l.newLease(ctx, key)
+	if err := l.acquire(ctx, e, attempt{wait: l.cfg.wait}); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-func (l *Locker) newLease() *Lease {
+// newLease returns a lease on key that is not claimed yet, for work in ctx.
+func (l *Locker) newLease(ctx context.Context, key string) *Lease {
+	var e *Lease
 	if l.core.inProcess {
-		return new(Lease)
+		e = new(Lease)
+	} else {
+		r := new(remoteLease)
+		r.Lease.remote = &r.remote
+		e = &r.Lease
 	}
-	r := new(remoteLease)
-	r.Lease.remote = &r.remote
-	return &r.Lease
+	e.locker, e.entry, e.parent = l, entryName(key), ctx
+	l.core.keys.Prepare((*holder)(e))
+	e.observed = l.observation(ctx)
+	return e
 }
 
 // owner names this process to operators.

@@ -68,7 +68,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	e := &r.lease
 	e.observed = l.observation(ctx)
 	r.record.owner = call.Owner(e.owner())
-	if err := l.acquire(ctx, e); err != nil {
+	if err := l.acquire(ctx, e, attempt{wait: l.cfg.wait}); err != nil {
 		return instead(err)
 	}
 	if e.local.Bypassed() {

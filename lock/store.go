@@ -94,7 +94,7 @@ type Claim struct {
 
 // Entry is the state of a key in a store.
 type Entry struct {
-	Key         string        // set by Inspector.List; the other methods may leave it empty
+	Key         string        // set by Inspector.List, and in a RefusedError; the other methods may leave it empty
 	State       State         // Free if there is nothing
 	Token       string        // of the caller that claimed or settled it
 	Attempt     int           // as claimed

@@ -19,8 +19,8 @@ import (
 //
 // entered can be true together with an error: e has the key then, but the store has not freed
 // it, and only work that runs without the store may go on.
-func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment) (entered bool, err error) {
-	held := heldBy(found.Owner)
+func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
+	held := heldBy(e, found.Owner)
 	e.observed.finds(found.Owner)
 	switch {
 	case found.Mismatch:
@@ -35,29 +35,29 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 	case found.Waiter == nil:
 		return false, held
 	}
-	if l.cfg.wait > 0 || found.ConfirmEnd != nil {
+	if wait > 0 || found.ConfirmEnd != nil {
 		queued := time.Now()
 		defer func() { e.observed.waits(queued) }()
 	}
 	if found.ConfirmEnd != nil {
 		found.ConfirmEnd()
 	}
-	return l.await(ctx, found, began, held)
+	return l.await(ctx, found, began, wait, held)
 }
 
 // await waits behind another lease of this process until there is a decision, or the time is
-// over: WithWait behind a holder, and at least the budget if only the store's answer is
+// over: wait behind a holder, and at least the budget if only the store's answer is
 // missing.
-func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, held *RefusedError) (entered bool, err error) {
+func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, wait time.Duration, held *RefusedError) (entered bool, err error) {
 	c, w := l.core, found.Waiter
 	terms := local.AwaitAnswer
 	if l.cfg.failOpen {
 		terms |= local.Usurp
 	}
-	latest := began.Add(max(l.cfg.wait, l.cfg.budget))
+	latest := began.Add(max(wait, l.cfg.budget))
 	until := latest
-	if l.cfg.wait > 0 && found.ConfirmEnd == nil {
-		until = began.Add(l.cfg.wait)
+	if wait > 0 && found.ConfirmEnd == nil {
+		until = began.Add(wait)
 	}
 	timer := time.NewTimer(until.Until())
 	defer timer.Stop()
@@ -132,9 +132,9 @@ func known(w *waiter, held *RefusedError) error {
 	return unserved(d.end((*Lease)(w.Lease())), held)
 }
 
-// heldBy returns the refusal of a caller that does not wait for the holder.
-func heldBy(owner string) *RefusedError {
-	return &RefusedError{Reason: ErrHeld, Entry: Entry{State: Held, Owner: owner}}
+// heldBy returns the refusal of e, whose caller does not wait for the holder.
+func heldBy(e *Lease, owner string) *RefusedError {
+	return &RefusedError{Reason: ErrHeld, Entry: Entry{Key: e.label(), State: Held, Owner: owner}}
 }
 
 // unserved returns the error of a poll that the store did not serve, with the refusal before it.
@@ -281,7 +281,7 @@ type decision struct {
 
 // grantOf returns the decision that refuses callers which have met the claim of e.
 func grantOf(e *Lease) *decision {
-	d := &decision{entry: Entry{State: Held, Owner: e.owner()}}
+	d := &decision{entry: Entry{Key: e.label(), State: Held, Owner: e.owner()}}
 	if e.local.Granted() {
 		d.print = e.fingerprint()
 	}

@@ -1,0 +1,272 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/unwind"
+	"github.com/httplatch/httplatch/lock/internal/clock"
+)
+
+// Set is several keys that this process holds as one: all of them, or none. It is a lease on
+// each of its keys, with one context and one end. Its methods are safe for concurrent use, and
+// safe on nil.
+//
+// A set is a type of its own, and no [Lease], because it has no one fence.
+type Set struct {
+	leases  []*Lease // in the order of their keys
+	context setContext
+}
+
+// DoAll is [Locker.Do] for several keys: it runs fn while this Locker holds all of them, as
+// [Locker.AcquireAll] takes them, and releases them together when fn returns, panics or exits
+// its goroutine. fn's context ends with the first lease of the set that is lost. [FromContext]
+// and [SetFromContext] find the set in it.
+func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.Context) error) (err error) {
+	s, err := l.AcquireAll(ctx, keys)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if end := s.Release(ctx); errors.Is(end, ErrLost) {
+			err = errors.Join(err, end)
+		}
+	}()
+	return fn(s.Context())
+}
+
+// AcquireAll takes all of keys or none, for work that ends in another function; prefer
+// [Locker.DoAll]. The order of keys means nothing, and a key that is there twice counts once.
+//
+// Keys are claimed one after the other in the order of their bytes, the same everywhere. So
+// two callers never wait for each other, and of callers whose sets overlap, and are free
+// otherwise, at least one is granted. Calls that are nested, one set or key inside another,
+// have no such order: claim all keys in one call.
+//
+// The first key that is refused gives back all keys before it. [RefusedError] names it in
+// Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
+// waits for a later one. The claim of each key has a budget of its own, and the errors of
+// [Locker.Acquire]. No keys at all are an error.
+func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
+	keys, err := sortedKeys(keys)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{leases: make([]*Lease, 0, len(keys))}
+	unwind.Guard(func() { err = l.acquireAll(ctx, s, keys) }, func() { s.giveBack(ctx) })
+	if err != nil {
+		s.giveBack(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// sortedKeys returns keys sorted, and each of them once.
+func sortedKeys(keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("lock: no keys")
+	}
+	for _, key := range keys {
+		if err := validLock(key); err != nil {
+			return nil, err
+		}
+	}
+	sorted := slices.Clone(keys)
+	slices.Sort(sorted)
+	return slices.Compact(sorted), nil
+}
+
+// acquireAll takes keys for s. The work of each lease is in the context of the lease before
+// it, so the last context ends with the first lease that is lost.
+func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
+	of, parent := l, ctx
+	if l.cfg.detached {
+		// Only the first lease leaves the caller's context. The others stay in the context
+		// before them.
+		cfg := l.cfg
+		cfg.detached = false
+		of, parent = l.core.locker(cfg), context.WithoutCancel(ctx)
+	}
+	until := clock.Now().Add(l.cfg.wait)
+	var how attempt
+	for _, key := range keys {
+		how.wait = 0
+		if l.cfg.wait > 0 {
+			how.wait = until.Until()
+		}
+		e := of.newLease(ctx, key)
+		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
+		if err := of.acquire(ctx, e, how); err != nil {
+			return err
+		}
+		s.leases = append(s.leases, e)
+		if e.local.Bypassed() {
+			how.outage = errSetOutage // the next keys would each wait for the same store
+		}
+		parent = e.Context()
+	}
+	s.context = setContext{Context: parent, outer: ctx, set: s, bypassed: how.outage != nil}
+	if lost := s.lost(); lost != nil {
+		return fmt.Errorf("%w: a lease of the set ended before all its keys were granted: %s", ErrUnavailable, lost.Error())
+	}
+	return nil
+}
+
+var errSetOutage = fmt.Errorf("%w: it did not serve another key of the set, and was not asked for this one", ErrUnavailable)
+
+// lost returns the loss of the first lease that is over, nil if all are valid.
+func (s *Set) lost() error {
+	for _, e := range s.leases {
+		e.checkValidity()
+		if err := e.lostError(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveBack ends the leases of a set whose work has not begun.
+func (s *Set) giveBack(ctx context.Context) { _ = s.Release(ctx) }
+
+// Keys returns the keys, sorted. The caller may change the slice.
+func (s *Set) Keys() []string {
+	if s == nil {
+		return nil
+	}
+	keys := make([]string, len(s.leases))
+	for i, e := range s.leases {
+		keys[i] = e.Key()
+	}
+	return keys
+}
+
+// Context returns a context that ends when the set does: with a cause that matches [ErrLost] no
+// later than the end of the first validity of its leases that was lost, and otherwise at its
+// release. It is derived from the context given to AcquireAll. If the work runs unprotected
+// on one of the keys ([WithFailOpen]), neither [FromContext] nor [SetFromContext] finds the
+// set in it.
+func (s *Set) Context() context.Context {
+	if s == nil {
+		return context.Background() //nolint:forbidigo // nothing ends with a set that there is not
+	}
+	return &s.context
+}
+
+// Fence returns the fencing token of the lease on key; see [Lease.Fence]. ok is false for a key
+// that the set does not have.
+func (s *Set) Fence(key string) (fence int64, ok bool) {
+	if s == nil {
+		return 0, false
+	}
+	for _, e := range s.leases {
+		if e.Key() == key {
+			return e.Fence()
+		}
+	}
+	return 0, false
+}
+
+// Extend is [Lease.Extend] for all leases of the set, at the same time. It returns a loss
+// before other errors.
+func (s *Set) Extend(ctx context.Context) error {
+	if s == nil {
+		return fmt.Errorf("%w: there is none", ErrLost)
+	}
+	return s.each(func(e *Lease) error { return e.Extend(ctx) })
+}
+
+// Settle is [Lease.Settle] for all leases of the set, at the same time: each key is refused
+// with [ErrSettled] for keep. It returns a loss before other errors. It panics if keep is not
+// positive.
+func (s *Set) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
+	positive("Settle: keep", keep)
+	if s == nil {
+		return fmt.Errorf("%w: there is none", ErrLost)
+	}
+	return s.each(func(e *Lease) error { return e.Settle(ctx, receipt, keep) })
+}
+
+// Release frees all keys at the same time, and takes at most the budget of one. It has the
+// errors of [Lease.Release], and returns a loss before other errors. A key whose release is not
+// answered is freed in the background, as a single one is. The second call, and one after
+// [Set.Settle], do nothing and return nil.
+func (s *Set) Release(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	return s.each(func(e *Lease) error { return e.Release(ctx) })
+}
+
+// each calls end for each lease. One that panics, or ends its goroutine, keeps no other from
+// its end.
+func (s *Set) each(end func(e *Lease) error) error {
+	errs := make([]error, len(s.leases))
+	s.eachFrom(len(s.leases)-1, func(i int) { errs[i] = end(s.leases[i]) })
+	var first error
+	for _, err := range errs {
+		if first == nil || errors.Is(err, ErrLost) && !errors.Is(first, ErrLost) {
+			first = err
+		}
+	}
+	return first
+}
+
+// eachFrom calls do for each index up to last: at the same time, unless the store is in this
+// process. The last lease comes first, so that no context ends below one that goes on.
+func (s *Set) eachFrom(last int, do func(i int)) {
+	if last < 0 {
+		return
+	}
+	if s.leases[last].locker.core.inProcess {
+		defer s.eachFrom(last-1, do)
+		do(last)
+		return
+	}
+	var others sync.WaitGroup
+	defer others.Wait()
+	for i := range last {
+		others.Go(func() { do(i) })
+	}
+	do(last)
+}
+
+type setKey struct{}
+
+// SetFromContext returns the set under which the code that was given ctx runs: of the innermost
+// [Locker.DoAll] or middleware.LockAll. ok is false if there is none, or if the store did not
+// serve one of its keys and the Locker was configured to go on without ([WithFailOpen]).
+func SetFromContext(ctx context.Context) (set *Set, ok bool) {
+	set, ok = ctx.Value(setKey{}).(*Set)
+	return set, ok
+}
+
+// setContext is the context of a set's work: of its last lease, with the set as a value.
+type setContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	outer    context.Context //nolint:containedctx // for the values of work that runs unprotected
+	set      *Set
+	bypassed bool // the store did not serve one of the keys
+}
+
+func (c *setContext) Value(key any) any {
+	switch key.(type) {
+	case setKey:
+		if !c.bypassed {
+			return c.set
+		}
+		return c.outer.Value(key)
+	case leaseKey:
+		if c.bypassed { // a part of the set protects nothing
+			return c.outer.Value(key)
+		}
+	}
+	return c.Context.Value(key)
+}
+
+// String hides the fields of a set in use from code that prints its context.
+func (c *setContext) String() string { return "lock.Set.Context" }

@@ -1,0 +1,381 @@
+package lock_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+// setKeys are keys of a set, in the order in which they are claimed.
+var setKeys = []string{"item=1", "item=2", "item=3"}
+
+func requireFree(t *testing.T, s *fault.Store, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		require.Equal(t, lock.Free, s.State(t, key).State, key)
+	}
+}
+
+func TestSetIsSortedWithoutDuplicates(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		set, err := open().AcquireAll(t.Context(), []string{"item=3", "item=1", "item=2", "item=1"})
+		require.NoError(t, err)
+		require.Equal(t, setKeys, set.Keys())
+		require.Equal(t, 3, s.Count(fault.Claim))
+		for _, key := range setKeys {
+			require.Equal(t, lock.Held, s.State(t, key).State)
+		}
+		require.NoError(t, set.Release(t.Context()))
+		require.NoError(t, set.Release(t.Context()), "the second call does nothing")
+		require.ErrorIs(t, set.Context().Err(), context.Canceled)
+		require.Equal(t, 3, s.Count(fault.Release))
+		requireFree(t, s, setKeys...)
+	})
+}
+
+func TestSetRefusesKeysThatNoLockCanHave(t *testing.T) {
+	t.Parallel()
+	l := lockerOver(t, memstore.New())
+	for name, keys := range map[string][]string{
+		"none": {}, "an empty one": {"a", ""}, "a record": {"a", "once:1"}, "a long one": {"a", string(make([]byte, 1025))},
+	} {
+		set, err := l.AcquireAll(t.Context(), keys)
+		require.Error(t, err, name)
+		require.Nil(t, set)
+	}
+	require.Zero(t, l.Stats().Active)
+}
+
+// A refusal names its key, gives back the keys before it, and does not ask for the keys after it.
+func TestRefusedSetHoldsNothing(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"another process", "this process", "a cool-down"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				of, reason := open(), lock.ErrHeld
+				if where == "this process" {
+					of = l
+				}
+				other, err := of.Acquire(t.Context(), setKeys[1])
+				require.NoError(t, err)
+				if where == "a cool-down" {
+					require.NoError(t, other.Settle(t.Context(), nil, time.Second))
+					reason = lock.ErrSettled
+				}
+				set, err := l.AcquireAll(t.Context(), setKeys)
+				require.Nil(t, set)
+				var refused *lock.RefusedError
+				require.ErrorAs(t, err, &refused)
+				require.ErrorIs(t, err, reason)
+				require.Equal(t, setKeys[1], refused.Entry.Key)
+				requireFree(t, s, setKeys[0], setKeys[2])
+
+				require.NoError(t, other.Release(t.Context()))
+				time.Sleep(time.Second)
+				require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+// The answer to the claim of any key of a set can be lost, and the set is granted all the same.
+func TestLostReplyInTheMiddleOfASet(t *testing.T) {
+	t.Parallel()
+	for i, key := range setKeys {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var recovered []string
+				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+					if e.Kind == event.Recovered {
+						recovered = append(recovered, e.Key)
+					}
+				}))
+				s.Next(fault.Claim, make([]fault.Func, i)...).Next(fault.Claim, fault.LoseReply)
+				require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
+				require.Equal(t, []string{key}, recovered)
+				require.Equal(t, 4, s.Count(fault.Claim))
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+// A claim in the middle has no answer within the budget, and is applied later. No key of the
+// set keeps an owner, and the process itself can have the set at once.
+func TestUnansweredClaimInASetLeavesNoOrphan(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault.Func{
+		"applied, no answer": fault.HangReply, "never applied": fault.HangRequest, "applied late": fault.Late(2 * budget),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, began := open(), time.Now()
+				s.Next(fault.Claim, nil, f, f, f, f)
+				_, err := l.AcquireAll(t.Context(), setKeys)
+				require.ErrorIs(t, err, lock.ErrUnknown)
+				require.Equal(t, budget, time.Since(began))
+				s.Skip(fault.Claim)
+				require.Equal(t, lock.Free, s.State(t, setKeys[0]).State)
+
+				require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+				time.Sleep(lease + s.Lag)
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+// The loss of one key ends the work on all. The others stay taken until the work returns.
+func TestLossOfOneKeyEndsTheSet(t *testing.T) {
+	t.Parallel()
+	for _, lost := range setKeys {
+		for _, detached := range []bool{false, true} {
+			t.Run(lost, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+					l := open()
+					if detached {
+						l = open(lock.WithDetached())
+					}
+					caller, leave := context.WithCancel(t.Context())
+					err := l.DoAll(caller, setKeys, func(ctx context.Context) error {
+						if leave(); detached {
+							require.NoError(t, ctx.Err())
+						} else {
+							require.ErrorIs(t, context.Cause(ctx), context.Canceled)
+						}
+						s.Free(t, lost)
+						time.Sleep(lease/3 + budget)
+						set, ok := lock.SetFromContext(ctx)
+						require.True(t, ok)
+						require.Equal(t, setKeys, set.Keys())
+						if detached {
+							<-ctx.Done()
+							require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+						}
+						require.ErrorIs(t, set.Extend(ctx), lock.ErrLost)
+						for _, key := range setKeys {
+							require.Equal(t, key != lost, s.State(t, key).State == lock.Held)
+						}
+						return nil
+					})
+					require.ErrorIs(t, err, lock.ErrLost)
+					requireFree(t, s, setKeys...)
+				})
+			})
+		}
+	}
+}
+
+// Releases without an answer take one budget together, and are completed in the background.
+func TestUnansweredReleaseOfASetTakesOneBudget(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		set, err := l.AcquireAll(t.Context(), setKeys)
+		require.NoError(t, err)
+		s.Every(fault.HangRequest, fault.Release)
+		began := time.Now()
+		require.ErrorIs(t, set.Release(t.Context()), lock.ErrUnknown)
+		require.Equal(t, budget, time.Since(began))
+		s.Every(nil)
+		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// Without the store, a set that fails open waits for one budget and not for one for each key.
+func TestSetFailsOpenAsAWhole(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, began := open(lock.WithFailOpen()), time.Now()
+		s.Next(fault.Claim, nil).Every(fault.HangRequest)
+		require.NoError(t, l.Do(t.Context(), "outer", func(outer context.Context) error {
+			return l.DoAll(outer, setKeys, func(ctx context.Context) error {
+				require.Equal(t, budget, time.Since(began))
+				_, ok := lock.SetFromContext(ctx)
+				require.False(t, ok, "a part of a set protects nothing")
+				lease, ok := lock.FromContext(ctx)
+				require.True(t, ok)
+				require.Equal(t, "outer", lease.Key())
+				for _, key := range setKeys {
+					require.ErrorIs(t, l.Do(ctx, key, nil), lock.ErrHeld, "in this process the key is taken")
+				}
+				s.Every(nil)
+				return nil
+			})
+		}))
+		time.Sleep(lease + s.Lag)
+		requireFree(t, s, setKeys...)
+	})
+}
+
+func TestPartOfASetFailsOpen(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen())
+		s.Next(fault.Claim, nil, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse)
+		require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error {
+			require.Equal(t, lock.Held, s.State(t, setKeys[0]).State)
+			_, protected := lock.FromContext(ctx)
+			require.False(t, protected)
+			return nil
+		}))
+		s.Skip(fault.Claim)
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// WithWait counts for the whole set, however many of its keys have a holder.
+func TestSetWaitsForAllItsKeysTogether(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"this process", "another process"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open(lock.WithWait(2 * time.Second))
+				of := l
+				if where == "another process" {
+					of = open()
+				}
+				first, err := of.Acquire(t.Context(), setKeys[0])
+				require.NoError(t, err)
+				second, err := of.Acquire(t.Context(), setKeys[1])
+				require.NoError(t, err)
+				began := time.Now()
+				time.AfterFunc(time.Second, func() { _ = first.Release(context.Background()) })
+				_, err = l.AcquireAll(t.Context(), setKeys)
+				var refused *lock.RefusedError
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, setKeys[1], refused.Entry.Key)
+				require.InDelta(t, 2*time.Second, time.Since(began), float64(10*time.Millisecond))
+				requireFree(t, s, setKeys[0])
+
+				time.AfterFunc(time.Second, func() { _ = second.Release(context.Background()) })
+				require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+func TestCloseEndsTheWaitOfASet(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(lock.WithWait(time.Hour)), open()
+		held, err := other.Acquire(t.Context(), setKeys[1])
+		require.NoError(t, err)
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			_, err := l.AcquireAll(t.Context(), setKeys)
+			require.ErrorIs(t, err, lock.ErrClosed)
+		})
+		time.Sleep(time.Second)
+		require.Equal(t, lock.Held, s.State(t, setKeys[0]).State, "a waiter holds the keys before")
+		require.NoError(t, l.Close(t.Context()))
+		ended.Wait()
+		require.NoError(t, held.Release(t.Context()))
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// Each resource has its own fence, so a set has one for each key.
+func TestFencesOfASet(t *testing.T) {
+	t.Parallel()
+	l := lockerOver(t, memstore.New(), lock.WithFencing())
+	require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error {
+		set, _ := lock.SetFromContext(ctx)
+		last, _ := lock.FromContext(ctx)
+		require.Equal(t, setKeys[2], last.Key())
+		before := int64(0)
+		for _, key := range setKeys {
+			fence, ok := set.Fence(key)
+			require.True(t, ok)
+			require.Greater(t, fence, before)
+			before = fence
+		}
+		_, ok := set.Fence("item=4")
+		require.False(t, ok)
+		return nil
+	}))
+}
+
+func TestSettledSetIsACooldownOfEachKey(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		set, err := l.AcquireAll(t.Context(), setKeys)
+		require.NoError(t, err)
+		require.NoError(t, set.Settle(t.Context(), nil, time.Minute))
+		require.NoError(t, set.Release(t.Context()), "after a settle it does nothing")
+		for _, key := range setKeys {
+			require.ErrorIs(t, l.Do(t.Context(), key, nil), lock.ErrSettled)
+		}
+		time.Sleep(time.Minute)
+		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+		require.Panics(t, func() { _ = set.Settle(t.Context(), nil, 0) })
+		requireFree(t, s, setKeys...)
+	})
+}
+
+func TestNilSet(t *testing.T) {
+	t.Parallel()
+	var set *lock.Set
+	require.Empty(t, set.Keys())
+	require.NoError(t, set.Context().Err())
+	require.NoError(t, set.Release(t.Context()))
+	require.ErrorIs(t, set.Extend(t.Context()), lock.ErrLost)
+	require.ErrorIs(t, set.Settle(t.Context(), nil, time.Second), lock.ErrLost)
+	_, ok := set.Fence("item=1")
+	require.False(t, ok)
+	require.Empty(t, (*lock.Lease)(nil).Key())
+}
+
+// A panic, and the end of the goroutine, release the set.
+func TestSetIsReleasedAfterAPanic(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		require.PanicsWithValue(t, "work", func() {
+			_ = l.DoAll(t.Context(), setKeys, func(context.Context) error { panic("work") })
+		})
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// An observer that ends the goroutine in the middle of a set leaves no key behind.
+func TestObserverThatEndsTheGoroutineOfASet(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == event.Claimed && e.Key == setKeys[1] {
+				runtime.Goexit()
+			}
+		}))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = l.AcquireAll(t.Context(), setKeys)
+		}()
+		<-done
+		synctest.Wait()
+		require.Zero(t, l.Stats().Active)
+		requireFree(t, s, setKeys...)
+	})
+}
