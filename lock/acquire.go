@@ -18,6 +18,7 @@ import (
 type attempt struct {
 	wait   time.Duration // for a holder
 	outage error         // the store has not served another key of the set, and is not asked
+	oneOf  bool          // other keys do as well, so a refusal is not reported
 }
 
 // acquire takes e's key, or returns the reason why not. Afterwards e is a running lease,
@@ -57,16 +58,23 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {
 	if entered && !bypass {
 		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}
-	if l.observed() {
-		l.emit(ctx, &e.identity, eventOf(err), began.Since(), err)
+	if refused, _ := errors.AsType[*RefusedError](err); refused == nil || !how.oneOf {
+		l.refused(ctx, e, began, err)
 	}
-	l.logRefused(ctx, &e.identity, err)
 	if bypass {
 		l.bypass(ctx, e, err)
 		return nil
 	}
 	c.owners.Leave()
 	return err
+}
+
+// refused reports an acquire that has begun at that moment and ended with err.
+func (l *Locker) refused(ctx context.Context, e *Lease, began clock.Moment, err error) {
+	if l.observed() {
+		l.emit(ctx, &e.identity, eventOf(err), began.Since(), err)
+	}
+	l.logRefused(ctx, &e.identity, err)
 }
 
 // enter takes e's key in this process, or waits for it behind another lease. at is the moment

@@ -9,7 +9,8 @@
 //     receipt: every later caller gets that receipt, and runs nothing.
 //   - [Key] composes a key of a name and its parts: "user=42".
 //
-// [Locker.DoAll] holds several keys as one.
+// [Locker.DoAll] holds several keys as one, and [Locker.DoAny] one of several, such as the
+// [Slots] of three exports at a time.
 //
 // For example:
 //

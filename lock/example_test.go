@@ -72,6 +72,27 @@ func ExampleLocker_DoAll() {
 	// <nil>
 }
 
+// Three exports of a tenant run at the same time, and no more.
+func ExampleLocker_DoAny() {
+	locker := lock.New(memstore.New())
+	ctx := context.Background()
+	permits := lock.Slots("export", 3, "tenant-7") // export=tenant-7#1 to export=tenant-7#3
+
+	var export func(running int) error
+	export = func(running int) error {
+		return locker.DoAny(ctx, permits, func(context.Context, string) error {
+			fmt.Println(running+1, "running")
+			return export(running + 1)
+		})
+	}
+	fmt.Println(errors.Is(export(0), lock.ErrHeld))
+	// Output:
+	// 1 running
+	// 2 running
+	// 3 running
+	// true
+}
+
 // Settings of one route, over the same keys.
 func ExampleLocker_With() {
 	locker := lock.New(memstore.New())

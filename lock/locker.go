@@ -40,6 +40,7 @@ type core struct {
 	owner      string
 	tokens     *token.Minter
 	keys       *local.Table[*holder]
+	lines      local.Lines // of callers that wait for one of several keys
 	cleaner    *cleanup.Cleaner
 	owners     send.Counter // leases and acquires that their callers have not ended
 

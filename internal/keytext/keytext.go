@@ -6,6 +6,7 @@ package keytext
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
 )
 
@@ -81,6 +82,23 @@ func Digest(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// MaxSlots is the largest number of slots of a key, and SlotBytes the most bytes by which the
+// name of a slot is longer than the key.
+const (
+	MaxSlots  = 64
+	SlotBytes = 3
+)
+
+// Slots are the keys of n permits for a composed key: "export=7#1" to "export=7#3". No composed
+// key has a "#".
+func Slots(key string, n int) []string {
+	slots := make([]string, n)
+	for i := range slots {
+		slots[i] = key + "#" + strconv.Itoa(i+1)
+	}
+	return slots
+}
+
 func writeParts(b *strings.Builder, parts []string) {
 	for i, p := range parts {
 		if i > 0 {
@@ -90,14 +108,14 @@ func writeParts(b *strings.Builder, parts []string) {
 	}
 }
 
-// writeEscaped replaces the four bytes that have a meaning here. "~" escapes
+// writeEscaped replaces the five bytes that have a meaning here. "~" escapes
 // rather than "%" because a store may percent-encode the whole key once more,
 // and "user=a%2526b" is nothing an operator wants to read.
 func writeEscaped(b *strings.Builder, s string) {
 	plain := 0 // where what needs no escape begins
 	for i := range len(s) {
 		switch c := s[i]; c {
-		case '&', '=', '~', Marker:
+		case '&', '=', '~', '#', Marker:
 			b.WriteString(s[plain:i])
 			plain = i + 1
 			b.WriteByte('~')

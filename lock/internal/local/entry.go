@@ -62,6 +62,10 @@ type slot[H any] struct {
 	asked chan struct{}
 }
 
+// ending reports whether the work is over, and the store has not confirmed that. The shard is
+// locked.
+func (e *Entry[H]) ending() bool { return e.slot != nil && e.slot.confirmEnd != nil }
+
 func (e *Entry[H]) needSlot() *slot[H] {
 	if e.slot == nil {
 		e.slot = new(slot[H])

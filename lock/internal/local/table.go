@@ -39,6 +39,8 @@ type shard[H Holder[H]] struct {
 	mu      sync.Mutex
 	holders map[string]H // of the keys that are pending or granted in this process
 	alarms  alarms[H]
+
+	watches map[string][]chan struct{} // see Table.WatchFreed
 }
 
 // New returns an empty table.
@@ -147,7 +149,7 @@ func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
 func (s *shard[H]) pass(h H) {
 	sl := h.Entry().slot
 	if sl == nil || sl.queue.Len() == 0 {
-		delete(s.holders, h.Key())
+		s.free(h.Key())
 		return
 	}
 	next := waiterAt[H](sl.queue.Front())

@@ -1,0 +1,424 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"export=7#1", "export=7#2", "export=7#3"}, lock.Slots("export", 3, "7"))
+	require.Equal(t, []string{"import#1"}, lock.Slots("import", 1))
+	require.NotContains(t, lock.Slots("export", 3, "7"), lock.Key("export", "7#2"), "a value cannot name a slot")
+	for _, n := range []int{-1, 0, 65} {
+		require.Panics(t, func() { lock.Slots("export", n) })
+	}
+	require.Len(t, lock.Slots("export", 64), 64)
+}
+
+func TestAnyRefusesKeysThatNoLockCanHave(t *testing.T) {
+	t.Parallel()
+	l := lockerOver(t, memstore.New())
+	for _, keys := range [][]string{nil, {"a", ""}, {"once:1"}} {
+		_, err := l.AcquireAny(t.Context(), keys)
+		require.Error(t, err)
+	}
+}
+
+// A free slot is found, whichever it is and whoever has the others.
+func TestAnyFindsTheFreeSlot(t *testing.T) {
+	t.Parallel()
+	slots := lock.Slots("export", 3)
+	for _, where := range []string{"this process", "another process"} {
+		for _, free := range slots {
+			t.Run(where+" "+free, func(t *testing.T) {
+				t.Parallel()
+				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+					var kinds []event.Kind
+					l := open(lock.WithObserver(func(_ context.Context, e lock.Event) { kinds = append(kinds, e.Kind) }))
+					other := open()
+					if where == "this process" {
+						other = l
+					}
+					for _, key := range slots {
+						if key != free {
+							lease, err := other.Acquire(t.Context(), key)
+							require.NoError(t, err)
+							defer func() { require.NoError(t, lease.Release(t.Context())) }()
+						}
+					}
+					kinds, claims := nil, s.Count(fault.Claim)
+					for range 10 {
+						require.NoError(t, l.DoAny(t.Context(), slots, func(ctx context.Context, key string) error {
+							require.Equal(t, free, key)
+							lease, ok := lock.FromContext(ctx)
+							require.True(t, ok)
+							require.Equal(t, free, lease.Key())
+							return nil
+						}))
+					}
+					require.Equal(t, slices.Repeat([]event.Kind{event.Claimed, event.Released}, 10), kinds, "a slot that is taken is no refusal")
+					if where == "this process" {
+						require.Equal(t, 10, s.Count(fault.Claim)-claims, "the local table says which are free")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A refusal has the shortest time left of all slots, and is one event.
+func TestAnyRefusesWithTheShortestTimeLeft(t *testing.T) {
+	t.Parallel()
+	slots := lock.Slots("export", 3, "7")
+	for name, tt := range map[string]struct {
+		cooldowns []time.Duration // of the first slots; the others are held
+		reason    error
+		left      time.Duration
+	}{
+		"all held":        {nil, lock.ErrHeld, lease - 20*time.Millisecond},
+		"one cools down":  {[]time.Duration{time.Second}, lock.ErrHeld, time.Second},
+		"all cool down":   {[]time.Duration{time.Hour, time.Second, time.Minute}, lock.ErrSettled, time.Second},
+		"a long cooldown": {[]time.Duration{time.Hour}, lock.ErrHeld, lease - 10*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var refused []lock.Event
+				l, other := open(lock.WithObserver(func(_ context.Context, e lock.Event) { refused = append(refused, e) })), open()
+				for i, key := range slots {
+					held, err := other.Acquire(t.Context(), key)
+					require.NoError(t, err)
+					if i < len(tt.cooldowns) {
+						require.NoError(t, held.Settle(t.Context(), nil, tt.cooldowns[i]))
+						continue
+					}
+					defer func() { require.NoError(t, held.Release(t.Context())) }()
+					if i < 2 {
+						time.Sleep(10 * time.Millisecond)
+					}
+				}
+				err := l.DoAny(t.Context(), slots, func(context.Context, string) error { panic("it is refused") })
+				var refusal *lock.RefusedError
+				require.ErrorAs(t, err, &refusal)
+				require.ErrorIs(t, err, tt.reason)
+				require.Contains(t, slots, refusal.Entry.Key)
+				require.InDelta(t, tt.left, refusal.Entry.Left, float64(10*time.Millisecond))
+				require.Len(t, refused, 1)
+				require.Equal(t, event.Refused, refused[0].Kind)
+				require.Equal(t, "export", refused[0].Name)
+			})
+		})
+	}
+}
+
+// Callers of one process that wait get their slots in order of arrival, at the moment at which
+// one becomes free.
+func TestAnyIsGrantedInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		const work = 100 * time.Millisecond
+		l, slots := open(lock.WithWait(time.Minute)), lock.Slots("export", 2, "7")
+		began := time.Now()
+		var mu sync.Mutex
+		var order []int
+		var callers sync.WaitGroup
+		for i := range 20 {
+			callers.Go(func() {
+				require.NoError(t, l.DoAny(t.Context(), slots, func(context.Context, string) error {
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					time.Sleep(work)
+					return nil
+				}))
+			})
+			time.Sleep(time.Millisecond)
+		}
+		callers.Wait()
+		require.True(t, slices.IsSorted(order), "%v", order)
+		require.InDelta(t, 10*work, time.Since(began), float64(50*time.Millisecond), "no slot is idle while a caller waits")
+	})
+}
+
+// A slot that another process frees is found by the next poll.
+func TestAnyWaitsForAnotherProcess(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var claimed []lock.Event
+		other, slots := open(), lock.Slots("export", 2)
+		l := open(lock.WithWait(10*time.Second), lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == event.Claimed {
+				claimed = append(claimed, e)
+			}
+		}))
+		first, err := other.AcquireAny(t.Context(), slots)
+		require.NoError(t, err)
+		second, err := other.AcquireAny(t.Context(), slots)
+		require.NoError(t, err)
+		require.NotEqual(t, first.Key(), second.Key())
+		time.AfterFunc(time.Second, func() { _ = second.Release(context.Background()) })
+		got, err := l.AcquireAny(t.Context(), slots)
+		require.NoError(t, err)
+		require.Equal(t, second.Key(), got.Key())
+		require.Len(t, claimed, 1)
+		require.InDelta(t, 1250*time.Millisecond, claimed[0].Waited, float64(300*time.Millisecond))
+		require.NoError(t, got.Release(t.Context()))
+		require.NoError(t, first.Release(t.Context()))
+	})
+}
+
+// The wait of a caller in the line, and of the first in it, ends with its time, its context, and
+// the Locker.
+func TestEndOfAWaitForAny(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]struct {
+		stop func(l *lock.Locker, leave func())
+		want error
+		took time.Duration
+	}{
+		"time":    {func(*lock.Locker, func()) {}, lock.ErrHeld, 2 * time.Second},
+		"context": {func(_ *lock.Locker, leave func()) { leave() }, context.Canceled, time.Second},
+		"close":   {func(l *lock.Locker, _ func()) { go l.Close(context.Background()) }, lock.ErrClosed, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, slots := open(lock.WithWait(2*time.Second)), lock.Slots("export", 2)
+				var held []*lock.Lease
+				for range 2 {
+					e, err := l.AcquireAny(t.Context(), slots)
+					require.NoError(t, err)
+					held = append(held, e)
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				var waiters sync.WaitGroup
+				for range 3 {
+					waiters.Go(func() {
+						began := time.Now()
+						_, err := l.AcquireAny(ctx, slots)
+						require.ErrorIs(t, err, end.want)
+						require.InDelta(t, end.took, time.Since(began), float64(10*time.Millisecond))
+					})
+				}
+				time.Sleep(time.Second)
+				end.stop(l, leave)
+				waiters.Wait()
+				for _, e := range held {
+					require.NoError(t, e.Release(t.Context()))
+				}
+			})
+		})
+	}
+}
+
+// The line is bounded, as the queue of a key is.
+func TestLineForAnyIsBounded(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, slots := open(lock.WithWait(10*time.Second)), lock.Slots("export", 3)
+		var refused, granted atomic.Int64
+		var callers sync.WaitGroup
+		for range 1000 {
+			callers.Go(func() {
+				began := time.Now()
+				err := l.DoAny(t.Context(), slots, func(context.Context, string) error {
+					time.Sleep(time.Millisecond)
+					return nil
+				})
+				if err != nil {
+					require.ErrorIs(t, err, lock.ErrHeld)
+					require.Zero(t, time.Since(began))
+					refused.Add(1)
+					return
+				}
+				granted.Add(1)
+			})
+		}
+		callers.Wait()
+		require.GreaterOrEqual(t, granted.Load(), int64(3*64))
+		require.LessOrEqual(t, granted.Load(), int64(3*64+4))
+		require.Equal(t, int64(1000), refused.Load()+granted.Load())
+	})
+}
+
+// The reply to a claim of a slot is lost: the slot is granted, and it is one slot.
+func TestLostReplyToAClaimOfAny(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, slots := open(), lock.Slots("export", 3)
+		s.Next(fault.Claim, fault.LoseReply)
+		require.NoError(t, l.DoAny(t.Context(), slots, func(_ context.Context, key string) error {
+			for _, slot := range slots {
+				require.Equal(t, slot == key, s.State(t, slot).State == lock.Held)
+			}
+			return nil
+		}))
+		requireFree(t, s, slots...)
+	})
+}
+
+// A claim of a slot that is never answered ends the call, and leaves no slot taken.
+func TestUnansweredClaimOfAnyLeavesNoOrphan(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault.Func{"applied, no answer": fault.HangReply, "applied late": fault.Late(2 * budget)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, slots, began := open(), lock.Slots("export", 3), time.Now()
+				s.Every(f, fault.Claim)
+				_, err := l.AcquireAny(t.Context(), slots)
+				require.ErrorIs(t, err, lock.ErrUnknown)
+				require.Equal(t, budget, time.Since(began))
+				s.Every(nil)
+				for range 3 {
+					e, err := l.AcquireAny(t.Context(), slots)
+					require.NoError(t, err, "this process has all slots at once")
+					defer func() { require.NoError(t, e.Release(t.Context())) }()
+				}
+				time.Sleep(lease + s.Lag)
+			})
+		})
+	}
+}
+
+// Without the store, at most as many callers of a process run as there are slots.
+func TestAnyFailsOpen(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, slots := open(lock.WithFailOpen()), lock.Slots("export", 2)
+		s.Every(fault.HangRequest)
+		var held []*lock.Lease
+		for range 2 {
+			e, err := l.AcquireAny(t.Context(), slots)
+			require.NoError(t, err)
+			_, protected := lock.FromContext(e.Context())
+			require.False(t, protected)
+			held = append(held, e)
+		}
+		_, err := l.AcquireAny(t.Context(), slots)
+		require.ErrorIs(t, err, lock.ErrHeld)
+		for _, e := range held {
+			require.NoError(t, e.Release(t.Context()))
+		}
+		s.Every(nil)
+	})
+}
+
+// A caller that comes while another releases the last slot, or claims it, waits for the answer.
+func TestAnyWaitsForAnAnswerUnderWay(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, slots := open(), lock.Slots("export", 1)
+		e, err := l.AcquireAny(t.Context(), slots)
+		require.NoError(t, err)
+		s.Next(fault.Release, fault.HangReply, fault.HangReply, fault.HangReply)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnknown)
+		again, err := l.AcquireAny(t.Context(), slots)
+		require.NoError(t, err)
+		s.Skip(fault.Release)
+		require.NoError(t, again.Release(t.Context()))
+	})
+}
+
+// permits counts the callers that run at the same time.
+type permits struct {
+	now, most, granted atomic.Int64
+}
+
+func (p *permits) work(d time.Duration) {
+	for now := p.now.Add(1); ; {
+		most := p.most.Load()
+		if now <= most || p.most.CompareAndSwap(most, now) {
+			break
+		}
+	}
+	p.granted.Add(1)
+	time.Sleep(d)
+	p.now.Add(-1)
+}
+
+// crowd sends 5,000 callers for permits, in three processes. keysOf returns the keys that a
+// caller of one process asks for.
+func (p *permits) crowd(t *testing.T, wait time.Duration, keysOf func(process int) []string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		memory := memstore.New()
+		var lockers []*lock.Locker
+		for range 3 {
+			away := fault.New().Every(fault.Slow(time.Millisecond))
+			away.Serve(memory)
+			opts := []lock.Option{lock.WithLogger(quiet)}
+			if wait > 0 {
+				opts = append(opts, lock.WithWait(wait))
+			}
+			lockers = append(lockers, lock.New(away, opts...))
+		}
+		var callers sync.WaitGroup
+		for i := range 5000 {
+			callers.Go(func() {
+				process := i % len(lockers)
+				_ = lockers[process].DoAny(t.Context(), keysOf(process), func(context.Context, string) error {
+					p.work(10 * time.Millisecond)
+					return nil
+				})
+			})
+			if i%100 == 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		callers.Wait()
+		for _, l := range lockers {
+			require.NoError(t, l.Close(t.Context()))
+		}
+		for e, err := range memory.List(t.Context()) {
+			require.NoError(t, err)
+			t.Errorf("%s is still taken", e.Key)
+		}
+	})
+}
+
+// Never do more callers run than there are permits, and all permits are used.
+func TestStormOfPermits(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "a crowd of 5,000 callers")
+	t.Parallel()
+	for _, wait := range []time.Duration{0, 2 * time.Second} {
+		t.Run(fmt.Sprint("wait ", wait), func(t *testing.T) {
+			t.Parallel()
+			p := new(permits)
+			p.crowd(t, wait, func(int) []string { return lock.Slots("export", 3) })
+			require.Equal(t, int64(3), p.most.Load())
+			t.Logf("%d of 5,000 callers were granted one of 3 permits", p.granted.Load())
+		})
+	}
+}
+
+// Processes that give one permit two slots break the promise.
+func TestStormOfPermitsFindsTwoSlotsForOne(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "a crowd of 5,000 callers")
+	t.Parallel()
+	p := new(permits)
+	p.crowd(t, 0, func(process int) []string {
+		slots := lock.Slots("export", 3)
+		if process == 0 {
+			slots[0] = "export#one" // the first process spells it otherwise
+		}
+		return slots
+	})
+	require.Greater(t, p.most.Load(), int64(3))
+}

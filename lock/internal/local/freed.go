@@ -1,0 +1,78 @@
+package local
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+// Taken says how a lease of this process has a key.
+type Taken uint8
+
+const (
+	// NotTaken says that none has it.
+	NotTaken Taken = iota
+	// TakenOpenly says that the key is pending, or that its work is over and the store has not
+	// confirmed that. Both end within a budget.
+	TakenOpenly
+	// TakenFirmly says that the key is held.
+	TakenFirmly
+)
+
+// Taken reports how key is taken in this process.
+func (t *Table[H]) Taken(key string) Taken {
+	s := t.at(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	holder, taken := s.holders[key]
+	switch {
+	case !taken:
+		return NotTaken
+	case holder.Entry().pending(), holder.Entry().ending():
+		return TakenOpenly
+	default:
+		return TakenFirmly
+	}
+}
+
+// at returns the shard of key.
+func (t *Table[H]) at(key string) *shard[H] { return &t.shards[maphash.String(t.seed, key)%shards] }
+
+// WatchFreed returns a channel that has a value after one of keys has become free in this
+// process, until stop is called.
+func (t *Table[H]) WatchFreed(keys []string) (freed <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	for _, key := range keys {
+		s := t.at(key)
+		s.mu.Lock()
+		if s.watches == nil {
+			s.watches = make(map[string][]chan struct{})
+		}
+		s.watches[key] = append(s.watches[key], c)
+		s.mu.Unlock()
+	}
+	return c, func() {
+		for _, key := range keys {
+			t.at(key).unwatch(key, c)
+		}
+	}
+}
+
+func (s *shard[H]) unwatch(key string, c chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches[key] = slices.DeleteFunc(s.watches[key], func(other chan struct{}) bool { return other == c })
+	if len(s.watches[key]) == 0 {
+		delete(s.watches, key)
+	}
+}
+
+// free removes a key without a queue.
+func (s *shard[H]) free(key string) {
+	delete(s.holders, key)
+	for _, c := range s.watches[key] {
+		select {
+		case c <- struct{}{}:
+		default: // it has a value already
+		}
+	}
+}
