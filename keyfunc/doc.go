@@ -4,6 +4,10 @@
 //	latch.Lock(l, "user", keyfunc.Header("X-User-ID"))
 //	latch.Lock(l, "order", keyfunc.Join(keyfunc.Context(auth.Tenant), keyfunc.PathValue("id")))
 //
+// A [Set] turns a request into several keys, which are locked together:
+//
+//	latch.LockAll(l, "item", keyfunc.Each("/items/*/sku"))
+//
 // # What is guaranteed
 //
 // Two requests have the same key only if the values behind the key are the same: [Join] is

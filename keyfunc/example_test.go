@@ -104,6 +104,13 @@ func ExampleJoin() {
 	// order=a~26b&7 order=a~26b&7
 }
 
+func ExampleEach() {
+	f := keyfunc.Each("/items/*/sku")
+	body := strings.NewReader(`{"items": [{"sku": "tea"}, {"sku": 7}, {"sku": "tea"}]}`)
+	fmt.Println(f(httptest.NewRequest(http.MethodPost, "/carts", body)))
+	// Output: [tea 7] <nil>
+}
+
 func ExampleHash() {
 	session := func(r *http.Request) (string, error) {
 		c, err := r.Cookie("session")

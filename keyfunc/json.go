@@ -42,28 +42,40 @@ import (
 //
 // JSON panics if pointer is empty or malformed.
 func JSON(pointer string) Func {
-	tokens := parsePointer(pointer)
+	tokens := parsePointer("JSON", pointer)
 	from := source("JSON value " + pointer)
 	return func(r *http.Request) (string, error) {
-		data, err := from.body(r)
+		d, err := from.document(r, tokens)
 		if err != nil {
 			return "", err
 		}
-		if len(data) == 0 && !bodybuf.FormParsed(r) { // a parsed form is no JSON
-			return "", from.missing("send it in the body")
-		}
-		if err := from.declaredAsJSON(r, tokens); err != nil {
-			return "", err
-		}
-		if err := bodybuf.Verdict(r, data, checkJSON); err != nil {
-			return "", from.refuse(err)
-		}
-		found, err := document(data).find(tokens)
+		found, err := d.find(tokens)
 		if err != nil {
 			return "", from.refuse(err)
 		}
-		return from.check(found, "send it in the body")
+		return from.check(found, inBody)
 	}
+}
+
+// inBody is the cure for a value that is missing in the body.
+const inBody = "send it in the body"
+
+// document reads the body of r, and refuses it unless it is JSON.
+func (s source) document(r *http.Request, tokens []pointerToken) (document, error) {
+	data, err := s.body(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) == 0 && !bodybuf.FormParsed(r) { // a parsed form is no JSON
+		return nil, s.missing(inBody)
+	}
+	if err := s.declaredAsJSON(r, tokens); err != nil {
+		return nil, err
+	}
+	if err := bodybuf.Verdict(r, data, checkJSON); err != nil {
+		return nil, s.refuse(err)
+	}
+	return data, nil
 }
 
 // pointerToken is one step of a JSON pointer.
@@ -73,18 +85,18 @@ type pointerToken struct {
 	index  int    // of an element; -1 if it is no index
 }
 
-func parsePointer(pointer string) []pointerToken {
-	named("JSON", pointer)
+func parsePointer(constructor, pointer string) []pointerToken {
+	named(constructor, pointer)
 	if pointer[0] != '/' {
-		panic("keyfunc.JSON: " + pointer + " does not start with a slash; write /" + pointer)
+		panic("keyfunc." + constructor + ": " + pointer + " does not start with a slash; write /" + pointer)
 	}
 	if !utf8.ValidString(pointer) {
-		panic("keyfunc.JSON: the pointer is not valid UTF-8")
+		panic("keyfunc." + constructor + ": the pointer is not valid UTF-8")
 	}
 	var tokens []pointerToken
 	for text := range strings.SplitSeq(pointer[1:], "/") {
 		if strings.Count(text, "~") != strings.Count(text, "~0")+strings.Count(text, "~1") {
-			panic("keyfunc.JSON: in " + pointer + ` a "~" is followed by neither 0 nor 1; write "~0" for it`)
+			panic("keyfunc." + constructor + ": in " + pointer + ` a "~" is followed by neither 0 nor 1; write "~0" for it`)
 		}
 		// In this order: "~01" is the name "~1".
 		name := strings.ReplaceAll(strings.ReplaceAll(text, "~1", "/"), "~0", "~")

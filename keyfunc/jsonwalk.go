@@ -28,18 +28,27 @@ func (d document) find(tokens []pointerToken) (string, error) {
 	i := d.space(0)
 	for _, t := range tokens {
 		var err error
-		switch d[i] {
-		case '{':
-			i, err = d.member(i, t)
-		case '[':
-			i, err = d.element(i, t)
-		default:
-			err = errNoWay
-		}
-		if i == absent || err != nil {
+		if i, err = d.step(i, t); i == absent || err != nil {
 			return "", err
 		}
 	}
+	return d.text(i)
+}
+
+// step returns the beginning of a part of the value at i.
+func (d document) step(i int, t pointerToken) (int, error) {
+	switch d[i] {
+	case '{':
+		return d.member(i, t)
+	case '[':
+		return d.element(i, t)
+	default:
+		return absent, errNoWay
+	}
+}
+
+// text returns the text of the string or integer at i.
+func (d document) text(i int) (string, error) {
 	raw := string(d[i:d.end(i)])
 	switch c := raw[0]; {
 	case c == '"':
