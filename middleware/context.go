@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/lock"
@@ -34,13 +35,10 @@ type lockedContext struct {
 	context.Context //nolint:containedctx // it is one
 
 	guard     *base
-	key       string // of the lock
+	key       string   // of the lock
+	set       []string // of the locks of LockAll
 	doNotKeep atomic.Bool
 	returned  atomic.Bool
-}
-
-func (c *lockedContext) init(lease context.Context, g *base, key string) {
-	c.Context, c.guard, c.key = lease, g, key
 }
 
 type lockedKey struct{}
@@ -55,7 +53,7 @@ func lockedOf(ctx context.Context) *lockedContext {
 // that has ended does not count: its lease was released or lost.
 func (c *lockedContext) within(key string, store lock.Store) bool {
 	for ; c != nil; c = lockedOf(c.Context) {
-		if c.key == key && c.Err() == nil && sameStore(c.guard.locker.Store(), store) {
+		if (c.key == key || slices.Contains(c.set, key)) && c.Err() == nil && sameStore(c.guard.locker.Store(), store) {
 			return true
 		}
 	}

@@ -14,6 +14,9 @@
 // can submit again at once. It is freed just the same if the handler panics, ends its
 // goroutine, or the client has gone away.
 //
+// [LockAll] does so for several keys of one request, all or none, and [WithPermits] lets n
+// requests run at the same time instead of one.
+//
 // # What Idempotent and Dedupe guarantee
 //
 // [Idempotent] runs a request once per scope, method, path and key, and answers its

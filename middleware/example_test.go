@@ -29,6 +29,50 @@ func submit(h http.Handler, user string) *httptest.ResponseRecorder {
 	return w
 }
 
+// Two carts that share an item: the second is refused while the first is bought.
+func ExampleLockAll() {
+	locker := lock.New(memstore.New())
+	perItem := latch.LockAll(locker, "item", keyfunc.Each("/items/*/sku"))
+	buy := func(h http.Handler, cart string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/carts", strings.NewReader(cart)))
+		return w.Code
+	}
+	var carts http.Handler
+	carts = perItem(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if set, _ := lock.SetFromContext(r.Context()); len(set.Keys()) == 2 {
+			fmt.Println(set.Keys())
+			fmt.Println(buy(carts, `{"items": [{"sku": "cup"}]}`), buy(carts, `{"items": [{"sku": "pot"}]}`))
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	fmt.Println(buy(carts, `{"items": [{"sku": "tea"}, {"sku": "cup"}]}`))
+	// Output:
+	// [item=cup item=tea]
+	// 409 201
+	// 201
+}
+
+// A user may run two exports at a time.
+func ExampleWithPermits() {
+	locker := lock.New(memstore.New())
+	twoPerUser := latch.Lock(locker, "export", keyfunc.Header("X-User-ID"), latch.WithPermits(2))
+
+	running := 0
+	var exports http.Handler
+	exports = twoPerUser(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if running++; running <= 2 {
+			fmt.Println(submit(exports, "42").Code)
+		}
+	}))
+	submit(exports, "42")
+	fmt.Println(running, "ran")
+	// Output:
+	// 409
+	// 200
+	// 2 ran
+}
+
 func ExampleLock() {
 	locker := lock.New(memstore.New())
 	onePerUser := latch.Lock(locker, "user", keyfunc.Header("X-User-ID"))

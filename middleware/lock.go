@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -46,22 +48,50 @@ import (
 // for its lease, after Lock has returned. A goroutine that goes on after the answer has
 // no lock either.
 //
-// Options are [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
+// Options are [WithPermits], [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
 // [WithBodyFirst], and every [Option]: [With], [WithFailOpen], [WithFailClosed] and
 // [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that is empty
 // or begins with "once:".
 func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) func(http.Handler) http.Handler {
+	g := newGuard("Lock", l, name, key == nil, opts)
+	g.key = key
+	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
+}
+
+// LockAll is [Lock] for several keys of one request: the handler runs while all of them are
+// held, or not at all. The locked keys are lock.Key(name, value) for each value of keys,
+// claimed as [lock.Locker.AcquireAll] does, so requests that share a key exclude each other and
+// never wait for each other in a circle. The handler finds its set with
+// [lock.SetFromContext].
+//
+//	perItem := latch.LockAll(locker, "item", keyfunc.Each("/items/*/sku"))
+//
+// A request is refused if one of its keys is held or cools down, with the answers of Lock.
+// After an answer below 400, [WithCooldown] keeps all keys taken. A key that a guard further
+// out has is not claimed again.
+//
+// Everything else is as for Lock. LockAll panics where Lock does, and with [WithPermits].
+func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) func(http.Handler) http.Handler {
+	g := newGuard("LockAll", l, name, keys == nil, opts)
+	if g.permits > 0 {
+		panic("middleware.LockAll: WithPermits is for Lock")
+	}
+	g.keys = keys
+	return func(next http.Handler) http.Handler { return g.guarded(next, g.serveAll) }
+}
+
+// newGuard returns a guard without a key function. keyless says that its caller has none.
+func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opts []LockOption) *guard {
 	switch {
 	case l == nil:
-		panic("middleware.Lock: nil *lock.Locker")
-	case key == nil:
-		panic("middleware.Lock: nil key function")
+		panic("middleware." + constructor + ": nil *lock.Locker")
+	case keyless:
+		panic("middleware." + constructor + ": nil key function")
 	}
-	must(setting.ValidateName(name), "Lock")
+	must(setting.ValidateName(name), constructor)
 	g := &guard{
-		key:     key,
 		refuser: refuser{base{hints: hint.Hints{Name: name}}},
 		lockConfig: lockConfig{
 			settings:       settings{onError: sendProblem},
@@ -71,18 +101,19 @@ func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) fun
 	}
 	for _, o := range opts {
 		if o == nil {
-			panic("middleware.Lock: nil option")
+			panic("middleware." + constructor + ": nil option")
 		}
 		o.applyLock(&g.lockConfig)
 	}
 	g.locker = g.over(l)
 	g.hints.Init(g.locker)
-	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
+	return g
 }
 
-// guard is the state of one call of Lock.
+// guard is the state of one call of Lock or LockAll.
 type guard struct {
-	key keyfunc.Func
+	key  keyfunc.Func
+	keys keyfunc.Set // of LockAll
 	refuser
 	lockConfig
 }
@@ -97,21 +128,61 @@ func (g *guard) keyOf(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	key, err := g.compose(value)
+	if err != nil {
+		return "", err
+	}
+	return key, g.readBody(r)
+}
+
+// keysOf is keyOf for a set.
+func (g *guard) keysOf(r *http.Request) ([]string, error) {
+	if g.bodyFirst > 0 {
+		bodybuf.Limit(r, g.bodyFirst)
+	}
+	values, err := g.keys(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(values) == 0 || slices.Contains(values, "") {
+		return nil, keyfunc.ErrMissing
+	}
+	keys := make([]string, len(values))
+	for i, value := range values {
+		if keys[i], err = g.compose(value); err != nil {
+			return nil, err
+		}
+	}
+	return keys, g.readBody(r)
+}
+
+// compose returns the key of a value.
+func (g *guard) compose(value string) (string, error) {
 	key := lock.Key(g.hints.Name, value)
-	if len(key) > keytext.MaxBytes {
+	most := keytext.MaxBytes
+	if g.permits > 0 {
+		most -= keytext.SlotBytes
+	}
+	if len(key) > most {
 		return "", &keyfunc.Error{
 			Status: http.StatusBadRequest,
-			Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), keytext.MaxBytes),
+			Err:    fmt.Errorf("middleware: key of %d bytes, at most %d are allowed; see keyfunc.Hash", len(key), most),
 			Detail: "The value is too long.",
 		}
 	}
-	if g.bodyFirst > 0 {
-		// A body that was read outside is not slow, and the key may not need it.
-		if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
-			return "", &bodyError{err}
-		}
-	}
 	return key, nil
+}
+
+// readBody reads the body before the key is claimed, if that is set.
+func (g *guard) readBody(r *http.Request) error {
+	if g.bodyFirst == 0 {
+		return nil
+	}
+	// A body that was read outside is not slow, and the key may not need it.
+	if _, err := bodybuf.Bytes(r, g.bodyFirst); err != nil && !errors.Is(err, bodybuf.ErrConsumed) {
+		return &bodyError{err}
+	}
+	return nil
 }
 
 // serve guards one request. The handler runs without a guard if the request has no key
@@ -123,38 +194,96 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	ctx := r.Context()
 	key, err := g.keyOf(own)
 	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
-	switch {
-	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(ctx, lock.Event{Kind: event.Skipped, Name: g.hints.Name})
-		bodybuf.Unlimit(own)
-		next.ServeHTTP(w, own)
-	case err != nil:
-		g.reject(w, own, &g.settings, err)
-	case lockedOf(ctx).within(key, g.locker.Store()):
+	if err != nil {
+		g.keyless(w, own, next, err)
+		return
+	}
+	claimed := key
+	if g.permits > 0 {
+		claimed += "#" // a permit is not the key itself
+	}
+	if lockedOf(ctx).within(claimed, g.locker.Store()) {
 		g.hints.MountedTwice(ctx)
 		next.ServeHTTP(w, own)
-	default:
-		lease, err := g.locker.Acquire(ctx, key)
-		if err != nil {
-			g.refuse(w, own, &g.settings, lockProblem(err, &g.lockConfig))
-			return
-		}
-		g.locked(ctx, w, x, next, key, lease)
+		return
 	}
+	lease, err := g.acquire(ctx, key)
+	if err != nil {
+		g.refuse(w, own, &g.settings, lockProblem(err, &g.lockConfig))
+		return
+	}
+	found, _ := lock.FromContext(lease.Context())
+	x.context.key = claimed
+	g.locked(ctx, w, x, next, lease, found == lease)
+}
+
+// acquire takes key, or a permit of it.
+func (g *guard) acquire(ctx context.Context, key string) (*lock.Lease, error) {
+	if g.permits > 0 {
+		return g.locker.AcquireAny(ctx, keytext.Slots(key, g.permits))
+	}
+	return g.locker.Acquire(ctx, key)
+}
+
+// serveAll is serve for a set.
+func (g *guard) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	x := &lockedRequest{request: *r}
+	own := &x.request
+	defer handBack(r, own)
+	ctx := r.Context()
+	keys, err := g.keysOf(own)
+	own.Trailer = r.Trailer
+	if err != nil {
+		g.keyless(w, own, next, err)
+		return
+	}
+	outer := lockedOf(ctx)
+	keys = slices.DeleteFunc(keys, func(key string) bool { return outer.within(key, g.locker.Store()) })
+	if len(keys) == 0 {
+		g.hints.MountedTwice(ctx)
+		next.ServeHTTP(w, own)
+		return
+	}
+	set, err := g.locker.AcquireAll(ctx, keys)
+	if err != nil {
+		g.refuse(w, own, &g.settings, lockProblem(err, &g.lockConfig))
+		return
+	}
+	found, _ := lock.SetFromContext(set.Context())
+	x.context.set = keys
+	g.locked(ctx, w, x, next, set, found == set)
+}
+
+// keyless serves a request whose key function has returned err.
+func (g *guard) keyless(w http.ResponseWriter, own *http.Request, next http.Handler, err error) {
+	if !errors.Is(err, keyfunc.ErrSkip) {
+		g.reject(w, own, &g.settings, err)
+		return
+	}
+	g.locker.Report(own.Context(), lock.Event{Kind: event.Skipped, Name: g.hints.Name})
+	bodybuf.Unlimit(own)
+	next.ServeHTTP(w, own)
+}
+
+// hold is a *lock.Lease or a *lock.Set.
+type hold interface {
+	Context() context.Context
+	Settle(ctx context.Context, receipt []byte, keep time.Duration) error
+	Release(ctx context.Context) error
 }
 
 // locked runs next under lease. The lease ends in a deferred call that does not recover:
 // panics keep their value and their stack, and runtime.Goexit releases, too. It ends
 // before net/http sends the end of a buffered answer.
-func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, key string, lease *lock.Lease) {
-	work := lease.Context()
-	if found, _ := lock.FromContext(work); found != lease {
+func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease hold, protected bool) {
+	if !protected {
 		// The store did not answer, and the Locker fails open: next runs without a guard.
 		defer release(ctx, lease)
 		next.ServeHTTP(w, &x.request)
 		return
 	}
-	x.context.init(work, &g.base, key)
+	work := lease.Context()
+	x.context.Context, x.context.guard = work, &g.base
 	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
 	if g.cooldown == 0 && !recorder.AnswersLater(w) {
 		defer release(ctx, lease)
@@ -185,4 +314,4 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 
 // release frees the key. Its error does not change the answer: the Locker completes a
 // release that the store does not answer, and reports a lost lease itself.
-func release(ctx context.Context, lease *lock.Lease) { _ = lease.Release(ctx) }
+func release(ctx context.Context, lease hold) { _ = lease.Release(ctx) }

@@ -12,8 +12,8 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
 
-// LockOption configures [Lock]: [WithCooldown], [WithCooldownStatus],
-// [WithContentionStatus], [WithBodyFirst], and every [Option].
+// LockOption configures [Lock] and [LockAll]: [WithPermits] (of Lock alone), [WithCooldown],
+// [WithCooldownStatus], [WithContentionStatus], [WithBodyFirst], and every [Option].
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
@@ -49,6 +49,7 @@ type lockConfig struct {
 	cooldownStatus int
 	contention     int
 	bodyFirst      int64 // 0: the body is the handler's
+	permits        int   // 0: one request at a time
 }
 
 type idempotentConfig struct {
@@ -164,6 +165,19 @@ func WithCooldownStatus(code int) LockOption {
 func WithBodyFirst(limit int64) LockOption {
 	must(setting.ValidateBodyFirst(limit), "WithBodyFirst(%d)", limit)
 	return lockOption(func(c *lockConfig) { c.bodyFirst = limit })
+}
+
+// WithPermits lets n requests with one key run at the same time, in all processes that share the
+// store, instead of one. A request takes one of n slots, whichever is free: lock.Slots(name, n,
+// value), which a worker passes to [lock.Locker.DoAny] to share them. Each slot is an ordinary
+// key, with its own lease and its own cool-down ([WithCooldown]): n requests in each d.
+// A request that finds no free slot has asked for each of them.
+//
+// Give all processes the same n. While they differ, as during a deployment, the largest
+// counts. It panics if n is not 1 to 64.
+func WithPermits(n int) LockOption {
+	must(setting.ValidatePermits(n), "WithPermits(%d)", n)
+	return lockOption(func(c *lockConfig) { c.permits = n })
 }
 
 // WithContentionStatus sets the status for a request whose key is held by another one:

@@ -31,6 +31,13 @@ func TestMisusePanics(t *testing.T) {
 		{"reserved name", func() { latch.Lock(l, "once:user", byUser) }, `middleware.Lock: name "once:user"`},
 		{"nil key function", func() { latch.Lock(l, "user", nil) }, "middleware.Lock: nil key function"},
 		{"nil option", func() { latch.Lock(l, "user", byUser, nil) }, "middleware.Lock: nil option"},
+		{"LockAll, nil locker", func() { latch.LockAll(nil, "item", bySKU) }, "middleware.LockAll: nil *lock.Locker"},
+		{"LockAll, empty name", func() { latch.LockAll(l, "", bySKU) }, "middleware.LockAll: empty name"},
+		{"LockAll, nil key function", func() { latch.LockAll(l, "item", nil) }, "middleware.LockAll: nil key function"},
+		{"LockAll, nil option", func() { latch.LockAll(l, "item", bySKU, nil) }, "middleware.LockAll: nil option"},
+		{"LockAll, permits", func() { latch.LockAll(l, "item", bySKU, latch.WithPermits(2)) }, "middleware.LockAll: WithPermits is for Lock"},
+		{"no permits", func() { latch.WithPermits(0) }, "middleware.WithPermits(0): a key has 1 to 64 permits"},
+		{"many permits", func() { latch.WithPermits(65) }, "middleware.WithPermits(65): a key has 1 to 64 permits"},
 		{"Idempotent, nil locker", func() { latch.Idempotent(nil, byUser, byUser) }, "middleware.Idempotent: nil *lock.Locker"},
 		{"Idempotent, nil scope", func() { latch.Idempotent(l, nil, byUser) }, "middleware.Idempotent: nil scope"},
 		{"Idempotent, nil key", func() { latch.Idempotent(l, byUser, nil) }, "middleware.Idempotent: nil key function"},
@@ -106,6 +113,8 @@ func TestWhatDoesNotCompile(t *testing.T) {
 	_, ok = latch.WithCooldownStatus(409).(latch.IdempotentOption)
 	require.False(t, ok)
 	_, ok = latch.WithBodyFirst(1).(latch.IdempotentOption)
+	require.False(t, ok)
+	_, ok = latch.WithPermits(1).(latch.IdempotentOption)
 	require.False(t, ok)
 	for _, o := range []latch.IdempotentOption{
 		latch.WithFinal(func(int) bool { return true }), latch.WithFingerprint(byUser), latch.WithBodyLimits(1, 1),

@@ -39,6 +39,14 @@ func ValidateName(name string) error {
 	return nil
 }
 
+// ValidatePermits checks the number of permits of a key.
+func ValidatePermits(n int) error {
+	if n < 1 || n > keytext.MaxSlots {
+		return fmt.Errorf("a key has 1 to %d permits", keytext.MaxSlots)
+	}
+	return nil
+}
+
 // ValidateGuardName checks the name of WithName.
 func ValidateGuardName(name string) error {
 	switch {
