@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // enough histories find every bug that is planted.

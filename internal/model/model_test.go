@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/httplatch/httplatch/internal/testmain"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
