@@ -58,7 +58,7 @@ func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOptio
 	}
 	g := newOnceGuard("Idempotent", l, scope, opts)
 	g.kind, g.key = identity.Idempotent, key
-	return g.called(g.kind)
+	return g.middleware()
 }
 
 // Dedupe runs a request once within window, and answers the same request again with the
@@ -80,5 +80,5 @@ func Dedupe(l *lock.Locker, scope keyfunc.Func, window time.Duration, opts ...Id
 	g := newOnceGuard("Dedupe", l, scope, opts)
 	g.kind = "dedupe"
 	g.locker = g.locker.With(lock.WithKeep(window))
-	return g.called(g.kind)
+	return g.middleware()
 }

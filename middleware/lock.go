@@ -92,13 +92,14 @@ func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opt
 	}
 	must(setting.ValidateName(name), constructor)
 	g := &guard{
-		refuser: refuser{base{hints: hint.Hints{Name: name}}},
+		refuser: refuser{base: base{hints: hint.Hints{Name: name}}},
 		lockConfig: lockConfig{
 			settings:       settings{onError: sendProblem},
 			cooldownStatus: http.StatusTooManyRequests,
 			contention:     http.StatusConflict,
 		},
 	}
+	g.conf = &g.settings
 	for _, o := range opts {
 		if o == nil {
 			panic("middleware." + constructor + ": nil option")
@@ -209,7 +210,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	lease, err := g.acquire(ctx, key)
 	if err != nil {
-		g.refuse(w, own, &g.settings, lockProblem(err, &g.lockConfig))
+		g.refuse(w, own, lockProblem(err, &g.lockConfig))
 		return
 	}
 	found, _ := lock.FromContext(lease.Context())
@@ -246,7 +247,7 @@ func (g *guard) serveAll(w http.ResponseWriter, r *http.Request, next http.Handl
 	}
 	set, err := g.locker.AcquireAll(ctx, keys)
 	if err != nil {
-		g.refuse(w, own, &g.settings, lockProblem(err, &g.lockConfig))
+		g.refuse(w, own, lockProblem(err, &g.lockConfig))
 		return
 	}
 	found, _ := lock.SetFromContext(set.Context())
@@ -257,7 +258,7 @@ func (g *guard) serveAll(w http.ResponseWriter, r *http.Request, next http.Handl
 // keyless serves a request whose key function has returned err.
 func (g *guard) keyless(w http.ResponseWriter, own *http.Request, next http.Handler, err error) {
 	if !errors.Is(err, keyfunc.ErrSkip) {
-		g.reject(w, own, &g.settings, err)
+		g.reject(w, own, err)
 		return
 	}
 	g.locker.Report(own.Context(), lock.Event{Kind: event.Skipped, Name: g.hints.Name})

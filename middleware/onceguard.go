@@ -40,6 +40,7 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 			answers:      recorder.Settings{Limit: setting.DefaultBodyLimit},
 		},
 	}
+	g.conf = &g.settings
 	for _, o := range opts {
 		if o == nil {
 			panic("middleware." + constructor + ": nil option")
@@ -51,9 +52,9 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 	return g
 }
 
-// called returns the middleware of g. Its name is kind unless set.
-func (g *onceGuard) called(kind string) func(http.Handler) http.Handler {
-	g.hints.Name = cmp.Or(g.guardName, kind)
+// middleware returns the middleware of g. Its name is the kind unless set.
+func (g *onceGuard) middleware() func(http.Handler) http.Handler {
+	g.hints.Name = cmp.Or(g.guardName, g.kind)
 	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
 }
 
@@ -95,7 +96,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	default:
-		g.reject(w, own, &g.settings, err)
+		g.reject(w, own, err)
 	}
 }
 
@@ -124,7 +125,7 @@ func (x *execution) once(r *http.Request) {
 		if p.Kind().endsKey() {
 			x.report.add(w.Header())
 		}
-		g.refuse(w, own, &g.settings, p)
+		g.refuse(w, own, p)
 	}
 }
 
@@ -140,9 +141,9 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 	switch err := recorder.Replay(w, receipt, mark); {
 	case err == nil:
 	case errors.Is(err, recorder.ErrUnanswered):
-		g.refuse(w, r, &g.settings, ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err))
+		g.refuse(w, r, ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err))
 	default:
-		g.refuse(w, r, &g.settings, ProblemResultNotReplayable.problem(http.StatusConflict, 0, err))
+		g.refuse(w, r, ProblemResultNotReplayable.problem(http.StatusConflict, 0, err))
 	}
 }
 
@@ -151,7 +152,7 @@ func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byt
 func (g *onceGuard) replayFailure(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.record == nil {
-		g.refuse(w, r, &g.settings, ProblemFirstFailed.problem(http.StatusServiceUnavailable, time.Second, err))
+		g.refuse(w, r, ProblemFirstFailed.problem(http.StatusServiceUnavailable, time.Second, err))
 		return
 	}
 	g.replay(w, r, f.record, notKeptMark)

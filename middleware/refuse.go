@@ -14,28 +14,32 @@ import (
 )
 
 // refuser is the part of a guard that answers instead of the handler.
-type refuser struct{ base }
+type refuser struct {
+	base
+
+	conf *settings // of the guard
+}
 
 // reject refuses r, which is a guard's own request, before the Locker was asked. err comes from
 // a key function, or says that the body cannot be read.
-func (f *refuser) reject(w http.ResponseWriter, r *http.Request, s *settings, err error) {
+func (f *refuser) reject(w http.ResponseWriter, r *http.Request, err error) {
 	p := identityProblem(err)
-	f.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: f.hints.Name, Once: s.once, Err: rejection{p}})
-	f.refuse(w, r, s, p)
+	f.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: f.hints.Name, Once: f.conf.once, Err: rejection{p}})
+	f.refuse(w, r, p)
 }
 
 // refuse answers r, which is a guard's own request, with p.
-func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, s *settings, p *Problem) {
+func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	f.hint(r.Context(), p)
-	p.once = s.once
+	p.once = f.conf.once
 	bodybuf.Rewind(r) // the error handler may read it
 	p.writeHeader(w.Header())
 	if runOf(r.Context()) == nil {
-		s.onError(w, r, p)
+		f.conf.onError(w, r, p)
 		return
 	}
 	watched := &recorder.StatusWriter{ResponseWriter: w}
-	s.onError(watched, r, p)
+	f.conf.onError(watched, r, p)
 	watched.ImplyOK()
 	markRefused(r, watched.Code)
 }
