@@ -319,7 +319,7 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 // removeOrphan frees e's key from an orphan of this Locker.
 func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadline clock.Moment) error {
 	release := &endRequest{store: l.core.store, key: string(e.entry), claim: Claim{Token: token}}
-	if err := l.ask(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
+	if err := l.askLogged(ctx, send.Terms{Budget: deadline.Until()}, release); err != nil {
 		return err
 	}
 	if release.ok {

@@ -216,7 +216,7 @@ func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
 	}
 	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)
 	v.Size = len(e.end.receipt)
-	_, until := e.validity.Renewed()
+	_, until := e.validity.Renews()
 	v.Left = max(until.Until(), 0)
 	l.announce(ctx, v)
 }
@@ -338,11 +338,11 @@ func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) 
 
 // mayRemain reports whether the entry can still be there.
 func (e *Lease) mayRemain() bool {
-	renewed, until := e.validity.Renewed()
+	renews, until := e.validity.Renews()
 	switch {
 	case !e.end.settles:
 		return clock.Now() < until // after that, the entry is an orphan
-	case renewed:
+	case renews:
 		return true // it can still be settled
 	case e.record != nil:
 		// The entry outlives its lease, and says until it is settled that the outcome is
@@ -387,67 +387,3 @@ func (b *backlog) uncount(n *end) {
 		b.bytes.Add(-int64(len(n.receipt)))
 	}
 }
-
-// cleanUpClaim gives the claim to the cleaner if it may have left an entry without a holder,
-// or may still leave one. A takeover is not removed: the outcome of the work that it replaced
-// is unknown, and a removal would forget that. See Locker.adopt.
-func (e *Lease) cleanUpClaim() {
-	if e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{}) {
-		e.addOrphan()
-	}
-}
-
-// orphan is the claim of a lease whose entry, if there is one, has no holder.
-type orphan struct {
-	cleanup.Orphan
-
-	locker *Locker
-	ctx    context.Context //nolint:containedctx // values for observers and loggers; never canceled
-	event  Event           // for observers; a copy, since the lease may be on its next claim by then
-}
-
-// addOrphan has the cleaner remove the entry of e's last claim, which has no holder.
-func (e *Lease) addOrphan() {
-	o := &orphan{
-		locker: e.locker,
-		ctx:    context.WithoutCancel(e.parent),
-		event:  e.event(event.Reaped, 0, nil),
-	}
-	o.Orphan = cleanup.Orphan{
-		Subject:  cleanupOf(e, event.Reaped),
-		Remover:  o,
-		Flight:   e.claim.call.Flight(),
-		Answered: e.claim.orphaned,
-		Takeover: e.claim.takeover,
-		Began:    time.Now(),
-	}
-	if e.record != nil {
-		o.Linger = e.locker.cfg.keep // the entry says for that time that the outcome is unknown
-	}
-	e.locker.core.cleaner.Add(&o.Orphan)
-}
-
-// cleanupOf describes a clean-up of e that will end with an event of this kind.
-func cleanupOf(e *Lease, kind event.Kind) cleanup.Subject {
-	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimant(), Kind: string(kind)}
-}
-
-// Remove implements cleanup.Remover.
-func (o *orphan) Remove() (found bool, err error) {
-	l := o.locker
-	terms := send.Terms{Budget: l.cfg.budget, Lasting: true, Once: true, Cleaning: true}
-	release := &endRequest{store: l.core.store, key: o.Entry, claim: Claim{Token: o.Token}}
-	err = l.ask(o.ctx, terms, release)
-	return release.ok, err
-}
-
-// Removed implements cleanup.Remover.
-func (o *orphan) Removed() {
-	o.locker.core.recent.note(event.Reaped, o.Key)
-	reaped := o.event
-	reaped.Took = time.Since(o.Began)
-	o.locker.announce(o.ctx, reaped)
-}
-
-// Dropped implements cleanup.Remover.
-func (o *orphan) Dropped() { o.locker.logDropped(o.ctx, o.locker.core.cleaner.Count()) }

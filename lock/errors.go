@@ -122,16 +122,12 @@ var (
 // lossBy returns the loss by the end of a validity.
 func lossBy(expired validity.Expiry, maxHold time.Duration) *loss {
 	if expired == validity.MaxHold {
-		return lossByMaxHold(maxHold)
+		return &loss{
+			"max_hold", fmt.Sprintf("it was held for its maximum of %v", maxHold),
+			"Check why the work took so long. If it needs the time, set a longer WithMaxHold.",
+		}
 	}
 	return errExpired
-}
-
-func lossByMaxHold(d time.Duration) *loss {
-	return &loss{
-		"max_hold", fmt.Sprintf("it was held for its maximum of %v", d),
-		"Check why the work took so long. If it needs the time, set a longer WithMaxHold.",
-	}
 }
 
 // Class names the cause of an error in one word. The error matches [ErrUnavailable], [ErrLost]

@@ -208,8 +208,8 @@ func owner() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 }
 
-// ask makes the call r, whose sends need no clean-up, and logs its failure.
-func (l *Locker) ask(ctx context.Context, terms send.Terms, r send.Request) error {
+// askLogged makes the call r, whose sends need no clean-up, and logs its failure.
+func (l *Locker) askLogged(ctx context.Context, terms send.Terms, r send.Request) error {
 	err := l.core.ask(ctx, new(send.Call), terms, r)
 	if err != nil {
 		l.trouble(ctx, err)
@@ -242,8 +242,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	err := error(nil)
 	if c.owners.Wait(ctx) > 0 {
 		err = context.Cause(ctx)
-		for _, e := range c.keys.All() {
-			abort((*Lease)(e))
+		for k := range c.keys.Keys() {
+			abort((*Lease)(k.Holder))
 		}
 	}
 	if ctx.Err() != nil {
@@ -256,8 +256,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	unfinished := c.cleaner.Tasks().Wait(ctx)
 	calls := c.sender.Calls.Wait(ctx)
 	c.cleaner.Stop()
-	for _, e := range c.keys.All() {
-		abort((*Lease)(e)) // the lease of a task that the cleaner gave up may still be renewed
+	for k := range c.keys.Keys() {
+		abort((*Lease)(k.Holder)) // the lease of a task that the cleaner gave up may still be renewed
 	}
 	c.keys.ForgetAlarms()
 	if working+unfinished+calls == 0 {
@@ -302,7 +302,7 @@ func (l *Locker) checked(ctx context.Context, err error) {
 	switch {
 	case class == before:
 	case err != nil:
-		l.logger.LogAttrs(ctx, levelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
+		l.logger.LogAttrs(ctx, slog.LevelError, "lock: the store failed its check", slog.String("class", class), slog.Any("error", err),
 			attrDo("Do what the error says. The store is checked again every minute in which it is used, and the next line follows when the class changes."))
 	default:
 		l.logger.LogAttrs(ctx, slog.LevelInfo, "lock: the store has passed its check again", slog.String("class", before))

@@ -12,11 +12,6 @@ import (
 	"github.com/httplatch/httplatch/lock/event"
 )
 
-const (
-	levelWarn  = slog.LevelWarn
-	levelError = slog.LevelError
-)
-
 // reporter logs the lines that an operator must see.
 type reporter struct {
 	logger *slog.Logger
@@ -44,7 +39,7 @@ func (l *reporter) logLost(ctx context.Context, of *identity, held time.Duration
 	if of.record == nil { // package console finds a key by its hash
 		attrs = append(attrs, slog.String("console", "?q="+keytext.Digest(of.label())))
 	}
-	l.log(ctx, levelError, "lock: lease lost before its work had ended", of, attrs...)
+	l.log(ctx, slog.LevelError, "lock: lease lost before its work had ended", of, attrs...)
 }
 
 // logRefused reports a key that no caller gets until an operator has examined its entry.
@@ -70,7 +65,7 @@ func (l *reporter) logDoubtful(ctx context.Context, of *identity) {
 
 // logTakenOver reports work that may have had its effect before.
 func (l *reporter) logTakenOver(ctx context.Context, of *identity) {
-	l.log(ctx, levelWarn, "lock: work whose holder has vanished runs again", of, slog.Int("attempt", of.attempt()),
+	l.log(ctx, slog.LevelWarn, "lock: work whose holder has vanished runs again", of, slog.Int("attempt", of.attempt()),
 		attrDo("Check whether the work took effect twice. Check also why the first process ended."))
 }
 
@@ -119,9 +114,9 @@ func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, 
 	}
 	message = "lock: " + message + "; others are not logged for a minute"
 	if attrs = append(attrs, slog.Int("repeated", silent), attrDo(do)); of == nil {
-		l.logger.LogAttrs(ctx, levelWarn, message, attrs...)
+		l.logger.LogAttrs(ctx, slog.LevelWarn, message, attrs...)
 	} else {
-		l.log(ctx, levelWarn, message, of, attrs...)
+		l.log(ctx, slog.LevelWarn, message, of, attrs...)
 	}
 }
 
@@ -143,14 +138,14 @@ func (l *reporter) trouble(ctx context.Context, err error) {
 	case errors.Is(err, errors.ErrUnsupported): // the store has answered, and will not answer otherwise
 		do = "Do what the error says. Until then such work is refused, even with WithFailOpen."
 	}
-	l.logger.LogAttrs(ctx, levelError, message+"; repetitions are not logged for a minute",
+	l.logger.LogAttrs(ctx, slog.LevelError, message+"; repetitions are not logged for a minute",
 		slog.String("class", class), slog.Any("error", err), slog.Int("repeated", silent),
 		attrDo(do))
 }
 
 // logPanic reports a bug of an observer.
 func (l *reporter) logPanic(ctx context.Context, value any, kind event.Kind) {
-	l.logger.LogAttrs(ctx, levelError, "lock: an observer panicked", slog.Any("panic", value), slog.String("event", string(kind)))
+	l.logger.LogAttrs(ctx, slog.LevelError, "lock: an observer panicked", slog.Any("panic", value), slog.String("event", string(kind)))
 }
 
 func attrDo(what string) slog.Attr { return slog.String("do", what) }

@@ -279,7 +279,7 @@ func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
 	var entry Entry
-	err := l.ask(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
+	err := l.askLogged(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
 		entry, err = l.core.store.Get(ctx, string(e.entry))
 		return err
 	}))
@@ -362,7 +362,7 @@ func (r *run) note(ctx context.Context, mark func()) error {
 		hold = max(e.claim.left(l.cfg.lease, clock.Now()), time.Millisecond) // only the linger is to change
 	}
 	renew := &renewRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(hold)}
-	err := l.ask(ctx, l.lastingTerms(), renew)
+	err := l.askLogged(ctx, l.lastingTerms(), renew)
 	switch {
 	case err != nil:
 		l.emitFailed(ctx, &e.identity, callRenew, l.cfg.budget, err)

@@ -85,7 +85,7 @@ func holdOf(e *Lease) Hold {
 	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimant()}
 	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
-		renewed, until := e.validity.Renewable()
+		renewed, until := e.validity.RenewsAgain()
 		h.Until, h.Renewed = until.Wall(), renewed
 	}
 	return h

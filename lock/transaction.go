@@ -63,7 +63,7 @@ func (r *run) beginTransaction(caller context.Context) (work context.Context, er
 // server ends it.
 func (r *run) rollback(ctx context.Context) {
 	l := r.lease.locker
-	_ = l.ask(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
+	_ = l.askLogged(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
 }
 
 // singleTerms returns the terms of a call that is sent once, and does not end with its caller's

@@ -20,7 +20,7 @@ const (
 	Unknown     Kind = "unknown"     // a call got no answer and may have been applied
 	Reaped      Kind = "reaped"      // an entry of a claim that got no answer was found and removed
 	Unavailable Kind = "unavailable" // the store did not serve a call, certainly without effect
-	Bypassed    Kind = "bypassed"    // work runs unprotected, as WithFailOpen of package middleware allows
+	Bypassed    Kind = "bypassed"    // work runs unprotected, as lock.WithFailOpen allows
 	Skipped     Kind = "skipped"     // work runs unguarded: it has no key, and need not have one
 	Rejected    Kind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
 )

@@ -6,9 +6,9 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// apart makes a read-only call on its own goroutine, and returns when ctx ends, whatever
-// the client, its hooks and the server do. It serves callers other than a Locker, which
-// has its own timer.
+// apart makes a call on its own goroutine, and returns when ctx ends, whatever the client, its
+// hooks and the server do. An error says that the call was not applied, so a call that writes
+// must not pass it on as it is.
 func apart[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
 	type result struct {
 		value T

@@ -59,12 +59,15 @@ func (q *Queue[T]) Drop(t T) {
 	}
 }
 
-// Clear removes all items, and stops the timer.
+// Clear removes all items, and prevents calls of wake until the next Arm.
 func (q *Queue[T]) Clear() {
 	for len(q.items) > 0 {
 		heap.Pop(&q.items)
 	}
-	q.Stop()
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.set = Never
 }
 
 // All yields all items, in no order.
@@ -108,14 +111,6 @@ func (q *Queue[T]) Arm(at Moment) {
 
 // Fired notes that wake runs.
 func (q *Queue[T]) Fired() { q.set = Never }
-
-// Stop prevents calls of wake until the next Arm.
-func (q *Queue[T]) Stop() {
-	if q.timer != nil {
-		q.timer.Stop()
-	}
-	q.set = Never
-}
 
 // dueHeap sorts items by their due moments, for package container/heap.
 type dueHeap[T Scheduled] []T

@@ -16,7 +16,7 @@ func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 	t.Parallel()
 	var a alarms[*lease]
 	a.init(func() {})
-	defer a.Stop()
+	defer a.Clear()
 	h := new(lease)
 	h.entry.Due = clock.Now().Add(time.Hour)
 	a.lookBefore(clock.Now())

@@ -6,8 +6,6 @@ package local
 import (
 	"hash/maphash"
 	"iter"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -182,18 +180,6 @@ func (t *Table[H]) Update(h H, change func()) {
 	s.mu.Lock()
 	change()
 	s.mu.Unlock()
-}
-
-// All returns the leases that have a key, granted or not.
-func (t *Table[H]) All() []H {
-	var all []H
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.Lock()
-		all = slices.AppendSeq(all, maps.Values(s.holders))
-		s.mu.Unlock()
-	}
-	return all
 }
 
 // Key is a key in a [Table].

@@ -282,15 +282,15 @@ func (v *Validity[Loss]) State() (lost *Loss, phase Phase) {
 	return v.lost, v.phase
 }
 
-// Renewed reports whether the lease is renewed, and until when it is valid.
-func (v *Validity[Loss]) Renewed() (renewed bool, until clock.Moment) {
+// Renews reports whether the lease is renewed until its end, and until when it is valid.
+func (v *Validity[Loss]) Renews() (renews bool, until clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.stopped, v.until
 }
 
-// Renewable reports whether the lease will be renewed again, and until when it is valid.
-func (v *Validity[Loss]) Renewable() (renewable bool, until clock.Moment) {
+// RenewsAgain reports whether a renewal is still to come, and until when the lease is valid.
+func (v *Validity[Loss]) RenewsAgain() (again bool, until clock.Moment) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.stopped && !v.capped, v.until
