@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/lock"
@@ -35,8 +36,7 @@ type lockedContext struct {
 	context.Context //nolint:containedctx // it is one
 
 	guard     *base
-	key       string   // of the lock
-	set       []string // of the locks of LockAll
+	lease     hold // a lease, or the set of LockAll
 	doNotKeep atomic.Bool
 	returned  atomic.Bool
 }
@@ -49,11 +49,23 @@ func lockedOf(ctx context.Context) *lockedContext {
 	return c
 }
 
+// holds reports whether the guard of c has key. The key of permits ends with the "#" behind
+// which a slot has its number.
+func (c *lockedContext) holds(key string) bool {
+	switch h := c.lease.(type) {
+	case *lock.Set:
+		return slices.Contains(h.Keys(), key)
+	case *lock.Lease:
+		return h.Key() == key || strings.HasSuffix(key, "#") && strings.HasPrefix(h.Key(), key)
+	}
+	return false
+}
+
 // within reports whether the handler of c, or one around it, holds this key of store. A context
 // that has ended does not count: its lease was released or lost.
 func (c *lockedContext) within(key string, store lock.Store) bool {
 	for ; c != nil; c = lockedOf(c.Context) {
-		if (c.key == key || slices.Contains(c.set, key)) && c.Err() == nil && sameStore(c.guard.locker.Store(), store) {
+		if c.holds(key) && c.Err() == nil && sameStore(c.guard.locker.Store(), store) {
 			return true
 		}
 	}

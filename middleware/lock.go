@@ -214,7 +214,6 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		return
 	}
 	found, _ := lock.FromContext(lease.Context())
-	x.context.key = claimed
 	g.locked(ctx, w, x, next, lease, found == lease)
 }
 
@@ -251,7 +250,6 @@ func (g *guard) serveAll(w http.ResponseWriter, r *http.Request, next http.Handl
 		return
 	}
 	found, _ := lock.SetFromContext(set.Context())
-	x.context.set = keys
 	g.locked(ctx, w, x, next, set, found == set)
 }
 
@@ -284,7 +282,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 		return
 	}
 	work := lease.Context()
-	x.context.Context, x.context.guard = work, &g.base
+	x.context.Context, x.context.guard, x.context.lease = work, &g.base, lease
 	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
 	if g.cooldown == 0 && !recorder.AnswersLater(w) {
 		defer release(ctx, lease)
