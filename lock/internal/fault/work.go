@@ -23,8 +23,8 @@ const (
 	jobs       = 60
 )
 
-// Work makes callers of several Lockers work at random from a seed: they lock, run once,
-// leave, and close a Locker. It checks that no two callers hold a key, and that every run is
+// Work makes callers of several Lockers work at random from a seed: they lock a key, all keys
+// or any of them, run once, leave, and close a Locker. It checks that no two callers hold a key, and that every run is
 // the only one.
 //
 // What is done is drawn before anything runs, so that it depends on the seed alone;
@@ -92,7 +92,7 @@ func (w *Work) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(w.Plan.Int64N(int64(high-low)))
 }
 
-// job is one caller that does one thing under one of the keys.
+// job is one caller that does one thing under one of the keys, or under all.
 func (w *Work) job(ctx context.Context, i int) func() {
 	l, key := w.lockers[w.Plan.IntN(len(w.lockers))], Keys[w.Plan.IntN(len(Keys))]
 	start, work, how := w.between(0, 20*time.Second), w.between(0, 200*time.Millisecond), w.Plan.IntN(10)
@@ -104,6 +104,7 @@ func (w *Work) job(ctx context.Context, i int) func() {
 		patience = w.between(time.Millisecond, time.Second)
 	}
 	once := w.Plan.IntN(3) == 0 && !w.Locks
+	several := w.Plan.IntN(6)
 	return func() {
 		time.Sleep(start)
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -112,34 +113,64 @@ func (w *Work) job(ctx context.Context, i int) func() {
 			w.runOnce(ctx, l, key, work, how < 4, "answer "+strconv.Itoa(i))
 			return
 		}
-		_ = l.Do(ctx, key, func(ctx context.Context) error {
-			w.hold(ctx, key, work)
-			lease, _ := lock.FromContext(ctx)
-			switch how {
-			case 0:
-				_ = lease.Extend(ctx)
-			case 1:
-				_ = lease.Settle(ctx, nil, 500*time.Millisecond)
-			}
-			return nil
-		})
+		switch several {
+		case 0:
+			_ = l.DoAll(ctx, Keys, func(ctx context.Context) error {
+				set, _ := lock.SetFromContext(ctx)
+				w.lock(ctx, set, work, how, Keys...)
+				return nil
+			})
+		case 1:
+			_ = l.DoAny(ctx, Keys, func(ctx context.Context, key string) error {
+				lease, _ := lock.FromContext(ctx)
+				w.lock(ctx, lease, work, how, key)
+				return nil
+			})
+		default:
+			_ = l.Do(ctx, key, func(ctx context.Context) error {
+				lease, _ := lock.FromContext(ctx)
+				w.lock(ctx, lease, work, how, key)
+				return nil
+			})
+		}
 	}
 }
 
-// hold works under a lease, and looks for another one that is valid.
-func (w *Work) hold(ctx context.Context, key string, work time.Duration) {
-	w.mu.Lock()
-	other := w.holders[key]
-	w.holders[key] = ctx
-	w.mu.Unlock()
-	if other != nil && other.Err() == nil && ctx.Err() == nil {
-		w.Bad("two valid leases on %s", key)
+// held is a *lock.Lease or a *lock.Set.
+type held interface {
+	Extend(ctx context.Context) error
+	Settle(ctx context.Context, receipt []byte, keep time.Duration) error
+}
+
+// lock works under keys, and may extend or settle them.
+func (w *Work) lock(ctx context.Context, lease held, work time.Duration, how int, keys ...string) {
+	w.hold(ctx, work, keys...)
+	switch how {
+	case 0:
+		_ = lease.Extend(ctx)
+	case 1:
+		_ = lease.Settle(ctx, nil, 500*time.Millisecond)
+	}
+}
+
+// hold works under keys, and looks for another lease on them that is valid.
+func (w *Work) hold(ctx context.Context, work time.Duration, keys ...string) {
+	for _, key := range keys {
+		w.mu.Lock()
+		other := w.holders[key]
+		w.holders[key] = ctx
+		w.mu.Unlock()
+		if other != nil && other.Err() == nil && ctx.Err() == nil {
+			w.Bad("two valid leases on %s", key)
+		}
 	}
 	time.Sleep(work)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.holders[key] == ctx {
-		delete(w.holders, key)
+	for _, key := range keys {
+		if w.holders[key] == ctx {
+			delete(w.holders, key)
+		}
 	}
 }
 
