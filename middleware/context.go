@@ -41,6 +41,10 @@ type lockedContext struct {
 	returned  atomic.Bool
 }
 
+func (c *lockedContext) init(g *base, lease hold) {
+	c.Context, c.guard, c.lease = lease.Context(), g, lease
+}
+
 type lockedKey struct{}
 
 // lockedOf returns the innermost locked context of ctx, nil if there is none.

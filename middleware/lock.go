@@ -282,7 +282,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 		return
 	}
 	work := lease.Context()
-	x.context.Context, x.context.guard, x.context.lease = work, &g.base, lease
+	x.context.init(&g.base, lease)
 	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
 	if g.cooldown == 0 && !recorder.AnswersLater(w) {
 		defer release(ctx, lease)
