@@ -101,7 +101,7 @@ func packagesOf(t *testing.T, line string) []string {
 func list(t *testing.T, command string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
-	cmd.Dir = "../.."
+	cmd.Dir = "../../.."
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
