@@ -25,7 +25,7 @@ type attempt struct {
 // protected or not, or the cleaner has whatever may be left of its claim.
 func (l *Locker) acquire(ctx context.Context, e *Lease, how attempt) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
+		return notAcquired(ctx)
 	}
 	if !l.core.owners.Enter() {
 		return ErrClosed
@@ -33,6 +33,11 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, how attempt) error {
 	var err error
 	unwind.Guard(func() { err = l.tryAcquire(ctx, e, how) }, e.endUnreturned) // an observer may end this goroutine
 	return err
+}
+
+// notAcquired returns the error of a caller that had left before its first claim.
+func notAcquired(ctx context.Context) error {
+	return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 }
 
 func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/keytext"
@@ -50,12 +49,19 @@ func (l *Locker) DoAny(ctx context.Context, keys []string, fn func(ctx context.C
 // One of them asks the store, from time to time and when a key becomes free in this process.
 // A caller that does not wait may come before them.
 //
-// A claim that the store does not answer ends AcquireAny, with the errors of [Locker.Acquire]. No
-// keys at all are an error.
+// A claim that the store does not answer ends AcquireAny, with the errors of [Locker.Acquire],
+// unless it waits for a holder. The callers that wait behind it share the result. A key that cools
+// down is not waited for. No keys at all are an error.
 func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) {
 	keys, err := sortedKeys(keys)
 	if err != nil {
 		return nil, err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, notAcquired(ctx)
+	case l.core.owners.Closed(): // also if no key is asked for, since this process has all
+		return nil, ErrClosed
 	}
 	s := &search{locker: l, keys: keys, began: clock.Now()}
 	if l.cfg.wait > 0 {
@@ -66,7 +72,7 @@ func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) 
 	if err == nil {
 		return s.lease, nil
 	}
-	if refused, _ := errors.AsType[*RefusedError](err); refused != nil {
+	if refused, _ := errors.AsType[*RefusedError](err); refused != nil || !s.searched {
 		l.refused(ctx, s.lease, s.began, err)
 	}
 	return nil, err
@@ -79,10 +85,18 @@ type search struct {
 	began  clock.Moment
 	waited time.Duration
 	lease  *Lease // of the last key that was tried
+
+	searched bool  // its claims report what the store did not serve
+	outage   error // the store has not served the search of an earlier caller, and is not asked
 }
+
+var errLineOutage = fmt.Errorf("%w: it did not serve the claim of a caller before this one, and was not asked again", ErrUnavailable)
+
+var errLinePending = fmt.Errorf("%w: the claim of a caller before this one is still unanswered", ErrUnavailable)
 
 // try claims the first free key. The lease is granted if there is no error.
 func (s *search) try(ctx context.Context) error {
+	s.searched = true
 	began := clock.Now()
 	refusal := &RefusedError{Reason: ErrSettled}
 	var open []string
@@ -123,7 +137,7 @@ func (s *search) try(ctx context.Context) error {
 // errors.
 func (s *search) claim(ctx context.Context, key string) (*RefusedError, error) {
 	s.lease = s.newLease(ctx, key)
-	err := s.locker.acquire(ctx, s.lease, attempt{oneOf: true})
+	err := s.locker.acquire(ctx, s.lease, attempt{oneOf: true, outage: s.outage})
 	refused, _ := errors.AsType[*RefusedError](err)
 	return refused, err
 }
@@ -151,11 +165,13 @@ func nearer(a, b *RefusedError) *RefusedError {
 	return near
 }
 
-// inLine searches until WithWait is over, behind the callers of this process that came before.
+// inLine searches until WithWait is over, behind the callers of this process that came before. A
+// search that the store does not serve costs its callers one budget, and not one for each: those
+// behind it at that time share its result.
 func (s *search) inLine(ctx context.Context) error {
 	c, wait := s.locker.core, s.locker.cfg.wait
 	s.lease = s.newLease(ctx, s.keys[0])
-	place, ok := c.lines.Join(strings.Join(s.keys, "\x00"), local.MaxInLine*len(s.keys))
+	place, ok := c.lines.Join(keytext.Join(s.keys...), local.MaxInLine*len(s.keys))
 	if !ok {
 		return heldBy(s.lease, "")
 	}
@@ -172,13 +188,12 @@ func (s *search) inLine(ctx context.Context) error {
 	defer stop()
 	for polls := 0; ; polls++ {
 		at := clock.Now()
-		err := s.try(ctx)
-		refused, _ := errors.AsType[*RefusedError](err)
+		hint, err := s.poll(ctx, place)
 		remaining := until.Until()
-		if refused == nil || remaining <= 0 {
+		if hint < 0 || remaining <= 0 {
 			return err
 		}
-		pause := min(pollPause(polls, refused.Entry.Left), remaining)
+		pause := min(pollPause(polls, hint), remaining)
 		rested := clock.Now()
 		err = s.locker.rest(ctx, pause, nil, freed, at.Add(minPause), err)
 		if s.waited += rested.Since(); err != nil {
@@ -187,21 +202,66 @@ func (s *search) inLine(ctx context.Context) error {
 	}
 }
 
+const noWait time.Duration = -1
+
+// poll is try for the first of a line. hint is noWait if err ends the wait, else the time left of
+// a holder, 0 if it is not known.
+func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Duration, err error) {
+	s.outage = nil
+	if place.TakeUnserved() {
+		s.outage = errLineOutage
+	}
+	err = s.try(ctx)
+	refused, _ := errors.AsType[*RefusedError](err)
+	unavailable := errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported)
+	switch {
+	case s.outage != nil: // the store was not asked
+	case unavailable && callerGone(ctx): // other callers may get another answer
+	default:
+		place.NoteServed(!unavailable && (err != nil || !s.lease.local.Bypassed()))
+	}
+	met, _ := place.Known()
+	switch {
+	case refused != nil && errors.Is(err, ErrHeld):
+		place.NoteHeld()
+		return refused.Entry.Left, err
+	case unavailable && met && !s.locker.cfg.failOpen:
+		// As for a single key, a poll that the store does not serve does not end the wait for a
+		// holder.
+		if err = unserved(err, heldBy(s.lease, "")); !callerGone(ctx) {
+			return 0, err
+		}
+	}
+	return noWait, err
+}
+
 // awaitTurn waits until s is the first of its line.
 func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.Moment) error {
 	queued := clock.Now()
 	defer func() { s.waited += queued.Since() }()
-	held := heldBy(s.lease, "")
 	timer := time.NewTimer(until.Until())
 	defer timer.Stop()
 	select {
 	case <-place.First():
 		return nil
 	case <-timer.C:
-		return held
+		return s.inVain(place)
 	case <-ctx.Done():
-		return gaveUp(ctx, held)
+		return gaveUp(ctx, s.inVain(place))
 	case <-s.locker.core.closing:
 		return ErrClosed
 	}
+}
+
+// inVain returns the error of a wait that has ended before the turn of s. It is a refusal only if
+// a search has found all keys taken.
+func (s *search) inVain(place *local.Place) error {
+	held := heldBy(s.lease, "")
+	switch met, outage := place.Known(); {
+	case outage:
+		return unserved(errLineOutage, held)
+	case !met && !s.locker.cfg.failOpen:
+		return errLinePending
+	}
+	return held
 }

@@ -422,3 +422,139 @@ func TestStormOfPermitsFindsTwoSlotsForOne(t *testing.T) {
 	})
 	require.Greater(t, p.most.Load(), int64(3))
 }
+
+// The first of a line claims, and the store is silent. The callers behind it joined before the
+// claim was sent, so its result is theirs, after one budget. No key has a holder, and none is
+// said to.
+func TestOutageOfALineTakesOneBudget(t *testing.T) {
+	t.Parallel()
+	for _, failOpen := range []bool{false, true} {
+		t.Run(fmt.Sprint("fail open ", failOpen), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				opts, slots := []lock.Option{lock.WithWait(4 * budget)}, lock.Slots("export", 10)
+				if failOpen {
+					opts = append(opts, lock.WithFailOpen())
+				}
+				l, began := open(opts...), time.Now()
+				s.Every(fault.HangRequest, fault.Claim)
+				var callers sync.WaitGroup
+				for range len(slots) {
+					callers.Go(func() {
+						e, err := l.AcquireAny(t.Context(), slots)
+						require.Equal(t, budget, time.Since(began))
+						if !failOpen {
+							require.ErrorIs(t, err, lock.ErrUnavailable)
+							return
+						}
+						require.NoError(t, err)
+						time.Sleep(time.Millisecond)
+						require.NoError(t, e.Release(t.Context()))
+					})
+				}
+				callers.Wait()
+				s.Every(nil)
+				require.NoError(t, l.DoAny(t.Context(), slots, func(ctx context.Context, _ string) error {
+					_, protected := lock.FromContext(ctx)
+					require.True(t, protected, "the next caller asks the store again")
+					return nil
+				}))
+			})
+		})
+	}
+}
+
+// The wait of a caller ends while the first of the line has no answer yet. That is no refusal.
+func TestWaitBehindAPendingSearchIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithWait(budget/3), lock.WithObserver(seen.observe))
+		s.Every(fault.HangRequest, fault.Claim)
+		var first sync.WaitGroup
+		first.Go(func() {
+			_, err := l.AcquireAny(t.Context(), []string{"a"})
+			require.ErrorIs(t, err, lock.ErrUnknown)
+		})
+		time.Sleep(time.Millisecond)
+		_, err := l.AcquireAny(t.Context(), []string{"a"})
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrHeld)
+		require.Equal(t, 1, seen.count(event.Unavailable))
+		require.Zero(t, seen.count(event.Refused))
+		first.Wait()
+	})
+}
+
+// As in Acquire, a poll that the store does not serve does not end the wait for a holder.
+func TestSilentPollDoesNotEndTheWaitForAny(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(lock.WithWait(10*time.Second)), open()
+		held, err := other.Acquire(t.Context(), "a")
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { s.Every(fault.HangRequest, fault.Claim) })
+		time.AfterFunc(3*time.Second, func() { s.Every(nil, fault.Claim); _ = held.Release(context.Background()) })
+		var callers sync.WaitGroup
+		for range 2 {
+			callers.Go(func() {
+				require.NoError(t, l.DoAny(t.Context(), []string{"a"}, func(context.Context, string) error { return nil }))
+			})
+		}
+		callers.Wait()
+	})
+}
+
+// Keys that cool down have no holder to wait for.
+func TestAnyDoesNotWaitForACooldown(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(time.Second))
+		e, err := l.AcquireAny(t.Context(), []string{"a"})
+		require.NoError(t, err)
+		require.NoError(t, e.Settle(t.Context(), nil, time.Minute))
+		began := time.Now()
+		require.ErrorIs(t, l.DoAny(t.Context(), []string{"a"}, nil), lock.ErrSettled)
+		require.Zero(t, time.Since(began))
+	})
+}
+
+// A key with a NUL in it is one key, and no line of two.
+func TestLineOfAKeyWithASeparator(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(time.Second))
+		for _, key := range []string{"a", "b"} {
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, e.Release(t.Context())) }()
+		}
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			require.ErrorIs(t, l.DoAny(t.Context(), []string{"a", "b"}, nil), lock.ErrHeld)
+		})
+		time.Sleep(time.Millisecond)
+		began := time.Now()
+		require.NoError(t, l.DoAny(t.Context(), []string{"a\x00b"}, func(context.Context, string) error { return nil }))
+		require.Zero(t, time.Since(began))
+		waiter.Wait()
+	})
+}
+
+// All keys are held in this process, so none is claimed. A caller that has left, and a closed
+// Locker, are no refusal all the same.
+func TestAnyOfHeldKeysAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), "a")
+		require.NoError(t, err)
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		require.ErrorIs(t, l.DoAny(left, []string{"a"}, nil), context.Canceled)
+		go l.Close(context.Background())
+		synctest.Wait()
+		require.ErrorIs(t, l.DoAny(t.Context(), []string{"a"}, nil), lock.ErrClosed)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}

@@ -10,15 +10,22 @@ import (
 // safe for concurrent use.
 type Lines struct {
 	mu    sync.Mutex
-	lines map[string]*list.List // of *Place
+	lines map[string]*line
+}
+
+type line struct {
+	places list.List // of *Place
+	met    bool      // a search has found all keys taken
 }
 
 // Place is the place of a caller in a line.
 type Place struct {
-	of    *Lines
-	name  string
-	place *list.Element
-	first chan struct{} // closed when it is the first
+	of       *Lines
+	name     string
+	line     *line
+	place    *list.Element
+	first    chan struct{} // closed when it is the first
+	unserved bool          // the store did not serve the latest search before it
 }
 
 // MaxInLine bounds a line for each of its keys.
@@ -28,19 +35,19 @@ const MaxInLine = maxWaiters
 func (l *Lines) Join(name string, most int) (p *Place, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line := l.lines[name]
+	to := l.lines[name]
 	switch {
-	case line == nil:
+	case to == nil:
 		if l.lines == nil {
-			l.lines = make(map[string]*list.List)
+			l.lines = make(map[string]*line)
 		}
-		line = list.New()
-		l.lines[name] = line
-	case line.Len() > most:
+		to = new(line)
+		l.lines[name] = to
+	case to.places.Len() > most:
 		return nil, false
 	}
-	p = &Place{of: l, name: name, first: make(chan struct{})}
-	if p.place = line.PushBack(p); line.Len() == 1 {
+	p = &Place{of: l, name: name, line: to, first: make(chan struct{})}
+	if p.place = to.places.PushBack(p); to.places.Len() == 1 {
 		close(p.first)
 	}
 	return p, true
@@ -49,18 +56,55 @@ func (l *Lines) Join(name string, most int) (p *Place, ok bool) {
 // First is closed when p is the first of its line.
 func (p *Place) First() <-chan struct{} { return p.first }
 
+// NoteHeld notes that a search of p has found all keys taken.
+func (p *Place) NoteHeld() {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.line.met = true
+}
+
+// NoteServed notes whether the store has served a search of p, for all that are behind it now. A
+// caller that joins later asks by itself.
+func (p *Place) NoteServed(served bool) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	for at := p.place.Next(); at != nil; at = at.Next() {
+		placeAt(at).unserved = !served
+	}
+}
+
+// Known returns what the searches before p have found: whether all keys were taken, and whether
+// the store did not serve the latest.
+func (p *Place) Known() (met, unserved bool) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	return p.line.met, p.unserved
+}
+
+// TakeUnserved is the second result of Known, and forgets it.
+func (p *Place) TakeUnserved() (unserved bool) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	unserved, p.unserved = p.unserved, false
+	return unserved
+}
+
 // Leave gives the place up. If it was the first, the next is.
 func (p *Place) Leave() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	line := p.of.lines[p.name]
-	wasFirst := line.Front() == p.place
-	line.Remove(p.place)
-	next := line.Front()
+	places := &p.line.places
+	wasFirst := places.Front() == p.place
+	places.Remove(p.place)
+	next := places.Front()
 	switch {
 	case next == nil:
 		delete(p.of.lines, p.name)
 	case wasFirst:
-		close(next.Value.(*Place).first) //nolint:errcheck,forcetypeassert // a line has no other values
+		close(placeAt(next).first)
 	}
+}
+
+func placeAt(at *list.Element) *Place {
+	return at.Value.(*Place) //nolint:errcheck,forcetypeassert // a line has no other values
 }
