@@ -120,13 +120,20 @@ var errSetOutage = fmt.Errorf("%w: it did not serve another key of the set, and 
 
 // lost returns the loss of the first lease that is over, nil if all are valid.
 func (s *Set) lost() error {
+	s.checkValidity()
 	for _, e := range s.leases {
-		e.checkValidity()
 		if err := e.lostError(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// checkValidity ends the context of each lease whose validity is over.
+func (s *Set) checkValidity() {
+	for _, e := range s.leases {
+		e.checkValidity()
+	}
 }
 
 // giveBack ends the leases of a set whose work has not begun.
@@ -251,6 +258,18 @@ type setContext struct {
 	outer    context.Context //nolint:containedctx // for the values of work that runs unprotected
 	set      *Set
 	bypassed bool // the store did not serve one of the keys
+}
+
+// Done and Err check the clock for each lease, as those of a single lease do: the context of the
+// last lease checks its own only.
+func (c *setContext) Done() <-chan struct{} {
+	c.set.checkValidity()
+	return c.Context.Done()
+}
+
+func (c *setContext) Err() error {
+	c.set.checkValidity()
+	return c.Context.Err()
 }
 
 func (c *setContext) Value(key any) any {

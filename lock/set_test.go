@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -378,4 +379,43 @@ func TestObserverThatEndsTheGoroutineOfASet(t *testing.T) {
 		require.Zero(t, l.Stats().Active)
 		requireFree(t, s, setKeys...)
 	})
+}
+
+// The first lease of a set is over, and the work runs before its alarm. The last lease is valid for
+// longer, since its claim was sent later. All workers and the alarm are due in one instant.
+func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			l, began := open(), time.Now()
+			s.Every(fault.HangRequest, fault.Renew)
+			var set atomic.Pointer[lock.Set]
+			var workers sync.WaitGroup
+			for i := range 50 {
+				workers.Go(func() {
+					time.Sleep(validity - time.Since(began))
+					ctx := set.Load().Context()
+					if i%2 == 0 {
+						require.ErrorIs(t, ctx.Err(), context.Canceled)
+						return
+					}
+					select {
+					case <-ctx.Done():
+					default:
+						t.Error("the context lives on")
+					}
+				})
+			}
+			s.Next(fault.Claim, fault.Slow(50*time.Millisecond))
+			acquired, err := l.AcquireAll(t.Context(), setKeys[:2])
+			require.NoError(t, err)
+			set.Store(acquired)
+			ctx := acquired.Context()
+			require.NoError(t, ctx.Err())
+			_ = ctx.Done() // from now on it has an end of its own
+			workers.Wait()
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			require.ErrorIs(t, acquired.Release(t.Context()), lock.ErrLost)
+		})
+	}
 }
