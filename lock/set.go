@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/internal/unwind"
@@ -234,9 +235,22 @@ func (s *Set) eachFrom(last int, do func(i int)) {
 		return
 	}
 	var others sync.WaitGroup
-	defer others.Wait()
+	var panicked atomic.Pointer[any]
+	defer func() {
+		others.Wait()
+		if p := panicked.Load(); p != nil {
+			panic(*p) // here a caller can recover, and on the goroutine of another lease none can
+		}
+	}()
 	for i := range last {
-		others.Go(func() { do(i) })
+		others.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panicked.Store(&p)
+				}
+			}()
+			do(i)
+		})
 	}
 	do(last)
 }

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -419,3 +420,27 @@ func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
 		})
 	}
 }
+
+// A logger that panics at a release panics in the caller, where net/http recovers, and not on a
+// goroutine of the set. The other keys are released all the same.
+func TestPanicInAReleaseOfASetIsTheCallers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fault.New()
+		l := lock.New(apart(s), lock.WithLogger(slog.New(panickingHandler{slog.DiscardHandler})), lock.WithLease(lease), lock.WithBudget(budget))
+		set, err := l.AcquireAll(t.Context(), setKeys)
+		require.NoError(t, err)
+		s.Free(t, setKeys[0])
+		require.PanicsWithValue(t, "lock: lease lost before its work had ended", func() { _ = set.Release(t.Context()) })
+		requireFree(t, s, setKeys...)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_ = l.Close(ended) // the lease whose loss was not logged counts as worked under
+	})
+}
+
+type panickingHandler struct{ slog.Handler }
+
+func (panickingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (panickingHandler) Handle(_ context.Context, r slog.Record) error { panic(r.Message) }
