@@ -13,7 +13,7 @@ import (
 // Key("user", "42"), "order=7&eu" for Key("order", "7", "eu"). A worker that
 // calls [Locker.Do] with it and a route of the same name exclude each other.
 //
-// Key is injective over name and parts: "&", "=" and "~" inside them are
+// Key is injective over name and parts: "&", "=", "~" and "#" inside them are
 // escaped ("~26"), so no choice of values makes two different identities meet.
 // An empty part is a part like any other: all callers whose ID is "" have the same
 // key. So refuse a request without an ID, as the functions of package keyfunc do.
