@@ -165,9 +165,9 @@ func (s *Set) Context() context.Context {
 }
 
 // Fence returns the fencing token of the lease on key; see [Lease.Fence]. ok is false for a key
-// that the set does not have.
+// that the set does not have, and for all keys if the work runs unprotected on one of them.
 func (s *Set) Fence(key string) (fence int64, ok bool) {
-	if s == nil {
+	if s == nil || s.context.bypassed {
 		return 0, false
 	}
 	for _, e := range s.leases {
@@ -188,14 +188,20 @@ func (s *Set) Extend(ctx context.Context) error {
 }
 
 // Settle is [Lease.Settle] for all leases of the set, at the same time: each key is refused
-// with [ErrSettled] for keep. It returns a loss before other errors. It panics if keep is not
+// with [ErrSettled] for keep. It returns a loss before other errors. After work that ran
+// unprotected on one of the keys, it leaves no receipt on any. It panics if keep is not
 // positive.
 func (s *Set) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
 	positive("Settle: keep", keep)
 	if s == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	return s.each(func(e *Lease) error { return e.Settle(ctx, receipt, keep) })
+	return s.each(func(e *Lease) error {
+		if s.context.bypassed && !e.local.Bypassed() {
+			return e.Release(ctx) // a part of the set protects nothing, so it leaves no receipt
+		}
+		return e.Settle(ctx, receipt, keep)
+	})
 }
 
 // Release frees all keys at the same time, and takes at most the budget of one. It has the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -240,6 +241,24 @@ func TestPartOfASetFailsOpen(t *testing.T) {
 			return nil
 		}))
 		s.Skip(fault.Claim)
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// The store serves the first key and not the second. The set protects nothing, so it has no fence
+// and leaves no receipt, as a lease that fails open.
+func TestPartOfASetThatFailsOpenLeavesNoReceipt(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFailOpen(), lock.WithFencing())
+		s.Next(fault.Claim, append([]fault.Func{nil}, slices.Repeat([]fault.Func{fault.Refuse}, 8)...)...)
+		set, err := l.AcquireAll(t.Context(), setKeys)
+		require.NoError(t, err)
+		s.Skip(fault.Claim)
+		_, ok := set.Fence(setKeys[0])
+		require.False(t, ok)
+		require.ErrorIs(t, set.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
+		require.NoError(t, set.Settle(t.Context(), nil, time.Hour), "the second call does nothing")
 		requireFree(t, s, setKeys...)
 	})
 }
