@@ -17,7 +17,7 @@ import (
 )
 
 // several mounts the guards of docs/several.md.
-func several(locker *lock.Locker, placeCart, export http.HandlerFunc) http.Handler {
+func several(locker *lock.Locker, placeCart, export func(http.ResponseWriter, *http.Request)) http.Handler {
 	mux := http.NewServeMux()
 	perItem := latch.LockAll(locker, "item", keyfunc.Each("/items/*/sku"))
 	mux.Handle("POST /carts", perItem(http.HandlerFunc(placeCart)))
@@ -83,7 +83,7 @@ func TestSeveral(t *testing.T) {
 		require.Equal(t, http.StatusConflict, send("/orders?item=a&coupon=SPRING", ""))
 		require.Equal(t, http.StatusCreated, send("/orders?item=c&coupon=SPRING", ""), "what was refused holds nothing")
 		w.WriteHeader(http.StatusCreated)
-	}, func(w http.ResponseWriter, _ *http.Request) {
+	}, func(_ http.ResponseWriter, _ *http.Request) {
 		if running++; running < 3 {
 			require.Equal(t, http.StatusOK, send("/exports", ""))
 			return
