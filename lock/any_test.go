@@ -39,7 +39,7 @@ func TestAnyRefusesKeysThatNoLockCanHave(t *testing.T) {
 	}
 }
 
-// A free slot is found, whichever it is and whoever has the others.
+// A free slot is found, whatever its number, and whichever process has the others.
 func TestAnyFindsTheFreeSlot(t *testing.T) {
 	t.Parallel()
 	slots := lock.Slots("export", 3)

@@ -280,7 +280,7 @@ type setContext struct {
 	bypassed bool // the store did not serve one of the keys
 }
 
-// Done and Err check the clock for each lease, as those of a single lease do: the context of the
+// Done and Err check the clock for each lease, as the context of a single lease does: the context of the
 // last lease checks its own only.
 func (c *setContext) Done() <-chan struct{} {
 	c.set.checkValidity()

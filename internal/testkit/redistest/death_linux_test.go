@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
-// TestHelper is no test: it is what the tests below run in another process.
+// TestHelper is no test: the tests below run it in another process.
 func TestHelper(t *testing.T) {
 	switch os.Getenv(helperEnv) {
 	case helperHang:

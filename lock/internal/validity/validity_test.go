@@ -199,7 +199,7 @@ func TestRenewalsOutliveTheCaller(t *testing.T) {
 	require.Error(t, renewal.Err())
 }
 
-// The validity ends by the clock, whoever looks: an alarm may be late.
+// The validity ends by the clock: an alarm may be late.
 func TestValidityEndsByTheClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
