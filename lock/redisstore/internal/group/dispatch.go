@@ -55,7 +55,7 @@ func (g *Group) next(now time.Time) *Batch {
 		case !now.Before(c.deadline):
 			c.finish(nil, failure.NotSent(context.DeadlineExceeded))
 		case c.Yields && g.late(c, now):
-			c.finish(nil, g.refused("overload", errOverload, now))
+			c.finish(nil, g.refused(c, "overload", errOverload, now))
 		default:
 			b.limited = b.limited || c.arrived.Before(now)
 			if b.add(c); large {

@@ -144,9 +144,9 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 	case !now.Before(c.deadline):
 		return nil, failure.NotApplied("cancelled", context.DeadlineExceeded)
 	case c.queue.len == g.config.Queue:
-		return nil, g.refused("queue", errQueueFull, now)
+		return nil, g.refused(c, "queue", errQueueFull, now)
 	case c.Yields && g.late(c, now.Add(g.gauge.Wait(g.claims.len))):
-		return nil, g.refused("overload", errOverload, now)
+		return nil, g.refused(c, "overload", errOverload, now)
 	case g.ends.len+g.claims.len == 0 && c.try != nil && g.config.Direct.Load() && g.belowDirectLimit():
 		own = c.own.begin(now)
 		own.add(c)
@@ -162,10 +162,10 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 	return own, nil
 }
 
-// refused returns the error of a command that would be too late. If the server answers
-// nothing at all, its class is "silent".
-func (g *Group) refused(class string, why error, now time.Time) error {
-	if g.window.silent(now) {
+// refused returns the error of a command that would be too late. Its class is "silent" if the
+// server answers nothing at all, or did so while the command waited.
+func (g *Group) refused(c *Command, class string, why error, now time.Time) error {
+	if g.window.silent(now) || c.arrived.Before(g.window.spoke) {
 		class = "silent"
 	}
 	return failure.Refused(class, why)

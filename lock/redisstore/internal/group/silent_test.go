@@ -56,3 +56,33 @@ func TestSilenceIsNoOverload(t *testing.T) {
 		require.Equal(t, "queue", refused())
 	})
 }
+
+// TestSilenceOutlivesItsEnd: a claim that has waited while the server was silent is refused for the
+// silence, also if the server has answered a moment before.
+func TestSilenceOutlivesItsEnd(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		takes time.Duration
+		want  string
+	}{
+		"a silent server": {990 * time.Millisecond, "silent"},
+		"a slow server":   {95 * time.Millisecond, "overload"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(1, 1, false, func(_ context.Context, names []string, reply func(string)) error {
+					time.Sleep(tt.takes)
+					reply(names[0])
+					return nil
+				})
+				go func() { _ = do(t.Context(), g, "out", false) }()
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), tt.takes+100*time.Microsecond)
+				defer cancel()
+				requireNotApplied(t, do(ctx, g, "queued", true), tt.want)
+				synctest.Wait()
+			})
+		})
+	}
+}

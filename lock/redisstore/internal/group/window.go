@@ -58,6 +58,7 @@ type window struct {
 	last   time.Time     // when a batch was answered
 	asked  time.Time     // when the first batch after the last answer left; zero: none has left
 	newest time.Time     // the latest departure of an answered batch
+	spoke  time.Time     // the end of the last silence
 }
 
 func newWindow(share, batches int) window {
@@ -117,6 +118,9 @@ func (w *window) learn(b *Batch, now time.Time) {
 	}
 	if w.least == 0 || took < w.least {
 		w.least = took
+	}
+	if w.silent(now) {
+		w.spoke = now
 	}
 	w.last, w.asked = now, time.Time{}
 	if w.stalls(b, now) {
