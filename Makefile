@@ -40,7 +40,6 @@ APART = $(CURDIR)/bench $(CURDIR)/tools
 # packages, one more is tested in parallel than there are cores.
 ALONE = /(example|example/internal/forms|lock|lock/redisstore|internal/faults)$$
 CORES = $(shell getconf _NPROCESSORS_ONLN)
-TWOFOLD = $(shell expr 2 \* $(CORES))
 ONEMORE = $(shell expr 1 + $(CORES))
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
@@ -63,18 +62,14 @@ PATIENCE = -timeout 25m
 # server, and nft is a packet filter.
 CIONLY = $(if $(filter true,$(CI)),promtool nft)
 
-# make test-newer and make test-servers repeat make test, without the tests that say so
-# (testmain.SkipIn), which find the run in this variable. make test runs all tests, whatever
-# the environment has.
+# make test-servers repeats tests of make test, without those that say so (testmain.SkipIn),
+# which find the run in this variable. make test runs all tests, whatever the environment has.
 unexport TEST_REPEATS_WITH
 
-# The newest Go. All packages are tested with it, all at once, without the race detector.
+# The newest Go: make check with it, except for a module whose libraries take longer to compile
+# than all others together.
 NEWER_GO ?= go1.27.4
-
-# Not tested once more with the newest Go: a module whose libraries take longer to compile
-# than all others together, and the journeys through browsers and other clients, which are
-# over packages that are tested themselves.
-NEWER_WITHOUT = /(docs/integrations|example/internal/(browser|forms|journey))$$
+NEWER_WITHOUT = /docs/integrations$$
 
 .PHONY: help
 help: ## Show this list
@@ -102,11 +97,11 @@ models: ## Search all states of the models of the protocol, in half a minute; ma
 	go test $(VETTED) $(TESTFLAGS) ./internal/model
 
 .PHONY: test-newer
-test-newer: ## Vet and test all modules with NEWER_GO (downloaded by the go command) in 4 minutes, without the race detector and the tests that wait longest
-	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(NEWER_GO) $(CIONLY)
+test-newer: ## Vet all modules with NEWER_GO (downloaded by the go command), and go test -short, in 2 minutes
+	@scripts/deps.sh redis-server $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \
-		TEST_REPEATS_WITH='newer go' go test $(VETTED) $(PATIENCE) -shuffle=on -p $(TWOFOLD) -parallel $(TWOFOLD) $(TESTFLAGS) $$packages; \
+		go test $(VETTED) -short -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$packages; \
 	else \
 		echo "make test-newer: skipped, nothing was tested with $(NEWER_GO)" >&2; \
 	fi

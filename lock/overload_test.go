@@ -134,7 +134,7 @@ func undisturbed(t *testing.T, run func() (wrong []string, late time.Duration)) 
 }
 
 func TestOverload(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "measures time")
+	testmain.SkipIn(t, testmain.Short, "measures time")
 	for name, load := range overloads {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

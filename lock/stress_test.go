@@ -22,7 +22,7 @@ var (
 // Random work of several lockers over a network that loses, delays and refuses
 // at random, with callers that leave and lockers that are closed in between.
 func TestStress(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "searches at random")
+	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		require.Empty(t, stress(t, seed, func() lock.Store { return memstore.New() }), "seed %d", seed)
@@ -31,7 +31,7 @@ func TestStress(t *testing.T) {
 
 // The twin: a store that releases whatever is there.
 func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "searches at random")
+	testmain.SkipIn(t, testmain.Short, "searches at random")
 	for seed := range uint64(200) {
 		found := stress(t, seed, func() lock.Store { return ownerless{memstore.New()} })
 		if len(found) > 0 {

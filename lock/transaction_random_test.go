@@ -22,7 +22,7 @@ import (
 // Whatever a database and its network do, there is one row for each key that was answered,
 // of the answer that everyone got, and no key without an answer in the end.
 func TestTransactionsAtRandom(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "searches at random")
+	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()
 	rare := make(map[string]int)
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
@@ -37,7 +37,7 @@ func TestTransactionsAtRandom(t *testing.T) {
 
 // And the check finds each database that gets it wrong.
 func TestTransactionsAtRandomFindDefects(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "searches at random")
+	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()
 	for _, defect := range []faketx.Defect{faketx.Autocommit, faketx.Apart, faketx.Trusting} {
 		t.Run(string(defect), func(t *testing.T) {

@@ -439,7 +439,7 @@ func (h *handling) lines(t *testing.T, url string) string {
 
 // TestHandlers executes the rows, and compares the page with the results.
 func TestHandlers(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "executes a table of handlers over a database")
+	testmain.SkipIn(t, testmain.Short, "executes a table of handlers over a database")
 	t.Parallel()
 	url := handlersDatabase(t)
 	var b strings.Builder
@@ -501,7 +501,7 @@ func (b badly) commit() {
 
 // TestHandlersCatch plays rows with stores that break the rule, each in another way.
 func TestHandlersCatch(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "executes a table of handlers over a database")
+	testmain.SkipIn(t, testmain.Short, "executes a table of handlers over a database")
 	t.Parallel()
 	url := handlersDatabase(t)
 	rows := map[string]handling{}

@@ -29,7 +29,7 @@ var (
 // The seed decides which faults come, of what length and in which order for
 // each process. When they strike depends on the machine.
 func TestCampaign(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "injects hundreds of faults in real time")
+	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
 	seed := *campaignSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -53,7 +53,7 @@ func TestCampaign(t *testing.T) {
 
 // The twins: what the campaign must catch, and under which name.
 func TestCampaignCatches(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo|testmain.NewerServers, "runs a campaign for each planted fault")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "runs a campaign for each planted fault")
 	for _, twin := range []struct {
 		name    string
 		breaks  []string // one of these invariants must be found violated

@@ -85,7 +85,7 @@ func incident(t *testing.T, d *desk, p *respproxy.Proxy, server *redistest.Serve
 }
 
 func TestIncident(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "waits for budgets on each kind of server")
+	testmain.SkipIn(t, testmain.Short, "waits for budgets on each kind of server")
 	t.Parallel()
 	for _, s := range slices.Concat(setups, []setup{redis62}) {
 		t.Run(s.name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func naive(client *redis.Client) func(http.Handler) http.Handler {
 
 // A claim is held back for 3 s and delivered when its caller has long given up.
 func TestLateCommand(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "holds commands back for 3 s")
+	testmain.SkipIn(t, testmain.Short, "holds commands back for 3 s")
 	t.Parallel()
 	for _, s := range setups {
 		t.Run(s.name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func direct(t *testing.T, server *redistest.Server, s setup) *redisstore.Store {
 
 // In guarded mode the server itself refuses a command that arrives too late.
 func TestLateCommandIsRefusedInGuardedMode(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "holds commands back until they are late")
+	testmain.SkipIn(t, testmain.Short, "holds commands back until they are late")
 	t.Parallel()
 	for _, s := range slices.Concat(setups, []setup{redis62}) {
 		t.Run(s.name, func(t *testing.T) {

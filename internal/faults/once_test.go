@@ -153,7 +153,7 @@ func TestOnceRace(t *testing.T) {
 
 // A process is killed in the middle of its work.
 func TestOnceCrash(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "waits for the leases of killed processes")
+	testmain.SkipIn(t, testmain.Short, "waits for the leases of killed processes")
 	t.Parallel()
 	for _, c := range []struct {
 		role  string

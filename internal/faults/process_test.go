@@ -184,7 +184,7 @@ func awaitRenewal(t *testing.T, server *redistest.Server, entry string) {
 }
 
 func TestFencesGrowAcrossProcesses(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "takes fences in four processes")
+	testmain.SkipIn(t, testmain.Short, "takes fences in four processes")
 	server := redistest.Start(t)
 	var children []*exec.Cmd
 	for range 4 {

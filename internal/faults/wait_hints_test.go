@@ -21,7 +21,7 @@ const longestPoll = 501 * time.Millisecond
 
 // Whatever becomes of a notification, its loss costs one poll.
 func TestLostNotifications(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "measures polls in real time")
+	testmain.SkipIn(t, testmain.Short, "measures polls in real time")
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		lose func(proxy *respproxy.Proxy) // nil: the process that releases does not publish

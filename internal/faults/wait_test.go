@@ -74,7 +74,7 @@ type had struct {
 // together, and hardly any time passes between two of them. Of each process only
 // one asks the server.
 func TestHundredWaitersInFourProcesses(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "measures the time between 100 holders")
+	testmain.SkipIn(t, testmain.Short, "measures the time between 100 holders")
 	t.Parallel()
 	for name, role := range map[string]string{"polls": "wait", "notifications": "wait, notified"} {
 		t.Run(name, func(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 const atOnce = 4
 
 func TestHistories(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "makes histories for minutes")
+	testmain.SkipIn(t, testmain.Short, "makes histories for minutes")
 	t.Logf("-seed %d -histories %d", *seedFlag, *historiesFlag)
 	makeHistories(t, onRedis{}, *historiesFlag)
 }
 
 func TestHistoriesOverPostgres(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "makes histories for minutes")
+	testmain.SkipIn(t, testmain.Short, "makes histories for minutes")
 	t.Logf("-seed %d -histories.pg %d", *seedFlag, *postgresFlag)
 	makeHistories(t, newPostgres(t), *postgresFlag)
 }

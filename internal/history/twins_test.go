@@ -14,7 +14,7 @@ const enough = 20
 
 // The twin of TestHistories: the same over stores that are wrong.
 func TestPlantedBugsAreFound(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "makes histories until each planted bug is found")
+	testmain.SkipIn(t, testmain.Short, "makes histories until each planted bug is found")
 	t.Parallel()
 	findPlanted(t, onRedis{}, []planted{
 		{"plain DEL", lasting, plantPlainDel},
@@ -38,7 +38,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 
 // The twin of TestHistoriesOverPostgres.
 func TestPlantedBugsAreFoundOverPostgres(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "makes histories until each planted bug is found")
+	testmain.SkipIn(t, testmain.Short, "makes histories until each planted bug is found")
 	t.Parallel()
 	findPlanted(t, newPostgres(t), []planted{
 		{"renew without token", lasting, plantPlainRenew},

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const fewStates = 1000
 
 func TestModel(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "searches the models by another program")
+	testmain.SkipIn(t, testmain.Short, "searches the models by another program")
 	t.Parallel()
 	tools := findTools(t)
 	for name, tt := range map[string]struct {

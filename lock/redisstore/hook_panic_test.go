@@ -103,7 +103,7 @@ var places = map[string]func(p *panics, o *redis.Options) (hook redis.Hook){
 // A bug in what a user has hung into the client costs the calls that run into it,
 // and neither the process nor a key.
 func TestPanicsOfAClientsUser(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "starts a server for each place and kind of panic")
+	testmain.SkipIn(t, testmain.Short, "starts a server for each place and kind of panic")
 	t.Parallel()
 	for where, place := range places {
 		for how, connections := range map[string]int{"many connections": 0, "one connection": 1} {

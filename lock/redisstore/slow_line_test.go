@@ -14,7 +14,7 @@ import (
 // Where replies take their time, calls are interrupted while the server has their
 // commands.
 func TestConformanceOverASlowLine(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "runs the conformance suite over a slow line")
+	testmain.SkipIn(t, testmain.Short, "runs the conformance suite over a slow line")
 	t.Parallel()
 	p := respproxy.Start(t, redistest.Start(t).Addr())
 	p.On(respproxy.Match{}, respproxy.DelayReply(2*time.Millisecond))

@@ -14,7 +14,7 @@ import (
 // credentials provider or the server do, and nothing is left of it when what was
 // slow is over and the client is closed.
 func TestCallsEndWithinTheirBudgets(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo|testmain.NewerServers, "plays each slow part with each kind of client")
+	testmain.SkipIn(t, testmain.Short|testmain.NewerServers, "plays each slow part with each kind of client")
 	t.Parallel()
 	for name, kind := range clientKinds(t) {
 		for what, row := range slowRows() {

@@ -10,10 +10,8 @@ import (
 type Run uint8
 
 const (
-	// Short is go test -short, the run of make check.
+	// Short is go test -short, the run of make check, and of make test-newer with another Go.
 	Short Run = 1 << iota
-	// NewerGo is the run of make test-newer, which repeats make test with another Go.
-	NewerGo
 	// NewerServers is the run of make test-servers, which repeats the tests of the Redis
 	// store with other servers.
 	NewerServers
@@ -37,10 +35,7 @@ func current() Run {
 	if testing.Testing() && testing.Short() { // programs outside of tests start servers by the same helpers
 		run |= Short
 	}
-	switch os.Getenv(repeats) {
-	case "newer go":
-		run |= NewerGo
-	case "newer servers":
+	if os.Getenv(repeats) == "newer servers" {
 		run |= NewerServers
 	}
 	return run

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // server itself are killed, and the processes, too. Afterwards there is one row for each
 // order that was answered, and one answer for every caller.
 func TestOnce(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "injects hundreds of faults in real time")
+	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
 	t.Parallel()
 	var taken counts
 	for _, name := range []string{"direct", "PgBouncer"} {
@@ -76,7 +76,7 @@ func (c *campaign) misses(before *counts) bool {
 
 // The twins: the campaign finds each of them.
 func TestOnceCatches(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "runs a campaign for each planted fault")
+	testmain.SkipIn(t, testmain.Short, "runs a campaign for each planted fault")
 	for name, broken := range twins {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
