@@ -11,7 +11,8 @@ import (
 
 // server is one Redis in this process.
 type server struct {
-	redis *miniredis.Miniredis
+	redis   *miniredis.Miniredis
+	scripts sync.Mutex // held while one is executed
 
 	mu    sync.Mutex
 	stall time.Time // until when it answers nothing
@@ -50,7 +51,11 @@ func (s *server) dial() (net.Conn, error) {
 	if s.isDown() {
 		return nil, errDown
 	}
-	return s.redis.Dial()
+	conn, err := s.redis.Dial()
+	if err == nil {
+		s.redis.Server().SetPreHook(s.script) // a restart forgets it
+	}
+	return conn, err
 }
 
 func (s *server) isDown() bool {

@@ -12,11 +12,14 @@ import (
 // IncidentName is the name of the lock that this library was written after.
 const IncidentName = "the incident's policy"
 
-var setAndExpire = redis.NewScript(`if redis.call('SETNX', KEYS[1], ARGV[1]) == 1 then
+// SetAndExpire is the script by which it claims.
+const SetAndExpire = `if redis.call('SETNX', KEYS[1], ARGV[1]) == 1 then
 	redis.call('EXPIRE', KEYS[1], ARGV[2])
 	return 1
 end
-return 0`)
+return 0`
+
+var setAndExpire = redis.NewScript(SetAndExpire)
 
 // incident is the lock of the founding incident: a claim without an answer is an error, and
 // nobody gives back what it may have taken.
