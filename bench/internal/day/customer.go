@@ -6,12 +6,21 @@ import (
 	"time"
 )
 
-// customer orders once, and comes back until that is placed.
+// customer orders, comes back until the order is placed, and orders once more at times.
 func (d *day) customer(n int) {
-	o := &order{day: d, customer: fmt.Sprint("c", n)}
-	d.waiting.Store(o.customer, o)
-	defer time.AfterFunc(2*longestLate, func() { d.waiting.Delete(o.customer) }) // a commit may land after the customer has left
-	if d.chance(d.Twice) {                                                       // the page shows the answer to the second of them
+	c := &customer{name: fmt.Sprint("c", n)}
+	d.order(&order{day: d, customer: c, id: c.name})
+	if d.Again > 0 && d.chance(d.Again) {
+		time.Sleep(d.between(10*time.Second, 2*time.Minute))
+		d.order(&order{day: d, customer: c, id: c.name + " again"})
+	}
+}
+
+// order has a customer come back until o is placed.
+func (d *day) order(o *order) {
+	d.waiting.Store(o.id, o)
+	defer time.AfterFunc(2*longestLate, func() { d.waiting.Delete(o.id) }) // a commit may land after the customer has left
+	if d.chance(d.Twice) {                                                 // the page shows the answer to the second of them
 		first := make(chan struct{})
 		go func() {
 			defer close(first)
@@ -23,7 +32,7 @@ func (d *day) customer(n int) {
 	began, lockedFrom := time.Now(), time.Time{}
 	wait, called := first, false
 	for {
-		alone := !o.servedSince(time.Now().Add(-grace))
+		alone := !o.customer.servedSince(time.Now().Add(-grace))
 		a := d.post(o)
 		if a == placed {
 			break
@@ -69,9 +78,9 @@ func (d *day) post(o *order) answer {
 		defer k.atWork.Done()
 		k.process.awake()
 		q := &request{desk: k, order: o}
-		o.enter(k)
+		o.customer.enter(k)
 		a := k.guard.serve(ctx, q)
-		o.leave(k)
+		o.customer.leave(k)
 		k.process.awake()
 		if !k.process.dead() {
 			d.check(q, a)

@@ -30,6 +30,8 @@ type Config struct {
 	Loss   float64       // share of requests; [Rate] times 1 or 1,000
 	Length time.Duration // 0: 24 h
 	Twice  float64       // share of customers who click twice; 0: 0.02
+	Again  float64       // share of customers who order once more, within two minutes
+	Long   float64       // share of handlers that take up to four leases
 	Desks  int           // 0: 8
 }
 
@@ -74,7 +76,7 @@ type day struct {
 	began    time.Time
 	network  *network
 	database *faketx.Store
-	waiting  sync.Map // orders by their customers, until no commit can land
+	waiting  sync.Map // orders by their names, until no commit can land
 	desks    []atomic.Pointer[desk]
 
 	mu     sync.Mutex
@@ -260,7 +262,7 @@ func (d *day) found(o *order, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.out.Traces) < 20 {
-		d.out.Traces = append(d.out.Traces, fmt.Sprintf("%s %s: %s\n\t%s", d.at(), o.customer, what, strings.Join(slices.Clone(o.traced), "\n\t")))
+		d.out.Traces = append(d.out.Traces, fmt.Sprintf("%s %s: %s\n\t%s", d.at(), o.id, what, strings.Join(slices.Clone(o.traced), "\n\t")))
 	}
 }
 

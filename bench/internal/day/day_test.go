@@ -149,7 +149,7 @@ func playShortDays(t *testing.T, from uint64) {
 
 // short is a short day in which much goes wrong.
 func short(c day.Contender, ttl time.Duration, seed uint64) day.Config {
-	return day.Config{Contender: c, TTL: ttl, Orders: 300, Seed: seed, Loss: 0.02, Length: 30 * time.Minute, Desks: 3}
+	return day.Config{Contender: c, TTL: ttl, Orders: 300, Seed: seed, Loss: 0.02, Length: 30 * time.Minute, Desks: 3, Again: 0.2, Long: 0.02}
 }
 
 // Each promise is looked at: guards that break one are found, with a trace.

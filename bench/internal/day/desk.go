@@ -79,7 +79,7 @@ func (k *desk) insert(ctx context.Context, q *request) error {
 	if err := k.toil(ctx); err != nil {
 		return err
 	}
-	return faketx.Insert(ctx, q.order.customer)
+	return faketx.Insert(ctx, q.order.id)
 }
 
 // toil takes the time of a handler.
@@ -99,34 +99,55 @@ type request struct {
 	done  bool // the order is placed, by it or before
 }
 
-// order is what a customer wants once.
+// customer has one key of a lock for all orders.
+type customer struct {
+	name string
+
+	mu   sync.Mutex
+	live map[*desk]int // requests
+	left time.Time     // when the last of them was done
+}
+
+func (c *customer) enter(k *desk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live == nil {
+		c.live = make(map[*desk]int)
+	}
+	c.live[k]++
+}
+
+func (c *customer) leave(k *desk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live[k]--
+	if !k.process.dead() {
+		c.left = time.Now()
+	}
+}
+
+// servedSince reports whether a living desk has a request of c, or had one at that time or
+// later.
+func (c *customer) servedSince(then time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, n := range c.live {
+		if n > 0 && !k.process.dead() {
+			return true
+		}
+	}
+	return !c.left.Before(then)
+}
+
+// order is to be placed once.
 type order struct {
 	day      *day
-	customer string
+	customer *customer
+	id       string
 	placed   atomic.Int32
 
 	mu     sync.Mutex
-	live   map[*desk]int // requests for it
-	left   time.Time     // when the last of them was done
 	traced []string
-}
-
-func (o *order) enter(k *desk) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.live == nil {
-		o.live = make(map[*desk]int)
-	}
-	o.live[k]++
-}
-
-func (o *order) leave(k *desk) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.live[k]--
-	if !k.process.dead() {
-		o.left = time.Now()
-	}
 }
 
 // place writes o down, by a desk or the database.
@@ -140,19 +161,6 @@ func (o *order) place(by string) {
 	}
 }
 
-// servedSince reports whether a living desk has a request for it, or had one at that time or
-// later.
-func (o *order) servedSince(then time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for k, n := range o.live {
-		if n > 0 && !k.process.dead() {
-			return true
-		}
-	}
-	return !o.left.Before(then)
-}
-
 // trace notes what has happened to o.
 func (o *order) trace(by, what string) {
 	o.mu.Lock()
@@ -162,10 +170,14 @@ func (o *order) trace(by, what string) {
 	}
 }
 
-// workTime is 20 to 400 ms as a rule, and up to some seconds.
+// workTime is 20 to 400 ms as a rule, up to some seconds, and up to four leases where the day
+// has such work.
 func (d *day) workTime() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.Long > 0 && d.random.Float64() < d.Long {
+		return time.Duration(d.random.Float64() * 4 * float64(d.TTL))
+	}
 	return workTime(d.random)
 }
 

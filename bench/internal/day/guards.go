@@ -176,8 +176,8 @@ func handler(work func(*desk, context.Context, *request) error) http.HandlerFunc
 
 func (g *latchGuard) serve(ctx context.Context, q *request) answer {
 	r := httptest.NewRequestWithContext(context.WithValue(ctx, requestKey{}, q), http.MethodPost, "/orders", http.NoBody)
-	r.Header.Set("X-User", q.order.customer)
-	r.Header.Set("X-Order", q.order.customer)
+	r.Header.Set("X-User", q.order.customer.name)
+	r.Header.Set("X-Order", q.order.id)
 	w := httptest.NewRecorder()
 	g.handler.ServeHTTP(w, r)
 	switch w.Code {
@@ -207,7 +207,7 @@ func byHand(p peer.Peer) func(context.Context, site) (guard, error) {
 type handGuard struct{ locker peer.Locker }
 
 func (g handGuard) serve(ctx context.Context, q *request) answer {
-	held, err := g.locker.Acquire(ctx, "order:"+q.order.customer)
+	held, err := g.locker.Acquire(ctx, "order:"+q.order.customer.name)
 	switch {
 	case errors.Is(err, peer.ErrRefused):
 		return refused
