@@ -68,7 +68,7 @@ func TestIncidentClaimNeverAnswered(t *testing.T) {
 	})
 }
 
-// attack A1 a: two claims of one process must not meet at the server, or the
+// Two claims of one process must not meet at the server, or the
 // one that reads its refusal first deletes the other, which lives.
 func TestDoubleClickInsideOneRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -93,7 +93,7 @@ func TestDoubleClickInsideOneRoundTrip(t *testing.T) {
 	})
 }
 
-// attack B1.6: the second send was certainly not applied; that says nothing of
+// The second send was certainly not applied; that says nothing of
 // the first.
 func TestOutcomeIsFoldedOverAllSends(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -120,7 +120,7 @@ func TestNotAppliedIsNotUnknown(t *testing.T) {
 	})
 }
 
-// attack C3 and C12: validity counts from before the first send of the token.
+// Validity counts from before the first send of the token.
 func TestValidityCountsFromTheFirstSend(t *testing.T) {
 	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()

@@ -83,7 +83,7 @@ func TestCanceledClaimIsSwept(t *testing.T) {
 	})
 }
 
-// attack A1 d: the sweep after a lease whose claim had an unanswered send must
+// The sweep after a lease whose claim had an unanswered send must
 // not delete the receipt that the same token has left.
 func TestSweepNeverDeletesAReceipt(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -98,7 +98,7 @@ func TestSweepNeverDeletesAReceipt(t *testing.T) {
 	})
 }
 
-// attack B1.4: an acquire that was refused still has to sweep for a send that
+// An acquire that was refused still has to sweep for a send that
 // was not answered: it lands when the other holder has gone.
 func TestRefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -116,7 +116,7 @@ func TestRefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
 	})
 }
 
-// attack B1.3 and B1.5: a twin of a claim that was granted and released lands
+// A twin of a claim that was granted and released lands
 // afterwards.
 func TestLateTwinAfterRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -138,7 +138,7 @@ func TestLateTwinAfterRelease(t *testing.T) {
 	})
 }
 
-// attack B1: a sweep must outlive goroutines that still carry the claim, however long the
+// A sweep must outlive goroutines that still carry the claim, however long the
 // client library's own time-out is.
 func TestSweepOutlivesAStuckClient(t *testing.T) {
 	bubbleOver(t, apart, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -312,7 +312,7 @@ func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
 	})
 }
 
-// attack A6 and A1 d for receipts: a twin of the claim lands after a release,
+// A twin of the claim lands after a release,
 // and must not say for the length of keep that the outcome is unknown.
 func TestLateTwinOfAFailedRun(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -352,7 +352,7 @@ func TestOrphanOfOnceThatOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// attack A1 c: what a lost or hung run leaves must not be deleted by a
+// What a lost or hung run leaves must not be deleted by a
 // duplicate in its own process.
 func TestLostRunIsNotAnOrphan(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

@@ -15,7 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
-// attack A5: what happened after Commit is never run again.
+// What happened after Commit is never run again.
 func TestNothingFreesTheKeyAfterCommit(t *testing.T) {
 	for name, end := range map[string]func() ([]byte, error){
 		"error":  func() ([]byte, error) { return nil, errors.New("mine") },

@@ -41,7 +41,7 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 		require.Equal(t, 1, seen.count(event.Unknown))
 		require.Equal(t, 1, seen.count(event.Bypassed))
 
-		// attack A1 e: the token counts as granted while the work runs.
+		// The token counts as granted while the work runs.
 		time.Sleep(lease / 2)
 		s.Every(nil, fault.Claim)
 		require.Equal(t, lock.Held, s.State(t, key).State, "not swept under the work")

@@ -74,7 +74,7 @@ func TestFullQueueBehindAnUnansweredRelease(t *testing.T) {
 }
 
 // Whatever became of the release, this process is not kept from the key for longer than
-// the lease was valid (DESIGN 6, attack B5): other processes go on by then.
+// the lease was valid: other processes go on by then.
 func TestUnansweredReleaseEndsWithTheValidity(t *testing.T) {
 	t.Run("lock", func(t *testing.T) {
 		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -131,7 +131,7 @@ func TestFreedInTheInstantTheWaitEnds(t *testing.T) {
 	}
 }
 
-// attack C4: "no" after an unanswered send of the same release means done.
+// "no" after an unanswered send of the same release means done.
 func TestLostReplyOfReleaseIsNotALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var seen events
@@ -228,7 +228,7 @@ func TestAReleaseThatIsAskedForIsRepeatedAtOnce(t *testing.T) {
 	})
 }
 
-// attack A4.1: a release that follows a settle of unknown outcome would free
+// A release that follows a settle of unknown outcome would free
 // what was settled.
 func TestReleaseAfterSettleIsNoOp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {

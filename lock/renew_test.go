@@ -259,7 +259,7 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// attack B5: a hung handler whose key is freed by an operator, or lost, locks
+// A hung handler whose key is freed by an operator, or lost, locks
 // this process out no longer than it takes to learn of it.
 func TestHungHandler(t *testing.T) {
 	for name, lost := range map[string]func(t *testing.T, s *fault.Store){

@@ -34,7 +34,7 @@ func TestSettleIsACoolDown(t *testing.T) {
 	})
 }
 
-// attack A1 b: a settle that is not answered yet keeps the token alive. A
+// A settle that is not answered yet keeps the token alive. A
 // duplicate must not delete the claim from under it.
 func TestDuplicateDuringBackgroundSettle(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -59,7 +59,7 @@ func TestDuplicateDuringBackgroundSettle(t *testing.T) {
 	})
 }
 
-// attack B2.1: a settle without an answer loses neither the answer nor the key.
+// A settle without an answer loses neither the answer nor the key.
 func TestSettleInTheBackground(t *testing.T) {
 	for name, f := range map[string]fault.Func{"not applied": fault.Refuse, "request lost": fault.HangRequest, "reply lost": fault.HangReply} {
 		t.Run(name, func(t *testing.T) {

@@ -80,7 +80,7 @@ func TestCrash(t *testing.T) {
 			for range 3 {
 				_, _, err = l.Once(t.Context(), key, print1, f.run("again"))
 				require.ErrorIs(t, err, lock.ErrAbandoned)
-				// attack C2: another request does not get the key, and its error says so.
+				// Another request does not get the key, and its error says so.
 				_, _, err = l.Once(t.Context(), key, print2, f.run("again"))
 				require.ErrorIs(t, err, lock.ErrMismatch)
 				time.Sleep(keep / 4)
@@ -247,7 +247,7 @@ func TestFreedBeforeItsTakeover(t *testing.T) {
 	})
 }
 
-// attack C6: a takeover that was released, or whose claim was swept, makes the
+// A takeover that was released, or whose claim was swept, makes the
 // unknown outcome of the first attempt forgotten.
 func TestATakeoverThatFailedKeepsTheAttempt(t *testing.T) {
 	for name, lost := range map[string]bool{"takeover failed": false, "takeover's claim unknown": true} {

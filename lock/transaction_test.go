@@ -97,7 +97,7 @@ func next(t *testing.T, s *faketx.Store, there string, lockers ...*lock.Locker) 
 
 var errWork = errors.New("the work has failed")
 
-// each row of DESIGN's table that is decided while the caller waits. In each the next
+// Each outcome of a commit that is decided while the caller waits. In each the next
 // call gets an answer at once, and there is one effect in the end.
 func TestTransaction(t *testing.T) {
 	for _, tt := range []struct {
