@@ -146,9 +146,9 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 
 .PHONY: lint
 lint: ## Lint, and check the format, go.mod files and shell scripts
-	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts lint-form lint-tools
+	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts lint-form lint-graph lint-tools
 
-.PHONY: lint-format lint-code lint-modules lint-scripts lint-form lint-tools
+.PHONY: lint-format lint-code lint-modules lint-scripts lint-form lint-graph lint-tools
 lint-format:
 	scripts/golangci-lint fmt --diff
 
@@ -172,6 +172,10 @@ lint-scripts:
 
 lint-form:
 	GOWORK=off go -C tools run ./formscript -check
+
+# Files that come to depend on each other are found when they do, and not in the next reading.
+lint-graph:
+	scripts/graph -circle 8 -up 20 -methods 45 ./lock ./middleware
 
 lint-tools:
 	GOWORK=off go -C tools vet ./...
