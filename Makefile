@@ -35,10 +35,11 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 # tests, and do not decide the versions that the library is built with.
 APART = $(CURDIR)/bench $(CURDIR)/tools
 
-# The packages whose tests measure the time of real servers and processes, or keep a browser
-# busy: each is tested alone, with as many parallel tests as its TestMain says. Of the other
-# packages, one more is tested in parallel than there are cores.
-ALONE = /(example|example/internal/forms|lock|lock/redisstore|internal/faults)$$
+# The packages whose tests measure the time of real servers and processes are tested alone, and
+# those that keep browsers busy beside each other, each with as many parallel tests as its
+# TestMain says. Of the other packages, one more is tested in parallel than there are cores.
+ALONE = /(lock|lock/redisstore|internal/faults)$$
+BROWSERS = /(example|example/internal/forms)$$
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 ONEMORE = $(shell expr 1 + $(CORES))
 
@@ -87,7 +88,8 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(MODELS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
