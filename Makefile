@@ -45,7 +45,7 @@ ONEMORE = $(shell expr 1 + $(CORES))
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
-LONGEST = ./lock/pgstore/internal/campaign ./internal/history ./docs/snippets
+LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./internal/history ./docs/snippets ./lock/redisstore/internal/group
 
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them. make models runs them, and CI runs that.
