@@ -16,7 +16,7 @@ type brokenStore struct {
 }
 
 func brokenStores() []brokenStore {
-	return slices.Concat(brokenClaims(), brokenTakeovers(), brokenRenewals(), brokenSettles(),
+	return slices.Concat(brokenClaims(), brokenTakeovers(), brokenHandOvers(), brokenRenewals(), brokenSettles(),
 		brokenReleases(), brokenBytes(), brokenRaces(), brokenFences(), brokenContexts(), brokenInterrupts(), brokenInspectors(), brokenPages(), brokenLocksOnly())
 }
 
@@ -144,17 +144,74 @@ func withClaim(change func(c *lock.Claim)) func(b *broken) {
 	}
 }
 
-func brokenTakeovers() []brokenStore {
-	replacing := func(which func(e lock.Entry, c lock.Claim) bool) func(b *broken) {
-		return func(b *broken) {
+// replacing is a store whose claims with Replaces take an entry that which accepts.
+func replacing(which func(e lock.Entry, c lock.Claim) bool) func(b *broken) {
+	return func(b *broken) {
+		b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+			if e := b.at(ctx, key); e.State != lock.Free && c.Replaces != "" && which(e, c) {
+				c.Replaces, c.ReplacesHeld = "", false
+				return b.overwrite(ctx, key, c)
+			}
+			return b.complete.Claim(ctx, key, c)
+		}
+	}
+}
+
+func brokenHandOvers() []brokenStore {
+	return []brokenStore{
+		{"replaces_held_hands_over", "ReplacesHeld is ignored", withClaim(func(c *lock.Claim) { c.ReplacesHeld = false })},
+		{"replaces_held_hands_over", "the fingerprint is kept", withClaim(func(c *lock.Claim) {
+			if c.ReplacesHeld {
+				c.Fingerprint = []byte("fingerprint of " + c.Replaces)
+			}
+		})},
+		{"replaces_held_hands_over", "the lease is not shortened", withClaim(func(c *lock.Claim) {
+			if c.ReplacesHeld {
+				c.Lease = time.Hour
+			}
+		})},
+		{"replaces_held_hands_over", "the linger is kept", withClaim(func(c *lock.Claim) {
+			if c.ReplacesHeld {
+				c.Linger = time.Minute
+			}
+		})},
+		{"replaces_held_hands_over", "the holder before still owns it", func(b *broken) {
+			b.renew = func(ctx context.Context, key string, c lock.Claim) (bool, error) {
+				if c.Token == "a" {
+					c.Token = b.at(ctx, key).Token
+				}
+				return b.complete.Renew(ctx, key, c)
+			}
+		}},
+		{"replaces_held_needs_token", "any Replaces will do", replacing(func(e lock.Entry, c lock.Claim) bool {
+			return c.ReplacesHeld && e.State == lock.Held
+		})},
+		{"replaces_held_needs_token", "the beginning of the token will do", replacing(func(e lock.Entry, c lock.Claim) bool {
+			return c.ReplacesHeld && e.State == lock.Held && strings.HasPrefix(e.Token, c.Replaces)
+		})},
+		{"replaces_held_leaves_the_rest", "a receipt is taken", replacing(func(e lock.Entry, c lock.Claim) bool {
+			return c.ReplacesHeld && e.State == lock.Settled && e.Token == c.Replaces
+		})},
+		{"replaces_held_leaves_the_rest", "a free key is taken", func(b *broken) {
 			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
-				if e := b.at(ctx, key); e.State != lock.Free && c.Replaces != "" && which(e, c) {
-					return b.overwrite(ctx, key, c)
+				if c.ReplacesHeld && b.at(ctx, key).State == lock.Free {
+					c.Replaces = ""
 				}
 				return b.complete.Claim(ctx, key, c)
 			}
-		}
+		}},
+		{"replaces_held_leaves_the_rest", "an abandoned key is not taken", func(b *broken) {
+			b.claim = func(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+				if c.ReplacesHeld && b.at(ctx, key).State == lock.Abandoned {
+					c.Replaces = ""
+				}
+				return b.complete.Claim(ctx, key, c)
+			}
+		}},
 	}
+}
+
+func brokenTakeovers() []brokenStore {
 	return []brokenStore{
 		{"replaces_takes_over", "Replaces is ignored", withClaim(func(c *lock.Claim) { c.Replaces = "" })},
 		{"replaces_takes_over", "the attempt is kept", withClaim(func(c *lock.Claim) {

@@ -107,6 +107,9 @@ func brokenRaces() []brokenStore {
 		{"takeover_race_one_winner", "GET, then SET", checkThenAct(func(e lock.Entry, c lock.Claim) bool {
 			return e.State == lock.Abandoned && e.Token == c.Replaces
 		})},
+		{"hand_over_race_one_winner", "GET, then SET", checkThenAct(func(e lock.Entry, c lock.Claim) bool {
+			return c.ReplacesHeld && e.State == lock.Held && e.Token == c.Replaces
+		})},
 	}
 }
 

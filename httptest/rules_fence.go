@@ -10,7 +10,7 @@ func fenceRules() []rule {
 	return []rule{
 		{
 			"fences_grow",
-			"each grant of a key to a Fenced claim has a higher fence than all before it, across release, expiry and takeover",
+			"each grant of a key to a Fenced claim has a higher fence than all before it, across release, expiry, takeover and hand-over",
 			fencesGrow,
 		},
 		{
@@ -79,7 +79,11 @@ func fencesGrow(p *probe) {
 	b := p.fenced("b", p.claimOf("b", p.long, 0))
 	b.Replaces = "a"
 	claim("an abandonment", b)
-	b.Replaces = ""
+	d := p.fenced("d", p.handedTo("d", "b"))
+	claim("a hand-over", d)
+	b.Replaces, b.ReplacesHeld = "d", true
+	claim("a resume", b)
+	b.Replaces, b.ReplacesHeld = "", false
 	p.settle("by the holder", true, key, "b", nil, p.short)
 	p.wait(key, lock.Settled)
 	claim("a receipt", b)
@@ -143,4 +147,7 @@ func fencesGrowPastUnfencedHolders(p *probe) {
 	p.claim(key, plain)
 	p.release("by the holder", true, key, "plain")
 	grow("took over")
+	p.claim(key, p.handedTo("plain", "fenced"))
+	p.release("by the holder", true, key, "plain")
+	grow("was handed the key")
 }

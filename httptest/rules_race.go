@@ -29,7 +29,7 @@ const (
 
 func oneWinner(p *probe) {
 	for range races {
-		p.race(p.key(), "")
+		p.race(p.key(), lock.Claim{})
 	}
 }
 
@@ -41,14 +41,14 @@ func takeoverRaceOneWinner(p *probe) {
 	}
 	for _, key := range keys {
 		p.wait(key, lock.Held)
-		p.race(key, "lost")
+		p.race(key, lock.Claim{Replaces: "lost"})
 	}
 }
 
-// race lets many tokens claim key at once.
-func (p *probe) race(key, replaces string) {
+// race lets many tokens claim key at once, each to replace what like does.
+func (p *probe) race(key string, like lock.Claim) {
 	p.Helper()
-	if replaces != "" {
+	if like.Replaces != "" {
 		p.needsReceipts()
 	}
 	ctx, cancel := p.within()
@@ -58,7 +58,7 @@ func (p *probe) race(key, replaces string) {
 	var done sync.WaitGroup
 	for i := range racers {
 		c := p.claimOf(fmt.Sprintf("racer %d", i), p.long, 0)
-		c.Replaces = replaces
+		c.Replaces, c.ReplacesHeld = like.Replaces, like.ReplacesHeld
 		done.Go(func() {
 			<-start
 			entries[i], errs[i] = p.store.Claim(ctx, key, c)

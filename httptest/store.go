@@ -43,6 +43,7 @@ func rules() []rule {
 		claimRules(),
 		lapseRules(),
 		takeoverRules(),
+		handOverRules(),
 		renewRules(),
 		settleRules(),
 		releaseRules(),

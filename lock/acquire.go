@@ -201,9 +201,7 @@ const maxRounds = 4
 // deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
 	c := l.core
-	if c.checks.Due(at) {
-		c.checks.Start(&c.sender.Calls, l.checked)
-	}
+	l.checkIfDue(at)
 	for range maxRounds {
 		// A token is used for one round only: after an answered refusal, the
 		// time from which its validity counts would lie too far back.
@@ -297,15 +295,10 @@ func leftBetween(ctx context.Context) error {
 // granted makes e a running lease, unless it is over already. sent is the moment before the
 // first send of the claim.
 func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
-	took := sent.Since()
-	lease := l.firstLease(&e.identity)
-	if took >= lease-l.core.drift(lease) {
-		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
-		e.claim.orphaned = true
-		return fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
+	took, err := l.startGranted(e, fence, sent)
+	if err != nil {
+		return err
 	}
-	e.claim.fence, e.claim.fenced = fence, l.cfg.fenced
-	e.start(sent, took, lease)
 	kind := event.Claimed
 	switch {
 	case e.claim.call != nil && e.claim.call.Unanswered():
@@ -319,6 +312,20 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	}
 	l.emit(ctx, &e.identity, kind, took, nil)
 	return nil
+}
+
+// startGranted starts the lease of a claim that was granted after took.
+func (l *Locker) startGranted(e *Lease, fence int64, sent clock.Moment) (took time.Duration, err error) {
+	took = sent.Since()
+	lease := l.firstLease(&e.identity)
+	if took >= lease-l.core.drift(lease) {
+		// This process was paused. Nothing has run under the lease, so the entry is an orphan.
+		e.claim.orphaned = true
+		return took, fmt.Errorf("%w: the claim was answered after its lease was over", ErrUnavailable)
+	}
+	e.claim.fence, e.claim.fenced = fence, l.cfg.fenced
+	e.start(sent, took, lease)
+	return took, nil
 }
 
 // removeOrphan frees e's key from an orphan of this Locker.

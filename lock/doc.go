@@ -12,6 +12,8 @@
 // [Locker.DoAll] holds several keys as one, and [Locker.DoAny] one of several, such as the
 // [Slots] of three exports at a time.
 //
+// [Lease.HandOver] gives a held key to another process, where [Locker.Resume] continues the lease.
+//
 // For example:
 //
 //	locker := lock.New(redisstore.New(client, redisstore.WithPrefix("shop:")))

@@ -54,6 +54,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 // locked, once the work is over (local.Table.MarkEnding).
 type end struct {
 	settles    bool
+	handedOver bool // its key was, and is not released
 	unanswered bool // a send of it had no answer
 	pending    bool // its receipt is counted in the backlog
 	receipt    []byte
@@ -62,10 +63,14 @@ type end struct {
 }
 
 func (n *end) kind() event.Kind {
-	if n.settles {
+	switch {
+	case n.settles:
 		return event.Settled
+	case n.handedOver:
+		return event.HandedOver
+	default:
+		return event.Released
 	}
-	return event.Released
 }
 
 // call returns the name of the call to the store, for events.

@@ -47,6 +47,8 @@ var (
 	// removed the entry, it could not be renewed in time, or it reached
 	// WithMaxHold. The text says which.
 	ErrLost error = sentinel("lock: lease lost")
+	// ErrHandedOver: the lease ended because its key was handed over, by [Lease.HandOver].
+	ErrHandedOver error = sentinel("lock: the key was handed over")
 	// ErrNotApplied is for stores: an error that matches it says that the call
 	// certainly had no effect and will have none. All others mean "unknown".
 	ErrNotApplied error = sentinel("lock: not applied")

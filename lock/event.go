@@ -24,10 +24,10 @@ type Event struct {
 	Key     string // the key itself: never a label
 	Once    bool   // false: of Do or Acquire
 	Attempt int
-	Call    string        // unknown, unavailable: the failed call to the store: claim, begin, renew, settle or release
-	Took    time.Duration // of the acquire, the call or the clean-up; released, settled, lost: since the grant
+	Call    string        // unknown, unavailable: the failed call to the store: claim, hand_over, begin, renew, settle or release
+	Took    time.Duration // of the acquire, the call or the clean-up; released, settled, handed over, lost: since the grant
 	Waited  time.Duration // how long an acquire waited for another holder
-	Left    time.Duration // released, settled: of the validity of the lease
+	Left    time.Duration // released, settled, handed over: of the validity of the lease
 	Size    int           // settled: of the receipt, in bytes
 	Owner   string        // taken over, refused, replayed: of the entry that was found; see WithOrigin
 	Err     error         // the reason, nil if the kind says it all. A loss has a Class() string: expired, taken or max_hold
@@ -143,23 +143,24 @@ func (o *observation) addTo(v *Event) {
 		return
 	}
 	switch v.Kind {
-	case event.Claimed, event.Recovered:
+	case event.Claimed, event.Recovered, event.Resumed:
 		v.Took, v.Waited = time.Since(o.began), o.waited
 	case event.TakenOver, event.Refused, event.Replayed:
 		v.Took, v.Waited, v.Owner = time.Since(o.began), o.waited, o.found
 	case event.Unknown, event.Unavailable:
 		v.Call, v.Waited = callClaim, o.waited
-	case event.Renewed, event.Lost, event.Released, event.Settled, event.Reaped, event.Bypassed, event.Skipped, event.Rejected:
+	case event.Renewed, event.Lost, event.Released, event.Settled, event.HandedOver, event.Reaped, event.Bypassed, event.Skipped, event.Rejected:
 	}
 }
 
 // The calls to a store, as events name them.
 const (
-	callClaim   = "claim"
-	callBegin   = "begin"
-	callRenew   = "renew"
-	callSettle  = "settle"
-	callRelease = "release"
+	callClaim    = "claim"
+	callHandOver = "hand_over"
+	callBegin    = "begin"
+	callRenew    = "renew"
+	callSettle   = "settle"
+	callRelease  = "release"
 )
 
 // maxRecent bounds the recoveries that are remembered, for an operator who looks now. An

@@ -12,6 +12,7 @@ import (
 	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/lock/internal/check"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
+	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/internal/storepanic"
@@ -289,6 +290,13 @@ func (l *Locker) Logger() *slog.Logger { return l.logger }
 // Report hands e to the observers. It is for packages that decide about a request before they
 // claim a key, as package middleware does.
 func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
+
+// checkIfDue checks the store if it is time to.
+func (l *Locker) checkIfDue(at clock.Moment) {
+	if c := l.core; c.checks.Due(at) {
+		c.checks.Start(&c.sender.Calls, l.checked)
+	}
+}
 
 // checked logs the result of a check if its class has changed. A check that did not reach the
 // server has no result: failed calls are logged by themselves.

@@ -13,9 +13,15 @@ import (
 // or may still leave one. A takeover is not removed: the outcome of the work that it replaced
 // is unknown, and a removal would forget that. See Locker.adopt.
 func (e *Lease) cleanUpClaim() {
-	if e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{}) {
+	if e.mayBeOrphaned() {
 		e.addOrphan()
 	}
+}
+
+// mayBeOrphaned reports whether e's last claim may have left an entry without a holder, or may
+// still leave one.
+func (e *Lease) mayBeOrphaned() bool {
+	return e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{})
 }
 
 // orphan is the claim of a lease whose entry, if there is one, has no holder.
@@ -29,6 +35,15 @@ type orphan struct {
 
 // addOrphan has the cleaner remove the entry of e's last claim, which has no holder.
 func (e *Lease) addOrphan() {
+	if e.record != nil {
+		e.addOrphanFor(e.locker.cfg.keep) // the entry says for that time that the outcome is unknown
+		return
+	}
+	e.addOrphanFor(0)
+}
+
+// addOrphanFor is addOrphan for an entry that outlives a lease by linger.
+func (e *Lease) addOrphanFor(linger time.Duration) {
 	o := &orphan{
 		locker: e.locker,
 		ctx:    context.WithoutCancel(e.parent),
@@ -40,10 +55,8 @@ func (e *Lease) addOrphan() {
 		Flight:   e.claim.call.Flight(),
 		Answered: e.claim.orphaned,
 		Takeover: e.claim.takeover,
+		Linger:   linger,
 		Began:    time.Now(),
-	}
-	if e.record != nil {
-		o.Linger = e.locker.cfg.keep // the entry says for that time that the outcome is unknown
 	}
 	e.locker.core.cleaner.Add(&o.Orphan)
 }

@@ -46,6 +46,8 @@ type Store interface {
 	//   - absent or Free: taken, if c.Replaces is ""
 	//   - Held by c.Token: granted again (the answer to an earlier send was lost)
 	//   - Abandoned, and c.Replaces is its token: taken, in one atomic step
+	//   - Held, c.Replaces is its token, and c.ReplacesHeld is set: taken in one atomic step, too,
+	//     for c.Lease from now, even if the lease before it would have ended later
 	//   - anything else: unchanged, whatever token it has
 	//
 	// A claim with c.Replaces never takes a free key: it can land long after its caller has
@@ -80,16 +82,17 @@ type Store interface {
 // Claim is the claim of a caller on a key: [Store.Claim] makes it, [Store.Renew] prolongs it, and
 // [Store.Settle] and [Store.Release] end it.
 type Claim struct {
-	Token       string        // identifies this acquisition, unique in all processes
-	Replaces    string        // token of the abandoned entry to take over; "" to take over none
-	Attempt     int           // 1, more after a takeover; kept in the entry
-	Fingerprint []byte        // of the request; kept in the entry, never compared by a store
-	Owner       string        // for operators; kept in the entry
-	Scope       string        // whose work it is; a bounded store may give one scope no more than its share. "": counted for none
-	Lease       time.Duration // how long the entry is Held, at least 1 ms
-	Linger      time.Duration // how long after its lease it is remembered as Abandoned; 0: not at all
-	Fenced      bool          // ask for Entry.Fence, and for the refusal of late commands where the store can
-	Longest     bool          // in a renewal: no call with Token asks for a longer lease, so a store need not compare
+	Token        string        // identifies this acquisition, unique in all processes
+	Replaces     string        // token of the abandoned entry to take over; "" to take over none
+	ReplacesHeld bool          // Replaces also takes an entry that is Held: its holder hands it over
+	Attempt      int           // 1, more after a takeover; kept in the entry
+	Fingerprint  []byte        // of the request; kept in the entry, never compared by a store
+	Owner        string        // for operators; kept in the entry
+	Scope        string        // whose work it is; a bounded store may give one scope no more than its share. "": counted for none
+	Lease        time.Duration // how long the entry is Held, at least 1 ms
+	Linger       time.Duration // how long after its lease it is remembered as Abandoned; 0: not at all
+	Fenced       bool          // ask for Entry.Fence, and for the refusal of late commands where the store can
+	Longest      bool          // in a renewal: no call with Token asks for a longer lease, so a store need not compare
 }
 
 // Entry is the state of a key in a store.

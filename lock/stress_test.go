@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"flag"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -40,6 +41,36 @@ func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
 		}
 	}
 	t.Error("nothing was found in 200 seeds")
+}
+
+// The twin: a store that replaces any holder of a key, so that a ticket is good more than once.
+func TestStressCatchesTicketResumedTwice(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "searches at random")
+	for seed := range uint64(200) {
+		for _, found := range stress(t, seed, func() lock.Store { return giver{memstore.New()} }) {
+			if strings.Contains(found, "resumed twice") {
+				t.Logf("seed %d: %s", seed, found)
+				return
+			}
+		}
+	}
+	t.Error("nothing was found in 200 seeds")
+}
+
+// giver replaces a holder, whatever its token.
+type giver struct{ lock.Store }
+
+func (s giver) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	if c.ReplacesHeld {
+		e, err := s.Get(ctx, key)
+		if err != nil {
+			return lock.Entry{}, err
+		}
+		if e.Token != c.Token {
+			c.Replaces = e.Token
+		}
+	}
+	return s.Store.Claim(ctx, key, c)
 }
 
 type ownerless struct{ lock.Store }

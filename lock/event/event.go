@@ -11,6 +11,8 @@ const (
 	Claimed     Kind = "claimed"     // a key was granted
 	Recovered   Kind = "recovered"   // granted, after a send of the same claim had got no answer
 	TakenOver   Kind = "taken_over"  // granted, in place of a holder that had vanished
+	HandedOver  Kind = "handed_over" // a key was handed over by its holder, and waits for a resume
+	Resumed     Kind = "resumed"     // granted, by a ticket
 	Refused     Kind = "refused"     // a key was refused; Err says why
 	Replayed    Kind = "replayed"    // a receipt was found
 	Renewed     Kind = "renewed"     // a lease was prolonged

@@ -29,7 +29,7 @@ func outcomeKey(e lock.Event) attribute.Key {
 // outcomeOf returns the outcome of the acquire that e reports, "" if e reports something else.
 func outcomeOf(ctx context.Context, e lock.Event) string {
 	switch e.Kind {
-	case event.Claimed, event.Recovered, event.TakenOver:
+	case event.Claimed, event.Recovered, event.TakenOver, event.Resumed:
 		if e.Once {
 			return "executed"
 		}
@@ -50,7 +50,7 @@ func outcomeOf(ctx context.Context, e lock.Event) string {
 			return cancelled
 		}
 		return failureOf(e.Kind)
-	case event.Renewed, event.Lost, event.Released, event.Settled, event.Reaped, event.Bypassed:
+	case event.Renewed, event.Lost, event.Released, event.Settled, event.HandedOver, event.Reaped, event.Bypassed:
 	}
 	return ""
 }

@@ -124,7 +124,7 @@ func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 	case event.Lost:
 		in.losses.Add(ctx, 1, t.sets.of(e.Name, "reason", t.sets.classOf(e.Err)))
 		in.held.Record(ctx, e.Took.Seconds(), t.sets.of(e.Name, "end", "lost"))
-	case event.Released, event.Settled:
+	case event.Released, event.Settled, event.HandedOver:
 		in.held.Record(ctx, e.Took.Seconds(), t.sets.of(e.Name, "end", string(e.Kind)))
 		in.remaining.Record(ctx, e.Left.Seconds(), t.sets.of(e.Name, "", ""))
 		if e.Once && e.Kind == event.Settled {
@@ -141,6 +141,6 @@ func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 		if e.Call == "renew" {
 			in.renewals.Add(ctx, 1, t.sets.of(e.Name, "outcome", failureOf(e.Kind)))
 		}
-	case event.Claimed, event.Refused, event.Replayed, event.Skipped, event.Rejected:
+	case event.Claimed, event.Resumed, event.Refused, event.Replayed, event.Skipped, event.Rejected:
 	}
 }

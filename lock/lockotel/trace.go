@@ -33,8 +33,8 @@ func (t *Telemetry) trace(ctx context.Context, e lock.Event, now time.Time) {
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "taken_over"), attribute.Int("attempt", e.Attempt))
 	case event.Reaped:
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "removed"))
-	case event.Claimed, event.Refused, event.Replayed, event.Renewed, event.Lost, event.Released,
-		event.Settled, event.Unknown, event.Unavailable, event.Bypassed, event.Skipped, event.Rejected:
+	case event.Claimed, event.Resumed, event.Refused, event.Replayed, event.Renewed, event.Lost, event.Released,
+		event.Settled, event.HandedOver, event.Unknown, event.Unavailable, event.Bypassed, event.Skipped, event.Rejected:
 	}
 }
 
@@ -73,7 +73,7 @@ func mark(ctx context.Context, span trace.Span, e lock.Event) {
 	case event.Unknown, event.Unavailable:
 		span.AddEvent("lock.call_failed", trace.WithAttributes(
 			attribute.String("operation", e.Call), attribute.String("outcome", failureOf(e.Kind)), attribute.String("error.type", lock.Class(e.Err))))
-	case event.Claimed, event.Recovered, event.TakenOver, event.Renewed, event.Released,
-		event.Settled, event.Reaped, event.Skipped, event.Rejected:
+	case event.Claimed, event.Recovered, event.TakenOver, event.Resumed, event.Renewed, event.Released,
+		event.Settled, event.HandedOver, event.Reaped, event.Skipped, event.Rejected:
 	}
 }

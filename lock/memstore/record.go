@@ -109,6 +109,15 @@ func (r *record) state(now int64) lock.State {
 	return lock.Abandoned
 }
 
+// yieldsTo reports whether c takes r over.
+func (r *record) yieldsTo(c *lock.Claim, now int64) bool {
+	if c.Replaces != r.token() {
+		return false
+	}
+	state := r.state(now)
+	return state == lock.Abandoned || state == lock.Held && c.ReplacesHeld
+}
+
 // entry returns r for callers. The zero record is the zero Entry.
 func (r *record) entry(now int64) lock.Entry {
 	if r.text == "" {

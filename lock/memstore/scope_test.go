@@ -150,7 +150,7 @@ func TestScopeCountsReturnToZero(t *testing.T) {
 			case 3:
 				_, _ = s.Renew(t.Context(), key, c)
 			case 4:
-				c.Replaces = strconv.Itoa(r.IntN(2))
+				c.Replaces, c.ReplacesHeld = strconv.Itoa(r.IntN(2)), r.IntN(2) == 0
 				fallthrough
 			default:
 				_, _ = s.Claim(t.Context(), key, c)

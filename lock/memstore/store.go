@@ -106,7 +106,7 @@ func (m *Store) claim(key string, c *lock.Claim) (record, int64, error) {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
 	old := s.live(key, now)
-	if old != nil && (old.state(now) != lock.Abandoned || c.Replaces != old.token()) {
+	if old != nil && !old.yieldsTo(c, now) {
 		return *old, now, nil
 	}
 	if old == nil && c.Replaces != "" {

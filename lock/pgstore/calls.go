@@ -31,7 +31,10 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 	}
 	// An entry that has ended since is no longer in the way.
 	passed := func() bool {
-		return e.State == lock.Free && c.Replaces == "" || e.State == lock.Abandoned && e.Token == c.Replaces
+		if c.Replaces == "" {
+			return e.State == lock.Free
+		}
+		return e.Token == c.Replaces && (e.State == lock.Abandoned || e.State == lock.Held && c.ReplacesHeld)
 	}
 	if c.Replaces == "" && s.met.Load() {
 		if e, err = s.Get(ctx, key); err != nil || !passed() {
@@ -60,7 +63,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool) (granted bool, fence int64, err error) {
 	args := []any{[]byte(key), []byte(c.Token), int64(c.Attempt), nonNil(c.Fingerprint), []byte(c.Owner), micros(c.Lease), micros(c.Linger)}
 	if c.Replaces != "" {
-		return s.granted(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces))...)
+		return s.granted(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces), c.ReplacesHeld)...)
 	}
 	s.claims.Add(1)
 	s.sweepSometimes(ctx)

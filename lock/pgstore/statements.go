@@ -66,7 +66,7 @@ RETURNING fence, ` + quick("$8"))
 UPDATE latch_entries e SET token = $2::bytea, attempt = $3::int, fingerprint = $4::bytea, owner = $5::bytea,
 	fence = CASE WHEN $8::bool THEN nextval('latch_entries_fence') ELSE 0 END,
 	ends_at = ` + after + `$6::bigint * interval '1 microsecond', linger = $7::bigint, sweep_at = ` + after + `($6::bigint + $7::bigint) * interval '1 microsecond'
-WHERE key = $1 AND token = $9 AND receipt IS NULL AND ends_at <= clock_timestamp() AND ` + live + `
+WHERE key = $1 AND token = $9 AND receipt IS NULL AND ($10::bool OR ends_at <= clock_timestamp()) AND ` + live + `
 RETURNING fence, NULL`)
 
 	s.renew = n.in(`

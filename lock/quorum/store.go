@@ -37,6 +37,10 @@
 // behind Sentinel or in a Cluster. A program can have one Locker over such a Redis and another
 // over a quorum.
 //
+// No key is handed over ([lock.Lease.HandOver]). That replaces a holder, and a majority of nodes
+// would have to replace the same one. HandOver and [lock.Locker.Resume] return an error that
+// matches errors.ErrUnsupported.
+//
 // There are no hints, and no pages of [lock.Pager]: callers that wait poll at random intervals,
 // and an operator's tool reads the whole list.
 //

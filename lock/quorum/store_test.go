@@ -165,6 +165,28 @@ func TestHasNoReceipts(t *testing.T) {
 	}
 }
 
+// No key is handed over, which is known before anything is asked: the lease goes on.
+func TestHandsNoKeyOver(t *testing.T) {
+	t.Parallel()
+	other := lockerOver(t, memstore.New())
+	elsewhere, err := other.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	ticket, err := elsewhere.HandOver(t.Context(), time.Minute)
+	require.NoError(t, err)
+
+	l := lockerOver(t, threeNodes())
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	_, err = e.HandOver(t.Context(), time.Minute)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "cannot replace a holder")
+	require.NoError(t, e.Context().Err())
+	require.NoError(t, e.Extend(t.Context()))
+	_, err = l.Resume(t.Context(), ticket)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.NoError(t, e.Release(t.Context()))
+}
+
 func TestLagIsTheLongest(t *testing.T) {
 	t.Parallel()
 	slowest := fault.New()

@@ -110,7 +110,11 @@ type claimed struct {
 func (s *Store) claimScript(ctx context.Context, name string, v *entry.Value, c lock.Claim, notAfter string) (claimed, error) {
 	cmd := group.NewCommand(name)
 	cmd.Load, cmd.Yields = v.AppendHead(cmd.Room()), true
-	answer, err := s.eval(ctx, claimScript, cmd, v.AppendTail(nil), keepFor(c), c.Replaces, notAfter)
+	args := []any{v.AppendTail(nil), keepFor(c), c.Replaces, notAfter}
+	if c.ReplacesHeld {
+		args = append(args, "held")
+	}
+	answer, err := s.eval(ctx, claimScript, cmd, args...)
 	if err != nil {
 		return claimed{}, err
 	}

@@ -151,7 +151,8 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (seen lock.
 	return meet(ctx, s, Claim, func(ctx context.Context) (seen lock.Entry, err error) {
 		err = s.write(ctx, key, func(e *entry) error {
 			state := e.state()
-			if state == lock.Free && c.Replaces == "" || state == lock.Abandoned && c.Replaces == e.Token {
+			yields := state == lock.Abandoned || state == lock.Held && c.ReplacesHeld
+			if state == lock.Free && c.Replaces == "" || yields && c.Replaces == e.Token {
 				e = &entry{
 					Entry: lock.Entry{
 						State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: c.Fingerprint, Owner: c.Owner,

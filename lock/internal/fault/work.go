@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -24,8 +25,8 @@ const (
 )
 
 // Work makes callers of several Lockers work at random from a seed: they lock a key, all keys
-// or any of them, run once, leave, and close a Locker. It checks that no two callers hold a key, and that every run is
-// the only one.
+// or any of them, hand a key over, run once, leave, and close a Locker. It checks that no two callers hold a key, that every
+// run is the only one, and that no ticket is resumed twice.
 //
 // What is done is drawn before anything runs, so that it depends on the seed alone;
 // what becomes of it depends on the schedule too.
@@ -105,6 +106,7 @@ func (w *Work) job(ctx context.Context, i int) func() {
 	}
 	once := w.Plan.IntN(3) == 0 && !w.Locks
 	several := w.Plan.IntN(6)
+	then := w.planHandOver()
 	return func() {
 		time.Sleep(start)
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -117,19 +119,19 @@ func (w *Work) job(ctx context.Context, i int) func() {
 		case 0:
 			_ = l.DoAll(ctx, Keys, func(ctx context.Context) error {
 				set, _ := lock.SetFromContext(ctx)
-				w.lock(ctx, set, work, how, Keys...)
+				w.lock(ctx, set, work, how, nil, Keys...)
 				return nil
 			})
 		case 1:
 			_ = l.DoAny(ctx, Keys, func(ctx context.Context, key string) error {
 				lease, _ := lock.FromContext(ctx)
-				w.lock(ctx, lease, work, how, key)
+				w.lock(ctx, lease, work, how, then, key)
 				return nil
 			})
 		default:
 			_ = l.Do(ctx, key, func(ctx context.Context) error {
 				lease, _ := lock.FromContext(ctx)
-				w.lock(ctx, lease, work, how, key)
+				w.lock(ctx, lease, work, how, then, key)
 				return nil
 			})
 		}
@@ -142,14 +144,65 @@ type held interface {
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) error
 }
 
-// lock works under keys, and may extend or settle them.
-func (w *Work) lock(ctx context.Context, lease held, work time.Duration, how int, keys ...string) {
+// lock works under keys, and may extend, settle or hand them over.
+func (w *Work) lock(ctx context.Context, lease held, work time.Duration, how int, then func(context.Context, *lock.Lease), keys ...string) {
 	w.hold(ctx, work, keys...)
+	single, _ := lease.(*lock.Lease)
 	switch how {
+	case 2, 3:
+		if single != nil && !w.Locks {
+			then(context.WithoutCancel(ctx), single)
+		}
 	case 0:
 		_ = lease.Extend(ctx)
 	case 1:
 		_ = lease.Settle(ctx, nil, 500*time.Millisecond)
+	}
+}
+
+// planHandOver draws a hand-over: the key waits for a while, and two callers are given the ticket,
+// as by a queue that delivers twice.
+func (w *Work) planHandOver() func(context.Context, *lock.Lease) {
+	type delivery struct {
+		to          *lock.Locker
+		after, work time.Duration
+		settles     bool
+	}
+	patience, twice := w.between(time.Millisecond, 4*time.Second), make([]delivery, 2)
+	for i := range twice {
+		twice[i] = delivery{
+			w.lockers[w.Plan.IntN(len(w.lockers))], w.between(0, time.Second), w.between(0, 4*time.Second), w.Plan.IntN(8) == 0,
+		}
+	}
+	return func(ctx context.Context, lease *lock.Lease) {
+		key := lease.Key()
+		ticket, err := lease.HandOver(ctx, patience)
+		if err != nil {
+			return
+		}
+		if lease.Context().Err() == nil {
+			w.Bad("a lease on %s goes on after it was handed over", key)
+		}
+		var resumed atomic.Int32
+		var all sync.WaitGroup
+		for _, d := range twice {
+			all.Go(func() {
+				time.Sleep(d.after)
+				again, err := d.to.Resume(ctx, ticket)
+				if err != nil {
+					return
+				}
+				if resumed.Add(1) > 1 {
+					w.Bad("a ticket of %s was resumed twice", key)
+				}
+				w.hold(again.Context(), d.work, key)
+				if d.settles {
+					_ = again.Settle(ctx, nil, 500*time.Millisecond)
+				}
+				_ = again.Release(ctx)
+			})
+		}
+		all.Wait()
 	}
 }
 

@@ -2,7 +2,6 @@ package local
 
 import (
 	"iter"
-	"maps"
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -102,7 +101,7 @@ func (t *Table[H]) Schedule(h H, due clock.Moment) {
 func (s *shard[H]) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alarms.ring(maps.Values(s.holders))
+	s.alarms.ring(s.leases())
 }
 
 // ForgetAlarms drops all alarms.

@@ -35,7 +35,8 @@ const shards = 64
 
 type shard[H Holder[H]] struct {
 	mu      sync.Mutex
-	holders map[string]H // of the keys that are pending or granted in this process
+	holders map[string]H   // of the keys that are pending or granted in this process
+	beside  map[H]struct{} // see Table.Admit
 	alarms  alarms[H]
 
 	watches map[string][]chan struct{} // see Table.WatchFreed
@@ -109,7 +110,7 @@ func (t *Table[H]) MarkEnding(h H, confirm func()) {
 	s := t.of(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.has(h) {
+	if _, beside := s.beside[h]; beside || s.has(h) {
 		h.Entry().needSlot().confirmEnd = confirm
 	}
 }
@@ -132,19 +133,25 @@ func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
 	s.alarms.Drop(h)
 	var d Decision[H]
 	var answered []*Waiter[H]
-	if s.has(h) {
+	switch _, beside := s.beside[h]; {
+	case s.has(h):
 		if decide != nil && h.Entry().slot != nil {
 			d = decide()
 			answered = s.answered(h, d)
 		}
 		s.pass(h)
+	case beside:
+		s.leaveBeside(h)
 	}
 	s.mu.Unlock()
 	wake(d, answered)
 }
 
-// pass gives the key of h to the first of its queue.
+// pass gives the key of h to a lease beside it, or else to the first of its queue.
 func (s *shard[H]) pass(h H) {
+	if s.promote(h) {
+		return
+	}
 	sl := h.Entry().slot
 	if sl == nil || sl.queue.Len() == 0 {
 		s.free(h.Key())
@@ -205,8 +212,8 @@ func (t *Table[H]) Keys() iter.Seq[Key[H]] {
 func (s *shard[H]) keys() []Key[H] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]Key[H], 0, len(s.holders))
-	for _, h := range s.holders {
+	all := make([]Key[H], 0, len(s.holders)+len(s.beside))
+	for h := range s.leases() {
 		k := Key[H]{Holder: h}
 		if sl := h.Entry().slot; sl != nil {
 			k.Waiting, k.Ending = sl.queue.Len(), sl.confirmEnd != nil

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -151,6 +152,45 @@ func TestCancelledWaitPassesTheKeyOn(t *testing.T) {
 	require.Equal(t, local.FoundGiven, table.CancelWait(w2))
 	<-w3.Ready()
 	require.Nil(t, w3.Decided())
+}
+
+// A lease that the store has granted past the one that claims its key here stands beside it, and
+// has the key after it, with its queue.
+func TestAdmittedLease(t *testing.T) {
+	t.Parallel()
+	table := local.New[*lease]()
+	alone := &lease{print: "a"}
+	table.Prepare(alone)
+	table.Admit(alone)
+	alone.entry.Grant()
+	require.Equal(t, "owner of a", entered(table, &lease{print: "a"}, false).Owner, "the key was free here")
+	table.Leave(alone)
+
+	claims, resumed, brief, waits := &lease{print: "a"}, &lease{print: "b"}, &lease{print: "c"}, &lease{print: "a"}
+	require.True(t, entered(table, claims, true).Open)
+	asked := table.Rest(claims, nil)
+	w := entered(table, waits, true).Waiter
+	for _, h := range []*lease{resumed, brief} {
+		table.Prepare(h)
+		table.Admit(h)
+		h.entry.Grant()
+	}
+	require.Len(t, slices.Collect(table.Keys()), 3)
+	table.Leave(brief)
+	require.Len(t, asked, 1, "the one that claims asks the store again")
+	confirmed := 0
+	table.MarkEnding(resumed, func() { confirmed++ })
+	require.Equal(t, "owner of a", entered(table, &lease{print: "a"}, false).Owner)
+
+	table.Leave(claims)
+	e := entered(table, &lease{print: "b"}, false)
+	require.Equal(t, "owner of b", e.Owner)
+	e.ConfirmEnd()
+	require.Equal(t, 1, confirmed)
+	table.Leave(resumed)
+	<-w.Ready()
+	require.Nil(t, w.Decided())
+	require.Len(t, slices.Collect(table.Keys()), 1)
 }
 
 // A refused claim is the answer to all that have met it, who may change nothing that its first

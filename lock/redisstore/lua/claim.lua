@@ -1,12 +1,14 @@
 -- Takes the entry if there is none or it is the stub of a released one, or else
--- the abandoned one that the caller has seen, and none other. The last fence of
+-- the abandoned one that the caller has seen, or the held one that its holder hands
+-- over, and none other. The last fence of
 -- the key is kept by holders that have none, so that it is still there for the
 -- next one that has: fences must grow even if the server's clock is set back.
 --
 -- ARGV[1] the new value up to its fence      ARGV[2] the new value after its fence
--- ARGV[3] how long it is kept, in ms         ARGV[4] token of the abandoned entry to replace, or ""
+-- ARGV[3] how long it is kept, in ms         ARGV[4] token of the entry to replace, or ""
 -- ARGV[5] "" for a claim without a fence, else the server time in µs after
 --         which this command has come too late, "0" for never
+-- ARGV[6] given if the entry to replace may be held
 --
 -- {1, now, fence} taken; without a fence of its own: the one that is kept, or 0
 -- {2, now} there is none to replace
@@ -29,12 +31,13 @@ if value then
   else
     local left = redis.call('PTTL', KEYS[1])
     local head = 'H1' .. string.char(#ARGV[4]) .. ARGV[4]
-    local linger = 0
-    if ARGV[4] ~= '' and string.sub(value, 1, #head) == head then
+    local linger, found = 0, ARGV[4] ~= '' and string.sub(value, 1, #head) == head
+    if found then
       linger = tonumber(string.sub(value, #head + 1, #head + 13))
       last = tonumber(string.sub(value, #head + 14, #head + 29))
     end
-    if linger == 0 or left < 0 or left > linger then
+    local lapsed = linger > 0 and left >= 0 and left <= linger
+    if not (found and (lapsed or ARGV[6])) then
       return {0, now, 0, value, left}
     end
   end

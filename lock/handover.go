@@ -1,0 +1,224 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/tickettext"
+	"github.com/httplatch/httplatch/internal/unwind"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+// HandOver ends the lease without freeing its key, and returns a ticket with which
+// [Locker.Resume] continues it, in this process or another. The key stays held for patience. If
+// no process has resumed the ticket by then, the key is free.
+//
+// A ticket is at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_", and can be resumed once.
+// Whoever has it can resume it, so keep it out of logs. To take the key back, because the ticket
+// could not be enqueued, resume it and release the lease.
+//
+// The lease is over as soon as HandOver begins: its context ends with a cause that matches
+// [ErrHandedOver], and its Release and Settle do nothing. In [Locker.Do], and behind
+// middleware.Lock, that context is the caller's own. So enqueue the ticket with
+// context.WithoutCancel.
+//
+// After an error there is no ticket, and the key is released, in the background if the store
+// does not answer. The error matches [ErrUnavailable] if the store did not serve the call within
+// the budget, and [ErrLost] if the lease was over before. HandOver does not end with ctx.
+//
+// With these errors nothing has happened, and the lease goes on: errors.ErrUnsupported over a
+// store without receipts, such as a quorum, ErrUnavailable for work that runs unprotected
+// ([WithFailOpen]), and an error for a key of more than 300 bytes. HandOver panics if patience
+// is not positive.
+func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket string, err error) {
+	positive("HandOver: patience", patience)
+	if err := e.canHandOver(); err != nil {
+		return "", err
+	}
+	e.checkValidity() // a lease that is over by the clock is not handed over, even before its alarm
+	why, first := e.validity.End(false)
+	if !first {
+		return "", errReleased
+	}
+	e.setEnd(end{})
+	if lost := why.orNil(); lost != nil {
+		return "", e.sendFinish(ctx, lost)
+	}
+	// First: once the claim of the ticket has landed, the key can be free again after patience,
+	// even if no answer says so.
+	e.cancel(ErrHandedOver)
+	return e.handOver(context.WithoutCancel(ctx), patience)
+}
+
+func (e *Lease) canHandOver() error {
+	switch {
+	case e == nil:
+		return fmt.Errorf("%w: there is none", ErrLost)
+	case e.local.Bypassed():
+		return errBypassed
+	case len(e.entry) > tickettext.MaxName:
+		return fmt.Errorf("lock: HandOver: a key of %d bytes: a ticket has room for %d; hash what is long", len(e.entry), tickettext.MaxName)
+	}
+	return e.locker.core.handsOver()
+}
+
+// handsOver returns why the store cannot replace a holder, nil if it can.
+func (c *core) handsOver() error {
+	if c.noReceipts == nil {
+		return nil
+	}
+	return fmt.Errorf("lock: this store cannot replace a holder, so no key is handed over: %w", c.noReceipts)
+}
+
+var errKeepsHolder = fmt.Errorf("lock: the store does not know Claim.ReplacesHeld, so no key is handed over: %w", errors.ErrUnsupported)
+
+// handOver claims the key for the token of a ticket, in place of e. The claim of the ticket has
+// no holder, and is known to the store alone. If it has no answer, it is an orphan of this
+// process, which no process can resume.
+func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text string, err error) {
+	l := e.locker
+	waiting := l.newLease(ctx, e.label())
+	waiting.claim.token = l.core.tokens.Next()
+	failed := func() {
+		if e.end.unanswered = waiting.mayBeOrphaned(); e.end.unanswered {
+			waiting.addOrphanFor(patience)
+		}
+		e.finishLater(ctx)
+	}
+	unwind.Guard(func() {
+		var entry Entry
+		began := clock.Now()
+		entry, err = l.replace(ctx, waiting, e.claim.token, max(patience, time.Millisecond), l.lastingTerms())
+		switch ours := entry.State == Held; {
+		case err != nil:
+			l.trouble(ctx, err)
+			l.emitFailed(ctx, &e.identity, callHandOver, began.Since(), err)
+		case ours && entry.Token == waiting.claim.token:
+			text, _ = tickettext.Write(tickettext.Lock, string(e.entry), waiting.claim.token)
+		case ours && entry.Token == e.claim.token:
+			err = errKeepsHolder
+		default:
+			err = e.lose(errTaken)
+		}
+	}, failed)
+	if err != nil && !errors.Is(err, ErrLost) {
+		failed()
+		return "", err
+	}
+	e.close(true)
+	if err == nil {
+		e.end.handedOver = true
+		l.emitEnded(ctx, e)
+	}
+	return text, err
+}
+
+// replace claims e's key in place of token, which its holder gives away.
+func (l *Locker) replace(ctx context.Context, e *Lease, token string, lease time.Duration, terms send.Terms) (Entry, error) {
+	call := new(send.Call)
+	if !l.core.inProcess {
+		e.claim.call = call
+	}
+	r := &claimRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(lease)}
+	r.claim.Replaces, r.claim.ReplacesHeld = token, true
+	err := l.core.ask(ctx, call, terms, r)
+	return r.entry, err
+}
+
+var errTicketUsed = &loss{"ticket", "the ticket was resumed before, or its time is over", ""}
+
+// Resume continues the lease that [Lease.HandOver] gave away with ticket. Of all calls with one
+// ticket, in all processes, one is granted. The lease is like one of [Locker.Acquire]: it is
+// renewed until Release or Settle is called on it, at most for WithMaxHold from now on, and its
+// fence is higher than the fence before. Resume passes by the callers that wait for the key.
+//
+// It returns one of these errors:
+//
+//   - An error that matches [ErrLost] if the ticket was resumed before, or if its time is over.
+//     Then another worker has the work, or had it, or the key is free.
+//   - An error that matches [ErrUnavailable] if the store did not serve the call within the
+//     budget, also with [WithFailOpen]. If it matches [ErrUnknown], the ticket may be used up by
+//     it: the key is released in the background then, and another Resume returns ErrLost.
+//   - An error that matches [ErrClosed] after Close.
+//   - An error that matches the cause of ctx if ctx ends first.
+//   - Another error if ticket was cut or altered, or is not of HandOver.
+//
+// After ErrLost, a worker can only take the key anew, with Acquire, and see whether the work was
+// done: a ticket saves it from being refused, and says nothing about the work.
+func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
+	key, token, err := readTicket(ticket)
+	if err == nil {
+		err = l.core.handsOver()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, notAcquired(ctx)
+	case !l.core.owners.Enter():
+		return nil, ErrClosed
+	}
+	e := l.newLease(ctx, key)
+	unwind.Guard(func() { err = l.resume(ctx, e, token) }, e.endUnreturned) // an observer may end this goroutine
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// readTicket returns the key and the token of a ticket of HandOver.
+func readTicket(text string) (key, token string, err error) {
+	if key, token, err = tickettext.Read(tickettext.Lock, text); err != nil {
+		return "", "", fmt.Errorf("lock: this is no ticket of HandOver: %w", err)
+	}
+	return key, token, validLock(key)
+}
+
+// resume claims e's key in place of token. Unlike an acquire it does not ask the local table
+// first: only the store knows whether the ticket is good, and callers of this process may be
+// waiting for the key.
+func (l *Locker) resume(ctx context.Context, e *Lease, token string) error {
+	c, began := l.core, clock.Now()
+	l.checkIfDue(began)
+	e.claim.token = c.tokens.Next()
+	entry, err := l.replace(ctx, e, token, l.firstLease(&e.identity), send.Terms{Budget: l.cfg.budget})
+	switch {
+	case err != nil:
+		l.trouble(ctx, err)
+	case entry.State != Held || entry.Token != e.claim.token:
+		e.observed.finds(entry.Owner)
+		err = errTicketUsed
+	default:
+		c.keys.Admit((*holder)(e))
+		err = l.resumed(ctx, e, entry.Fence, began)
+	}
+	if err == nil {
+		if !c.owners.Closed() {
+			return nil
+		}
+		_ = e.giveBack(ctx) // Close may have listed the leases before this one was granted
+		return ErrClosed
+	}
+	e.cleanUpClaim()
+	c.keys.Leave((*holder)(e))
+	l.refused(ctx, e, began, err)
+	c.owners.Leave()
+	return err
+}
+
+// resumed makes e a running lease. sent is the moment before the first send of its claim.
+func (l *Locker) resumed(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
+	took, err := l.startGranted(e, fence, sent)
+	if err != nil {
+		return err
+	}
+	if e.claim.call.Unanswered() {
+		l.core.recent.note(event.Recovered, e.label())
+	}
+	l.emit(ctx, &e.identity, event.Resumed, took, nil)
+	return nil
+}

@@ -1,0 +1,569 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/tickettext"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/memstore"
+)
+
+// patience is for how long the keys of these tests wait for a resume.
+const patience = time.Minute
+
+// handOver takes key with l, and hands it over.
+func handOver(t *testing.T, l *lock.Locker, patience time.Duration) (e *lock.Lease, ticket string) {
+	t.Helper()
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	ticket, err = e.HandOver(t.Context(), patience)
+	require.NoError(t, err)
+	require.NotEmpty(t, ticket)
+	return e, ticket
+}
+
+func requireHeld(t *testing.T, l *lock.Locker) {
+	t.Helper()
+	_, err := l.Acquire(t.Context(), key)
+	require.ErrorIs(t, err, lock.ErrHeld)
+}
+
+// A key goes from one process to another without being free in between, and the first process
+// is done with it.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var mu sync.Mutex
+		var kinds []event.Kind
+		see := lock.WithObserver(func(_ context.Context, e lock.Event) {
+			require.Equal(t, key, e.Key)
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Kind != event.Renewed {
+				kinds = append(kinds, e.Kind)
+			}
+		})
+		web, worker, other := open(see), open(see), open()
+		e, err := web.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		ticket, err := e.HandOver(t.Context(), patience)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(ticket), 512)
+		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrHandedOver)
+		require.NotErrorIs(t, context.Cause(e.Context()), lock.ErrLost)
+		require.Zero(t, web.Stats().Active)
+
+		require.NoError(t, e.Release(t.Context()))
+		require.NoError(t, e.Settle(t.Context(), nil, time.Hour))
+		require.ErrorIs(t, e.Extend(t.Context()), lock.ErrLost)
+		_, err = e.HandOver(t.Context(), patience)
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.Zero(t, s.Count(fault.Release)+s.Count(fault.Settle)+s.Count(fault.Renew), "the first process is done with the key")
+
+		time.Sleep(patience - time.Second)
+		requireHeld(t, web)
+		requireHeld(t, other)
+		resumed, err := worker.Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		require.Equal(t, key, resumed.Key())
+		time.Sleep(10 * lease) // renewed
+		require.NoError(t, resumed.Context().Err())
+		requireHeld(t, web)
+		requireHeld(t, worker)
+		require.NoError(t, resumed.Release(t.Context()))
+		require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
+		require.Equal(t, []event.Kind{
+			event.Claimed, event.HandedOver, event.Refused, event.Resumed, event.Refused, event.Refused, event.Released,
+		}, kinds)
+	})
+}
+
+// The key is free after patience, whether that is shorter than the lease or longer.
+func TestTicketThatNoProcessResumes(t *testing.T) {
+	t.Parallel()
+	for _, patience := range []time.Duration{time.Nanosecond, lease / 10, 10 * lease} {
+		t.Run(patience.String(), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				_, ticket := handOver(t, l, patience)
+				time.Sleep(patience - patience/100)
+				if patience > time.Millisecond {
+					requireHeld(t, l)
+				}
+				time.Sleep(patience/100 + time.Millisecond)
+				requireFree(t, s, key)
+				_, err := open().Resume(t.Context(), ticket)
+				require.ErrorIs(t, err, lock.ErrLost)
+				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+				_, err = l.Resume(t.Context(), ticket)
+				require.ErrorIs(t, err, lock.ErrLost)
+				requireFree(t, s, key)
+			})
+		})
+	}
+}
+
+// Of all workers that are given a ticket, at the same time or later, one is granted.
+func TestTicketIsResumedOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		_, ticket := handOver(t, open(), patience)
+		lockers := []*lock.Locker{open(), open(), open()}
+		var granted atomic.Pointer[lock.Lease]
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				e, err := lockers[i%3].Resume(t.Context(), ticket)
+				if err != nil {
+					require.ErrorIs(t, err, lock.ErrLost)
+					return
+				}
+				require.True(t, granted.CompareAndSwap(nil, e), "resumed twice")
+			})
+		}
+		all.Wait()
+		e := granted.Load()
+		require.NotNil(t, e)
+		require.NoError(t, e.Extend(t.Context()), "the refused ones have taken nothing away")
+
+		again, err := e.HandOver(t.Context(), patience)
+		require.NoError(t, err)
+		_, err = lockers[0].Resume(t.Context(), ticket)
+		require.ErrorIs(t, err, lock.ErrLost, "the first ticket")
+		e, err = lockers[0].Resume(t.Context(), again)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+		for _, used := range []string{ticket, again} {
+			_, err = lockers[1].Resume(t.Context(), used)
+			require.ErrorIs(t, err, lock.ErrLost)
+		}
+		requireFree(t, s, key)
+	})
+}
+
+// The answer of the call is lost, and the call is asked again, by its own token.
+func TestLostReplyOfAHandOver(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault.Func{"reply": fault.LoseReply, "request": fault.LoseRequest, "refused": fault.Refuse} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, worker := open(), open()
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				s.Next(fault.Claim, f)
+				ticket, err := e.HandOver(t.Context(), patience)
+				require.NoError(t, err)
+				s.Next(fault.Claim, f)
+				resumed, err := worker.Resume(t.Context(), ticket)
+				require.NoError(t, err)
+				time.Sleep(3 * lease)
+				require.NoError(t, resumed.Extend(t.Context()))
+				require.NoError(t, resumed.Release(t.Context()))
+				requireFree(t, s, key)
+				require.Empty(t, l.Snapshot(9, nil).Holds)
+			})
+		})
+	}
+}
+
+// A hand-over without any answer returns no ticket, so no process resumes it, whatever has become
+// of its command. The key is free soon, also for this process at once.
+func TestHandOverWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault.Func{
+		"applied, then silence": fault.HangReply, "not applied": fault.HangRequest, "lost": fault.LoseReply,
+		"late": fault.Late(4 * time.Second), "stuck": fault.Stuck(2 * time.Second), "refused": fault.Refuse,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, other := open(lock.WithWait(10*time.Millisecond), lock.WithObserver(func(_ context.Context, e lock.Event) {
+					require.NotEqual(t, event.Lost, e.Kind, "it is its own command that has taken the key")
+				})), open()
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				s.Every(f, fault.Claim)
+				began := time.Now()
+				_, err = e.HandOver(t.Context(), time.Hour)
+				require.ErrorIs(t, err, lock.ErrUnavailable)
+				require.Equal(t, name == "refused", !errors.Is(err, lock.ErrUnknown), "%v", err)
+				if name != "stuck" {
+					require.LessOrEqual(t, time.Since(began), budget)
+				}
+				require.ErrorIs(t, context.Cause(e.Context()), lock.ErrHandedOver)
+				require.NoError(t, e.Release(t.Context()))
+
+				s.Every(nil)
+				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }), "by its own call")
+				time.Sleep(s.Lag + 5*time.Second)
+				requireFree(t, s, key)
+				require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
+				require.Zero(t, l.Stats().Active)
+			})
+		})
+	}
+}
+
+// The store answers nothing from the hand-over on. The holder is not valid for longer than the
+// ticket, which may be as short as the caller likes.
+func TestHolderIsOverBeforeItsTicketIs(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open(lock.WithWait(time.Second))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		var overlap, granted atomic.Bool
+		s.Next(fault.Claim, fault.HangReply)
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = e.HandOver(t.Context(), 10*time.Millisecond) })
+		synctest.Wait()
+		all.Go(func() {
+			require.NoError(t, other.Do(t.Context(), key, func(context.Context) error {
+				granted.Store(true)
+				overlap.Store(e.Context().Err() == nil)
+				return nil
+			}))
+		})
+		all.Wait()
+		require.True(t, granted.Load())
+		require.False(t, overlap.Load())
+	})
+}
+
+// A resume without any answer may have used the ticket up. Then the key is free soon: it is
+// resumed or free, never both.
+func TestResumeWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		meets fault.Func
+		after error // of another resume; nil: it is granted
+	}{
+		"applied, then silence": {fault.HangReply, lock.ErrLost},
+		"lost":                  {fault.LoseReply, lock.ErrLost},
+		"not applied":           {fault.HangRequest, nil},
+		"refused":               {fault.Refuse, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, worker, other := open(), open(), open()
+				_, ticket := handOver(t, l, patience)
+				s.Every(tt.meets, fault.Claim)
+				_, err := worker.Resume(t.Context(), ticket)
+				require.ErrorIs(t, err, lock.ErrUnavailable)
+				s.Every(nil)
+				require.Zero(t, worker.Stats().Active)
+				time.Sleep(time.Second)
+				again, err := other.Resume(t.Context(), ticket)
+				if tt.after == nil {
+					require.NoError(t, err)
+					time.Sleep(s.Lag + 5*time.Second)
+					require.NoError(t, again.Extend(t.Context()), "the removal of what may be left takes nothing away")
+					require.NoError(t, again.Release(t.Context()))
+				} else {
+					require.ErrorIs(t, err, tt.after)
+				}
+				requireFree(t, s, key)
+				require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
+			})
+		})
+	}
+}
+
+// A resume that lands late, after its caller has left and the ticket was resumed by another
+// worker, changes nothing.
+func TestLateResume(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		_, ticket := handOver(t, open(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), budget/2)
+		defer cancel()
+		s.Every(fault.Late(2*time.Second), fault.Claim)
+		_, err := open().Resume(ctx, ticket)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		s.Every(nil)
+		e, err := open().Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		time.Sleep(s.Lag + lease)
+		require.NoError(t, e.Extend(t.Context()))
+		require.NoError(t, e.Release(t.Context()))
+		requireFree(t, s, key)
+	})
+}
+
+// A ticket that is not as it was written is an error of its own, and touches nothing.
+func TestHostileTickets(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		_, good := handOver(t, l, patience)
+		answer, _ := tickettext.Write(tickettext.Answer, key, "token")
+		record, _ := tickettext.Write(tickettext.Lock, "once:1", "token")
+		for name, text := range map[string]string{
+			"none": "", "cut": good[:len(good)-1], "longer": good + "A", "altered": "U" + good[1:], "a megabyte": strings.Repeat("A", 1<<20),
+			"not printable": "\x00\xff", "of an answer": answer, "of a record": record,
+		} {
+			_, err := l.Resume(t.Context(), text)
+			require.Error(t, err, name)
+			require.NotErrorIs(t, err, lock.ErrLost, name)
+			require.NotErrorIs(t, err, lock.ErrUnavailable, name)
+			require.Less(t, len(err.Error()), 200, name)
+		}
+		calls := s.Count(fault.Claim)
+		held, err := l.Acquire(t.Context(), "user=43")
+		require.NoError(t, err)
+		for _, key := range []string{key, "user=43", "user=44"} { // a sum is no secret, and a token is
+			forged, _ := tickettext.Write(tickettext.Lock, key, "token")
+			_, err := l.Resume(t.Context(), forged)
+			require.ErrorIs(t, err, lock.ErrLost, key)
+		}
+		require.Equal(t, calls+4, s.Count(fault.Claim), "the tickets that cannot be read were not asked for")
+		require.NoError(t, held.Extend(t.Context()))
+		require.NoError(t, held.Release(t.Context()))
+		e, err := l.Resume(t.Context(), good)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+		require.Zero(t, l.Stats().Active)
+	})
+}
+
+// Fences grow with the hand-over and with the resume.
+func TestFencesGrowAcrossAHandOver(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, _ *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithFencing())
+		last := int64(0)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		for range 3 {
+			fence, ok := e.Fence()
+			require.True(t, ok)
+			require.Greater(t, fence, last)
+			last = fence
+			ticket, err := e.HandOver(t.Context(), patience)
+			require.NoError(t, err)
+			e, err = l.Resume(t.Context(), ticket)
+			require.NoError(t, err)
+		}
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// These hand-overs do nothing, and the lease goes on.
+func TestHandOverThatCannotBe(t *testing.T) {
+	t.Parallel()
+	var none *lock.Lease
+	_, err := none.HandOver(t.Context(), patience)
+	require.ErrorIs(t, err, lock.ErrLost)
+	require.PanicsWithValue(t, "lock: HandOver: patience(0s): the duration must be positive", func() { _, _ = none.HandOver(t.Context(), 0) })
+
+	l := lockerOver(t, memstore.New())
+	long := strings.Repeat("k", 301)
+	require.NoError(t, l.Do(t.Context(), long, func(ctx context.Context) error {
+		e, _ := lock.FromContext(ctx)
+		_, err := e.HandOver(ctx, patience)
+		require.ErrorContains(t, err, "hash what is long")
+		require.NoError(t, ctx.Err())
+		return e.Extend(ctx)
+	}))
+	e, err := l.Acquire(t.Context(), long[1:])
+	require.NoError(t, err)
+	_, err = e.HandOver(t.Context(), patience)
+	require.NoError(t, err)
+}
+
+func TestHandOverOfUnprotectedWork(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		s.Every(fault.HangRequest, fault.Claim)
+		e, err := open(lock.WithFailOpen()).Acquire(t.Context(), key)
+		require.NoError(t, err)
+		_, err = e.HandOver(t.Context(), patience)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NoError(t, e.Context().Err())
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// The store does not know ReplacesHeld: its answer shows the holder. The key is released.
+func TestHandOverOverAStoreThatKeepsTheHolder(t *testing.T) {
+	t.Parallel()
+	l := lockerOver(t, keeper{memstore.New()})
+	e, err := l.Acquire(t.Context(), key)
+	require.NoError(t, err)
+	_, err = e.HandOver(t.Context(), patience)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.Error(t, e.Context().Err())
+	require.NoError(t, l.With(lock.WithWait(time.Second)).Do(t.Context(), key, func(context.Context) error { return nil }))
+}
+
+type keeper struct{ lock.Store }
+
+func (s keeper) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	c.ReplacesHeld = false
+	return s.Store.Claim(ctx, key, c)
+}
+
+// The holder has lost its key before.
+func TestHandOverOfALostLease(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Free(t, key)
+		held, err := other.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		_, err = e.HandOver(t.Context(), patience)
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.NoError(t, held.Extend(t.Context()))
+
+		s.Every(deadEnd, fault.Renew)
+		time.Sleep(lease)
+		_, err = held.HandOver(t.Context(), patience)
+		require.ErrorIs(t, err, lock.ErrLost)
+		s.Every(nil)
+		time.Sleep(lease)
+		requireFree(t, s, key)
+		require.Zero(t, l.Stats().Active+other.Stats().Active)
+	})
+}
+
+// In Do, the lease is the function's, and its end there is not an error.
+func TestHandOverInDo(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		var ticket string
+		require.NoError(t, l.Do(t.Context(), key, func(ctx context.Context) (err error) {
+			e, _ := lock.FromContext(ctx)
+			ticket, err = e.HandOver(ctx, patience)
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrHandedOver)
+			return err
+		}))
+		require.Equal(t, lock.Held, s.State(t, key).State)
+		e, err := l.Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+	})
+}
+
+// The process of the worker also has callers that wait for the key: the resume does not wait for
+// them, and the first of them gets the key when the worker is done.
+func TestResumePassesByThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithWait(time.Minute))
+		_, ticket := handOver(t, l, patience)
+		var done atomic.Int32
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				require.NoError(t, l.Do(t.Context(), key, func(context.Context) error {
+					done.Add(1)
+					time.Sleep(time.Second)
+					return nil
+				}))
+			})
+		}
+		time.Sleep(2 * time.Second)
+		began := time.Now()
+		e, err := l.Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), budget)
+		time.Sleep(5 * lease) // renewed, beside the callers that wait
+		require.NoError(t, e.Context().Err())
+		require.Zero(t, done.Load())
+		snapshot := l.Snapshot(9, nil)
+		require.Len(t, snapshot.Holds, 2, "the worker, and the caller that claims")
+		require.NoError(t, e.Release(t.Context()))
+		released := time.Now()
+		all.Wait()
+		require.EqualValues(t, 3, done.Load())
+		require.Less(t, time.Since(released), 3*time.Second+50*time.Millisecond, "the first is asked to claim at once")
+		requireFree(t, s, key)
+		require.Zero(t, l.Stats().Active)
+	})
+}
+
+// The caller whose key the resumed lease stands beside gives up, and the lease has the key then:
+// it is renewed, and refuses duplicates of this process without a round trip.
+func TestResumedLeaseGetsThePlaceOfARefusedCaller(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		_, ticket := handOver(t, l, patience)
+		var all sync.WaitGroup
+		for range 3 { // one claims, and the others wait for its answer
+			all.Go(func() {
+				_, err := l.With(lock.WithWait(2*time.Second)).Acquire(t.Context(), key)
+				require.ErrorIs(t, err, lock.ErrHeld)
+			})
+		}
+		time.Sleep(time.Second)
+		e, err := l.Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		all.Wait()
+		calls := s.Count(fault.Claim)
+		requireHeld(t, l)
+		require.Equal(t, calls, s.Count(fault.Claim), "refused without a round trip")
+		time.Sleep(5 * lease)
+		require.NoError(t, e.Context().Err())
+
+		s.Every(fault.HangReply, fault.Release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+		s.Every(nil)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }), "not refused by its own release")
+		requireFree(t, s, key)
+	})
+}
+
+// A lease that was handed over is none of Close's, and a resumed one is. After Close, a ticket is
+// left to other processes.
+func TestCloseAndTickets(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		web, worker := open(), open()
+		_, ticket := handOver(t, web, patience)
+		require.NoError(t, web.Close(t.Context()))
+		_, err := web.Resume(t.Context(), ticket)
+		require.ErrorIs(t, err, lock.ErrClosed)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = worker.Resume(ctx, ticket)
+		require.ErrorIs(t, err, context.Canceled)
+
+		e, err := worker.Resume(t.Context(), ticket)
+		require.NoError(t, err)
+		require.Error(t, worker.Close(ctx))
+		require.ErrorIs(t, context.Cause(e.Context()), lock.ErrClosed)
+		require.NoError(t, e.Release(t.Context()))
+		requireFree(t, s, key)
+	})
+}
+
+// An operator frees a key that waits for a resume, as any other.
+func TestOperatorFreesAKeyThatWaits(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		_, ticket := handOver(t, l, patience)
+		s.Free(t, key)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		_, err := l.Resume(t.Context(), ticket)
+		require.ErrorIs(t, err, lock.ErrLost)
+	})
+}

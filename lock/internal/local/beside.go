@@ -1,0 +1,72 @@
+package local
+
+import (
+	"iter"
+	"maps"
+)
+
+// Admit adds h, whose key the store has granted past the callers that claim it in this process:
+// a ticket names the holder that it replaces. If one of them has the key here, whose claim the
+// store will refuse, h stands beside it until it leaves, and then has the key.
+func (t *Table[H]) Admit(h H) {
+	s, key := t.of(h), h.Key()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, taken := s.holders[key]; !taken {
+		s.holders[key] = h
+		return
+	}
+	if s.beside == nil {
+		s.beside = make(map[H]struct{})
+	}
+	s.beside[h] = struct{}{}
+}
+
+// leases yields all leases of s. The shard is locked.
+func (s *shard[H]) leases() iter.Seq[H] {
+	return func(yield func(H) bool) {
+		for h := range maps.Values(s.holders) {
+			if !yield(h) {
+				return
+			}
+		}
+		for h := range s.beside {
+			if !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// promote gives the key of h to a lease beside it, and reports whether there is one. The queue
+// of h waits for that lease then.
+func (s *shard[H]) promote(h H) bool {
+	for b := range s.beside {
+		if b.Key() != h.Key() {
+			continue
+		}
+		delete(s.beside, b)
+		e := b.Entry()
+		own := e.slot
+		if h.Entry().slot == nil {
+			s.holders[b.Key()] = b
+			return true
+		}
+		s.hand(h, b)
+		if own != nil {
+			e.slot.confirmEnd = own.confirmEnd
+		}
+		return true
+	}
+	return false
+}
+
+// leaveBeside removes h, and has the caller that claims its key ask the store again.
+func (s *shard[H]) leaveBeside(h H) {
+	delete(s.beside, h)
+	if holder, taken := s.holders[h.Key()]; taken {
+		if sl := holder.Entry().slot; sl != nil {
+			sl.ask()
+		}
+	}
+}
