@@ -19,8 +19,8 @@ import (
 //	req, err := retryablehttp.NewRequestWithContext(client.WithKey(ctx, key), http.MethodPost, url, body)
 //
 // After a connection error no response shows whether the request had a key: a POST is
-// then repeated only if its context has one ([WithKey]), and the Transport above takes
-// the key from the context, too. A request without a key is not repeated unless its
+// then repeated only if its context has one ([WithKey], or [Step] in a guarded handler), and
+// the Transport above takes the key from the context, too. A request without a key is not repeated unless its
 // method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE.
 //
 // go-retryablehttp returns an answer before its body is read. To repeat an answer that
@@ -37,7 +37,7 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	if resp == nil && err == nil {
 		return false, nil
 	}
-	key, _ := keyOf(ctx)
+	key, _, _ := intended(ctx) // Transport returns the error
 	method, keyed := methodOf(err), key != ""
 	if resp != nil && resp.Request != nil {
 		method = resp.Request.Method

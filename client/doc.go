@@ -5,7 +5,7 @@
 //	c := &http.Client{Transport: client.Transport(nil), Timeout: 30 * time.Second}
 //	resp, err := c.Post(url, "application/json", body)
 //
-// It imports the standard library only.
+// It depends on the standard library only.
 //
 // # What it guarantees
 //
@@ -17,7 +17,17 @@
 // A request gets a key unless its method is GET, HEAD, OPTIONS or TRACE, which the guards
 // of httplatch let pass, too. CONNECT, and a request whose scheme is neither http nor
 // https, are sent as they are. The key is, in this order: the Idempotency-Key header of
-// the request, the key of [WithKey], or a new random one ([WithNewKey]).
+// the request, the key of [WithKey] or [Step], or a new random one ([WithNewKey]).
+//
+// # In a guarded handler
+//
+// A handler behind middleware.Idempotent or Dedupe may run again: it failed, or its process
+// died, and its client repeats. A new key for each run would have a second effect. So Transport
+// makes none for a request with the context of such a handler: the request has its own header,
+// a key of [WithKey], or one derived for its name by [Step], or else it fails and nothing is
+// sent. It does not derive one from the order of the calls: a run that makes a call more, less
+// or at the same time as another one would exchange the keys. WithKey with "" sends a request
+// whose effect needs no key.
 //
 // # What is sent again
 //

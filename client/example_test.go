@@ -227,3 +227,43 @@ func ExampleParseProblem() {
 	// Output:
 	// check whether the order exists, before ordering with a new key
 }
+
+// The provider charges, its answer is lost, and the handler fails. The customer repeats, the
+// handler runs again, and its call has the same key: one charge.
+func ExampleStep() {
+	charged := map[string]bool{}
+	provider := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		charged[r.Header.Get("Idempotency-Key")] = true
+	}))
+	defer provider.Close()
+	network := &losing{answers: 1}
+	c := &http.Client{Transport: client.Transport(network, client.WithAttempts(1))}
+
+	locker := lock.New(memstore.New())
+	secret := []byte("32 random bytes of your own, say")
+	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.IdempotencyKey, latch.WithKeySecret(secret))
+	shop := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(client.Step(r.Context(), "charge"), http.MethodPost, provider.URL, strings.NewReader("{}"))
+		if err == nil {
+			var resp *http.Response
+			if resp, err = c.Do(req); err == nil {
+				resp.Body.Close()
+			}
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	}))
+	for range 2 {
+		order := httptest.NewRequest(http.MethodPost, "/orders", nil)
+		order.Header.Set("Idempotency-Key", "8e03978e")
+		w := httptest.NewRecorder()
+		shop.ServeHTTP(w, order)
+		fmt.Println(w.Code)
+	}
+	fmt.Println("charges:", len(charged))
+	// Output:
+	// 502
+	// 200
+	// charges: 1
+}

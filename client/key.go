@@ -3,10 +3,13 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/httplatch/httplatch/internal/submission"
 )
 
 const (
@@ -21,7 +24,15 @@ const maxKey = 255
 
 var errKey = errors.New("client: a key has 1 to 255 printable ASCII characters, none of them a blank or one of \"\\,;()")
 
-type keyContext struct{}
+var errUnnamed = errors.New("client: the request was not sent: it comes from a guarded handler, which may run again, and its key would be another one then; name the call with client.Step, or give it a key with client.WithKey")
+
+type intentContext struct{}
+
+// intent is the key of the requests of a context, or the name from which it is derived.
+type intent struct {
+	key  string
+	step bool // key is a name
+}
 
 // WithKey returns a context whose requests [Transport] sends with key, and for which
 // [CheckRetry] may repeat a request. One key stands for one intent: use the context for
@@ -33,12 +44,46 @@ type keyContext struct{}
 // a key, and not again unless its method allows it. A request's own Idempotency-Key
 // header comes first.
 func WithKey(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, keyContext{}, key)
+	return context.WithValue(ctx, intentContext{}, intent{key: key})
 }
 
-func keyOf(ctx context.Context) (key string, ok bool) {
-	key, ok = ctx.Value(keyContext{}).(string)
-	return key, ok
+// Step returns a context whose request [Transport] sends with a key that is derived from the
+// submission that the handler of ctx serves, and from name:
+//
+//	req, err := http.NewRequestWithContext(client.Step(r.Context(), "charge"), http.MethodPost, url, body)
+//
+// The key is the one of middleware.DeriveKey: the same whenever the handler runs again for
+// its submission. So a service that runs each key once has one effect, however often the
+// handler fails and its client repeats. A name stands for one call of the handler, and must
+// not be empty; put the item into it in a loop: "refund/7". Method, URL and body of the call
+// must be the same in each run.
+//
+// The guard has to be middleware.Idempotent with WithKeySecret. Under any other guard that
+// runs requests once the request fails, and nothing is sent. Without such a guard around ctx,
+// as in a worker or in a request that middleware lets pass unguarded, Step has no effect.
+// Of Step and [WithKey], the last one counts.
+func Step(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, intentContext{}, intent{key: name, step: true})
+}
+
+// intended returns the key of the requests of ctx. ok is false if they need a new one.
+func intended(ctx context.Context) (key string, ok bool, err error) {
+	in, set := ctx.Value(intentContext{}).(intent)
+	if set && !in.step {
+		return in.key, true, nil
+	}
+	serves := submission.Of(ctx)
+	switch {
+	case serves == nil:
+		return "", false, nil
+	case !set:
+		return "", false, errUnnamed
+	}
+	key, err = serves.Derive(in.key)
+	if err != nil {
+		return "", false, fmt.Errorf("client: the request of the step %q was not sent: %w", in.key, err)
+	}
+	return key, true, nil
 }
 
 // safe reports whether a request with this method asks for no effect.
@@ -92,7 +137,10 @@ func (t *transport) choose(req *http.Request) (string, error) {
 			return key, nil
 		}
 	}
-	key, ok := keyOf(req.Context())
+	key, ok, err := intended(req.Context())
+	if err != nil {
+		return "", err
+	}
 	if !ok {
 		key = t.newKey(req)
 	}

@@ -107,7 +107,7 @@ func WithBudget(perRequest float64, burst int) Option {
 }
 
 // WithNewKey sets how keys are made for requests without one: 26 random characters
-// ([rand.Text]) unless set. f must be safe for concurrent use, and must not read the
+// ([rand.Text]) unless set. In a guarded handler, none is made ([Step]). f must be safe for concurrent use, and must not read the
 // request's body or change the request. If it returns "", the request is sent without a
 // key. It panics if f is nil.
 //

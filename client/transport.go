@@ -14,7 +14,8 @@ import (
 // budget is shared; it is safe for concurrent use. It starts no goroutine.
 //
 // It does not change the requests that it gets. If a key of [WithKey] or [WithNewKey] is
-// not valid, RoundTrip returns an error, and nothing was sent.
+// not valid, or a request of a guarded handler has neither a key nor a name ([Step]),
+// RoundTrip returns an error, and nothing was sent.
 func Transport(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

@@ -84,7 +84,7 @@
 // get no answer from there, although that service may have done the work. [Upstream] is
 // the transport for such calls: once a request may have left, a failure does not free the
 // key, and repeats get 409. Do not use it for a service that takes a key for each call:
-// call that service with the same key in each attempt.
+// call that service with a key of [DeriveKey], which is the same in each attempt.
 //
 // # Limits
 //

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/middleware/internal/fingerprint"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
@@ -33,12 +34,16 @@ type execution struct {
 func (x *execution) Run(ctx context.Context) ([]byte, error) {
 	if x.call.Run == nil {
 		x.unprotected = true
+		if x.guard.secret != nil { // the keys of its calls keep a repeat from a second effect there
+			named := context.WithValue(x.request.Context(), submission.ContextKey{}, x.guard.submission(x.id))
+			*x.request = *x.request.WithContext(named) // no handler has seen it yet
+		}
 		x.next.ServeHTTP(x.out, x.request)
 		return nil, nil
 	}
 	g, client := x.guard, x.request.Context()
 	r := &handlerRun{
-		Run: x.call.Run, guard: &g.base, report: x.report, outer: runOf(client), id: x.id,
+		Run: x.call.Run, guard: g, report: x.report, outer: runOf(client), id: x.id,
 		context: runContext{lease: ctx, client: client},
 	}
 	x.started, r.context.run = r, r

@@ -47,8 +47,8 @@ import (
 // console finds records by these.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithKeepHeaders],
-// [WithName], [WithLabel], and every [Option]: [With], [WithFailOpen], [WithFailClosed]
-// and [WithErrorHandler].
+// [WithName], [WithLabel], and every [Option]: [With], [WithFailOpen], [WithFailClosed],
+// [WithErrorHandler] and [WithKeySecret].
 //
 // It panics on a nil Locker, a nil function and a nil option, and if the Locker's store
 // keeps no receipts, as a [quorum.New].

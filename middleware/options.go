@@ -22,7 +22,7 @@ type LockOption interface{ applyLock(c *lockConfig) }
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
-// [WithFailClosed] and [WithErrorHandler].
+// [WithFailClosed], [WithErrorHandler] and [WithKeySecret].
 type Option interface {
 	LockOption
 	IdempotentOption
@@ -32,7 +32,8 @@ type Option interface {
 type settings struct {
 	outage  lock.Option // fail open or closed; nil: the Locker's setting
 	onError func(http.ResponseWriter, *http.Request, *Problem)
-	once    bool // the guard is Idempotent or Dedupe
+	once    bool   // the guard is Idempotent or Dedupe
+	secret  []byte // of derived keys; nil: none
 }
 
 // over returns l with the guard's own settings.

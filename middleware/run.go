@@ -10,6 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/cancelctx"
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
@@ -18,7 +19,7 @@ import (
 type handlerRun struct {
 	oncecall.Run
 
-	guard   *base
+	guard   *onceGuard
 	report  *formReport
 	outer   *handlerRun // of a guard further out
 	id      string      // of its record
@@ -140,8 +141,11 @@ func (c *runContext) Done() <-chan struct{} {
 func (c *runContext) Err() error { return c.current().Err() }
 
 func (c *runContext) Value(key any) any {
-	if _, ok := key.(runKey); ok {
+	switch key.(type) {
+	case runKey:
 		return c.run
+	case submission.ContextKey:
+		return c.run.guard.submission(c.run.id)
 	}
 	value := c.current().Value(key)
 	if c.returned.Load() {

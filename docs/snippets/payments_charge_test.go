@@ -2,10 +2,10 @@ package snippets_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/client"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
@@ -23,7 +24,7 @@ func chargeRoutes(locker *lock.Locker) http.Handler {
 	mux := http.NewServeMux()
 	scope := keyfunc.Join(keyfunc.Context(api.Account), keyfunc.Context(api.Mode))
 
-	once := latch.Idempotent(locker.With(lock.WithRerunAbandoned()), scope, keyfunc.IdempotencyKey)
+	once := latch.Idempotent(locker.With(lock.WithRerunAbandoned()), scope, keyfunc.IdempotencyKey, latch.WithKeySecret(keySecret))
 	mux.Handle("POST /v1/payments", api.Authenticate(once(http.HandlerFunc(chargeCard))))
 
 	return mux
@@ -31,11 +32,9 @@ func chargeRoutes(locker *lock.Locker) http.Handler {
 
 func chargeCard(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	key, _ := keyfunc.IdempotencyKey(r) // as the guard reads it: "k" and k are one key
-	id := paymentID(ctx, key)
+	id, err := latch.DeriveKey(ctx, "charge") // the same in each attempt
 	var c *charge
-	var err error
-	if lock.Attempt(ctx) > 1 { // the process of an earlier attempt is gone: has it charged?
+	if err == nil && lock.Attempt(ctx) > 1 { // the process of an earlier attempt is gone: has it charged?
 		c, err = provider.Find(ctx, id) // nil if there is none
 	}
 	if c == nil && err == nil {
@@ -52,11 +51,7 @@ func chargeCard(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// paymentID is what a payment is called at the provider, in every attempt. The client's key
-// is unique among its own, and all accounts share the one that the service has there.
-func paymentID(ctx context.Context, key string) string {
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(lock.Key("payment", api.Account(ctx), api.Mode(ctx), key))))
-}
+var keySecret = []byte("from the secret manager, 32 bytes")
 
 var errDeclined = errors.New("declined")
 
@@ -190,9 +185,10 @@ func TestSecondAttempt(t *testing.T) {
 }
 
 func chargeRoutesUnasked(locker *lock.Locker) http.Handler {
-	once := latch.Idempotent(locker.With(lock.WithRerunAbandoned()), keyfunc.Context(api.Account), keyfunc.IdempotencyKey)
+	once := latch.Idempotent(locker.With(lock.WithRerunAbandoned()), keyfunc.Context(api.Account), keyfunc.IdempotencyKey, latch.WithKeySecret(keySecret))
 	return api.Authenticate(once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = provider.Charge(r.Context(), paymentID(r.Context(), r.Header.Get("Idempotency-Key")), 20_00)
+		id, _ := latch.DeriveKey(r.Context(), "charge")
+		_, _ = provider.Charge(r.Context(), id, 20_00)
 		w.WriteHeader(http.StatusCreated)
 	})))
 }
@@ -211,4 +207,49 @@ func TestTryAfterAFailure(t *testing.T) {
 
 	require.Equal(t, http.StatusCreated, pay(h, "sk_live_globex", "k", "{}").Code)
 	require.Equal(t, 2, cards.charged, "another account's payment")
+}
+
+// capture takes the money of a charge that was reserved.
+func capture(ctx context.Context, c *http.Client, charges, id string) error {
+	url := charges + "/" + id + "/capture"
+	req, err := http.NewRequestWithContext(client.Step(ctx, "capture"), http.MethodPost, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err // the handler answers with 503: the next run sends the same key
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the provider answered %s", resp.Status)
+	}
+	return nil
+}
+
+// TestStep: the handler fails after the provider has captured, and its client repeats: the
+// provider meets the same key.
+func TestStep(t *testing.T) {
+	t.Parallel()
+	var keys []string
+	stripe := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		keys = append(keys, r.URL.Path+" "+r.Header.Get("Idempotency-Key"))
+		if len(keys) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer stripe.Close()
+	base := &http.Transport{DisableKeepAlives: true}
+	c := &http.Client{Transport: client.Transport(base, client.WithAttempts(1))}
+	once := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Context(api.Account), keyfunc.IdempotencyKey, latch.WithKeySecret(keySecret))
+	h := api.Authenticate(once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := capture(r.Context(), c, stripe.URL, "ch_1"); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})))
+	require.Equal(t, 503, pay(h, "sk_live_acme", "k", "{}").Code)
+	require.Equal(t, 200, pay(h, "sk_live_acme", "k", "{}").Code)
+	require.Len(t, keys, 2)
+	require.Equal(t, keys[0], keys[1])
+	require.Regexp(t, "^/ch_1/capture [A-Z2-7]{32}$", keys[0])
 }

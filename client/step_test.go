@@ -1,0 +1,193 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/client"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+var keySecret = latch.WithKeySecret([]byte("0123456789abcdef"))
+
+// charges is a provider that charges once for each key, and loses some of its answers. A call
+// without a key is charged each time.
+type charges struct {
+	keys   []string // of the calls
+	lose   int      // so many answers to come
+	byKey  map[string]bool
+	single int // without a key
+}
+
+func (p *charges) RoundTrip(r *http.Request) (*http.Response, error) {
+	key := keyIn(r)
+	p.keys = append(p.keys, key)
+	if key == "" {
+		p.single++
+	} else {
+		if p.byKey == nil {
+			p.byKey = map[string]bool{}
+		}
+		p.byKey[key] = true
+	}
+	if p.lose > 0 {
+		p.lose--
+		return nil, errors.New("connection reset by peer")
+	}
+	return answer(201, "charged")(), nil
+}
+
+func (p *charges) made() int { return len(p.byKey) + p.single }
+
+// shopOf charges a card at the provider, by a call with the context of call, for each run of its
+// handler.
+func shopOf(t *testing.T, p *charges, call func(ctx context.Context) context.Context, opts ...latch.IdempotentOption) http.Handler {
+	t.Helper()
+	locker := lock.New(memstore.New())
+	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
+	c := &http.Client{Transport: client.Transport(p, client.WithAttempts(1))}
+	once := latch.Idempotent(locker, keyfunc.Global, keyfunc.Optional(keyfunc.IdempotencyKey), opts...)
+	return once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(call(r.Context()), http.MethodPost, "http://provider.example/charges", strings.NewReader("{}"))
+		require.NoError(t, err)
+		resp, err := c.Do(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		resp.Body.Close()
+		w.WriteHeader(http.StatusCreated)
+	}))
+}
+
+// buy sends one order, up to three times, and returns the last answer.
+func buy(t *testing.T, shop http.Handler, key string) (w *httptest.ResponseRecorder) {
+	t.Helper()
+	for range 3 {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", nil)
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		w = httptest.NewRecorder()
+		if shop.ServeHTTP(w, r); w.Code < 500 {
+			break
+		}
+	}
+	return w
+}
+
+func charge(ctx context.Context) context.Context { return client.Step(ctx, "charge") }
+
+// TestRepeatOfAHandlerIsChargedOnce: the provider charges, its answer is lost, the handler fails
+// and frees its key, and the customer repeats.
+func TestRepeatOfAHandlerIsChargedOnce(t *testing.T) {
+	t.Parallel()
+	p := &charges{lose: 2}
+	require.Equal(t, 201, buy(t, shopOf(t, p, charge, keySecret), "k").Code)
+	require.Len(t, p.keys, 3)
+	require.Equal(t, 1, p.made(), p.keys)
+}
+
+// TestNewKeyInAHandlerChargesTwice is the twin: a handler that makes a new key each time, as
+// Transport did before there was Step, and as each client without one does.
+func TestNewKeyInAHandlerChargesTwice(t *testing.T) {
+	t.Parallel()
+	p, n := &charges{lose: 1}, 0
+	fresh := func(ctx context.Context) context.Context {
+		n++
+		return client.WithKey(ctx, fmt.Sprint("new-", n))
+	}
+	require.Equal(t, 201, buy(t, shopOf(t, p, fresh, keySecret), "k").Code)
+	require.Equal(t, 2, p.made(), p.keys)
+}
+
+// TestKeysInAHandler: in a guarded handler Transport makes no key, and sends nothing without one
+// that the next run has, too.
+func TestKeysInAHandler(t *testing.T) {
+	t.Parallel()
+	same := func(ctx context.Context) context.Context { return ctx }
+	for name, c := range map[string]struct {
+		call func(context.Context) context.Context
+		opts []latch.IdempotentOption
+		key  string // of the customer
+		says string // the error, or ""
+		sent string // pattern of the key
+	}{
+		"named":                   {charge, []latch.IdempotentOption{keySecret}, "k", "", "^[A-Z2-7]{32}$"},
+		"not named":               {same, []latch.IdempotentOption{keySecret}, "k", "name the call with client.Step", ""},
+		"not named, no secret":    {same, nil, "k", "name the call with client.Step", ""},
+		"named, no secret":        {charge, nil, "k", `"charge" was not sent: the guard has no secret`, ""},
+		"an empty name":           {func(ctx context.Context) context.Context { return client.Step(ctx, "") }, []latch.IdempotentOption{keySecret}, "k", "no name", ""},
+		"a key":                   {func(ctx context.Context) context.Context { return client.WithKey(ctx, "own") }, nil, "k", "", "^own$"},
+		"a key after a name":      {func(ctx context.Context) context.Context { return client.WithKey(charge(ctx), "own") }, nil, "k", "", "^own$"},
+		"a name after a key":      {func(ctx context.Context) context.Context { return charge(client.WithKey(ctx, "own")) }, []latch.IdempotentOption{keySecret}, "k", "", "^[A-Z2-7]{32}$"},
+		"no key by name":          {func(ctx context.Context) context.Context { return client.WithKey(ctx, "") }, nil, "k", "", "^$"},
+		"unguarded":               {same, []latch.IdempotentOption{keySecret}, "", "", "^[A-Z2-7]{26}$"},
+		"named, but unguarded":    {charge, []latch.IdempotentOption{keySecret}, "", "", "^[A-Z2-7]{26}$"},
+		"not the handler's":       {func(context.Context) context.Context { return context.Background() }, []latch.IdempotentOption{keySecret}, "k", "", "^[A-Z2-7]{26}$"},
+		"of the context's values": {context.WithoutCancel, []latch.IdempotentOption{keySecret}, "k", "name the call with client.Step", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &charges{}
+			w := buy(t, shopOf(t, p, c.call, c.opts...), c.key)
+			if c.says != "" {
+				require.Equal(t, 502, w.Code)
+				require.Contains(t, w.Body.String(), c.says)
+				require.Empty(t, p.keys)
+				return
+			}
+			require.Equal(t, 201, w.Code, w.Body)
+			require.Len(t, p.keys, 1)
+			require.Regexp(t, c.sent, p.keys[0])
+		})
+	}
+}
+
+// TestStepMeetsDeriveKey: a handler that calls by another client derives the key that Transport
+// sends.
+func TestStepMeetsDeriveKey(t *testing.T) {
+	t.Parallel()
+	p := &charges{}
+	var derived string
+	shop := shopOf(t, p, func(ctx context.Context) context.Context {
+		var err error
+		derived, err = latch.DeriveKey(ctx, "charge")
+		require.NoError(t, err)
+		return charge(ctx)
+	}, keySecret)
+	require.Equal(t, 201, buy(t, shop, "k").Code)
+	require.Equal(t, []string{derived}, p.keys)
+}
+
+// TestCheckRetryOfAStep: after a connection error only the context shows that a request had a
+// key that its repeat has, too.
+func TestCheckRetryOfAStep(t *testing.T) {
+	t.Parallel()
+	lost := &url.Error{Op: "Post", Err: errors.New("connection reset by peer")}
+	again := map[string]bool{}
+	check := func(name string, ctx context.Context) {
+		var err error
+		again[name], err = client.CheckRetry(ctx, nil, lost)
+		require.NoError(t, err)
+	}
+	shop := shopOf(t, &charges{}, func(ctx context.Context) context.Context {
+		check("named", charge(ctx))
+		check("not named", ctx)
+		return charge(ctx)
+	}, keySecret)
+	require.Equal(t, 201, buy(t, shop, "k").Code)
+	check("unguarded", charge(t.Context()))
+	require.Equal(t, map[string]bool{"named": true, "not named": false, "unguarded": false}, again)
+}

@@ -1,0 +1,88 @@
+package middleware
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/httplatch/httplatch/internal/submission"
+	"github.com/httplatch/httplatch/middleware/internal/identity"
+)
+
+// Key returns the identity of the submission that the handler of ctx serves under
+// [Idempotent]: 43 characters of A-Z, a-z, 0-9, "-" and "_" that are the same in each attempt
+// at it, in each process, and different for any other scope, method, path or key. It can be
+// the ID of a row. It is a hash without a secret: a reader who knows those four can compute
+// it, so send other services a key of [DeriveKey].
+//
+// ok is false outside of Idempotent, and under [Dedupe], whose requests have no key. It is
+// safe for concurrent use.
+func Key(ctx context.Context) (key string, ok bool) {
+	s := submission.Of(ctx)
+	if s == nil || s.ID == "" {
+		return "", false
+	}
+	return strings.TrimPrefix(s.ID, identity.Idempotent+"="), true
+}
+
+var errUnguarded = errors.New("the context is not of a handler under Idempotent")
+
+// DeriveKey returns the idempotency key of a call that the handler of ctx makes to another
+// service. It is the same in each attempt at the submission ([Key]), in each process with the
+// same [WithKeySecret], and different for each name: a handler that runs again after a failure
+// or a crash makes its calls with the keys of the first time, so a service that runs each key
+// once has one effect. client.Transport of this module does that with client.Step:
+//
+//	key, err := latch.DeriveKey(ctx, "charge")
+//
+// A name stands for one call. Two calls with one name are one to their receiver, so a loop
+// puts the number of the item into it: "refund/7". A name must not change while handlers run
+// again. What the call sends must not change either: make it of the request, not of the
+// attempt.
+//
+// A key has 32 characters of A-Z and 2-7. Without the secret it cannot be computed or
+// guessed, even from other derived keys.
+//
+// It fails if name is empty, if the guard has no secret, outside of [Idempotent] (a request
+// that [keyfunc.Optional] lets pass included), and under [Dedupe]: the same request after the
+// window is another submission, and would get the same key. It is safe for concurrent use.
+func DeriveKey(ctx context.Context, name string) (string, error) {
+	s := submission.Of(ctx)
+	if s == nil {
+		return "", fmt.Errorf("middleware.DeriveKey: %w", errUnguarded)
+	}
+	key, err := s.Derive(name)
+	if err != nil {
+		return "", fmt.Errorf("middleware.DeriveKey: %w", err)
+	}
+	return key, nil
+}
+
+// minSecret is the shortest secret that cannot be guessed.
+const minSecret = 16
+
+// WithKeySecret sets the secret of the keys that handlers under [Idempotent] derive for their
+// calls ([DeriveKey]). There is none unless set, and then no key can be derived. Other guards
+// ignore it, so that it can be in the defaults of an application ([With]).
+//
+// All processes of a service need the same secret, of random bytes, and each service its own.
+// Keep it outside of the store: it must outlive the records. If it changes, a handler that
+// runs again makes its calls with other keys, so change it only while no request that failed
+// is repeated. It panics if secret has less than 16 bytes.
+func WithKeySecret(secret []byte) Option {
+	if len(secret) < minSecret {
+		panic("middleware.WithKeySecret: a secret has at least 16 bytes, from a random source")
+	}
+	secret = bytes.Clone(secret)
+	return option(func(s *settings) { s.secret = secret })
+}
+
+// submission returns the identity of the request whose record is id.
+func (g *onceGuard) submission(id string) *submission.Submission {
+	if g.key == nil {
+		id = ""
+	}
+	return &submission.Submission{ID: id, Secret: g.secret}
+}
