@@ -45,6 +45,16 @@ func ExamplePathValue() {
 	// 7 <nil>
 }
 
+func ExampleCanonicalJSON() {
+	for _, body := range []string{`{"quantity":1,"sku":"tea"}`, `{ "sku": "tea", "quantity": 1.0 }`} {
+		r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body))
+		fmt.Println(keyfunc.CanonicalJSON(r))
+	}
+	// Output:
+	// {"quantity":1,"sku":"tea"} <nil>
+	// {"quantity":1,"sku":"tea"} <nil>
+}
+
 func ExampleJSON() {
 	f := keyfunc.JSON("/order/id")
 	for _, body := range []string{

@@ -225,6 +225,7 @@ func WithFinal(final func(status int) bool) IdempotentOption {
 // it decides which requests are the same. It panics if f is nil.
 //
 //	latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/amount"), keyfunc.JSON("/currency")))
+//	latch.WithFingerprint(keyfunc.CanonicalJSON) // for clients that serialise again when they repeat
 func WithFingerprint(f keyfunc.Func) IdempotentOption {
 	if f == nil {
 		panic("middleware.WithFingerprint: nil key function")

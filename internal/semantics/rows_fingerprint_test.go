@@ -10,6 +10,7 @@ import (
 func fingerprintSection() section {
 	amount := latch.WithFingerprint(keyfunc.JSON("/amount"))
 	coffee := body(`{"sku":"coffee"}`)
+	canonical := latch.WithFingerprint(keyfunc.CanonicalJSON)
 	long := strings.Repeat("x", 10_000)
 	return section{"The same key for another request", `Query and body are compared, byte by byte, before any other check: a request that differs is refused even
 while the first still runs.`, []row{
@@ -41,6 +42,10 @@ while the first still runs.`, []row{
 			name: "several parts", guard: idempotent(latch.WithFingerprint(keyfunc.Join(keyfunc.JSON("/a"), keyfunc.JSON("/b")))), effects: 1, practice: "draft 2.4",
 			steps: []step{submission(body(`{"a":"1","b":"23"}`)).gets(created(1)), submission(body(`{"a":"12","b":"3"}`)).gets(reused()), submission(body(`{"b":"23","a":"1","c":0}`)).gets(replay())},
 		},
+		{name: "canonical JSON, spelled otherwise", guard: idempotent(canonical), steps: again([]mod{body(`{"a":1,"b":"x"}`)}, []mod{body(`{ "b": "\u0078", "a": 1.0 }`)}), effects: 1, practice: "ACP: equal; AdCP: RFC 8785"},
+		{name: "canonical JSON, null and absent", guard: idempotent(canonical), steps: other([]mod{body(`{"a":1}`)}, []mod{body(`{"a":1,"b":null}`)}), effects: 1, practice: "ACP: different"},
+		{name: "canonical JSON, more digits than a float64 holds", guard: idempotent(canonical), steps: other([]mod{body(`{"a":9007199254740993}`)}, []mod{body(`{"a":9007199254740992}`)}), effects: 1, practice: "RFC 8785: rounded, one request", why: "a handler may read all digits"},
+		{name: "canonical JSON, a member twice", guard: idempotent(canonical), steps: []step{submission(body(`{"a":1,"a":1}`)).gets(invalid())}, practice: "RFC 8785: refused"},
 		{name: "nothing compared", guard: idempotent(latch.WithFingerprint(keyfunc.Global)), steps: again(nil, []mod{coffee}), effects: 1, practice: "Qonto, fiber, celeris: by default", why: "has to be asked for by name"},
 	}}
 }
