@@ -45,7 +45,7 @@ func TestStressCatchesReleaseWithoutOwner(t *testing.T) {
 
 // The twin: a store that replaces any holder of a key, so that a ticket is good more than once.
 func TestStressCatchesTicketResumedTwice(t *testing.T) {
-	testmain.SkipIn(t, testmain.Short|testmain.NewerGo, "searches at random")
+	testmain.SkipIn(t, testmain.Short, "searches at random")
 	for seed := range uint64(200) {
 		for _, found := range stress(t, seed, func() lock.Store { return giver{memstore.New()} }) {
 			if strings.Contains(found, "resumed twice") {
