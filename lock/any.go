@@ -50,7 +50,7 @@ func (l *Locker) DoAny(ctx context.Context, keys []string, fn func(ctx context.C
 // A caller that does not wait may come before them.
 //
 // A claim that the store does not answer ends AcquireAny, with the errors of [Locker.Acquire],
-// unless it waits for a holder. The callers that wait behind it share the result. A key that cools
+// unless it waits for a holder. So does a budget that is over before all keys were asked for. The callers that wait behind it share the result. A key that cools
 // down is not waited for. No keys at all are an error.
 func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) {
 	keys, err := sortedKeys(keys)
@@ -92,6 +92,8 @@ type search struct {
 
 var errLineOutage = fmt.Errorf("%w: it did not serve the claim of a caller before this one, and was not asked again", ErrUnavailable)
 
+var errSearchSlow = fmt.Errorf("%w: it answers too slowly to be asked for each of the keys within the budget", ErrUnavailable)
+
 var errLinePending = fmt.Errorf("%w: the claim of a caller before this one is still unanswered", ErrUnavailable)
 
 // try claims the first free key. The lease is granted if there is no error.
@@ -110,7 +112,11 @@ func (s *search) try(ctx context.Context) error {
 		case local.TakenOpenly:
 			open = append(open, key)
 		case local.NotTaken:
-			refused, err := s.claim(ctx, key)
+			outage := s.outage
+			if outage == nil && began.Since() >= s.locker.cfg.budget {
+				outage = errSearchSlow
+			}
+			refused, err := s.claim(ctx, key, outage)
 			if refused == nil {
 				return err
 			}
@@ -124,7 +130,7 @@ func (s *search) try(ctx context.Context) error {
 			refusal = nearer(refusal, heldBy(s.lease, ""))
 			break
 		}
-		refused, err := s.claim(ctx, key)
+		refused, err := s.claim(ctx, key, s.outage)
 		if refused == nil {
 			return err
 		}
@@ -133,11 +139,11 @@ func (s *search) try(ctx context.Context) error {
 	return refusal
 }
 
-// claim claims key, and does not wait for a holder. It returns a refusal apart from other
-// errors.
-func (s *search) claim(ctx context.Context, key string) (*RefusedError, error) {
+// claim claims key, and does not wait for a holder. It does not ask the store if outage says why
+// not. It returns a refusal apart from other errors.
+func (s *search) claim(ctx context.Context, key string, outage error) (*RefusedError, error) {
 	s.lease = s.newLease(ctx, key)
-	err := s.locker.acquire(ctx, s.lease, attempt{oneOf: true, outage: s.outage})
+	err := s.locker.acquire(ctx, s.lease, attempt{oneOf: true, outage: outage})
 	refused, _ := errors.AsType[*RefusedError](err)
 	return refused, err
 }

@@ -486,6 +486,29 @@ func TestWaitBehindAPendingSearchIsNoRefusal(t *testing.T) {
 	})
 }
 
+// A store that answers late, but in time, is asked for one budget, and not for one per key.
+func TestSlowSearchTakesOneBudget(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other, slots := open(), open(), lock.Slots("export", 64)
+		for _, key := range slots {
+			held, err := other.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, held.Release(t.Context())) }()
+		}
+		s.Every(fault.Slow(budget/4), fault.Claim)
+		began := time.Now()
+		_, err := l.AcquireAny(t.Context(), slots)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorContains(t, err, "too slowly")
+		require.Equal(t, budget, time.Since(began))
+
+		_, err = l.AcquireAny(t.Context(), slots[:3])
+		require.ErrorIs(t, err, lock.ErrHeld)
+		s.Every(nil, fault.Claim)
+	})
+}
+
 // As in Acquire, a poll that the store does not serve does not end the wait for a holder.
 func TestSilentPollDoesNotEndTheWaitForAny(t *testing.T) {
 	t.Parallel()
