@@ -82,7 +82,7 @@ func TestHangingBatchesAreBounded(t *testing.T) {
 	})
 }
 
-// Commands of a few callers have a round trip each. With a single processor they share one,
+// Commands of a few callers have a round trip each. With a single processor they begin by sharing,
 // since all callers wait for the system calls of each.
 func TestOneProcessorShares(t *testing.T) { //nolint:paralleltest // it sets GOMAXPROCS
 	for processors, most := range map[int]int{1: 2, 2: 8} {

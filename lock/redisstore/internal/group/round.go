@@ -95,7 +95,8 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 		}
 	}
 	g.gauge.Served(now, claims)
-	g.sharing.learn(now, served, g.out > 1 && g.config.Share > 1, g.window.usual > 4*short)
+	several := g.out+g.ends.len+g.claims.len > 1 && g.config.Share > 1
+	g.sharing.learn(now, served, several, g.window.usual > 4*short)
 	if served > 0 {
 		g.window.learn(b, now)
 	}

@@ -53,7 +53,7 @@ func (f *free) next(d time.Duration) time.Time {
 // fewer, or as many. A change of the server is found out.
 func TestSharingIsByTrial(t *testing.T) {
 	t.Parallel()
-	const trip = 400 * time.Microsecond
+	const trip, half, callers = 400 * time.Microsecond, 9 * time.Second, 4
 	closedLoop := time.Duration(0)
 	for name, tt := range map[string]struct {
 		before, after serve
@@ -70,7 +70,6 @@ func TestSharingIsByTrial(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const half, callers = 9 * time.Second, 4
 				var trips, commands atomic.Int64
 				began := time.Now()
 				g := newGroup(32, 32, true, counted(func(ctx context.Context, names []string, reply func(string)) error {
@@ -104,4 +103,41 @@ func TestSharingIsByTrial(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two callers that are left of a crowd, for which sharing was better, do not go on in turns: only
+// one of them would be in flight, and the other one in the queue.
+func TestTwoCallersAreLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const trip, half = 400 * time.Microsecond, 9 * time.Second
+		began := time.Now()
+		crowded, alone := oneAtATime(trip), answerAll(trip)
+		g := newGroup(32, 32, true, func(ctx context.Context, names []string, reply func(string)) error {
+			if time.Since(began) < half {
+				return crowded(ctx, names, reply)
+			}
+			return alone(ctx, names, reply)
+		})
+		s := newSender()
+		var all sync.WaitGroup
+		var last atomic.Int64 // commands in the last second
+		for i := range 8 {
+			until := half
+			if i < 2 {
+				until *= 2
+			}
+			all.Go(func() {
+				for time.Since(began) < until {
+					_, err := call(t.Context(), s, g, strconv.Itoa(i), time.Second)
+					assert.NoError(t, err)
+					if time.Since(began) > 2*half-time.Second {
+						last.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.Greater(t, last.Load(), int64(1.8*float64(time.Second/trip)))
+	})
 }
