@@ -89,10 +89,14 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		}
 		e.finishLater(ctx)
 	}
+	terms := l.lastingTerms()
+	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A
+	// late send of the ticket's claim would take that, and the ticket would be good again.
+	terms.Once = e.mayBeOrphaned()
 	unwind.Guard(func() {
 		var entry Entry
 		began := clock.Now()
-		entry, err = l.replace(ctx, waiting, e.claim.token, max(patience, time.Millisecond), l.lastingTerms())
+		entry, err = l.replace(ctx, waiting, e.claim.token, max(patience, time.Millisecond), terms)
 		switch ours := entry.State == Held; {
 		case err != nil:
 			l.trouble(ctx, err)

@@ -217,6 +217,34 @@ func TestHandOverWithoutAnswer(t *testing.T) {
 	}
 }
 
+// First sends of the acquire and of the hand-over land late, one after the other, when the
+// worker is done. They do not make the ticket good again.
+func TestLateHandOverAfterALateClaim(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, worker := open(), open()
+		s.Next(fault.Claim, fault.Late(2*time.Second))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Next(fault.Claim, fault.Late(2*time.Second-time.Millisecond))
+		ticket, err := e.HandOver(t.Context(), time.Hour)
+		if err == nil {
+			resumed, failed := worker.Resume(t.Context(), ticket)
+			require.NoError(t, failed)
+			require.NoError(t, resumed.Release(t.Context()))
+		}
+		time.Sleep(s.Lag + 5*time.Second)
+		requireFree(t, s, key)
+		if err == nil {
+			_, err = worker.Resume(t.Context(), ticket)
+			require.ErrorIs(t, err, lock.ErrLost)
+		} else {
+			require.ErrorIs(t, err, lock.ErrUnknown)
+		}
+		require.NoError(t, worker.Do(t.Context(), key, func(context.Context) error { return nil }))
+	})
+}
+
 // The store answers nothing from the hand-over on. The holder is not valid for longer than the
 // ticket, which may be as short as the caller likes.
 func TestHolderIsOverBeforeItsTicketIs(t *testing.T) {
