@@ -1,9 +1,11 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"hash/maphash"
 	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"sync"
@@ -22,18 +24,46 @@ const (
 // problemOf returns the problem of a refusal, or nil. err says that the refusal broke
 // off. A body that does not arrive in time is closed.
 func problemOf(resp *http.Response) (p *Problem, err error) {
-	if resp.StatusCode < http.StatusBadRequest || !saysProblem(resp) {
+	inFlight := mayBeInFlight(resp)
+	if resp.StatusCode < http.StatusBadRequest || !inFlight && !saysProblem(resp) {
 		return nil, nil //nolint:nilnil // most answers are no problem
 	}
 	source := resp.Body
 	timer := time.AfterFunc(peekTime, func() { _ = source.Close() })
 	defer timer.Stop()
 	body, err := readStart(resp, maxProblem)
-	if err != nil || len(body) > maxProblem {
+	switch {
+	case err != nil || len(body) > maxProblem:
 		return nil, err
+	case inFlight && !saysInFlight(body):
+		return nil, nil //nolint:nilnil // a conflict of another kind
 	}
-	p, _ = decodeProblem(resp, body)
+	if p, _ = decodeProblem(resp, body); p != nil && inFlight {
+		p.Type = kindBase + "in-progress"
+	}
 	return p, nil
+}
+
+// mayBeInFlight reports whether an answer can be how a contract says in-progress.
+func mayBeInFlight(resp *http.Response) bool {
+	if resp.StatusCode != http.StatusConflict || resp.Body == nil {
+		return false
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return err == nil && media == "application/json"
+}
+
+// saysInFlight reports whether this is the body of such an answer: by the Agentic Commerce
+// Protocol, or by Stripe.
+func saysInFlight(body []byte) bool {
+	var says struct {
+		Code  string `json:"code"`
+		Error struct {
+			Code string `json:"code"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(body, &says) // if it fails, no code is set
+	return says.Code == "idempotency_in_flight" || says.Error.Code == "idempotency_key_in_use"
 }
 
 // discard ends an answer that the caller does not get.

@@ -39,6 +39,8 @@
 //   - a problem of httplatch for which its page says so: in-progress, first-failed,
 //     rolled-back with 503, unconfirmed, unavailable, shutting-down, key-failed,
 //     body-unreadable (https://github.com/httplatch/httplatch/blob/main/docs/problems.md);
+//   - the same as in-progress by other contracts, a 409 with JSON: idempotency_in_flight of
+//     the Agentic Commerce Protocol, idempotency_key_in_use of Stripe;
 //   - an answer of 400 or above with "Stripe-Should-Retry: true".
 //
 // It is not repeated, and the answer or the error is returned unchanged
@@ -74,7 +76,7 @@
 // ahead.
 //
 // Answers are returned as soon as their headers have come, and are not kept. Only a problem
-// (application/problem+json, 400 or above) is read before, up to 64 KiB and for 5 seconds at
+// (application/problem+json, 400 or above) and a 409 with JSON are read before, up to 64 KiB and for 5 seconds at
 // most, because its kind decides.
 //
 // If an answer below 400 to a request with a key breaks off while its body is read, Read sends

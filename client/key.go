@@ -126,6 +126,9 @@ func (t *transport) identify(req *http.Request) (h http.Header, keyed bool, err 
 	if err != nil || key == "" {
 		return req.Header, false, err
 	}
+	if t.quoted && key[0] != '"' { // the key of a redirect has them
+		key = `"` + key + `"`
+	}
 	return withHeader(req.Header, keyHeader, key), true, nil
 }
 

@@ -33,6 +33,7 @@ type config struct {
 	perRequest     float64
 	burst          int
 	newKey         func(*http.Request) string
+	quoted         bool
 	hook           func(Attempt)
 }
 
@@ -118,6 +119,14 @@ func WithNewKey(f func(*http.Request) string) Option {
 		panic("client: WithNewKey needs a function")
 	}
 	return option(func(c *config) { c.newKey = f })
+}
+
+// WithQuotedKeys sends keys in quotes, "8e03978e", as a string of RFC 8941, which revision 07
+// of the draft of the Idempotency-Key header demands. They are sent bare unless set, as most
+// servers expect; httplatch takes both, as one key. A header that the request already has is
+// sent as it is.
+func WithQuotedKeys() Option {
+	return option(func(c *config) { c.quoted = true })
 }
 
 // WithHook calls f after each attempt, for logs and metrics; it is not called unless

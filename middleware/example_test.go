@@ -346,3 +346,25 @@ func ExampleUpstream() {
 	// 409
 	// orders: 1
 }
+
+// An agent serialises its request again when it repeats it, and gets the first answer; another
+// request with its key gets the refusal that the protocol demands.
+func ExampleACP() {
+	once := latch.Idempotent(lock.New(memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey, latch.ACP())
+	sessions := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	}))
+	for _, body := range []string{`{"items":[{"id":"tea","quantity":1}]}`, `{"items": [{"quantity": 1.0, "id": "tea"}]}`, `{"items":[]}`} {
+		r := httptest.NewRequest(http.MethodPost, "/checkout_sessions", strings.NewReader(body))
+		r.Header.Set("Idempotency-Key", "8e03978e")
+		w := httptest.NewRecorder()
+		sessions.ServeHTTP(w, r)
+		fmt.Println(w.Header().Get("Idempotency-Key"), w.Code)
+		fmt.Print(w.Body)
+	}
+	// Output:
+	// 8e03978e 201
+	// 8e03978e 201
+	// 8e03978e 422
+	// {"type":"invalid_request","code":"idempotency_conflict","message":"Idempotency-Key has already been used with a different request body"}
+}

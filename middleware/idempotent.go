@@ -47,8 +47,9 @@ import (
 // console finds records by these.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithKeepHeaders],
-// [WithName], [WithLabel], and every [Option]: [With], [WithFailOpen], [WithFailClosed],
-// [WithErrorHandler] and [WithKeySecret].
+// [WithName], [WithLabel], every [Option]: [With], [WithFailOpen], [WithFailClosed],
+// [WithErrorHandler] and [WithKeySecret], and the sets of options for contracts: [ACP], [UCP]
+// and [Stripe].
 //
 // It panics on a nil Locker, a nil function and a nil option, and if the Locker's store
 // keeps no receipts, as a [quorum.New].

@@ -81,6 +81,9 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	bodybuf.Limit(own, g.requestLimit)
 	x.guard, x.next, x.out, x.request = g, next, w, own
 	defer func() { handBack(r, x.request) }()
+	if g.echo && len(r.Header["Idempotency-Key"]) == 1 {
+		w.Header().Set("Idempotency-Key", r.Header["Idempotency-Key"][0])
+	}
 	err := x.identify()
 	// The server puts trailers that the client did not announce into its own request.
 	own.Trailer = r.Trailer

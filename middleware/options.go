@@ -17,8 +17,8 @@ import (
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
-// [WithFingerprint], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel], and
-// every [Option].
+// [WithFingerprint], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel], every
+// [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -59,6 +59,7 @@ type idempotentConfig struct {
 	label        func(*http.Request) string // nil: the scope
 	fingerprint  keyfunc.Func               // nil: of the whole request
 	requestLimit int64
+	echo         bool // the key stands on each answer
 	answers      recorder.Settings
 }
 

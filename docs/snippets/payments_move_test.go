@@ -18,15 +18,22 @@ import (
 func bothLayers(locker *lock.Locker, scope keyfunc.Func, oldLayer func(http.Handler) http.Handler, createPayment http.Handler) http.Handler {
 	mux := http.NewServeMux()
 
-	once := latch.Idempotent(
-		locker, scope, keyfunc.Optional(keyfunc.IdempotencyKey),
-		// The 409 of the layer inside means "not yet", and is not kept.
-		latch.WithFinal(func(status int) bool { return status != http.StatusConflict && isFinal(status) }),
-		latch.WithErrorHandler(apiError),
-	)
+	once := latch.Idempotent(locker, scope, keyfunc.Optional(keyfunc.IdempotencyKey), latch.Stripe(), latch.WithFinal(isFinal))
 
 	mux.Handle("POST /v1/payments", api.Authenticate(once(oldLayer(recovered(createPayment)))))
 	return mux
+}
+
+// isFinal says which answers are kept. The 409 of the layer inside means "not yet"; the others
+// are what latch.Stripe does not keep.
+func isFinal(status int) bool {
+	switch status {
+	case http.StatusConflict:
+		return false
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	}
+	return true
 }
 
 // keysInATable is the layer that a service has had before: a row for each key, made before

@@ -2,7 +2,6 @@ package snippets_test
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -53,24 +52,10 @@ func paymentRoutes(locker *lock.Locker, createPayment http.HandlerFunc) http.Han
 	mux := http.NewServeMux()
 
 	scope := keyfunc.Join(keyfunc.Context(api.Account), keyfunc.Context(api.Mode)) // "acme", "live" or "test"
-	once := latch.Idempotent(
-		locker, scope, keyfunc.Optional(keyfunc.IdempotencyKey),
-		latch.WithFinal(isFinal),
-		latch.WithErrorHandler(apiError),
-	)
+	once := latch.Idempotent(locker, scope, keyfunc.Optional(keyfunc.IdempotencyKey), latch.Stripe())
 
 	mux.Handle("POST /v1/payments", api.Authenticate(once(recovered(createPayment))))
 	return mux
-}
-
-// isFinal says which answers are kept: 402 and 500 as well as 201, but none that is given
-// before the work begins.
-func isFinal(status int) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-		return false
-	}
-	return true
 }
 
 // recovered turns a panic into an answer, which is kept. A panic that reaches the guard is none.
@@ -83,24 +68,6 @@ func recovered(next http.Handler) http.Handler {
 			}
 		}()
 		next.ServeHTTP(w, r)
-	})
-}
-
-// apiError sends refusals in the format that the clients of the API know.
-func apiError(w http.ResponseWriter, _ *http.Request, p *latch.Problem) {
-	code, status, name := string(p.Kind()), p.Status, "invalid_request_error"
-	switch {
-	case p.Kind() == latch.ProblemKeyReused:
-		status, name = http.StatusBadRequest, "idempotency_error"
-	case p.Kind() == latch.ProblemInProgress:
-		code = "idempotency_key_in_use"
-	case status >= http.StatusInternalServerError:
-		name = "api_error"
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"error": map[string]string{"type": name, "code": code, "message": p.Title},
 	})
 }
 
@@ -151,7 +118,7 @@ func TestStripesRules(t *testing.T) {
 
 	reused := pay(h, "sk_live_acme", "Cr", other)
 	require.Equal(t, http.StatusBadRequest, reused.Code)
-	require.JSONEq(t, `{"error": {"type": "idempotency_error", "code": "key-reused",
+	require.JSONEq(t, `{"error": {"type": "idempotency_error", "code": "key_reused",
 		"message": "The key was used for a different request."}}`, reused.Body.String())
 
 	runs = 0
@@ -182,7 +149,7 @@ func TestPanicsOfPayments(t *testing.T) {
 	}
 	require.Equal(t, 1, runs)
 
-	bare := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey, latch.WithFinal(isFinal))(fails)
+	bare := latch.Idempotent(newLocker(t, memstore.New()), keyfunc.Global, keyfunc.IdempotencyKey, latch.Stripe())(fails)
 	for range 2 {
 		require.Panics(t, func() { pay(bare, "sk_live_acme", "k", "{}") })
 	}

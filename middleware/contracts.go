@@ -1,0 +1,154 @@
+package middleware
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/httplatch/httplatch/internal/bodybuf"
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/setting"
+)
+
+// ACP has [Idempotent] answer as the Agentic Commerce Protocol demands (release of
+// 2026-04-17, section 6 of its RFC of the checkout):
+//
+//	latch.Idempotent(l, keyfunc.Context(auth.Agent), keyfunc.IdempotencyKey, latch.ACP())
+//
+// It is [WithFingerprint] with the JSON of the body, by its meaning ([keyfunc.CanonicalJSON]);
+// [WithFinal] with all answers below 500, so mount authentication and rate limits outside, as
+// their refusals would be kept; [WithErrorHandler] with the protocol's errors; and the key of
+// the request on each answer. Options behind it count more. The protocol demands a key of each
+// POST, so do not pass [keyfunc.Optional], and 24 hours or more of [lock.WithKeep].
+//
+// docs/contracts.md has each sentence of the protocol, and the few that are not held.
+func ACP() IdempotentOption {
+	return idempotentOption(func(c *idempotentConfig) {
+		c.fingerprint, c.answers.Final = acpBody, func(status int) bool { return status < http.StatusInternalServerError }
+		c.onError, c.echo = acpError, true
+	})
+}
+
+// UCP has [Idempotent] answer as the Universal Commerce Protocol demands ("Replay Protection"
+// of its message signatures): another body is refused with 409, a store that does not answer
+// with 503 even if the Locker fails open, and refusals are a JSON object with code and
+// content. Bodies are compared byte by byte, as without an option.
+//
+// The protocol has no status for a request whose first one is in flight, and 409 says that
+// the body is another one. So it is 503 with Retry-After, after which the client sends the
+// same key again. An outcome that is unknown or cannot be replayed is 500, after which the
+// client looks at the checkout. Options behind UCP count more. The protocol demands 24 hours
+// of [lock.WithKeep], and recommends 48.
+//
+// docs/contracts.md has each sentence of the protocol, and the few that are not held.
+func UCP() IdempotentOption {
+	return idempotentOption(func(c *idempotentConfig) { c.onError, c.outage = ucpError, lock.WithFailClosed() })
+}
+
+// Stripe has [Idempotent] answer as Stripe's API does (version 1), for clients that know it:
+// an answer is kept unless its status is 400, 401, 403 or 429, a 500 included; another body is
+// refused with 400 and idempotency_error; and refusals have the format of Stripe's errors. A
+// panic is no answer, so mount a middleware inside that turns it into one. Options behind it
+// count more. Stripe's keys are optional ([keyfunc.Optional]).
+//
+// docs/payments.md has Stripe's rules next to those of this package.
+func Stripe() IdempotentOption {
+	return idempotentOption(func(c *idempotentConfig) { c.onError, c.answers.Final = stripeError, stripeFinal })
+}
+
+// acpBody is the body by its meaning. A request to cancel has none.
+func acpBody(r *http.Request) (string, error) {
+	if body, err := bodybuf.Bytes(r, setting.DefaultBodyLimit); err == nil && len(body) == 0 && !bodybuf.FormParsed(r) {
+		return "no body", nil // no JSON begins like that
+	}
+	return keyfunc.CanonicalJSON(r)
+}
+
+func stripeFinal(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		return false
+	}
+	return true
+}
+
+func acpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
+	kind, code, message := "invalid_request", p.code(), p.text()
+	switch is := p.Kind(); {
+	case is == ProblemKeyMissing && strings.Contains(p.Detail, "Idempotency-Key"): // and not the scope
+		code, message = "idempotency_key_required", "Idempotency-Key header is required on all POST requests"
+	case is == ProblemKeyReused:
+		code, message = "idempotency_conflict", "Idempotency-Key has already been used with a different request body"
+	case is == ProblemInProgress:
+		code, message = "idempotency_in_flight", "A request with this Idempotency-Key is currently being processed"
+	case p.Status == http.StatusServiceUnavailable:
+		kind = "service_unavailable"
+	case is == ProblemOutcomeUnknown, is == ProblemResultNotReplayable, p.Status >= http.StatusInternalServerError:
+		kind = "processing_error"
+	}
+	sendJSON(w, p.Status, struct {
+		Type    string `json:"type"`
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}{kind, code, message})
+}
+
+func ucpError(w http.ResponseWriter, _ *http.Request, p *Problem) {
+	status := p.Status
+	switch is := p.Kind(); {
+	case is == ProblemKeyReused:
+		status = http.StatusConflict
+	case is == ProblemInProgress:
+		status = http.StatusServiceUnavailable
+	case status == http.StatusConflict: // an unknown outcome, say: this status is for another body
+		status = http.StatusInternalServerError
+	}
+	sendJSON(w, status, struct {
+		Code    string `json:"code"`
+		Content string `json:"content"`
+	}{p.code(), p.text()})
+}
+
+func stripeError(w http.ResponseWriter, _ *http.Request, p *Problem) {
+	type body struct {
+		Type    string `json:"type"`
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	b, status := body{"invalid_request_error", p.code(), p.text()}, p.Status
+	switch {
+	case p.Kind() == ProblemKeyReused:
+		status, b.Type = http.StatusBadRequest, "idempotency_error"
+	case p.Kind() == ProblemInProgress:
+		b.Code = "idempotency_key_in_use"
+	case status >= http.StatusInternalServerError:
+		b.Type = "api_error"
+	}
+	sendJSON(w, status, struct {
+		Error body `json:"error"`
+	}{b})
+}
+
+// code returns the kind of p as the codes of these contracts are spelled.
+func (p *Problem) code() string {
+	if p.Kind() == "" {
+		return "invalid"
+	}
+	return strings.ReplaceAll(string(p.Kind()), "-", "_")
+}
+
+// text returns the sentence of p that says most.
+func (p *Problem) text() string {
+	if p.Detail != "" {
+		return p.Detail
+	}
+	return p.Title
+}
+
+// sendJSON sends v in place of the default body.
+func sendJSON(w http.ResponseWriter, status int, v any) {
+	w.Header()["Content-Type"] = []string{"application/json"}
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the only cause of an error is a client that has gone away
+}

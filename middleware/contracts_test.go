@@ -1,0 +1,366 @@
+package middleware_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/keyfunc"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// seller is a server behind a guard with the options of a contract.
+type seller struct {
+	t    *testing.T
+	down atomic.Bool // its store
+	runs int
+	next func(w http.ResponseWriter, r *http.Request) // answers; nil: 201 and the number of the run
+	http.Handler
+}
+
+func newSeller(t *testing.T, contract latch.IdempotentOption, opts ...lock.Option) *seller {
+	t.Helper()
+	s := &seller{t: t}
+	l := newLocker(t, flakyStore(&s.down, lock.ErrNotApplied), append(opts, lock.WithLogger(quiet))...)
+	s.Handler = latch.Idempotent(l, byUser, keyfunc.IdempotencyKey, contract)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.runs++
+		if s.next != nil {
+			s.next(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write([]byte{byte('0' + s.runs)})
+	}))
+	return s
+}
+
+// post sends a request of user 42; changes are made to it.
+func (s *seller) post(key, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
+	s.t.Helper()
+	r := keyedBody(key, body)
+	r.URL.Path = "/checkout_sessions"
+	r.Header.Set("Content-Type", "application/json")
+	for _, change := range changes {
+		change(r)
+	}
+	return serve(s, r)
+}
+
+// replays requires that both bodies are one request, or two.
+func (s *seller) replays(equal bool, first, second string) {
+	s.t.Helper()
+	runs := s.runs
+	key := strings.Repeat("k", runs+1)
+	require.Equal(s.t, 201, s.post(key, first).Code)
+	w := s.post(key, second)
+	require.Equal(s.t, runs+1, s.runs)
+	if equal {
+		require.Equal(s.t, "true", w.Header().Get("Idempotent-Replayed"), w.Body)
+	} else {
+		require.Contains(s.t, []int{409, 422}, w.Code, w.Body)
+	}
+}
+
+// says requires a refusal with this JSON.
+func says(t *testing.T, w *httptest.ResponseRecorder, status int, body string) {
+	t.Helper()
+	require.Equal(t, status, w.Code, w.Body)
+	require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	require.JSONEq(t, body, w.Body.String())
+}
+
+// whileRunning sends a request, and calls f while it runs.
+func (s *seller) whileRunning(key, body string, f func()) {
+	s.t.Helper()
+	s.next = func(w http.ResponseWriter, _ *http.Request) {
+		s.next = nil
+		f()
+		w.WriteHeader(http.StatusCreated)
+	}
+	require.Equal(s.t, 201, s.post(key, body).Code)
+}
+
+// fails makes the next run answer with status.
+func (s *seller) fails(status int) {
+	s.next = func(w http.ResponseWriter, _ *http.Request) {
+		s.next = nil
+		w.WriteHeader(status)
+	}
+}
+
+// sentence is a sentence of a contract, and how it is held.
+type sentence struct {
+	section, quote string
+	held           func(t *testing.T, s *seller)
+}
+
+const small = `{"items":[{"id":"item_123","quantity":1}]}`
+
+var acpSentences = []sentence{
+	{"3.1", "echo on all POST responses", func(t *testing.T, s *seller) {
+		require.Equal(t, "k", s.post("k", small).Header().Get("Idempotency-Key"))
+		require.Equal(t, "k", s.post("k", small).Header().Get("Idempotency-Key"), "replayed")
+		require.Equal(t, "k", s.post("k", "{}").Header().Get("Idempotency-Key"), "refused")
+		require.Equal(t, `"k"`, s.post(`"k"`, small).Header().Get("Idempotency-Key"), "as it was sent")
+		s.fails(500)
+		require.Equal(t, "l", s.post("l", small).Header().Get("Idempotency-Key"), "not kept")
+		s.next = func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+		require.Panics(t, func() { s.post("m", small) })
+	}},
+	{"6.1", "opaque string", func(t *testing.T, s *seller) {
+		longest := strings.Repeat("k", 255)
+		require.Equal(t, 201, s.post(longest, small).Code)
+		require.Equal(t, 201, s.post("8f14e45f-ceea-467f-a9d3-12b9b2d3a1e0", small).Code)
+		says(t, s.post(longest+"k", small), 400, `{"type":"invalid_request","code":"key_invalid","message":"The header Idempotency-Key is over 255 bytes long."}`)
+	}},
+	{"6.1", "scope keys to the **authenticated identity + endpoint path**", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		require.Equal(t, "2", s.post("k", small, func(r *http.Request) { r.Header.Set("X-User-ID", "43") }).Body.String())
+		require.Equal(t, "3", s.post("k", small, func(r *http.Request) { r.URL.Path += "/1/complete" }).Body.String())
+	}},
+	{"6.1", "**MUST** be rejected with", func(t *testing.T, s *seller) {
+		says(t, s.post("", small), 400, `{"type":"invalid_request","code":"idempotency_key_required","message":"Idempotency-Key header is required on all POST requests"}`)
+		says(t, s.post("k", small, func(r *http.Request) { r.Header.Del("X-User-ID") }), 400, `{"type":"invalid_request","code":"key_missing","message":"The header X-User-ID is missing."}`)
+		require.Zero(t, s.runs)
+	}},
+	{"6.2", "semantic JSON equality of the request body only", func(t *testing.T, s *seller) {
+		s.replays(true, `{"a":1,"b":"x"}`, "{ \"b\": \"\\u0078\",\n\"a\": 1 }")
+		s.replays(false, `{"a":1}`, `{"a":2}`)
+		s.replays(true, "", "")
+		s.replays(false, "", "{}")
+		s.post("header", small)
+		require.Equal(t, "true", s.post("header", small, func(r *http.Request) { r.Header.Set("Accept-Language", "de") }).Header().Get("Idempotent-Replayed"))
+	}},
+	{"6.2", "Different key ordering | Yes", func(_ *testing.T, s *seller) {
+		s.replays(true, `{"a":{"x":1,"y":2},"b":3}`, `{"b":3,"a":{"y":2,"x":1}}`)
+	}},
+	{"6.2", "`null` means \"clear this field\"; absent means \"do not modify\"", func(_ *testing.T, s *seller) { s.replays(false, `{"a":1}`, `{"a":1,"b":null}`) }},
+	{"6.2", "Trailing zeros in numbers (`1.0` vs `1`) | Yes", func(_ *testing.T, s *seller) { s.replays(true, `{"a":1.0}`, `{"a":1}`) }},
+	{"6.2", "arrays are order-sensitive", func(_ *testing.T, s *seller) { s.replays(false, `[1,2]`, `[2,1]`) }},
+	{"6.3", "**original response** with the **same HTTP status code**", func(t *testing.T, s *seller) {
+		for _, status := range []int{200, 202, 302, 400, 401, 402, 403, 404, 405, 409, 422, 425, 429, 451} {
+			key := "k" + http.StatusText(status)[:1] + strings.Repeat("x", status%100)
+			s.next = func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "5")
+				w.WriteHeader(status)
+			}
+			require.Equal(t, status, s.post(key, small).Code)
+			s.next = nil
+			w := s.post(key, small)
+			require.Equal(t, status, w.Code)
+			require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
+		}
+	}},
+	{"6.3", "**SHOULD** include the header `Idempotent-Replayed: true`", func(t *testing.T, s *seller) {
+		require.Empty(t, s.post("k", small).Header().Get("Idempotent-Replayed"))
+		require.Equal(t, "true", s.post("k", small).Header().Get("Idempotent-Replayed"))
+	}},
+	{"6.3", "**Update endpoints** (`POST /checkout_sessions/{id}`) follow the same replay semantics", func(t *testing.T, s *seller) {
+		update := func(r *http.Request) { r.URL.Path = "/checkout_sessions/1" }
+		s.post("k", small, update)
+		require.Equal(t, "true", s.post("k", small, update).Header().Get("Idempotent-Replayed"))
+	}},
+	{"6.3", "**MUST NOT** re-execute side effects", func(t *testing.T, s *seller) {
+		for range 5 {
+			require.Equal(t, "1", s.post("k", small).Body.String())
+		}
+		require.Equal(t, 1, s.runs)
+	}},
+	{"6.4", "`idempotency_conflict` | **No** (permanent)", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		w := s.post("k", "{}")
+		says(t, w, 422, `{"type":"invalid_request","code":"idempotency_conflict","message":"Idempotency-Key has already been used with a different request body"}`)
+		require.Empty(t, w.Header().Get("Retry-After"))
+		s.whileRunning("l", small, func() { require.Equal(t, 422, s.post("l", "{}").Code) })
+	}},
+	{"6.4", "`idempotency_in_flight` | Yes (honor `Retry-After`)", func(t *testing.T, s *seller) {
+		s.whileRunning("k", small, func() {
+			w := s.post("k", small)
+			says(t, w, 409, `{"type":"invalid_request","code":"idempotency_in_flight","message":"A request with this Idempotency-Key is currently being processed"}`)
+			require.Equal(t, "1", w.Header().Get("Retry-After"))
+		})
+	}},
+	{"6.5", "**MUST NOT** be cached against the idempotency key", func(t *testing.T, s *seller) {
+		for i, status := range []int{500, 501, 502, 503, 504, 599} {
+			key := strings.Repeat("k", i+1)
+			s.fails(status)
+			require.Equal(t, status, s.post(key, small).Code)
+			require.Equal(t, 201, s.post(key, small).Code)
+		}
+	}},
+	{"6.5", "**MUST** be processed as a **fresh request**", func(t *testing.T, s *seller) {
+		s.fails(500)
+		s.post("k", small)
+		require.Equal(t, 201, s.post("k", `{"another":"body"}`).Code)
+		require.Equal(t, 2, s.runs)
+	}},
+	{"6.6", "**at least 24 hours**", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		time.Sleep(24*time.Hour - time.Second)
+		require.Equal(t, "1", s.post("k", small).Body.String())
+	}},
+	{"6.6", "treated as a **new request** (no error)", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		time.Sleep(24*time.Hour + time.Second)
+		require.Equal(t, "2", s.post("k", "{}").Body.String())
+	}},
+	{"6.7", "extension-defined fields in the request body **MUST** participate", func(_ *testing.T, s *seller) {
+		s.replays(false, `{"a":1,"discounts":{"codes":["A"]}}`, `{"a":1,"discounts":{"codes":["B"]}}`)
+	}},
+	{"3.1", "Error Shape (flat)", func(t *testing.T, s *seller) {
+		s.down.Store(true)
+		says(t, s.post("k", small), 503, `{"type":"service_unavailable","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so the request was not processed."}`)
+		s.down.Store(false)
+		require.Equal(t, 400, s.post("k", `{"a":1,"a":2}`).Code, "it has two meanings")
+		s.next = func(_ http.ResponseWriter, r *http.Request) {
+			require.NoError(t, lock.Commit(r.Context()))
+			panic(http.ErrAbortHandler)
+		}
+		require.Panics(t, func() { s.post("l", small) })
+		says(t, s.post("l", small), 409, `{"type":"processing_error","code":"result_not_replayable","message":"The request was processed, but its answer cannot be sent again."}`)
+	}},
+}
+
+var ucpSentences = []sentence{
+	{"signatures", "Return cached response, do not re-execute", func(t *testing.T, s *seller) {
+		for range 3 {
+			require.Equal(t, "1", s.post("k", small).Body.String())
+		}
+		require.Equal(t, 1, s.runs)
+	}},
+	{"signatures", "Reject with `409 Conflict` (REST)", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		says(t, s.post("k", "{}"), 409, `{"code":"key_reused","content":"The key was used for a different request."}`)
+		require.Equal(t, 1, s.runs)
+		s.whileRunning("l", small, func() { require.Equal(t, 409, s.post("l", "{}").Code) })
+	}},
+	{"signatures", "Fail closed (reject request with 503)", func(t *testing.T, s *seller) {
+		s.down.Store(true)
+		says(t, s.post("k", small), 503, `{"code":"unavailable","content":"Duplicates cannot be excluded at the moment, so the request was not processed."}`)
+		require.Zero(t, s.runs)
+	}},
+	{"signatures", "comparing the SHA-256 hash of the raw body bytes", func(_ *testing.T, s *seller) {
+		s.replays(true, `{"a":1}`, `{"a":1}`)
+		s.replays(false, `{"a":1}`, `{"a": 1}`)
+		s.replays(false, `{"a":1,"b":2}`, `{"b":2,"a":1}`)
+	}},
+	{"signatures", "Per-client, per-operation type", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		require.Equal(t, "2", s.post("k", small, func(r *http.Request) { r.Header.Set("X-User-ID", "43") }).Body.String())
+		require.Equal(t, "3", s.post("k", small, func(r *http.Request) { r.Method = http.MethodPut }).Body.String())
+		require.Equal(t, "4", s.post("k", small, func(r *http.Request) { r.URL.Path += "/1/complete" }).Body.String())
+	}},
+	{"signatures", "Minimum 24 hours, recommended 48 hours", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		time.Sleep(24*time.Hour - time.Second)
+		require.Equal(t, "1", s.post("k", small).Body.String())
+	}},
+	{"checkout-rest", "JSON body containing `code` and `content`", func(t *testing.T, s *seller) {
+		says(t, s.post("", small), 400, `{"code":"key_missing","content":"The header Idempotency-Key is missing."}`)
+	}},
+	{"overview", "header (REST) or `error.data.retry_after` (MCP) for 429 and 503", func(t *testing.T, s *seller) {
+		s.down.Store(true)
+		require.Equal(t, "1", s.post("k", small).Header().Get("Retry-After"))
+		s.down.Store(false)
+		s.whileRunning("k", small, func() {
+			w := s.post("k", small)
+			says(t, w, 503, `{"code":"in_progress","content":"The same request was sent before, and is still being processed."}`)
+			require.Equal(t, "1", w.Header().Get("Retry-After"))
+		})
+	}},
+	{"checkout", "**MUST NOT** use a new idempotency key for that retry", func(t *testing.T, s *seller) {
+		// Nothing that a client takes for another body, which needs another key.
+		s.next = func(_ http.ResponseWriter, r *http.Request) {
+			require.NoError(t, lock.Commit(r.Context()))
+			panic(http.ErrAbortHandler)
+		}
+		require.Panics(t, func() { s.post("k", small) })
+		says(t, s.post("k", small), 500, `{"code":"result_not_replayable","content":"The request was processed, but its answer cannot be sent again."}`)
+	}},
+}
+
+// TestContracts executes the sentences of each contract, and finds them on the page.
+func TestContracts(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/contracts.md")
+	require.NoError(t, err)
+	for name, contract := range map[string]struct {
+		option    func() latch.IdempotentOption
+		sentences []sentence
+		locker    lock.Option
+	}{
+		"ACP": {latch.ACP, acpSentences, lock.WithFailClosed()},
+		"UCP": {latch.UCP, ucpSentences, lock.WithFailOpen()},
+	} {
+		for _, c := range contract.sentences {
+			t.Run(name+"/"+c.section+"/"+c.quote, func(t *testing.T) {
+				t.Parallel()
+				require.Contains(t, string(page), strings.ReplaceAll(c.quote, "|", `\|`))
+				synctest.Test(t, func(t *testing.T) { c.held(t, newSeller(t, contract.option(), contract.locker)) })
+			})
+		}
+	}
+}
+
+// TestContractsWithoutTheirOption is the twin: an Idempotent with default options breaks both.
+func TestContractsWithoutTheirOption(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	s := &seller{t: t, Handler: once(l)(http.HandlerFunc(created))}
+	s.post("k", `{"a":1}`)
+	require.Equal(t, 422, s.post("k", `{"a": 1}`).Code)
+	var body map[string]any
+	require.NoError(t, json.Unmarshal(s.post("", small).Body.Bytes(), &body))
+	require.NotContains(t, body, "code")
+}
+
+// TestStripe: the rules of version 1 that docs/payments.md lists.
+func TestStripe(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{200, 201, 402, 404, 409, 500, 503} {
+		s := newSeller(t, latch.Stripe())
+		s.fails(status)
+		require.Equal(t, status, s.post("k", small).Code)
+		w := s.post("k", small)
+		require.Equal(t, status, w.Code)
+		require.Equal(t, "true", w.Header().Get("Idempotent-Replayed"))
+	}
+	for _, status := range []int{400, 401, 403, 429} {
+		s := newSeller(t, latch.Stripe())
+		s.fails(status)
+		require.Equal(t, status, s.post("k", small).Code)
+		require.Equal(t, 201, s.post("k", small).Code)
+	}
+	s := newSeller(t, latch.Stripe())
+	s.whileRunning("k", small, func() {
+		says(t, s.post("k", small), 409, `{"error":{"type":"invalid_request_error","code":"idempotency_key_in_use","message":"The same request was sent before, and is still being processed."}}`)
+	})
+	says(t, s.post("k", "{}"), 400, `{"error":{"type":"idempotency_error","code":"key_reused","message":"The key was used for a different request."}}`)
+	says(t, s.post("a b", "{}"), 400, `{"error":{"type":"invalid_request_error","code":"key_invalid","message":"The header Idempotency-Key is neither one string of RFC 8941 nor one bare key."}}`)
+	s.down.Store(true)
+	says(t, s.post("l", small), 503, `{"error":{"type":"api_error","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so the request was not processed."}}`)
+}
+
+// TestOptionsBehindAContract: the last option counts.
+func TestOptionsBehindAContract(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	s := &seller{t: t}
+	s.Handler = once(l, latch.ACP(), latch.WithFinal(func(int) bool { return false }), latch.WithFingerprint(keyfunc.Global))(http.HandlerFunc(created))
+	require.Equal(t, 201, s.post("k", small).Code)
+	w := s.post("k", "{}")
+	require.Equal(t, 201, w.Code)
+	require.Empty(t, w.Header().Get("Idempotent-Replayed"))
+	require.Equal(t, "k", w.Header().Get("Idempotency-Key"))
+}
