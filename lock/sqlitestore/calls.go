@@ -1,0 +1,185 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// find returns the entry of a key: its live receipt in the database, or else its row in the
+// file of the claims, which may have ended, and nil if there is none. A process that died after the COMMIT
+// of a receipt has left both.
+func (f *files) find(ctx context.Context, key []byte, now int64) (*row, error) {
+	r, err := read(ctx, f.settled, key)
+	if err != nil || r.state(now) != lock.Free {
+		return r, err
+	}
+	return read(ctx, f.get, key)
+}
+
+// write writes a row into the file of the claims.
+func (f *files) write(ctx context.Context, r *row) error {
+	_, err := f.put.ExecContext(ctx, r.values()...)
+	return err
+}
+
+// remove removes a row from the file of the claims.
+func (f *files) remove(ctx context.Context, key []byte) error {
+	_, err := f.drop.ExecContext(ctx, key)
+	return err
+}
+
+// Claim is part of [lock.Store]. A claim with a linger is on disk before it is answered.
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	var e lock.Entry
+	c.Fingerprint = bytes.Clone(c.Fingerprint)
+	err := s.call(ctx, c.Linger > 0, func(ctx context.Context, f *files, now int64) error {
+		r, err := f.find(ctx, []byte(key), now)
+		if err != nil {
+			return err
+		}
+		state := r.state(now)
+		if state == lock.Free && c.Replaces == "" || state == lock.Abandoned && string(r.token) == c.Replaces {
+			r = rowOf(key, &c, now)
+			if c.Fenced {
+				if err := f.fence.QueryRowContext(ctx, now).Scan(&r.fence); err != nil {
+					return err
+				}
+			}
+			if err := f.write(ctx, r); err != nil {
+				return err
+			}
+		}
+		e = r.entry(now)
+		return nil
+	})
+	if err != nil {
+		return lock.Entry{}, err
+	}
+	return e, nil
+}
+
+// effect is the effect of a call on a row.
+type effect uint8
+
+const (
+	none effect = iota
+	written
+	removed
+)
+
+// change calls change with the entry of token under key, and has its effect. ok is false if there
+// is no such entry.
+func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(r *row, now int64) (ok bool, how effect)) (bool, error) {
+	var ok bool
+	err := s.call(ctx, durable, func(ctx context.Context, f *files, now int64) error {
+		ok = false
+		r, err := f.find(ctx, []byte(key), now)
+		if err != nil || !r.of(token, now) {
+			return err
+		}
+		var how effect
+		switch ok, how = change(r, now); how {
+		case written:
+			return f.write(ctx, r)
+		case removed:
+			return f.remove(ctx, r.key)
+		case none:
+		}
+		return nil
+	})
+	return err == nil && ok, err
+}
+
+// Renew is part of [lock.Store].
+func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	return s.change(ctx, c.Linger > 0, key, c.Token, func(r *row, now int64) (ok bool, how effect) {
+		if r.settled {
+			return false, none
+		}
+		linger := max(r.over-r.ends, micros(c.Linger))
+		r.ends = max(r.ends, plus(now, micros(c.Lease)))
+		r.over = plus(r.ends, linger)
+		return true, written
+	})
+}
+
+// Settle is part of [lock.Store]. The receipt is in the file of the claims.
+func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	receipt = bytes.Clone(receipt)
+	return s.change(ctx, true, key, c.Token, func(r *row, now int64) (ok bool, how effect) {
+		if r.settled {
+			return true, none
+		}
+		r.settle(receipt, now, keep)
+		return true, written
+	})
+}
+
+// Release is part of [lock.Store].
+func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	return s.change(ctx, false, key, c.Token, func(r *row, _ int64) (ok bool, how effect) {
+		if r.settled {
+			return false, none
+		}
+		return true, removed
+	})
+}
+
+// Get is part of [lock.Store].
+func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
+	var e lock.Entry
+	err := s.call(ctx, false, func(ctx context.Context, f *files, now int64) error {
+		r, err := f.find(ctx, []byte(key), now)
+		e = r.entry(now)
+		return err
+	})
+	if err != nil {
+		return lock.Entry{}, err
+	}
+	return e, nil
+}
+
+// Forget is part of [lock.Inspector]. A receipt of a transaction is removed while no work
+// writes to the database.
+func (s *Store) Forget(ctx context.Context, key, token string) (bool, error) {
+	var ok bool
+	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
+		r, err := f.find(ctx, []byte(key), now)
+		if ok = err == nil && r.of(token, now); !ok {
+			return err
+		}
+		if _, err := f.receipts.ExecContext(ctx, s.statements.drop, r.key); err != nil {
+			return err
+		}
+		return f.remove(ctx, r.key)
+	})
+	return err == nil && ok, err
+}
+
+// writing executes do, which first writes to the database. It is executed again as long as another
+// process writes there: a call does not wait for that, since such work waits for calls before it commits.
+func (s *Store) writing(ctx context.Context, do execution) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return notApplied(err)
+	}
+	defer s.endTurn()
+	for {
+		var blocked bool
+		err := s.call(ctx, true, func(ctx context.Context, f *files, now int64) error {
+			err := do(ctx, f, now)
+			if blocked = busy(err); blocked {
+				return nil // for the sake of other calls
+			}
+			return err
+		})
+		if err != nil || !blocked {
+			return err
+		}
+		if !waitFor(ctx, pause) {
+			return notApplied(context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/sqlitestore"
+)
+
+// count returns the number of rows in a table of a file.
+func count(tb testing.TB, path string) (n int) {
+	tb.Helper()
+	require.NoError(tb, connect(tb, path).QueryRowContext(tb.Context(), "SELECT count(*) FROM latch_entries").Scan(&n))
+	return n
+}
+
+// Rows that have ended are removed from both files, as calls come.
+func TestEndedRowsAreRemoved(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	l := s.locker(t, lock.WithKeep(time.Millisecond))
+	const orders = 40
+	for i := range orders {
+		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, order(fmt.Sprint(i)))
+		require.NoError(t, err)
+		ok, err := s.store.Settle(t.Context(), fmt.Sprint("lock ", i), lock.Claim{Token: "t"}, nil, time.Second)
+		require.NoError(t, err)
+		require.False(t, ok)
+		claim(t, s.store, fmt.Sprint("lock ", i), "t")
+	}
+	require.Equal(t, orders, count(t, s.path))
+	const age = "UPDATE latch_entries SET ends_at = 0, over_at = 0"
+	for _, path := range []string{s.path, s.path + "-latch"} {
+		_, err := connect(t, path).ExecContext(t.Context(), age)
+		require.NoError(t, err)
+	}
+	for i := range 2 * orders {
+		_, _, err := l.Once(t.Context(), fmt.Sprint("new ", i), nil, order("new"))
+		require.NoError(t, err)
+	}
+	require.Less(t, count(t, s.path), 2*orders+1)
+	require.Zero(t, count(t, s.path+"-latch"))
+	require.Len(t, s.orders(t), 3*orders)
+}
+
+// The entries of both files are listed in pages, a key once.
+func TestEntriesOfBothFiles(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	l := s.locker(t)
+	want := make(map[string]lock.State)
+	for i := range 9 {
+		_, _, err := l.Once(t.Context(), fmt.Sprint(i), nil, order(fmt.Sprint(i)))
+		require.NoError(t, err)
+	}
+	// A process that died between its two commits has left a claim beside its receipt, and
+	// another receipt has ended while its key is claimed again.
+	there := connect(t, s.path+"-latch")
+	_, err := there.ExecContext(t.Context(), "ATTACH ? AS shop", s.path)
+	require.NoError(t, err)
+	_, err = there.ExecContext(t.Context(), "INSERT INTO main.latch_entries SELECT key, token, 1, NULL, NULL, 0, 0, NULL, ends_at, ends_at FROM shop.latch_entries")
+	require.NoError(t, err)
+	_, err = there.ExecContext(t.Context(), "UPDATE shop.latch_entries SET ends_at = 0, over_at = 0 WHERE key = (SELECT min(key) FROM shop.latch_entries)")
+	require.NoError(t, err)
+	for i := range 3 {
+		claim(t, s.store, fmt.Sprint("lock ", i), "t")
+	}
+	for e, err := range s.store.List(t.Context()) {
+		require.NoError(t, err)
+		require.NotContains(t, want, e.Key)
+		want[e.Key] = e.State
+		require.Equal(t, e.State == lock.Settled, e.Receipt != nil)
+	}
+	require.Len(t, want, 12)
+	held := 0
+	for _, state := range want {
+		if state == lock.Held {
+			held++
+		}
+	}
+	require.Equal(t, 4, held)
+	for limit := range 6 {
+		seen := make(map[string]lock.State)
+		for cursor, more := "", true; more; more = cursor != "" {
+			page, next, err := s.store.Page(t.Context(), cursor, limit, nil)
+			require.NoError(t, err)
+			for _, e := range page {
+				require.NotContains(t, seen, e.Key)
+				require.Nil(t, e.Receipt)
+				seen[e.Key] = e.State
+			}
+			cursor = next
+		}
+		require.Equal(t, want, seen)
+	}
+	_, _, err = s.store.Page(t.Context(), "no cursor", 1, nil)
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+}
+
+// An operator frees a receipt of a transaction, though another process writes to the database
+// all the time.
+func TestForgetWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	l := s.locker(t)
+	_, _, err := l.Once(t.Context(), "k", nil, order("tea"))
+	require.NoError(t, err)
+	there := connect(t, s.path)
+	_, err = there.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	e, err := s.store.Get(t.Context(), storeKey(t, s.store))
+	require.NoError(t, err)
+	require.Equal(t, lock.Settled, e.State)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = s.store.Forget(ctx, e.Key, e.Token)
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	timer := time.AfterFunc(50*time.Millisecond, func() { _, _ = there.ExecContext(t.Context(), "ROLLBACK") })
+	defer timer.Stop()
+	ok, err := s.store.Forget(t.Context(), e.Key, "another")
+	require.NoError(t, err)
+	require.False(t, ok)
+	ok, err = s.store.Forget(t.Context(), e.Key, e.Token)
+	require.NoError(t, err)
+	require.True(t, ok)
+	_, replayed, err := l.Once(t.Context(), "k", nil, order("coffee"))
+	require.NoError(t, err)
+	require.False(t, replayed)
+}
+
+// storeKey returns the key of the one entry.
+func storeKey(tb testing.TB, s *sqlitestore.Store) string {
+	tb.Helper()
+	page, _, err := s.Page(tb.Context(), "", 10, nil)
+	require.NoError(tb, err)
+	require.Len(tb, page, 1)
+	return page[0].Key
+}
+
+// Calls that come together share a transaction, and those that are taken back have no effect.
+func TestCallsThatWaitInLine(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	claim(t, s.store, "first", "t") // opens the files
+	there := connect(t, s.path+"-latch")
+	_, err := there.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	impatient, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for i := range 40 {
+		calls.Go(func() {
+			ctx, linger := t.Context(), time.Duration(0)
+			if i%2 == 1 {
+				ctx = impatient
+			}
+			if i%4 < 2 {
+				linger = time.Minute
+			}
+			_, err := s.store.Claim(ctx, fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Linger: linger})
+			switch {
+			case i%2 == 0 && err != nil:
+				t.Errorf("%d: %v", i, err)
+			case i%2 == 1 && (!errors.Is(err, lock.ErrNotApplied) || lock.Class(err) != "cancelled"):
+				t.Errorf("%d: %v, and it was taken back", i, err)
+			}
+		})
+	}
+	time.Sleep(100 * time.Millisecond) // they wait
+	cancel()
+	time.Sleep(50 * time.Millisecond)
+	_, err = there.ExecContext(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	calls.Wait()
+	for i := range 40 {
+		e, err := s.store.Get(t.Context(), fmt.Sprint(i))
+		require.NoError(t, err)
+		require.Equal(t, i%2 == 0, e.State == lock.Held, i)
+	}
+}
+
+func TestClosedStore(t *testing.T) {
+	t.Parallel()
+	s := open(t, file(t))
+	s.Close()
+	s.Close()
+	_, err := s.Get(t.Context(), "k")
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	_, _, err = s.Begin(t.Context(), "k", "t")
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	require.Error(t, s.Check(t.Context()))
+}
+
+// Many processes migrate one new file at once.
+func TestManyMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			s, err := sqlitestore.Open(t.Context(), path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			_, err = s.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 8, count(t, path+"-latch"))
+}

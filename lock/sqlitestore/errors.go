@@ -1,0 +1,130 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"modernc.org/sqlite"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// The codes of SQLite, without their extensions, that are told apart.
+const (
+	codeError      = 1
+	codeBusy       = 5
+	codeLocked     = 6
+	codeReadOnly   = 8
+	codeIO         = 10
+	codeFull       = 13
+	codeTooBig     = 18
+	codeConstraint = 19
+)
+
+// codes have a class for [lock.Class], and a cure unless they pass.
+var codes = map[int]struct{ class, cure string }{
+	3:            {"perm", "the process may not use the files: give its user the file, its directory, and the files beside it"},
+	codeBusy:     {"busy", ""},
+	codeLocked:   {"busy", ""},
+	codeReadOnly: {"readonly", "the process may not write: give its user the file, the files beside it and their directory, and mount the file system for writing"},
+	9:            {"interrupt", ""},
+	codeIO:       {"ioerr", ""},
+	11:           {"corrupt", "stop all processes, and restore the file from a backup, or repair it with the command .recover of the sqlite3 program"},
+	codeFull:     {"full", "make room on the file system, or raise PRAGMA max_page_count"},
+	14:           {"cantopen", "make the directory, and let the process write to it"},
+	26:           {"notadb", "the file is not a database of SQLite, or is encrypted: name another one, or restore it from a backup"},
+}
+
+// commitError is the error of a COMMIT.
+type commitError struct{ error }
+
+// Unwrap returns the error.
+func (c commitError) Unwrap() error { return c.error }
+
+// storeError converts the error of a call to an error of [lock.Store], and nil to nil. What has failed
+// had no effect, except a COMMIT that has met an error of the disk: a crash before the next
+// write could still show it.
+func storeError(err error) error {
+	var commit commitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, lock.ErrNotApplied):
+		return err
+	case errors.As(err, &commit) && code(err) == codeIO:
+		return fmt.Errorf("sqlitestore: COMMIT has failed: %w", classed(err))
+	default:
+		return notApplied(err)
+	}
+}
+
+// notApplied returns the error of a call that had no effect.
+func notApplied(err error) error {
+	return fmt.Errorf("%w: sqlitestore: %w", lock.ErrNotApplied, explain(err))
+}
+
+// explain adds a class, a cure, and its meaning to the Locker.
+func explain(err error) error {
+	is := codes[code(err)]
+	switch {
+	case code(err) == codeFull:
+		return fmt.Errorf("%w: %s: %w", lock.ErrFull, is.cure, classed(err))
+	case is.cure != "":
+		return fmt.Errorf("%w: %s: %w", lock.ErrDenied, is.cure, classed(err))
+	case is.class != "":
+		return classed(err)
+	case noTable(err):
+		return fmt.Errorf("%w: the table is not there: call Migrate, or run Schema: %w", lock.ErrDenied, err)
+	case code(err) == codeError && strings.Contains(err.Error(), "no such column"):
+		return fmt.Errorf("%w: the table lacks a column: it is of another version, or not a store's: compare it with Schema, or name another one by WithTable: %w", lock.ErrDenied, err)
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w: %w", lock.ErrDenied, err)
+	default:
+		return err
+	}
+}
+
+// classedError is an error with its class for [lock.Class].
+type classedError struct{ error }
+
+// Unwrap returns the error.
+func (c classedError) Unwrap() error { return c.error }
+
+// Class returns the name of SQLite's code, such as "busy".
+func (c classedError) Class() string { return codes[code(c.error)].class }
+
+// classed gives err a class if it has a known code.
+func classed(err error) error {
+	if codes[code(err)].class == "" {
+		return err
+	}
+	return classedError{err}
+}
+
+// code returns the code of an error of SQLite, 0 if it is of another kind.
+func code(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func busy(err error) bool { c := code(err); return c == codeBusy || c == codeLocked }
+
+func noTable(err error) bool {
+	return code(err) == codeError && strings.Contains(err.Error(), "no such table")
+}
+
+var (
+	errNoWAL = fmt.Errorf("%w: the database is not in WAL mode: run PRAGMA journal_mode = WAL, or call Migrate; "+
+		"a file system of the network has none: use a local one", lock.ErrDenied)
+	errDriver = fmt.Errorf("%w: New needs a *sql.DB of modernc.org/sqlite, sql.Open(\"sqlite\", file)", lock.ErrDenied)
+)
+
+// hangs returns the error of a call whose caller leaves while the disk works.
+func hangs(ctx context.Context) error {
+	return fmt.Errorf("sqlitestore: the disk has not answered: %w", context.Cause(ctx))
+}

@@ -1,0 +1,159 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// files are the store's own connections: one to the file of the claims, and one to the
+// database, which reads the receipts. Only the goroutine that serves calls uses them, and
+// no statement has a context that can end: an interrupt would roll back the calls of others.
+type files struct {
+	claims, receipts               *sql.Conn
+	begin, commit                  *sql.Stmt // of claims, like those below, except settled
+	get, settled, put, drop, fence *sql.Stmt
+	durable                        bool        // commits of claims wait for the disk
+	all                            []io.Closer // in the order in which they were opened
+}
+
+// openTime bounds the opening of the files.
+const openTime = 2 * time.Second
+
+// suffix is the end of the name of the file of the claims.
+const suffix = "-latch"
+
+func (s *Store) openFiles(ctx context.Context) (f *files, err error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	path, err := s.path(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f = new(files)
+	if err = f.openReceipts(ctx, path, &s.statements); err == nil {
+		if err = f.openClaims(ctx, path, &s.statements); err != nil {
+			err = fmt.Errorf("%s: %w", path+suffix, err)
+		}
+	}
+	if err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *files) openReceipts(ctx context.Context, path string, s *statements) (err error) {
+	if f.receipts, err = f.connect(ctx, path, "busy_timeout(20)"); err != nil {
+		return err
+	}
+	var mode string
+	if err = f.receipts.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err == nil && mode != "wal" {
+		err = errNoWAL
+	}
+	return f.prepare(ctx, err, &f.settled, f.receipts, s.get)
+}
+
+func (f *files) openClaims(ctx context.Context, path string, s *statements) error {
+	database, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	_, before := os.Stat(path + suffix)
+	if f.claims, err = f.connect(ctx, path+suffix, "busy_timeout(1000)", "synchronous(NORMAL)"); err != nil {
+		return err
+	}
+	if errors.Is(before, os.ErrNotExist) { // SQLite has made it, and nothing is in it yet
+		err = os.Chmod(path+suffix, database.Mode().Perm())
+	}
+	if err == nil {
+		err = migrate(ctx, f.claims, s.present, s.schema+s.fences)
+	}
+	if err == nil {
+		err = f.exec(ctx, "PRAGMA busy_timeout = 0") // begin waits itself
+	}
+	err = f.prepare(ctx, err, &f.begin, f.claims, "BEGIN IMMEDIATE")
+	err = f.prepare(ctx, err, &f.commit, f.claims, "COMMIT")
+	err = f.prepare(ctx, err, &f.get, f.claims, s.get)
+	err = f.prepare(ctx, err, &f.put, f.claims, s.put)
+	err = f.prepare(ctx, err, &f.drop, f.claims, s.drop)
+	return f.prepare(ctx, err, &f.fence, f.claims, s.fence)
+}
+
+// prepare prepares a statement, unless there was an error before, which it returns.
+func (f *files) prepare(ctx context.Context, before error, stmt **sql.Stmt, conn *sql.Conn, text string) (err error) {
+	if before != nil {
+		return before
+	}
+	if *stmt, err = conn.PrepareContext(ctx, text); err == nil {
+		f.all = append(f.all, *stmt)
+	}
+	return err
+}
+
+// connect returns the one connection to a file.
+func (f *files) connect(ctx context.Context, path string, pragmas ...string) (*sql.Conn, error) {
+	db, err := openFile(path, pragmas...)
+	if err != nil {
+		return nil, err
+	}
+	f.all = append(f.all, db)
+	conn, err := db.Conn(ctx)
+	if err == nil {
+		f.all = append(f.all, conn)
+	}
+	return conn, err
+}
+
+// close closes all. f may be nil.
+func (f *files) close() {
+	if f == nil {
+		return
+	}
+	for _, c := range slices.Backward(f.all) { // the driver keeps a connection that has statements
+		_ = c.Close()
+	}
+}
+
+// path returns the path of the database file.
+func (s *Store) path(ctx context.Context) (path string, err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return "", storeError(err)
+	}
+	defer conn.Close() //nolint:errcheck // it goes back to its pool
+	if err = conn.Raw(known); err == nil {
+		err = conn.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
+	}
+	switch {
+	case err != nil:
+		return "", storeError(err)
+	case path == "":
+		return "", errMemory
+	}
+	return path, nil
+}
+
+// exec runs a statement on the file of the claims.
+func (f *files) exec(ctx context.Context, statement string, args ...any) error {
+	_, err := f.claims.ExecContext(ctx, statement, args...)
+	return err
+}
+
+// lock begins a transaction of the file of the claims, whose commit waits for the disk if durable is set.
+func (f *files) lock(ctx context.Context, durable bool) (err error) {
+	if durable != f.durable {
+		mode := map[bool]string{true: "FULL", false: "NORMAL"}[durable]
+		if err = f.exec(ctx, "PRAGMA synchronous = "+mode); err != nil {
+			return err
+		}
+		f.durable = durable
+	}
+	_, err = f.begin.ExecContext(ctx)
+	return err
+}

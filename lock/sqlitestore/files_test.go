@@ -1,0 +1,269 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/sqlitestore"
+)
+
+// What is wrong with the files is said in a sentence with a cure, and has a class.
+func TestFilesThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		prepare func(t *testing.T, path string) string
+		class   string
+		text    string
+	}{
+		"no directory": {func(_ *testing.T, path string) string { return path + "/none/shop.db" }, "cantopen", "make the directory"},
+		"a directory": {func(t *testing.T, path string) string {
+			require.NoError(t, os.Mkdir(path, 0o700))
+			return path
+		}, "cantopen", "make the directory"},
+		"not a database": {func(t *testing.T, path string) string {
+			require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("not a database. ", 1000)), 0o600))
+			return path
+		}, "notadb", "not a database of SQLite"},
+		"claims that are no database": {func(t *testing.T, path string) string {
+			require.NoError(t, os.WriteFile(path+"-latch", []byte(strings.Repeat("not a database. ", 1000)), 0o600))
+			return path
+		}, "notadb", "shop.db-latch"},
+		"a damaged file": {func(t *testing.T, path string) string {
+			open(t, path).Close()
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			for i := 1000; i < len(content); i++ {
+				content[i] ^= 0xa5
+			}
+			require.NoError(t, os.WriteFile(path, content, 0o600))
+			return path
+		}, "corrupt", "backup"},
+		"another table": {func(t *testing.T, path string) string {
+			_, err := connect(t, path).ExecContext(t.Context(), "CREATE TABLE latch_entries (id INTEGER)")
+			require.NoError(t, err)
+			return path
+		}, "_OTHER", "the table lacks a column"},
+		"in memory": {func(*testing.T, string) string { return ":memory:" }, "_OTHER", "memstore"},
+		"no name":   {func(*testing.T, string) string { return "" }, "_OTHER", "memstore"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := sqlitestore.Open(t.Context(), tt.prepare(t, file(t)))
+			require.Nil(t, s)
+			require.ErrorContains(t, err, tt.text)
+			require.ErrorIs(t, err, lock.ErrDenied)
+			require.Equal(t, tt.class, lock.Class(err), "%v", err)
+		})
+	}
+}
+
+// New and Check report what Open would have made.
+func TestDatabasesThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	_, err := connect(t, path).ExecContext(t.Context(), "CREATE TABLE orders (name TEXT)")
+	require.NoError(t, err)
+	db := func(name string) *sql.DB {
+		db, err := sql.Open("sqlite", name)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		return db
+	}
+	foreign := sql.OpenDB(strange{})
+	t.Cleanup(func() { require.NoError(t, foreign.Close()) })
+	wal := file(t)
+	_, err = connect(t, wal).ExecContext(t.Context(), "PRAGMA journal_mode = WAL; CREATE TABLE orders (name TEXT)")
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		db   *sql.DB
+		text string
+	}{
+		"not in WAL mode": {db(path), "PRAGMA journal_mode = WAL"},
+		"no table":        {db(wal), "call Migrate"},
+		"in memory":       {db(":memory:"), "memstore"},
+		"another driver":  {foreign, "modernc.org/sqlite"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sqlitestore.New(tt.db)
+			t.Cleanup(s.Close)
+			err := s.Check(t.Context())
+			require.ErrorContains(t, err, tt.text)
+			require.ErrorIs(t, err, lock.ErrDenied)
+			require.ErrorIs(t, err, lock.ErrNotApplied)
+			if tt.text == "call Migrate" || strings.HasPrefix(tt.text, "PRAGMA") {
+				require.NoError(t, s.Migrate(t.Context()))
+				require.NoError(t, s.Check(t.Context()), "it is usable without a restart")
+				claim(t, s, "k", "t")
+			}
+		})
+	}
+}
+
+// strange is a driver of another database.
+type strange struct{ driver.Conn }
+
+func (s strange) Connect(context.Context) (driver.Conn, error) { return s, nil }
+func (s strange) Driver() driver.Driver                        { return nil }
+func (strange) Close() error                                   { return nil }
+
+// The file of the claims is as private as the database.
+func TestModeOfTheClaims(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Chmod(path, 0o640))
+	s := open(t, path)
+	claim(t, s, "k", "t")
+	all, err := filepath.Glob(path + "*")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(all), 4, "the files, and their logs: %v", all)
+	for _, name := range all {
+		info, err := os.Stat(name)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o640), info.Mode().Perm(), name)
+	}
+}
+
+// Names with characters that mean something in a URI or in SQL.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), `shop & 50% "off"? #1.db`)
+	one, other := open(t, path), open(t, path, sqlitestore.WithTable(`it's "mine"`))
+	claim(t, one, "k", "one")
+	claim(t, other, "k", "other")
+	_, err := os.Stat(path + "-latch")
+	require.NoError(t, err)
+	for _, name := range []string{"", "a\x00", "\xff", "SQLite_x"} {
+		require.Panics(t, func() { sqlitestore.WithTable(name) })
+	}
+	require.Panics(t, func() { sqlitestore.New(nil) })
+	require.Panics(t, func() { sqlitestore.New(one.DB(), nil) })
+	require.Nil(t, sqlitestore.New(one.DB()).DB())
+}
+
+// Another program that has locked a file delays calls, which give up with their context and then
+// have no effect.
+func TestFilesThatAnotherProgramHasLocked(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		suffix string
+		lock   string
+	}{
+		"the claims":               {"-latch", "BEGIN IMMEDIATE"},
+		"the database, for itself": {"", "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := file(t)
+			open(t, path).Close()
+			there := connect(t, path+tt.suffix)
+			_, err := there.ExecContext(t.Context(), tt.lock)
+			require.NoError(t, err)
+			db, err := sql.Open("sqlite", path)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			s := sqlitestore.New(db)
+			t.Cleanup(s.Close)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err = s.Claim(ctx, "k", lock.Claim{Token: "late", Attempt: 1, Lease: time.Minute})
+			require.ErrorIs(t, err, lock.ErrNotApplied)
+			require.NotErrorIs(t, err, lock.ErrDenied)
+			require.Contains(t, []string{"busy", "silent"}, lock.Class(err), "%v", err)
+			require.Less(t, time.Since(began), 10*time.Second)
+			_ = there.Raw(func(any) error { return driver.ErrBadConn }) // it ends
+			require.Eventually(t, func() bool {
+				e, err := s.Claim(t.Context(), "k", lock.Claim{Token: "next", Attempt: 1, Lease: time.Minute})
+				return err == nil && e.Token == "next"
+			}, 10*time.Second, 10*time.Millisecond)
+		})
+	}
+}
+
+// Work waits for another program that writes to the database, and no call does.
+func TestWorkBehindAnotherProgram(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	there := connect(t, s.path)
+	_, err := there.ExecContext(t.Context(), "BEGIN IMMEDIATE; INSERT INTO orders VALUES ('theirs')")
+	require.NoError(t, err)
+	l := s.locker(t)
+	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, _, err = l.Once(impatient, "k", nil, func(ctx context.Context) ([]byte, error) { return nil, exec(ctx, insert, "mine") })
+	require.Error(t, err)
+	require.ErrorContains(t, ignore(s.store.Forget(impatient, "k", "t")), "context deadline exceeded")
+	claim(t, s.store, "other", "t")
+
+	done := make(chan error)
+	go func() {
+		_, _, err := l.Once(t.Context(), "k", nil, order("mine"))
+		done <- err
+	}()
+	time.Sleep(50 * time.Millisecond) // it waits
+	require.Empty(t, done)
+	_, err = there.ExecContext(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	require.Equal(t, []string{"theirs", "mine"}, s.orders(t))
+}
+
+func ignore(_ bool, err error) error { return err }
+
+// A database without room loses no receipt: nothing of its order stays, and the next try runs.
+func TestReceiptWithoutRoom(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	s.store.DB().SetMaxOpenConns(1)
+	l := s.locker(t)
+	s.exec(t, "PRAGMA max_page_count = 12")
+	big := func(ctx context.Context) ([]byte, error) { return make([]byte, 1<<20), exec(ctx, insert, "big") }
+	_, _, err := l.Once(t.Context(), "k", nil, big)
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.Equal(t, "full", lock.Class(err), "%v", err)
+	require.Empty(t, s.orders(t))
+	s.exec(t, "PRAGMA max_page_count = 10000")
+	receipt, _, err := l.Once(t.Context(), "k", nil, big)
+	require.NoError(t, err)
+	require.Len(t, receipt, 1<<20)
+	require.Equal(t, []string{"big"}, s.orders(t))
+}
+
+// Without its file of claims, a store finds the receipts of transactions, and work in progress
+// is rolled back: it has no claim any more.
+func TestClaimsThatAreLost(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	_, _, err := s.locker(t).Once(t.Context(), "k", nil, order("tea"))
+	require.NoError(t, err)
+	claim(t, s.store, "other", "t")
+	s.store.Close()
+	for _, name := range []string{"-latch", "-latch-wal", "-latch-shm"} {
+		if err := os.Remove(s.path + name); !errors.Is(err, os.ErrNotExist) {
+			require.NoError(t, err)
+		}
+	}
+	s.store = open(t, s.path)
+	receipt, replayed, err := s.locker(t).Once(t.Context(), "k", nil, order("coffee"))
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, "tea", string(receipt))
+	_, tx, err := s.store.Begin(t.Context(), "other", "t")
+	require.NoError(t, err)
+	ok, err := tx.Settle(t.Context(), nil, time.Hour)
+	require.NoError(t, err)
+	require.False(t, ok)
+}

@@ -1,0 +1,229 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// call is a call of the store. All calls of a process stand in one line, and one goroutine, which
+// ends when the line is empty, executes those that it finds there in one transaction of the file
+// of the claims: so they share its locks and its waits for the disk, and a disk that hangs
+// holds up no caller for longer than its context.
+type call struct {
+	durable bool // it waits for the disk
+	do      execution
+	step    atomic.Int32
+	done    chan struct{} // closed after the call
+	err     error         // of the call
+}
+
+// execution is the work of a call, at a moment in microseconds since 1970.
+type execution func(ctx context.Context, f *files, now int64) error
+
+// The steps of a call.
+const (
+	waiting int32 = iota
+	left          // its caller has taken it back
+	begun
+)
+
+const (
+	// pause is the time between two tries to lock a file that another process has locked.
+	pause = time.Millisecond
+
+	// sweepEvery counts the calls, or receipts of transactions, after which up to twice
+	// as many ended rows are removed: more than can have been added.
+	sweepEvery = 64
+
+	// sweepAfter is how long an ended row stays. Work may settle its claim after the lease.
+	sweepAfter = 10 * time.Minute
+)
+
+// call executes do in a transaction of the file of the claims.
+func (s *Store) call(ctx context.Context, durable bool, do execution) error {
+	c, err := s.enter(ctx, durable, do)
+	if err != nil {
+		return err
+	}
+	if !within(ctx, c.done) {
+		return hangs(ctx)
+	}
+	return c.err
+}
+
+// enter puts a call into the line, and returns when it is done, or has begun and ctx has ended.
+func (s *Store) enter(ctx context.Context, durable bool, do execution) (*call, error) {
+	if ctx.Err() != nil {
+		return nil, notApplied(context.Cause(ctx))
+	}
+	c := &call{durable: durable, do: do, done: make(chan struct{})}
+	if !s.join(ctx, c) {
+		return nil, errClosed
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if c.step.CompareAndSwap(waiting, left) {
+			return nil, notApplied(context.Cause(ctx))
+		}
+	}
+	return c, nil
+}
+
+// join puts a call into the line, and has it served. It reports whether the store is open.
+func (s *Store) join(ctx context.Context, c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.line = append(s.line, c)
+	if s.serving == nil {
+		s.serving = make(chan struct{})
+		go s.serve(context.WithoutCancel(ctx))
+	}
+	return true
+}
+
+// serve serves the calls in the line.
+func (s *Store) serve(ctx context.Context) {
+	for more := true; more; more = s.more() {
+		durable, err := s.begin(ctx)
+		if errors.Is(err, errAlone) {
+			continue
+		}
+		calls := s.take(err != nil || durable)
+		if err == nil {
+			err = s.execute(ctx, calls)
+		}
+		if err != nil { // the next calls open the files anew
+			s.files.close()
+			s.files = nil
+		}
+		for _, c := range calls {
+			c.err = storeError(err)
+			close(c.done)
+		}
+	}
+}
+
+// errAlone says that another process has locked the file of the claims, and no caller waits for it.
+var errAlone = errors.New("no caller waits")
+
+// more reports whether the line has calls. If not, the goroutine ends.
+func (s *Store) more() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.line) > 0 {
+		return true
+	}
+	close(s.serving)
+	s.serving = nil
+	return false
+}
+
+// begin begins a transaction of the file of the claims, whose commit waits for the disk if a call
+// does. It waits for other processes as long as a caller does.
+func (s *Store) begin(ctx context.Context) (durable bool, err error) {
+	if s.files == nil {
+		if s.files, err = s.openFiles(ctx); err != nil {
+			return false, err
+		}
+	}
+	for {
+		durable, awaited := s.awaited()
+		if !awaited {
+			return false, errAlone
+		}
+		err = s.files.lock(ctx, durable)
+		if !busy(err) {
+			return durable, err
+		}
+		waitFor(ctx, pause)
+	}
+}
+
+// awaited reports whether a caller waits for a call in the line, and for the disk. It removes the other
+// calls.
+func (s *Store) awaited() (durable, awaited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.line = slices.DeleteFunc(s.line, func(c *call) bool { return c.step.Load() == left })
+	for _, c := range s.line {
+		durable = durable || c.durable
+	}
+	return durable, len(s.line) > 0
+}
+
+// take begins the calls in the line, without those that wait for the disk unless the commit does.
+func (s *Store) take(durable bool) (calls []*call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var later []*call
+	for _, c := range s.line {
+		switch {
+		case c.durable && !durable:
+			later = append(later, c)
+		case c.step.CompareAndSwap(waiting, begun):
+			calls = append(calls, c)
+		}
+	}
+	s.line = later
+	return calls
+}
+
+// execute executes calls and commits. After an error, none has had an effect.
+func (s *Store) execute(ctx context.Context, calls []*call) error {
+	now := time.Now().UnixMicro()
+	for _, c := range calls {
+		if err := c.do(ctx, s.files, now); err != nil {
+			return err
+		}
+	}
+	if s.served += len(calls); s.served >= sweepEvery {
+		if err := s.files.exec(ctx, s.statements.sweep, now-sweepAfter.Microseconds(), 2*s.served); err != nil {
+			return err
+		}
+		s.served = 0
+	}
+	if _, err := s.files.commit.ExecContext(ctx); err != nil {
+		return commitError{err}
+	}
+	return nil
+}
+
+// grace is how long a caller waits for what has begun after its context has ended: the outcome is known
+// then, unless the disk hangs.
+const grace = 100 * time.Millisecond
+
+// within waits for done until ctx ends, and reports whether it is closed.
+func within(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// waitFor waits for d, and reports whether ctx has not ended before.
+func waitFor(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,40 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/lock/sqlitestore"
+)
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv("LATCH_TEST_DESK_FILE"); path != "" {
+		fmt.Fprintln(os.Stderr, runDesk(path))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// open returns a store over a file, with its tables.
+func open(tb testing.TB, path string, opts ...sqlitestore.Option) *sqlitestore.Store {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	defer cancel()
+	s, err := sqlitestore.Open(ctx, path, opts...)
+	require.NoError(tb, err)
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// file returns the path of a file of the test's own.
+func file(tb testing.TB) string {
+	tb.Helper()
+	return filepath.Join(tb.TempDir(), "shop.db")
+}

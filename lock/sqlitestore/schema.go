@@ -1,0 +1,110 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// defaultTable is the name in Schema.
+const defaultTable = "latch_entries"
+
+// Schema makes the table of a store, unless it exists, for migration tools. With [WithTable],
+// replace the name. The database also has to be in WAL mode: PRAGMA journal_mode = WAL, once.
+// [Store.Migrate] does both. Times are microseconds since 1970.
+//
+// The file of the claims has the same table, which the store makes itself.
+const Schema = `
+CREATE TABLE IF NOT EXISTS latch_entries (
+	key         BLOB    NOT NULL PRIMARY KEY,
+	token       BLOB    NOT NULL,
+	attempt     INTEGER NOT NULL,
+	fingerprint BLOB,
+	owner       BLOB,
+	fence       INTEGER NOT NULL, -- 0: none
+	settled     INTEGER NOT NULL, -- 1: there is a receipt
+	receipt     BLOB,
+	ends_at     INTEGER NOT NULL, -- when the lease or the receipt ends
+	over_at     INTEGER NOT NULL  -- when the entry ends, after its linger
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS latch_entries_over_at ON latch_entries (over_at);
+`
+
+// fences makes the table of the last fence, in the file of the claims alone.
+const fences = `CREATE TABLE IF NOT EXISTS latch_entries_fence (fence INTEGER NOT NULL);
+INSERT INTO latch_entries_fence SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM latch_entries_fence);
+`
+
+// statements has the SQL of a store.
+type statements struct {
+	present, schema, fences, get, put, drop, page, sweep, fence string
+}
+
+const columns = `key, token, attempt, fingerprint, owner, fence, settled, receipt, ends_at, over_at`
+
+func newStatements(table string) statements {
+	quoted := func(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+	names := strings.NewReplacer(
+		defaultTable+"_over_at", quoted(table+"_over_at"),
+		defaultTable+"_fence", quoted(table+"_fence"),
+		defaultTable, quoted(table),
+	)
+	return statements{
+		present: names.Replace(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`),
+		schema:  names.Replace(Schema),
+		fences:  names.Replace(fences),
+		get:     names.Replace(`SELECT ` + columns + ` FROM latch_entries WHERE key = ?1`),
+		put:     names.Replace(`INSERT OR REPLACE INTO latch_entries (` + columns + `) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`),
+		drop:    names.Replace(`DELETE FROM latch_entries WHERE key = ?1`),
+		page: names.Replace(`SELECT key, token, attempt, fingerprint, owner, fence, settled, iif(?3, receipt, NULL), ends_at, over_at
+			FROM latch_entries WHERE key > ?1 ORDER BY key LIMIT ?2`),
+		sweep: names.Replace(`DELETE FROM latch_entries WHERE key IN (SELECT key FROM latch_entries WHERE over_at < ?1 ORDER BY over_at LIMIT ?2)`),
+		fence: names.Replace(`UPDATE latch_entries_fence SET fence = max(fence + 1, ?1) RETURNING fence`),
+	}
+}
+
+// Migrate makes the store's table, if it is missing, and sets WAL mode. Many processes may call
+// it at once, and at each start: if nothing is missing, it only reads.
+func (s *Store) Migrate(ctx context.Context) error {
+	path, err := s.path(ctx)
+	if err != nil {
+		return err
+	}
+	db, err := openFile(path, "busy_timeout(5000)")
+	if err != nil {
+		return storeError(err)
+	}
+	defer db.Close() //nolint:errcheck // nothing is written any more
+	conn, err := db.Conn(ctx)
+	if err == nil {
+		err = migrate(ctx, conn, s.statements.present, s.statements.schema)
+		_ = conn.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("sqlitestore: migrating: %w", storeError(err))
+	}
+	return nil
+}
+
+// migrate runs schema and sets WAL mode, where they are missing.
+func migrate(ctx context.Context, conn *sql.Conn, present, schema string) error {
+	var mode string
+	err := conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode)
+	if err == nil && mode != "wal" {
+		if err = conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err == nil && mode != "wal" {
+			err = errNoWAL
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = conn.ExecContext(ctx, present); err == nil || !noTable(err) {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE;\n"+schema+"COMMIT")
+	if err != nil {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	}
+	return err
+}

@@ -1,0 +1,175 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"modernc.org/sqlite"
+)
+
+// longestWait bounds the wait of work for a connection, and for the end of other work that
+// writes to the database.
+const longestWait = 10 * time.Second
+
+// rawConn is a connection of the driver.
+type rawConn interface {
+	driver.Conn
+	driver.ExecerContext
+	driver.QueryerContext
+}
+
+// session is a connection during one transaction of work.
+type session struct {
+	store *Store
+	user  *sql.Conn // of the pool
+	conn  rawConn
+	tx    *sql.Tx            // of the work
+	cut   context.Context    //nolint:containedctx // ends the calls of the work that are in progress
+	stop  context.CancelFunc // ends cut
+
+	turn      bool  // it is the one that writes
+	begun     bool  // BEGIN was executed
+	doubt     error // of a statement, after which SQLite may have rolled back
+	committed bool
+}
+
+func (s *Store) newSession(ctx context.Context) (w *session, err error) {
+	w = &session{store: s}
+	if w.user, err = s.db.Conn(ctx); err != nil {
+		return nil, err
+	}
+	err = w.user.Raw(func(conn any) error {
+		if err := known(conn); err != nil {
+			return err
+		}
+		w.conn = conn.(rawConn) //nolint:errcheck,forcetypeassert // it is the driver's
+		return nil
+	})
+	if err == nil {
+		w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+		w.tx, err = s.out().BeginTx(context.WithValue(w.cut, lentKey{}, w), nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.user.Close())
+	}
+	return w, nil
+}
+
+// takeTurn waits until no other work of this process writes to the database. SQLite itself would have each
+// look again from time to time.
+func (s *Store) takeTurn(ctx context.Context) error {
+	select {
+	case s.writer <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("other work writes to the database: %w", context.Cause(ctx))
+	}
+}
+
+func (s *Store) endTurn() { <-s.writer }
+
+// ready makes the transaction ready for a statement: it begins with the first one. If SQLite has
+// ended it, a statement would be committed at once.
+func (w *session) ready(ctx context.Context) error {
+	switch {
+	case !w.begun:
+		return w.begin(ctx)
+	case w.doubt == nil || w.open(ctx):
+		w.doubt = nil
+		return nil
+	case code(w.doubt) == codeConstraint:
+		return permanent(fmt.Errorf("%w: %w", errEnded, w.doubt))
+	default:
+		return transient(fmt.Errorf("%w: %w", errUndone, w.doubt))
+	}
+}
+
+func (w *session) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	defer cancel()
+	if err := w.store.takeTurn(ctx); err != nil {
+		return transient(err)
+	}
+	for {
+		err := w.exec(ctx, "BEGIN IMMEDIATE")
+		if err == nil {
+			w.turn, w.begun = true, true
+			return nil
+		}
+		_ = w.exec(context.WithoutCancel(ctx), "ROLLBACK") // if it was interrupted after it had begun
+		if !busy(err) || !waitFor(ctx, pause) {
+			w.store.endTurn()
+			return undone(err)
+		}
+	}
+}
+
+// open reports whether the transaction is open. SQLite begins none within another.
+func (w *session) open(ctx context.Context) bool {
+	ctx = context.WithoutCancel(ctx)
+	err := w.exec(ctx, "BEGIN")
+	if err == nil {
+		_ = w.exec(ctx, "ROLLBACK")
+	}
+	return code(err) == codeError
+}
+
+func (w *session) exec(ctx context.Context, statement string, args ...any) error {
+	named := make([]driver.NamedValue, len(args))
+	for i, arg := range args {
+		named[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
+	}
+	_, err := w.conn.ExecContext(ctx, statement, named)
+	return err
+}
+
+// take takes the transaction from the work. It waits for a call in progress until ctx ends, and
+// then interrupts it.
+func (w *session) take(ctx context.Context) {
+	defer context.AfterFunc(ctx, w.stop)()
+	_ = w.tx.Rollback() // it only refuses later calls, and closes open rows
+}
+
+// commit writes a receipt and commits. Now and then it removes receipts that have ended.
+func (w *session) commit(ctx context.Context, r *row) error {
+	s := w.store
+	err := w.exec(ctx, s.statements.put, r.values()...)
+	if err == nil && s.settles.Add(1)%sweepEvery == 0 {
+		err = w.exec(ctx, s.statements.sweep, time.Now().Add(-sweepAfter).UnixMicro(), int64(2*sweepEvery))
+	}
+	if err != nil {
+		return undone(err)
+	}
+	if err = w.exec(ctx, "COMMIT"); code(err) == codeIO {
+		return storeError(commitError{err})
+	} else if err != nil {
+		return undone(err)
+	}
+	w.committed = true
+	return nil
+}
+
+// end gives the connection back. A connection that cannot roll back is closed.
+func (w *session) end(ctx context.Context) {
+	w.stop()
+	if w.begun && !w.committed && w.exec(ctx, "ROLLBACK") != nil && w.open(ctx) {
+		_ = w.user.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	if w.turn {
+		w.store.endTurn()
+	}
+	_ = w.user.Close()
+}
+
+// known returns an error unless a connection is of modernc.org/sqlite. A second SQLite in the
+// process would break the file locks of the first.
+func known(conn any) error {
+	if _, ok := conn.(sqlite.FileControl); !ok {
+		return fmt.Errorf("%w: it has connections of type %T", errDriver, conn)
+	}
+	return nil
+}

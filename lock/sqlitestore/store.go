@@ -1,0 +1,128 @@
+package sqlitestore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"modernc.org/sqlite"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Store keeps entries in two files of SQLite. It is safe for concurrent use.
+type Store struct {
+	db         *sql.DB // of the work
+	opened     bool    // by Open
+	statements statements
+	out        func() *sql.DB // makes the *sql.Tx of the work
+	writer     chan struct{}  // has room for the one transaction of work that writes
+	settles    atomic.Uint64  // number of receipts that were left in transactions
+
+	mu      sync.Mutex
+	line    []*call       // calls that wait
+	serving chan struct{} // closed when the goroutine that serves calls ends; nil if there is none
+	closed  bool
+
+	// of the goroutine that serves calls
+	files  *files
+	served int // number of calls since the last sweep
+}
+
+var (
+	_ lock.Store      = (*Store)(nil)
+	_ lock.Transactor = (*Store)(nil)
+	_ lock.Inspector  = (*Store)(nil)
+	_ lock.Pager      = (*Store)(nil)
+	_ lock.Checker    = (*Store)(nil)
+)
+
+// New returns a store in the database of db, whose driver has to be modernc.org/sqlite: with
+// another one, all calls return an error that says so. The work's transactions are begun from
+// db ([Tx]). New does not open a file: [Store.Check] reports problems. It panics on nil.
+func New(db *sql.DB, opts ...Option) *Store {
+	if db == nil {
+		panic("sqlitestore.New: nil *sql.DB")
+	}
+	cfg := config{table: defaultTable}
+	for _, o := range opts {
+		if o == nil {
+			panic("sqlitestore: nil Option")
+		}
+		o.apply(&cfg)
+	}
+	return &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(newLender), writer: make(chan struct{}, 1)}
+}
+
+// Open returns a store in the database file at path, which it makes if it is missing, as
+// well as its table. It opens a *sql.DB for the work ([Store.DB]), whose commits are on disk
+// before they are answered, and whose connections wait for a lock for 5 s. Close closes it.
+func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil || path == "" || path == ":memory:" {
+		return nil, errors.Join(errMemory, err)
+	}
+	db, err := openFile(absolute, "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)")
+	if err != nil {
+		return nil, storeError(err)
+	}
+	s := New(db, opts...)
+	s.opened = true
+	if err = s.Migrate(ctx); err == nil {
+		err = s.Check(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// openFile returns the database at an absolute path, with pragmas for each connection.
+func openFile(path string, pragmas ...string) (*sql.DB, error) {
+	name := url.URL{Scheme: "file", Path: path, OmitHost: true, RawQuery: url.Values{"_pragma": pragmas}.Encode()}
+	connector, err := sqlite.NewConnector(name.String())
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// DB returns the database that [Open] has opened, for the work; nil after [New].
+func (s *Store) DB() *sql.DB {
+	if !s.opened {
+		return nil
+	}
+	return s.db
+}
+
+// Close closes the store's own connections, and the database of Open. It waits for the calls in
+// flight. Later calls fail.
+func (s *Store) Close() {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	serving := s.serving
+	s.mu.Unlock()
+	if serving != nil {
+		<-serving
+	}
+	if !first {
+		return
+	}
+	s.files.close()
+	_ = s.out().Close()
+	if s.opened {
+		_ = s.db.Close()
+	}
+}
+
+var (
+	errClosed = fmt.Errorf("%w: sqlitestore: the store was closed", lock.ErrNotApplied)
+	errMemory = fmt.Errorf("%w: %w: sqlitestore: the database is not in a file: name one, or use memstore, which is quicker", lock.ErrNotApplied, lock.ErrDenied)
+)

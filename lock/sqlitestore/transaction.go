@@ -1,0 +1,160 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Begin is part of [lock.Transactor]. It takes a connection of the database for the work, which
+// gets the transaction by [Tx]. BEGIN IMMEDIATE comes with the first statement.
+func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	waits, cancel := context.WithTimeout(ctx, longestWait)
+	defer cancel()
+	work, err := s.newSession(waits)
+	if err != nil {
+		return nil, nil, notApplied(fmt.Errorf("the work's transaction was not begun: %w", err))
+	}
+	t := &settling{store: s, work: work, key: []byte(key), token: token, over: make(chan struct{})}
+	return context.WithValue(ctx, txKey{}, work.tx), t, nil
+}
+
+// settling is a transaction of work.
+type settling struct {
+	store *Store
+	work  *session
+	key   []byte
+	token string
+
+	ending bool          // Settle or Rollback was called
+	over   chan struct{} // closed when the transaction has ended
+
+	// once it is over
+	committed bool
+	err       error // why not; nil if the claim was not there any more
+}
+
+// end ends the transaction on a goroutine of its own, and waits for it until ctx ends.
+func (t *settling) end(ctx context.Context, settle func(ctx context.Context)) (over bool) {
+	if !t.ending {
+		t.ending = true
+		go func() {
+			defer close(t.over)
+			defer t.work.end(context.WithoutCancel(ctx))
+			if t.work.take(ctx); settle != nil {
+				settle(ctx)
+			}
+		}()
+	}
+	return within(ctx, t.over)
+}
+
+// Settle is part of [lock.Transaction].
+func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+	receipt = bytes.Clone(receipt)
+	over := t.end(ctx, func(ctx context.Context) {
+		if t.err = t.work.ready(ctx); t.err != nil {
+			return
+		}
+		c, err := t.store.enter(ctx, false, func(ctx context.Context, f *files, now int64) error {
+			return t.leave(ctx, f, receipt, keep, now)
+		})
+		if err == nil {
+			<-c.done
+			err = c.err
+		}
+		if err != nil && !t.committed && t.err == nil {
+			t.err = transient(err)
+		}
+	})
+	if !over {
+		return false, hangs(ctx)
+	}
+	return t.committed, t.err
+}
+
+// leave leaves the receipt and commits, while the file of the claims is locked, so that no other
+// call finds the claim gone and no receipt. After a crash between the two commits, the receipt is found
+// first.
+func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
+	r, err := read(ctx, f.get, t.key)
+	if err != nil || r == nil || r.settled || string(r.token) != t.token {
+		return err
+	}
+	r.settle(receipt, now, keep)
+	if t.err = t.work.commit(ctx, r); t.err != nil {
+		return nil //nolint:nilerr // it is not of the file of the claims
+	}
+	t.committed = true
+	return f.remove(ctx, t.key)
+}
+
+var (
+	errEnded = errors.New("it is over before the work is: a statement such as INSERT OR ROLLBACK has failed, or the work has ended it: " +
+		"leave that to the guard, and return an error, or an answer that is not kept, to have it rolled back")
+	errUndone = errors.New("SQLite has rolled it back, since a statement was interrupted or has met an error of the disk")
+)
+
+// permanent returns the error of a transaction that was rolled back, and would be again.
+func permanent(why error) error {
+	return fmt.Errorf("%w: sqlitestore: the work's transaction was rolled back: %w", lock.ErrNotApplied, why)
+}
+
+// transient returns the error of a transaction that was rolled back, and may succeed next time.
+func transient(why error) error {
+	return fmt.Errorf("%w: %w: sqlitestore: the work's transaction was rolled back: %w", lock.ErrNotApplied, lock.ErrUnavailable, why)
+}
+
+// undone returns the error of a transaction in which a statement has failed.
+func undone(err error) error {
+	switch code(err) {
+	case codeConstraint, codeTooBig, codeError, codeReadOnly:
+		return permanent(err)
+	default:
+		return transient(classed(err))
+	}
+}
+
+// Outcome is part of [lock.Transaction]. It waits for a COMMIT that the disk has not answered.
+// After an error of the disk, the log may have what SQLite has taken back. A write takes its place.
+func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
+	if !t.end(ctx, nil) {
+		return false, hangs(ctx)
+	}
+	if t.committed || t.err == nil || errors.Is(t.err, lock.ErrNotApplied) {
+		return t.committed, nil
+	}
+	if err = t.store.overwrite(ctx, t); err != nil {
+		return false, fmt.Errorf("sqlitestore: what became of COMMIT: %s", err.Error()) // whether this was applied says nothing
+	}
+	t.err = nil
+	return t.committed, nil
+}
+
+// overwrite finds out whether the database has the receipt of t, and writes to it.
+func (s *Store) overwrite(ctx context.Context, t *settling) error {
+	return s.writing(ctx, func(ctx context.Context, f *files, _ int64) error {
+		r, err := read(ctx, f.settled, t.key)
+		if err != nil {
+			return err
+		}
+		t.committed = r != nil && string(r.token) == t.token
+		if r == nil {
+			r = &row{key: t.key, token: []byte(t.token)} // one that has ended
+		}
+		_, err = f.receipts.ExecContext(ctx, s.statements.put, r.values()...)
+		return err
+	})
+}
+
+// Rollback is part of [lock.Transaction].
+func (t *settling) Rollback(ctx context.Context) error {
+	if !t.end(ctx, nil) {
+		return hangs(ctx)
+	}
+	return nil
+}

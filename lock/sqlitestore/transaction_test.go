@@ -1,0 +1,348 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/sqlitestore"
+)
+
+// While work has written to the database, all calls are answered: claims are in another file. One
+// of the database itself would wait, as the twin does.
+func TestWorkThatHasWrittenHoldsUpNoCall(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	ctx, tx, own := s.begin(t, "a")
+	_, err := own.ExecContext(ctx, insert, "a")
+	require.NoError(t, err)
+
+	impatient, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = s.store.DB().ExecContext(impatient, "INSERT INTO latch_entries VALUES ('k', 't', 1, '', '', 0, 0, NULL, 0, 0)")
+	require.Error(t, err, "a claim that is a row of the database")
+
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, key := range []string{"a", "b"} {
+		c := lock.Claim{Token: "token of " + key, Attempt: 1, Lease: time.Minute, Linger: time.Minute}
+		e, err := s.store.Claim(ctx, key, c)
+		require.NoError(t, err)
+		require.Equal(t, c.Token, e.Token)
+		ok, err := s.store.Renew(ctx, key, c)
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	ok, err := s.store.Settle(ctx, "b", lock.Claim{Token: "token of b"}, []byte("receipt"), time.Minute)
+	require.NoError(t, err)
+	require.True(t, ok)
+	n := 0
+	for _, err := range s.store.List(ctx) {
+		require.NoError(t, err)
+		n++
+	}
+	require.Equal(t, 2, n)
+	require.NoError(t, s.store.Check(ctx))
+	ok, err = tx.Settle(ctx, []byte("receipt"), time.Hour)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, []string{"a"}, s.orders(t))
+}
+
+// SQLite rolls back all of a transaction when a statement is interrupted, and
+// would commit the next statement at once. Neither that statement nor a receipt stays.
+func TestWorkThatSQLiteHasRolledBack(t *testing.T) {
+	t.Parallel()
+	const many = "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT hex(randomblob(500)) FROM n"
+	interrupt := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		return exec(ctx, many)
+	}
+	for name, tt := range map[string]struct {
+		fail      func(ctx context.Context) error
+		permanent bool
+	}{
+		"interrupted": {fail: interrupt},
+		"interrupted with RETURNING": {fail: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			tx, _ := sqlitestore.Tx(ctx)
+			return tx.QueryRowContext(ctx, many+" RETURNING 1").Scan(new(int))
+		}},
+		"a constraint": {fail: func(ctx context.Context) error {
+			return exec(ctx, "INSERT OR ROLLBACK INTO orders VALUES (NULL)")
+		}, permanent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			s.store.DB().SetMaxOpenConns(1)
+			l := s.locker(t)
+			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+				require.NoError(t, exec(ctx, insert, "before"))
+				require.Error(t, tt.fail(ctx))
+				require.Error(t, exec(ctx, insert, "after"), "it would be committed at once")
+				return []byte("lie"), nil
+			})
+			require.ErrorIs(t, err, lock.ErrNotApplied)
+			require.Equal(t, !tt.permanent, errors.Is(err, lock.ErrUnavailable), "%v", err)
+			require.Empty(t, s.orders(t))
+			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("next"))
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.Equal(t, "next", string(receipt))
+			require.Equal(t, []string{"next"}, s.orders(t))
+		})
+	}
+}
+
+// Twin: without a look at the transaction, a row and the receipt stay of what was rolled back.
+func TestTwinWithoutALookAtTheTransaction(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	l := lockerOver(t, &naive{Store: s.store})
+	_, _, _ = l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		require.NoError(t, exec(ctx, insert, "before"))
+		require.Error(t, exec(ctx, "INSERT OR ROLLBACK INTO orders VALUES (NULL)"))
+		require.NoError(t, exec(ctx, insert, "after"))
+		return []byte("lie"), nil
+	})
+	require.Equal(t, []string{"after"}, s.orders(t), "half of an order")
+}
+
+// naive is a store whose transactions are those of package database/sql, as the work ends them.
+type naive struct {
+	*sqlitestore.Store
+
+	outside func() // called between the COMMIT and the receipt, which is not part of it
+}
+
+type naiveTransaction struct {
+	*naive
+
+	tx         *sql.Tx
+	key, token string
+}
+
+func (n *naive) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	tx, err := n.DB().BeginTx(ctx, nil)
+	return sqlitestore.WithTx(ctx, tx), naiveTransaction{n, tx, key, token}, err
+}
+
+func (t naiveTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+	err := t.tx.Commit()
+	if t.outside != nil && err == nil {
+		t.outside()
+	}
+	ok, settled := t.Store.Settle(ctx, t.key, lock.Claim{Token: t.token}, receipt, keep)
+	return ok, errors.Join(err, settled)
+}
+
+func (naiveTransaction) Outcome(context.Context) (bool, error) { return false, nil }
+func (t naiveTransaction) Rollback(context.Context) error      { return t.tx.Rollback() }
+
+// The work cannot end its transaction, whatever it tries. What it did counts nevertheless.
+func TestWorkThatEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]func(ctx context.Context, tx *sql.Tx) error{
+		"Commit":   func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
+		"Rollback": func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
+		"COMMIT":   func(ctx context.Context, tx *sql.Tx) error { _, err := tx.ExecContext(ctx, " commit"); return err },
+		"ROLLBACK": func(ctx context.Context, tx *sql.Tx) error { return tx.QueryRowContext(ctx, "ROLLBACK").Scan() },
+		"after another": func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "DELETE FROM orders; END")
+			return err
+		},
+		"prepared COMMIT": func(ctx context.Context, tx *sql.Tx) error { _, err := tx.PrepareContext(ctx, "COMMIT"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			_, _, err := s.locker(t).Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+				tx, _ := sqlitestore.Tx(ctx)
+				require.NoError(t, exec(ctx, insert, "tea"))
+				require.ErrorContains(t, try(ctx, tx), "the guard commits this transaction")
+				return []byte("receipt"), nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, []string{"tea"}, s.orders(t))
+		})
+	}
+}
+
+func TestStatementsThatEndTransactions(t *testing.T) {
+	t.Parallel()
+	const trigger = "CREATE TRIGGER t AFTER INSERT ON orders BEGIN UPDATE orders SET name = 'x'; DELETE FROM orders; END"
+	for text, want := range map[string]bool{
+		"COMMIT": true, "commit transaction": true, "End": true, "ROLLBACK": true, "rollback transaction;": true,
+		"SELECT 1; COMMIT": true, "/* ; */ -- x\n COMMIT": true, "SELECT ';';COMMIT": true, trigger + "; COMMIT": true, trigger + "; END": true,
+		"SELECT 'a''b;c'; ROLLBACK": true, "SELECT [;]; rollback": true, "SELECT \";\" ; END": true,
+		"ROLLBACK TO a": false, "ROLLBACK TRANSACTION TO SAVEPOINT a": false, "SAVEPOINT commit": false, "RELEASE a": false,
+		"SELECT '; COMMIT'": false, "-- x; COMMIT": false, "/* ; COMMIT */ SELECT 1": false, "/* ; COMMIT": false, "SELECT CASE 1 WHEN 1 THEN 2 END": false,
+		trigger: false, "create temp trigger if not exists t after insert on orders begin select 1; end": false, "": false, ";;": false, "SELECT `;COMMIT`": false,
+		"SELECT ';COMMIT": false, "INSERT INTO commits VALUES (1)": false, "ENDE": false, "é; COMMITé": false,
+	} {
+		require.Equal(t, want, sqlitestore.Ends(text), text)
+	}
+}
+
+// What work does in one transaction, by package database/sql.
+func TestWhatWorkDoes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		work func(t *testing.T, ctx context.Context, tx *sql.Tx) error
+		want []string
+		is   error
+	}{
+		"savepoints": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
+			for _, statement := range []string{
+				"SAVEPOINT a", "INSERT INTO orders VALUES ('undone')", "ROLLBACK TO a", "RELEASE a", "INSERT INTO orders VALUES ('kept')",
+			} {
+				require.NoError(t, exec(ctx, statement))
+			}
+			return nil
+		}, []string{"kept"}, nil},
+		"a prepared statement": {func(t *testing.T, ctx context.Context, tx *sql.Tx) error {
+			stmt, err := tx.PrepareContext(ctx, insert+" RETURNING name")
+			require.NoError(t, err)
+			for _, name := range []string{"one", "two"} {
+				var got string
+				require.NoError(t, stmt.QueryRowContext(ctx, name).Scan(&got))
+				require.Equal(t, name, got)
+			}
+			_, err = stmt.ExecContext(ctx, "three")
+			require.NoError(t, err)
+			return nil
+		}, []string{"one", "two", "three"}, nil},
+		"rows that are left open": {func(t *testing.T, ctx context.Context, tx *sql.Tx) error {
+			require.NoError(t, exec(ctx, insert, "tea"))
+			rows, err := tx.QueryContext(ctx, "SELECT name FROM orders UNION ALL SELECT 'x'") //nolint:sqlclosecheck,rowserrcheck // left open
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			types, err := rows.ColumnTypes()
+			require.NoError(t, err)
+			require.Equal(t, "name", types[0].Name())
+			return nil
+		}, []string{"tea"}, nil},
+		"a statement has failed": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
+			require.NoError(t, exec(ctx, insert, "tea"))
+			require.Error(t, exec(ctx, "INSERT INTO orders VALUES (NULL)"))
+			require.NoError(t, exec(ctx, insert, "coffee"))
+			return nil
+		}, []string{"tea", "coffee"}, nil},
+		"a constraint that is checked at COMMIT": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
+			require.NoError(t, exec(ctx, "CREATE TABLE parts (of INTEGER REFERENCES wholes (id) DEFERRABLE INITIALLY DEFERRED)"))
+			require.NoError(t, exec(ctx, "CREATE TABLE wholes (id INTEGER PRIMARY KEY)"))
+			require.NoError(t, exec(ctx, "INSERT INTO parts VALUES (1)"))
+			return nil
+		}, nil, lock.ErrNotApplied},
+		"an error": {func(t *testing.T, ctx context.Context, _ *sql.Tx) error {
+			require.NoError(t, exec(ctx, insert, "tea"))
+			return errNoTx
+		}, nil, errNoTx},
+		"nothing": {func(*testing.T, context.Context, *sql.Tx) error { return nil }, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t)
+			s.store.DB().SetMaxOpenConns(1)
+			s.exec(t, "PRAGMA foreign_keys = ON")
+			l := s.locker(t)
+			_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+				tx, _ := sqlitestore.Tx(ctx)
+				return []byte("receipt"), tt.work(t, ctx, tx)
+			})
+			require.ErrorIs(t, err, tt.is)
+			require.Equal(t, tt.want, s.orders(t))
+			receipt, replayed, err := l.Once(t.Context(), "k", nil, order("next"))
+			require.NoError(t, err)
+			require.Equal(t, tt.is == nil, replayed)
+			if replayed {
+				require.Equal(t, "receipt", string(receipt))
+			}
+		})
+	}
+}
+
+// A statement that is in progress when the work returns is waited for, and then interrupted.
+func TestWorkThatReturnsBeforeItsStatement(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	l := s.locker(t, lock.WithBudget(300*time.Millisecond))
+	var leaked sync.WaitGroup
+	began := make(chan struct{})
+	_, _, err := l.Once(t.Context(), "k", nil, func(ctx context.Context) ([]byte, error) {
+		require.NoError(t, exec(ctx, insert, "tea"))
+		leaked.Go(func() {
+			close(began)
+			_ = exec(context.WithoutCancel(ctx), "INSERT INTO orders WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0")
+		})
+		<-began
+		time.Sleep(50 * time.Millisecond) // until the statement runs
+		return []byte("receipt"), nil
+	})
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	leaked.Wait()
+	require.Empty(t, s.orders(t))
+	require.Eventually(t, func() bool {
+		_, _, err = l.Once(t.Context(), "k", nil, order("next"))
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond, "%v", err)
+	require.Equal(t, []string{"next"}, s.orders(t))
+}
+
+// A COMMIT that the disk has failed is decided by what is in the file, for good.
+func TestOutcomeAfterAnErrorOfTheDisk(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	for _, committed := range []bool{true, false} {
+		key := fmt.Sprint(committed)
+		ctx, tx, own := s.begin(t, key)
+		_, err := own.ExecContext(ctx, insert, key)
+		require.NoError(t, err)
+		if committed {
+			ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
+			require.NoError(t, err)
+			require.True(t, ok)
+		} else {
+			require.NoError(t, tx.Rollback(t.Context()))
+		}
+		sqlitestore.Doubt(tx)
+		for range 2 {
+			ok, err := tx.Outcome(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, committed, ok)
+		}
+		e, err := s.store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, committed, e.State == lock.Settled)
+	}
+	require.Equal(t, []string{"true"}, s.orders(t))
+}
+
+// Many callers, most of them duplicates, in one process: one row and one answer a key.
+func TestStormOfOrders(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	lockers := []*lock.Locker{s.locker(t, lock.WithWait(30*time.Second)), lockerOver(t, open(t, s.path), lock.WithWait(30*time.Second))}
+	var callers sync.WaitGroup
+	for i := range 120 {
+		callers.Go(func() {
+			key := fmt.Sprint(i / 6)
+			receipt, _, err := lockers[i%2].Once(t.Context(), key, nil, order(key))
+			if err != nil || string(receipt) != key {
+				t.Errorf("%s: %s, %v", key, receipt, err)
+			}
+		})
+	}
+	callers.Wait()
+	require.Len(t, s.orders(t), 20)
+}
