@@ -22,6 +22,7 @@ type config struct {
 	addr     string
 	redis    []string
 	postgres string // "" for none
+	sqlite   string // a file, "" for none
 	router   string
 	work     time.Duration
 	lease    time.Duration
@@ -29,7 +30,7 @@ type config struct {
 	cooldown time.Duration
 	fencing  bool
 	rerun    bool
-	tx       bool   // with postgres
+	tx       bool   // with postgres or sqlite
 	policies string // a file, "" for none
 
 	drain       time.Duration // how long running orders may take to end after a signal
@@ -54,7 +55,9 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 		return nil
 	})
 	flags.StringVar(&cfg.postgres, "postgres", "", "`URL` of a PostgreSQL that other processes share, for the orders too, which are committed with their receipts")
-	flags.BoolVar(&cfg.tx, "transaction", true, "with -postgres: commit an order with its receipt; =false shows what that prevents")
+	flags.StringVar(&cfg.sqlite, "sqlite", "", "`file` of SQLite for the orders too, which are committed with their receipts: the embedded store that survives a restart, "+
+		"and other processes of this machine may share it")
+	flags.BoolVar(&cfg.tx, "transaction", true, "with -postgres or -sqlite: commit an order with its receipt; =false shows what that prevents")
 	flags.StringVar(&cfg.router, "router", "chi", "chi or stdlib")
 	flags.DurationVar(&cfg.work, "work", 50*time.Millisecond, "how long an order or a payment takes, up to 30s")
 	flags.DurationVar(&cfg.lease, "lease", 30*time.Second, "how long a key stays taken when its process dies")
@@ -123,8 +126,10 @@ func (c config) check() error {
 	switch {
 	case c.postgres != "" && len(c.redis) > 0:
 		return errors.New("-postgres and -redis exclude each other: the desk has its locks in one of them")
-	case c.postgres == "" && !c.tx:
-		return errors.New("-transaction=false needs -postgres: without it there are no transactions")
+	case c.sqlite != "" && (c.postgres != "" || len(c.redis) > 0):
+		return errors.New("-sqlite excludes -postgres and -redis: the desk has its locks in one of them")
+	case c.postgres == "" && c.sqlite == "" && !c.tx:
+		return errors.New("-transaction=false needs -postgres or -sqlite: without one there are no transactions")
 	case len(c.redis) > 1 && len(c.redis)%2 == 0:
 		return fmt.Errorf("-redis was given %d times: a quorum needs an odd number of independent masters, three or more", len(c.redis))
 	case twice(c.redis) >= 0:
@@ -151,7 +156,7 @@ func (c config) check() error {
 func (c config) quorum() bool { return len(c.redis) > 1 }
 
 // transactions reports whether orders are committed with their receipts.
-func (c config) transactions() bool { return c.postgres != "" && c.tx }
+func (c config) transactions() bool { return (c.postgres != "" || c.sqlite != "") && c.tx }
 
 // twice returns the index of the first value that repeats an earlier one, or -1.
 func twice(values []string) int {

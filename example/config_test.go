@@ -39,6 +39,7 @@ func TestUsage(t *testing.T) {
 			want: "-abandoned rerun needs a single -redis",
 		},
 		{name: "both stores", args: []string{"-redis", "redis://a"}, env: map[string]string{"LATCH_POSTGRES": "postgres://a"}, want: "-postgres and -redis exclude each other"},
+		{name: "a file and a server", args: []string{"-sqlite", "a.db"}, env: map[string]string{"LATCH_REDIS": "redis://a"}, want: "-sqlite excludes -postgres and -redis"},
 		{name: "no transactions", args: []string{"-transaction=false"}, want: "-transaction=false needs -postgres"},
 		{name: "abandoned", args: []string{"-abandoned", "maybe"}, want: "use refuse or rerun"},
 		{name: "negative work", args: []string{"-work", "-1s"}, want: "-work -1s"},
@@ -69,7 +70,7 @@ func TestHelp(t *testing.T) {
 	var stderr bytes.Buffer
 	err := desk.Run(t.Context(), []string{"-h"}, func(string) string { return "" }, io.Discard, &stderr)
 	require.ErrorIs(t, err, flag.ErrHelp)
-	for _, name := range []string{"addr", "redis", "router", "work", "lease", "budget", "cooldown", "fencing", "abandoned", "policies", "postgres", "transaction"} {
+	for _, name := range []string{"addr", "redis", "router", "work", "lease", "budget", "cooldown", "fencing", "abandoned", "policies", "postgres", "sqlite", "transaction"} {
 		require.Contains(t, stderr.String(), "  -"+name)
 	}
 }
@@ -96,6 +97,8 @@ func TestStoreThatIsNotThere(t *testing.T) {
 	require.ErrorContains(t, err, "opening the store: ")
 	err = desk.Run(t.Context(), []string{"-postgres", "postgres://127.0.0.1:1/desk"}, func(string) string { return "" }, io.Discard, io.Discard)
 	require.ErrorContains(t, err, "opening the store: ")
+	err = desk.Run(t.Context(), []string{"-sqlite", t.TempDir() + "/none/desk.db"}, func(string) string { return "" }, io.Discard, io.Discard)
+	require.ErrorContains(t, err, "make the directory")
 }
 
 // TestQuorumThatIsNotThere: the error names the number of the node.

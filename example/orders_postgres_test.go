@@ -16,8 +16,12 @@ import (
 func TestOrdersInPostgres(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
-	first, second := startDesk(t, db.patiently("-work", "0s")...), startDesk(t, db.patiently("-work", "0s", "-router", "stdlib")...)
+	requireSharedOrders(t, startDesk(t, db.patiently("-work", "0s")...), startDesk(t, db.patiently("-work", "0s", "-router", "stdlib")...))
+}
 
+// requireSharedOrders requires that two desks share their orders and answers.
+func requireSharedOrders(t *testing.T, first, second *running) {
+	t.Helper()
 	got := first.order("42", "Idempotency-Key", "k")
 	require.Equal(t, http.StatusCreated, got.status, got.body)
 	again := second.order("42", "Idempotency-Key", "k")
@@ -50,6 +54,12 @@ func TestReplayInPostgres(t *testing.T) {
 // and what has called Commit does not run again.
 func TestFailuresInATransaction(t *testing.T) {
 	t.Parallel()
+	requireFailuresRolledBack(t, func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently("-work", "0s") })
+}
+
+// requireFailuresRolledBack requires it of a desk with the arguments that args returns.
+func requireFailuresRolledBack(t *testing.T, args func(t *testing.T) []string) {
+	t.Helper()
 	tests := []struct {
 		name   string
 		header []string
@@ -67,7 +77,7 @@ func TestFailuresInATransaction(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c := startDesk(t, newDatabase(t).patiently("-work", "0s")...)
+			c := startDesk(t, args(t)...)
 			got, err := c.try("POST", "/orders", order, append(tt.header, "X-User-ID", "42", "Idempotency-Key", "k")...)
 			require.Equal(t, tt.says == "", err != nil, "a panic ends its connection")
 			require.Contains(t, got.body, tt.says)

@@ -11,6 +11,7 @@ import (
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
+	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
 
 // prefix begins the names of the desk's entries. It names the service: another service with the
@@ -32,17 +33,19 @@ func (c config) where() string {
 	switch {
 	case c.postgres != "":
 		return "PostgreSQL, with the orders"
+	case c.sqlite != "":
+		return "a file of SQLite, with the orders"
 	case c.quorum():
 		return fmt.Sprintf("a quorum of %d Redis servers, for locks alone", len(c.redis))
 	case len(c.redis) == 1:
 		return "Redis"
 	default:
-		return "embedded, for this process alone (-redis URL or -postgres URL: for several)"
+		return "embedded, for this process alone (-redis URL or -postgres URL: for several; -sqlite FILE: it survives a restart)"
 	}
 }
 
-// open opens the PostgreSQL or the Redis that the URL names, a quorum of several Redis, or
-// the embedded store without any.
+// open opens the PostgreSQL or the Redis that the URL names, the file of SQLite, a quorum of
+// several Redis, or the embedded store without any.
 func (c config) open(ctx context.Context) (backend, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -51,6 +54,8 @@ func (c config) open(ctx context.Context) (backend, error) {
 	switch {
 	case c.postgres != "":
 		return openPostgres(ctx, c.postgres)
+	case c.sqlite != "":
+		return openSQLite(ctx, c.sqlite)
 	case c.quorum():
 		b.store, b.close, err = openQuorum(ctx, c.redis, c.budget)
 	case len(c.redis) == 1:
@@ -72,6 +77,20 @@ func openPostgres(ctx context.Context, url string) (backend, error) {
 		return backend{}, fmt.Errorf("opening the store: %w", err)
 	}
 	table, err := newTableOrders(ctx, store.Pool())
+	if err != nil {
+		store.Close()
+		return backend{}, err
+	}
+	return backend{store, table, func() error { store.Close(); return nil }}, nil
+}
+
+// openSQLite opens a file that has the orders in addition to the receipts.
+func openSQLite(ctx context.Context, file string) (backend, error) {
+	store, err := sqlitestore.Open(ctx, file)
+	if err != nil {
+		return backend{}, fmt.Errorf("opening the store: %w", err)
+	}
+	table, err := newFileOrders(ctx, store.DB())
 	if err != nil {
 		store.Close()
 		return backend{}, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
+	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
 
 // trial has the settings of the headers that show failures (see the package).
@@ -61,7 +62,8 @@ func durationOf(r *http.Request, header string, absent time.Duration) (time.Dura
 // fate says whether the order exists after the handler has placed it and then failed. In a
 // transaction it is rolled back, even after lock.Commit.
 func fate(ctx context.Context) string {
-	if _, ok := pgstore.Tx(ctx); ok {
+	_, pg := pgstore.Tx(ctx)
+	if _, ok := sqlitestore.Tx(ctx); ok || pg {
 		return "The order is rolled back."
 	}
 	return "The order exists."
