@@ -40,8 +40,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 		if err != nil {
 			return err
 		}
-		state := r.state(now)
-		if state == lock.Free && c.Replaces == "" || state == lock.Abandoned && string(r.token) == c.Replaces {
+		if r.yieldsTo(&c, now) {
 			r = rowOf(key, &c, now)
 			if c.Fenced {
 				if err := f.fence.QueryRowContext(ctx, now).Scan(&r.fence); err != nil {

@@ -65,6 +65,15 @@ func (r *row) of(token string, now int64) bool {
 	return r.state(now) != lock.Free && string(r.token) == token
 }
 
+// yieldsTo reports whether c takes the key. r may be nil.
+func (r *row) yieldsTo(c *lock.Claim, now int64) bool {
+	state := r.state(now)
+	if c.Replaces == "" {
+		return state == lock.Free
+	}
+	return (state == lock.Abandoned || state == lock.Held && c.ReplacesHeld) && string(r.token) == c.Replaces
+}
+
 // state returns the state of the entry. r may be nil.
 func (r *row) state(now int64) lock.State {
 	switch {
