@@ -17,7 +17,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 
 	for range 2 { // the program, and the program after a restart
 		store, err := sqlitestore.Open(context.Background(), filepath.Join(dir, "shop.db"))
