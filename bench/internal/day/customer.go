@@ -29,7 +29,7 @@ func (d *day) order(o *order) {
 		defer func() { <-first }()
 		time.Sleep(d.between(30*time.Millisecond, 600*time.Millisecond))
 	}
-	began, lockedFrom := time.Now(), time.Time{}
+	began := time.Now()
 	wait, called := first, false
 	for {
 		alone := !o.customer.servedSince(time.Now().Add(-grace))
@@ -37,8 +37,7 @@ func (d *day) order(o *order) {
 		if a == placed {
 			break
 		}
-		if a == refused && alone && lockedFrom.IsZero() {
-			lockedFrom = time.Now()
+		if a == refused && alone && o.lockOut() {
 			d.found(o, "refused, and no other request was there")
 		}
 		if time.Since(began) > givesUp {
@@ -52,10 +51,7 @@ func (d *day) order(o *order) {
 		time.Sleep(wait)
 		wait = min(2*wait, longest)
 	}
-	locked := time.Duration(0)
-	if !lockedFrom.IsZero() {
-		locked = time.Since(lockedFrom)
-	}
+	locked := o.letIn()
 	d.score(func(out *Outcome) {
 		if locked > 0 {
 			out.LockedOut++

@@ -65,7 +65,7 @@ func (k *desk) work(ctx context.Context, q *request) error {
 		q.done = true
 		return nil
 	}
-	if err := k.toil(ctx); err != nil {
+	if err := k.toil(ctx, q); err != nil {
 		return err
 	}
 	q.order.place(k.name)
@@ -76,14 +76,15 @@ func (k *desk) work(ctx context.Context, q *request) error {
 // insert does what there is to do, and writes the order down in the transaction of the guard. It
 // does not look for it: two that are committed are two orders.
 func (k *desk) insert(ctx context.Context, q *request) error {
-	if err := k.toil(ctx); err != nil {
+	if err := k.toil(ctx, q); err != nil {
 		return err
 	}
 	return faketx.Insert(ctx, q.order.id)
 }
 
 // toil takes the time of a handler.
-func (k *desk) toil(ctx context.Context) error {
+func (k *desk) toil(ctx context.Context, q *request) error {
+	q.order.letIn()
 	time.Sleep(k.day.workTime())
 	k.process.awake()
 	if k.process.dead() {
@@ -146,8 +147,33 @@ type order struct {
 	id       string
 	placed   atomic.Int32
 
-	mu     sync.Mutex
-	traced []string
+	mu        sync.Mutex
+	lockedOut time.Time     // since when, zero: it is not
+	locked    time.Duration // out, until now
+	traced    []string
+}
+
+// lockOut notes that o was refused for no reason, and reports whether it was let in before.
+func (o *order) lockOut() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.lockedOut.IsZero() {
+		return false
+	}
+	o.lockedOut = time.Now()
+	return true
+}
+
+// letIn notes that a handler has begun, or the customer has left. It returns for how long o was
+// locked out in all.
+func (o *order) letIn() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.lockedOut.IsZero() {
+		o.locked += time.Since(o.lockedOut)
+		o.lockedOut = time.Time{}
+	}
+	return o.locked
 }
 
 // place writes o down, by a desk or the database.
