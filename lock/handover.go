@@ -76,6 +76,10 @@ func (c *core) handsOver() error {
 
 var errKeepsHolder = fmt.Errorf("lock: the store does not know Claim.ReplacesHeld, so no key is handed over: %w", errors.ErrUnsupported)
 
+// errTicketOver ends a hand-over that has used up the time of its ticket by itself. The holder may
+// have lost its key before, too, and the answers do not distinguish the two.
+var errTicketOver = fmt.Errorf("%w: the claim of the ticket was answered late, and the key is not held by it any more", ErrUnknown)
+
 // handOver claims the key for the token of a ticket, in place of e. The claim of the ticket has
 // no holder, and is known to the store alone. If it has no answer, it is an orphan of this
 // process, which no process can resume.
@@ -97,16 +101,19 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		var entry Entry
 		began := clock.Now()
 		entry, err = l.replace(ctx, waiting, e.claim.token, max(patience, time.Millisecond), terms)
-		switch ours := entry.State == Held; {
-		case err != nil:
-			l.trouble(ctx, err)
-			l.emitFailed(ctx, &e.identity, callHandOver, began.Since(), err)
+		switch ours := err == nil && entry.State == Held; {
 		case ours && entry.Token == waiting.claim.token:
 			text, _ = tickettext.Write(tickettext.Lock, string(e.entry), waiting.claim.token)
 		case ours && entry.Token == e.claim.token:
 			err = errKeepsHolder
-		default:
+		case err == nil && !waiting.claim.call.Unanswered():
 			err = e.lose(errTaken)
+		default:
+			if err == nil {
+				err = errTicketOver
+			}
+			l.trouble(ctx, err)
+			l.emitFailed(ctx, &e.identity, callHandOver, began.Since(), err)
 		}
 	}, failed)
 	if err != nil && !errors.Is(err, ErrLost) {

@@ -271,6 +271,27 @@ func TestHolderIsOverBeforeItsTicketIs(t *testing.T) {
 	})
 }
 
+// The time of the ticket is over before its claim is answered. The holder had the key until then,
+// so an operator is not notified of a loss.
+func TestTicketThatIsOverBeforeItIsWritten(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Next(fault.Claim, fault.HangReply)
+		_, err = e.HandOver(t.Context(), 10*time.Millisecond)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		require.NotErrorIs(t, err, lock.ErrLost)
+		require.Zero(t, seen.count(event.Lost))
+		require.Equal(t, 1, seen.count(event.Unknown))
+		requireFree(t, s, key)
+		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
+		require.Zero(t, l.Stats().Active)
+	})
+}
+
 // A resume without any answer may have used the ticket up. Then the key is free soon: it is
 // resumed or free, never both.
 func TestResumeWithoutAnswer(t *testing.T) {
