@@ -123,7 +123,10 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	e.close(true)
 	if err == nil {
 		e.end.handedOver = true
-		l.emitEnded(ctx, e)
+		unwind.Guard(func() { l.emitEnded(ctx, e) }, func() { // an observer has ended this goroutine, and no caller gets the ticket
+			waiting.claim.orphaned = true
+			waiting.addOrphanFor(patience)
+		})
 	}
 	return text, err
 }
