@@ -34,6 +34,7 @@ var conducts = map[string]conduct{
 	"cooling-down":          stop, // an earlier submission succeeded: this one may be its double click
 	"key-missing":           stop,
 	"key-invalid":           stop,
+	"key-not-supported":     stop, // nothing keeps a repeat from a second effect there
 	"unauthenticated":       stop,
 	"body-too-large":        stop,
 	"body-unreadable":       retry, // it was cut off on its way

@@ -34,6 +34,7 @@ var kinds = []struct {
 	{409, "cooling-down", false},
 	{400, "key-missing", false},
 	{400, "key-invalid", false},
+	{400, "key-not-supported", false},
 	{401, "unauthenticated", false},
 	{413, "body-too-large", false},
 	{400, "body-unreadable", true},

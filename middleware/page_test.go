@@ -45,7 +45,7 @@ func byField(l *lock.Locker, opts ...latch.IdempotentOption) func(http.Handler) 
 
 // statusOf has the status of each kind.
 var statusOf = map[string]int{
-	"held": 409, "cooling-down": 429, "key-missing": 400, "key-invalid": 400, "unauthenticated": 401, "body-too-large": 413,
+	"held": 409, "cooling-down": 429, "key-missing": 400, "key-invalid": 400, "key-not-supported": 400, "unauthenticated": 401, "body-too-large": 413,
 	"body-unreadable": 400, "body-consumed": 500, "key-failed": 500, "in-progress": 409, "first-failed": 503, "key-reused": 422,
 	"outcome-unknown": 409, "result-not-replayable": 409, "rolled-back": 503, "unconfirmed": 503, "unavailable": 503, "shutting-down": 503,
 }

@@ -102,10 +102,11 @@ var pageWords = map[ProblemKind]words{
 		effect: notDone + " The connection ended too early, or the form was damaged on its way.",
 		advice: reload, alone: notDone + " It has not arrived as a whole. " + firstGone,
 	},
-	ProblemKeyMissing:   unusable,
-	ProblemKeyInvalid:   unusable,
-	ProblemBodyConsumed: serverFault,
-	ProblemKeyFailed:    serverFault,
+	ProblemKeyMissing:      unusable,
+	ProblemKeyInvalid:      unusable,
+	ProblemKeyNotSupported: serverFault,
+	ProblemBodyConsumed:    serverFault,
+	ProblemKeyFailed:       serverFault,
 }
 
 // Texts that two kinds of problem share.

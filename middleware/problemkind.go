@@ -18,6 +18,7 @@ const (
 	ProblemCoolingDown         ProblemKind = "cooling-down"          // [WithCooldown]
 	ProblemKeyMissing          ProblemKind = "key-missing"           // [keyfunc.ErrMissing]
 	ProblemKeyInvalid          ProblemKind = "key-invalid"           // a [keyfunc.Error] with 400
+	ProblemKeyNotSupported     ProblemKind = "key-not-supported"     // [Refuse]
 	ProblemUnauthenticated     ProblemKind = "unauthenticated"       // a [keyfunc.Error] with 401
 	ProblemBodyTooLarge        ProblemKind = "body-too-large"        // [WithBodyLimits], [WithBodyFirst]
 	ProblemBodyUnreadable      ProblemKind = "body-unreadable"       // the body ended too early
@@ -50,6 +51,7 @@ var titles = map[ProblemKind]string{
 	ProblemCoolingDown:         "A request for the same thing was answered a moment ago.",
 	ProblemKeyMissing:          "The request lacks the value that says which requests are the same.",
 	ProblemKeyInvalid:          "The value that says which requests are the same is malformed.",
+	ProblemKeyNotSupported:     "The request has an Idempotency-Key, which is not supported here, so it was not processed.",
 	ProblemUnauthenticated:     "The request does not say whose it is.",
 	ProblemBodyTooLarge:        "The request body is too large.",
 	ProblemBodyUnreadable:      "The request body could not be read to its end.",

@@ -86,7 +86,7 @@ func TestAxeFinds(t *testing.T) {
 }
 
 var kinds = []string{
-	"held", "cooling-down", "key-missing", "key-invalid", "unauthenticated", "body-too-large", "body-unreadable", "body-consumed",
+	"held", "cooling-down", "key-missing", "key-invalid", "key-not-supported", "unauthenticated", "body-too-large", "body-unreadable", "body-consumed",
 	"key-failed", "in-progress", "first-failed", "key-reused", "outcome-unknown", "result-not-replayable", "rolled-back",
 	"unconfirmed", "unavailable", "shutting-down",
 }

@@ -1,0 +1,26 @@
+package middleware
+
+import "net/http"
+
+// Refuse refuses requests with an Idempotency-Key, with 400 (key-not-supported), and lets all
+// others pass. It is for routes that no [Idempotent] guards: a client that sends a key repeats
+// its request after a lost answer, and must not find out by a second order that the key was
+// ignored:
+//
+//	mux.Handle("POST /comments", latch.Refuse()(createComment))
+//
+// GET, HEAD, OPTIONS and TRACE pass. Do not mount it around or inside of a guard that takes the
+// header.
+func Refuse() func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if len(r.Header["Idempotency-Key"]) == 0 || safe(r.Method) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			p := ProblemKeyNotSupported.problem(http.StatusBadRequest, 0, nil)
+			p.ServeHTTP(w, r)
+			markRefused(r, p.Status) // for a Dedupe around
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package middleware_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+// TestRefuse: a key that nothing would look at is refused, and all else passes.
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	var done effects
+	h := latch.Refuse()(done.then(created))
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "PROPFIND"} {
+		r := keyed("k")
+		r.Method = method
+		requireProblem(t, wantProblem{status: 400, kind: "key-not-supported"}, serve(h, r))
+	}
+	twice := keyed("k")
+	twice.Header.Add("Idempotency-Key", "l")
+	empty := keyed("k")
+	empty.Header.Set("Idempotency-Key", "")
+	for _, r := range []*http.Request{twice, empty} {
+		require.Equal(t, 400, serve(h, r).Code)
+	}
+	require.Zero(t, done.n.Load())
+
+	for i, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+		r := keyed("k")
+		r.Method = method
+		require.Equal(t, 201, serve(h, r).Code, method)
+		require.EqualValues(t, i+1, done.n.Load())
+	}
+	require.Equal(t, 201, serve(h, keyed("")).Code, "without a key")
+
+	page := submission("a=b")
+	page.Header.Set("Idempotency-Key", "k")
+	require.Contains(t, serve(h, page).Body.String(), `content="key-not-supported"`)
+}
+
+// TestRefuseUnderDedupe: the refusal is not kept as the answer to the same request without a key.
+func TestRefuseUnderDedupe(t *testing.T) {
+	t.Parallel()
+	var done effects
+	h := latch.Dedupe(newLocker(t, memstore.New()), byUser, time.Minute)(latch.Refuse()(done.then(created)))
+	require.Equal(t, 400, serve(h, keyed("k")).Code)
+	require.Equal(t, 201, serve(h, keyed("")).Code)
+	require.EqualValues(t, 1, done.n.Load())
+}
+
+// TestIgnoredKeyRunsTwice is the twin: without Refuse, the repeat of a client that has sent a key
+// has a second effect.
+func TestIgnoredKeyRunsTwice(t *testing.T) {
+	t.Parallel()
+	var done effects
+	h := done.then(created)
+	require.Equal(t, 201, serve(h, keyed("k")).Code)
+	require.Equal(t, 201, serve(h, keyed("k")).Code)
+	require.EqualValues(t, 2, done.n.Load())
+}
