@@ -36,6 +36,8 @@
 // Incident also finds guards that protect nothing as they are mounted, and errors that a framework
 // answers outside of the guard. Storm finds replays of an answer that no request got.
 //
+// [Coverage] finds routes of an application that have no guard at all.
+//
 // # Faults
 //
 // [LoseReply], [LoseRequest] and [Stall] make any store fail, by operation and count, for

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"reflect"
 
+	"github.com/httplatch/httplatch/internal/coverage"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
 )
@@ -20,6 +21,9 @@ func (g *base) guarded(next http.Handler, serve func(http.ResponseWriter, *http.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if safe(r.Method) {
 			next.ServeHTTP(w, r)
+			return
+		}
+		if coverage.Asked(r.Context()) {
 			return
 		}
 		if early {

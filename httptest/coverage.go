@@ -1,0 +1,139 @@
+package latchtest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/httplatch/httplatch/internal/coverage"
+)
+
+// Coverage fails tb for each route of mux that has no guard: none of package middleware, and no
+// middleware.Refuse. Routes of GET, HEAD, OPTIONS and TRACE need none. exceptions are patterns,
+// as they were registered, of the other routes that need none; a pattern that mux does not have,
+// or that is guarded, fails tb, too.
+//
+//	latchtest.Coverage(t, app.Routes(), signedIn, "POST /logout")
+//
+// newRequest makes a request to a route, which has to pass the middleware outside of the guard,
+// authentication above all. With nil it is [httptest.NewRequestWithContext] without a body. A guard that
+// gets the request notes that, and answers in its place: neither a store nor the handler is
+// asked. The handler of a route without a guard runs, once, so give it what tests give it. A
+// route without a method is asked with POST, and wildcards are the text "latch-coverage".
+//
+// A router inside another one has patterns of its own, which mux does not know: name the outer
+// pattern as an exception, and call Coverage for the inner mux.
+//
+// net/http does not list the patterns of a mux, so Coverage reads them by reflection. It fails
+// tb if it finds none, as with GODEBUG=httpmuxgo121=1.
+func Coverage(tb testing.TB, mux *http.ServeMux, newRequest func(method, target string) *http.Request, exceptions ...string) {
+	tb.Helper()
+	if newRequest == nil {
+		newRequest = func(method, target string) *http.Request {
+			return httptest.NewRequestWithContext(tb.Context(), method, target, nil)
+		}
+	}
+	patterns := patternsOf(reflect.ValueOf(mux).Elem().FieldByName("tree"), nil)
+	if len(patterns) == 0 {
+		tb.Errorf("latchtest.Coverage: no patterns were found in the mux")
+	}
+	slices.Sort(patterns)
+	for _, pattern := range slices.Compact(patterns) {
+		method, target := sampleOf(pattern)
+		if method == "" {
+			continue
+		}
+		guarded, status := reachesGuard(mux, newRequest(method, target))
+		switch excepted := slices.Contains(exceptions, pattern); {
+		case guarded && excepted:
+			tb.Errorf("latchtest.Coverage: %q is an exception, and has a guard", pattern)
+		case !guarded && !excepted:
+			tb.Errorf("latchtest.Coverage: %q has no guard: %s %s was answered with %d and reached none. Guard it, mount middleware.Refuse, or name it as an exception. If the answer is from your authentication, let newRequest sign in", pattern, method, target, status)
+		}
+	}
+	for _, e := range exceptions {
+		if !slices.Contains(patterns, e) {
+			tb.Errorf("latchtest.Coverage: the exception %q is no pattern of the mux", e)
+		}
+	}
+}
+
+// reachesGuard sends r to h, and returns the status of the answer. A panic of a handler counts as
+// 500, as it does in a server.
+func reachesGuard(h http.Handler, r *http.Request) (guarded bool, status int) {
+	ctx, probe := coverage.With(r.Context())
+	w := httptest.NewRecorder()
+	func() {
+		defer func() {
+			if recover() != nil {
+				w.Code = http.StatusInternalServerError
+			}
+		}()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	}()
+	return probe.Guarded(), w.Code
+}
+
+// sampleOf returns a request that a pattern matches. method is "" if it needs no guard.
+func sampleOf(pattern string) (method, target string) {
+	method, rest, has := strings.Cut(pattern, " ")
+	if !has {
+		method, rest = http.MethodPost, pattern
+	}
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return "", ""
+	}
+	host, path, _ := strings.Cut(strings.TrimLeft(rest, " \t"), "/")
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		switch {
+		case s == "{$}":
+			segments[i] = ""
+		case strings.HasPrefix(s, "{"):
+			segments[i] = "latch-coverage"
+		}
+	}
+	target = "/" + strings.Join(segments, "/")
+	if host != "" {
+		target = "http://" + host + target
+	}
+	return method, target
+}
+
+// patternsOf appends the patterns of a node of the mux, and of those below it. A mux of another
+// form has none.
+func patternsOf(node reflect.Value, patterns []string) []string {
+	if node.Kind() == reflect.Pointer {
+		node = node.Elem()
+	}
+	if node.Kind() != reflect.Struct {
+		return patterns
+	}
+	if p := node.FieldByName("pattern"); p.Kind() == reflect.Pointer && !p.IsNil() {
+		if text := p.Elem().FieldByName("str"); text.Kind() == reflect.String {
+			patterns = append(patterns, text.String())
+		}
+	}
+	for _, child := range []string{"multiChild", "emptyChild"} {
+		patterns = patternsOf(node.FieldByName(child), patterns)
+	}
+	children := node.FieldByName("children")
+	if children.Kind() != reflect.Struct {
+		return patterns
+	}
+	if few := children.FieldByName("s"); few.Kind() == reflect.Slice {
+		for i := range few.Len() {
+			patterns = patternsOf(few.Index(i).FieldByName("value"), patterns)
+		}
+	}
+	if many := children.FieldByName("m"); many.Kind() == reflect.Map {
+		for _, key := range many.MapKeys() {
+			patterns = patternsOf(many.MapIndex(key), patterns)
+		}
+	}
+	return patterns
+}
