@@ -7,11 +7,14 @@ import "context"
 // lock.ErrDenied.
 func (s *Store) Check(ctx context.Context) error {
 	return s.call(ctx, false, func(ctx context.Context, f *files, _ int64) error {
-		_, err := f.receipts.ExecContext(ctx, "BEGIN IMMEDIATE")
-		if busy(err) {
-			return nil // work writes to it
-		} else if err == nil {
-			_, err = f.receipts.ExecContext(ctx, "ROLLBACK")
+		// Keys are not empty, so nothing is removed. BEGIN IMMEDIATE alone is no error over a
+		// file that can only be read.
+		if err := f.remove(ctx, []byte{}); err != nil {
+			return err
+		}
+		_, err := f.receipts.ExecContext(ctx, s.statements.drop, []byte{})
+		if busy(err) { // work writes to it
+			return nil
 		}
 		return err
 	})

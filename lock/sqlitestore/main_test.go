@@ -2,6 +2,7 @@ package sqlitestore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
 
 func TestMain(m *testing.M) {
+	if path := os.Getenv("LATCH_TEST_OPEN_FILE"); path != "" {
+		runOpen(path)
+		os.Exit(0)
+	}
 	if path := os.Getenv("LATCH_TEST_DESK_FILE"); path != "" {
 		fmt.Fprintln(os.Stderr, runDesk(path))
 		os.Exit(1)
@@ -31,6 +37,16 @@ func open(tb testing.TB, path string, opts ...sqlitestore.Option) *sqlitestore.S
 	require.NoError(tb, err)
 	tb.Cleanup(s.Close)
 	return s
+}
+
+// runOpen opens a store and claims a key, and prints the class and the text of the error.
+func runOpen(path string) {
+	s, err := sqlitestore.Open(context.Background(), path)
+	if err == nil {
+		_, err = s.Claim(context.Background(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+		s.Close()
+	}
+	_, _ = fmt.Fprintln(os.Stdout, errors.Is(err, lock.ErrDenied), lock.Class(err), err)
 }
 
 // file returns the path of a file of the test's own.

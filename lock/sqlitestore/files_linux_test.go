@@ -1,0 +1,100 @@
+package sqlitestore_test
+
+import (
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/sqlitestore"
+)
+
+// Files that a process may not write to, as a user with no other rights sees them.
+func TestFilesOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		file, claims, dir os.FileMode
+		want              string // of the class
+	}{
+		"all may write":           {0o666, 0o666, 0o777, "false  <nil>"},
+		"the directory":           {0o666, 0o666, 0o555, "true readonly"},
+		"the database":            {0o444, 0o666, 0o777, "true readonly"},
+		"the claims":              {0o666, 0o444, 0o777, "true readonly"},
+		"the database is private": {0o600, 0o666, 0o777, "true cantopen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp("", "shop") //nolint:usetesting // another user is to reach it
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+			path := filepath.Join(dir, "shop.db")
+			open(t, path).Close()
+			require.NoError(t, os.Chmod(path, tt.file))
+			require.NoError(t, os.Chmod(path+"-latch", tt.claims))
+			require.NoError(t, os.Chmod(dir, tt.dir))
+			cmd := osexec.CommandContext(t.Context(), "/proc/self/exe")
+			cmd.Env = append(os.Environ(), "LATCH_TEST_OPEN_FILE="+path)
+			if os.Getuid() == 0 {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+			} else if tt.file == 0o600 {
+				t.Skip("the file is this user's")
+			}
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Contains(t, string(out), tt.want)
+			require.NoError(t, os.Chmod(dir, 0o700))
+		})
+	}
+}
+
+// A file system without room refuses claims and receipts, keeps what there is, and serves again when
+// there is room.
+func TestFileSystemThatIsFull(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("a file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	s := &shop{path: filepath.Join(dir, "shop.db")}
+	var err error
+	s.store, err = sqlitestore.Open(t.Context(), s.path)
+	require.NoError(t, err)
+	t.Cleanup(s.store.Close)
+	s.exec(t, "CREATE TABLE orders (name TEXT NOT NULL)")
+	l := s.locker(t)
+	_, _, err = l.Once(t.Context(), "first", nil, order("tea"))
+	require.NoError(t, err)
+	claim(t, s.store, "held", "t")
+
+	filler := filepath.Join(dir, "filler")
+	require.ErrorIs(t, os.WriteFile(filler, make([]byte, 2<<20), 0o600), syscall.ENOSPC)
+	var refused error
+	for i := 0; refused == nil; i++ {
+		_, refused = s.store.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Owner: string(make([]byte, 4000))})
+	}
+	require.ErrorIs(t, refused, lock.ErrFull)
+	require.ErrorIs(t, refused, lock.ErrNotApplied)
+	require.Equal(t, "full", lock.Class(refused))
+	_, _, err = l.Once(t.Context(), "second", nil, order("coffee"))
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+
+	require.NoError(t, os.Remove(filler))
+	receipt, replayed, err := l.Once(t.Context(), "first", nil, order("again"))
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, "tea", string(receipt))
+	e, err := s.store.Get(t.Context(), "held")
+	require.NoError(t, err)
+	require.Equal(t, "t", e.Token)
+	_, _, err = l.Once(t.Context(), "second", nil, order("coffee"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"tea", "coffee"}, s.orders(t))
+	require.NoError(t, s.store.Check(t.Context()))
+}
