@@ -120,8 +120,11 @@ func (f *files) close() {
 	}
 }
 
-// path returns the path of the database file.
+// path returns the path of the database file. It asks once: work may have all connections later.
 func (s *Store) path(ctx context.Context) (path string, err error) {
+	if known := s.file.Load(); known != nil {
+		return *known, nil
+	}
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return "", storeError(err)
@@ -136,6 +139,7 @@ func (s *Store) path(ctx context.Context) (path string, err error) {
 	case path == "":
 		return "", errMemory
 	}
+	s.file.Store(&path)
 	return path, nil
 }
 

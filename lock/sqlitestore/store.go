@@ -20,9 +20,10 @@ type Store struct {
 	db         *sql.DB // of the work
 	opened     bool    // by Open
 	statements statements
-	out        func() *sql.DB // makes the *sql.Tx of the work
-	writer     chan struct{}  // has room for the one transaction of work that writes
-	settles    atomic.Uint64  // number of receipts that were left in transactions
+	out        func() *sql.DB         // makes the *sql.Tx of the work
+	writer     chan struct{}          // has room for the one transaction of work that writes
+	settles    atomic.Uint64          // number of receipts that were left in transactions
+	file       atomic.Pointer[string] // the path of the database; nil until it is known
 
 	mu      sync.Mutex
 	line    []*call       // calls that wait
