@@ -24,7 +24,7 @@ import (
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
 
-var kills = flag.Int("kills", 24, "how many desks the test of crashes kills")
+var kills = flag.Int("kills", 20, "how many desks the test of crashes kills")
 
 // The variables by which a test starts this program as a desk.
 const (
