@@ -78,6 +78,7 @@ func TestRulesPassOnAStoreForLocksOnly(t *testing.T) {
 		"takeover_race_one_winner", "renew_never_shortens", "renew_lengthens_linger", "renew_not_ours", "renew_revives_abandoned",
 		"settle_after_lapse", "settle_not_ours", "release_not_ours", "release_after_lapse", "receipts_binary", "get_reports",
 		"fences_grow", "fences_grow_past_unfenced_holders",
+		"amend_replaces_receipt", "amend_compares", "amend_twice_unchanged", "amend_only_settled", "amend_race_one_winner",
 	}
 	var were []string
 	for rule := range latchtest.Rules() {

@@ -17,6 +17,7 @@ type complete interface {
 	lock.Store
 	lock.Inspector
 	lock.Pager
+	lock.Amender
 	lock.Describer
 }
 
@@ -33,6 +34,7 @@ type broken struct {
 	get     func(ctx context.Context, key string) (lock.Entry, error)
 	list    func(ctx context.Context) iter.Seq2[lock.Entry, error]
 	forget  func(ctx context.Context, key, token string) (bool, error)
+	amend   func(ctx context.Context, key, token string, from, to []byte) (bool, error)
 	page    func(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error)
 
 	locksOnly error
@@ -57,6 +59,7 @@ func newBroken(breakIt func(b *broken)) lock.Store {
 		get:      memory.Get,
 		list:     memory.List,
 		forget:   memory.Forget,
+		amend:    memory.Amend,
 		page:     memory.Page,
 	}
 	breakIt(b)
@@ -87,6 +90,10 @@ func (b *broken) List(ctx context.Context) iter.Seq2[lock.Entry, error] { return
 
 func (b *broken) Forget(ctx context.Context, key, token string) (bool, error) {
 	return b.forget(ctx, key, token)
+}
+
+func (b *broken) Amend(ctx context.Context, key, token string, from, to []byte) (bool, error) {
+	return b.amend(ctx, b.mapKey(key), token, from, to)
 }
 
 func (b *broken) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) ([]lock.Entry, string, error) {

@@ -75,6 +75,14 @@ func (d *disturbed) Settle(ctx context.Context, key string, c lock.Claim, receip
 	return false, d.fault(ctx, Settle, func(ctx context.Context) { _, _ = d.Store.Settle(ctx, key, c, receipt, keep) })
 }
 
+// Amend implements [lock.Amender], if the store within is one, without faults.
+func (d *disturbed) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	if within, is := d.Store.(lock.Amender); is {
+		return within.Amend(ctx, key, token, from, to)
+	}
+	return false, lock.Describe(d.Store).NoAmends
+}
+
 // Release implements [lock.Store].
 func (d *disturbed) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	if !d.meets(ctx, Release, key) {

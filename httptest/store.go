@@ -55,6 +55,7 @@ func rules() []rule {
 		interruptRules(),
 		inspectRules(),
 		pageRules(),
+		amendRules(),
 		transactionReceiptRules(),
 		transactionCallRules(),
 	)

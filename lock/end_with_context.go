@@ -108,6 +108,15 @@ func (s endsWithContext) Forget(ctx context.Context, key, token string) (ok bool
 	return false, errNoInspector
 }
 
+// Amend is part of [Amender], if the store is one.
+func (s endsWithContext) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	amender := amenderOf(s.store)
+	if amender == nil {
+		return false, errNoAmender
+	}
+	return untilEnd(ctx, func() (bool, error) { return amender.Amend(ctx, key, token, from, to) })
+}
+
 var errNoInspector = fmt.Errorf("lock: the store is no Inspector: %w", errors.ErrUnsupported)
 
 // untilEnd makes a call on its own goroutine, and returns when ctx ends.

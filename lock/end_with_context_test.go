@@ -24,6 +24,7 @@ type optional interface {
 	lock.Checker
 	lock.ServerLister
 	lock.Transactor
+	lock.Amender
 	lock.Describer
 }
 
@@ -49,6 +50,9 @@ func TestEndWithContextKeepsWhatItsStoreCan(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []lock.Entry{{Key: "paged"}}, page)
 	require.Equal(t, "next", next)
+	ok, err = ends.Amend(t.Context(), "am", "e", []byte("nd"), []byte("ed"))
+	require.NoError(t, err)
+	require.True(t, ok)
 	require.ErrorIs(t, ends.Check(t.Context()), errOrder)
 	servers, err := ends.Servers(t.Context())
 	require.NoError(t, err)
@@ -69,6 +73,8 @@ func TestEndWithContextOfAPlainStore(t *testing.T) {
 	_, err := ends.Forget(t.Context(), key, "token")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	_, _, err = ends.Page(t.Context(), "", 1, nil)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = ends.Amend(t.Context(), key, "token", nil, nil)
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	wake, stop := ends.Watch(key)
 	require.Nil(t, wake)

@@ -181,6 +181,10 @@ func (*capable) Page(context.Context, string, int, func(string) bool) (page []lo
 	return []lock.Entry{{Key: "paged"}}, "next", nil
 }
 
+func (*capable) Amend(_ context.Context, key, token string, from, to []byte) (bool, error) {
+	return key+token+string(from)+string(to) == "amended", nil
+}
+
 func (*capable) Check(context.Context) error { return errOrder }
 
 func (*capable) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {

@@ -37,7 +37,7 @@ import (
 //   - Methods are safe for concurrent use.
 //
 // A store may implement more: [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
-// [Transactor] and [Describer]. A wrapper passes on the interfaces that it wants to keep.
+// [Transactor], [Amender] and [Describer]. A wrapper passes on the interfaces that it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns the entry
 	// afterwards. The claim was granted exactly if the returned entry is [Held]
@@ -230,6 +230,26 @@ func transactorOf(s Store) Transactor {
 	return t
 }
 
+// Amender is a [Store] that can replace a receipt, so that the answer to a request can come from
+// another process, later.
+type Amender interface {
+	// Amend puts the receipt to in the place of the receipt from of a Settled entry of token, in
+	// one atomic step. Everything else stays, also the end of its keep. A receipt that is equal
+	// to to already: ok, and unchanged. ok is false if the entry is not the token's, is not
+	// Settled, or has another receipt. A store without room for to returns [ErrFull], and keeps
+	// from.
+	//
+	// A [Transactor] amends in the transaction of the work that ctx belongs to, if it has begun
+	// one: then both are committed together.
+	Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error)
+}
+
+// amenderOf returns s as an [Amender], nil if it is none.
+func amenderOf(s Store) Amender {
+	a, _ := s.(Amender)
+	return a
+}
+
 // Describer is a [Store] that changes a default.
 type Describer interface {
 	// Describe is called by New, and for [Locker.Stats]. It does not block.
@@ -270,6 +290,11 @@ type Description struct {
 	// value of its store.
 	NoTransactions error
 
+	// NoAmends, unless nil, says why the store cannot replace a receipt. It matches
+	// errors.ErrUnsupported. [Describe] sets it for a store that is no [Amender]. A wrapper that
+	// always has an Amend returns the value of its store.
+	NoAmends error
+
 	// Entries and Bytes are the size of a store in this process, for gauges; 0 for a server.
 	Entries int
 	Bytes   int64
@@ -277,6 +302,8 @@ type Description struct {
 
 var errNoTransactor = fmt.Errorf("lock: the store is no Transactor, so there is no transaction that receipts could be part of: "+
 	"use one of the database that the work writes to: %w", errors.ErrUnsupported)
+
+var errNoAmender = fmt.Errorf("lock: the store is no Amender, so a receipt stays as it is: %w", errors.ErrUnsupported)
 
 const (
 	// defaultMaxLag is the MaxLag of a store without one: the bytes of a closed socket can
@@ -306,6 +333,9 @@ func Describe(store Store) Description {
 	}
 	if d.NoTransactions == nil && transactorOf(store) == nil {
 		d.NoTransactions = errNoTransactor
+	}
+	if d.NoAmends == nil && amenderOf(store) == nil {
+		d.NoAmends = errNoAmender
 	}
 	return d
 }

@@ -102,6 +102,29 @@ type Run interface {
 
 	// Dispel says of one call that it certainly had no effect.
 	Dispel()
+
+	// Record returns the name of the run's entry in the store, and its token. The error says
+	// that the receipt of the run cannot be amended.
+	Record() (name, token string, err error)
+}
+
+// Amendment replaces the receipt of the entry called name, if token has settled it. change
+// returns the new receipt; it may be called several times. If the run has not ended, Amendment
+// waits for the budget of the Locker, and is then refused. An entry whose process has vanished
+// is settled with the receipt that change returns for nil.
+type Amendment func(ctx context.Context, locker any, name, token string, change func(receipt []byte) ([]byte, error)) error
+
+var amend Amendment
+
+// ProvideAmend sets the method behind [Amend]. Package lock calls it when it is initialized.
+func ProvideAmend(m Amendment) struct{} {
+	amend = m
+	return struct{}{}
+}
+
+// Amend is the [Amendment] of locker, a *lock.Locker.
+func Amend(ctx context.Context, locker any, name, token string, change func(receipt []byte) ([]byte, error)) error {
+	return amend(ctx, locker, name, token, change)
 }
 
 // AbortedError ends a run whose transaction was rolled back because of the work in it, so that

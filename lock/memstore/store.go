@@ -37,6 +37,7 @@ var (
 	_ lock.Store     = (*Store)(nil)
 	_ lock.Inspector = (*Store)(nil)
 	_ lock.Pager     = (*Store)(nil)
+	_ lock.Amender   = (*Store)(nil)
 	_ lock.Describer = (*Store)(nil)
 )
 

@@ -2,9 +2,9 @@ package pgstore
 
 // statements has the SQL of a store.
 type statements struct {
-	claim, takeover, renew, settle, settled, release, releaseTaken, get string
-	list, page, forget, sweep, lacking, present                         string
-	takeAway, endIdle, location, fence                                  string
+	claim, takeover, renew, settle, settled, amend, release, releaseTaken, get string
+	list, page, forget, sweep, lacking, present                                string
+	takeAway, endIdle, location, fence                                         string
 }
 
 const (
@@ -84,6 +84,8 @@ RETURNING 1`)
 
 	s.settled = n.in(`SELECT ` + confirmed + ` FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NOT NULL AND ` + wasLive)
 
+	s.amend = n.amend()
+
 	s.release = n.in(`
 DELETE FROM latch_entries e WHERE key = $1 AND token = $2 AND receipt IS NULL AND attempt >= 0
 RETURNING ` + live + `, ` + quick("true"))
@@ -145,6 +147,15 @@ WHERE pid = $1::bigint AND usename = current_user AND state <> 'idle' AND wait_e
 	s.location = n.in(`
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'latch_entries'::regclass`)
+}
+
+// amend returns the statement that replaces a receipt, also in a transaction of work. It changes
+// no column of an index.
+func (n names) amend() string {
+	return n.in(`
+UPDATE latch_entries e SET receipt = $4::bytea
+WHERE key = $1::bytea AND token = $2::bytea AND (receipt = $3::bytea OR receipt = $4::bytea) AND ` + live + `
+RETURNING 1`)
 }
 
 // settleInside returns the statement that leaves a receipt in the transaction of the work, and

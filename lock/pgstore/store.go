@@ -29,9 +29,12 @@ type Store struct {
 	closed  bool
 
 	settle atomic.Pointer[string] // leaves a receipt in a transaction; nil until the table was looked up
-	keep   atomic.Int64           // for how many microseconds the last such receipt is kept
-	claims atomic.Uint64          // number of claims
-	met    atomic.Bool            // the last claim has met an entry
+	// amendHere replaces a receipt in a transaction; set with settle.
+	amendHere atomic.Pointer[string]
+
+	keep   atomic.Int64  // for how many microseconds the last such receipt is kept
+	claims atomic.Uint64 // number of claims
+	met    atomic.Bool   // the last claim has met an entry
 
 	calls  queue // for the store's own connections
 	gate   gate  // to the store's own connections
@@ -42,6 +45,7 @@ type Store struct {
 var (
 	_ lock.Store      = (*Store)(nil)
 	_ lock.Transactor = (*Store)(nil)
+	_ lock.Amender    = (*Store)(nil)
 	_ lock.Inspector  = (*Store)(nil)
 	_ lock.Pager      = (*Store)(nil)
 	_ lock.Checker    = (*Store)(nil)
@@ -199,7 +203,8 @@ func (s *Store) located(ctx context.Context) (settle string, err error) {
 	if err = errors.Join(err, rows.Err()); err != nil {
 		return "", storeError(err)
 	}
-	settle = n.settleInside()
+	settle, amend := n.settleInside(), n.amend()
+	s.amendHere.Store(&amend)
 	s.settle.Store(&settle)
 	return settle, nil
 }

@@ -23,7 +23,8 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: pgstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
 	}
-	return session.carried(ctx), &settling{store: s, session: session, settle: settle, key: []byte(key), token: []byte(token), pid: session.conn.PgConn().PID()}, nil
+	inside := context.WithValue(session.carried(ctx), insideKey{s}, true)
+	return inside, &settling{store: s, session: session, settle: settle, key: []byte(key), token: []byte(token), pid: session.conn.PgConn().PID()}, nil
 }
 
 // settling is a transaction of work.

@@ -48,6 +48,17 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	return ok, failure.UnlessFull(err)
 }
 
+// Amend replaces a receipt. Unlike Settle it needs memory.
+func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	cmd, ok := s.change(s.spot(key), token)
+	if !ok {
+		return false, nil
+	}
+	cmd.Load = entry.AppendPrefix(cmd.Room(), entry.Settled, token)
+	ok, err = boolReply(s.eval(ctx, amendScript, cmd, from, to))
+	return ok, failure.UnlessFull(err)
+}
+
 // Release removes the entry of c.Token unless it is a receipt. It works when the
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {

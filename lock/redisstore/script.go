@@ -22,6 +22,7 @@ var (
 	claimScript  = loadScript("claim")
 	renewScript  = loadScript("renew")
 	settleScript = loadScript("settle")
+	amendScript  = loadScript("amend")
 	roomScript   = loadScript("makeroom")
 	removeScript = loadScript("remove")
 	readScript   = loadScript("read")

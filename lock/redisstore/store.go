@@ -36,6 +36,7 @@ type Store struct {
 var (
 	_ lock.Store     = (*Store)(nil)
 	_ lock.Inspector = (*Store)(nil)
+	_ lock.Amender   = (*Store)(nil)
 )
 
 // New returns a store over client, which it neither dials nor ever closes.

@@ -47,6 +47,7 @@
 package sealed
 
 import (
+	"bytes"
 	"context"
 	"crypto/cipher"
 	"errors"
@@ -89,6 +90,38 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 // Settle is part of [lock.Store].
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	return s.below.Settle(ctx, key, c, s.seals.seal(receipt, key, c.Token), keep)
+}
+
+// Amend is part of [lock.Amender], if the store below is one. Every seal of a receipt is
+// different, so the receipt is read first, and replaced as it was read.
+func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	amender, is := s.below.(lock.Amender)
+	if !is {
+		return false, lock.Describe(s.below).NoAmends
+	}
+	e, err := s.below.Get(ctx, key)
+	if err != nil || e.State != lock.Settled || e.Token != token {
+		return false, notAmended(err)
+	}
+	there, err := s.seals.open(e.Receipt, key, token)
+	switch {
+	case err != nil:
+		return false, err
+	case bytes.Equal(there, to):
+		return true, nil
+	case !bytes.Equal(there, from):
+		return false, nil
+	}
+	return amender.Amend(ctx, key, token, e.Receipt, s.seals.seal(to, key, token))
+}
+
+// notAmended returns the error of a read before an amend. Whatever became of the read, nothing
+// was amended by this call, but an earlier one may have been applied.
+func notAmended(err error) error {
+	if err == nil || errors.Is(err, lock.ErrNotApplied) {
+		return err
+	}
+	return fmt.Errorf("%w: sealed: the receipt to replace was not read: %w", lock.ErrNotApplied, err)
 }
 
 // Get is part of [lock.Store].

@@ -457,6 +457,10 @@ func TestHasWhatItsStoreHas(t *testing.T) {
 			stacks := &stackAEAD{AEAD: gcm(t, 1)}
 			s := sealed.New(tt.inner, stacks)
 			tt.about.NoTransactions = lock.Describe(memstore.New()).NoTransactions
+			if _, amends := tt.inner.(lock.Amender); !amends {
+				tt.about.NoAmends = lock.Describe(tt.inner).NoAmends
+				require.ErrorIs(t, tt.about.NoAmends, errors.ErrUnsupported)
+			}
 			require.Equal(t, tt.about, lock.Describe(s))
 
 			// The calls of a store that never waits are made without package send.

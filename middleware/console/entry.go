@@ -219,6 +219,9 @@ func (e *entry) answer(receipt []byte) {
 		what = fmt.Sprintf("An answer of status %d%s that could not be stored", r.Status, strings.TrimPrefix(what, "A stored answer"))
 	} else if err == nil {
 		what = fmt.Sprintf("%s, of status %d and %d bytes", what, r.Status, len(r.Body))
+		if r.Pending {
+			what += ", until a worker gives the final one"
+		}
 	}
 	e.Summary = fmt.Sprintf("%s, kept for another %s: the request was processed, and a repeat gets that answer instead of running again. "+
 		"It keeps no other request waiting.", what, e.Left())

@@ -57,6 +57,17 @@ func (c calls) Release(ctx context.Context, key string, claim lock.Claim) (bool,
 	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) (bool, error) { return s.Release(ctx, key, claim) })
 }
 
+// Amend is part of [lock.Amender], if the server is one.
+func (c calls) Amend(ctx context.Context, key, token string, from, to []byte) (bool, error) {
+	return pass(ctx, c, Amend, func(ctx context.Context, s lock.Store) (bool, error) {
+		amender, ok := s.(lock.Amender)
+		if !ok {
+			return false, lock.Describe(s).NoAmends
+		}
+		return amender.Amend(ctx, key, token, from, to)
+	})
+}
+
 // Get is part of [lock.Store].
 func (c calls) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return pass(ctx, c, Get, func(ctx context.Context, s lock.Store) (lock.Entry, error) { return s.Get(ctx, key) })

@@ -22,9 +22,10 @@ const (
 	Settle  Op = "settle"
 	Release Op = "release"
 	Get     Op = "get"
+	Amend   Op = "amend" // of a [lock.Amender]
 )
 
-var ops = []Op{Claim, Renew, Settle, Release, Get}
+var ops = []Op{Claim, Renew, Settle, Release, Get, Amend}
 
 // Func is a fault: what a call meets on its way to a store. apply makes the call.
 type Func func(ctx context.Context, apply func() error) error

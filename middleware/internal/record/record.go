@@ -34,8 +34,9 @@ const (
 const (
 	flagTombstone = 1 << iota // the answer was not kept; its only header is Location
 	flagSized                 // the handler has set Content-Length
+	flagPending               // another answer will take its place
 
-	knownFlags = flagTombstone | flagSized
+	knownFlags = flagTombstone | flagSized | flagPending
 )
 
 // AddedMark precedes the name of a header whose values are added to the values of outer
@@ -47,6 +48,7 @@ type Record struct {
 	Status    int
 	Tombstone bool // the answer was not kept
 	Sized     bool // the handler has set Content-Length
+	Pending   bool // another answer will take its place
 	Body      []byte
 	headers   string
 	values    int // of all headers
@@ -77,6 +79,20 @@ func Tombstone(status int, location []string) []byte {
 		headers = AppendHeader(nil, "Location", location[:1])
 	}
 	return Close(b, headers, status, false)
+}
+
+// MarkPending notes in a complete record that another answer will take its place.
+func MarkPending(b []byte) { b[1] |= flagPending }
+
+// IsOpen reports whether b may be replaced by a final answer: it is pending, or says only that
+// the outcome of the request is not known. An empty record says that the request was processed,
+// and no more.
+func IsOpen(b []byte) bool {
+	if len(b) == 0 || IsUnknown(b) {
+		return true
+	}
+	r, err := Read(b)
+	return err == nil && r.Pending
 }
 
 // Unknown returns the record of a request that may have had an effect, and has no answer:
@@ -114,6 +130,7 @@ func Read(b []byte) (Record, error) {
 		Status:    int(binary.BigEndian.Uint16(b[2:])),
 		Tombstone: b[1]&flagTombstone != 0,
 		Sized:     b[1]&flagSized != 0,
+		Pending:   b[1]&flagPending != 0,
 		Body:      rest[:split],
 		headers:   string(rest[split:]),
 	}

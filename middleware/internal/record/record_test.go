@@ -67,6 +67,26 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// A record that is pending, or says only that the outcome is not known, makes room for the final
+// answer. The final one stays.
+func TestOpenRecords(t *testing.T) {
+	t.Parallel()
+	accepted := answer{Status: 202, Header: http.Header{"Location": {"/jobs/7"}}, Body: []byte{}}
+	pending := write(accepted)
+	record.MarkPending(pending)
+	got, err := read(pending)
+	require.NoError(t, err)
+	require.Equal(t, accepted, got)
+	tombstone := record.Tombstone(202, nil)
+	record.MarkPending(tombstone)
+	for _, open := range [][]byte{nil, record.Unknown(), pending, tombstone} {
+		require.True(t, record.IsOpen(open))
+	}
+	for _, final := range [][]byte{write(accepted), record.Tombstone(202, nil), {1}} {
+		require.False(t, record.IsOpen(final))
+	}
+}
+
 func TestDamagedRecords(t *testing.T) {
 	t.Parallel()
 	good := write(answer{Status: 201, Header: http.Header{"Location": {"/orders/7"}}, Body: []byte("body")})
@@ -78,7 +98,7 @@ func TestDamagedRecords(t *testing.T) {
 		"only a version":    {1},
 		"older version":     change(func(b []byte) []byte { b[0] = 0; return b }),
 		"newer version":     change(func(b []byte) []byte { b[0] = 2; return b }),
-		"unknown flag":      change(func(b []byte) []byte { b[1] = 4; return b }),
+		"unknown flag":      change(func(b []byte) []byte { b[1] = 8; return b }),
 		"status 0":          change(func(b []byte) []byte { b[2], b[3] = 0, 0; return b }),
 		"status 103":        change(func(b []byte) []byte { b[2], b[3] = 0, 103; return b }),
 		"status 1000":       change(func(b []byte) []byte { binary.BigEndian.PutUint16(b[2:], 1000); return b }),

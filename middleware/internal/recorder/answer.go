@@ -64,6 +64,7 @@ type Answer struct {
 
 	refused   atomic.Int32 // status of a refusal by a guard further in; 0: none
 	doNotKeep atomic.Bool
+	pending   atomic.Bool // see MarkPending
 }
 
 // Start prepares a for the handler of request, whose answer goes to out.

@@ -115,12 +115,22 @@ func (a *Answer) whole() []byte {
 	a.sniff()
 	whole := record.Close(a.record, a.buffers.headers, a.status, a.declared >= 0)
 	a.record = whole[:len(a.record)] // in the larger buffer, if it had to grow
-	return whole
+	return a.marked(whole)
 }
 
 // tombstone returns the record of an answer that cannot be replayed.
 func (a *Answer) tombstone() []byte {
-	return record.Tombstone(a.status, sentValues(a.buffers.values("Location"), a.http2))
+	return a.marked(record.Tombstone(a.status, sentValues(a.buffers.values("Location"), a.http2)))
+}
+
+// MarkPending notes that another answer will take the place of the recorded one.
+func (a *Answer) MarkPending() { a.pending.Store(true) }
+
+func (a *Answer) marked(receipt []byte) []byte {
+	if a.pending.Load() {
+		record.MarkPending(receipt)
+	}
+	return receipt
 }
 
 // replayable reports whether the record would be the whole answer.

@@ -1,0 +1,128 @@
+package lock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+var _ = oncecall.ProvideAmend(func(ctx context.Context, locker any, name, token string, change func([]byte) ([]byte, error)) error {
+	l := locker.(*Locker) //nolint:errcheck,forcetypeassert // it gets no other
+	switch {
+	case l.core.noAmends != nil:
+		return l.core.noAmends
+	case ctx.Err() != nil:
+		return fmt.Errorf("lock: not amended: %w", context.Cause(ctx))
+	case !l.core.owners.Enter():
+		return ErrClosed
+	}
+	defer l.core.owners.Leave()
+	a := amendment{l, name, token, change}
+	return a.run(ctx)
+})
+
+// Record implements oncecall.Run.
+func (r *run) Record() (name, token string, err error) {
+	e := &r.lease
+	return string(e.entry), e.claim.token, e.locker.core.noAmends
+}
+
+// amendment replaces the receipt of an entry that token has settled.
+type amendment struct {
+	locker      *Locker
+	name, token string
+	change      func(receipt []byte) (amended []byte, err error)
+}
+
+var (
+	errRecordGone = &loss{"record", "the record of the ticket is gone: its keep is over, its request has failed, or an operator removed it", ""}
+	errAmended    = fmt.Errorf("%w: the receipt changed whenever it was to be replaced", ErrUnavailable)
+)
+
+// amendPause is the time between two looks at a record whose run has not ended.
+const amendPause = 10 * time.Millisecond
+
+// run reads the entry, and acts on what it finds, until the budget is over. Another amendment
+// may come between the two calls, so the second compares, and the entry is read again.
+func (a *amendment) run(ctx context.Context) error {
+	until := clock.Now().Add(a.locker.cfg.budget)
+	for {
+		entry, err := a.read(ctx)
+		if err != nil {
+			return err
+		}
+		inTheWay := errAmended
+		switch {
+		case entry.State == Free, entry.Token != a.token:
+			return errRecordGone
+		case entry.State == Held:
+			entry.Key = "" // the name of a record is no key of a caller
+			inTheWay = &RefusedError{Reason: ErrHeld, Entry: entry}
+		case entry.State == Abandoned && inTransaction(ctx): // a settle would not be part of it
+			entry.Key = ""
+			return &RefusedError{Reason: ErrAbandoned, Entry: entry}
+		default:
+			if done, err := a.replace(ctx, &entry); done || err != nil {
+				return err
+			}
+		}
+		if until.Until() <= 0 {
+			return inTheWay
+		}
+		timer := time.NewTimer(amendPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return gaveUp(ctx, inTheWay)
+		}
+	}
+}
+
+// inTransaction reports whether ctx belongs to work in a transaction of a store.
+func inTransaction(ctx context.Context) bool {
+	r := runOf(ctx)
+	return r != nil && r.tx != nil
+}
+
+func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
+	l := a.locker
+	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
+		entry, err = l.core.store.Get(ctx, a.name)
+		return err
+	}))
+	if errors.Is(err, ErrUnknown) { // of a call that only reads
+		err = fmt.Errorf("%w: the record was not read: %s", ErrUnavailable, err.Error())
+	}
+	return entry, err
+}
+
+// replace replaces the receipt of entry. An abandoned entry has none: the process of the run has
+// vanished, and the receipt says now what became of its work. done is false if the entry has
+// changed since it was read.
+func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err error) {
+	l := a.locker
+	to, err := a.change(entry.Receipt)
+	switch {
+	case err != nil:
+		return false, err
+	case entry.State == Settled && bytes.Equal(to, entry.Receipt):
+		return true, nil
+	}
+	err = l.askLogged(ctx, send.Terms{Budget: l.cfg.budget}, sendFunc(func(ctx context.Context) (err error) {
+		defer send.Recover(&err)
+		if entry.State == Abandoned {
+			_, err = l.core.store.Settle(ctx, a.name, Claim{Token: a.token}, to, l.cfg.keep)
+			return err // not done: the next look says which receipt is there
+		}
+		done, err = l.core.store.(Amender).Amend(ctx, a.name, a.token, entry.Receipt, to) //nolint:errcheck,forcetypeassert // noAmends says that it is one
+		return err
+	}))
+	return done, err
+}

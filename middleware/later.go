@@ -1,0 +1,126 @@
+package middleware
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/tickettext"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/record"
+	"github.com/httplatch/httplatch/middleware/internal/recorder"
+)
+
+// Later says that the answer of the running handler is not the last: a worker, here or in
+// another process, will give the final one by [Finish], with the ticket that Later returns. The
+// handler enqueues the ticket and answers 202, with a Location where the work can be followed.
+// Repeats get this answer until Finish, and the final one from then on.
+//
+// A ticket is at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_". Whoever has it can answer
+// the request, so keep it out of logs. It is good for as long as the record is kept
+// ([lock.WithKeep]), and for nothing if the answer of the handler is not kept. With
+// [lock.WithTransaction], insert the job and its ticket in the handler's transaction: then the
+// job, the ticket and the 202 are committed together. Otherwise enqueue it last, and call
+// [lock.Commit] before: a request that fails after that would run again, and enqueue a second job.
+//
+// ctx is the context of the handler's request, or derived from it. The ticket belongs to the
+// innermost [Idempotent] or [Dedupe] around the handler. Later returns an error outside of both,
+// also if they let the handler run unprotected ([WithFailOpen]), after the handler has returned,
+// and over a store that cannot replace a receipt, which matches errors.ErrUnsupported.
+func Later(ctx context.Context) (ticket string, err error) {
+	r := runOf(ctx)
+	if r == nil || r.context.returned.Load() {
+		return "", errors.New("middleware: Later outside of a handler behind Idempotent or Dedupe, or in one that runs unprotected")
+	}
+	name, token, err := r.Record()
+	if err != nil {
+		return "", fmt.Errorf("middleware: Later: %w", err)
+	}
+	ticket, ok := tickettext.Write(tickettext.Answer, name, token)
+	if !ok {
+		return "", errors.New("middleware: Later: the record's name is too long for a ticket")
+	}
+	r.answer.MarkPending()
+	return ticket, nil
+}
+
+// Answer is the final answer to a request, for [Finish].
+type Answer struct {
+	Status int         // 200 to 999
+	Header http.Header // Content-Type, for example; without Set-Cookie and other headers that no record has
+	Body   []byte
+}
+
+// Finish gives the final answer to the request of a ticket of [Later]. From then on, every
+// repeat gets this answer, for as long as the record would have been kept anyway. l is a Locker
+// over the store of the guard.
+//
+// In work that runs in a transaction of that store ([lock.Locker.Once] with
+// [lock.WithTransaction]), ctx is the context of the work, and the answer is committed with the
+// work's rows.
+//
+// A request has one final answer. Finish may be called again with the same answer, as after an
+// error, and returns nil. It returns one of these errors:
+//
+//   - An error that matches [lock.ErrSettled] if there is another final answer. It stays.
+//   - An error that matches [lock.ErrHeld] if the handler has not returned within the budget:
+//     its answer comes first. Call Finish again a little later.
+//   - An error that matches [lock.ErrLost] if the record is gone: its keep is over, the request
+//     has failed, or an operator has freed it. No repeat gets this answer.
+//   - An error that matches [lock.ErrUnavailable] if the store did not serve a call within the
+//     budget. If it matches [lock.ErrUnknown], the answer may have been given. Call Finish again.
+//     It matches [lock.ErrFull] if the store has no room for the answer.
+//   - An error that matches errors.ErrUnsupported over a store that cannot replace a receipt.
+//   - An error that matches [lock.ErrClosed] after Close, or the cause of ctx if ctx ends first.
+//   - Another error if the ticket was cut or altered, or if no record can have the answer.
+//
+// If the process of the handler has vanished before its answer was recorded, the final answer
+// takes the place of "the outcome is unknown". In a transaction, the error matches
+// [lock.ErrAbandoned] instead.
+func Finish(ctx context.Context, l *lock.Locker, ticket string, answer Answer) error {
+	if l == nil {
+		panic("middleware.Finish: nil *lock.Locker")
+	}
+	name, token, err := tickettext.Read(tickettext.Answer, ticket)
+	if err != nil {
+		return fmt.Errorf("middleware: this is no ticket of Later: %w", err)
+	}
+	final, err := answer.record()
+	if err != nil {
+		return err
+	}
+	return oncecall.Amend(ctx, l, name, token, func(receipt []byte) ([]byte, error) {
+		if bytes.Equal(receipt, final) || record.IsOpen(receipt) {
+			return final, nil
+		}
+		return nil, fmt.Errorf("middleware: Finish: the request has another final answer: %w", lock.ErrSettled)
+	})
+}
+
+// record returns the record of a, the same bytes for equal answers.
+func (a *Answer) record() ([]byte, error) {
+	switch {
+	case a.Status < http.StatusOK || a.Status > 999:
+		return nil, fmt.Errorf("middleware: Finish: %d is no status of a final answer", a.Status)
+	case len(a.Body) > 0 && !record.BodyAllowed(a.Status):
+		return nil, fmt.Errorf("middleware: Finish: an answer of status %d has no body", a.Status)
+	}
+	header := make(http.Header, len(a.Header))
+	for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+		canonical := http.CanonicalHeaderKey(name)
+		if recorder.NeverKept(canonical) {
+			return nil, fmt.Errorf("middleware: Finish: no answer is kept with the header %q", name)
+		}
+		header[canonical] = append(header[canonical], a.Header[name]...)
+	}
+	var headers []byte
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		headers = record.AppendHeader(headers, name, header[name])
+	}
+	return record.Close(append(record.Open(nil), a.Body...), headers, a.Status, false), nil
+}

@@ -1,0 +1,492 @@
+package middleware_test
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/tickettext"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/sealed"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+const laterKeep = time.Hour
+
+// meets is a fault: what a call meets on its way to the store. apply makes the call.
+type meets func(ctx context.Context, apply func() error) error
+
+func loseReply(_ context.Context, apply func() error) error {
+	_ = apply()
+	return io.EOF
+}
+
+func loseRequest(context.Context, func() error) error { return io.EOF }
+
+func refuse(context.Context, func() error) error {
+	return errors.Join(lock.ErrNotApplied, errors.New("READONLY"))
+}
+
+func hangReply(ctx context.Context, apply func() error) error {
+	_ = apply()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func hangRequest(ctx context.Context, _ func() error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// line is a memory store behind a network, some of whose calls meet a fault.
+type line struct {
+	*memstore.Store
+
+	mu     sync.Mutex
+	fault  meets
+	left   int // of the faults; below 0: no end
+	calls  []string
+	counts map[string]int
+}
+
+func newLine() *line { return &line{Store: memstore.New(), counts: make(map[string]int)} }
+
+func (w *line) Describe() lock.Description { return lock.Description{MaxLag: time.Second} }
+
+// set has the next n of calls meet f, all if n is below 0.
+func (w *line) set(f meets, n int, calls ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault, w.left, w.calls = f, n, calls
+}
+
+func (w *line) count(call string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[call]
+}
+
+func (w *line) pass(ctx context.Context, call string, apply func() error) error {
+	w.mu.Lock()
+	w.counts[call]++
+	f := w.fault
+	if w.left == 0 || !slices.Contains(w.calls, call) {
+		f = func(_ context.Context, apply func() error) error { return apply() }
+	} else {
+		w.left--
+	}
+	w.mu.Unlock()
+	return f(ctx, apply)
+}
+
+func (w *line) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	err = w.pass(ctx, "amend", func() (err error) {
+		ok, err = w.Store.Amend(ctx, key, token, from, to)
+		return err
+	})
+	return ok, err
+}
+
+func (w *line) Get(ctx context.Context, key string) (e lock.Entry, err error) {
+	err = w.pass(ctx, "get", func() (err error) {
+		e, err = w.Store.Get(ctx, key)
+		return err
+	})
+	return e, err
+}
+
+func (w *line) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	err = w.pass(ctx, "settle", func() (err error) {
+		ok, err = w.Store.Settle(ctx, key, c, receipt, keep)
+		return err
+	})
+	return ok, err
+}
+
+func (w *line) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	err = w.pass(ctx, "release", func() (err error) {
+		ok, err = w.Store.Release(ctx, key, c)
+		return err
+	})
+	return ok, err
+}
+
+func (w *line) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	err = w.pass(ctx, "renew", func() (err error) {
+		ok, err = w.Store.Renew(ctx, key, c)
+		return err
+	})
+	return ok, err
+}
+
+// desk accepts orders with 202, and hands out their tickets.
+type desk struct {
+	effects
+
+	locker  *lock.Locker
+	http    http.Handler
+	tickets []string
+}
+
+// laterOver runs a test in virtual time over each kind of store, with faults where there is a
+// network.
+func laterOver(t *testing.T, run func(t *testing.T, d *desk, network *line)) {
+	t.Helper()
+	for name, open := range map[string]func(t *testing.T, network *line) lock.Store{
+		"memory": func(_ *testing.T, network *line) lock.Store { return network.Store },
+		"remote": func(_ *testing.T, network *line) lock.Store { return network },
+		"apart":  func(_ *testing.T, network *line) lock.Store { return lock.EndWithContext(network) },
+		"sealed": func(t *testing.T, network *line) lock.Store {
+			t.Helper()
+			block, err := aes.NewCipher(make([]byte, 32))
+			require.NoError(t, err)
+			aead, err := cipher.NewGCMWithRandomNonce(block)
+			require.NoError(t, err)
+			return sealed.New(network, aead)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				network := newLine()
+				d := &desk{locker: lock.New(open(t, network), lock.WithLogger(quiet), lock.WithKeep(laterKeep))}
+				d.http = once(d.locker)(d.then(d.accept))
+				run(t, d, network)
+				network.set(nil, 0)
+				require.NoError(t, d.locker.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func (d *desk) accept(w http.ResponseWriter, r *http.Request) {
+	ticket, err := latch.Later(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	d.tickets = append(d.tickets, ticket)
+	w.Header().Set("Location", "/jobs/7")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = io.WriteString(w, "accepted")
+}
+
+func (d *desk) finish(ctx context.Context, answer latch.Answer) error {
+	return latch.Finish(ctx, d.locker, d.tickets[len(d.tickets)-1], answer)
+}
+
+func requireAccepted(t *testing.T, w *httptest.ResponseRecorder) {
+	t.Helper()
+	require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
+	require.Equal(t, "/jobs/7", w.Header().Get("Location"))
+	require.Equal(t, "accepted", w.Body.String())
+}
+
+var finalAnswer = latch.Answer{
+	Status: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}, "x-part": {"1", "2"}}, Body: []byte(`{"order":7}`),
+}
+
+func requireFinal(t *testing.T, w *httptest.ResponseRecorder) {
+	t.Helper()
+	require.Equal(t, http.StatusCreated, w.Code, w.Body.String())
+	require.Equal(t, http.Header{
+		"Content-Type": {"application/json"}, "X-Part": {"1", "2"}, "Idempotent-Replayed": {"true"},
+	}, w.Header())
+	require.Equal(t, `{"order":7}`, w.Body.String())
+}
+
+// Everybody gets the 202 until the worker is done, and the final answer from then on.
+func TestFinalAnswerComesLater(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, _ *line) {
+		requireAccepted(t, serve(d.http, keyed("k")))
+		require.LessOrEqual(t, len(d.tickets[0]), 512)
+		time.Sleep(10 * time.Minute)
+		requireAccepted(t, serve(d.http, keyed("k")))
+		require.NoError(t, d.finish(t.Context(), finalAnswer))
+		for range 3 {
+			requireFinal(t, serve(d.http, keyed("k")))
+			require.NoError(t, d.finish(t.Context(), finalAnswer), "the same answer")
+			require.ErrorIs(t, d.finish(t.Context(), latch.Answer{Status: 422}), lock.ErrSettled)
+		}
+		d.require(t, 1)
+
+		time.Sleep(laterKeep - 10*time.Minute)
+		require.ErrorIs(t, d.finish(t.Context(), finalAnswer), lock.ErrLost, "the keep counts from the 202")
+		requireAccepted(t, serve(d.http, keyed("k")))
+		require.NotEqual(t, d.tickets[0], d.tickets[1])
+		require.ErrorIs(t, latch.Finish(t.Context(), d.locker, d.tickets[0], finalAnswer), lock.ErrLost, "the record of another run")
+		d.require(t, 2)
+	})
+}
+
+// A worker can be done before the handler is. The 202 comes first: Finish waits for it, and is
+// refused if it takes too long.
+func TestFinishBeforeTheHandlerHasReturned(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, _ *line) {
+		for _, slow := range []bool{false, true} {
+			pause := 100 * time.Millisecond
+			if slow {
+				pause = 2 * time.Second
+			}
+			var worker sync.WaitGroup
+			h := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				d.accept(w, r)
+				worker.Go(func() {
+					err := d.finish(context.WithoutCancel(r.Context()), finalAnswer)
+					require.Equal(t, slow, errors.Is(err, lock.ErrHeld), "%v", err)
+					require.Equal(t, slow, err != nil)
+				})
+				time.Sleep(pause)
+			}))
+			key := fmt.Sprint(slow)
+			requireAccepted(t, serve(h, keyed(key)))
+			worker.Wait()
+			require.NoError(t, d.finish(t.Context(), finalAnswer))
+			requireFinal(t, serve(h, keyed(key)))
+		}
+	})
+}
+
+// A request that has failed has no record, and its ticket is good for nothing.
+func TestTicketOfARequestThatFails(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, _ *line) {
+		fails := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ticket, err := latch.Later(r.Context())
+			require.NoError(t, err)
+			d.tickets = append(d.tickets, ticket)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		require.Equal(t, 503, serve(fails, keyed("k")).Code)
+		require.ErrorIs(t, d.finish(t.Context(), finalAnswer), lock.ErrLost)
+		requireAccepted(t, serve(d.http, keyed("k")))
+		require.NoError(t, d.finish(t.Context(), finalAnswer))
+		requireFinal(t, serve(d.http, keyed("k")))
+	})
+}
+
+// A lost reply of the amend is asked again, in the same Finish or the next. Repeats get the 202
+// or the final answer, and never the 202 after it.
+func TestLostReplyOfFinish(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, network *line) {
+		for name, f := range map[string]meets{
+			"reply": loseReply, "request": loseRequest, "silence": hangReply, "not-applied": hangRequest, "refused": refuse,
+		} {
+			requireAccepted(t, serve(d.http, keyed(name)))
+			network.set(f, 1, "amend")
+			require.NoError(t, d.finish(t.Context(), finalAnswer), name)
+			network.set(nil, 0)
+			requireFinal(t, serve(d.http, keyed(name)))
+
+			name += "-each-time"
+			requireAccepted(t, serve(d.http, keyed(name)))
+			network.set(f, -1, "amend")
+			err := d.finish(t.Context(), finalAnswer)
+			network.set(nil, 0)
+			if err != nil { // a store in this process has no network, and a sealed one reads before each amend
+				require.ErrorIs(t, err, lock.ErrUnavailable, name)
+			}
+			require.NoError(t, d.finish(t.Context(), finalAnswer), name)
+			requireFinal(t, serve(d.http, keyed(name)))
+			require.ErrorIs(t, d.finish(t.Context(), latch.Answer{Status: 500}), lock.ErrSettled)
+		}
+		network.set(hangReply, -1, "get")
+		if err := d.finish(t.Context(), finalAnswer); err != nil {
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.NotErrorIs(t, err, lock.ErrUnknown, "it has only read")
+		}
+	})
+}
+
+// Of many workers with different answers, one gives the answer.
+func TestOneFinalAnswer(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, _ *line) {
+		requireAccepted(t, serve(d.http, keyed("k")))
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		given := ""
+		for i := range 20 {
+			body := fmt.Sprintf("answer %d", i)
+			all.Go(func() {
+				err := d.finish(t.Context(), latch.Answer{Status: 200, Body: []byte(body)})
+				if err != nil {
+					require.ErrorIs(t, err, lock.ErrSettled)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				require.Empty(t, given)
+				given = body
+			})
+			all.Go(func() {
+				w := serve(d.http, keyed("k"))
+				mu.Lock()
+				defer mu.Unlock()
+				if given != "" {
+					return // asked before, and answered after
+				}
+				require.Contains(t, []int{200, 202}, w.Code)
+			})
+		}
+		all.Wait()
+		require.Equal(t, given, serve(d.http, keyed("k")).Body.String())
+	})
+}
+
+// What the guard knows of an answer too long to be kept, or of a handler that has failed after
+// its effect, makes room for the final answer too.
+func TestFinishAfterAnAnswerThatIsNotKept(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, _ *line) {
+		for name, answer := range map[string]http.HandlerFunc{
+			"long": func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusAccepted)
+				_, _ = io.WriteString(w, strings.Repeat("a", 2<<20))
+			},
+			"streamed": func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusAccepted)
+				_ = http.NewResponseController(w).Flush()
+			},
+			"failed": func(w http.ResponseWriter, r *http.Request) {
+				require.NoError(t, lock.Commit(r.Context()))
+				w.WriteHeader(http.StatusInternalServerError)
+			},
+		} {
+			h := once(d.locker)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ticket, err := latch.Later(r.Context())
+				require.NoError(t, err)
+				d.tickets = append(d.tickets, ticket)
+				answer(w, r)
+			}))
+			serve(h, keyed(name))
+			if again := serve(h, keyed(name)); name == "failed" {
+				require.Equal(t, http.StatusInternalServerError, again.Code)
+			} else {
+				requireProblem(t, wantProblem{status: 409, kind: "result-not-replayable"}, again)
+			}
+			require.NoError(t, d.finish(t.Context(), finalAnswer), name)
+			requireFinal(t, serve(h, keyed(name)))
+			require.ErrorIs(t, d.finish(t.Context(), latch.Answer{Status: 500}), lock.ErrSettled)
+		}
+	})
+}
+
+// The process of the handler has vanished with the ticket in the queue, and before its 202 was
+// recorded. The worker's answer is the outcome.
+func TestFinishAfterACrash(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, network *line) {
+		crashing := lock.New(network, lock.WithLogger(quiet), lock.WithKeep(laterKeep))
+		if _, direct := d.locker.Store().(*sealed.Store); direct {
+			t.Skip("the claims of the two processes are sealed by one")
+		}
+		h := once(crashing)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d.accept(w, r)
+			network.set(refuse, -1, "settle", "release", "renew")
+		}))
+		requireAccepted(t, serve(h, keyed("k")))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = crashing.Close(ctx)
+		time.Sleep(5 * time.Second)
+		network.set(nil, 0)
+		time.Sleep(time.Minute)
+		requireProblem(t, wantProblem{status: 409, kind: "outcome-unknown"}, serve(d.http, keyed("k")))
+		require.NoError(t, d.finish(t.Context(), finalAnswer))
+		requireFinal(t, serve(d.http, keyed("k")))
+		require.ErrorIs(t, d.finish(t.Context(), latch.Answer{Status: 500}), lock.ErrSettled)
+	})
+}
+
+// Tickets and answers that no record can have are errors of their own.
+func TestHostileFinish(t *testing.T) {
+	t.Parallel()
+	laterOver(t, func(t *testing.T, d *desk, network *line) {
+		requireAccepted(t, serve(d.http, keyed("k")))
+		good := d.tickets[0]
+		ofLock, _ := tickettext.Write(tickettext.Lock, "user=42", "token")
+		for name, ticket := range map[string]string{
+			"none": "", "cut": good[1:], "altered": good[:9] + "AAAA" + good[13:], "a megabyte": strings.Repeat("A", 1<<20), "of a lock": ofLock,
+		} {
+			err := latch.Finish(t.Context(), d.locker, ticket, finalAnswer)
+			require.ErrorContains(t, err, "no ticket of Later", name)
+			require.Less(t, len(err.Error()), 200)
+		}
+		forged, _ := tickettext.Write(tickettext.Answer, "user=42", "token")
+		require.ErrorIs(t, latch.Finish(t.Context(), d.locker, forged, finalAnswer), lock.ErrLost)
+		_, err := d.locker.Resume(t.Context(), good)
+		require.ErrorContains(t, err, "something else")
+		amends := network.count("amend")
+		for name, answer := range map[string]latch.Answer{
+			"none": {}, "1xx": {Status: 102}, "four digits": {Status: 1000}, "204 with a body": {Status: 204, Body: []byte("x")},
+			"a cookie": {Status: 200, Header: http.Header{"set-cookie": {"a=b"}}}, "no token": {Status: 200, Header: http.Header{"a b": {"c"}}},
+		} {
+			require.ErrorContains(t, d.finish(t.Context(), answer), "Finish", name)
+		}
+		require.Equal(t, amends, network.count("amend"))
+		requireAccepted(t, serve(d.http, keyed("k")))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, d.finish(ctx, finalAnswer), context.Canceled)
+		require.NoError(t, d.finish(t.Context(), latch.Answer{Status: 204}))
+		require.Equal(t, 204, serve(d.http, keyed("k")).Code)
+		require.Panics(t, func() { _ = latch.Finish(t.Context(), nil, good, finalAnswer) })
+	})
+}
+
+// Later has a record to amend, or is an error.
+func TestLaterOutside(t *testing.T) {
+	t.Parallel()
+	_, err := latch.Later(t.Context())
+	require.ErrorContains(t, err, "outside")
+
+	l := lock.New(memstore.New(), lock.WithLogger(quiet))
+	var late context.Context
+	serve(once(l)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { late = r.Context() })), keyed("k"))
+	_, err = latch.Later(late)
+	require.ErrorContains(t, err, "outside")
+
+	plain := lock.New(struct{ lock.Store }{memstore.New()}, lock.WithLogger(quiet))
+	t.Cleanup(func() { end(plain) })
+	serve(once(plain)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err = latch.Later(r.Context())
+	})), keyed("k"))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	ticket, _ := tickettext.Write(tickettext.Answer, "once:1", "token")
+	require.ErrorIs(t, latch.Finish(t.Context(), plain, ticket, finalAnswer), errors.ErrUnsupported)
+	end(l)
+	require.ErrorIs(t, latch.Finish(t.Context(), l, ticket, finalAnswer), lock.ErrClosed)
+}
+
+// A store without room for the final answer keeps the 202.
+func TestFinalAnswerThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	l := lock.New(memstore.New(memstore.WithLimits(100, 64<<10)), lock.WithLogger(quiet))
+	t.Cleanup(func() { end(l) })
+	d := &desk{locker: l}
+	h := once(l)(http.HandlerFunc(d.accept))
+	requireAccepted(t, serve(h, keyed("k")))
+	err := d.finish(t.Context(), latch.Answer{Status: 200, Body: make([]byte, 1<<20)})
+	require.ErrorIs(t, err, lock.ErrFull)
+	requireAccepted(t, serve(h, keyed("k")))
+	require.NoError(t, d.finish(t.Context(), finalAnswer))
+	requireFinal(t, serve(h, keyed("k")))
+}
