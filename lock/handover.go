@@ -228,7 +228,7 @@ func (l *Locker) resume(ctx context.Context, e *Lease, token string) error {
 func (l *Locker) resumed(ctx context.Context, e *Lease, fence int64, sent clock.Moment) error {
 	took, err := l.startGranted(e, fence, sent)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: the ticket is used up: %w", ErrUnknown, err)
 	}
 	if e.claim.call.Unanswered() {
 		l.core.recent.note(event.Recovered, e.label())

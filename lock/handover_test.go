@@ -365,6 +365,22 @@ func TestResumeWithoutAnswer(t *testing.T) {
 	}
 }
 
+// A process is paused during its resume for longer than the lease. The ticket is used up, and the
+// error says so.
+func TestResumeOfAPausedProcess(t *testing.T) {
+	t.Parallel()
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		_, ticket := handOver(t, open(), time.Hour)
+		l := open()
+		s.Next(fault.Claim, func(_ context.Context, apply func() error) error { err := apply(); time.Sleep(lease); return err })
+		_, err := l.Resume(t.Context(), ticket)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		_, err = l.Resume(t.Context(), ticket)
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.Zero(t, l.Stats().Active)
+	})
+}
+
 // A resume that lands late, after its caller has left and the ticket was resumed by another
 // worker, changes nothing.
 func TestLateResume(t *testing.T) {
