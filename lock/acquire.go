@@ -60,6 +60,10 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {
 	}
 
 	bypass := entered && l.failsOpen(ctx, err)
+	if other, is := c.keys.Beside((*holder)(e)); bypass && is {
+		// The store does not answer, but this process has the key, by a ticket.
+		bypass, err = false, heldBy(e, other.Owner())
+	}
 	if entered && !bypass {
 		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}

@@ -22,6 +22,19 @@ func (t *Table[H]) Admit(h H) {
 	s.beside[h] = struct{}{}
 }
 
+// Beside returns a lease that stands beside h, if there is one.
+func (t *Table[H]) Beside(h H) (beside H, is bool) {
+	s := t.of(h)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := range s.beside {
+		if b != h && b.Key() == h.Key() {
+			return b, true
+		}
+	}
+	return beside, false
+}
+
 // leases yields all leases of s. The shard is locked.
 func (s *shard[H]) leases() iter.Seq[H] {
 	return func(yield func(H) bool) {
