@@ -26,6 +26,12 @@ var errKey = errors.New("client: a key has 1 to 255 printable ASCII characters, 
 
 var errUnnamed = errors.New("client: the request was not sent: it comes from a guarded handler, which may run again, and its key would be another one then; name the call with client.Step, or give it a key with client.WithKey")
 
+// unnamedError is the error of a request that was not sent, and would not be if it was repeated:
+// nothing names it.
+type unnamedError struct{ error }
+
+func (e unnamedError) Unwrap() error { return e.error }
+
 type intentContext struct{}
 
 // intent is the key of the requests of a context, or the name from which it is derived.
@@ -77,11 +83,11 @@ func intended(ctx context.Context) (key string, ok bool, err error) {
 	case serves == nil:
 		return "", false, nil
 	case !set:
-		return "", false, errUnnamed
+		return "", false, unnamedError{errUnnamed}
 	}
 	key, err = serves.Derive(in.key)
 	if err != nil {
-		return "", false, fmt.Errorf("client: the request of the step %q was not sent: %w", in.key, err)
+		return "", false, unnamedError{fmt.Errorf("client: the request of the step %q was not sent: %w", in.key, err)}
 	}
 	return key, true, nil
 }

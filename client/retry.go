@@ -125,7 +125,7 @@ func permanent(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
 	}
-	if errors.Is(err, http.ErrSchemeMismatch) {
+	if _, ok := errors.AsType[unnamedError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {

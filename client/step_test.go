@@ -191,3 +191,29 @@ func TestCheckRetryOfAStep(t *testing.T) {
 	check("unguarded", charge(t.Context()))
 	require.Equal(t, map[string]bool{"named": true, "not named": false, "unguarded": false}, again)
 }
+
+// TestCheckRetryOfARequestThatIsNotSent: a request without a name, or whose guard has no secret, is
+// not sent by any repeat, although its method may be repeated.
+func TestCheckRetryOfARequestThatIsNotSent(t *testing.T) {
+	t.Parallel()
+	p, checked := &charges{}, 0
+	c := &http.Client{Transport: client.Transport(p)}
+	check := func(ctx context.Context) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://provider.example/charges/7", nil)
+		require.NoError(t, err)
+		_, err = c.Do(req) //nolint:bodyclose // there is none
+		require.ErrorContains(t, err, "not sent")
+		again, err := client.CheckRetry(ctx, nil, err)
+		require.NoError(t, err)
+		require.False(t, again)
+		checked++
+	}
+	shop := shopOf(t, &charges{}, func(ctx context.Context) context.Context {
+		check(ctx)
+		check(charge(ctx))
+		return client.WithKey(ctx, "own")
+	})
+	require.Equal(t, 201, buy(t, shop, "k").Code)
+	require.Equal(t, 2, checked)
+	require.Empty(t, p.keys)
+}
