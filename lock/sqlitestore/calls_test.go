@@ -219,3 +219,26 @@ func TestManyMigrateAtOnce(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 8, count(t, path+"-latch"))
 }
+
+// After an error the files are opened anew, while work has the only connection of the pool.
+func TestFilesAreOpenedAnew(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	s.store.DB().SetMaxOpenConns(1)
+	ctx, tx, own := s.begin(t, "k")
+	_, err := own.ExecContext(ctx, insert, "tea")
+	require.NoError(t, err)
+	there := connect(t, s.path+"-latch")
+	_, err = there.ExecContext(t.Context(), "ALTER TABLE latch_entries RENAME TO other")
+	require.NoError(t, err)
+	_, err = s.store.Get(t.Context(), "k")
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	_, err = there.ExecContext(t.Context(), "DROP TABLE IF EXISTS latch_entries; ALTER TABLE other RENAME TO latch_entries")
+	require.NoError(t, err)
+	ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, tx.Rollback(t.Context()))
+	s.store.DB().SetMaxOpenConns(0)
+	require.Equal(t, []string{"tea"}, s.orders(t))
+}
