@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +22,8 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
+
+var chainEvery = flag.Int("chain.every", 7, "cut a chain of services at each byte that this divides; 1 is all")
 
 // effects are what the services of a chain have done, by service and order.
 type effects struct {
@@ -156,11 +159,7 @@ func cutChain(t *testing.T, call func(context.Context) context.Context, every in
 // Wherever a connection breaks, the customer gets an answer, and each has one effect.
 func TestChainCutAtEachByte(t *testing.T) {
 	t.Parallel()
-	every := 1
-	if testing.Short() {
-		every = 25
-	}
-	orders := cutChain(t, func(ctx context.Context) context.Context { return client.Step(ctx, "next") }, every, func(order string, effects []int) {
+	orders := cutChain(t, func(ctx context.Context) context.Context { return client.Step(ctx, "next") }, *chainEvery, func(order string, effects []int) {
 		require.Equal(t, []int{1, 1, 1, 1}, effects, order)
 	})
 	t.Logf("%d orders, one effect of each in each of %d services", orders, len(chainNames))
