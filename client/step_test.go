@@ -201,7 +201,7 @@ func TestCheckRetryOfARequestThatIsNotSent(t *testing.T) {
 	check := func(ctx context.Context) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://provider.example/charges/7", nil)
 		require.NoError(t, err)
-		_, err = c.Do(req) //nolint:bodyclose // there is none
+		_, err = c.Do(req)
 		require.ErrorContains(t, err, "not sent")
 		again, err := client.CheckRetry(ctx, nil, err)
 		require.NoError(t, err)

@@ -78,11 +78,3 @@ func WithKeySecret(secret []byte) Option {
 	secret = bytes.Clone(secret)
 	return option(func(s *settings) { s.secret = secret })
 }
-
-// submission returns the identity of the request whose record is id.
-func (g *onceGuard) submission(id string) *submission.Submission {
-	if g.key == nil {
-		id = ""
-	}
-	return &submission.Submission{ID: id, Secret: g.secret}
-}

@@ -35,7 +35,8 @@ func (x *execution) Run(ctx context.Context) ([]byte, error) {
 	if x.call.Run == nil {
 		x.unprotected = true
 		if x.guard.secret != nil { // the keys of its calls keep a repeat from a second effect there
-			named := context.WithValue(x.request.Context(), submission.ContextKey{}, x.guard.submission(x.id))
+			s := x.guard.submission(x.id)
+			named := context.WithValue(x.request.Context(), submission.ContextKey{}, &s)
 			*x.request = *x.request.WithContext(named) // no handler has seen it yet
 		}
 		x.next.ServeHTTP(x.out, x.request)
@@ -43,7 +44,7 @@ func (x *execution) Run(ctx context.Context) ([]byte, error) {
 	}
 	g, client := x.guard, x.request.Context()
 	r := &handlerRun{
-		Run: x.call.Run, guard: g, report: x.report, outer: runOf(client), id: x.id,
+		Run: x.call.Run, guard: &g.base, report: x.report, outer: runOf(client), id: x.id, submission: g.submission(x.id),
 		context: runContext{lease: ctx, client: client},
 	}
 	x.started, r.context.run = r, r

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/event"
@@ -165,4 +166,12 @@ func (g *onceGuard) replayFailure(w http.ResponseWriter, r *http.Request, err er
 // endsKey reports whether no answer to the key will come after this refusal.
 func (k ProblemKind) endsKey() bool {
 	return k == ProblemOutcomeUnknown || k == ProblemResultNotReplayable || k == ProblemKeyReused
+}
+
+// submission returns the identity of the request whose record is id.
+func (g *onceGuard) submission(id string) submission.Submission {
+	if g.key == nil {
+		id = ""
+	}
+	return submission.Submission{ID: id, Secret: g.secret}
 }

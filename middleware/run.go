@@ -19,12 +19,13 @@ import (
 type handlerRun struct {
 	oncecall.Run
 
-	guard   *onceGuard
-	report  *formReport
-	outer   *handlerRun // of a guard further out
-	id      string      // of its record
-	context runContext
-	answer  recorder.Answer
+	guard      *base
+	report     *formReport
+	outer      *handlerRun // of a guard further out
+	id         string      // of its record
+	submission submission.Submission
+	context    runContext
+	answer     recorder.Answer
 }
 
 type runKey struct{}
@@ -145,7 +146,7 @@ func (c *runContext) Value(key any) any {
 	case runKey:
 		return c.run
 	case submission.ContextKey:
-		return c.run.guard.submission(c.run.id)
+		return &c.run.submission
 	}
 	value := c.current().Value(key)
 	if c.returned.Load() {
