@@ -84,13 +84,13 @@ type Store interface {
 type Claim struct {
 	Token        string        // identifies this acquisition, unique in all processes
 	Replaces     string        // token of the abandoned entry to take over; "" to take over none
-	ReplacesHeld bool          // Replaces also takes an entry that is Held: its holder hands it over
 	Attempt      int           // 1, more after a takeover; kept in the entry
 	Fingerprint  []byte        // of the request; kept in the entry, never compared by a store
 	Owner        string        // for operators; kept in the entry
 	Scope        string        // whose work it is; a bounded store may give one scope no more than its share. "": counted for none
 	Lease        time.Duration // how long the entry is Held, at least 1 ms
 	Linger       time.Duration // how long after its lease it is remembered as Abandoned; 0: not at all
+	ReplacesHeld bool          // Replaces also takes an entry that is Held: its holder hands it over
 	Fenced       bool          // ask for Entry.Fence, and for the refusal of late commands where the store can
 	Longest      bool          // in a renewal: no call with Token asks for a longer lease, so a store need not compare
 }
