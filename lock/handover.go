@@ -28,10 +28,13 @@ import (
 //
 // After an error there is no ticket, and the key is released, in the background if the store
 // does not answer. The error matches [ErrUnavailable] if the store did not serve the call within
-// the budget, and [ErrLost] if the lease was over before. HandOver does not end with ctx.
+// the budget, and [ErrLost] if the lease was over before. HandOver does not end with ctx. A
+// process that dies in HandOver may leave the key held for patience, although nobody has a
+// ticket.
 //
 // With these errors nothing has happened, and the lease goes on: errors.ErrUnsupported over a
-// store without receipts, such as a quorum, ErrUnavailable for work that runs unprotected
+// store without receipts, such as a quorum (over another store it means that the store does not
+// know Claim.ReplacesHeld, and the key is released), ErrUnavailable for work that runs unprotected
 // ([WithFailOpen]), and an error for a key of more than 300 bytes. HandOver panics if patience
 // is not positive.
 func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket string, err error) {

@@ -17,8 +17,9 @@ import (
 // the ID of a row. It is a hash without a secret: a reader who knows those four can compute
 // it, so send other services a key of [DeriveKey].
 //
-// ok is false outside of Idempotent, and under [Dedupe], whose requests have no key. It is
-// safe for concurrent use.
+// ok is false outside of Idempotent, under [Dedupe], whose requests have no key, and in a run
+// without the store ([WithFailOpen]) unless the guard has [WithKeySecret]. It is safe for
+// concurrent use.
 func Key(ctx context.Context) (key string, ok bool) {
 	s := submission.Of(ctx)
 	if s == nil || s.ID == "" {
