@@ -84,7 +84,7 @@ check: ## A first answer in a minute and a half on 2 cores: vet all, lint the pa
 	go test $(VETTED) -short -p $(ONEMORE) $(TESTFLAGS) work
 
 .PHONY: test
-test: ## Vet and test all modules except the models with the race detector, in 12 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
+test: ## Vet and test all modules except the models with the race detector, in 18 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
 	@scripts/deps.sh redis-server postgresql pgbouncer chromium curl npm $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
@@ -99,7 +99,7 @@ models: ## Search all states of the models of the protocol, in half a minute; ma
 	go test $(VETTED) $(TESTFLAGS) ./internal/model
 
 .PHONY: test-newer
-test-newer: ## Vet all modules with NEWER_GO (downloaded by the go command), and go test -short, in 2 minutes
+test-newer: ## Vet all modules with NEWER_GO (downloaded by the go command), and go test -short, in 4 minutes
 	@scripts/deps.sh redis-server $(NEWER_GO)
 	@if GOTOOLCHAIN=$(NEWER_GO) go version 2>/dev/null; then \
 		export GOTOOLCHAIN=$(NEWER_GO) && packages=$$(go list work | grep -vE '$(NEWER_WITHOUT)') && go vet $$packages && \

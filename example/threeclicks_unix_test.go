@@ -67,9 +67,9 @@ func TestThreeClicks(t *testing.T) {
 func TestThreeClicksNeedALabel(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
+	p := browser.New(t)
 	survivor := startDesk(t, "-redis", server.URL(), "-budget", "1s")
 	vanishUnlabelled(t, server)
-	p := browser.New(t)
 	require.Eventually(t, func() bool {
 		return strings.Contains(survivor.do("GET", "/console", "").body, `"outcome-unknown"`)
 	}, 20*time.Second, 20*time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/cutproxy"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // slowWork is longer than the pause of curl, and shorter than the pauses of go-retryablehttp
@@ -19,6 +20,7 @@ const slowWork = "2500ms"
 // caller is shown a 409 for an order that is placed. The twins are, unless the machine is so
 // slow that the order is done before they repeat it.
 func TestRepeatMeetsTheFirstRequest(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "starts the desk and other clients")
 	t.Parallel()
 	var mu sync.Mutex
 	shown := map[string]int{}

@@ -28,6 +28,7 @@ func TestNoServerSkipsButFailsInCI(t *testing.T) {
 }
 
 func TestBadUseFailsWithAReason(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "starts PostgreSQL")
 	t.Parallel()
 	c := pgtest.Shared(t)
 	for name, tt := range map[string]struct {
