@@ -77,7 +77,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: ## A first answer in a minute and a half on 2 cores: vet all, lint the packages that differ from main (SINCE=another commit), and go test -short; may install redis-server with apt
+check: ## A first answer in two minutes on 2 cores: vet all, lint the packages that differ from main (SINCE=another commit), and go test -short; may install redis-server with apt
 	@scripts/deps.sh redis-server
 	go vet work
 	@scripts/lint-changed $(SINCE)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-
-	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 var databases atomic.Int64
@@ -31,7 +29,6 @@ func (c *Cluster) Database(tb testing.TB) string {
 // DatabaseURL is [Cluster.DatabaseURL] of the [Shared] cluster.
 func DatabaseURL(tb testing.TB) string {
 	tb.Helper()
-	testmain.SkipIn(tb, testmain.Short, "starts PostgreSQL")
 	return Shared(tb).DatabaseURL(tb)
 }
 

@@ -21,6 +21,7 @@ func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
 func Shared(tb testing.TB) *Cluster {
 	tb.Helper()
 	bin := serverBinaries(tb)
+	testmain.SkipIn(tb, testmain.Short, "starts PostgreSQL")
 	return shared.Get(tb, "pgtest: Shared needs a TestMain that uses pgtest.Main", func() (*Cluster, func(), error) {
 		c, err := launch(bin, nil)
 		if err != nil {
