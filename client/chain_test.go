@@ -25,7 +25,7 @@ import (
 
 var chainEvery = flag.Int("chain.every", 7, "cut a chain of services at each byte that this divides; 1 is all")
 
-// effects are what the services of a chain have done, by service and order.
+// effects counts the orders that the services of a chain have carried out.
 type effects struct {
 	mu   sync.Mutex
 	done map[string]map[string]bool
@@ -70,7 +70,7 @@ func stripeLike(e *effects) http.Handler {
 	})
 }
 
-// service is the handler of a service of ours: it has a row for the order, and passes it on.
+// service is the handler of a service in the chain: it has a row for the order, and passes it on.
 func service(name string, e *effects, c *http.Client, next string, call func(context.Context) context.Context) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		order, err := io.ReadAll(r.Body)

@@ -14,7 +14,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// TestKillLoopOverSQLite: two desks on one file, of which a random one is killed every second,
+// TestKillLoopOverSQLite: two desks on one file, a random one of them killed every second,
 // take 100 orders of clients that repeat until they have an answer.
 func TestKillLoopOverSQLite(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "kills a process a second until 100 orders are placed")

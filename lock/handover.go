@@ -18,7 +18,7 @@ import (
 // no process has resumed the ticket by then, the key is free.
 //
 // A ticket is at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_", and can be resumed once.
-// Whoever has it can resume it, so keep it out of logs. To take the key back, because the ticket
+// Its bearer can resume it, so keep it out of logs. To take the key back, because the ticket
 // could not be enqueued, resume it and release the lease.
 //
 // The lease is over as soon as HandOver begins: its context ends with a cause that matches
@@ -29,8 +29,8 @@ import (
 // After an error there is no ticket, and the key is released, in the background if the store
 // does not answer. The error matches [ErrUnavailable] if the store did not serve the call within
 // the budget, and [ErrLost] if the lease was over before. HandOver does not end with ctx. A
-// process that dies in HandOver may leave the key held for patience, although nobody has a
-// ticket.
+// process that dies in HandOver may leave the key held for patience, although no
+// ticket exists.
 //
 // With these errors nothing has happened, and the lease goes on: errors.ErrUnsupported over a
 // store without receipts, such as a quorum (over another store it means that the store does not

@@ -52,7 +52,7 @@ func UCP() IdempotentOption {
 // panic is no answer, so mount a middleware inside that turns it into one. Options behind it
 // count more. Stripe's keys are optional ([keyfunc.Optional]).
 //
-// docs/payments.md has Stripe's rules next to those of this package.
+// docs/payments.md compares Stripe's rules with the rules of this package.
 func Stripe() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.onError, c.answers.Final = stripeError, stripeFinal })
 }

@@ -19,7 +19,7 @@ import (
 
 var keySecret = latch.WithKeySecret([]byte("0123456789abcdef"))
 
-// derived is what a handler finds out about its submission.
+// derived holds a handler's view of its submission.
 type derived struct {
 	key     string // of the submission
 	ok      bool

@@ -21,7 +21,7 @@ import (
 // handler enqueues the ticket and answers 202, with a Location where the work can be followed.
 // Repeats get this answer until Finish, and the final one from then on.
 //
-// A ticket is at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_". Whoever has it can answer
+// A ticket is at most 512 bytes of A to Z, a to z, 0 to 9, "-" and "_". Its bearer can answer
 // the request, so keep it out of logs. It is good for as long as the record is kept
 // ([lock.WithKeep]), and for nothing if the answer of the handler is not kept. With
 // [lock.WithTransaction], insert the job and its ticket in the handler's transaction: then the

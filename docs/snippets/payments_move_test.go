@@ -25,7 +25,7 @@ func bothLayers(locker *lock.Locker, scope keyfunc.Func, oldLayer func(http.Hand
 }
 
 // isFinal says which answers are kept. The 409 of the layer inside means "not yet"; the others
-// are what latch.Stripe does not keep.
+// have no record under latch.Stripe.
 func isFinal(status int) bool {
 	switch status {
 	case http.StatusConflict:

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// The codes of SQLite, without their extensions, that are told apart.
+// Codes of SQLite, without their extensions.
 const (
 	codeError      = 1
 	codeBusy       = 5

@@ -118,7 +118,7 @@ func TestTwinWithoutALookAtTheTransaction(t *testing.T) {
 	require.Equal(t, []string{"after"}, s.orders(t), "half of an order")
 }
 
-// naive is a store whose transactions are those of package database/sql, as the work ends them.
+// naive is a store with transactions of package database/sql, as the work ends them.
 type naive struct {
 	*sqlitestore.Store
 

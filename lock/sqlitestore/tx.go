@@ -28,7 +28,7 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 
 var errNotYours = errors.New("sqlitestore: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
 
-// newLender returns the database whose *sql.Tx the work gets: its one connection is that of the session in
+// newLender returns the database of the work's *sql.Tx. It has one connection, which is the session in
 // the context, and its transactions do not end.
 func newLender() *sql.DB {
 	out := sql.OpenDB(lender{})
