@@ -16,9 +16,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// BenchmarkOrder compares orders behind a Locker with bare transactions of the same row, each
-// of which waits for the disk; and locks alone, which do not. On a busy machine, or a busy disk,
-// only the processor's time can be compared.
+// BenchmarkOrder compares orders behind a Locker with bare transactions of the same row, which wait
+// for the disk as well, and with locks alone, which do not. On a busy machine, or a busy disk, only
+// the processor's time can be compared.
 func BenchmarkOrder(b *testing.B) {
 	for _, callers := range []int{1, 8, 32} {
 		for name, setUp := range map[string]func(b *testing.B, s *shop) func(key string) error{

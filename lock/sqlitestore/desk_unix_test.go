@@ -154,8 +154,8 @@ func (d *desk) kill() {
 	_ = d.Wait()
 }
 
-// lost returns what is wrong with the rows of s: rows = keys answered, one row a key, and each with its
-// receipt, which is what was answered.
+// lost lists the mistakes in the rows of s: each key that was answered has one row, and its receipt
+// is the answer.
 func (s *shop) lost(t *testing.T, a *answers, keys int) []string {
 	t.Helper()
 	wrong := a.lies

@@ -43,7 +43,7 @@ func TestFilesOfAnotherUser(t *testing.T) {
 			if os.Getuid() == 0 {
 				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 			} else if tt.file == 0o600 {
-				t.Skip("the file is this user's")
+				t.Skip("SKIPPED, the file belongs to this user: run as root, the test opens it as another one")
 			}
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
@@ -59,7 +59,7 @@ func TestFileSystemThatIsFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("a file system cannot be mounted here: %v", err)
+		t.Skipf("SKIPPED, this time without a full file system: this user may not mount one: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
 	s := &shop{path: filepath.Join(dir, "shop.db")}
