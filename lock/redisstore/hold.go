@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 // the linger of the entry. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	at := s.spot(key)
-	if ok, err = s.renewOwn(ctx, at, c); !errors.Is(err, errByScript) {
+	if ok, err = s.renewOwn(ctx, at, c); ok || err != nil {
 		return ok, err
 	}
 	cmd, ok := s.change(at, c.Token)
@@ -31,7 +30,7 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	kept := max(entry.Milliseconds(keep), 1)
 	at := s.spot(key)
-	if ok, err = s.settleOwn(ctx, at, c, receipt, kept); !errors.Is(err, errByScript) {
+	if ok, err = s.settleOwn(ctx, at, c, receipt, kept); ok || err != nil {
 		return ok, err
 	}
 	cmd, ok := s.change(at, c.Token)
@@ -39,8 +38,8 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 		return false, nil
 	}
 	if len(receipt) >= largeReceipt {
-		if ok, err = s.settleLarge(ctx, cmd.EntryName, c.Token, receipt, kept); !errors.Is(err, errByScript) {
-			return ok, err
+		if answer, err := s.settleLarge(ctx, cmd.EntryName, c.Token, receipt, kept); answer != undecided || err != nil {
+			return answer == settled, err
 		}
 	}
 	cmd.Load = append(cmd.Room(), c.Token...)
@@ -63,7 +62,7 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	at := s.spot(key)
-	if ok, err = s.deleteOwn(ctx, at, c); !errors.Is(err, errByScript) {
+	if ok, err = s.deleteOwn(ctx, at, c); ok || err != nil {
 		return ok, err
 	}
 	if s.notices == nil {

@@ -18,48 +18,55 @@ import (
 // second round trip of a transaction.
 const largeReceipt = 64 << 10
 
-// errByScript means that nothing was changed, and that the script has to settle: it can
-// for a user without transactions, when memory is full, and on a slot that moves.
-var errByScript = errors.New("redisstore: the transaction was refused")
+// largeAnswer says how far a transaction of two commands has come with a large receipt.
+type largeAnswer int
+
+const (
+	// undecided means that nothing was changed, and that the script has to settle: it can
+	// for a user without transactions, when memory is full, and on a slot that moves.
+	undecided largeAnswer = iota
+	settled
+	foreign // the entry has another token, or is gone
+)
 
 // settleLarge settles by a transaction of two commands: a script deletes the entry of
 // the token, and a SET with NX puts the receipt in the place of a deleted entry. Like
 // settle.lua it may be sent again, and land after commands that were sent later.
-func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep int64) (ok bool, err error) {
+func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []byte, keep int64) (largeAnswer, error) {
 	// The GET is a transaction too, to prove that the user may begin one: the second
 	// would not be atomic if only its MULTI was refused.
 	answers, err := s.transact(ctx, name, []any{"get", name})
-	if err != nil {
-		return false, err
+	if err != nil || answers == nil {
+		return undecided, err
 	}
 	head, _ := answers[0].(string)
 	switch {
 	case strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Settled, token))):
-		return true, nil
+		return settled, nil
 	case !strings.HasPrefix(head, string(entry.AppendPrefix(nil, entry.Held, token))):
-		return false, errByScript // the value may be a replica's
+		return undecided, nil // the value may be a replica's
 	}
 	value := entry.Receipt([]byte(head), receipt)
 	answers, err = s.transact(ctx, name,
 		append([]any{"eval", roomScript.source, 1, name, token}, s.published()...), // a refused evalsha would not stop the SET
 		[]any{"set", name, value, "nx", "px", keep})
 	if f, is := errors.AsType[*failure.Error](err); is {
-		return false, failure.Failed(f.Cause(), true)
+		return undecided, failure.Failed(f.Cause(), true)
 	}
 	switch {
-	case err != nil:
-		return false, err
+	case err != nil || answers == nil:
+		return undecided, err
 	case answers[0] == int64(2) && answers[1] == "OK", answers[0] == int64(1):
-		return true, nil
+		return settled, nil
 	case answers[0] == int64(0):
-		return false, nil
+		return foreign, nil
 	default:
-		return false, failure.BadAnswer(answers)
+		return undecided, failure.BadAnswer(answers)
 	}
 }
 
 // transact sends commands on one entry as a transaction, and returns their answers.
-// It returns errByScript if the server has refused it, or the client has no transactions.
+// They are nil without an error if the server has refused it, or the client has no transactions.
 func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([]any, error) {
 	return apart(ctx, func() ([]any, error) {
 		server, ok := s.client.(*redis.Client)
@@ -72,7 +79,7 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 				bind(server)
 			}
 		} else if !ok {
-			return nil, errByScript
+			return nil, nil // the script has to settle
 		}
 		pipe := server.Pipeline()
 		send := func(args ...any) query {
@@ -87,7 +94,7 @@ func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([
 		exec := send("exec")
 		_, _ = pipe.Exec(ctx) // only the error of EXEC counts
 		if reply := redis.Error(nil); errors.As(exec.Err(), &reply) {
-			return nil, errByScript
+			return nil, nil // the script has to settle
 		}
 		answers, err := exec.Slice()
 		switch {

@@ -75,10 +75,10 @@ func (a *ability) forbid() {
 type spelling func(*group.Command)
 
 // act lets the server act on the entry without a script, if the entry is as c has stored it.
-// done is true if the server has acted, and false with errByScript if the script has to decide.
+// done is true if the server has acted. Without an error it is false if the script has to decide.
 func (s *Store) act(ctx context.Context, at spot, c lock.Claim, what int, spellings ...spelling) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
-		return false, errByScript // a part of the value is unknown
+		return false, nil // a part of the value is unknown
 	}
 	server, err := s.to.route(ctx, at.name)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Store) act(ctx context.Context, at spot, c lock.Claim, what int, spelli
 			return false, err
 		}
 	}
-	return false, errByScript
+	return false, nil
 }
 
 // acted converts the answer to an act.
@@ -109,7 +109,7 @@ func acted(answer any) (done bool, err error) {
 	case int64(1), "OK":
 		return true, nil
 	case int64(0), nil:
-		return false, errByScript
+		return false, nil
 	}
 	return false, failure.BadAnswer(answer)
 }
@@ -145,7 +145,7 @@ func (s *Store) misses(can *ability, cmd *group.Command, err error) (next bool, 
 // deleteOwn deletes the entry of c.
 func (s *Store) deleteOwn(ctx context.Context, at spot, c lock.Claim) (done bool, err error) {
 	if s.notices != nil {
-		return false, errByScript
+		return false, nil
 	}
 	return s.act(ctx, at, c, deletes,
 		func(cmd *group.Command) { cmd.With("delifeq", cmd.EntryName, &cmd.Load) },
@@ -156,7 +156,7 @@ func (s *Store) deleteOwn(ctx context.Context, at spot, c lock.Claim) (done bool
 // asks for a longer lease.
 func (s *Store) renewOwn(ctx context.Context, at spot, c lock.Claim) (done bool, err error) {
 	if !c.Longest {
-		return false, errByScript
+		return false, nil
 	}
 	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
 		cmd.With("set", cmd.EntryName, &cmd.Load, "ifeq", &cmd.Load, "px", keepFor(c))
@@ -166,7 +166,7 @@ func (s *Store) renewOwn(ctx context.Context, at spot, c lock.Claim) (done bool,
 // settleOwn puts the receipt in the place of the entry of c.
 func (s *Store) settleOwn(ctx context.Context, at spot, c lock.Claim, receipt []byte, keep int64) (done bool, err error) {
 	if s.notices != nil {
-		return false, errByScript
+		return false, nil
 	}
 	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
 		cmd.With("set", cmd.EntryName, entry.Receipt(cmd.Load, receipt), "ifeq", &cmd.Load, "px", keep)
