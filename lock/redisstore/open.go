@@ -72,8 +72,10 @@ func connect(url string) (redis.UniversalClient, error) {
 			return nil, t.refuse(err)
 		}
 		(&tuning{
-			&o.ContextTimeoutEnabled, &o.DisableIdentity, &o.DialerRetries, &o.MaxRetries, &o.PipelinePoolSize, &o.ClientName,
-			&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, o.TLSConfig, &o.Dialer, &o.MaintNotificationsConfig,
+			contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
+			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries, pool: &o.PipelinePoolSize,
+			dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
+			tls: o.TLSConfig, dialer: &o.Dialer, maintenance: &o.MaintNotificationsConfig,
 		}).set()
 		return redis.NewClusterClient(o), nil
 	case formSentinel:
@@ -85,8 +87,10 @@ func connect(url string) (redis.UniversalClient, error) {
 			return nil, t.refuse(errors.New("replicas cannot hold locks"))
 		}
 		(&tuning{
-			&o.ContextTimeoutEnabled, &o.DisableIdentity, &o.DialerRetries, &o.MaxRetries, &o.PipelinePoolSize, &o.ClientName,
-			&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, o.TLSConfig, &o.Dialer, nil,
+			contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
+			dialerRetries: &o.DialerRetries, retries: &o.MaxRetries, pool: &o.PipelinePoolSize,
+			dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
+			tls: o.TLSConfig, dialer: &o.Dialer,
 		}).set()
 		return redis.NewFailoverClient(o), nil
 	case formSingle: // the remaining form
@@ -96,8 +100,10 @@ func connect(url string) (redis.UniversalClient, error) {
 		return nil, t.refuse(err)
 	}
 	(&tuning{
-		&o.ContextTimeoutEnabled, &o.DisableIdentity, &o.DialerRetries, &o.MaxRetries, &o.PipelinePoolSize, &o.ClientName,
-		&o.DialTimeout, &o.ReadTimeout, &o.WriteTimeout, &o.PoolTimeout, o.TLSConfig, &o.Dialer, &o.MaintNotificationsConfig,
+		contexts: &o.ContextTimeoutEnabled, noIdentity: &o.DisableIdentity, name: &o.ClientName,
+		dialerRetries: &o.DialerRetries, retries: &o.MaxRetries, pool: &o.PipelinePoolSize,
+		dial: &o.DialTimeout, read: &o.ReadTimeout, write: &o.WriteTimeout, wait: &o.PoolTimeout,
+		tls: o.TLSConfig, dialer: &o.Dialer, maintenance: &o.MaintNotificationsConfig,
 	}).set()
 	return redis.NewClient(o), nil
 }
