@@ -12,14 +12,14 @@ var errAttemptOver = errors.New("client: the attempt that this body was for is o
 
 // body is the source of the bodies of all attempts.
 type body struct {
-	req  *http.Request
-	kept *kept // nil unless the bytes are kept while they are sent
+	req   *http.Request
+	saved *savedBody // nil unless the bytes are kept while they are sent
 }
 
 func newBody(req *http.Request, limit int64) body {
 	b := body{req: req}
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil && req.ContentLength <= limit && limit > 0 {
-		b.kept = &kept{source: req.Body, limit: limit, reading: make(chan struct{}, 1)}
+		b.saved = &savedBody{source: req.Body, limit: limit, reading: make(chan struct{}, 1)}
 	}
 	return b
 }
@@ -28,15 +28,15 @@ func (b body) empty() bool { return b.req.Body == nil || b.req.Body == http.NoBo
 
 // first returns the body of the first attempt.
 func (b body) first() io.ReadCloser {
-	if b.kept != nil {
-		return b.kept.attempt()
+	if b.saved != nil {
+		return b.saved.attempt()
 	}
 	return b.req.Body
 }
 
 // repeatable reports whether there can be another attempt.
 func (b body) repeatable() bool {
-	return b.empty() || b.req.GetBody != nil || b.kept != nil && b.kept.repeatable()
+	return b.empty() || b.req.GetBody != nil || b.saved != nil && b.saved.repeatable()
 }
 
 // next returns the body of another attempt. The attempt before is over.
@@ -44,8 +44,8 @@ func (b body) next() (io.ReadCloser, error) {
 	switch {
 	case b.empty():
 		return b.req.Body, nil
-	case b.kept != nil:
-		return b.kept.attempt(), nil
+	case b.saved != nil:
+		return b.saved.attempt(), nil
 	default:
 		return b.req.GetBody()
 	}
@@ -54,15 +54,15 @@ func (b body) next() (io.ReadCloser, error) {
 // finish notes that there is an answer. Another attempt can follow only if the answer breaks
 // off, and the body has been read to its end.
 func (b body) finish() {
-	if b.kept != nil {
-		b.kept.finish()
+	if b.saved != nil {
+		b.saved.finish()
 	}
 }
 
-// kept is a body that can be read only once, together with the bytes that were read so far. Each
+// savedBody is a body that can be read only once, together with the bytes that were read so far. Each
 // attempt sends these bytes first, and goes on reading where the attempt before stopped. Nothing
 // is read ahead, because the source may be waiting for an answer.
-type kept struct {
+type savedBody struct {
 	source io.ReadCloser
 	limit  int64
 	lost   atomic.Bool // the source has failed, or had more than limit
@@ -74,13 +74,13 @@ type kept struct {
 	end     error         // the error that ended source: io.EOF or a failure
 
 	mu       sync.Mutex
-	current  *keptReader
+	current  *savedReader
 	finished bool
 	closing  sync.Once
 }
 
-func (k *kept) attempt() io.ReadCloser {
-	r := &keptReader{kept: k}
+func (k *savedBody) attempt() io.ReadCloser {
+	r := &savedReader{kept: k}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.current != nil {
@@ -90,7 +90,7 @@ func (k *kept) attempt() io.ReadCloser {
 	return r
 }
 
-func (k *kept) repeatable() bool {
+func (k *savedBody) repeatable() bool {
 	k.mu.Lock()
 	finished := k.finished
 	k.mu.Unlock()
@@ -99,7 +99,7 @@ func (k *kept) repeatable() bool {
 
 // finish leaves the source to the last attempt: it is closed when the attempt closes its
 // body, which can be after its answer came.
-func (k *kept) finish() {
+func (k *savedBody) finish() {
 	k.mu.Lock()
 	k.finished = true
 	over := k.current.over.Load()
@@ -110,16 +110,16 @@ func (k *kept) finish() {
 }
 
 // close closes the source. Its error has no use.
-func (k *kept) close() { k.closing.Do(func() { _ = k.source.Close() }) }
+func (k *savedBody) close() { k.closing.Do(func() { _ = k.source.Close() }) }
 
-// keptReader is the body of one attempt.
-type keptReader struct {
-	kept *kept
+// savedReader is the body of one attempt.
+type savedReader struct {
+	kept *savedBody
 	over atomic.Bool
 	read int // number of bytes of the body
 }
 
-func (r *keptReader) Read(p []byte) (int, error) {
+func (r *savedReader) Read(p []byte) (int, error) {
 	k := r.kept
 	// The attempt before may still be waiting for the source. Its bytes are kept, and are
 	// read here next.
@@ -145,7 +145,7 @@ func (r *keptReader) Read(p []byte) (int, error) {
 }
 
 // note keeps p, and err if the source has ended.
-func (k *kept) note(p []byte, err error) {
+func (k *savedBody) note(p []byte, err error) {
 	k.total += len(p)
 	if !k.lost.Load() {
 		if int64(len(k.start)+len(p)) > k.limit {
@@ -165,7 +165,7 @@ func (k *kept) note(p []byte, err error) {
 	}
 }
 
-func (r *keptReader) Close() error {
+func (r *savedReader) Close() error {
 	k := r.kept
 	k.mu.Lock()
 	r.over.Store(true)

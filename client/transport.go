@@ -38,7 +38,7 @@ func (t *transport) CloseIdleConnections() {
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !mine(req) {
+	if !mayCarryKey(req) {
 		return t.base.RoundTrip(req)
 	}
 	header, keyed, err := t.identify(req)
@@ -68,9 +68,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// mine reports whether the request can have a key. For an incomplete request, the base returns
+// mayCarryKey reports whether the request can have a key. For an incomplete request, the base returns
 // the error.
-func mine(req *http.Request) bool {
+func mayCarryKey(req *http.Request) bool {
 	return req.URL != nil && req.Header != nil && req.Method != http.MethodConnect &&
 		(req.URL.Scheme == "http" || req.URL.Scheme == "https")
 }
