@@ -25,7 +25,7 @@ func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 	}
 	c.Fingerprint = bytes.Clone(c.Fingerprint)
 	t := q.enter(key, c.Token)
-	m := motion{
+	m := ballot{
 		call: "renew",
 		send: func(ctx context.Context, node int) (bool, error) { return q.given[node].Renew(ctx, key, c) },
 		// A renewal is a vote too. A node that may take it back has no vote, and gets no
@@ -37,7 +37,7 @@ func (q *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 			q.reseed(ctx, t, a.node, c)
 		}
 	}
-	return q.carry(ctx, t, &m)
+	return q.vote(ctx, t, &m)
 }
 
 // reseed restores an entry on a node that has lost it. It does not change an entry of another
@@ -67,14 +67,14 @@ func (q *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 	c.Fingerprint = bytes.Clone(c.Fingerprint)
 	t := q.enter(key, c.Token)
 	t.giveUp() // an entry that a late claim leaves on a node is no part of the cool-down
-	m := motion{
+	m := ballot{
 		call: "settle",
 		send: func(ctx context.Context, node int) (bool, error) {
 			return q.given[node].Settle(ctx, key, c, nil, keep)
 		},
 	}
 	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
-	return q.carry(ctx, t, &m)
+	return q.vote(ctx, t, &m)
 }
 
 // Release is part of [lock.Store]. It asks a node without an answer again, and then leaves the
@@ -86,7 +86,7 @@ func (q *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 	c.Fingerprint = bytes.Clone(c.Fingerprint)
 	t := q.enter(key, c.Token)
 	t.release() // before the first send, see tokens
-	m := motion{
+	m := ballot{
 		call:    "release",
 		patient: true,
 		send: func(ctx context.Context, node int) (bool, error) {
@@ -96,11 +96,11 @@ func (q *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 		last: func(node int) { t.unbar(node, 0) },
 	}
 	m.rest = func(a answer[bool]) { q.insist(ctx, a, m.send) }
-	return q.carry(ctx, t, &m)
+	return q.vote(ctx, t, &m)
 }
 
-// motion is a call that nodes answer with yes or no.
-type motion struct {
+// ballot is a call that nodes answer with yes or no.
+type ballot struct {
 	call     string
 	patient  bool // it waits for the other nodes even after a majority has said no
 	send     func(ctx context.Context, node int) (bool, error)
@@ -109,10 +109,10 @@ type motion struct {
 	last     func(node int)     // called when no call to a node is in flight; may be nil
 }
 
-// carry sends m to all nodes. A majority of yes carries it. It is lost when the other nodes can no
+// vote sends m to all nodes. A majority of yes carries it. It is lost when the other nodes can no
 // longer be a majority. In between, a node without an answer may decide, and the outcome is
-// unknown. carry leaves t at the end.
-func (q *Store) carry(ctx context.Context, t *calls, m *motion) (ok bool, err error) {
+// unknown. vote leaves t at the end.
+func (q *Store) vote(ctx context.Context, t *calls, m *ballot) (ok bool, err error) {
 	r := askNodes(ctx, q, q.all, func() send.Outcome { t.leave(); return send.Nothing }, m.send)
 	defer r.done()
 	var all []answer[bool]
@@ -157,14 +157,14 @@ func (q *Store) carry(ctx context.Context, t *calls, m *motion) (ok bool, err er
 	return false, f
 }
 
-func (m *motion) judge(a *answer[bool]) {
+func (m *ballot) judge(a *answer[bool]) {
 	if a.err == nil && a.value && m.reliable != nil && !slices.Contains(m.reliable, a.node) {
 		a.value, a.err = false, errBarred
 	}
 }
 
 // finish handles the answer of a node after the decision.
-func (m *motion) finish(a answer[bool], carried bool) {
+func (m *ballot) finish(a answer[bool], carried bool) {
 	if carried && (a.err != nil || !a.value) {
 		m.rest(a)
 	}
