@@ -8,7 +8,7 @@ import (
 
 // customer orders, comes back until the order is placed, and orders once more at times.
 func (d *day) customer(n int) {
-	c := &customer{name: fmt.Sprint("c", n)}
+	c := &customer{name: fmt.Sprint("c", n), came: time.Now()}
 	d.order(&order{day: d, customer: c, id: c.name})
 	if d.Again > 0 && d.chance(d.Again) {
 		time.Sleep(d.between(10*time.Second, 2*time.Minute))
@@ -57,6 +57,9 @@ func (d *day) order(o *order) {
 			out.LockedOut++
 			out.Minutes += locked.Minutes()
 			out.Longest = max(out.Longest, locked)
+			if o.customer.spared() && o.customer.came.UnixNano() > d.failed.Load() {
+				out.Stuck = max(out.Stuck, locked)
+			}
 		}
 	})
 }

@@ -57,6 +57,7 @@ type Outcome struct {
 	LockedOut   int           // customers who were refused though no other request of theirs was there, nor had been for a second
 	Minutes     float64       // for which, in all
 	Longest     time.Duration // for one of them
+	Stuck       time.Duration // for one whose desks all lived, and since whose coming the server has lost nothing
 	Doubled     int           // orders
 	Lost        int           // orders whose customers gave up
 	FalseFailed int           // answers "not placed" of requests that had placed their order
@@ -78,6 +79,7 @@ type day struct {
 	database *faketx.Store
 	waiting  sync.Map // orders by their names, until no commit can land
 	desks    []atomic.Pointer[desk]
+	failed   atomic.Int64 // when the server has lost something, in nanoseconds
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -191,7 +193,10 @@ func (d *day) plan(all *sync.WaitGroup) {
 		at(anyTime(), func() { d.network.server.restart(d.between(500*time.Millisecond, 3*time.Second)) })
 	}
 	for range failures {
-		at(anyTime(), func() { d.network.server.failOver(d.between(time.Second, 3*time.Second), unsynced, d.Times(d.TTL)) })
+		at(anyTime(), func() {
+			d.failed.Store(time.Now().UnixNano())
+			d.network.server.failOver(d.between(time.Second, 3*time.Second), unsynced, d.Times(d.TTL))
+		})
 	}
 	deploys := anyTime()
 	for i := range d.desks {
@@ -205,6 +210,7 @@ func (d *day) kill(i int) {
 	if k == nil {
 		return
 	}
+	k.process.hurt.Store(true)
 	k.process.kill()
 	time.Sleep(d.between(time.Second, 10*time.Second))
 	if err := d.open(i); err != nil {

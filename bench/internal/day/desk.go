@@ -14,6 +14,7 @@ import (
 // process is what a desk runs in.
 type process struct {
 	until atomic.Int64 // paused until then, in nanoseconds
+	hurt  atomic.Bool  // it was killed or paused, so that what it held is free with its lease only
 	ended chan struct{}
 	once  sync.Once
 }
@@ -22,7 +23,10 @@ func newProcess() *process { return &process{ended: make(chan struct{})} }
 
 // pause stops it for d: it neither sends nor reads, and its handlers stand still. Its timers
 // fire, which in a process that is really stopped they do when it goes on.
-func (p *process) pause(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }
+func (p *process) pause(d time.Duration) {
+	p.hurt.Store(true)
+	p.until.Store(time.Now().Add(d).UnixNano())
+}
 
 // awake waits until it is not paused.
 func (p *process) awake() {
@@ -103,9 +107,10 @@ type request struct {
 // customer has one key of a lock for all orders.
 type customer struct {
 	name string
+	came time.Time
 
 	mu   sync.Mutex
-	live map[*desk]int // requests
+	live map[*desk]int // requests, of each desk that had one
 	left time.Time     // when the last of them was done
 }
 
@@ -138,6 +143,18 @@ func (c *customer) servedSince(then time.Time) bool {
 		}
 	}
 	return !c.left.Before(then)
+}
+
+// spared reports whether each desk that had a request of c lives and was never paused.
+func (c *customer) spared() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := range c.live {
+		if k.process.hurt.Load() {
+			return false
+		}
+	}
+	return true
 }
 
 // order is to be placed once.
