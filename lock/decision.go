@@ -1,0 +1,111 @@
+package lock
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/oncecall"
+	"github.com/httplatch/httplatch/lock/internal/local"
+)
+
+// decision is the result of a claim or of a run, for callers of this process that have waited
+// for it. It is their result too if the store would give them the same answer.
+type decision struct {
+	entry   Entry         // refused the claim, or refuses the waiters
+	print   []byte        // the fingerprint of entry, if it is known
+	err     error         // the claim was not served
+	budget  time.Duration // of the claim that was not served
+	failure error         // the run has failed with this, and leaves no receipt
+}
+
+// grantOf returns the decision that refuses callers which have met the claim of e.
+func grantOf(e *Lease) *decision {
+	d := &decision{entry: Entry{Key: e.label(), State: Held, Owner: e.owner()}}
+	if e.local.Granted() {
+		d.print = e.fingerprint()
+	}
+	return d
+}
+
+// decisionOf returns the decision of e's claim, which ended with err. It is nil if err says
+// nothing to other callers, as when the Locker was closed.
+func decisionOf(e *Lease, err error) local.Decision[*holder] {
+	switch refused, is := errors.AsType[*RefusedError](err); {
+	case is:
+		return &decision{entry: refused.Entry, print: refused.Entry.Fingerprint}
+	case errors.Is(err, errors.ErrUnsupported), !errors.Is(err, ErrUnavailable):
+		return nil
+	default:
+		return &decision{err: err, budget: e.locker.cfg.budget}
+	}
+}
+
+// reason returns the error with which d ends e's acquire, nil if d does not end it. patient says
+// that e waits for holders.
+func (d *decision) reason(e *Lease, patient bool) error {
+	switch {
+	case d.failure != nil:
+		return d.failure // only runs wait for a run: the keys of records have a prefix of their own
+	case d.err != nil:
+		if e.locker.cfg.budget > d.budget && !errors.Is(d.err, ErrDenied) {
+			return nil // e has the time to ask by itself
+		}
+		return d.err
+	}
+	reason := e.record.refusal(d.entry.State, d.print, e.locker.cfg.rerun)
+	if patient && errors.Is(reason, ErrHeld) {
+		return nil
+	}
+	return reason
+}
+
+// Answers implements local.Decision.
+func (d *decision) Answers(h *holder, patient bool) bool {
+	return d.reason((*Lease)(h), patient) != nil
+}
+
+// Unserved implements local.Decision.
+func (d *decision) Unserved() bool { return d.err != nil }
+
+// FoundHolder implements local.Decision.
+func (d *decision) FoundHolder() bool { return d.entry.State == Held }
+
+// Detach implements local.Decision. The caller whose claim has found the entry may write to its
+// slices.
+func (d *decision) Detach() {
+	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
+	if s, ok := errors.AsType[oncecall.Sharer](d.failure); ok {
+		d.failure = s.Share()
+	}
+}
+
+// end returns the error with which e's acquire ends. It shares nothing with other callers.
+func (d *decision) end(e *Lease) error {
+	switch {
+	case d.failure != nil:
+		return &failedRunError{d.failure}
+	case d.err == nil:
+		reason := d.reason(e, false)
+		if reason == nil {
+			reason = ErrHeld
+		}
+		entry := d.entry
+		entry.Fingerprint, entry.Receipt = bytes.Clone(entry.Fingerprint), bytes.Clone(entry.Receipt)
+		return &RefusedError{Reason: reason, Entry: entry}
+	case errors.Is(d.err, ErrUnknown):
+		// The other claim was sent. Nothing was sent for e.
+		return fmt.Errorf("%w: the claim of an equal call got no answer: %s", ErrUnavailable, d.err.Error())
+	default:
+		return d.err
+	}
+}
+
+// failedRunError ends the acquire of a call that has waited for a run that failed.
+type failedRunError struct{ err error }
+
+func (*failedRunError) Error() string { return "lock: the run that this call waited for has failed" }
+
+// Class returns a short and stable name of the error, to count by.
+func (*failedRunError) Class() string { return "failed" }

@@ -1,0 +1,119 @@
+package lock
+
+import (
+	"bytes"
+	"sync"
+)
+
+// record is the part of a lease that only Once has.
+type record struct {
+	run   any    // for runOf
+	label string // the key as the caller gave it
+	scope string // whose work it is
+	print []byte // the fingerprint, in room if it fits; one of package middleware does
+	room  [48]byte
+	owner string // of the entry; "": as for a lock
+
+	// Written before the lease is granted.
+	replaces string // token of the abandoned entry to take over
+	attempt  int
+
+	effects effects
+}
+
+// forgottenOnCrash reports whether a crash of the holder leaves no record: a transaction
+// without a receipt did not happen. There is a record once [Commit] was called, while a call
+// is in doubt, and in a takeover.
+func (r *record) forgottenOnCrash(inTx bool) bool {
+	return inTx && r.attempt == 1 && !r.effects.possible()
+}
+
+// refusal returns the reason for which an entry with this state and fingerprint refuses a claim
+// of r, or of a lock if r is nil. It returns nil if the claim is to take the entry over.
+func (r *record) refusal(state State, fingerprint []byte, rerun bool) error {
+	switch {
+	case r != nil && !sameRequest(r.print, fingerprint):
+		return ErrMismatch
+	case state == Settled && r != nil:
+		return errReplay
+	case state == Settled:
+		return ErrSettled
+	case state == Abandoned && r != nil && rerun:
+		return nil
+	case state == Abandoned:
+		return ErrAbandoned
+	default:
+		return ErrHeld
+	}
+}
+
+// sameRequest compares fingerprints. An empty one equals all.
+func sameRequest(a, b []byte) bool {
+	return len(a) == 0 || len(b) == 0 || bytes.Equal(a, b)
+}
+
+// effects says whether a run may have had an effect, so that a failure does not free its key.
+type effects struct {
+	mu        sync.Mutex
+	committed bool
+	doubts    int    // calls that may have had an effect elsewhere
+	doubtful  []byte // the receipt of a run that failed during such calls
+	freed     bool   // the run ended without a receipt, so the key is free for the next
+}
+
+// free notes that the run ends without a receipt, unless it may have had an effect
+// ([Commit], [run.Doubt]), and reports whether it does. Nothing can be committed after that.
+func (f *effects) free() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.freed = !f.committed && f.doubts == 0
+	return f.freed
+}
+
+func (f *effects) wasFreed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.freed
+}
+
+// receipt returns the receipt of a run that has failed and is not free.
+func (f *effects) receipt() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.doubts == 0 {
+		return nil
+	}
+	return f.doubtful
+}
+
+func (f *effects) wasCommitted() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.committed
+}
+
+// dispel takes back one doubt. There is none if the call came after a settled answer: it was
+// not counted.
+func (f *effects) dispel() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.doubts = max(0, f.doubts-1)
+}
+
+// possible reports whether a failure of the run no longer implies that it had no effect.
+func (f *effects) possible() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.committed || f.doubts > 0
+}
+
+// note calls mark unless the run was freed.
+func (f *effects) note(mark func()) (noted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.freed {
+		return false
+	}
+	mark()
+	return true
+}
