@@ -12,7 +12,6 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
@@ -330,23 +329,23 @@ func TestLockerBoundsDisturbedStores(t *testing.T) {
 		want    error // of Acquire
 		took    time.Duration
 		atMost  time.Duration
-		event   event.Kind
+		event   lock.EventKind
 	}{
 		"lost reply": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.LoseReply(s, latchtest.Claim, 1) },
-			atMost:  5 * time.Millisecond, event: event.Recovered,
+			atMost:  5 * time.Millisecond, event: lock.EventRecovered,
 		},
 		"lost request": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.LoseRequest(s, latchtest.Claim, 1) },
-			atMost:  5 * time.Millisecond, event: event.Recovered,
+			atMost:  5 * time.Millisecond, event: lock.EventRecovered,
 		},
 		"one call stalled": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Claim, 1, time.Second) },
-			took:    budget / 3, atMost: budget / 3, event: event.Recovered,
+			took:    budget / 3, atMost: budget / 3, event: lock.EventRecovered,
 		},
 		"all calls stalled": {
 			disturb: func(s lock.Store) lock.Store { return latchtest.Stall(s, latchtest.Claim, 100, 3*time.Second) },
-			want:    lock.ErrUnknown, took: budget, atMost: budget, event: event.Unknown,
+			want:    lock.ErrUnknown, took: budget, atMost: budget, event: lock.EventUnknown,
 		},
 	}
 	for name, tt := range tests {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/unwind"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
@@ -127,16 +126,16 @@ func callerGone(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(end)
 }
 
-func eventOf(err error) event.Kind {
+func eventOf(err error) EventKind {
 	switch {
 	case errors.Is(err, errReplay):
-		return event.Replayed
+		return EventReplayed
 	case errors.Is(err, ErrUnknown):
-		return event.Unknown
+		return EventUnknown
 	case errors.Is(err, ErrUnavailable):
-		return event.Unavailable
+		return EventUnavailable
 	default:
-		return event.Refused
+		return EventRefused
 	}
 }
 
@@ -158,7 +157,7 @@ func (l *Locker) bypass(ctx context.Context, e *Lease, err error) {
 	l.core.keys.Bypass((*holder)(e))
 	l.core.keys.Share((*holder)(e), grantOf(e))
 	e.validity.Bypass(clock.Now().Add(l.cfg.lease), e.setAlarm)
-	l.emit(ctx, &e.identity, event.Bypassed, 0, err)
+	l.emit(ctx, &e.identity, EventBypassed, 0, err)
 	l.logBypassed(ctx, &e.identity, err)
 }
 
@@ -303,15 +302,15 @@ func (l *Locker) granted(ctx context.Context, e *Lease, fence int64, sent clock.
 	if err != nil {
 		return err
 	}
-	kind := event.Claimed
+	kind := EventClaimed
 	switch {
 	case e.claim.call != nil && e.claim.call.Unanswered():
-		kind = event.Recovered
+		kind = EventRecovered
 	case e.claim.takeover:
-		kind = event.TakenOver
+		kind = EventTakenOver
 		l.logTakenOver(ctx, &e.identity)
 	}
-	if kind != event.Claimed {
+	if kind != EventClaimed {
 		l.core.recent.note(kind, e.label())
 	}
 	l.emit(ctx, &e.identity, kind, took, nil)
@@ -339,8 +338,8 @@ func (l *Locker) removeOrphan(ctx context.Context, e *Lease, token string, deadl
 		return err
 	}
 	if release.ok {
-		l.core.recent.note(event.Reaped, e.label())
-		l.emit(ctx, &e.identity, event.Reaped, 0, nil)
+		l.core.recent.note(EventReaped, e.label())
+		l.emit(ctx, &e.identity, EventReaped, 0, nil)
 	}
 	return nil
 }

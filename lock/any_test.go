@@ -14,7 +14,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -48,7 +47,7 @@ func TestAnyFindsTheFreeSlot(t *testing.T) {
 			t.Run(where+" "+free, func(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
-					var kinds []event.Kind
+					var kinds []lock.EventKind
 					l := open(lock.WithObserver(func(_ context.Context, e lock.Event) { kinds = append(kinds, e.Kind) }))
 					other := open()
 					if where == "this process" {
@@ -71,7 +70,7 @@ func TestAnyFindsTheFreeSlot(t *testing.T) {
 							return nil
 						}))
 					}
-					require.Equal(t, slices.Repeat([]event.Kind{event.Claimed, event.Released}, 10), kinds, "a slot that is taken is no refusal")
+					require.Equal(t, slices.Repeat([]lock.EventKind{lock.EventClaimed, lock.EventReleased}, 10), kinds, "a slot that is taken is no refusal")
 					if where == "this process" {
 						require.Equal(t, 10, s.Count(fault.Claim)-claims, "the local table says which are free")
 					}
@@ -119,7 +118,7 @@ func TestAnyRefusesWithTheShortestTimeLeft(t *testing.T) {
 				require.Contains(t, slots, refusal.Entry.Key)
 				require.InDelta(t, tt.left, refusal.Entry.Left, float64(10*time.Millisecond))
 				require.Len(t, refused, 1)
-				require.Equal(t, event.Refused, refused[0].Kind)
+				require.Equal(t, lock.EventRefused, refused[0].Kind)
 				require.Equal(t, "export", refused[0].Name)
 			})
 		})
@@ -162,7 +161,7 @@ func TestAnyWaitsForAnotherProcess(t *testing.T) {
 		var claimed []lock.Event
 		other, slots := open(), lock.Slots("export", 2)
 		l := open(lock.WithWait(10*time.Second), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Claimed {
+			if e.Kind == lock.EventClaimed {
 				claimed = append(claimed, e)
 			}
 		}))
@@ -480,8 +479,8 @@ func TestWaitBehindAPendingSearchIsNoRefusal(t *testing.T) {
 		_, err := l.AcquireAny(t.Context(), []string{"a"})
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NotErrorIs(t, err, lock.ErrHeld)
-		require.Equal(t, 1, seen.count(event.Unavailable))
-		require.Zero(t, seen.count(event.Refused))
+		require.Equal(t, 1, seen.count(lock.EventUnavailable))
+		require.Zero(t, seen.count(lock.EventRefused))
 		first.Wait()
 	})
 }

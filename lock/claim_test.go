@@ -16,7 +16,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -36,7 +35,7 @@ func TestLostReplyOfClaimIsRecovered(t *testing.T) {
 				require.NoError(t, e.Release(t.Context()))
 				require.Equal(t, lock.Free, s.State(t, key).State)
 				if name != "refused once" {
-					require.Equal(t, 1, seen.count(event.Recovered))
+					require.Equal(t, 1, seen.count(lock.EventRecovered))
 				}
 				time.Sleep(time.Minute)
 			})
@@ -115,7 +114,7 @@ func TestNotAppliedIsNotUnknown(t *testing.T) {
 		_, err := l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrUnavailable)
 		require.NotErrorIs(t, err, lock.ErrUnknown)
-		require.Equal(t, 1, seen.count(event.Unavailable))
+		require.Equal(t, 1, seen.count(lock.EventUnavailable))
 		require.Zero(t, s.Count(fault.Release), "nothing to sweep")
 	})
 }
@@ -256,7 +255,7 @@ func TestObserverEndsTheGoroutineOfAGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fault.New()
 		l := lock.New(s, lock.WithLogger(quiet), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Claimed {
+			if e.Kind == lock.EventClaimed {
 				runtime.Goexit()
 			}
 		}))

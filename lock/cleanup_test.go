@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -58,7 +57,7 @@ func TestIncidentReaperFreesTheKeyForOthers(t *testing.T) {
 		s.Every(nil, fault.Claim)
 		synctest.Wait()
 		require.Equal(t, lock.Free, s.State(t, key).State, "the reaper removes the claim at once")
-		require.Equal(t, 1, seen.count(event.Reaped))
+		require.Equal(t, 1, seen.count(lock.EventReaped))
 		e, err := other.Acquire(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, e.Release(t.Context()))
@@ -308,7 +307,7 @@ func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
 		_, err = l.Acquire(t.Context(), key)
 		require.ErrorIs(t, err, lock.ErrHeld)
 		require.NoError(t, l.Close(t.Context()))
-		require.GreaterOrEqual(t, seen.count(event.Reaped), 2)
+		require.GreaterOrEqual(t, seen.count(lock.EventReaped), 2)
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -74,7 +73,7 @@ func TestCloseWaitsForTheReportOfALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		reported := false
 		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Lost {
+			if e.Kind == lock.EventLost {
 				time.Sleep(time.Second)
 				reported = true
 			}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -32,7 +31,7 @@ func TestAReleasedLeaseIsNotLost(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		synctest.Wait()
-		require.Zero(t, seen.count(event.Lost))
+		require.Zero(t, seen.count(lock.EventLost))
 	})
 }
 
@@ -78,7 +77,7 @@ func TestAnAnswerAfterTheLeaseIsNoGrant(t *testing.T) {
 					return
 				}
 				require.ErrorIs(t, err, lock.ErrUnavailable)
-				require.Zero(t, seen.count(event.Claimed)+seen.count(event.Lost))
+				require.Zero(t, seen.count(lock.EventClaimed)+seen.count(lock.EventLost))
 				synctest.Wait()
 				require.Equal(t, lock.Free, s.State(t, key).State, "an orphan, which is removed")
 			})

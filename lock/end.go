@@ -10,7 +10,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/unwind"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/bounded"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
@@ -62,14 +61,14 @@ type end struct {
 	began      time.Duration // from the grant to before the first send; 0 for a store in this process
 }
 
-func (n *end) kind() event.Kind {
+func (n *end) kind() EventKind {
 	switch {
 	case n.settles:
-		return event.Settled
+		return EventSettled
 	case n.handedOver:
-		return event.HandedOver
+		return EventHandedOver
 	default:
-		return event.Released
+		return EventReleased
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/requestinfo"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // Observer gets the events of a [Locker]. It is called outside all locks, on the goroutine of
@@ -19,7 +18,7 @@ type Observer func(ctx context.Context, e Event)
 
 // Event is an event of one key.
 type Event struct {
-	Kind    event.Kind
+	Kind    EventKind
 	Name    string // the name given to Key: bounded, fit for a metric label; "" if the key was not composed
 	Key     string // the key itself: never a label
 	Once    bool   // false: of Do or Acquire
@@ -38,9 +37,33 @@ type Event struct {
 // outcome was found out.
 type Recovery struct {
 	At   time.Time
-	Kind event.Kind // event.Recovered, event.TakenOver, event.Reaped or event.Lost
-	Key  string     // as given to the Locker
+	Kind EventKind // EventRecovered, EventTakenOver, EventReaped or EventLost
+	Key  string    // as given to the Locker
 }
+
+// EventKind says what has happened to a key. The text is stable and fit for a metric label.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventClaimed     EventKind = "claimed"     // a key was granted
+	EventRecovered   EventKind = "recovered"   // granted, after a send of the same claim had got no answer
+	EventTakenOver   EventKind = "taken_over"  // granted, in place of a holder that had vanished
+	EventHandedOver  EventKind = "handed_over" // a key was handed over by its holder, and waits for a resume
+	EventResumed     EventKind = "resumed"     // granted, by a ticket
+	EventRefused     EventKind = "refused"     // a key was refused; Err says why
+	EventReplayed    EventKind = "replayed"    // a receipt was found
+	EventRenewed     EventKind = "renewed"     // a lease was prolonged
+	EventLost        EventKind = "lost"        // a lease ended before its work
+	EventReleased    EventKind = "released"    // a key was freed by its holder
+	EventSettled     EventKind = "settled"     // a receipt was left
+	EventUnknown     EventKind = "unknown"     // a call got no answer and may have been applied
+	EventReaped      EventKind = "reaped"      // an entry of a claim that got no answer was found and removed
+	EventUnavailable EventKind = "unavailable" // the store did not serve a call, certainly without effect
+	EventBypassed    EventKind = "bypassed"    // work runs unprotected, as WithFailOpen allows
+	EventSkipped     EventKind = "skipped"     // work runs unguarded: it has no key, and need not have one
+	EventRejected    EventKind = "rejected"    // refused before any key was asked for; Err says why, and has a Class() string
+)
 
 // events reports to observers.
 type events struct {
@@ -54,13 +77,13 @@ type events struct {
 func (v *events) observed() bool { return len(v.observers) > 0 }
 
 // emit reports an event of a lease.
-func (v *events) emit(ctx context.Context, of *identity, kind event.Kind, took time.Duration, err error) {
+func (v *events) emit(ctx context.Context, of *identity, kind EventKind, took time.Duration, err error) {
 	if v.observed() {
 		v.announce(ctx, of.event(kind, took, err))
 	}
 }
 
-func (i *identity) event(kind event.Kind, took time.Duration, err error) Event {
+func (i *identity) event(kind EventKind, took time.Duration, err error) Event {
 	if errors.Is(err, errReplay) {
 		err = nil
 	}
@@ -75,9 +98,9 @@ func (v *events) emitFailed(ctx context.Context, of *identity, call string, took
 	if !v.observed() {
 		return
 	}
-	kind := event.Unavailable
+	kind := EventUnavailable
 	if errors.Is(err, ErrUnknown) {
-		kind = event.Unknown
+		kind = EventUnknown
 	}
 	e := of.event(kind, took, err)
 	e.Call = call
@@ -143,13 +166,13 @@ func (o *observation) addTo(v *Event) {
 		return
 	}
 	switch v.Kind {
-	case event.Claimed, event.Recovered, event.Resumed:
+	case EventClaimed, EventRecovered, EventResumed:
 		v.Took, v.Waited = time.Since(o.began), o.waited
-	case event.TakenOver, event.Refused, event.Replayed:
+	case EventTakenOver, EventRefused, EventReplayed:
 		v.Took, v.Waited, v.Owner = time.Since(o.began), o.waited, o.found
-	case event.Unknown, event.Unavailable:
+	case EventUnknown, EventUnavailable:
 		v.Call, v.Waited = callClaim, o.waited
-	case event.Renewed, event.Lost, event.Released, event.Settled, event.HandedOver, event.Reaped, event.Bypassed, event.Skipped, event.Rejected:
+	case EventRenewed, EventLost, EventReleased, EventSettled, EventHandedOver, EventReaped, EventBypassed, EventSkipped, EventRejected:
 	}
 }
 
@@ -173,7 +196,7 @@ type recent struct {
 	all []Recovery
 }
 
-func (r *recent) note(kind event.Kind, key string) {
+func (r *recent) note(kind EventKind, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all[max(len(r.all)-maxRecent+1, 0):], Recovery{At: time.Now(), Kind: kind, Key: key})

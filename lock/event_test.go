@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -29,15 +28,15 @@ func TestEventsTellOfTheWait(t *testing.T) {
 			time.AfterFunc(2*time.Second, func() { _ = e.Release(t.Context()) })
 			began := time.Now()
 			require.NoError(t, waiter.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing))
-			claimed := seen.only(t, event.Claimed)
+			claimed := seen.only(t, lock.EventClaimed)
 			require.Equal(t, time.Since(began), claimed.Took, name)
 			require.GreaterOrEqual(t, claimed.Waited, 2*time.Second, name)
 			require.LessOrEqual(t, claimed.Waited, claimed.Took, name)
 		}
 		var seen events
 		require.NoError(t, first.With(lock.WithWait(time.Minute), lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing))
-		require.Zero(t, seen.only(t, event.Claimed).Waited, "there was nothing to wait for")
-		require.Positive(t, seen.only(t, event.Released).Left)
+		require.Zero(t, seen.only(t, lock.EventClaimed).Waited, "there was nothing to wait for")
+		require.Positive(t, seen.only(t, lock.EventReleased).Left)
 	})
 }
 
@@ -49,7 +48,7 @@ func TestEventsTellOfReceipts(t *testing.T) {
 			_, _, err := l.Once(t.Context(), key, nil, func(context.Context) ([]byte, error) { return []byte("answer"), nil })
 			require.NoError(t, err)
 		}
-		settled, replayed := seen.only(t, event.Settled), seen.only(t, event.Replayed)
+		settled, replayed := seen.only(t, lock.EventSettled), seen.only(t, lock.EventReplayed)
 		require.Equal(t, len("answer"), settled.Size)
 		require.True(t, settled.Once)
 		require.True(t, replayed.Once)
@@ -79,7 +78,7 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 			err := other.With(lock.WithObserver(seen.observe)).Do(t.Context(), key, nothing)
 			var refused *lock.RefusedError
 			require.ErrorAs(t, err, &refused)
-			require.Equal(t, refused.Entry.Owner, seen.only(t, event.Refused).Owner)
+			require.Equal(t, refused.Entry.Owner, seen.only(t, lock.EventRefused).Owner)
 			require.True(t, strings.HasSuffix(refused.Entry.Owner, " trace-1"), refused.Entry.Owner)
 		}
 		require.NoError(t, e.Release(t.Context()))
@@ -94,7 +93,7 @@ func TestOriginIsFoundWithTheEntry(t *testing.T) {
 		_, replayed, err := open(lock.WithObserver(seen.observe)).Once(t.Context(), key, nil, nil)
 		require.NoError(t, err)
 		require.True(t, replayed)
-		require.True(t, strings.HasSuffix(seen.only(t, event.Replayed).Owner, " trace-2"))
+		require.True(t, strings.HasSuffix(seen.only(t, lock.EventReplayed).Owner, " trace-2"))
 	})
 }
 
@@ -117,7 +116,7 @@ func TestFailedCallsAreNamed(t *testing.T) {
 						return nil
 					})
 				}
-				require.Equal(t, call, seen.only(t, event.Unavailable).Call)
+				require.Equal(t, call, seen.only(t, lock.EventUnavailable).Call)
 			})
 		})
 	}
@@ -127,9 +126,9 @@ func TestFailedCallsAreNamed(t *testing.T) {
 func TestReport(t *testing.T) {
 	var seen events
 	l := lock.New(memstore.New(), lock.WithObserver(seen.observe), lock.WithLogger(quiet))
-	want := lock.Event{Kind: event.Rejected, Name: "user", Err: errors.New("no key")}
+	want := lock.Event{Kind: lock.EventRejected, Name: "user", Err: errors.New("no key")}
 	l.Report(t.Context(), want)
-	require.Equal(t, want, seen.only(t, event.Rejected))
+	require.Equal(t, want, seen.only(t, lock.EventRejected))
 }
 
 func nothing(context.Context) error { return nil }
@@ -153,7 +152,7 @@ func TestLossesHaveClasses(t *testing.T) {
 				require.ErrorIs(t, err, lock.ErrLost)
 				synctest.Wait()
 				var classified interface{ Class() string }
-				require.ErrorAs(t, seen.only(t, event.Lost).Err, &classified)
+				require.ErrorAs(t, seen.only(t, lock.EventLost).Err, &classified)
 				require.Equal(t, class, classified.Class())
 			})
 		})
@@ -172,7 +171,7 @@ func (v *events) observe(_ context.Context, e lock.Event) {
 	v.seen = append(v.seen, e)
 }
 
-func (v *events) count(kind event.Kind) int {
+func (v *events) count(kind lock.EventKind) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := 0
@@ -185,7 +184,7 @@ func (v *events) count(kind event.Kind) int {
 }
 
 // only returns the one event of a kind.
-func (v *events) only(t *testing.T, kind event.Kind) lock.Event {
+func (v *events) only(t *testing.T, kind lock.EventKind) lock.Event {
 	t.Helper()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -209,8 +208,8 @@ func TestObserverCannotBreakARequest(t *testing.T) {
 			lock.WithObserver(seen.observe),
 		)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
-		require.Equal(t, 1, seen.count(event.Claimed))
-		require.Equal(t, 1, seen.count(event.Released))
+		require.Equal(t, 1, seen.count(lock.EventClaimed))
+		require.Equal(t, 1, seen.count(lock.EventReleased))
 		require.Contains(t, out.String(), "panic")
 		require.Equal(t, "user", seen.seen[0].Name)
 		require.Equal(t, key, seen.seen[0].Key)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -38,8 +37,8 @@ func TestFailOpenKeepsTheKeyShutInThisProcess(t *testing.T) {
 		s.Every(fault.HangReply, fault.Claim)
 		e, err := l.With(lock.WithFailOpen()).Acquire(t.Context(), key)
 		requireUnprotected(t, e, err)
-		require.Equal(t, 1, seen.count(event.Unknown))
-		require.Equal(t, 1, seen.count(event.Bypassed))
+		require.Equal(t, 1, seen.count(lock.EventUnknown))
+		require.Equal(t, 1, seen.count(lock.EventBypassed))
 
 		// The token counts as granted while the work runs.
 		time.Sleep(lease / 2)
@@ -154,7 +153,7 @@ func TestFailOpenForACallerThatLeft(t *testing.T) {
 		defer cancel()
 		_, err := l.Acquire(ctx, key)
 		require.Error(t, err)
-		require.Zero(t, seen.count(event.Bypassed))
+		require.Zero(t, seen.count(lock.EventBypassed))
 	})
 }
 
@@ -188,7 +187,7 @@ func TestCallersThatMeetAndFailOpen(t *testing.T) {
 func TestObserverEndsABypass(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFailOpen(), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Bypassed {
+			if e.Kind == lock.EventBypassed {
 				runtime.Goexit()
 			}
 		}))

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -82,7 +81,7 @@ func TestAWaitingCrowdDoesNotRepeatAFailure(t *testing.T) {
 					require.Equal(t, lock.Settled, s.State(t, record).State, "a committed failure leaves a receipt")
 					return
 				}
-				require.Equal(t, crowd+1, seen.count(event.Refused))
+				require.Equal(t, crowd+1, seen.count(lock.EventRefused))
 				_ = onItsOwn(func() { _, _, _ = run(print1) })
 				require.Equal(t, tt.runs+1, runs.Load(), "a later call runs")
 			})

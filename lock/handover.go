@@ -8,7 +8,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/internal/unwind"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -234,8 +233,8 @@ func (l *Locker) resumed(ctx context.Context, e *Lease, fence int64, sent clock.
 		return fmt.Errorf("%w: the ticket is used up: %w", ErrUnknown, err)
 	}
 	if e.claim.call.Unanswered() {
-		l.core.recent.note(event.Recovered, e.label())
+		l.core.recent.note(EventRecovered, e.label())
 	}
-	l.emit(ctx, &e.identity, event.Resumed, took, nil)
+	l.emit(ctx, &e.identity, EventResumed, took, nil)
 	return nil
 }

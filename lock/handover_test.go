@@ -15,7 +15,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/tickettext"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -46,12 +45,12 @@ func TestHandOver(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var mu sync.Mutex
-		var kinds []event.Kind
+		var kinds []lock.EventKind
 		see := lock.WithObserver(func(_ context.Context, e lock.Event) {
 			require.Equal(t, key, e.Key)
 			mu.Lock()
 			defer mu.Unlock()
-			if e.Kind != event.Renewed {
+			if e.Kind != lock.EventRenewed {
 				kinds = append(kinds, e.Kind)
 			}
 		})
@@ -84,8 +83,8 @@ func TestHandOver(t *testing.T) {
 		requireHeld(t, worker)
 		require.NoError(t, resumed.Release(t.Context()))
 		require.NoError(t, other.Do(t.Context(), key, func(context.Context) error { return nil }))
-		require.Equal(t, []event.Kind{
-			event.Claimed, event.HandedOver, event.Refused, event.Resumed, event.Refused, event.Refused, event.Released,
+		require.Equal(t, []lock.EventKind{
+			lock.EventClaimed, lock.EventHandedOver, lock.EventRefused, lock.EventResumed, lock.EventRefused, lock.EventRefused, lock.EventReleased,
 		}, kinds)
 	})
 }
@@ -192,7 +191,7 @@ func TestHandOverWithoutAnswer(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l, other := open(lock.WithWait(10*time.Millisecond), lock.WithObserver(func(_ context.Context, e lock.Event) {
-					require.NotEqual(t, event.Lost, e.Kind, "it is its own command that has taken the key")
+					require.NotEqual(t, lock.EventLost, e.Kind, "it is its own command that has taken the key")
 				})), open()
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
@@ -275,7 +274,7 @@ func TestHolderIsOverBeforeItsTicketIs(t *testing.T) {
 // An observer ends the goroutine of a hand-over: no caller has the ticket, so the key is freed.
 func TestObserverEndsAHandOver(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []event.Kind{event.HandedOver, event.Unavailable} {
+	for _, kind := range []lock.EventKind{lock.EventHandedOver, lock.EventUnavailable} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
@@ -286,7 +285,7 @@ func TestObserverEndsAHandOver(t *testing.T) {
 				}))
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
-				if kind == event.Unavailable {
+				if kind == lock.EventUnavailable {
 					s.Every(fault.Refuse, fault.Claim)
 				}
 				var all sync.WaitGroup
@@ -317,8 +316,8 @@ func TestTicketThatIsOverBeforeItIsWritten(t *testing.T) {
 		_, err = e.HandOver(t.Context(), 10*time.Millisecond)
 		require.ErrorIs(t, err, lock.ErrUnknown)
 		require.NotErrorIs(t, err, lock.ErrLost)
-		require.Zero(t, seen.count(event.Lost))
-		require.Equal(t, 1, seen.count(event.Unknown))
+		require.Zero(t, seen.count(lock.EventLost))
+		require.Equal(t, 1, seen.count(lock.EventUnknown))
 		requireFree(t, s, key)
 		require.NoError(t, l.Do(t.Context(), key, func(context.Context) error { return nil }))
 		require.Zero(t, l.Stats().Active)

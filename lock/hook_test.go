@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -56,8 +55,8 @@ func TestHooksThatEndTheCaller(t *testing.T) {
 				require.False(t, onItsOwn(func() { _ = l.Do(t.Context(), key, func(context.Context) error { return nil }) }))
 				synctest.Wait()
 				require.Equal(t, lock.Free, s.State(t, key).State, "it is completed in the background")
-				require.Equal(t, 1, seen.count(event.Released))
-				require.Zero(t, seen.count(event.Lost), "what it finds done, it did")
+				require.Equal(t, 1, seen.count(lock.EventReleased))
+				require.Zero(t, seen.count(lock.EventLost), "what it finds done, it did")
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err, "and does not shut the key in this process")
 				require.NoError(t, e.Release(t.Context()))

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/internal/cancelctx"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -273,9 +272,9 @@ func (e *Lease) dropLost(lost *loss) {
 		e.addOrphan()
 	}
 	c.keys.Leave((*holder)(e))
-	c.recent.note(event.Lost, e.label())
+	c.recent.note(EventLost, e.label())
 	ctx := e.Context()
-	e.locker.emit(ctx, &e.identity, event.Lost, e.claim.grantedAt.Since(), lost)
+	e.locker.emit(ctx, &e.identity, EventLost, e.claim.grantedAt.Since(), lost)
 	e.locker.logLost(ctx, &e.identity, e.claim.grantedAt.Since(), lost)
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/ratelog"
 	"github.com/httplatch/httplatch/internal/requestinfo"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // reporter logs the lines that an operator must see.
@@ -144,7 +143,7 @@ func (l *reporter) trouble(ctx context.Context, err error) {
 }
 
 // logPanic reports a bug of an observer.
-func (l *reporter) logPanic(ctx context.Context, value any, kind event.Kind) {
+func (l *reporter) logPanic(ctx context.Context, value any, kind EventKind) {
 	l.logger.LogAttrs(ctx, slog.LevelError, "lock: an observer panicked", slog.Any("panic", value), slog.String("event", string(kind)))
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/internal/unwind"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
@@ -159,7 +158,7 @@ func (l *Locker) found(ctx context.Context, call *oncecall.Call, label string, n
 	}
 	if l.observed() {
 		l.announce(ctx, Event{
-			Kind: event.Replayed, Name: cmp.Or(call.GuardName(), keytext.Name(label)), Key: label, Once: true, Attempt: 1,
+			Kind: EventReplayed, Name: cmp.Or(call.GuardName(), keytext.Name(label)), Key: label, Once: true, Attempt: 1,
 			Took: time.Since(began), Owner: requestinfo.Process(entry.Owner),
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -33,7 +32,7 @@ func TestOnceRunsOnceAndReplays(t *testing.T) {
 		require.EqualValues(t, 1, f.runs.Load())
 		require.Equal(t, 3, s.Count(fault.Claim))
 		require.Equal(t, 1, s.Count(fault.Settle))
-		require.Equal(t, 1, seen.count(event.Replayed))
+		require.Equal(t, 1, seen.count(lock.EventReplayed))
 
 		_, _, err = l.Once(t.Context(), key, print2, f.run("another"))
 		require.ErrorIs(t, err, lock.ErrMismatch)

@@ -156,7 +156,7 @@ func WithFencing() Option {
 // receipt. [Attempt] and [Commit] find no run. It has to be released all the same:
 // until then, for the length of a lease at most, duplicates that reach this process are
 // refused, and [Locker.Close] waits for it. Duplicates that reach other processes are not.
-// Observers get an [event.Bypassed].
+// Observers get an [EventBypassed].
 //
 // Unless set, such work does not run, and the error matches [ErrUnavailable]. It never
 // runs unprotected if the key was refused, if the store does not support the claim

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
@@ -47,10 +46,10 @@ func (e *Lease) addOrphanFor(linger time.Duration) {
 	o := &orphan{
 		locker: e.locker,
 		ctx:    context.WithoutCancel(e.parent),
-		event:  e.event(event.Reaped, 0, nil),
+		event:  e.event(EventReaped, 0, nil),
 	}
 	o.Orphan = cleanup.Orphan{
-		Subject:  cleanupOf(e, event.Reaped),
+		Subject:  cleanupOf(e, EventReaped),
 		Remover:  o,
 		Flight:   e.claim.call.Flight(),
 		Answered: e.claim.orphaned,
@@ -62,7 +61,7 @@ func (e *Lease) addOrphanFor(linger time.Duration) {
 }
 
 // cleanupOf describes a clean-up of e that will end with an event of this kind.
-func cleanupOf(e *Lease, kind event.Kind) cleanup.Subject {
+func cleanupOf(e *Lease, kind EventKind) cleanup.Subject {
 	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimant(), Kind: string(kind)}
 }
 
@@ -77,7 +76,7 @@ func (o *orphan) Remove() (found bool, err error) {
 
 // Removed implements cleanup.Remover.
 func (o *orphan) Removed() {
-	o.locker.core.recent.note(event.Reaped, o.Key)
+	o.locker.core.recent.note(EventReaped, o.Key)
 	reaped := o.event
 	reaped.Took = time.Since(o.Began)
 	o.locker.announce(o.ctx, reaped)

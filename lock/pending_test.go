@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -324,7 +323,7 @@ func TestCallersThatMeetSilence(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, budget/10, time.Since(began))
 		wg.Wait()
-		require.Equal(t, 10, seen.count(event.Unavailable))
+		require.Equal(t, 10, seen.count(lock.EventUnavailable))
 		require.Less(t, s.Count(fault.Claim), 4, "those of the first")
 	})
 }

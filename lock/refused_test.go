@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -95,7 +94,7 @@ func TestARefusalIsNoLongerThanItsCause(t *testing.T) {
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				refusedTwice(t, l)
-				require.Equal(t, 2, v.count(event.Refused))
+				require.Equal(t, 2, v.count(lock.EventRefused))
 				happens(t, s, l, e)
 				require.NoError(t, l.Close(t.Context()))
 			})

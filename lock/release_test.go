@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -44,12 +43,12 @@ func TestRefusedSendsAreNotUnanswered(t *testing.T) {
 		require.NoError(t, err)
 		s.Every(fault.Refuse, fault.Release)
 		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
-		assert.Zero(t, seen.count(event.Unknown), "nothing was unknown")
+		assert.Zero(t, seen.count(lock.EventUnknown), "nothing was unknown")
 		s.Free(t, key)
 		s.Every(nil, fault.Release)
 		time.Sleep(time.Second)
-		require.Zero(t, seen.count(event.Released))
-		require.Equal(t, 1, seen.count(event.Lost))
+		require.Zero(t, seen.count(lock.EventReleased))
+		require.Equal(t, 1, seen.count(lock.EventLost))
 	})
 }
 
@@ -140,8 +139,8 @@ func TestLostReplyOfReleaseIsNotALoss(t *testing.T) {
 		require.NoError(t, err)
 		s.Next(fault.Release, fault.LoseReply)
 		require.NoError(t, e.Release(t.Context()))
-		require.Equal(t, 1, seen.count(event.Released))
-		require.Zero(t, seen.count(event.Lost))
+		require.Equal(t, 1, seen.count(lock.EventReleased))
+		require.Zero(t, seen.count(lock.EventLost))
 	})
 }
 

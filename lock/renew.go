@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
 	"github.com/httplatch/httplatch/lock/internal/validity"
@@ -105,7 +104,7 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 	case phase == validity.Over:
 		return sent, errReleased
 	}
-	l.emit(ctx, &e.identity, event.Renewed, 0, nil)
+	l.emit(ctx, &e.identity, EventRenewed, 0, nil)
 	return sent, nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -24,7 +23,7 @@ func TestEachLeaseIsRenewedAtItsOwnTime(t *testing.T) {
 		var mu sync.Mutex
 		renewed := make(map[string][]time.Duration)
 		l := lock.New(memstore.New(), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Renewed {
+			if e.Kind == lock.EventRenewed {
 				mu.Lock()
 				defer mu.Unlock()
 				renewed[e.Name] = append(renewed[e.Name], time.Since(began).Round(time.Millisecond))
@@ -135,7 +134,7 @@ func TestLongWorkIsRenewed(t *testing.T) {
 			}
 			return nil
 		}))
-		require.GreaterOrEqual(t, seen.count(event.Renewed), 8)
+		require.GreaterOrEqual(t, seen.count(lock.EventRenewed), 8)
 	})
 }
 
@@ -290,7 +289,7 @@ func TestHungHandler(t *testing.T) {
 				require.ErrorIs(t, hung.Release(t.Context()), lock.ErrLost)
 				require.Equal(t, lock.Held, s.State(t, key).State, "the successor's entry is not the old holder's to release")
 				require.NoError(t, e.Release(t.Context()))
-				require.Equal(t, 1, seen.count(event.Lost))
+				require.Equal(t, 1, seen.count(lock.EventLost))
 			})
 		})
 	}
@@ -365,8 +364,8 @@ func TestRenewalMeetsOwnReceipt(t *testing.T) {
 				time.Sleep(lease)
 				s.Every(nil, fault.Settle)
 				time.Sleep(10 * time.Second)
-				require.Equal(t, 1, seen.count(event.Settled))
-				require.Zero(t, seen.count(event.Lost), "it was settled, by us")
+				require.Equal(t, 1, seen.count(lock.EventSettled))
+				require.Zero(t, seen.count(lock.EventLost), "it was settled, by us")
 			})
 		})
 	}
@@ -403,7 +402,7 @@ func TestLeaseOfMaxHoldIsNotRenewed(t *testing.T) {
 			return nil, context.Cause(ctx)
 		})
 		require.ErrorIs(t, err, lock.ErrLost)
-		require.Zero(t, seen.count(event.Renewed))
+		require.Zero(t, seen.count(lock.EventRenewed))
 	})
 }
 
@@ -421,7 +420,7 @@ func TestExtendOvertakenByRelease(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, e.Release(t.Context()))
 		<-extended
-		require.Equal(t, 1, seen.count(event.Released))
-		require.Zero(t, seen.count(event.Lost))
+		require.Equal(t, 1, seen.count(lock.EventReleased))
+		require.Zero(t, seen.count(lock.EventLost))
 	})
 }

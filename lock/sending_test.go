@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -53,7 +52,7 @@ func TestSendsOfAClaim(t *testing.T) {
 				require.GreaterOrEqual(t, took, tt.from)
 				require.LessOrEqual(t, took, tt.to)
 				require.Equal(t, tt.sends, s.Count(fault.Claim))
-				require.Equal(t, tt.recovered, seen.count(event.Recovered) == 1)
+				require.Equal(t, tt.recovered, seen.count(lock.EventRecovered) == 1)
 				require.NoError(t, e.Release(t.Context()))
 				require.Equal(t, lock.Free, s.State(t, key).State)
 				synctest.Wait()

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -104,7 +103,7 @@ func TestLostReplyInTheMiddleOfASet(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var recovered []string
 				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == event.Recovered {
+					if e.Kind == lock.EventRecovered {
 						recovered = append(recovered, e.Key)
 					}
 				}))
@@ -385,7 +384,7 @@ func TestObserverThatEndsTheGoroutineOfASet(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Claimed && e.Key == setKeys[1] {
+			if e.Kind == lock.EventClaimed && e.Key == setKeys[1] {
 				runtime.Goexit()
 			}
 		}))

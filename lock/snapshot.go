@@ -3,8 +3,6 @@ package lock
 import (
 	"slices"
 	"time"
-
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // Snapshot shows the activity of this process at one moment, for an operator's tools: facts
@@ -31,11 +29,11 @@ type Hold struct {
 // Cleanup is a call that the store did not answer, or the removal of an entry that such a call
 // may have left. It is repeated in the background until it is answered.
 type Cleanup struct {
-	Key   string     // as given to the Locker
-	Entry string     // the Entry.Key of the store
-	Token string     // of the claim
-	Owner string     // as claimed
-	Kind  event.Kind // of its last event: event.Reaped, event.Released or event.Settled
+	Key   string    // as given to the Locker
+	Entry string    // the Entry.Key of the store
+	Token string    // of the claim
+	Owner string    // as claimed
+	Kind  EventKind // of its last event: EventReaped, EventReleased or EventSettled
 	Since time.Time
 }
 
@@ -96,7 +94,7 @@ func (c *core) cleanups(limit int, match func(entry, owner string) bool) []Clean
 	var all []Cleanup
 	for _, t := range c.cleaner.List() {
 		if match(t.Entry, t.Owner) {
-			all = append(all, Cleanup{Key: t.Key, Entry: t.Entry, Token: t.Token, Owner: t.Owner, Kind: event.Kind(t.Kind), Since: t.Since})
+			all = append(all, Cleanup{Key: t.Key, Entry: t.Entry, Token: t.Token, Owner: t.Owner, Kind: EventKind(t.Kind), Since: t.Since})
 		}
 	}
 	return first(limit, all, func(a, b Cleanup) int { return a.Since.Compare(b.Since) })

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
@@ -136,7 +135,7 @@ func TestSnapshotCleanups(t *testing.T) {
 		require.Len(t, s.Cleanups, 2)
 		only := l.Snapshot(10, func(entry, _ string) bool { return entry == "user=2" })
 		require.Len(t, only.Cleanups, 1)
-		require.Equal(t, event.Reaped, only.Cleanups[0].Kind)
+		require.Equal(t, lock.EventReaped, only.Cleanups[0].Kind)
 		require.Equal(t, "user=2", only.Cleanups[0].Entry)
 		require.NotEmpty(t, only.Cleanups[0].Token)
 		require.False(t, only.Cleanups[0].Since.IsZero())
@@ -159,7 +158,7 @@ func TestSnapshotRecoveries(t *testing.T) {
 		}
 		all := l.Snapshot(1000, nil).Recoveries
 		require.Len(t, all, 64)
-		require.Equal(t, event.Recovered, all[0].Kind)
+		require.Equal(t, lock.EventRecovered, all[0].Kind)
 		require.Equal(t, fmt.Sprint("user=", n-1), all[0].Key)
 		require.Equal(t, fmt.Sprint("user=", n-64), all[63].Key)
 		require.Len(t, l.Snapshot(5, nil).Recoveries, 5)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -63,8 +62,8 @@ func TestATakeoverOfWhatHasEndedIsAFirstAttempt(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, 1, s.State(t, record).Attempt)
-		require.Zero(t, seen.count(event.TakenOver))
-		require.Equal(t, 1, seen.count(event.Claimed))
+		require.Zero(t, seen.count(lock.EventTakenOver))
+		require.Equal(t, 1, seen.count(lock.EventClaimed))
 	})
 }
 
@@ -108,7 +107,7 @@ func TestCrash(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, replayed)
 			require.EqualValues(t, 2, f.runs.Load())
-			require.Equal(t, 1, seen.count(event.TakenOver))
+			require.Equal(t, 1, seen.count(lock.EventTakenOver))
 		})
 	})
 	t.Run("rerun after commit", func(t *testing.T) {
@@ -243,7 +242,7 @@ func TestFreedBeforeItsTakeover(t *testing.T) {
 		s.Free(t, record) // an operator
 		close(leave)
 		require.NoError(t, <-done)
-		require.Zero(t, seen.count(event.TakenOver), "the key was free")
+		require.Zero(t, seen.count(lock.EventTakenOver), "the key was free")
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/internal/unwind"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
 	"github.com/httplatch/httplatch/lock/internal/send"
@@ -171,7 +170,7 @@ func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 		return err
 	}))
 	if err == nil {
-		l.core.recent.note(event.Recovered, e.label())
+		l.core.recent.note(EventRecovered, e.label())
 	}
 	return committed && err == nil, err
 }

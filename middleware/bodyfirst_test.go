@@ -14,7 +14,6 @@ import (
 
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -51,7 +50,7 @@ func TestBodyFirstRefusals(t *testing.T) {
 			continue
 		}
 		requireProblem(t, tt.want, w)
-		require.Equal(t, []string{string(event.Rejected)}, kinds, "%s: nothing was claimed", tt.name)
+		require.Equal(t, []string{string(lock.EventRejected)}, kinds, "%s: nothing was claimed", tt.name)
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -28,7 +27,7 @@ func newCancel(t *testing.T) (context.Context, context.CancelFunc) {
 
 type eventLog struct {
 	mu    sync.Mutex
-	kinds []event.Kind
+	kinds []lock.EventKind
 }
 
 func (e *eventLog) observe(_ context.Context, seen lock.Event) {
@@ -37,7 +36,7 @@ func (e *eventLog) observe(_ context.Context, seen lock.Event) {
 	e.kinds = append(e.kinds, seen.Kind)
 }
 
-func (e *eventLog) count(kind event.Kind) int {
+func (e *eventLog) count(kind lock.EventKind) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := 0
@@ -81,7 +80,7 @@ func TestFailOpen(t *testing.T) {
 				require.False(t, ok, "lock.FromContext does not claim a protection that is not there")
 				require.Equal(t, original.Context(), ctx)
 				require.Equal(t, http.StatusConflict, duplicate, "a duplicate in this process is refused all the same")
-				require.Equal(t, 1, events.count(event.Bypassed))
+				require.Equal(t, 1, events.count(lock.EventBypassed))
 
 				down.Store(false)
 				require.Equal(t, http.StatusCreated, serve(guard(http.HandlerFunc(created)), post("42")).Code,
@@ -131,7 +130,7 @@ func TestFailOpenOfARecord(t *testing.T) {
 		require.Equal(t, r.Context(), seen)
 		require.Same(t, w, out)
 		require.Error(t, committed)
-		require.Equal(t, 1, events.count(event.Bypassed))
+		require.Equal(t, 1, events.count(lock.EventBypassed))
 		require.Equal(t, http.StatusCreated, serve(h, keyed("k")).Code)
 		require.EqualValues(t, 2, done.n.Load(), "no record was left")
 
@@ -167,7 +166,7 @@ func TestFailOpenIsNotInherited(t *testing.T) {
 		}))
 		require.Equal(t, http.StatusCreated, serve(h, post("42")).Code)
 		require.ErrorIs(t, inner, lock.ErrUnavailable)
-		require.Zero(t, events.count(event.Bypassed))
+		require.Zero(t, events.count(lock.EventBypassed))
 		requireFree(t, l, lock.Key("stock", "7"))
 	})
 }

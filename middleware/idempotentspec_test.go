@@ -17,7 +17,6 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -159,7 +158,7 @@ func TestIdempotentFailOpen(t *testing.T) {
 			require.Equal(t, `{"sku":"x"}`, serve(h, keyed("k")).Body.String())
 		}
 		e.require(t, 2)
-		require.Equal(t, 2, events.count(event.Bypassed))
+		require.Equal(t, 2, events.count(lock.EventBypassed))
 		requireCloses(t, l)
 	})
 }

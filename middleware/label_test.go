@@ -13,7 +13,6 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -45,13 +44,13 @@ func TestGuardNames(t *testing.T) {
 			serve(guard(keyfunc.IdempotencyKey), keyed("")) // with a hint in the log
 			serve(guard(keyfunc.Optional(keyfunc.IdempotencyKey)), keyed(""))
 
-			seen := make(map[event.Kind]bool)
+			seen := make(map[lock.EventKind]bool)
 			for _, e := range events {
 				seen[e.Kind] = true
 				require.Equal(t, tt.want, e.Name, e.Kind)
 			}
-			require.Equal(t, map[event.Kind]bool{
-				event.Claimed: true, event.Settled: true, event.Replayed: true, event.Rejected: true, event.Skipped: true,
+			require.Equal(t, map[lock.EventKind]bool{
+				lock.EventClaimed: true, lock.EventSettled: true, lock.EventReplayed: true, lock.EventRejected: true, lock.EventSkipped: true,
 			}, seen)
 			var line struct{ Name string }
 			require.NoError(t, json.Unmarshal(log.Bytes(), &line), log.String())

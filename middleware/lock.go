@@ -12,7 +12,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
@@ -259,7 +258,7 @@ func (g *guard) keyless(w http.ResponseWriter, own *http.Request, next http.Hand
 		g.reject(w, own, err)
 		return
 	}
-	g.locker.Report(own.Context(), lock.Event{Kind: event.Skipped, Name: g.hints.Name})
+	g.locker.Report(own.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name})
 	bodybuf.Unlimit(own)
 	next.ServeHTTP(w, own)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/httplatch/httplatch/internal/submission"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
@@ -96,7 +95,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		x.report = formReportFor(own)
 		x.once(r)
 	case errors.Is(err, keyfunc.ErrSkip):
-		g.locker.Report(r.Context(), lock.Event{Kind: event.Skipped, Name: g.hints.Name, Once: true})
+		g.locker.Report(r.Context(), lock.Event{Kind: lock.EventSkipped, Name: g.hints.Name, Once: true})
 		bodybuf.Unlimit(own)
 		next.ServeHTTP(w, own)
 	default:

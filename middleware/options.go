@@ -103,7 +103,7 @@ func With(opts ...Option) Option {
 
 // WithFailOpen runs the handler unprotected if the store does not answer, or denies the
 // call ([lock.ErrDenied]), instead of answering 503. [lock.FromContext] then says false,
-// and observers get an [event.Bypassed]. Duplicates in the same process are refused all
+// and observers get an [lock.EventBypassed]. Duplicates in the same process are refused all
 // the same; duplicates in other processes are not. All guards of a Locker with
 // [lock.WithFailOpen] do the same. A guard of a Locker with [lock.WithTransaction] panics
 // with this option.

@@ -9,7 +9,6 @@ import (
 	"github.com/httplatch/httplatch/internal/bodybuf"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
@@ -24,7 +23,7 @@ type refuser struct {
 // a key function, or says that the body cannot be read.
 func (f *refuser) reject(w http.ResponseWriter, r *http.Request, err error) {
 	p := identityProblem(err)
-	f.locker.Report(r.Context(), lock.Event{Kind: event.Rejected, Name: f.hints.Name, Once: f.conf.once, Err: rejection{p}})
+	f.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: f.hints.Name, Once: f.conf.once, Err: rejection{p}})
 	f.refuse(w, r, p)
 }
 
@@ -69,7 +68,7 @@ func (f *refuser) hint(ctx context.Context, p *Problem) {
 	}
 }
 
-// rejection is the error of an [event.Rejected].
+// rejection is the error of an [lock.EventRejected].
 type rejection struct{ problem *Problem }
 
 func (r rejection) Error() string { return r.problem.Err.Error() }

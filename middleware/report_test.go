@@ -11,7 +11,6 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -65,10 +64,10 @@ func TestRequestsBeforeTheLockerAreReported(t *testing.T) {
 			require.NotEmpty(t, seen[0].Name)
 			require.Empty(t, seen[0].Key)
 			if tt.class == "" {
-				require.Equal(t, event.Skipped, seen[0].Kind)
+				require.Equal(t, lock.EventSkipped, seen[0].Kind)
 				return
 			}
-			require.Equal(t, event.Rejected, seen[0].Kind)
+			require.Equal(t, lock.EventRejected, seen[0].Kind)
 			var classified interface{ Class() string }
 			require.ErrorAs(t, seen[0].Err, &classified)
 			require.Equal(t, tt.class, classified.Class())

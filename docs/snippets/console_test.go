@@ -18,7 +18,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 	"github.com/httplatch/httplatch/middleware/console"
@@ -41,7 +40,7 @@ func TestKeysOfLostLeasesOfThePage(t *testing.T) {
 		restricted := slog.New(slog.NewJSONHandler(&closed, nil))
 
 		lost := lock.WithObserver(func(ctx context.Context, e lock.Event) {
-			if e.Kind == event.Lost {
+			if e.Kind == lock.EventLost {
 				restricted.InfoContext(ctx, "lease lost", "key", e.Key)
 			}
 		})

@@ -18,7 +18,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -118,7 +117,7 @@ func newCampaign(t *testing.T, seed uint64, planted func(lock.Store) lock.Store)
 func (h *host) observe(_ context.Context, e lock.Event) {
 	b, rare := h.c.book, &h.c.rare
 	switch e.Kind {
-	case event.Claimed, event.Recovered, event.TakenOver:
+	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver:
 		if e.Attempt > 1 {
 			rare.add(takenOver, 1)
 			b.mu.Lock()
@@ -128,17 +127,17 @@ func (h *host) observe(_ context.Context, e lock.Event) {
 	default:
 	}
 	switch e.Kind {
-	case event.Recovered:
+	case lock.EventRecovered:
 		rare.add(recovered, 1)
-	case event.Reaped:
+	case lock.EventReaped:
 		rare.add(reaped, 1)
-	case event.Lost:
+	case lock.EventLost:
 		rare.add(lostLease, 1)
-	case event.Renewed:
+	case lock.EventRenewed:
 		b.mu.Lock()
 		b.renewed[e.Key] = time.Now()
 		b.mu.Unlock()
-	case event.Settled:
+	case lock.EventSettled:
 		b.mu.Lock()
 		answered := b.replied[e.Key]
 		b.mu.Unlock()

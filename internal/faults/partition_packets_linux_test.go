@@ -17,7 +17,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // insideEnv tells the test binary that it runs in a network namespace of its
@@ -61,7 +60,7 @@ func deliveredLate(t *testing.T) {
 	server := redistest.Start(t)
 	var reaped atomic.Int64
 	l := process(t, open(t, server.URL()), lock.WithObserver(func(_ context.Context, e lock.Event) {
-		if e.Kind == event.Reaped {
+		if e.Kind == lock.EventReaped {
 			reaped.Add(1)
 		}
 	}))

@@ -13,7 +13,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 var (
@@ -104,9 +103,9 @@ func TestStalledServer(t *testing.T) {
 	l := locker(t, open(t, server.URL()), lock.WithBudget(stalled), lock.WithLease(time.Minute), lock.WithMaxHold(time.Hour),
 		lock.WithObserver(func(_ context.Context, e lock.Event) {
 			switch e.Kind {
-			case event.Reaped:
+			case lock.EventReaped:
 				reaped.Add(1)
-			case event.Recovered:
+			case lock.EventRecovered:
 				recovered.Add(1)
 			default:
 			}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -103,9 +102,9 @@ func TestErrorTypesAreBounded(t *testing.T) {
 	te := newTelemetry(t)
 	for i := range 10_000 {
 		class := strange(strconv.Itoa(i))
-		te.Observe(t.Context(), lock.Event{Kind: event.Unknown, Name: "user", Call: "claim", Err: class})
-		te.Observe(t.Context(), lock.Event{Kind: event.Rejected, Name: "user", Err: class})
-		te.Observe(t.Context(), lock.Event{Kind: event.Lost, Name: "user", Err: class})
+		te.Observe(t.Context(), lock.Event{Kind: lock.EventUnknown, Name: "user", Call: "claim", Err: class})
+		te.Observe(t.Context(), lock.Event{Kind: lock.EventRejected, Name: "user", Err: class})
+		te.Observe(t.Context(), lock.Event{Kind: lock.EventLost, Name: "user", Err: class})
 	}
 	require.Less(t, len(te.scrape(t)), 300)
 }

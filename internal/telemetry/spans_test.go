@@ -17,7 +17,6 @@ import (
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/lockotel"
 	"github.com/httplatch/httplatch/lock/memstore"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -117,7 +116,7 @@ func TestStrangeOwners(t *testing.T) {
 		"x 00-00000000000000000000000000000000-0000000000000000-01", "x 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
 	} {
 		span := te.request(t, func(ctx context.Context) {
-			te.Observe(ctx, lock.Event{Kind: event.Replayed, Once: true, Owner: owner})
+			te.Observe(ctx, lock.Event{Kind: lock.EventReplayed, Once: true, Owner: owner})
 		})
 		require.Empty(t, span.Links(), owner)
 	}

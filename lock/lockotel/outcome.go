@@ -7,7 +7,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // The outcomes of a request, as attributes of spans and of other packages' metrics.
@@ -29,20 +28,20 @@ func outcomeKey(e lock.Event) attribute.Key {
 // outcomeOf returns the outcome of the acquire that e reports, "" if e reports something else.
 func outcomeOf(ctx context.Context, e lock.Event) string {
 	switch e.Kind {
-	case event.Claimed, event.Recovered, event.TakenOver, event.Resumed:
+	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver, lock.EventResumed:
 		if e.Once {
 			return "executed"
 		}
 		return "acquired"
-	case event.Replayed:
+	case lock.EventReplayed:
 		return "replayed"
-	case event.Skipped:
+	case lock.EventSkipped:
 		return "skipped"
-	case event.Rejected:
+	case lock.EventRejected:
 		return lock.Class(e.Err)
-	case event.Refused:
+	case lock.EventRefused:
 		return refusal(ctx, e)
-	case event.Unknown, event.Unavailable:
+	case lock.EventUnknown, lock.EventUnavailable:
 		switch {
 		case e.Call != "claim":
 			return ""
@@ -50,7 +49,7 @@ func outcomeOf(ctx context.Context, e lock.Event) string {
 			return cancelled
 		}
 		return failureOf(e.Kind)
-	case event.Renewed, event.Lost, event.Released, event.Settled, event.HandedOver, event.Reaped, event.Bypassed:
+	case lock.EventRenewed, lock.EventLost, lock.EventReleased, lock.EventSettled, lock.EventHandedOver, lock.EventReaped, lock.EventBypassed:
 	}
 	return ""
 }
@@ -80,8 +79,8 @@ func refusal(ctx context.Context, e lock.Event) string {
 }
 
 // failureOf distinguishes a call that may have been applied from a call that was not.
-func failureOf(kind event.Kind) string {
-	if kind == event.Unknown {
+func failureOf(kind lock.EventKind) string {
+	if kind == lock.EventUnknown {
 		return "unknown"
 	}
 	return "error"

@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // scope names this package as the source of its metrics and spans.
@@ -86,7 +85,7 @@ func (t *Telemetry) introduce(ctx context.Context, policy string, once bool) {
 
 // decided reports the outcome of a request or an acquire.
 func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, now time.Time) {
-	if e.Kind == event.Rejected { // the others are of a closed set
+	if e.Kind == lock.EventRejected { // the others are of a closed set
 		outcome = t.sets.bounded(t.sets.classes, outcome)
 	}
 	with := t.sets.of(e.Name, "outcome", outcome)
@@ -95,13 +94,13 @@ func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, n
 		in = &t.instruments.once
 	}
 	in.decisions.Add(ctx, 1, with)
-	if e.Kind != event.Skipped && e.Kind != event.Rejected { // these two are decided without a Locker
+	if e.Kind != lock.EventSkipped && e.Kind != lock.EventRejected { // these two are decided without a Locker
 		in.took.Record(ctx, e.Took.Seconds(), with)
 	}
 	if e.Waited > 0 {
 		in.waited.Record(ctx, e.Waited.Seconds(), with)
 	}
-	if e.Kind == event.Replayed {
+	if e.Kind == lock.EventReplayed {
 		if began, ok := beganAt(e.Owner); ok {
 			t.instruments.replayAge.Record(ctx, max(now.Sub(began), 0).Seconds(), t.sets.of(e.Name, "", ""))
 		}
@@ -113,27 +112,27 @@ func (t *Telemetry) decided(ctx context.Context, e lock.Event, outcome string, n
 func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 	in := &t.instruments
 	switch e.Kind {
-	case event.Recovered:
+	case lock.EventRecovered:
 		in.recoveries.Add(ctx, 1, t.sets.of(e.Name, "kind", "reclaimed"))
-	case event.TakenOver:
+	case lock.EventTakenOver:
 		in.recoveries.Add(ctx, 1, t.sets.of(e.Name, "kind", "taken_over"))
-	case event.Reaped:
+	case lock.EventReaped:
 		in.recoveries.Add(ctx, 1, t.sets.of(e.Name, "kind", "removed"))
-	case event.Renewed:
+	case lock.EventRenewed:
 		in.renewals.Add(ctx, 1, t.sets.of(e.Name, "outcome", "ok"))
-	case event.Lost:
+	case lock.EventLost:
 		in.losses.Add(ctx, 1, t.sets.of(e.Name, "reason", t.sets.classOf(e.Err)))
 		in.held.Record(ctx, e.Took.Seconds(), t.sets.of(e.Name, "end", "lost"))
-	case event.Released, event.Settled, event.HandedOver:
+	case lock.EventReleased, lock.EventSettled, lock.EventHandedOver:
 		in.held.Record(ctx, e.Took.Seconds(), t.sets.of(e.Name, "end", string(e.Kind)))
 		in.remaining.Record(ctx, e.Left.Seconds(), t.sets.of(e.Name, "", ""))
-		if e.Once && e.Kind == event.Settled {
+		if e.Once && e.Kind == lock.EventSettled {
 			in.receiptSize.Record(ctx, int64(e.Size), t.sets.of(e.Name, "", ""))
 		}
-	case event.Bypassed:
+	case lock.EventBypassed:
 		in.bypasses.Add(ctx, 1, t.sets.of(e.Name, "", ""))
 		t.label(ctx, outcomeKey(e).String(failedOpen))
-	case event.Unknown, event.Unavailable:
+	case lock.EventUnknown, lock.EventUnavailable:
 		if lock.Class(e.Err) == cancelled {
 			return // the store is not to blame
 		}
@@ -141,6 +140,6 @@ func (t *Telemetry) count(ctx context.Context, e lock.Event) {
 		if e.Call == "renew" {
 			in.renewals.Add(ctx, 1, t.sets.of(e.Name, "outcome", failureOf(e.Kind)))
 		}
-	case event.Claimed, event.Resumed, event.Refused, event.Replayed, event.Skipped, event.Rejected:
+	case lock.EventClaimed, lock.EventResumed, lock.EventRefused, lock.EventReplayed, lock.EventSkipped, lock.EventRejected:
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // trace reports e on the span of its request, and makes a span for a wait or a recovery. It makes
@@ -27,14 +26,14 @@ func (t *Telemetry) trace(ctx context.Context, e lock.Event, now time.Time) {
 		t.past(ctx, name, e, now, attribute.String("outcome", outcomeOf(ctx, e)))
 	}
 	switch e.Kind {
-	case event.Recovered:
+	case lock.EventRecovered:
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "reclaimed"))
-	case event.TakenOver:
+	case lock.EventTakenOver:
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "taken_over"), attribute.Int("attempt", e.Attempt))
-	case event.Reaped:
+	case lock.EventReaped:
 		t.past(ctx, "lock recovery", e, now, attribute.String("kind", "removed"))
-	case event.Claimed, event.Resumed, event.Refused, event.Replayed, event.Renewed, event.Lost, event.Released,
-		event.Settled, event.HandedOver, event.Unknown, event.Unavailable, event.Bypassed, event.Skipped, event.Rejected:
+	case lock.EventClaimed, lock.EventResumed, lock.EventRefused, lock.EventReplayed, lock.EventRenewed, lock.EventLost, lock.EventReleased,
+		lock.EventSettled, lock.EventHandedOver, lock.EventUnknown, lock.EventUnavailable, lock.EventBypassed, lock.EventSkipped, lock.EventRejected:
 	}
 }
 
@@ -58,22 +57,22 @@ func mark(ctx context.Context, span trace.Span, e lock.Event) {
 		span.AddLink(trace.Link{SpanContext: from})
 	}
 	switch e.Kind {
-	case event.Replayed:
+	case lock.EventReplayed:
 		span.SetAttributes(attribute.Bool("idempotency.replayed", true))
-	case event.Refused:
+	case lock.EventRefused:
 		if errors.Is(e.Err, lock.ErrAbandoned) {
 			span.AddEvent("idempotency.unknown_outcome")
 		}
-	case event.Lost:
+	case lock.EventLost:
 		span.AddEvent("lock.lost", trace.WithAttributes(attribute.String("reason", lock.Class(e.Err))))
 		span.SetStatus(codes.Error, "lease lost")
-	case event.Bypassed:
+	case lock.EventBypassed:
 		span.SetAttributes(outcomeKey(e).String(failedOpen))
 		span.AddEvent("lock.bypassed")
-	case event.Unknown, event.Unavailable:
+	case lock.EventUnknown, lock.EventUnavailable:
 		span.AddEvent("lock.call_failed", trace.WithAttributes(
 			attribute.String("operation", e.Call), attribute.String("outcome", failureOf(e.Kind)), attribute.String("error.type", lock.Class(e.Err))))
-	case event.Claimed, event.Recovered, event.TakenOver, event.Resumed, event.Renewed, event.Released,
-		event.Settled, event.HandedOver, event.Reaped, event.Skipped, event.Rejected:
+	case lock.EventClaimed, lock.EventRecovered, lock.EventTakenOver, lock.EventResumed, lock.EventRenewed, lock.EventReleased,
+		lock.EventSettled, lock.EventHandedOver, lock.EventReaped, lock.EventSkipped, lock.EventRejected:
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/quorum"
 )
@@ -25,7 +24,7 @@ func TestLockerSweepsForAMinority(t *testing.T) {
 				f := newFleet(3)
 				var grants atomic.Int32
 				l := f.locker(t, append(long, lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == event.Claimed {
+					if e.Kind == lock.EventClaimed {
 						grants.Add(1)
 					}
 				}))...)

@@ -14,7 +14,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -96,7 +95,7 @@ func TestLateSendOfAReleasedLease(t *testing.T) {
 			var reaped atomic.Int32
 			l := lock.New(start(t, p), lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(300*time.Millisecond),
 				lock.WithLease(10*time.Minute), lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == event.Reaped {
+					if e.Kind == lock.EventReaped {
 						reaped.Add(1)
 					}
 				}))

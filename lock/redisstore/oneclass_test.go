@@ -16,7 +16,6 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/respproxy"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
@@ -48,7 +47,7 @@ func TestOneCauseHasOneClass(t *testing.T) {
 					classes := make(map[string]bool)
 					l := lock.New(store, lock.WithBudget(2*time.Second), lock.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
 						lock.WithObserver(func(_ context.Context, e lock.Event) {
-							if e.Kind == event.Unknown || e.Kind == event.Unavailable {
+							if e.Kind == lock.EventUnknown || e.Kind == lock.EventUnavailable {
 								mu.Lock()
 								defer mu.Unlock()
 								classes[class(e.Err)] = true

@@ -18,7 +18,6 @@ import (
 
 	latchtest "github.com/httplatch/httplatch/httptest"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/sealed"
@@ -322,7 +321,7 @@ func TestFailsAtOnceAndNeverOpen(t *testing.T) {
 		var refused atomic.Int32
 		var logged bytes.Buffer
 		l := lockerOver(t, sealed.New(s, gcm(t, 2)), lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Refused {
+			if e.Kind == lock.EventRefused {
 				refused.Add(1)
 			}
 		}),

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 )
 
 // activity is the work of this process, for an operator.
@@ -27,18 +26,18 @@ type hold struct {
 }
 
 type cleanup struct {
-	Key   string     `json:"key"`
-	Entry string     `json:"entry"`
-	Kind  event.Kind `json:"kind"`
-	Since time.Time  `json:"since"`
+	Key   string         `json:"key"`
+	Entry string         `json:"entry"`
+	Kind  lock.EventKind `json:"kind"`
+	Since time.Time      `json:"since"`
 
 	Request *request `json:"request,omitempty"`
 }
 
 type recovery struct {
-	At   time.Time  `json:"at"`
-	Kind event.Kind `json:"kind"`
-	Key  string     `json:"key"`
+	At   time.Time      `json:"at"`
+	Kind lock.EventKind `json:"kind"`
+	Key  string         `json:"key"`
 }
 
 // maxLocal bounds the items of each kind.
@@ -113,15 +112,15 @@ func (r recovery) When() string { return ago(r.At) + " ago" }
 func (r recovery) What() string { return recoveryWords[r.Kind] }
 
 var (
-	cleanupWords = map[event.Kind]string{
-		event.Reaped:   "a claim got no answer; what may be left of it is being removed",
-		event.Released: "the release got no answer and is being repeated",
-		event.Settled:  "the receipt got no answer and is being left again",
+	cleanupWords = map[lock.EventKind]string{
+		lock.EventReaped:   "a claim got no answer; what may be left of it is being removed",
+		lock.EventReleased: "the release got no answer and is being repeated",
+		lock.EventSettled:  "the receipt got no answer and is being left again",
 	}
-	recoveryWords = map[event.Kind]string{
-		event.Recovered: "a claim got no answer, was asked for again, and was granted",
-		event.TakenOver: "taken over from a process that had vanished",
-		event.Reaped:    "what a claim without an answer had left was found and removed",
-		event.Lost:      "the lease ended before its work: it may have overlapped with another holder's",
+	recoveryWords = map[lock.EventKind]string{
+		lock.EventRecovered: "a claim got no answer, was asked for again, and was granted",
+		lock.EventTakenOver: "taken over from a process that had vanished",
+		lock.EventReaped:    "what a claim without an answer had left was found and removed",
+		lock.EventLost:      "the lease ended before its work: it may have overlapped with another holder's",
 	}
 )

@@ -8,7 +8,6 @@ import (
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/internal/requestinfo"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
@@ -134,7 +133,7 @@ func describe(e *lock.Entry, local *lock.Snapshot) entry {
 // sweeping reports whether e is a claim without work, which is being cleaned up.
 func sweeping(cleanups []lock.Cleanup, e *lock.Entry) bool {
 	for _, c := range cleanups {
-		if c.Entry == e.Key && c.Token == e.Token && c.Kind == event.Reaped {
+		if c.Entry == e.Key && c.Token == e.Token && c.Kind == lock.EventReaped {
 			return true
 		}
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 	latch "github.com/httplatch/httplatch/middleware"
@@ -229,7 +228,7 @@ func TestMissingGuardRefuses(t *testing.T) {
 	require.JSONEq(t, `{"title": "Internal Server Error", "status": 500}`, w.Body.String())
 	require.EqualError(t, got.Err, `policy: guard "orders" is not in the policies`)
 	require.Len(t, events, 1)
-	require.Equal(t, event.Rejected, events[0].Kind)
+	require.Equal(t, lock.EventRejected, events[0].Kind)
 	require.ErrorIs(t, events[0].Err, got.Err)
 
 	r := guardtest.Post("42")
