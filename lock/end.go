@@ -279,7 +279,7 @@ func (e *Lease) endBypassed() (first bool) {
 	}
 	defer e.locker.core.owners.Leave()
 	if how := e.validity.Close(); how != validity.OpensNothing { // else the work took longer than a lease, and the key is free already
-		e.open(how)
+		e.admitNext(how)
 	}
 	return true
 }

@@ -314,4 +314,4 @@ func (h *holder) SameRequest(other *holder) bool {
 func (h *holder) Settles() bool { return h.end.settles }
 
 // Ring implements local.Holder.
-func (h *holder) Ring() { (*Lease)(h).ring() }
+func (h *holder) Ring() { (*Lease)(h).onAlarm() }

@@ -29,9 +29,9 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	}
 }
 
-// ring renews, loses or opens the lease, as is due. The local table calls it on its own
+// onAlarm renews or loses the lease, or admits the next caller, as is due. The local table calls it on its own
 // goroutine.
-func (e *Lease) ring() {
+func (e *Lease) onAlarm() {
 	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
 	switch {
 	case due.Renewal != nil:
@@ -39,11 +39,11 @@ func (e *Lease) ring() {
 	case due.Expired != validity.NotExpired:
 		_ = e.lose(lossBy(due.Expired, e.locker.cfg.maxHold))
 	case due.Opens != validity.OpensNothing:
-		e.open(due.Opens)
+		e.admitNext(due.Opens)
 	}
 }
 
-// setAlarm calls ring at that moment. The validity is locked, so that no alarm is set after
+// setAlarm calls onAlarm at that moment. The validity is locked, so that no alarm is set after
 // the end.
 func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*holder)(e), next) }
 
@@ -110,9 +110,9 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 
 var errReleased = fmt.Errorf("%w: it was released", ErrLost)
 
-// open lets other callers of this process claim the key. The entry of a lease that was about
+// admitNext lets other callers of this process claim the key. The entry of a lease that was about
 // to be released has no holder, and is removed.
-func (e *Lease) open(how validity.Opens) {
+func (e *Lease) admitNext(how validity.Opens) {
 	switch how {
 	case validity.OpensOrphaned:
 		e.addOrphan()
