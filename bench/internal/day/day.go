@@ -33,6 +33,8 @@ type Config struct {
 	Again  float64       // share of customers who order once more, within two minutes
 	Long   float64       // share of handlers that take up to four leases
 	Desks  int           // 0: 8
+	Pool   int           // connections of a desk to the server; 0: 20
+	Keep   time.Duration // of answers, Long or 0: Keep
 }
 
 const (
@@ -157,8 +159,8 @@ func (d *day) at() string { return time.Time{}.Add(time.Since(d.began)).Format("
 func (d *day) open(i int) error {
 	p := newProcess()
 	g, err := d.Contender.open(d.ctx, site{
-		Target:  peer.Target{Addr: "127.0.0.1:1", Pool: 20, Lease: d.TTL, Dial: d.network.dialer(p)},
-		network: d.network, process: p, database: d.database,
+		Target:  peer.Target{Addr: "127.0.0.1:1", Pool: cmp.Or(d.Pool, 20), Lease: d.TTL, Dial: d.network.dialer(p)},
+		network: d.network, process: p, database: d.database, keep: cmp.Or(d.Keep, Keep),
 	})
 	if err != nil {
 		return err

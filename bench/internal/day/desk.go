@@ -22,10 +22,13 @@ type process struct {
 func newProcess() *process { return &process{ended: make(chan struct{})} }
 
 // pause stops it for d: it neither sends nor reads, and its handlers stand still. Its timers
-// fire, which in a process that is really stopped they do when it goes on.
+// fire, which in a process that is really stopped they do when it goes on. No pause follows
+// another at once: a request that waits for longer than keys are kept is placed once more.
 func (p *process) pause(d time.Duration) {
-	p.hurt.Store(true)
-	p.until.Store(time.Now().Add(d).UnixNano())
+	now := time.Now()
+	if p.hurt.Store(true); p.until.Load() <= now.UnixNano() {
+		p.until.Store(now.Add(d).UnixNano())
+	}
 }
 
 // awake waits until it is not paused.

@@ -54,6 +54,7 @@ type site struct {
 	network  *network
 	process  *process
 	database *faketx.Store // of all desks
+	keep     time.Duration
 }
 
 // Contenders are those of a day: this library, with each of its guards, and its peers.
@@ -62,7 +63,7 @@ func Contenders() []Contender {
 	ours := func(ttl time.Duration) []time.Duration { return []time.Duration{ttl, 5 * time.Second} }
 	nothing := func(time.Duration) []time.Duration { return nil }
 	kept := func(ttl time.Duration) []time.Duration {
-		return []time.Duration{ttl, 5 * time.Second, Keep, ttl + Keep}
+		return []time.Duration{ttl, 5 * time.Second, Keep, ttl + Keep, Long, ttl + Long}
 	}
 	both := func(l *lock.Locker, h http.Handler) http.Handler { return once(l, locked(l, h)) }
 	all := []Contender{
@@ -82,8 +83,12 @@ func Contenders() []Contender {
 	return append(all, Contender{peer.IncidentName, lease, false, 0, byHand(peer.Peer{Name: peer.IncidentName, Open: peer.OpenIncident})})
 }
 
-// Keep is for how long answers are kept.
-const Keep = 15 * time.Minute
+// Keep is for how long answers are kept: so long as a rule, and Long where customers may come back
+// after Keep, since the desks that they meet are paused one after the other.
+const (
+	Keep = 15 * time.Minute
+	Long = time.Hour
+)
 
 func locked(l *lock.Locker, h http.Handler) http.Handler {
 	return latch.Lock(l, "order", keyfunc.Header("X-Order"))(h)
@@ -114,7 +119,7 @@ func latched(wrap func(*lock.Locker, http.Handler) http.Handler, over func(site)
 		store, end := over(at)
 		work := (*desk).work
 		options := []lock.Option{
-			lock.WithLease(at.Lease), lock.WithKeep(Keep), lock.WithLogger(slog.New(slog.DiscardHandler)),
+			lock.WithLease(at.Lease), lock.WithKeep(at.keep), lock.WithLogger(slog.New(slog.DiscardHandler)),
 			lock.WithRerunAbandoned(), // handlers look for the order before they place it, or place it with the receipt
 		}
 		if _, ok := store.(lock.Transactor); ok {

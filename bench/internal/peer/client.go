@@ -16,7 +16,7 @@ func NewClient(t Target) *redis.Client {
 		Addr:                     t.Addr,
 		Dialer:                   t.Dial,
 		PoolSize:                 t.Pool,
-		PipelinePoolSize:         32,
+		PipelinePoolSize:         max(32, t.Pool),
 		MaxRetries:               -1,
 		DialerRetries:            1,
 		DialTimeout:              time.Second,
