@@ -59,7 +59,7 @@ type Outcome struct {
 	LockedOut   int           // customers who were refused though no other request of theirs was there, nor had been for a second
 	Minutes     float64       // for which, in all
 	Longest     time.Duration // for one of them
-	Stuck       time.Duration // for one whose desks all lived, and since whose coming the server has lost nothing
+	Stuck       time.Duration `json:",omitzero"` // for one whose desks all lived, and since whose coming the server has lost nothing
 	Doubled     int           // orders
 	Lost        int           // orders whose customers gave up
 	FalseFailed int           // answers "not placed" of requests that had placed their order
