@@ -1,6 +1,6 @@
 // Package pgstore keeps the entries of a lock.Locker in a table of PostgreSQL, 13 or
-// later. It is a whole [lock.Store], and the only one that can commit a receipt together with
-// the work ([lock.WithTransaction], [Tx]):
+// later. It is a whole [lock.Store], and can commit a receipt together with the work
+// ([lock.WithTransaction], [Tx]):
 //
 //	store := pgstore.New(pool)
 //	once := latch.Idempotent(lock.New(store, lock.WithTransaction()), keyfunc.Context(auth.UserID), keyfunc.IdempotencyKey)
@@ -45,10 +45,10 @@
 // work in a transaction is not affected: its receipt is refused with the claim.
 //
 // A COMMIT is never cancelled, neither when its caller's time is over nor when its connection
-// fails: with a synchronous standby, that would make it visible and not safe. The outcome of
-// a COMMIT without an answer is asked by a write, which no standby answers, and which takes the
-// claim away from the transaction: a COMMIT that arrives later finds none. The driver's tracers see
-// neither the receipt nor the COMMIT.
+// fails: with a synchronous standby, a cancelled COMMIT would be visible and not safe. After a
+// COMMIT without an answer, the store asks for the outcome by a write, which no standby can
+// answer. The write takes the claim away from the transaction, so a COMMIT that arrives later
+// finds no claim. The driver's tracers see neither the receipt nor the COMMIT.
 //
 // A fence is drawn after its claim has won the key, in the same transaction, so that the
 // fences of a key rise in the order of its grants.
