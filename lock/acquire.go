@@ -102,10 +102,9 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait t
 		if entered || !l.failsOpen(ctx, err) {
 			return entered, at, met, err
 		}
-		// A caller that fails open does not share another claim's failure. It claims the
-		// key itself, since without the key its work would run at the same time as others
-		// in this process. The loop ends: when its time is over, the caller is refused where
-		// it would have to wait.
+		// A caller that fails open does not share the failure of another claim. It claims the
+		// key itself: without the key, its work could run at the same time as other work of
+		// this process. The loop ends, because await refuses a caller whose time is over.
 	}
 }
 

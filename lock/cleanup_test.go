@@ -97,8 +97,8 @@ func TestSweepNeverDeletesAReceipt(t *testing.T) {
 	})
 }
 
-// An acquire that was refused still has to sweep for a send that
-// was not answered: it lands when the other holder has gone.
+// A send without an answer can land after its acquire was refused, once the other holder has
+// gone. Its entry is still removed.
 func TestRefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
@@ -279,8 +279,9 @@ func TestRefusedByWhatIsSweptMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim was made again, because a dead claim of its own Locker was in its way. It wrote to
-// the event that the clean-up of the earlier claim reported. (Only the race detector sees it.)
+// A dead claim of the same Locker is in the way, so the acquire claims a second time. The second
+// claim does not write to the event that the clean-up of the first reports. Only the race
+// detector finds such a write.
 func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tokens []string

@@ -157,8 +157,8 @@ func TestCloseDoesNotReleaseUnderWork(t *testing.T) {
 	})
 }
 
-// Close drains background settles: it has to hurry them, not to wait for their
-// back-off with nothing but its deadline.
+// Close sends the settles of the background at once. Their usual back-off is longer than its
+// deadline.
 func TestCloseHurriesSettles(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect

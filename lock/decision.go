@@ -11,7 +11,7 @@ import (
 )
 
 // decision is the result of a claim or of a run, for callers of this process that have waited
-// for it. It is their result too if the store would give them the same answer.
+// for it. A waiter takes it over if the store would give the waiter the same answer.
 type decision struct {
 	entry   Entry         // refused the claim, or refuses the waiters
 	print   []byte        // the fingerprint of entry, if it is known
@@ -72,8 +72,8 @@ func (d *decision) Unserved() bool { return d.err != nil }
 // FoundHolder implements local.Decision.
 func (d *decision) FoundHolder() bool { return d.entry.State == Held }
 
-// Detach implements local.Decision. The caller whose claim has found the entry may write to its
-// slices.
+// Detach implements local.Decision. It copies the slices of the entry: the caller whose claim
+// has found the entry may write to them.
 func (d *decision) Detach() {
 	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
 	if s, ok := errors.AsType[oncecall.Sharer](d.failure); ok {

@@ -52,8 +52,8 @@
 //
 // Retries and clean-up cost no more than the store can spare. Both are sent only while the
 // retry budget allows it ([Stats] shows it). It grows by a fifth for each answered call, and
-// by ten a second. So a store that serves too little is asked for less, and serves all calls
-// again as soon as it can.
+// by ten a second. So an overloaded store gets fewer calls, and serves all calls again as
+// soon as it can.
 //
 // # What is not promised
 //

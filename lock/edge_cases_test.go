@@ -35,8 +35,8 @@ func TestAReleasedLeaseIsNotLost(t *testing.T) {
 	})
 }
 
-// A cool-down that has no answer, of an entry that a renewal did not find, is given up: it
-// cannot be settled any more.
+// The settle of a cool-down has no answer, and a renewal does not find the entry. The settle is
+// given up, because there is no entry to settle.
 func TestASettleOfAnEntryThatIsGoneIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()

@@ -320,8 +320,8 @@ func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing boo
 	}
 }
 
-// retryEnd sends the end again. first is the moment of its first send. ErrFull is an answer:
-// Close does not wait for another, and after the keep there is nothing left to settle.
+// retryEnd sends the end again. first is the moment of its first send. ErrFull is an answer of
+// the store, so Close does not wait for another one. After the keep, the receipt is of no use.
 func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
 	ok, _, err := e.sendEnd(ctx)
 	settles := e.end.settles

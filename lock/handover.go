@@ -97,7 +97,8 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	}
 	terms := l.lastingTerms()
 	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A
-	// late send of the ticket's claim would take that, and the ticket would be good again.
+	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
+	// a second time. So the ticket's claim is then sent once.
 	terms.Once = e.mayBeOrphaned()
 	unwind.Guard(func() {
 		var entry Entry

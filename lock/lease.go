@@ -53,8 +53,8 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 }
 
 // remoteLease is a lease of a store outside this process, with room for its first claim and its
-// end. They then cost no allocations, and little stack, of which there are thousands when many
-// callers wait.
+// end. So the two cost no allocations, and little of the stack of each goroutine, when thousands
+// of callers wait.
 type remoteLease struct {
 	Lease
 	remote
@@ -183,8 +183,8 @@ func (c *leaseContext) Value(key any) any {
 	switch own {
 	case nil:
 	case released:
-		// It answers package context only, which finds a cancelable parent and its cause by
-		// Value.
+		// It has values for package context only, which asks Value for a cancelable parent
+		// and its cause.
 		if v := own.Value(key); v != nil {
 			return v
 		}

@@ -21,14 +21,17 @@ import (
 // fingerprint identifies the work: a call with the same key and another fingerprint is refused
 // with [ErrMismatch], while the first runs and after it. An empty fingerprint equals all.
 //
-// If fn returns an error, panics or exits its goroutine, the key is free for
-// the next call, unless fn has called [Commit]: then an empty receipt is left. After a takeover
-// the key is not freed: another call may take over once the lease expires. Calls of this
-// process that wait for fn at that time ([WithWait]) do not run: they return fn's error, with
-// replayed set, or an error that says that fn did not return. If the context of fn's own caller
-// has ended, and was not detached, the next of them runs. If the process dies, the outcome is
-// unknown: later calls are refused with [ErrAbandoned] until WithKeep is over, or run again
-// with [WithRerunAbandoned].
+// If fn returns an error, panics or exits its goroutine, this happens:
+//
+//   - The key is free for the next call. If fn has called [Commit], an empty receipt is left
+//     instead. After a takeover, the key is not freed: another call may take over once the
+//     lease expires.
+//   - Calls of this process that wait for fn ([WithWait]) do not run. They return fn's error,
+//     with replayed set, or an error that says that fn did not return. If the context of fn's
+//     own caller has ended, and was not detached, the next of these calls runs.
+//
+// If the process dies, the outcome is unknown: later calls are refused with [ErrAbandoned]
+// until WithKeep is over, or run again with [WithRerunAbandoned].
 //
 // With [WithTransaction], fn runs in a transaction of the store.
 //

@@ -101,16 +101,16 @@ func WithBudget(d time.Duration) Option {
 }
 
 // WithWait makes a caller wait up to d for a key that is held, or in Once for the receipt of
-// its holder. Unless set, the caller is refused at once. Callers in one process queue in the order of their arrival, at most 64 per key. Each
-// process polls by itself, at random intervals below half a second, so there is no order
-// among processes. A store with hints, as with redisstore.WithNotifications, shortens these
-// waits.
+// its holder. Unless set, the caller is refused at once. Callers in one process queue in the
+// order of their arrival, at most 64 per key. Each process polls by itself, at random
+// intervals below half a second, so there is no order among processes. A store with hints, as
+// with redisstore.WithNotifications, shortens these waits.
 //
-// After a caller has met a holder, only its own time or its context ends its wait: a poll
-// that the store does not serve is followed by another, and an error that matches
-// [ErrUnavailable] is returned if the last was not served. With [WithFailOpen] such a poll
-// ends the wait. If the callers wait for a run of [Locker.Once] in their process that fails,
-// they get its error, and do not run.
+// Once a caller has met a holder, a poll that the store does not serve is followed by another:
+// only d or the caller's context ends the wait. If the last poll was not served, the error
+// matches [ErrUnavailable]. With [WithFailOpen] the first poll that is not served ends the
+// wait. Callers that wait for a run of [Locker.Once] in their process get its error if it
+// fails, and do not run.
 //
 // A caller waits for a pending claim of the same process in any case, at most for the budget,
 // and shares its result.

@@ -62,7 +62,7 @@ func TestSendsOfAClaim(t *testing.T) {
 	}
 }
 
-// A call that got no answer is sent once more. That has the rest of the budget.
+// A call without an answer is sent once more. The second send has the rest of the budget.
 func TestSilenceTwiceIsUnknown(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		s.Every(fault.HangRequest, fault.Claim)
@@ -74,9 +74,9 @@ func TestSilenceTwiceIsUnknown(t *testing.T) {
 	})
 }
 
-// Without a token nothing is sent again: neither on silence, where the first send then
-// has the whole budget, nor after a failure. A second gives ten tokens, and five
-// answered calls one.
+// Without a retry token no call is sent again. After silence, the first send has the whole
+// budget; after a failure, the call ends. Each second adds ten tokens, and every five answered
+// calls add one.
 func TestRetryBudget(t *testing.T) {
 	const brief = 3 * time.Millisecond // a token takes 100
 	spend := func(t *testing.T, l *lock.Locker, s *fault.Store) {
@@ -136,8 +136,8 @@ func TestRetryBudget(t *testing.T) {
 	})
 }
 
-// Some errors are answers, and end it. Whether it is certain then depends on the
-// sends before.
+// Some errors are answers of the store, and end the call. The outcome is unknown only if an
+// earlier send had no answer.
 func TestAnswersThatAreErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -168,8 +168,8 @@ func TestAnswersThatAreErrors(t *testing.T) {
 	}
 }
 
-// A caller that goes may still get the answer to what was sent, for a third of its
-// budget at most, and nothing is sent for it afterwards.
+// A caller that leaves during its send waits for the answer for a third of its budget at most.
+// No second send follows.
 func TestCallerGoesDuringItsOwnSend(t *testing.T) {
 	const after, third = budget / 10, budget / 3
 	errLeft := errors.New("has left")

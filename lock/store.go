@@ -212,11 +212,11 @@ type Transaction interface {
 	// a serialization failure. After every other error the outcome is unknown.
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error)
 
-	// Outcome returns the outcome of a Settle that had no answer, and makes it final. A part
+	// Outcome returns the outcome of a Settle that had no answer, and makes it final: a part
 	// of the Settle that arrives later does not change it, on this server or on any that may
-	// be asked after it. So Outcome is a write, and returns when the write is confirmed. It
-	// cancels no commit. If committed is false, the claim still belongs to the token. After an error,
-	// Outcome is called again.
+	// be asked after it. So Outcome writes, and returns when the write is confirmed. It does
+	// not cancel a commit. If committed is false, the claim still belongs to the token. After
+	// an error, the Locker calls Outcome again.
 	Outcome(ctx context.Context) (committed bool, err error)
 
 	// Rollback ends the transaction, and has no effect after Settle. After an error, the

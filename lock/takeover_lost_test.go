@@ -141,9 +141,9 @@ func TestFaultsOfGoingOnWithALostTakeover(t *testing.T) {
 	}
 }
 
-// no-self-conflict: what was to go on with a lost takeover got no answer either, but was
-// applied, and so prolonged the entry. Its token was forgotten all the same when the
-// claim alone could by then have left nothing.
+// no-self-conflict: the renewal that adopts a lost takeover is applied, has no answer, and
+// prolongs the entry. Its Locker remembers the token for as long as the prolonged entry can
+// last, not only for as long as the claim's would.
 func TestALostAdoptionIsRemembered(t *testing.T) {
 	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f1 effect

@@ -44,8 +44,8 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 }
 
 // await waits behind another lease of this process until there is a decision, or the time is
-// over: wait behind a holder, and at least the budget if only the store's answer is
-// missing.
+// over. Behind a holder, it takes at most wait. If only an answer of the store is missing, it
+// takes at most wait or the budget, whichever is longer.
 func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, wait time.Duration, held *RefusedError) (entered bool, err error) {
 	c, w := l.core, found.Waiter
 	terms := local.AwaitAnswer
@@ -145,9 +145,9 @@ var errPending = fmt.Errorf("%w: another claim of this key is still unanswered",
 var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
 // contend claims e's key, and polls until the time is over if another process holds it. Only
-// the first of a process's queue does. met is not nil if e has met a holder before. Then, and
-// after the first refusal, a poll that the store does not serve does not end the wait, unless
-// the work can run without the store.
+// the first caller in the queue of a process contends. met is the refusal by an earlier holder,
+// nil if there was none. After a refusal, a poll that the store does not serve ends the wait
+// only if the work can run without the store.
 func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until clock.Moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
