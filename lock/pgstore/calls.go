@@ -16,8 +16,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// maxClaims bounds the claims of a key that is free again whenever it is read. A late send whose
-// token the fence has denied always finds it so.
+// maxClaims bounds the claims of a key that is free again whenever it is read. A late send of a
+// claim whose row takeAway has marked always reads the key as free, and is never granted.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)

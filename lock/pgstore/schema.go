@@ -85,8 +85,8 @@ func literal(text string) string {
 const migrationLock = 0x6c61746368 // "latch"
 
 // Migrate makes the store's table, index and sequence, if one is missing. Many processes may
-// call it at once, and at each start: if none is missing
-// it only checks, which needs no right to make them and holds up no claim.
+// call it at once, and at each start. If none is missing, it only checks: the check needs no
+// CREATE privilege, and holds up no claim.
 func (s *Store) Migrate(ctx context.Context) error {
 	pool, err := s.own(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // of parallel tests.
 type goroutines struct{ label string }
 
-// labelGoroutines labels those that are begun from now on until the end of t.
+// labelGoroutines labels the goroutines that begin between now and the end of t.
 func labelGoroutines(t *testing.T) goroutines {
 	t.Helper()
 	g := goroutines{uuid.NewString()}
@@ -27,15 +27,15 @@ func labelGoroutines(t *testing.T) goroutines {
 	return g
 }
 
-// without runs f, and what f begins counts for none of them.
+// without runs f. Goroutines that f begins are not counted.
 func (g goroutines) without(f func()) {
 	pprof.SetGoroutineLabels(context.Background())
 	defer pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("test", g.label)))
 	f()
 }
 
-// left waits until the goroutine of the test is the only one, and returns what the
-// others are if that does not come to be.
+// left waits until only the goroutine of the test is left. If others still run when patience
+// is over, it returns their stacks.
 func (g goroutines) left() []string {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		n, stacks := g.count()

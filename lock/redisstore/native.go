@@ -21,11 +21,11 @@ import (
 //	DELEX name IFEQ value              Redis 8.4
 //	SET name value IFEQ old PX ms      Valkey 8.1, Redis 8.4
 //
-// They compare the whole value, which is built from the claim. A different value may be the
-// token's too: with a longer linger, with the fence of an earlier holder, of a claim that
-// the caller knows only in part, or a receipt. So after "not equal" the script decides.
-// These commands also cannot keep fences, notify
-// waiters, compare leases, or run without memory, which the script does.
+// They compare the whole value, which is built from the claim. A value that differs can still
+// be an entry of the token: its linger is longer, it keeps the fence of an earlier holder, it
+// is a receipt, or the caller knows only a part of its claim. So after "not equal" the script
+// decides. Unlike the script, these commands cannot keep fences, notify waiters, compare
+// leases, or run without memory.
 
 // A server can delete an equal value, or replace it, or both.
 const (

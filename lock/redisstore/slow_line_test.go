@@ -11,8 +11,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Where replies take their time, calls are interrupted while the server has their
-// commands.
+// Replies are slow, so calls are interrupted while the server has their commands.
 func TestConformanceOverASlowLine(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "runs the conformance suite over a slow line")
 	t.Parallel()

@@ -44,8 +44,8 @@ func TestAutoPipelinerSendsWhatWasAbandoned(t *testing.T) {
 	require.Len(t, srv.Keys(t, keyFor(t)), 1, "seconds after its caller has gone")
 }
 
-// As [redisstore.Open] does: the connections of a store that share, and the commands of
-// a batch, at most.
+// maxConnections and maxBatch are the bounds of [redisstore.Open]: connections for shared round
+// trips, and commands of a batch.
 const maxConnections, maxBatch = 32, 32
 
 // A batch that stalls costs its members one try and others nothing, however many
@@ -118,8 +118,7 @@ func TestDeadConnectionUnderLockers(t *testing.T) {
 	require.Empty(t, srv.Keys(t))
 }
 
-// A node of a cluster that does not answer is not waited for by those that call
-// another.
+// A node of a Cluster does not answer. Callers of the other node do not wait for it.
 func TestStalledNodeOfACluster(t *testing.T) {
 	t.Parallel()
 	var proxies []*respproxy.Proxy
