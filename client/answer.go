@@ -94,9 +94,9 @@ type answer struct {
 
 var errOther = errors.New("client: the request was sent again and got another answer")
 
-// resumable gives resp a body that goes on after its connection breaks. The body of a
-// failure does not: a server need not keep it, and would run the request again, and place
-// an order after its caller has read that there is none.
+// resumable gives resp a body that goes on after its connection breaks. It leaves the body of
+// a failure as it is: a server need not keep a failure, so another send could run the request
+// again, and place an order after its caller has read that there is none.
 func (c *call) resumable(resp *http.Response) {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.Trailer != nil || resp.StatusCode >= http.StatusBadRequest ||
 		resp.StatusCode == http.StatusSwitchingProtocols || c.attempts == 1 || !c.keyed {

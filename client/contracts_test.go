@@ -31,9 +31,9 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestAgentWaitsForTheFirstRequest: two requests with one key, by a contract's server and an
-// agent that knows the contract: the second gets the first answer, after as many attempts as it
-// takes. Another body is final.
+// TestAgentWaitsForTheFirstRequest: an agent and a server keep one contract. Of two requests
+// with one key, the second is sent again until it gets the first answer. A request with
+// another body is refused for good.
 func TestAgentWaitsForTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	for name, contract := range map[string]latch.IdempotentOption{"ACP": latch.ACP(), "UCP": latch.UCP(), "Stripe": latch.Stripe()} {

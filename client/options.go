@@ -54,8 +54,8 @@ func newConfig(opts []Option) config {
 
 // WithAttempts limits how often one request is sent; 4 unless set. An attempt that is
 // answered with in-progress does not count: the first request runs, and [WithMaxWait]
-// limits the wait for its answer. With 1 nothing is sent again, not even then. It panics
-// if n is less than 1.
+// limits the wait for its answer. With 1 nothing is sent again, not even after in-progress.
+// It panics if n is less than 1.
 func WithAttempts(n int) Option {
 	if n < 1 {
 		panic("client: WithAttempts needs at least 1")

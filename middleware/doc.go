@@ -134,10 +134,10 @@
 // logged as an error, once.
 //
 // Middleware that compresses goes outside of Idempotent, or all repeats get the coding of
-// the first. http.TimeoutHandler goes outside of all guards: outside, it answers in time
-// and the work goes on under its lock and to its record; inside, its 503 frees the key
-// while the handler may still be running. That is logged as an error, once, as far as the
-// guard notices it.
+// the first. http.TimeoutHandler goes outside of all guards. There it answers in time,
+// and the work goes on under its lock until its answer is recorded. Inside, its 503 frees
+// the key while the handler may still be running. A guard that notices this logs an error,
+// once.
 //
 // Each guard goes in one place. A guard that is mounted around the router and once more
 // on the route does nothing on the route, which is logged as an error, once.

@@ -98,7 +98,8 @@ type failure struct {
 
 func (*failure) Error() string { return "middleware: the first request failed" }
 
-// fingerprint must be equal in repeats. It is nil if the id has it.
+// fingerprint returns the fingerprint of the request, which repeats must share. It is nil for
+// Dedupe, whose id is made of it.
 func (x *execution) fingerprint() []byte {
 	if x.guard.key == nil {
 		return nil
@@ -123,9 +124,9 @@ func (x *execution) broken() error {
 	return x.started.answer.Failed()
 }
 
-// discard makes room for another answer than the handler's, and returns the own request for
-// it. The context of a run has ended, and the context of r, the caller's request, has not. The
-// handler may have left a goroutine that still reads its request, so this one is a copy.
+// discard drops the handler's answer, and returns the request for another answer. After a run,
+// this is a copy of the handler's request with the context of r, the caller's request: the
+// context of the run has ended, and a goroutine of the handler may still read its request.
 func (x *execution) discard(r *http.Request) *http.Request {
 	if x.started != nil {
 		x.started.answer.Discard()

@@ -104,8 +104,8 @@ func TestLostStream(t *testing.T) {
 
 func theirs(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "theirs") }
 
-// removable is a memory store from which what was claimed through it can be
-// removed, as an operator would.
+// removable returns a memory store, and a function that removes its last claim, as an operator
+// would.
 func removable(t *testing.T) (store *stubStore, remove func()) {
 	t.Helper()
 	memory := memstore.New()

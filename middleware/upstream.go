@@ -107,8 +107,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// sending notes, in the run and in the runs of the guards around it, that a request is
-// about to leave: each guard would free its key for the failure that it sees.
+// sending notes that a request is about to leave, in the run and in the runs of the guards
+// around it. Without the note, each of these guards would free its key after a failure.
 func (r *handlerRun) sending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
