@@ -16,7 +16,7 @@ type brokenStore struct {
 }
 
 func brokenStores() []brokenStore {
-	return slices.Concat(brokenClaims(), brokenTakeovers(), brokenHandOvers(), brokenAmends(), brokenRenewals(), brokenSettles(),
+	return slices.Concat(brokenClaims(), brokenTakeovers(), brokenHandOvers(), brokenAmends(), brokenSets(), brokenRenewals(), brokenSettles(),
 		brokenReleases(), brokenBytes(), brokenRaces(), brokenFences(), brokenContexts(), brokenInterrupts(), brokenInspectors(), brokenPages(), brokenLocksOnly())
 }
 

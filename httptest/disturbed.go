@@ -3,6 +3,9 @@ package latchtest
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -82,6 +85,35 @@ func (d *disturbed) Amend(ctx context.Context, key, token string, from, to []byt
 	}
 	return false, lock.Describe(d.Store).NoAmends
 }
+
+// ClaimSet implements [lock.SetClaimer], if the store within is one. It is a Claim of its first key.
+func (d *disturbed) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
+	sets, is := d.Store.(lock.SetClaimer)
+	switch {
+	case !is:
+		return lock.Entry{}, errNoSets
+	case !d.meets(ctx, Claim, keys[0]):
+		return sets.ClaimSet(ctx, keys, claims)
+	}
+	keys, claims = slices.Clone(keys), slices.Clone(claims)
+	return lock.Entry{}, d.fault(ctx, Claim, func(ctx context.Context) { _, _ = sets.ClaimSet(ctx, keys, claims) })
+}
+
+// ReleaseSet implements [lock.SetClaimer], if the store within is one. It is a Release of its first
+// key.
+func (d *disturbed) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
+	sets, is := d.Store.(lock.SetClaimer)
+	switch {
+	case !is:
+		return nil, errNoSets
+	case !d.meets(ctx, Release, keys[0]):
+		return sets.ReleaseSet(ctx, keys, claims)
+	}
+	keys, claims = slices.Clone(keys), slices.Clone(claims)
+	return nil, d.fault(ctx, Release, func(ctx context.Context) { _, _ = sets.ReleaseSet(ctx, keys, claims) })
+}
+
+var errNoSets = fmt.Errorf("latchtest: the store within claims no sets at once: %w", errors.ErrUnsupported)
 
 // Release implements [lock.Store].
 func (d *disturbed) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {

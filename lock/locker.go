@@ -37,6 +37,7 @@ type core struct {
 	noReceipts error      // why the store keeps none, nil if it does
 	noAmends   error      // why a receipt stays as it is, nil if the store is an Amender
 	transactor Transactor // the store; nil if it is none
+	sets       SetClaimer // the store; nil if it is none
 	watch      func(key string) (wake <-chan struct{}, stop func())
 	drift      func(lease time.Duration) time.Duration // how much earlier than the store a holder stops relying on a lease
 	owner      string
@@ -81,6 +82,7 @@ func New(store Store, opts ...Option) *Locker {
 		noReceipts: about.NoReceipts,
 		noAmends:   about.NoAmends,
 		transactor: transactorOf(store),
+		sets:       setClaimerOf(store),
 		watch:      watchOf(store),
 		drift:      about.drift,
 		owner:      owner(),

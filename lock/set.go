@@ -48,9 +48,13 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 // otherwise, at least one is granted. Calls that are nested, one set or key inside another,
 // have no such order: claim all keys in one call.
 //
+// A store that can take a set at once ([SetClaimer]) is asked once for all keys, and once more for
+// their release. It is asked in order if a caller of this process has one of the keys, under
+// [WithFencing] and [WithFailOpen], and for a caller that waits for a holder.
+//
 // The first key that is refused gives back all keys before it. [RefusedError] names it in
 // Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
-// waits for a later one. The claim of each key has a budget of its own, and the errors of
+// waits for a later one. Each claim, of all keys or of one, has a budget of its own, and the errors of
 // [Locker.Acquire]. No keys at all are an error.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 	keys, err := sortedKeys(keys)
@@ -93,16 +97,33 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 		of, parent = l.core.locker(cfg), context.WithoutCancel(ctx)
 	}
 	until := clock.Now().Add(l.cfg.wait)
+	bypassed, err := false, of.claimAtOnce(ctx, parent, s, keys)
+	if errors.Is(err, errInOrder) {
+		bypassed, err = of.claimInOrder(ctx, parent, s, keys, until)
+	}
+	if err != nil {
+		return err
+	}
+	s.context = setContext{Context: s.leases[len(s.leases)-1].Context(), outer: ctx, set: s, bypassed: bypassed}
+	if lost := s.lost(); lost != nil {
+		return fmt.Errorf("%w: a lease of the set ended before all its keys were granted: %s", ErrUnavailable, lost.Error())
+	}
+	return nil
+}
+
+// claimInOrder takes keys for s, one after the other. bypassed says that the store has not served
+// one of them, and that the work runs unprotected.
+func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string, until clock.Moment) (bypassed bool, err error) {
 	var how attempt
 	for _, key := range keys {
 		how.wait = 0
 		if l.cfg.wait > 0 {
 			how.wait = until.Until()
 		}
-		e := of.newLease(ctx, key)
+		e := l.newLease(ctx, key)
 		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
-		if err := of.acquire(ctx, e, how); err != nil {
-			return err
+		if err := l.acquire(ctx, e, how); err != nil {
+			return false, err
 		}
 		s.leases = append(s.leases, e)
 		if e.local.Bypassed() {
@@ -110,11 +131,7 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 		}
 		parent = e.Context()
 	}
-	s.context = setContext{Context: parent, outer: ctx, set: s, bypassed: how.outage != nil}
-	if lost := s.lost(); lost != nil {
-		return fmt.Errorf("%w: a lease of the set ended before all its keys were granted: %s", ErrUnavailable, lost.Error())
-	}
-	return nil
+	return how.outage != nil, nil
 }
 
 var errSetOutage = fmt.Errorf("%w: it did not serve another key of the set, and was not asked for this one", ErrUnavailable)
@@ -212,6 +229,9 @@ func (s *Set) Release(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
+	if done, err := s.releaseAtOnce(ctx); done {
+		return err
+	}
 	return s.each(func(e *Lease) error { return e.Release(ctx) })
 }
 
@@ -219,8 +239,14 @@ func (s *Set) Release(ctx context.Context) error {
 // its end.
 func (s *Set) each(end func(e *Lease) error) error {
 	errs := make([]error, len(s.leases))
-	s.eachFrom(len(s.leases)-1, func(i int) { errs[i] = end(s.leases[i]) })
-	var first error
+	if last := len(s.leases) - 1; last >= 0 {
+		s.leases[last].locker.core.eachFrom(last, func(i int) { errs[i] = end(s.leases[i]) })
+	}
+	return lossFirst(errs)
+}
+
+// lossFirst returns the first loss among errs, or else the first error.
+func lossFirst(errs []error) (first error) {
 	for _, err := range errs {
 		if first == nil || errors.Is(err, ErrLost) && !errors.Is(first, ErrLost) {
 			first = err
@@ -231,12 +257,12 @@ func (s *Set) each(end func(e *Lease) error) error {
 
 // eachFrom calls do for each index up to last: at the same time, unless the store is in this
 // process. The last lease comes first, so that no context ends below one that goes on.
-func (s *Set) eachFrom(last int, do func(i int)) {
+func (c *core) eachFrom(last int, do func(i int)) {
 	if last < 0 {
 		return
 	}
-	if s.leases[last].locker.core.inProcess {
-		defer s.eachFrom(last-1, do)
+	if c.inProcess {
+		defer c.eachFrom(last-1, do)
 		do(last)
 		return
 	}

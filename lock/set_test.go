@@ -21,6 +21,24 @@ import (
 // setKeys are keys of a set, in the order in which they are claimed.
 var setKeys = []string{"item=1", "item=2", "item=3"}
 
+// inOrder is a store that claims and releases no set at once.
+func inOrder(s *fault.Store) lock.Store {
+	return struct {
+		lock.Store
+		lock.Describer
+	}{s, s}
+}
+
+// bubbleSets is bubble for sets that are claimed at once, and for sets that are claimed in order.
+func bubbleSets(t *testing.T, run func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker)) {
+	t.Helper()
+	bubble(t, run)
+	t.Run("in order", func(t *testing.T) {
+		t.Helper()
+		bubbleOver(t, inOrder, run)
+	})
+}
+
 func requireFree(t *testing.T, s *fault.Store, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
@@ -30,7 +48,7 @@ func requireFree(t *testing.T, s *fault.Store, keys ...string) {
 
 func TestSetIsSortedWithoutDuplicates(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		set, err := open().AcquireAll(t.Context(), []string{"item=3", "item=1", "item=2", "item=1"})
 		require.NoError(t, err)
 		require.Equal(t, setKeys, set.Keys())
@@ -65,7 +83,7 @@ func TestRefusedSetHoldsNothing(t *testing.T) {
 	for _, where := range []string{"another process", "this process", "a cool-down"} {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open()
 				of, reason := open(), lock.ErrHeld
 				if where == "this process" {
@@ -100,7 +118,7 @@ func TestLostReplyInTheMiddleOfASet(t *testing.T) {
 	for i, key := range setKeys {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var recovered []string
 				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
 					if e.Kind == lock.EventRecovered {
@@ -126,7 +144,7 @@ func TestUnansweredClaimInASetLeavesNoOrphan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l, began := open(), time.Now()
 				s.Next(fault.Claim, nil, f, f, f, f)
 				_, err := l.AcquireAll(t.Context(), setKeys)
@@ -150,7 +168,7 @@ func TestLossOfOneKeyEndsTheSet(t *testing.T) {
 		for _, detached := range []bool{false, true} {
 			t.Run(lost, func(t *testing.T) {
 				t.Parallel()
-				bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 					l := open()
 					if detached {
 						l = open(lock.WithDetached())
@@ -188,7 +206,7 @@ func TestLossOfOneKeyEndsTheSet(t *testing.T) {
 // Releases without an answer take one budget together, and are completed in the background.
 func TestUnansweredReleaseOfASetTakesOneBudget(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		set, err := l.AcquireAll(t.Context(), setKeys)
 		require.NoError(t, err)
@@ -205,7 +223,7 @@ func TestUnansweredReleaseOfASetTakesOneBudget(t *testing.T) {
 // Without the store, a set that fails open waits for one budget and not for one for each key.
 func TestSetFailsOpenAsAWhole(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, began := open(lock.WithFailOpen()), time.Now()
 		s.Next(fault.Claim, nil).Every(fault.HangRequest)
 		require.NoError(t, l.Do(t.Context(), "outer", func(outer context.Context) error {
@@ -230,7 +248,7 @@ func TestSetFailsOpenAsAWhole(t *testing.T) {
 
 func TestPartOfASetFailsOpen(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFailOpen())
 		s.Next(fault.Claim, nil, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse, fault.Refuse)
 		require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error {
@@ -248,7 +266,7 @@ func TestPartOfASetFailsOpen(t *testing.T) {
 // and leaves no receipt, as a lease that fails open.
 func TestPartOfASetThatFailsOpenLeavesNoReceipt(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithFailOpen(), lock.WithFencing())
 		s.Next(fault.Claim, append([]fault.Func{nil}, slices.Repeat([]fault.Func{fault.Refuse}, 8)...)...)
 		set, err := l.AcquireAll(t.Context(), setKeys)
@@ -268,7 +286,7 @@ func TestSetWaitsForAllItsKeysTogether(t *testing.T) {
 	for _, where := range []string{"this process", "another process"} {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+			bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				l := open(lock.WithWait(2 * time.Second))
 				of := l
 				if where == "another process" {
@@ -297,7 +315,7 @@ func TestSetWaitsForAllItsKeysTogether(t *testing.T) {
 
 func TestCloseEndsTheWaitOfASet(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(lock.WithWait(time.Hour)), open()
 		held, err := other.Acquire(t.Context(), setKeys[1])
 		require.NoError(t, err)
@@ -338,7 +356,7 @@ func TestFencesOfASet(t *testing.T) {
 
 func TestSettledSetIsACooldownOfEachKey(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		set, err := l.AcquireAll(t.Context(), setKeys)
 		require.NoError(t, err)
@@ -370,7 +388,7 @@ func TestNilSet(t *testing.T) {
 // A panic, and the end of the goroutine, release the set.
 func TestSetIsReleasedAfterAPanic(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()
 		require.PanicsWithValue(t, "work", func() {
 			_ = l.DoAll(t.Context(), setKeys, func(context.Context) error { panic("work") })
@@ -382,7 +400,7 @@ func TestSetIsReleasedAfterAPanic(t *testing.T) {
 // An observer that ends the goroutine in the middle of a set leaves no key behind.
 func TestObserverThatEndsTheGoroutineOfASet(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+	bubbleSets(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
 			if e.Kind == lock.EventClaimed && e.Key == setKeys[1] {
 				runtime.Goexit()
@@ -405,7 +423,7 @@ func TestObserverThatEndsTheGoroutineOfASet(t *testing.T) {
 func TestContextOfASetIsOverInTheInstantItsFirstValidityIs(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		bubbleOver(t, inOrder, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 			l, began := open(), time.Now()
 			s.Every(fault.HangRequest, fault.Renew)
 			var set atomic.Pointer[lock.Set]

@@ -37,7 +37,7 @@ import (
 //   - Methods are safe for concurrent use.
 //
 // A store may implement more: [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
-// [Transactor], [Amender] and [Describer]. A wrapper passes on the interfaces that it wants to keep.
+// [Transactor], [Amender], [SetClaimer] and [Describer]. A wrapper passes on the interfaces that it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns the entry
 	// afterwards. The claim was granted exactly if the returned entry is [Held]
@@ -248,6 +248,34 @@ type Amender interface {
 func amenderOf(s Store) Amender {
 	a, _ := s.(Amender)
 	return a
+}
+
+// SetClaimer is a [Store] that can claim the keys of a [Set] in one round trip, and release them in
+// another.
+//
+// Keys are distinct, and in the order of their bytes. Each has its claim at the same index, with a
+// token of its own. The claims differ in nothing else: they have Lease, Owner and Attempt 1, and no
+// Replaces, Linger, Fingerprint or Fenced.
+//
+// A set that the store cannot claim or release at once, because its keys are on several servers,
+// gets errors.ErrUnsupported, and then nothing was sent. The Locker makes a call for each key
+// in its place. So a wrapper of a store that is no SetClaimer returns this error.
+type SetClaimer interface {
+	// ClaimSet takes all keys for their tokens, or none, in one atomic step. A key that its own
+	// token holds already does not hinder the others: an earlier answer was lost. If all keys are
+	// held by their tokens afterwards, it returns the zero [Entry]. Else it has changed nothing,
+	// and returns an entry in the way, with its Key as it was given.
+	ClaimSet(ctx context.Context, keys []string, claims []Claim) (inTheWay Entry, err error)
+
+	// ReleaseSet does what [Store.Release] does for each key, and returns the answer for each key.
+	// A key that is not its token's any more does not keep the others from their release.
+	ReleaseSet(ctx context.Context, keys []string, claims []Claim) (ok []bool, err error)
+}
+
+// setClaimerOf returns s as a [SetClaimer], nil if it is none.
+func setClaimerOf(s Store) SetClaimer {
+	c, _ := s.(SetClaimer)
+	return c
 }
 
 // Describer is a [Store] that changes a default.

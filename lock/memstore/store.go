@@ -34,11 +34,12 @@ type Store struct {
 }
 
 var (
-	_ lock.Store     = (*Store)(nil)
-	_ lock.Inspector = (*Store)(nil)
-	_ lock.Pager     = (*Store)(nil)
-	_ lock.Amender   = (*Store)(nil)
-	_ lock.Describer = (*Store)(nil)
+	_ lock.Store      = (*Store)(nil)
+	_ lock.Inspector  = (*Store)(nil)
+	_ lock.Pager      = (*Store)(nil)
+	_ lock.Amender    = (*Store)(nil)
+	_ lock.SetClaimer = (*Store)(nil)
+	_ lock.Describer  = (*Store)(nil)
 )
 
 // New returns an empty store, with the limits of [WithLimits] and [WithScopeShare].
@@ -70,7 +71,7 @@ func (m *Store) now() int64 { return int64(time.Since(m.base)) }
 // lock locks the shard of key, and then reads the clock, so that a shard's time never goes
 // back.
 func (m *Store) lock(key string) (s *shard, now int64) {
-	s = &m.shards[maphash.String(m.seed, key)%shardCount]
+	s = m.shardOf(key)
 	s.mu.Lock()
 	now = m.now()
 	s.expire(now, visitsPerCall)
@@ -156,14 +157,18 @@ func (m *Store) remove(ctx context.Context, key, token string, receipts bool) (o
 	if err := checkCall(ctx, key, token); err != nil {
 		return false, err
 	}
+	return m.removeOwned(key, token, receipts), nil
+}
+
+func (m *Store) removeOwned(key, token string, receipts bool) (ok bool) {
 	s, now := m.lock(key)
 	defer s.mu.Unlock()
 	r := s.owned(key, token, now)
 	if r == nil || r.settled && !receipts {
-		return false, nil
+		return false
 	}
 	s.drop(r)
-	return true, nil
+	return true
 }
 
 // Get is part of [lock.Store].

@@ -53,6 +53,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
@@ -123,6 +124,34 @@ func notAmended(err error) error {
 	}
 	return fmt.Errorf("%w: sealed: the receipt to replace was not read: %w", lock.ErrNotApplied, err)
 }
+
+// ClaimSet is part of [lock.SetClaimer], if the store below is one.
+func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
+	sets, is := s.below.(lock.SetClaimer)
+	if !is {
+		return lock.Entry{}, errNoSets
+	}
+	sealed := slices.Clone(claims)
+	for i := range sealed {
+		sealed[i].Owner = s.seals.sealOwner(sealed[i].Owner, keys[i], sealed[i].Token)
+	}
+	e, err := sets.ClaimSet(ctx, keys, sealed)
+	if err == nil && e.State == lock.Free {
+		return lock.Entry{}, nil
+	}
+	return s.opened(e.Key, e, err)
+}
+
+// ReleaseSet is part of [lock.SetClaimer], if the store below is one.
+func (s *Store) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
+	sets, is := s.below.(lock.SetClaimer)
+	if !is {
+		return nil, errNoSets
+	}
+	return sets.ReleaseSet(ctx, keys, claims)
+}
+
+var errNoSets = fmt.Errorf("sealed: the store below claims no sets at once: %w", errors.ErrUnsupported)
 
 // Get is part of [lock.Store].
 func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {

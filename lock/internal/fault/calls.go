@@ -2,6 +2,8 @@ package fault
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -56,6 +58,30 @@ func (c calls) Settle(ctx context.Context, key string, claim lock.Claim, receipt
 func (c calls) Release(ctx context.Context, key string, claim lock.Claim) (bool, error) {
 	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) (bool, error) { return s.Release(ctx, key, claim) })
 }
+
+// ClaimSet is part of [lock.SetClaimer], if the server is one. It meets what a Claim meets.
+func (c calls) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
+	return pass(ctx, c, Claim, func(ctx context.Context, s lock.Store) (lock.Entry, error) {
+		sets, is := s.(lock.SetClaimer)
+		if !is {
+			return lock.Entry{}, errNoSets
+		}
+		return sets.ClaimSet(ctx, keys, claims)
+	})
+}
+
+// ReleaseSet is part of [lock.SetClaimer], if the server is one. It meets what a Release meets.
+func (c calls) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
+	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) ([]bool, error) {
+		sets, is := s.(lock.SetClaimer)
+		if !is {
+			return nil, errNoSets
+		}
+		return sets.ReleaseSet(ctx, keys, claims)
+	})
+}
+
+var errNoSets = fmt.Errorf("fault: the server claims no sets at once: %w", errors.ErrUnsupported)
 
 // Amend is part of [lock.Amender], if the server is one.
 func (c calls) Amend(ctx context.Context, key, token string, from, to []byte) (bool, error) {

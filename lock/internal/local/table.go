@@ -105,6 +105,18 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 	return Entrance[H]{Waiter: enqueue(h, holder, patient), ConfirmEnd: sl.confirmEnd, Owner: holder.Owner()}
 }
 
+// TryEnter gives h its key, unless another lease has it. It leaves no trace with that lease.
+func (t *Table[H]) TryEnter(h H) bool {
+	s, key := t.of(h), h.Key()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, taken := s.holders[key]; taken {
+		return false
+	}
+	s.holders[key] = h
+	return true
+}
+
 // MarkEnding notes that the work of h is over. confirm asks the store to confirm that.
 func (t *Table[H]) MarkEnding(h H, confirm func()) {
 	s := t.of(h)

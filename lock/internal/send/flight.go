@@ -26,7 +26,7 @@ type Flight struct {
 	mu      sync.Mutex
 	departs int // all sends that have departed
 	doubt   Doubt
-	landed  func()
+	landed  []func()
 }
 
 // Doubt is the state of a [Flight] at one moment.
@@ -79,8 +79,8 @@ func (f *Flight) Arrive(how Outcome) {
 	}
 	f.mu.Unlock()
 	f.sender.Calls.Leave()
-	if landed != nil {
-		landed()
+	for _, do := range landed {
+		do()
 	}
 }
 
@@ -126,10 +126,11 @@ func (f *Flight) Doubt() Doubt {
 	return f.doubt
 }
 
-// WhenLanded calls do when nothing is in flight, now or later. It may call do more than once.
+// WhenLanded calls do when nothing is in flight, now or later. It may call do more than once. A
+// call for several keys has one do for each of them.
 func (f *Flight) WhenLanded(do func()) {
 	f.mu.Lock()
-	f.landed = do
+	f.landed = append(f.landed, do)
 	none := f.doubt.InFlight == 0
 	f.mu.Unlock()
 	if none {

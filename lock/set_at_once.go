@@ -1,0 +1,272 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/httplatch/httplatch/internal/unwind"
+	"github.com/httplatch/httplatch/lock/internal/cleanup"
+	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/send"
+)
+
+// errInOrder says that the keys of a set are to be claimed one after the other, and that none of
+// them is taken: because the store cannot claim them at once, because a caller of this process has
+// one of them, or because the caller waits for a holder.
+var errInOrder = errors.New("lock: the keys of the set are claimed in order")
+
+// claimAtOnce takes keys for s in one call to the store, or returns errInOrder.
+//
+// Each key has its own token. So from the grant on, each lease is renewed, recovered and cleaned
+// up as the lease of a single key is.
+func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string) (err error) {
+	// A fence is drawn with each key's own claim, and work that runs unprotected has its own rules
+	// for each key.
+	if l.core.sets == nil || len(keys) < 2 || l.cfg.fenced || l.cfg.failOpen || ctx.Err() != nil {
+		return errInOrder
+	}
+	leases := make([]*Lease, len(keys))
+	for i, key := range keys {
+		leases[i] = l.newLease(ctx, key)
+		leases[i].parent = parent
+		parent = leases[i].Context() //nolint:fatcontext // a set has as many contexts as keys
+	}
+	began := clock.Now()
+	if !l.core.enterAll(leases) {
+		return errInOrder
+	}
+	unwind.Guard(func() { err = l.claimEntered(ctx, s, leases, began) }, func() {
+		for _, e := range leases[len(s.leases):] {
+			e.endUnreturned()
+		}
+	})
+	for range leases[len(s.leases):] {
+		l.core.owners.Leave()
+	}
+	return err
+}
+
+// enterAll gives leases their keys in this process, all or none, and waits for none of them.
+func (c *core) enterAll(leases []*Lease) bool {
+	for i, e := range leases {
+		if c.owners.Enter() {
+			if c.keys.TryEnter((*holder)(e)) {
+				continue
+			}
+			c.owners.Leave()
+		}
+		for _, entered := range leases[:i] {
+			c.keys.Leave((*holder)(entered))
+			c.owners.Leave()
+		}
+		return false
+	}
+	return true
+}
+
+// claimEntered is claimAtOnce for leases that have their keys in this process.
+func (l *Locker) claimEntered(ctx context.Context, s *Set, leases []*Lease, began clock.Moment) error {
+	c := l.core
+	l.checkIfDue(began)
+	r := &setRequest{store: c.sets, keys: make([]string, len(leases)), claims: make([]Claim, len(leases))}
+	call := new(send.Call)
+	for i, e := range leases {
+		e.claim.token = c.tokens.Next()
+		if !c.inProcess {
+			e.claim.call = call
+		}
+		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(l.firstLease(&e.identity))
+	}
+	sent := clock.Now()
+	err := c.ask(ctx, call, send.Terms{Budget: l.cfg.budget}, r)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported) && !call.Unanswered():
+		c.leaveAll(leases...)
+		return errInOrder
+	case err != nil:
+		l.trouble(ctx, err)
+		for _, e := range leases {
+			l.leave(ctx, e, err)
+		}
+		l.refused(ctx, leases[0], began, err)
+		return err
+	case r.inTheWay.State == Free:
+		return l.grantedAll(ctx, s, leases, sent)
+	}
+	return l.refusedAll(ctx, leases, &r.inTheWay, began)
+}
+
+// leaveAll gives up the keys of leases that have not started. Callers that have met one of the
+// claims learn nothing from it.
+func (c *core) leaveAll(leases ...*Lease) {
+	for _, e := range leases {
+		e.cleanUpClaim()
+		c.keys.Leave((*holder)(e))
+	}
+}
+
+// grantedAll starts leases, and appends them to s. If one of them is over already, s keeps those
+// before it.
+func (l *Locker) grantedAll(ctx context.Context, s *Set, leases []*Lease, sent clock.Moment) error {
+	for _, e := range leases {
+		e.claim.orphaned = true // until its lease has started
+	}
+	for i, e := range leases {
+		e.claim.orphaned = false
+		if err := l.granted(ctx, e, 0, sent); err != nil {
+			l.core.leaveAll(leases[i:]...)
+			l.refused(ctx, e, sent, err)
+			return err
+		}
+		s.leases = append(s.leases, e)
+	}
+	if l.core.owners.Closed() {
+		return ErrClosed // Close may have listed the leases before these were granted
+	}
+	return nil
+}
+
+// refusedAll ends a claim that has met inTheWay. The keys are claimed in order if the entry is not
+// known to be a holder's, or if the caller waits for its end.
+func (l *Locker) refusedAll(ctx context.Context, leases []*Lease, inTheWay *Entry, began clock.Moment) error {
+	var met *Lease
+	for _, e := range leases {
+		if string(e.entry) == inTheWay.Key {
+			met = e
+		}
+	}
+	var record *record // a lock has none
+	reason := record.refusal(inTheWay.State, nil, false)
+	own := inTheWay.State != Settled && l.core.cleaner.FateOf(inTheWay.Token) != cleanup.NotKnown
+	if met == nil || own || l.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
+		l.core.leaveAll(leases...)
+		return errInOrder
+	}
+	inTheWay.Key = met.label()
+	met.observed.finds(inTheWay.Owner)
+	err := &RefusedError{Reason: reason, Entry: *inTheWay}
+	for _, e := range leases {
+		if e == met {
+			l.leave(ctx, e, err)
+		} else {
+			l.core.leaveAll(e) // the answer says nothing of its key
+		}
+	}
+	l.refused(ctx, met, began, err)
+	return err
+}
+
+// ending is a lease of a set whose end has begun.
+type ending struct {
+	lease *Lease
+	lost  error // nil if the lease was valid
+	err   error // of its end
+}
+
+// releaseAtOnce releases all leases of s in one call to the store. done is false if they are to be
+// released each by itself, and then nothing has begun.
+func (s *Set) releaseAtOnce(ctx context.Context) (done bool, err error) {
+	if len(s.leases) < 2 || s.leases[0].locker.core.sets == nil {
+		return false, nil
+	}
+	for _, e := range s.leases {
+		if e.local.Bypassed() {
+			return false, nil
+		}
+	}
+	ends := make([]ending, 0, len(s.leases))
+	for _, e := range s.leases {
+		if why, first := e.validity.End(false); first {
+			e.setEnd(end{})
+			ends = append(ends, ending{lease: e, lost: why.orNil()})
+		}
+	}
+	if len(ends) > 0 {
+		s.sendAllEnds(ctx, ends)
+	}
+	errs := make([]error, len(ends))
+	for i := range ends {
+		errs[i] = ends[i].err
+	}
+	return true, lossFirst(errs)
+}
+
+// sendAllEnds releases ends. Those that the store does not answer are released in the background,
+// each by itself.
+func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
+	l := ends[0].lease.locker
+	if l.observed() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	r := &setRequest{store: l.core.sets, releases: true, keys: make([]string, len(ends)), claims: make([]Claim, len(ends))}
+	for i := range ends {
+		e := ends[i].lease
+		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(l.cfg.lease)
+	}
+	call, next := new(send.Call), len(ends) // those from next on have not ended
+	var err error
+	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
+		err = l.core.ask(ctx, call, l.lastingTerms(), r)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		for i := len(ends) - 1; i >= 0; i-- { // the last first, so that no context ends below one that goes on
+			n := &ends[i]
+			n.lease.end.unanswered = call.Unanswered()
+			if err != nil {
+				n.lease.notFinished(context.WithoutCancel(ctx), err)
+			}
+			next = i
+			n.finish(ctx, r.ok, i, err)
+		}
+	}, func() {
+		for i := range ends[:next] {
+			ends[i].lease.end.unanswered = true
+			ends[i].lease.finishLater(context.WithoutCancel(ctx))
+		}
+	})
+	if next == len(ends) && errors.Is(err, errors.ErrUnsupported) {
+		l.core.eachFrom(len(ends)-1, func(i int) {
+			n := &ends[i]
+			n.lease.end.unanswered = call.Unanswered()
+			n.err = n.lease.sendFinish(ctx, n.lost)
+		})
+	}
+}
+
+// finish ends the lease, which has index i in the request, as it was answered.
+func (n *ending) finish(ctx context.Context, ok []bool, i int, err error) {
+	if err == nil {
+		n.err = n.lease.finished(ctx, ok[i], n.lost)
+		return
+	}
+	n.lease.finishLater(context.WithoutCancel(ctx))
+	if n.err = err; n.lost != nil {
+		n.err = n.lost
+	}
+}
+
+// setRequest claims or releases a set of keys.
+type setRequest struct {
+	store    SetClaimer
+	releases bool
+	keys     []string
+	claims   []Claim
+
+	inTheWay Entry  // of a claim
+	ok       []bool // of a release
+}
+
+func (r *setRequest) Send(ctx context.Context) (err error) {
+	defer send.Recover(&err)
+	if !r.releases {
+		r.inTheWay, err = r.store.ClaimSet(ctx, r.keys, r.claims)
+		return err
+	}
+	r.ok, err = r.store.ReleaseSet(ctx, r.keys, r.claims)
+	if err == nil && len(r.ok) != len(r.keys) {
+		return fmt.Errorf("lock: the store's ReleaseSet has answered for %d keys of %d", len(r.ok), len(r.keys))
+	}
+	return err
+}

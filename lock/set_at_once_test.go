@@ -1,0 +1,299 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/event"
+	"github.com/httplatch/httplatch/lock/internal/fault"
+)
+
+func TestSetIsClaimedAndReleasedAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		require.NoError(t, l.DoAll(t.Context(), []string{"item=3", "item=1", "item=2", "item=1"}, func(ctx context.Context) error {
+			set, _ := lock.SetFromContext(ctx)
+			require.Equal(t, setKeys, set.Keys())
+			tokens := make(map[string]bool)
+			for _, key := range setKeys {
+				e := s.State(t, key)
+				require.Equal(t, lock.Held, e.State)
+				tokens[e.Token] = true
+			}
+			require.Len(t, tokens, len(setKeys), "each key has a token of its own")
+			require.ErrorIs(t, other.DoAll(ctx, setKeys[1:], nil), lock.ErrHeld)
+			return nil
+		}))
+		require.Equal(t, 2, s.Count(fault.Claim))
+		require.Equal(t, 1, s.Count(fault.Release))
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// Sets that the store is asked for in order: each with its own calls.
+func TestSetIsClaimedInOrder(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		opts     []lock.Option
+		held     string // by another process
+		claims   int
+		releases int
+	}{
+		"with fences":            {opts: []lock.Option{lock.WithFencing()}, claims: 3, releases: 1},
+		"that fails open":        {opts: []lock.Option{lock.WithFailOpen()}, claims: 3, releases: 1},
+		"after a holder was met": {opts: []lock.Option{lock.WithWait(time.Minute)}, held: setKeys[2], claims: 1 + 1 + 3 + 1, releases: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, other := open(tt.opts...), open()
+				if tt.held != "" {
+					lease, err := other.Acquire(t.Context(), tt.held)
+					require.NoError(t, err)
+					time.AfterFunc(time.Millisecond, func() { _ = lease.Release(context.Background()) })
+				}
+				require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
+				require.Equal(t, tt.claims, s.Count(fault.Claim))
+				require.Equal(t, tt.releases, s.Count(fault.Release))
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+// The answer to the claim of a set is lost. Its tokens recover all keys.
+func TestLostReplyToTheClaimOfASet(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault.Func{"applied": fault.LoseReply, "not applied": fault.LoseRequest} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var recovered []string
+				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+					if e.Kind == event.Recovered {
+						recovered = append(recovered, e.Key)
+					}
+				}))
+				s.Next(fault.Claim, f)
+				require.NoError(t, l.DoAll(t.Context(), setKeys, func(ctx context.Context) error { return ctx.Err() }))
+				require.Equal(t, setKeys, recovered)
+				require.Equal(t, 2, s.Count(fault.Claim))
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+// The claim of a set has no answer within the budget, and may be applied later. No key keeps an
+// owner, and the process itself can have the set at once.
+func TestUnansweredClaimOfASetLeavesNoOrphan(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]fault.Func{
+		"applied, no answer": fault.HangReply, "never applied": fault.HangRequest, "applied late": fault.Late(2 * budget),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, began := open(), time.Now()
+				s.Next(fault.Claim, f, f, f, f)
+				_, err := l.AcquireAll(t.Context(), setKeys)
+				require.ErrorIs(t, err, lock.ErrUnknown)
+				require.Equal(t, budget, time.Since(began))
+				s.Skip(fault.Claim)
+
+				for range 2 {
+					require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+				}
+				require.NoError(t, l.Do(t.Context(), setKeys[1], func(context.Context) error { return nil }))
+				time.Sleep(lease + s.Lag)
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+// A send of a claim without an answer lands after the set was released. It takes all keys for
+// tokens that have no holder, and each of them is removed.
+func TestLateClaimOfASetLeavesNoOrphan(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l, other := open(), open()
+		s.Next(fault.Claim, fault.Late(2*time.Second))
+		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+		time.Sleep(2*time.Second + time.Millisecond)
+		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+		time.Sleep(lease)
+		require.NoError(t, other.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+		time.Sleep(s.Lag)
+		requireFree(t, s, setKeys...)
+	})
+}
+
+func TestReleaseOfASetAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		faults   []fault.Func
+		removed  string // by an operator, before the release
+		releases int
+		want     error
+	}{
+		"answered":                  {releases: 1},
+		"the reply is lost":         {faults: []fault.Func{fault.LoseReply}, releases: 2},
+		"the request is lost":       {faults: []fault.Func{fault.LoseRequest}, releases: 2},
+		"refused at first":          {faults: []fault.Func{fault.Refuse}, releases: 2},
+		"one key was taken away":    {removed: setKeys[1], releases: 2, want: lock.ErrLost}, // and a removal of what may remain
+		"silent for a whole budget": {faults: slices.Repeat([]fault.Func{fault.HangRequest}, 2), releases: 2 + 3, want: lock.ErrUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l := open()
+				set, err := l.AcquireAll(t.Context(), setKeys)
+				require.NoError(t, err)
+				if tt.removed != "" {
+					s.Free(t, tt.removed)
+				}
+				s.Next(fault.Release, tt.faults...)
+				if tt.want == nil {
+					require.NoError(t, set.Release(t.Context()))
+				} else {
+					require.ErrorIs(t, set.Release(t.Context()), tt.want)
+				}
+				require.NoError(t, set.Release(t.Context()), "the second call does nothing")
+				time.Sleep(2 * lease)
+				require.ErrorIs(t, set.Context().Err(), context.Canceled)
+				require.Equal(t, tt.releases, s.Count(fault.Release))
+				requireFree(t, s, setKeys...)
+				require.Zero(t, l.Stats().Active)
+			})
+		})
+	}
+}
+
+// halfSets is a SetClaimer that can do one of the two at most, as a wrapper over a Cluster, or that
+// answers too little.
+type halfSets struct {
+	*fault.Store
+
+	claims, short bool
+}
+
+var errNoSets = fmt.Errorf("no sets: %w", errors.ErrUnsupported)
+
+func (s halfSets) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error) {
+	if s.claims {
+		return s.Store.ClaimSet(ctx, keys, claims)
+	}
+	return lock.Entry{}, errNoSets
+}
+
+func (s halfSets) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) ([]bool, error) {
+	if s.short {
+		return make([]bool, 1), nil
+	}
+	return nil, errNoSets
+}
+
+func TestStoreThatDoesNotDoSetsIsAskedForEachKey(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		half   halfSets
+		claims int
+		want   error
+	}{
+		"neither":              {claims: 3},
+		"claims only":          {half: halfSets{claims: true}, claims: 1},
+		"answers for one only": {half: halfSets{claims: true, short: true}, claims: 1, want: lock.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubbleOver(t, func(s *fault.Store) lock.Store {
+				half := tt.half
+				half.Store = s
+				return half
+			}, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				set, err := open().AcquireAll(t.Context(), setKeys)
+				require.NoError(t, err)
+				require.ErrorIs(t, set.Release(t.Context()), tt.want)
+				time.Sleep(budget)
+				require.Equal(t, tt.claims, s.Count(fault.Claim))
+				require.Equal(t, 3, s.Count(fault.Release))
+				requireFree(t, s, setKeys...)
+			})
+		})
+	}
+}
+
+// An observer ends the goroutine in the middle of the release of a set. The keys are free, and the
+// Locker can close.
+func TestObserverThatEndsTheGoroutineOfTheReleaseOfASet(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == event.Released && e.Key == setKeys[1] {
+				runtime.Goexit()
+			}
+		}))
+		set, err := l.AcquireAll(t.Context(), setKeys)
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = set.Release(t.Context())
+		}()
+		<-done
+		time.Sleep(lease)
+		synctest.Wait()
+		require.Zero(t, l.Stats().Active)
+		requireFree(t, s, setKeys...)
+	})
+}
+
+// A caller of the same process meets the claim of a set that is pending, and learns its outcome for
+// its own key only.
+func TestCallerThatMeetsThePendingClaimOfASet(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		held string // by another process
+		of   string // the key that the caller wants
+		want error
+	}{
+		"granted":                {of: setKeys[0], want: lock.ErrHeld},
+		"refused by this key":    {held: setKeys[1], of: setKeys[1], want: lock.ErrHeld},
+		"refused by another key": {held: setKeys[1], of: setKeys[0]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				l, other := open(), open()
+				if tt.held != "" {
+					lease, err := other.Acquire(t.Context(), tt.held)
+					require.NoError(t, err)
+					defer func() { require.NoError(t, lease.Release(t.Context())) }()
+				}
+				s.Next(fault.Claim, fault.Slow(50*time.Millisecond))
+				done := make(chan error)
+				go func() {
+					done <- l.DoAll(t.Context(), setKeys, func(context.Context) error { time.Sleep(time.Second); return nil })
+				}()
+				time.Sleep(time.Millisecond)
+				began := time.Now()
+				err := l.Do(t.Context(), tt.of, func(context.Context) error { return nil })
+				require.ErrorIs(t, err, tt.want)
+				require.Less(t, time.Since(began), time.Second)
+				err = <-done
+				require.Equal(t, tt.held != "", errors.Is(err, lock.ErrHeld))
+			})
+		})
+	}
+}
