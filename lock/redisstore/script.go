@@ -25,6 +25,10 @@ var (
 	amendScript  = loadScript("amend")
 	roomScript   = loadScript("makeroom")
 	removeScript = loadScript("remove")
+
+	claimSetScript  = loadScript("claimset")
+	removeSetScript = loadScript("removeset")
+
 	readScript   = loadScript("read")
 	glanceScript = loadScript("glance")
 	probeScript  = loadScript("probe")
@@ -55,7 +59,30 @@ func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...a
 		return answer, err
 	}
 	again := &group.Command{EntryName: c.EntryName, Load: c.Load, Yields: c.Yields}
-	answer, said := s.to.do(ctx, again.Script("eval", sc.source, args...))
+	return s.evalSource(ctx, again.Script("eval", sc.source, args...), err)
+}
+
+// evalAll is eval on the entries of names, in one command.
+func (s *Store) evalAll(ctx context.Context, sc script, names []string, yields bool, args ...any) (any, error) {
+	command := func(verb string, which any) *group.Command {
+		c := group.NewCommand(names[0])
+		c.Yields = yields
+		all := []any{verb, which, len(names)}
+		for _, name := range names {
+			all = append(all, name)
+		}
+		return c.With(append(all, args...)...)
+	}
+	answer, err := s.to.do(ctx, command("evalsha", sc.sha))
+	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
+		return answer, err
+	}
+	return s.evalSource(ctx, command("eval", sc.source), err)
+}
+
+// evalSource sends a script with its source, after the server has answered its hash with err.
+func (s *Store) evalSource(ctx context.Context, c *group.Command, err error) (any, error) {
+	answer, said := s.to.do(ctx, c)
 	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
 		return nil, err // a hook has sent it twice, and the reply says nothing of the first send
 	}

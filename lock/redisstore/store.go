@@ -34,9 +34,10 @@ type Store struct {
 }
 
 var (
-	_ lock.Store     = (*Store)(nil)
-	_ lock.Inspector = (*Store)(nil)
-	_ lock.Amender   = (*Store)(nil)
+	_ lock.Store      = (*Store)(nil)
+	_ lock.Inspector  = (*Store)(nil)
+	_ lock.Amender    = (*Store)(nil)
+	_ lock.SetClaimer = (*Store)(nil)
 )
 
 // New returns a store over client, which it neither dials nor ever closes.

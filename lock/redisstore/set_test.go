@@ -1,0 +1,117 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/respproxy"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/redisstore"
+)
+
+func fiveKeys(prefix string) []string {
+	keys := make([]string, 5)
+	for i := range keys {
+		keys[i] = lock.Key(prefix, fmt.Sprint(i))
+	}
+	return keys
+}
+
+func setLocker(t *testing.T, s lock.Store) *lock.Locker {
+	t.Helper()
+	l := lock.New(s, lock.WithLogger(slog.New(slog.DiscardHandler)), lock.WithBudget(3*time.Second))
+	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+	return l
+}
+
+// A set is two commands, one after the other, however many keys it has, and a refusal is one.
+func TestRoundTripsOfASet(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Start(t).Addr())
+	s := overClient(t, p.Addr(), nil)
+	l, other := setLocker(t, s), setLocker(t, s)
+	keys := fiveKeys("item")
+	sent := p.On(respproxy.Match{Name: "set|get|eval|evalsha|delifeq|delex"}, respproxy.Action{})
+	trips := func(l *lock.Locker, want error, fn func(ctx context.Context) error) int {
+		before := sent.Hits()
+		require.ErrorIs(t, l.DoAll(t.Context(), keys, fn), want)
+		return sent.Hits() - before
+	}
+	nothing := func(context.Context) error { return nil }
+	trips(l, nil, nothing) // the server learns the scripts
+	require.Equal(t, 2, trips(l, nil, nothing))
+	require.Equal(t, 3, trips(other, nil, func(context.Context) error {
+		require.Equal(t, 1, trips(l, lock.ErrHeld, nothing))
+		return nil
+	}))
+}
+
+// The reply to the claim of a set is lost on the wire, and the tokens recover it.
+func TestLostReplyToTheClaimOfASet(t *testing.T) {
+	t.Parallel()
+	p := respproxy.Start(t, redistest.Start(t).Addr())
+	l := setLocker(t, overClient(t, p.Addr(), nil))
+	keys := fiveKeys(t.Name())
+	require.NoError(t, l.DoAll(t.Context(), keys, func(context.Context) error { return nil }))
+	for range 3 {
+		lost := p.On(respproxy.Match{Name: "evalsha", Count: 1}, respproxy.Swallow(respproxy.Close))
+		require.NoError(t, l.DoAll(t.Context(), keys, func(ctx context.Context) error { return ctx.Err() }))
+		require.Equal(t, 1, lost.Hits())
+	}
+}
+
+// The fences of keys go on growing when a set without fences has them in between, although the
+// clock of the server stands still for them.
+func TestSetKeepsTheFenceOfAKey(t *testing.T) {
+	t.Parallel()
+	s := overClient(t, redistest.Start(t).Addr(), nil)
+	keys := fiveKeys(t.Name())
+	fenced := lock.Claim{Token: "fenced", Attempt: 1, Lease: time.Minute, Fenced: true}
+	e, err := s.Claim(t.Context(), keys[0], fenced)
+	require.NoError(t, err)
+	before := e.Fence
+	ok, err := s.Release(t.Context(), keys[0], fenced)
+	require.NoError(t, err)
+	require.True(t, ok)
+	claims := make([]lock.Claim, len(keys))
+	for i := range claims {
+		claims[i] = lock.Claim{Token: fmt.Sprint("set", i), Attempt: 1, Lease: time.Minute}
+	}
+	e, err = s.ClaimSet(t.Context(), keys, claims)
+	require.NoError(t, err)
+	require.Equal(t, lock.Entry{}, e)
+	e, err = s.Get(t.Context(), keys[0])
+	require.NoError(t, err)
+	require.Equal(t, before, e.Fence)
+	all, err := s.ReleaseSet(t.Context(), keys, claims)
+	require.NoError(t, err)
+	require.Equal(t, []bool{true, true, true, true, true}, all)
+	fenced.Token = "next"
+	e, err = s.Claim(t.Context(), keys[0], fenced)
+	require.NoError(t, err)
+	require.Greater(t, e.Fence, before)
+}
+
+// On a Cluster the keys of a set are in several slots, and are claimed in order.
+func TestSetOnACluster(t *testing.T) {
+	t.Parallel()
+	s := redisstore.New(redistest.StartCluster(t, 3, nil).Client(t))
+	keys := fiveKeys(t.Name())
+	_, err := s.ClaimSet(t.Context(), keys, make([]lock.Claim, len(keys)))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = s.ReleaseSet(t.Context(), keys, make([]lock.Claim, len(keys)))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	l, other := setLocker(t, s), setLocker(t, s)
+	require.NoError(t, l.DoAll(t.Context(), keys, func(ctx context.Context) error {
+		require.ErrorIs(t, other.DoAll(ctx, keys, nil), lock.ErrHeld)
+		return ctx.Err()
+	}))
+	require.NoError(t, other.DoAll(t.Context(), keys, func(context.Context) error { return nil }))
+}
