@@ -4,6 +4,7 @@ package pgstore
 type statements struct {
 	claim, takeover, renew, settle, settled, amend, release, releaseTaken, get string
 	list, page, forget, sweep, lacking, present                                string
+	claimSet, getSet, releaseSet                                               string
 	takeAway, endIdle, location, fence                                         string
 }
 
@@ -37,6 +38,7 @@ const confirmed = `CASE WHEN e.receipt IS NOT NULL AND current_setting('synchron
 func newStatements(n names) (s statements) {
 	s.claims(n)
 	s.ends(n)
+	s.sets(n)
 	s.looks(n)
 	s.inside(n)
 	return s

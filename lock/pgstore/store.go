@@ -46,6 +46,7 @@ var (
 	_ lock.Store      = (*Store)(nil)
 	_ lock.Transactor = (*Store)(nil)
 	_ lock.Amender    = (*Store)(nil)
+	_ lock.SetClaimer = (*Store)(nil)
 	_ lock.Inspector  = (*Store)(nil)
 	_ lock.Pager      = (*Store)(nil)
 	_ lock.Checker    = (*Store)(nil)

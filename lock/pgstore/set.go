@@ -1,0 +1,131 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// sets sets the statements on the keys of a set. They lock rows in the order of the keys, so that no
+// two of them wait for each other.
+func (s *statements) sets(n names) {
+	// If a part of the keys was taken since the snapshot, the division by zero undoes the whole
+	// statement. A key that its own token has already counts as taken, with the others.
+	s.claimSet = n.in(`
+WITH wanted AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS w(key, token)),
+claimed AS (
+	INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
+	SELECT w.key, w.token, $3::int, ''::bytea, $4::bytea, 0,
+		` + after + `$5::bigint * interval '1 microsecond', 0, NULL, ` + after + `$5::bigint * interval '1 microsecond'
+	FROM wanted w
+	WHERE NOT EXISTS (SELECT FROM latch_entries e WHERE e.key = ANY ($1::bytea[]) AND ` + wasLive + `)
+	ORDER BY w.key
+	ON CONFLICT (key) DO UPDATE SET token = EXCLUDED.token, attempt = EXCLUDED.attempt, fingerprint = EXCLUDED.fingerprint,
+		owner = EXCLUDED.owner, fence = EXCLUDED.fence, ends_at = EXCLUDED.ends_at, linger = EXCLUDED.linger,
+		receipt = NULL, sweep_at = EXCLUDED.sweep_at
+	WHERE NOT ` + live + ` AND NOT (e.token = EXCLUDED.token AND e.attempt < 0)
+	RETURNING 1)
+SELECT CASE WHEN taken IN (0, cardinality($1::bytea[])) THEN taken > 0 ELSE 1 / (taken - taken) > 0 END
+FROM (SELECT count(*) AS taken FROM claimed) AS all_of_them`)
+
+	s.getSet = n.in(`SELECT ` + confirmed + `, e.key, ` + columns + `, e.receipt FROM latch_entries e WHERE key = ANY ($1::bytea[]) ORDER BY key`)
+
+	s.releaseSet = n.in(`
+WITH mine AS MATERIALIZED (
+	SELECT e.key, e.token FROM latch_entries e JOIN unnest($1::bytea[], $2::bytea[]) AS w(key, token) ON w.key = e.key AND w.token = e.token
+	WHERE e.key = ANY ($1::bytea[]) AND e.receipt IS NULL AND e.attempt >= 0
+	ORDER BY e.key FOR UPDATE OF e)
+DELETE FROM latch_entries e USING mine WHERE e.key = mine.key AND e.token = mine.token
+RETURNING e.key, ` + live + `, ` + quick("true"))
+}
+
+// ClaimSet is part of [lock.SetClaimer]. It is one statement, and a second one that reads the
+// entries if one of them is in the way.
+func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
+	if err := s.admit(ctx, false); err != nil {
+		return lock.Entry{}, err
+	}
+	names, tokens := setArgs(keys, claims)
+	s.claims.Add(uint64(len(keys)))
+	s.sweepSometimes(ctx)
+	for range maxClaims {
+		taken, err := s.flagAt(ctx, later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), micros(claims[0].Lease))
+		switch {
+		case hasCode(err, "22012"): // a part of the keys was taken meanwhile
+		case err != nil || taken:
+			return lock.Entry{}, err
+		}
+		e, ours, err := s.firstOf(ctx, names, claims)
+		if err != nil || ours || e.State != lock.Free {
+			return e, err
+		}
+	}
+	return lock.Entry{}, errUnsettled
+}
+
+// firstOf returns the first entry that is not of its claim, the zero Entry if there is none. ours
+// says that all entries are of their claims.
+func (s *Store) firstOf(ctx context.Context, names [][]byte, claims []lock.Claim) (e lock.Entry, ours bool, err error) {
+	rows, err := s.query(ctx, s.statements.getSet, names)
+	if err != nil {
+		return lock.Entry{}, false, err
+	}
+	defer rows.Close()
+	tokens := make(map[string]string, len(names))
+	for i, name := range names {
+		tokens[string(name)] = claims[i].Token
+	}
+	own := 0
+	for rows.Next() {
+		var key blob
+		found, err := scanEntry(rows, any(nil), &key)
+		switch {
+		case err != nil:
+			return lock.Entry{}, false, storeError(err)
+		case found.State == lock.Held && found.Token == tokens[string(key)]:
+			own++
+		case found.State != lock.Free:
+			found.Key = string(key)
+			return found, false, nil
+		}
+	}
+	rows.Close()
+	return lock.Entry{}, own == len(names), storeError(rows.Err())
+}
+
+// ReleaseSet is part of [lock.SetClaimer]. It is one statement.
+func (s *Store) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
+	names, tokens := setArgs(keys, claims)
+	rows, err := s.query(ctx, s.statements.releaseSet, names, tokens)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	released := make(map[string]bool, len(keys))
+	for rows.Next() {
+		var key blob
+		var lived bool
+		if err := rows.Scan(&key, &lived, nil); err != nil {
+			return nil, storeError(err)
+		}
+		released[string(key)] = lived
+	}
+	rows.Close()
+	if err := rows.Err(); err != nil {
+		return nil, storeError(err)
+	}
+	ok = make([]bool, len(keys))
+	for i, key := range keys {
+		ok[i] = released[key]
+	}
+	return ok, nil
+}
+
+// setArgs returns the parameters that name the entries of a set.
+func setArgs(keys []string, claims []lock.Claim) (names, tokens [][]byte) {
+	names, tokens = make([][]byte, len(keys)), make([][]byte, len(keys))
+	for i, key := range keys {
+		names[i], tokens[i] = []byte(key), []byte(claims[i].Token)
+	}
+	return names, tokens
+}

@@ -1,0 +1,55 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// A set is two exchanges, however many keys it has, and a refusal two: the claim, and the reading
+// of the entry in its way.
+func TestRoundTripsOfASet(t *testing.T) {
+	t.Parallel()
+	var trips atomic.Int64
+	proxy := pgproxy.Start(t, pgtest.Shared(t).Addr(), func(*pgproxy.Exchange) pgproxy.Fault {
+		trips.Add(1)
+		return pgproxy.Fault{}
+	})
+	s := openShop(t, func(db string) string { return proxy.URL(db, "postgres") }, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	l := lock.New(s.store, lock.WithLogger(quiet))
+	t.Cleanup(func() { closeLocker(t, l) })
+	other := lock.New(s.store, lock.WithLogger(quiet))
+	t.Cleanup(func() { closeLocker(t, other) })
+	keys := make([]string, 5)
+	for i := range keys {
+		keys[i] = lock.Key("item", fmt.Sprint(i))
+	}
+	set := func(l *lock.Locker, fn func(ctx context.Context) error) (int64, error) {
+		before := trips.Load()
+		err := l.DoAll(t.Context(), keys, fn)
+		return trips.Load() - before, err
+	}
+	granted, refused := int64(9), int64(9)
+	for range 8 { // until the connections have prepared their statements
+		n, err := set(l, func(context.Context) error { return nil })
+		require.NoError(t, err)
+		granted = min(granted, n)
+		_, err = set(other, func(context.Context) error {
+			n, err := set(l, nil)
+			require.ErrorIs(t, err, lock.ErrHeld)
+			refused = min(refused, n)
+			return nil
+		})
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2, granted)
+	require.EqualValues(t, 2, refused)
+}
