@@ -56,6 +56,10 @@ func (a *alternating) Get(ctx context.Context, key string) (lock.Entry, error) {
 	return a.next().Get(ctx, key)
 }
 
+func (a *alternating) Amend(ctx context.Context, key, token string, from, to []byte) (bool, error) {
+	return a.next().Amend(ctx, key, token, from, to)
+}
+
 func (a *alternating) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	return a.next().Begin(ctx, key, token)
 }

@@ -38,6 +38,7 @@ type Store struct {
 var (
 	_ lock.Store      = (*Store)(nil)
 	_ lock.Transactor = (*Store)(nil)
+	_ lock.Amender    = (*Store)(nil)
 	_ lock.Inspector  = (*Store)(nil)
 	_ lock.Pager      = (*Store)(nil)
 	_ lock.Checker    = (*Store)(nil)

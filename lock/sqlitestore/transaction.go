@@ -20,7 +20,7 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 		return nil, nil, notApplied(fmt.Errorf("the work's transaction was not begun: %w", err))
 	}
 	t := &settling{store: s, work: work, key: []byte(key), token: token, over: make(chan struct{})}
-	return context.WithValue(ctx, txKey{}, work.tx), t, nil
+	return context.WithValue(context.WithValue(ctx, txKey{}, work.tx), insideKey{s}, work), t, nil
 }
 
 // settling is a transaction of work.

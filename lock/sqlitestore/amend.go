@@ -1,0 +1,113 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// insideKey is the key of the session in contexts of work that runs in a transaction of the store.
+type insideKey struct{ store *Store }
+
+// amendment puts one receipt in the place of another.
+type amendment struct {
+	token    string
+	from, to []byte
+}
+
+// apply amends r, and reports whether it is the receipt from or to. Only a row that has changed is
+// to be written. r may be nil.
+func (a *amendment) apply(r *row, now int64) (ok, changed bool) {
+	switch {
+	case r.state(now) != lock.Settled || string(r.token) != a.token:
+		return false, false
+	case bytes.Equal(r.receipt, a.to):
+		return true, false
+	case !bytes.Equal(r.receipt, a.from):
+		return false, false
+	}
+	r.receipt = a.to
+	return true, true
+}
+
+// Amend is part of [lock.Amender]. In work that runs in a transaction of this store, it writes
+// in that transaction: the receipt is replaced when the work is committed. Elsewhere it waits for
+// work that writes to the database.
+func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
+	a := &amendment{token, bytes.Clone(from), bytes.Clone(to)}
+	if w, inside := ctx.Value(insideKey{s}).(*session); inside {
+		if ok, err = s.amendInside(ctx, w.tx, []byte(key), a); err != nil {
+			return false, fmt.Errorf("sqlitestore: the receipt was not replaced in the work's transaction: %w", storeError(err))
+		}
+		return ok, nil
+	}
+	err = s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
+		ok, err = s.amendApart(ctx, f, []byte(key), a, now)
+		return err
+	})
+	return err == nil && ok, err
+}
+
+// amendApart amends a receipt in the file where it is. Work in progress may have amended it, so the
+// first statement is one for which the database has to be unlocked.
+func (s *Store) amendApart(ctx context.Context, f *files, key []byte, a *amendment, now int64) (ok bool, err error) {
+	if _, err := f.receipts.ExecContext(ctx, s.statements.drop, []byte{}); err != nil { // no key is empty
+		return false, err
+	}
+	r, err := read(ctx, f.settled, key)
+	if err != nil {
+		return false, err
+	}
+	if r.state(now) != lock.Free {
+		ok, changed := a.apply(r, now)
+		if changed {
+			_, err = f.receipts.ExecContext(ctx, s.statements.put, r.values()...)
+		}
+		return ok, err
+	}
+	if r, err = read(ctx, f.get, key); err != nil {
+		return false, err
+	}
+	ok, changed := a.apply(r, now)
+	if changed {
+		err = f.write(ctx, r)
+	}
+	return ok, err
+}
+
+// amendInside amends a receipt in the transaction of the work. One in the file of the claims is
+// copied into the database, where it is found first once the work is committed.
+func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, a *amendment) (ok bool, err error) {
+	// The first statement of work takes the lock of the database, and the calls of others that amend
+	// wait for it: the receipt does not change until the work ends.
+	if _, err := tx.ExecContext(ctx, s.statements.drop, []byte{}); err != nil {
+		return false, err
+	}
+	var now int64
+	var r, apart *row
+	err = s.call(ctx, false, func(ctx context.Context, f *files, at int64) (err error) {
+		now = at
+		apart, err = read(ctx, f.get, key)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	r = new(row)
+	err = r.scan(tx.QueryRowContext(ctx, s.statements.get, key))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && r.state(now) == lock.Free {
+		r, err = apart, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	ok, changed := a.apply(r, now)
+	if changed {
+		_, err = tx.ExecContext(ctx, s.statements.put, r.values()...)
+	}
+	return ok && err == nil, err
+}
