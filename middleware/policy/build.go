@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/httplatch/httplatch/keyfunc"
@@ -44,6 +45,7 @@ type builder struct {
 	name              string
 	scope, key        keyfunc.Func
 	window            time.Duration
+	contract          latch.IdempotentOption // nil: none
 	request, response int64
 	lockerOptions     []lock.Option
 	lockOptions       []latch.LockOption
@@ -91,6 +93,9 @@ func (b *builder) guard() func(http.Handler) http.Handler {
 	l := b.locker.With(b.lockerOptions...)
 	if b.kind == kindLock {
 		return latch.Lock(l, b.name, b.key, b.lockOptions...)
+	}
+	if b.contract != nil { // the fields override it, wherever it stands in the file
+		b.onceOptions = slices.Insert(b.onceOptions, 1, b.contract)
 	}
 	b.onceOptions = append(b.onceOptions, latch.WithBodyLimits(b.request, b.response), latch.WithName(b.own.name))
 	switch b.kind {

@@ -43,6 +43,7 @@
 //	body_first         lock: [latch.WithBodyFirst], bytes
 //	final_below        idempotent, dedupe: [latch.WithFinal], only answers with a status below this one are kept
 //	fingerprint        idempotent, dedupe: [latch.WithFingerprint], a name of keys
+//	contract           idempotent: "acp" ([latch.ACP]), "ucp" ([latch.UCP]) or "stripe" ([latch.Stripe]); other fields override it
 //	request_limit      idempotent, dedupe: [latch.WithBodyLimits], bytes
 //	response_limit     idempotent, dedupe: [latch.WithBodyLimits], bytes
 //	fail_open          true for [latch.WithFailOpen], false for [latch.WithFailClosed]

@@ -65,6 +65,8 @@ func TestInvalidGuards(t *testing.T) {
 		{aLock + `, "body_first": 0`, "body_first", `the limit must be positive`, func() { latch.WithBodyFirst(0) }},
 		{anIdempotent + `, "final_below": 200`, "final_below", `200 keeps no answers, or all there are: write 300, 400 or 500`, nil},
 		{anIdempotent + `, "final_below": 601`, "final_below", `601 keeps no answers, or all there are: write 300, 400 or 500`, nil},
+		{anIdempotent + `, "contract": "paypal"`, "contract", `"paypal" is not a known contract: write "acp", "ucp" or "stripe"`, nil},
+		{anIdempotent + `, "contract": 1`, "contract", `1 is not the name of a contract: write "acp", "ucp" or "stripe"`, nil},
 		{anIdempotent + `, "request_limit": 0`, "request_limit", `limits must be positive`, func() { latch.WithBodyLimits(0, 1) }},
 		{anIdempotent + `, "request_limit": 1, "response_limit": -1`, "response_limit", `limits must be positive`, func() { latch.WithBodyLimits(1, -1) }},
 		{anIdempotent + `, "fail_open": null`, "fail_open", `null is not true or false: write one of them, without quotes`, nil},

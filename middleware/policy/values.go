@@ -114,6 +114,23 @@ func takeFingerprint(b *builder, m member) bool {
 	return true
 }
 
+// contracts are the sets of options that a file can name.
+var contracts = map[string]func() latch.IdempotentOption{"acp": latch.ACP, "ucp": latch.UCP, "stripe": latch.Stripe}
+
+func takeContract(b *builder, m member) bool {
+	name, read := value[string](b, m, `the name of a contract: write "acp", "ucp" or "stripe"`)
+	if !read {
+		return false
+	}
+	options, known := contracts[name]
+	if !known {
+		b.wrong(m.name, `%s is not a known contract: write "acp", "ucp" or "stripe"`, shown(m.value))
+		return false
+	}
+	b.contract = options()
+	return true
+}
+
 func takeFinalBelow(b *builder, m member) bool {
 	below, read := value[int](b, m, "a status: write a number, without quotes, like 400")
 	if !read || !b.accept(m.name, validateFinalBelow(below)) {

@@ -60,6 +60,12 @@ func TestFieldsSetWhatTheOptionsSet(t *testing.T) {
 			return inCode(l, latch.WithFinal(func(status int) bool { return status < 300 }))
 		}, anIdempotent},
 		{anIdempotent + `, "fingerprint": "global"`, func(l *lock.Locker) guard { return inCode(l, latch.WithFingerprint(keyfunc.Global)) }, anIdempotent},
+		{anIdempotent + `, "contract": "acp"`, func(l *lock.Locker) guard { return inCode(l, latch.ACP()) }, anIdempotent},
+		{anIdempotent + `, "contract": "ucp"`, func(l *lock.Locker) guard { return inCode(l, latch.UCP()) }, anIdempotent},
+		{anIdempotent + `, "contract": "stripe"`, func(l *lock.Locker) guard { return inCode(l, latch.Stripe()) }, anIdempotent},
+		{anIdempotent + `, "final_below": 300, "contract": "stripe"`, func(l *lock.Locker) guard {
+			return inCode(l, latch.Stripe(), latch.WithFinal(func(status int) bool { return status < 300 }))
+		}, anIdempotent + `, "contract": "stripe"`},
 		{anIdempotent + `, "request_limit": 3`, func(l *lock.Locker) guard { return inCode(l, latch.WithBodyLimits(3, 1<<20)) }, anIdempotent},
 		{anIdempotent + `, "response_limit": 3`, func(l *lock.Locker) guard { return inCode(l, latch.WithBodyLimits(1<<20, 3)) }, anIdempotent},
 		{
