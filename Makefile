@@ -33,7 +33,7 @@ MODULES = $(shell go list -m -f '{{.Dir}}')
 
 # Modules outside the workspace: their requirements are not downloaded for the
 # tests, and do not decide the versions that the library is built with.
-APART = $(CURDIR)/bench $(CURDIR)/tools
+APART = $(CURDIR)/bench $(CURDIR)/middleware/caddy $(CURDIR)/tools
 
 # The packages whose tests measure the time of real servers and processes are tested alone, and
 # those that keep browsers busy beside each other, each with as many parallel tests as its
@@ -91,6 +91,7 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
+	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: models
@@ -158,6 +159,7 @@ lint-code:
 	scripts/golangci-lint config verify
 	scripts/golangci-lint run $(addsuffix /...,$(MODULES))
 	cd bench && GOWORK=off ../scripts/golangci-lint run
+	cd middleware/caddy && GOWORK=off ../../scripts/golangci-lint run ./...
 
 lint-modules:
 	@for module in $(MODULES) $(APART); do \

@@ -1,0 +1,141 @@
+package latchcaddy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// App has the store of all guards of a configuration. All fields may have placeholders such as
+// {env.REDIS_URL}.
+type App struct {
+	// The store: redis://..., rediss://..., redis-cluster://..., redis-sentinel://..., unix://...,
+	// postgres://... or memory. The package of each store has its parameters.
+	Store string `json:"store,omitempty"`
+
+	// The beginning of the names of all entries in Redis; "latch:" unless set.
+	Prefix string `json:"prefix,omitempty"`
+
+	// The table in PostgreSQL, which is made if it is missing; "latch_entries" unless set.
+	Table string `json:"table,omitempty"`
+
+	// Keys of 32 bytes, in base64, with which kept answers are encrypted. The first one seals,
+	// all open.
+	Seal []string `json:"seal,omitempty"`
+
+	ctx      caddy.Context
+	source   source
+	shared   *shared // nil until it is in use
+	measured bool
+}
+
+// CaddyModule is part of [caddy.Module].
+func (App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "latch", New: func() caddy.Module { return new(App) }}
+}
+
+// Provision opens the store, or takes the open one of an earlier configuration. It contacts no
+// server.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.ctx = ctx
+	var errs []error
+	fill := func(option, text string) string {
+		filled, err := caddy.NewReplacer().ReplaceOrErr(text, true, true)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("latch: %s: %w", option, err))
+		}
+		return filled
+	}
+	a.source = source{url: fill("store", a.Store), prefix: fill("prefix", a.Prefix), table: fill("table", a.Table)}
+	for _, key := range a.Seal {
+		a.source.seal += fill("seal", key) + " "
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	m, err := useMeters(ctx.GetMetricsRegistry())
+	if m != nil {
+		a.measured = true
+	}
+	if err != nil {
+		return fmt.Errorf("latch: metrics: %w", err)
+	}
+	if a.shared, err = a.source.use(ctx, m.telemetry); err != nil {
+		return fmt.Errorf("latch: store: %w", err)
+	}
+	return nil
+}
+
+// Start contacts the store, and looks for a reverse_proxy that would lose answers.
+func (a *App) Start() error {
+	configured, err := a.ctx.AppIfConfigured("http")
+	if served, ok := configured.(*caddyhttp.App); err == nil && ok {
+		if err := checkProxies(served); err != nil {
+			return err
+		}
+	}
+	a.shared.start()
+	return nil
+}
+
+// Stop is part of [caddy.App]. The requests of this configuration may still run.
+func (*App) Stop() error { return nil }
+
+// Cleanup closes the store unless another configuration names it.
+func (a *App) Cleanup() error {
+	var errs []error
+	if a.shared != nil {
+		errs = append(errs, a.source.leave())
+	}
+	if a.measured {
+		errs = append(errs, leaveMeters())
+	}
+	return errors.Join(errs...)
+}
+
+// parseApp reads the global option:
+//
+//	latch {
+//		store  <url>
+//		prefix <text>
+//		table  <name>
+//		seal   <key> [<older key>...]
+//	}
+func parseApp(d *caddyfile.Dispenser, _ any) (any, error) {
+	a := new(App)
+	d.Next()
+	if d.NextArg() {
+		return nil, d.Err("latch: write its options in a block: latch { store ... }")
+	}
+	for d.NextBlock(0) {
+		option := d.Val()
+		args := d.RemainingArgs()
+		one := map[string]*string{"store": &a.Store, "prefix": &a.Prefix, "table": &a.Table}[option]
+		switch {
+		case one != nil && len(args) == 1:
+			*one = args[0]
+		case option == "seal" && len(args) > 0:
+			a.Seal = args
+		case one != nil || option == "seal":
+			return nil, d.Errf("latch: %s has %d values: write one", option, len(args))
+		default:
+			return nil, d.Errf("latch: there is no option %q: use one of prefix, seal, store, table", option)
+		}
+	}
+	if a.Store == "" {
+		return nil, d.Err("latch: there is no store: add store redis://localhost:6379, or store memory for one process " +
+			"that may forget its answers when it restarts")
+	}
+	return httpcaddyfile.App{Name: "latch", Value: caddyconfig.JSON(a, nil)}, nil
+}
+
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

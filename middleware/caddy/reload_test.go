@@ -1,0 +1,115 @@
+package latchcaddy_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+)
+
+// storesOf starts the servers of the stores, and returns what a Caddyfile says of each, and of
+// another store of its kind.
+func storesOf(t *testing.T) map[string][2]string {
+	t.Helper()
+	redis := redistest.Shared(t).URL()
+	postgres := pgtest.DatabaseURL(t)
+	return map[string][2]string{
+		"redis":    {redis + "\nprefix " + t.Name() + ":", redis + "\nprefix another:"},
+		"postgres": {postgres, postgres + "\ntable another"},
+		"memory":   {"memory", "memory\nseal " + strings.Repeat("A", 43) + "="},
+	}
+}
+
+// TestReload loads a configuration in the middle of an order. The order keeps its key, and its
+// repeats its answer. A configuration with another store knows neither.
+func TestReload(t *testing.T) {
+	for name, store := range storesOf(t) {
+		for _, other := range []bool{false, true} {
+			title, next := name+"/the same store", store[0]
+			if other {
+				title, next = name+"/another store", store[1]
+			}
+			t.Run(title, func(t *testing.T) {
+				unique := strings.NewReplacer(" ", "-", "/", "-").Replace(title)
+				before, k := "before-"+unique, "k-"+unique
+				s := newShop(t)
+				slow := func(config string) string { return strings.ReplaceAll(config, "300ms", "30s") }
+				g := start(t, slow(guarded(s, store[0])))
+				require.Equal(t, 201, g.order(before, "").status)
+				first := make(chan answer)
+				go func() { first <- g.order(k, "wait") }()
+				receive(t, s.arrived)
+				receive(t, s.arrived)
+
+				// Caddy waits for the requests of the old configuration before load returns.
+				reloaded := make(chan error)
+				go func() {
+					reloaded <- g.load(strings.Replace(slow(guarded(s, next)), "\tlatch {\n\t\tidem", "\theader X-Config new\n\tlatch {\n\t\tidem", 1))
+				}()
+				again := http.StatusConflict
+				if other {
+					again = http.StatusCreated
+				}
+				require.Eventually(t, func() bool { return g.look("/").header.Get("X-Config") == "new" }, patience, tick)
+				require.Equal(t, again, g.order(k, "").status)
+				close(s.goOn)
+				require.NoError(t, <-reloaded)
+				require.Equal(t, 201, (<-first).status)
+				if other {
+					require.Equal(t, 3, s.placed(), "this test can see a second order")
+					return
+				}
+				for _, key := range []string{before, k} {
+					require.Equal(t, "true", g.order(key, "").header.Get("Idempotent-Replayed"))
+				}
+				require.Equal(t, 2, s.placed())
+			})
+		}
+	}
+}
+
+// TestTheStoreIsOpenedOnce by all configurations that name it, and closed with the last.
+func TestTheStoreIsOpenedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	connections := func() int { return strings.Count(server.Do(t, "CLIENT", "LIST").(string), "name=httplatch") }
+	s := newShop(t)
+	g := start(t, guarded(s, server.URL()))
+	for range 20 {
+		require.NoError(t, g.load(guarded(s, server.URL())))
+		require.Eventually(t, func() bool { return g.order("k", "").status == 201 }, patience, tick, "the old configuration closes its connections")
+	}
+	require.LessOrEqual(t, connections(), 3)
+	require.Equal(t, 1, s.placed())
+	require.NoError(t, g.load(plain(s)))
+	require.Eventually(t, func() bool { return connections() == 0 }, patience, tick)
+}
+
+// TestTheStoreIsDown: Caddy starts, other sites work, guarded requests get 503, and a store that
+// comes up is used.
+func TestTheStoreIsDown(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	s := newShop(t)
+	g := start(t, guarded(s, server.URL()))
+	require.Equal(t, 503, g.order("k", "").status)
+	require.Equal(t, 201, g.order("", "").status, "without a key it has no guard")
+	server.Restart(t)
+	require.Eventually(t, func() bool { return g.order("k", "").status == 201 }, patience, tick)
+	require.Equal(t, 2, s.placed())
+}
+
+// TestValidateContactsNoServer, so that a configuration can be checked where there is none.
+func TestValidateContactsNoServer(t *testing.T) {
+	for _, store := range []string{"redis://127.0.0.1:1", "postgres://u@127.0.0.1:1/shop"} {
+		config, err := (&gateway{t: t}).adapted(guarded(newShop(t), store))
+		require.NoError(t, err)
+		var parsed *caddy.Config
+		require.NoError(t, caddy.StrictUnmarshalJSON(config, &parsed))
+		require.NoError(t, caddy.Validate(parsed))
+	}
+}

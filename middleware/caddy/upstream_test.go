@@ -1,0 +1,146 @@
+package latchcaddy_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOneOrder repeats an order whose first answer did not arrive as it should. Through a plain
+// reverse_proxy each repeat is another order.
+func TestOneOrder(t *testing.T) {
+	tests := map[string]struct {
+		first int    // the status of the first answer
+		again string // in the answer to the repeat
+		once  int    // orders, of both
+	}{
+		"":               {201, `order 1 of "tea"`, 1},
+		"in chunks":      {201, "order 1", 1},
+		"redirect":       {303, "", 1},
+		"lose the reply": {502, "#outcome-unknown", 1},
+		"be late":        {504, "#outcome-unknown", 1},
+		"cut":            {502, "#outcome-unknown", 1},
+		"fail":           {500, `order 2 of "tea"`, 2},
+	}
+	for do, tt := range tests {
+		t.Run("guarded/"+do, func(t *testing.T) {
+			s := newShop(t)
+			g := start(t, guarded(s, "memory"))
+			require.Equal(t, tt.first, g.order("k", do).status)
+			repeated := g.request(t.Context(), "k", "")
+			again := send(t, repeated)
+			require.Contains(t, again.body, tt.again)
+			require.Equal(t, tt.once, s.placed())
+			if tt.first < 400 {
+				require.Equal(t, tt.first, again.status)
+				require.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
+			}
+		})
+		t.Run("plain/"+do, func(t *testing.T) {
+			s := newShop(t)
+			g := start(t, plain(s))
+			_ = g.order("k", do)
+			_ = g.order("k", "")
+			require.Equal(t, 2, s.placed(), "this test can see a second order")
+		})
+	}
+}
+
+// TestOneOrderFromARequestWithoutABody: net/http sends a request with an Idempotency-Key and no
+// body again when its connection breaks, and so places two orders for one request.
+func TestOneOrderFromARequestWithoutABody(t *testing.T) {
+	for name, want := range map[string]int{"guarded": 1, "plain": 2} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			config := plain(s)
+			if name == "guarded" {
+				config = guarded(s, "memory")
+			}
+			g := start(t, config)
+			require.Equal(t, 201, g.order("warm", "").status, "a connection is idle now")
+			r := g.request(t.Context(), "k", "lose the reply")
+			r.Body, r.ContentLength = http.NoBody, 0
+			require.Equal(t, 502, send(t, r).status)
+			require.Equal(t, 1+want, s.placed())
+		})
+	}
+}
+
+// TestRetriesOfTheProxy: lb_retry_match repeats a POST by itself. The transport sends it once,
+// unless there was no connection.
+func TestRetriesOfTheProxy(t *testing.T) {
+	retrying := func(s *shop, transport string) string {
+		latch := ""
+		if transport == "latch" {
+			latch = "latch {\nidempotent {\nscope global\nkey idempotency-key\n}\n}"
+		}
+		return `{
+	latch {
+		store memory
+	}
+}
+http://127.0.0.1:%PORT {
+	` + latch + `
+	reverse_proxy 127.0.0.1:1 ` + s.Listener.Addr().String() + ` {
+		transport ` + transport + `
+		lb_policy round_robin
+		lb_retries 4
+		lb_try_interval 1ms
+		lb_retry_match {
+			method POST
+		}
+	}
+}`
+	}
+	s := newShop(t)
+	g := start(t, retrying(s, "latch"))
+	require.Equal(t, 201, g.order("a", "").status, "the other upstream takes no connection")
+	require.Equal(t, 502, g.order("b", "lose the reply").status)
+	require.Contains(t, g.order("b", "").body, "#outcome-unknown")
+	require.Equal(t, 2, s.placed())
+
+	s = newShop(t)
+	g = start(t, retrying(s, "http"))
+	require.Equal(t, 201, g.order("a", "").status)
+	require.Equal(t, 502, g.order("b", "lose the reply").status)
+	require.Greater(t, s.placed(), 2, "this test can see a second order")
+}
+
+// TestNoUpstream: a request that was not sent can be sent again.
+func TestNoUpstream(t *testing.T) {
+	s := newShop(t)
+	addr := s.Listener.Addr().String()
+	s.Close()
+	g := start(t, guarded(s, "memory"))
+	for range 2 {
+		require.Equal(t, 502, g.order("k", "").status)
+	}
+	again, err := net.Listen("tcp", addr)
+	require.NoError(t, err)
+	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(again) }()
+	t.Cleanup(func() { _ = server.Close() })
+	require.Equal(t, 201, g.order("k", "").status)
+	require.Equal(t, 1, s.placed())
+}
+
+// TestClientHangsUp: the order goes on, and the repeat gets its answer.
+func TestClientHangsUp(t *testing.T) {
+	s := newShop(t)
+	config := guarded(s, "memory")
+	g := start(t, config)
+	hasty, hangUp := context.WithCancel(t.Context())
+	gone := make(chan answer)
+	go func() { gone <- send(t, g.request(hasty, "k", "wait")) }()
+	receive(t, s.arrived)
+	hangUp()
+	require.Zero(t, (<-gone).status)
+	require.Equal(t, 409, g.order("k", "wait").status, "it is in flight")
+	close(s.goOn)
+	require.Eventually(t, func() bool { return g.order("k", "wait").status == 201 }, patience, tick)
+	require.Equal(t, 1, s.placed())
+}
