@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|promtool|nft|spin|chromium|curl|npm|cc|go1.27.4 ...
+# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
 # from apt, where that asks no question: as root, or with a sudo that needs no
 # password. NO_INSTALL=1 prevents it. Another version of Go comes through the go
 # command, which keeps it in its module cache.
 #
-# Tests without redis-server, postgresql, pgbouncer, spin, chromium, curl, npm, promtool, nft
+# Tests without redis-server, postgresql, pgbouncer, mariadb, spin, chromium, curl, npm, promtool, nft
 # or a second version of Go are still useful, so their absence is a warning, and an error
 # where CI=true. A missing C compiler is always an error.
 set -euo pipefail
@@ -22,6 +22,7 @@ present() {
 	chromium) browser ;;
 	curl) command -v curl ;;
 	go1.*) GOTOOLCHAIN=$1 go version 2>&1 ;; # downloads it
+	mariadb) mariadb ;;
 	nft) command -v ip && command -v nft ;; # as internal/faults does
 	npm) command -v npm && command -v node ;; # as example/internal/forms and middleware do
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as internal/testkit/pgtest does
@@ -55,12 +56,20 @@ postgresql() {
 	return 1
 }
 
+# mariadb finds the programs that internal/testkit/mysqltest would start.
+mariadb() {
+	local server=${MYSQL_SERVER:-mariadbd}
+	PATH=$PATH:/usr/sbin command -v "$server" || return 1
+	[ "$(basename "$server")" != mariadbd ] || command -v mariadb-install-db
+}
+
 packages() {
 	case $1 in
 	cc) echo gcc libc6-dev ;;
 	chromium) echo chromium fonts-dejavu-core ;; # without a font its pages are empty
 	curl) echo curl ;;
 	go1.*) ;;
+	mariadb) echo mariadb-server ;;
 	nft) echo iproute2 nftables ;;
 	npm) echo npm nodejs ;;
 	pgbouncer) echo pgbouncer ;;
@@ -95,6 +104,14 @@ how_to() {
 		GOTOOLCHAIN=$1 go version 2>&1 | sed 's/^/    /' || true
 		echo "Let it reach its GOPROXY ($(go env GOPROXY)), or name a version of https://go.dev/dl:"
 		echo "    make test-newer NEWER_GO=go1.N.M"
+		;;
+	mariadb)
+		echo "MariaDB is missing: everything that shows how the MySQL store behaves on a real"
+		echo "server is skipped. Install it:"
+		echo "    apt-get install mariadb-server | brew install mariadb | dnf install mariadb-server"
+		echo "or name a server that is elsewhere: MYSQL_SERVER=/path/to/mariadbd or /path/to/mysqld"
+		echo "Debian's package starts one at once, which the tests do not need:"
+		echo "    systemctl disable --now mariadb"
 		;;
 	nft)
 		echo "ip or nft is missing: what becomes of packets that a network loses is shown"

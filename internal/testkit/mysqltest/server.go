@@ -1,0 +1,200 @@
+package mysqltest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/httplatch/httplatch/internal/testkit/process"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
+)
+
+// Server is a MariaDB or MySQL server with its databases. Its methods are safe for concurrent
+// use, but those that kill, pause or restart it affect everyone who uses it.
+type Server struct {
+	*process.Program
+
+	programs programs
+	settings []string
+	port     int
+}
+
+// Start makes the data of a new server for tb, starts it and returns when it answers. settings are as
+// in a file of options ("max_connections=20"), and override the defaults of this package.
+//
+// The server is ended and its data removed when tb ends. Without a server, tb is skipped; if
+// CI=true it fails.
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	p := find(tb)
+	testmain.SkipIn(tb, testmain.Short, "starts its own MariaDB")
+	s, err := launch(p, settings)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Remove)
+	return s
+}
+
+var shared testmain.Shared[*Server]
+
+// Main wraps m so that the server of [Shared] ends when the tests have run:
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(mysqltest.Main(m)) }
+func Main(m testmain.Runner) testmain.Runner { return shared.Main(m) }
+
+// Shared returns the one server of this test process and starts it at the first call. Tests
+// that use it neither kill, pause, restart nor configure it, keep to their own
+// [Server.Database], and give the users that they create names of their own. TestMain has to
+// use [Main].
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
+	p := find(tb)
+	testmain.SkipIn(tb, testmain.Short, "starts MariaDB")
+	return shared.Get(tb, "mysqltest: Shared needs a TestMain that uses mysqltest.Main", func() (*Server, func(), error) {
+		s, err := launch(p, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Remove, nil
+	})
+}
+
+// launch starts a server; the caller has to call Remove.
+func launch(programs programs, settings []string) (*Server, error) {
+	u, err := process.Unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	p, err := process.New("mysqld", process.Killed, u)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Program: p, programs: programs, settings: settings}
+	if err = s.install(); err == nil {
+		_, err = process.StartAtFreePort(func(port int) error {
+			s.port = port
+			return s.run()
+		})
+	}
+	if err != nil {
+		p.Remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// install makes the system tables, without those that only people need.
+func (s *Server) install() error {
+	name, args := s.programs.server, []string{"--no-defaults", "--initialize-insecure"}
+	if s.programs.install != "" {
+		name, args = s.programs.install, []string{"--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"}
+	}
+	return s.command(name, append(args, "--datadir="+s.data(), "--innodb-flush-log-at-trx-commit=0")...)
+}
+
+// command runs a program of the server to its end.
+func (s *Server) command(name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*process.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // the binary is the developer's choice
+	s.Prepare(cmd)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mysqltest: %v: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+func (s *Server) data() string   { return filepath.Join(s.Dir, "data") }
+func (s *Server) socket() string { return filepath.Join(s.Dir, "socket") }
+
+// run starts the server and waits until it answers.
+func (s *Server) run() error {
+	args := []string{"--no-defaults", "--datadir=" + s.data(), "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
+	for _, set := range slices.Concat([]string{
+		"innodb-flush-log-at-trx-commit=2", "sync-binlog=0", "innodb-buffer-pool-size=32M", "max-connections=300",
+		"skip-name-resolve", "performance-schema=OFF", "pid-file=" + filepath.Join(s.Dir, "pid"), "secure-file-priv=" + s.Dir,
+	}, s.settings) {
+		args = append(args, "--"+set)
+	}
+	cmd := exec.CommandContext(context.Background(), s.programs.server, args...) //nolint:gosec // the binary is the developer's choice
+	return s.Start(cmd, s.answers)
+}
+
+// answers also makes sure that the answer is of this server: another process may have taken the port
+// since. The socket is the server's own.
+func (s *Server) answers(int) bool {
+	conn, err := net.DialTimeout("unix", s.socket(), process.Patience) //nolint:noctx // on this machine
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return s.exec("", "SELECT 1") == nil
+}
+
+// Addr is "127.0.0.1:port", the same through all restarts.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// DSN is "user@tcp(127.0.0.1:port)/db", as go-sql-driver/mysql reads it. An empty user is root.
+// params, such as "parseTime=true", follow.
+func (s *Server) DSN(db, user string, params ...string) string {
+	if user == "" {
+		user = "root"
+	}
+	dsn := user + "@tcp(" + s.Addr() + ")/" + db
+	if len(params) > 0 {
+		dsn += "?" + strings.Join(params, "&")
+	}
+	return dsn
+}
+
+// Restart starts the server again on the same port and the same data, and returns when it has
+// recovered and answers. A server that still runs is killed before.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	s.Program.Restart(tb, s.run)
+}
+
+var databases atomic.Int64
+
+// Database creates an empty database for tb and returns its name, new at every call. It is
+// dropped when tb ends, unless the server is down then.
+func (s *Server) Database(tb testing.TB) string {
+	tb.Helper()
+	name := fmt.Sprintf("t%d", databases.Add(1))
+	s.Exec(tb, "", "CREATE DATABASE "+name)
+	tb.Cleanup(func() {
+		if !s.Running() {
+			return
+		}
+		if err := s.exec("", "DROP DATABASE IF EXISTS "+name); err != nil {
+			tb.Fatal(err)
+		}
+	})
+	return name
+}
+
+// DatabaseDSN creates a database as [Server.Database] does, and returns root's DSN of it.
+func (s *Server) DatabaseDSN(tb testing.TB, params ...string) string {
+	tb.Helper()
+	return s.DSN(s.Database(tb), "", params...)
+}
+
+// Exec runs statements in a database, "" for none, as root, or fails tb.
+func (s *Server) Exec(tb testing.TB, db, sql string) {
+	tb.Helper()
+	if err := s.exec(db, sql); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (s *Server) exec(db, sql string) error {
+	return s.command(s.programs.client, "--no-defaults", "--socket="+s.socket(), "--user=root", "--execute="+sql, "--database="+db)
+}
