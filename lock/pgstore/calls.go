@@ -14,6 +14,7 @@ import (
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // maxClaims bounds the claims of a key that is free again whenever it is read. A late send of a
@@ -26,7 +27,11 @@ var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was cl
 // in its way. After such a claim the next one reads first: repeats come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
 	work := transactional(key, c.Linger)
-	if err := s.admit(ctx, work); err != nil {
+	begins := &s.begins
+	if !work {
+		begins = nil
+	}
+	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
 		return lock.Entry{}, err
 	}
 	// An entry that has ended since is no longer in the way.
@@ -53,7 +58,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 			}, nil
 		}
 		s.met.Store(true)
-		if e, err = s.entry(ctx, first, s.statements.get, []byte(key)); err != nil || !passed() {
+		if e, err = s.entry(ctx, rowstore.First, s.statements.get, []byte(key)); err != nil || !passed() {
 			return e, err
 		}
 	}
@@ -61,7 +66,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Ent
 }
 
 func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool) (granted bool, fence int64, err error) {
-	args := []any{[]byte(key), []byte(c.Token), int64(c.Attempt), nonNil(c.Fingerprint), []byte(c.Owner), micros(c.Lease), micros(c.Linger)}
+	args := []any{[]byte(key), []byte(c.Token), int64(c.Attempt), nonNil(c.Fingerprint), []byte(c.Owner), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger)}
 	if c.Replaces != "" {
 		return s.granted(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces), c.ReplacesHeld)...)
 	}
@@ -80,7 +85,7 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool)
 
 // granted runs a claim.
 func (s *Store) granted(ctx context.Context, statement string, args ...any) (granted bool, fence int64, err error) {
-	rows, err := s.queryAt(ctx, later, statement, args...)
+	rows, err := s.queryAt(ctx, rowstore.Later, statement, args...)
 	if err != nil {
 		return false, 0, err
 	}
@@ -96,7 +101,7 @@ func (s *Store) granted(ctx context.Context, statement string, args ...any) (gra
 // before could be lower than the fence of a holder it had to wait for. Both statements are one
 // transaction, and one round trip.
 func (s *Store) claimFenced(ctx context.Context, args []any) (granted bool, fence int64, err error) {
-	conn, err := s.acquire(ctx, later)
+	conn, err := s.acquire(ctx, rowstore.Later)
 	if err != nil {
 		return false, 0, err
 	}
@@ -126,12 +131,12 @@ func transactional(key string, linger time.Duration) bool {
 
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.found(ctx, s.statements.renew, []byte(key), []byte(c.Token), micros(c.Lease), micros(c.Linger), transactional(key, c.Linger))
+	return s.found(ctx, s.statements.renew, []byte(key), []byte(c.Token), rowstore.Micros(c.Lease), rowstore.Micros(c.Linger), transactional(key, c.Linger))
 }
 
 // Settle is part of [lock.Store].
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
-	ok, err = s.found(ctx, s.statements.settle, []byte(key), []byte(c.Token), nonNil(receipt), micros(keep))
+	ok, err = s.found(ctx, s.statements.settle, []byte(key), []byte(c.Token), nonNil(receipt), rowstore.Micros(keep))
 	if err != nil || ok {
 		return ok, err
 	}
@@ -155,7 +160,7 @@ func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 
 // Get is part of [lock.Store].
 func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
-	return s.entry(ctx, later, s.statements.get, []byte(key))
+	return s.entry(ctx, rowstore.Later, s.statements.get, []byte(key))
 }
 
 // Forget is part of [lock.Inspector].
@@ -164,7 +169,7 @@ func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err err
 }
 
 // entry returns the entry of the one row of a query, the zero Entry if there is none.
-func (s *Store) entry(ctx context.Context, r rank, statement string, args ...any) (e lock.Entry, err error) {
+func (s *Store) entry(ctx context.Context, r rowstore.Rank, statement string, args ...any) (e lock.Entry, err error) {
 	rows, err := s.queryAt(ctx, r, statement, args...)
 	if err != nil {
 		return lock.Entry{}, err
@@ -211,10 +216,10 @@ func (s *Store) flagAt(ctx context.Context, r rank, statement string, args ...an
 
 // query runs a statement that gets its connection before new claims do.
 func (s *Store) query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
-	return s.queryAt(ctx, first, statement, args...)
+	return s.queryAt(ctx, rowstore.First, statement, args...)
 }
 
-func (s *Store) queryAt(ctx context.Context, r rank, statement string, args ...any) (pgx.Rows, error) {
+func (s *Store) queryAt(ctx context.Context, r rowstore.Rank, statement string, args ...any) (pgx.Rows, error) {
 	conn, err := s.acquire(ctx, r)
 	if err != nil {
 		return nil, err
@@ -242,18 +247,18 @@ func (s *Store) planned(statement string) string {
 }
 
 // acquire returns one of the store's own connections.
-func (s *Store) acquire(ctx context.Context, r rank) (*ownConn, error) {
+func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*ownConn, error) {
 	pool, err := s.own(ctx)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := through(&s.calls, func() (conn *pgxpool.Conn, err error) {
-		if err := s.gate.enter(ctx, r); err != nil {
+	conn, err := rowstore.Through(&s.calls, func() (conn *pgxpool.Conn, err error) {
+		if err := s.gate.Enter(ctx, r); err != nil {
 			return nil, err
 		}
 		defer func() {
 			if conn == nil {
-				s.gate.leave()
+				s.gate.Leave()
 			}
 		}()
 		return s.connect(ctx, pool)
@@ -272,13 +277,13 @@ func (c *ownConn) giveBack() {
 		c.hangUp()
 		return
 	}
-	defer c.store.gate.leave()
+	defer c.store.gate.Leave()
 	c.Release()
 }
 
 // hangUp takes the connection out of the pool, and closes it.
 func (c *ownConn) hangUp() {
-	defer c.store.gate.leave()
+	defer c.store.gate.Leave()
 	_ = c.Hijack().PgConn().Conn().Close()
 }
 

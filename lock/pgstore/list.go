@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // atOnce is how many rows List reads in one statement.
@@ -60,7 +61,7 @@ type row struct {
 }
 
 func (s *Store) rows(ctx context.Context, statement string, after []byte, limit int) (all []row, err error) {
-	rows, err := s.queryAt(ctx, later, statement, after, int64(limit))
+	rows, err := s.queryAt(ctx, rowstore.Later, statement, after, int64(limit))
 	if err != nil {
 		return nil, err
 	}

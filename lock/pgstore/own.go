@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // settings configure the store's own connections.
@@ -53,7 +55,7 @@ func openOwn(ctx context.Context, of settings) (*pgxpool.Pool, error) {
 	if c := cfg.ConnConfig; c.ValidateConnect == nil && len(c.Fallbacks) > 0 {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary // a standby serves none of the calls
 	}
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = ownConnections, 0, 0
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = rowstore.OwnConnections, 0, 0
 	prepareSessions(cfg)
 	reportPanics(cfg)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)

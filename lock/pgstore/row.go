@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,11 +39,6 @@ func scanEntry(rows pgx.Rows, first ...any) (e lock.Entry, err error) {
 	}
 	e.Token, e.Owner, e.Left = string(token), string(owner), time.Duration(left)*time.Microsecond
 	return e, nil
-}
-
-// micros converts d to microseconds, rounded up: a lease is never shorter than asked for.
-func micros(d time.Duration) int64 {
-	return int64(min(d, math.MaxInt64-time.Microsecond)+time.Microsecond-1) / int64(time.Microsecond)
 }
 
 func nonNil(b []byte) []byte {

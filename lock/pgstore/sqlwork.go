@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // sqlWork takes connections of package database/sql. The work could commit a *sql.Tx of
@@ -20,11 +22,7 @@ type sqlWork struct {
 }
 
 func newSQLWork(db *sql.DB) sqlWork {
-	return sqlWork{db, sync.OnceValue(func() *sql.DB {
-		out := sql.OpenDB(lender{})
-		out.SetMaxIdleConns(-1) // none outlives its transaction
-		return out
-	})}
+	return sqlWork{db, sync.OnceValue(out.Open)}
 }
 
 func (w sqlWork) begin(ctx context.Context) (*session, error) {
@@ -52,7 +50,7 @@ func (w sqlWork) begin(ctx context.Context) (*session, error) {
 		s.leave()
 		return nil, err
 	}
-	tx, err := w.out().BeginTx(context.WithValue(context.WithoutCancel(ctx), lentKey{}, &lent{own, s}), nil)
+	tx, err := rowstore.Lend(context.WithoutCancel(ctx), w.out(), &lent{own, s})
 	if err != nil {
 		s.leave()
 		return nil, err
@@ -62,21 +60,8 @@ func (w sqlWork) begin(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// lender is a driver that returns the connection in the context of the call.
-type lender struct{}
-
-type lentKey struct{}
-
-func (lender) Connect(ctx context.Context) (driver.Conn, error) {
-	c, ok := ctx.Value(lentKey{}).(*lent)
-	if !ok {
-		return nil, errNotYours
-	}
-	return c, nil
-}
-
-func (l lender) Driver() driver.Driver          { return l }
-func (lender) Open(string) (driver.Conn, error) { return nil, errNotYours }
+// out makes the *sql.Tx of the work.
+var out = rowstore.Lender{Refusal: errNotYours}
 
 // lent is a connection of pgx's driver that its borrower cannot close.
 type lent struct {
@@ -89,7 +74,7 @@ type lent struct {
 func (*lent) Close() error { return nil }
 
 // BeginTx does nothing: the transaction has begun.
-func (*lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return lentTx{}, nil }
+func (*lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return out.Tx(), nil }
 
 // ExecContext calls pgx's driver, and looks at the command's tag.
 func (c *lent) ExecContext(ctx context.Context, query string, named []driver.NamedValue) (driver.Result, error) {
@@ -133,11 +118,6 @@ func (r lentRows) Close() error {
 	}
 	return r.Rows.Close()
 }
-
-type lentTx struct{}
-
-func (lentTx) Commit() error   { return errNotYours }
-func (lentTx) Rollback() error { return errNotYours }
 
 func ignoreDone(err error) error {
 	if errors.Is(err, sql.ErrConnDone) {

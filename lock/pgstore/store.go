@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // Store keeps entries in PostgreSQL. It is safe for concurrent use.
@@ -36,10 +37,11 @@ type Store struct {
 	claims atomic.Uint64 // number of claims
 	met    atomic.Bool   // the last claim has met an entry
 
-	calls  queue // for the store's own connections
-	gate   gate  // to the store's own connections
-	begins queue // for the connections of work
-	sweeps sweeps
+	calls  rowstore.Queue // for the store's own connections
+	gate   rowstore.Gate  // to the store's own connections
+	begins rowstore.Queue // for the connections of work
+	sweeps rowstore.Sweeps
+	swept  swept
 }
 
 var (
@@ -52,9 +54,6 @@ var (
 	_ lock.Checker    = (*Store)(nil)
 	_ lock.Describer  = (*Store)(nil)
 )
-
-// ownConnections is how many connections a store has in addition to the pool.
-const ownConnections = 4
 
 // New returns a store in the database of pool, from which the work's transactions are
 // begun. It does not dial: [Store.Check] reports problems. It panics on nil.

@@ -3,20 +3,12 @@ package pgstore
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// sweeps counts claims, which remove ended rows, a few at a
-// time: each sweepEvery-th claim of a process removes up to twice as many rows as claims
-// can have made since, so that rows are removed faster than they end.
-type sweeps struct {
-	claims atomic.Int64
-	runs   atomic.Bool
-	swept  swept
-}
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
 
 // swept is the moment, on the server's clock, up to which this process has removed ended rows.
 // A sweep begins there. The index below is empty, but may be expensive to pass: as long as a
@@ -28,9 +20,7 @@ type swept struct {
 }
 
 const (
-	sweepEvery = 64
-	sweepRows  = 2 * sweepEvery
-	sweepTime  = 5 * time.Second
+	sweepTime = 5 * time.Second
 
 	// sweepAllEvery is how often a sweep begins at the first row: for a row that was locked, or
 	// that was committed after its end.
@@ -56,15 +46,11 @@ func (s *swept) upTo(micros int64) {
 
 // sweepSometimes removes rows in the background, one statement at a time.
 func (s *Store) sweepSometimes(ctx context.Context) {
-	if s.sweeps.claims.Add(1)%sweepEvery != 0 || !s.sweeps.runs.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer s.sweeps.runs.Store(false)
+	s.sweeps.Claim(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
-		_, _ = s.sweep(ctx, sweepRows, s.sweeps.swept.begin()) // the next one finds what is left
-	}()
+		_, _ = s.sweep(ctx, rowstore.SweepRows, s.swept.begin()) // the next one finds what is left
+	})
 }
 
 // Sweep removes up to limit ended rows, the oldest first, and returns how many it
@@ -77,7 +63,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, err error) {
 	// It is planned each time: a plan from the time when the table was empty
 	// would read all of it.
-	rows, err := s.queryAt(ctx, later, s.statements.sweep, pgx.QueryExecModeExec, int64(limit), from)
+	rows, err := s.queryAt(ctx, rowstore.Later, s.statements.sweep, pgx.QueryExecModeExec, int64(limit), from)
 	if err != nil {
 		return 0, err
 	}
@@ -91,7 +77,7 @@ func (s *Store) sweep(ctx context.Context, limit int, from int64) (removed int, 
 		err = storeError(rows.Err())
 	}
 	if err == nil {
-		s.sweeps.swept.upTo(upTo)
+		s.swept.upTo(upTo)
 	}
 	return removed, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fence"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // Begin is part of [lock.Transactor]. The transaction has the default isolation of the pool, or
@@ -17,9 +18,9 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	if err != nil {
 		return nil, nil, err
 	}
-	waits, cancel := context.WithTimeout(ctx, 2*longestWait) // longer than estimated at the claim
+	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait) // longer than estimated at the claim
 	defer cancel()
-	session, err := through(&s.begins, func() (*session, error) { return s.work.begin(waits) })
+	session, err := rowstore.Through(&s.begins, func() (*session, error) { return s.work.begin(waits) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: pgstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
 	}
@@ -40,7 +41,7 @@ type settling struct {
 
 // Settle is part of [lock.Transaction]. The receipt and COMMIT are one round trip.
 func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
-	t.store.keep.Store(micros(keep))
+	t.store.keep.Store(rowstore.Micros(keep))
 	s := t.session
 	inUse := s.take(ctx)
 	defer s.leave()
@@ -65,7 +66,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 		return false, permanent(errAborted)
 	}
 	t.sent = true
-	how, err := s.settleAndCommit(ctx, t.store.planned(t.settle), t.key, t.token, nonNil(receipt), bigint(micros(keep)))
+	how, err := s.settleAndCommit(ctx, t.store.planned(t.settle), t.key, t.token, nonNil(receipt), bigint(rowstore.Micros(keep)))
 	switch t.result = how; how {
 	case committed:
 		return true, nil

@@ -3,25 +3,38 @@ package sqlitestore
 import (
 	"bytes"
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // find returns the entry of a key: its live receipt in the database, or else its row in the
 // file of the claims, which may have ended, and nil if there is none. A process that died after the COMMIT
 // of a receipt has left both.
-func (f *files) find(ctx context.Context, key []byte, now int64) (*row, error) {
+func (f *files) find(ctx context.Context, key []byte, now int64) (*rowstore.Row, error) {
 	r, err := read(ctx, f.settled, key)
-	if err != nil || r.state(now) != lock.Free {
+	if err != nil || r.State(now) != lock.Free {
 		return r, err
 	}
 	return read(ctx, f.get, key)
 }
 
+// read returns the row of a key in one of the tables, nil if there is none.
+func read(ctx context.Context, get *sql.Stmt, key []byte) (*rowstore.Row, error) {
+	r := new(rowstore.Row)
+	err := r.Scan(get.QueryRowContext(ctx, key))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return r, err
+}
+
 // write writes a row into the file of the claims.
-func (f *files) write(ctx context.Context, r *row) error {
-	_, err := f.put.ExecContext(ctx, r.values()...)
+func (f *files) write(ctx context.Context, r *rowstore.Row) error {
+	_, err := f.put.ExecContext(ctx, r.Values()...)
 	return err
 }
 
@@ -40,10 +53,10 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 		if err != nil {
 			return err
 		}
-		if r.yieldsTo(&c, now) {
-			r = rowOf(key, &c, now)
+		if r.YieldsTo(&c, now) {
+			r = rowstore.RowOf(key, &c, now)
 			if c.Fenced {
-				if err := f.fence.QueryRowContext(ctx, now).Scan(&r.fence); err != nil {
+				if err := f.fence.QueryRowContext(ctx, now).Scan(&r.Fence); err != nil {
 					return err
 				}
 			}
@@ -51,7 +64,7 @@ func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 				return err
 			}
 		}
-		e = r.entry(now)
+		e = r.Entry(now)
 		return nil
 	})
 	if err != nil {
@@ -71,12 +84,12 @@ const (
 
 // change calls change with the entry of token under key, and has its effect. ok is false if there
 // is no such entry.
-func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(r *row, now int64) (ok bool, how effect)) (bool, error) {
+func (s *Store) change(ctx context.Context, durable bool, key, token string, change func(r *rowstore.Row, now int64) (ok bool, how effect)) (bool, error) {
 	var ok bool
 	err := s.call(ctx, durable, func(ctx context.Context, f *files, now int64) error {
 		ok = false
 		r, err := f.find(ctx, []byte(key), now)
-		if err != nil || !r.of(token, now) {
+		if err != nil || !r.Of(token, now) {
 			return err
 		}
 		var how effect
@@ -84,7 +97,7 @@ func (s *Store) change(ctx context.Context, durable bool, key, token string, cha
 		case written:
 			return f.write(ctx, r)
 		case removed:
-			return f.remove(ctx, r.key)
+			return f.remove(ctx, r.Key)
 		case none:
 		}
 		return nil
@@ -94,13 +107,13 @@ func (s *Store) change(ctx context.Context, durable bool, key, token string, cha
 
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.change(ctx, c.Linger > 0, key, c.Token, func(r *row, now int64) (ok bool, how effect) {
-		if r.settled {
+	return s.change(ctx, c.Linger > 0, key, c.Token, func(r *rowstore.Row, now int64) (ok bool, how effect) {
+		if r.Settled {
 			return false, none
 		}
-		linger := max(r.over-r.ends, micros(c.Linger))
-		r.ends = max(r.ends, plus(now, micros(c.Lease)))
-		r.over = plus(r.ends, linger)
+		linger := max(r.Over-r.Ends, rowstore.Micros(c.Linger))
+		r.Ends = max(r.Ends, rowstore.Plus(now, rowstore.Micros(c.Lease)))
+		r.Over = rowstore.Plus(r.Ends, linger)
 		return true, written
 	})
 }
@@ -108,19 +121,19 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 // Settle is part of [lock.Store]. The receipt is in the file of the claims.
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	receipt = bytes.Clone(receipt)
-	return s.change(ctx, true, key, c.Token, func(r *row, now int64) (ok bool, how effect) {
-		if r.settled {
+	return s.change(ctx, true, key, c.Token, func(r *rowstore.Row, now int64) (ok bool, how effect) {
+		if r.Settled {
 			return true, none
 		}
-		r.settle(receipt, now, keep)
+		r.Settle(receipt, now, keep)
 		return true, written
 	})
 }
 
 // Release is part of [lock.Store].
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	return s.change(ctx, false, key, c.Token, func(r *row, _ int64) (ok bool, how effect) {
-		if r.settled {
+	return s.change(ctx, false, key, c.Token, func(r *rowstore.Row, _ int64) (ok bool, how effect) {
+		if r.Settled {
 			return false, none
 		}
 		return true, removed
@@ -132,7 +145,7 @@ func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
 	var e lock.Entry
 	err := s.call(ctx, false, func(ctx context.Context, f *files, now int64) error {
 		r, err := f.find(ctx, []byte(key), now)
-		e = r.entry(now)
+		e = r.Entry(now)
 		return err
 	})
 	if err != nil {
@@ -147,13 +160,13 @@ func (s *Store) Forget(ctx context.Context, key, token string) (bool, error) {
 	var ok bool
 	err := s.writing(ctx, func(ctx context.Context, f *files, now int64) error {
 		r, err := f.find(ctx, []byte(key), now)
-		if ok = err == nil && r.of(token, now); !ok {
+		if ok = err == nil && r.Of(token, now); !ok {
 			return err
 		}
-		if _, err := f.receipts.ExecContext(ctx, s.statements.drop, r.key); err != nil {
+		if _, err := f.receipts.ExecContext(ctx, s.statements.drop, r.Key); err != nil {
 			return err
 		}
-		return f.remove(ctx, r.key)
+		return f.remove(ctx, r.Key)
 	})
 	return err == nil && ok, err
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // atOnce is how many rows List reads at once.
@@ -53,7 +54,7 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 // entries returns the live entries of the first rows after a key, the last key of the rows, and
 // whether there may be more.
 func (s *Store) entries(ctx context.Context, after []byte, limit int, receipts bool) (live []lock.Entry, last []byte, more bool, err error) {
-	var rows []*row
+	var rows []*rowstore.Row
 	var now int64
 	err = s.call(ctx, false, func(ctx context.Context, f *files, at int64) (err error) {
 		now = at
@@ -67,33 +68,33 @@ func (s *Store) entries(ctx context.Context, after []byte, limit int, receipts b
 	if err != nil {
 		return nil, nil, false, err
 	}
-	slices.SortStableFunc(rows, func(a, b *row) int { return bytes.Compare(a.key, b.key) })
+	slices.SortStableFunc(rows, func(a, b *rowstore.Row) int { return bytes.Compare(a.Key, b.Key) })
 	if more = len(rows) >= limit; more {
-		for limit < len(rows) && bytes.Equal(rows[limit].key, rows[limit-1].key) {
+		for limit < len(rows) && bytes.Equal(rows[limit].Key, rows[limit-1].Key) {
 			limit++
 		}
 		rows = rows[:limit]
 	}
 	for _, r := range rows {
-		known := len(live) > 0 && live[len(live)-1].Key == string(r.key) // by its receipt
-		if r.state(now) != lock.Free && !known {
-			live = append(live, r.entry(now))
+		known := len(live) > 0 && live[len(live)-1].Key == string(r.Key) // by its receipt
+		if r.State(now) != lock.Free && !known {
+			live = append(live, r.Entry(now))
 		}
-		last = r.key
+		last = r.Key
 	}
 	return live, last, more, nil
 }
 
 // page reads rows of one file.
-func (f *files) page(ctx context.Context, from *sql.Conn, statement string, after []byte, limit int, receipts bool) (all []*row, err error) {
+func (f *files) page(ctx context.Context, from *sql.Conn, statement string, after []byte, limit int, receipts bool) (all []*rowstore.Row, err error) {
 	rows, err := from.QueryContext(ctx, statement, after, limit, receipts)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close() //nolint:errcheck // Err has its error
 	for rows.Next() {
-		r := new(row)
-		if err := r.scan(rows); err != nil {
+		r := new(rowstore.Row)
+		if err := r.Scan(rows); err != nil {
 			return nil, err
 		}
 		all = append(all, r)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // longestWait bounds the wait of work for a connection, and for the end of other work that
@@ -51,7 +53,7 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	})
 	if err == nil {
 		w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-		w.tx, err = s.out().BeginTx(context.WithValue(w.cut, lentKey{}, w), nil)
+		w.tx, err = rowstore.Lend(w.cut, s.out(), lent{w})
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.user.Close())
@@ -135,9 +137,9 @@ func (w *session) take(ctx context.Context) {
 }
 
 // commit writes a receipt and commits. Now and then it removes receipts that have ended.
-func (w *session) commit(ctx context.Context, r *row) error {
+func (w *session) commit(ctx context.Context, r *rowstore.Row) error {
 	s := w.store
-	err := w.exec(ctx, s.statements.put, r.values()...)
+	err := w.exec(ctx, s.statements.put, r.Values()...)
 	if err == nil && s.settles.Add(1)%sweepEvery == 0 {
 		err = w.exec(ctx, s.statements.sweep, time.Now().Add(-sweepAfter).UnixMicro(), int64(2*sweepEvery))
 	}

@@ -58,7 +58,7 @@ func New(db *sql.DB, opts ...Option) *Store {
 		}
 		o.apply(&cfg)
 	}
-	return &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(newLender), writer: make(chan struct{}, 1)}
+	return &Store{db: db, statements: newStatements(cfg.table), out: sync.OnceValue(out.Open), writer: make(chan struct{}, 1)}
 }
 
 // Open returns a store in the database file at path, which it makes if it is missing, as

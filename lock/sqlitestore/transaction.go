@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // Begin is part of [lock.Transactor]. It takes a connection of the database for the work, which
@@ -82,10 +83,10 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 // first.
 func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
 	r, err := read(ctx, f.get, t.key)
-	if err != nil || r == nil || r.settled || string(r.token) != t.token {
+	if err != nil || r == nil || r.Settled || string(r.Token) != t.token {
 		return err
 	}
-	r.settle(receipt, now, keep)
+	r.Settle(receipt, now, keep)
 	if t.err = t.work.commit(ctx, r); t.err != nil {
 		return nil //nolint:nilerr // it is not of the file of the claims
 	}
@@ -142,11 +143,11 @@ func (s *Store) overwrite(ctx context.Context, t *settling) error {
 		if err != nil {
 			return err
 		}
-		t.committed = r != nil && string(r.token) == t.token
+		t.committed = r != nil && string(r.Token) == t.token
 		if r == nil {
-			r = &row{key: t.key, token: []byte(t.token)} // one that has ended
+			r = &rowstore.Row{Key: t.key, Token: []byte(t.token)} // one that has ended
 		}
-		_, err = f.receipts.ExecContext(ctx, s.statements.put, r.values()...)
+		_, err = f.receipts.ExecContext(ctx, s.statements.put, r.Values()...)
 		return err
 	})
 }

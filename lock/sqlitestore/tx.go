@@ -6,12 +6,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-type (
-	txKey   struct{}
-	lentKey struct{}
-)
+type txKey struct{}
 
 // Tx returns the transaction of the work whose context is ctx. Its changes are committed
 // with the receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
@@ -28,38 +27,15 @@ func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 
 var errNotYours = errors.New("sqlitestore: the guard commits this transaction with the receipt: return an error, or an answer that is not kept, to have it rolled back")
 
-// newLender returns the database of the work's *sql.Tx. It has one connection, which is the session in
-// the context, and its transactions do not end.
-func newLender() *sql.DB {
-	out := sql.OpenDB(lender{})
-	out.SetMaxIdleConns(-1) // none outlives its transaction
-	return out
-}
-
-type lender struct{}
-
-func (lender) Connect(ctx context.Context) (driver.Conn, error) {
-	w, ok := ctx.Value(lentKey{}).(*session)
-	if !ok {
-		return nil, errNotYours
-	}
-	return lent{w}, nil
-}
-
-func (l lender) Driver() driver.Driver          { return l }
-func (lender) Open(string) (driver.Conn, error) { return nil, errNotYours }
+// out makes the work's *sql.Tx, whose one connection is its session.
+var out = rowstore.Lender{Refusal: errNotYours}
 
 // lent is the connection of a session for the work.
 type lent struct{ w *session }
 
 func (lent) Close() error                                                 { return nil }
-func (lent) Begin() (driver.Tx, error)                                    { return lentTx{}, nil }
-func (lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return lentTx{}, nil }
-
-type lentTx struct{}
-
-func (lentTx) Commit() error   { return errNotYours }
-func (lentTx) Rollback() error { return errNotYours }
+func (lent) Begin() (driver.Tx, error)                                    { return out.Tx(), nil }
+func (lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return out.Tx(), nil }
 
 // enter makes the transaction ready for a statement. The context that it returns also ends when
 // the transaction is taken from the work.

@@ -1,4 +1,4 @@
-package pgstore
+package rowstore
 
 import (
 	"container/list"
@@ -11,26 +11,26 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/admission"
 )
 
-// longestWait bounds the wait of work for a connection of the pool. While the wait
+// LongestWait bounds the wait of work for a connection of the pool. While the wait
 // would be longer, work is refused before its key is claimed: a claim would take server time
 // from the waiting work.
-const longestWait = 5 * time.Second
+const LongestWait = 5 * time.Second
 
-// queue counts the calls that wait for a connection, and measures how fast they get one, so
+// Queue counts the calls that wait for a connection, and measures how fast they get one, so
 // that a claim which would be served too late is refused at once. The server would otherwise
 // execute it after its caller has gone, and its entry would have to be removed.
-type queue struct {
+type Queue struct {
 	mu      sync.Mutex
 	gauge   admission.Gauge
 	waiting int
 }
 
-func (q *queue) enter() { q.change(+1, false) }
+func (q *Queue) enter() { q.change(+1, false) }
 
 // leave ends a wait. served says that the call got a connection.
-func (q *queue) leave(served bool) { q.change(-1, served) }
+func (q *Queue) leave(served bool) { q.change(-1, served) }
 
-func (q *queue) change(by int, served bool) {
+func (q *Queue) change(by int, served bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
@@ -41,8 +41,8 @@ func (q *queue) change(by int, served bool) {
 	q.gauge.Waiting(now, q.waiting > 0)
 }
 
-// through counts a wait in q, also if it ends in a panic of the pool's hook.
-func through[T any](q *queue, wait func() (T, error)) (got T, err error) {
+// Through counts a wait in q, also if it ends in a panic of the pool's hook.
+func Through[T any](q *Queue, wait func() (T, error)) (got T, err error) {
 	served := false
 	q.enter()
 	defer func() { q.leave(served) }()
@@ -52,33 +52,38 @@ func through[T any](q *queue, wait func() (T, error)) (got T, err error) {
 }
 
 // wait returns how long a new call would wait, 0 if too little is known.
-func (q *queue) wait() time.Duration {
+func (q *Queue) wait() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.gauge.Wait(q.waiting)
 }
 
-// rank is the order in which calls get one of the store's own connections.
-type rank int
+// Rank is the order in which calls get one of the store's own connections.
+type Rank int
 
 const (
-	first rank = iota // renewals and ends of leases, and the later statements of a claim
-	later             // claims, queries, clean-up
+	// First is for renewals and ends of leases, and the later statements of a claim.
+	First Rank = iota
+	// Later is for claims, queries and clean-up.
+	Later
 	ranks
 )
 
-// gate lets as many calls through as there are connections, calls of the first rank before
+// OwnConnections is how many connections a store has in addition to those of its work.
+const OwnConnections = 4
+
+// Gate lets as many calls through as there are own connections, calls of the first rank before
 // others. Calls of one rank go in their order of arrival.
-type gate struct {
+type Gate struct {
 	mu      sync.Mutex
 	taken   int
 	waiting [ranks]list.List // of channels, closed when the turn has come
 }
 
-// enter waits for the call's turn. After an error the call does not leave.
-func (g *gate) enter(ctx context.Context, r rank) error {
+// Enter waits for the call's turn. After an error the call does not leave.
+func (g *Gate) Enter(ctx context.Context, r Rank) error {
 	g.mu.Lock()
-	if g.taken < ownConnections {
+	if g.taken < OwnConnections {
 		g.taken++
 		g.mu.Unlock()
 		return nil
@@ -102,35 +107,36 @@ func (g *gate) enter(ctx context.Context, r rank) error {
 	}
 }
 
-// leave gives the turn to the next.
-func (g *gate) leave() {
+// Leave gives the turn to the next.
+func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for r := range g.waiting {
 		if next := g.waiting[r].Front(); next != nil {
 			g.waiting[r].Remove(next)
-			close(next.Value.(chan struct{})) //nolint:errcheck // enter puts in nothing else
+			close(next.Value.(chan struct{})) //nolint:errcheck // Enter puts in nothing else
 			return
 		}
 	}
 	g.taken--
 }
 
-// admit refuses a claim that would not be served in half of its time (the other half is for
-// its answer), or whose work would wait for too long.
-func (s *Store) admit(ctx context.Context, work bool) error {
-	if end, ok := ctx.Deadline(); ok && s.calls.wait() > time.Until(end)/2 {
+// Admit refuses a claim that would not be served in half of its time by calls (the other half is for
+// its answer). If begins is not nil, the claim is of work in a transaction, and is refused if the work would
+// wait for too long there.
+func Admit(ctx context.Context, calls, begins *Queue) error {
+	if end, ok := ctx.Deadline(); ok && calls.wait() > time.Until(end)/2 {
 		return overloadError{errClaimsWait}
 	}
-	if work && s.begins.wait() > longestWait {
+	if begins != nil && begins.wait() > LongestWait {
 		return overloadError{errWorkWaits}
 	}
 	return nil
 }
 
 var (
-	errClaimsWait = errors.New("pgstore: more calls wait than the database serves in the time that this one has")
-	errWorkWaits  = errors.New("pgstore: more work waits for a connection of the pool than gets one in " + longestWait.String())
+	errClaimsWait = errors.New("more calls wait than the database serves in the time that this one has")
+	errWorkWaits  = errors.New("more work waits for a connection of the pool than gets one in " + LongestWait.String())
 )
 
 // overloadError refuses a call. A retry within the same budget would be refused too.

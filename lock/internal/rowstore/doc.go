@@ -1,0 +1,3 @@
+// Package rowstore has the parts that the stores over a table of a database share: the rules of
+// a row, the queue for connections with its refusals, and the count of claims for the clean-up.
+package rowstore

@@ -1,0 +1,112 @@
+package rowstore
+
+import (
+	"bytes"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Row is one entry in a table. Times are microseconds since 1970, by the clock of the database. Its
+// methods State, Of, YieldsTo and Entry take a nil Row as a free key.
+type Row struct {
+	Key, Token         []byte
+	Attempt            int64 // the store may keep a mark in its sign
+	Fingerprint, Owner []byte
+	Fence              int64
+	Settled            bool
+	Receipt            []byte
+	Ends               int64 // when the lease or the receipt ends
+	Over               int64 // when the entry ends, after its linger
+}
+
+// RowOf returns the row of a claim.
+func RowOf(key string, c *lock.Claim, now int64) *Row {
+	ends := Plus(now, Micros(c.Lease))
+	return &Row{
+		Key: []byte(key), Token: []byte(c.Token), Attempt: int64(c.Attempt), Fingerprint: c.Fingerprint, Owner: []byte(c.Owner),
+		Ends: ends, Over: Plus(ends, Micros(c.Linger)),
+	}
+}
+
+// Scan reads the row, in the order of its fields. It returns [sql.ErrNoRows] as it is.
+func (r *Row) Scan(from interface{ Scan(into ...any) error }) error {
+	err := from.Scan(&r.Key, &r.Token, &r.Attempt, &r.Fingerprint, &r.Owner, &r.Fence, &r.Settled, &r.Receipt, &r.Ends, &r.Over)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("reading a row: %w", err)
+	}
+	return err //nolint:wrapcheck // ErrNoRows
+}
+
+// Values returns the fields in their order.
+func (r *Row) Values() []any {
+	return []any{r.Key, r.Token, r.Attempt, r.Fingerprint, r.Owner, r.Fence, r.Settled, r.Receipt, r.Ends, r.Over}
+}
+
+// Settle turns the row into a receipt.
+func (r *Row) Settle(receipt []byte, now int64, keep time.Duration) {
+	r.Settled, r.Receipt, r.Ends = true, receipt, Plus(now, Micros(keep))
+	r.Over = r.Ends
+}
+
+// Of reports whether the row is an entry of token.
+func (r *Row) Of(token string, now int64) bool {
+	return r.State(now) != lock.Free && string(r.Token) == token
+}
+
+// YieldsTo reports whether c takes the key.
+func (r *Row) YieldsTo(c *lock.Claim, now int64) bool {
+	state := r.State(now)
+	if c.Replaces == "" {
+		return state == lock.Free
+	}
+	return (state == lock.Abandoned || state == lock.Held && c.ReplacesHeld) && string(r.Token) == c.Replaces
+}
+
+// State returns the state of the entry.
+func (r *Row) State(now int64) lock.State {
+	switch {
+	case r == nil || now >= r.Over:
+		return lock.Free
+	case r.Settled:
+		return lock.Settled
+	case now < r.Ends:
+		return lock.Held
+	default:
+		return lock.Abandoned
+	}
+}
+
+// Entry returns the row for callers. The receipt is not copied.
+func (r *Row) Entry(now int64) lock.Entry {
+	state := r.State(now)
+	if state == lock.Free {
+		return lock.Entry{}
+	}
+	end := r.Over
+	if state == lock.Held {
+		end = r.Ends
+	}
+	return lock.Entry{
+		Key: string(r.Key), State: state, Token: string(r.Token), Attempt: int(max(r.Attempt, -r.Attempt)),
+		Fingerprint: bytes.Clone(r.Fingerprint), Owner: string(r.Owner),
+		Receipt: r.Receipt, Fence: r.Fence, Left: time.Duration(min(end-now, math.MaxInt64/1000)) * time.Microsecond,
+	}
+}
+
+// Micros converts d to microseconds, rounded up: a lease is never shorter than asked for.
+func Micros(d time.Duration) int64 {
+	return int64(min(d, math.MaxInt64-time.Microsecond)+time.Microsecond-1) / int64(time.Microsecond)
+}
+
+// Plus returns the moment after at, or the last one there is.
+func Plus(at, micros int64) int64 {
+	if at > math.MaxInt64-micros {
+		return math.MaxInt64
+	}
+	return at + micros
+}

@@ -1,0 +1,72 @@
+package rowstore_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRow(t *testing.T) {
+	t.Parallel()
+	held := rowstore.RowOf("k", &lock.Claim{Token: "t", Attempt: 2, Lease: 10 * time.Microsecond, Linger: 5 * time.Microsecond}, 100)
+	marked := *held
+	marked.Attempt = -2
+	settled := *held
+	settled.Settle([]byte("receipt"), 100, 30*time.Microsecond)
+	takeover := lock.Claim{Token: "u", Replaces: "t"}
+	handover := lock.Claim{Token: "u", Replaces: "t", ReplacesHeld: true}
+	for name, tt := range map[string]struct {
+		row   *rowstore.Row
+		now   int64
+		state lock.State
+		left  time.Duration
+
+		claimed, takenOver, handedOver bool
+	}{
+		"none":                {nil, 100, lock.Free, 0, true, false, false},
+		"held":                {held, 109, lock.Held, time.Microsecond, false, false, true},
+		"held and marked":     {&marked, 109, lock.Held, time.Microsecond, false, false, true},
+		"its lease has ended": {held, 110, lock.Abandoned, 5 * time.Microsecond, false, true, true},
+		"over":                {held, 115, lock.Free, 0, true, false, false},
+		"settled":             {&settled, 129, lock.Settled, time.Microsecond, false, false, false},
+		"no longer kept":      {&settled, 130, lock.Free, 0, true, false, false},
+	} {
+		require.Equal(t, tt.state, tt.row.State(tt.now), name)
+		e := tt.row.Entry(tt.now)
+		require.Equal(t, tt.left, e.Left, name)
+		if tt.state != lock.Free {
+			require.Equal(t, 2, e.Attempt, name)
+		}
+		require.Equal(t, tt.state != lock.Free, tt.row.Of("t", tt.now), name)
+		require.False(t, tt.row.Of("u", tt.now), name)
+		require.Equal(t, tt.claimed, tt.row.YieldsTo(&lock.Claim{Token: "u"}, tt.now), name)
+		require.Equal(t, tt.takenOver, tt.row.YieldsTo(&takeover, tt.now), name)
+		require.Equal(t, tt.handedOver, tt.row.YieldsTo(&handover, tt.now), name)
+	}
+}
+
+func TestTimesAreRoundedUpAndEnd(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, int64(2), rowstore.Micros(time.Microsecond+1))
+	require.Positive(t, rowstore.Micros(math.MaxInt64))
+	require.Equal(t, int64(math.MaxInt64), rowstore.Plus(math.MaxInt64-1, 2))
+}
+
+func TestSweeps(t *testing.T) {
+	t.Parallel()
+	var sweeps rowstore.Sweeps
+	swept := make(chan struct{}, 10)
+	for range 3*rowstore.SweepEvery - 1 {
+		sweeps.Claim(func() { swept <- struct{}{}; <-t.Context().Done() }) // one at a time
+	}
+	<-swept
+	require.Empty(t, swept)
+}

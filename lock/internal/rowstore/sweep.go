@@ -1,0 +1,30 @@
+package rowstore
+
+import "sync/atomic"
+
+const (
+	// SweepEvery is how many claims of a process come between two sweeps.
+	SweepEvery = 64
+
+	// SweepRows is how many ended rows a sweep removes: up to twice as many as claims can have made
+	// since the last one, so that rows are removed faster than they end.
+	SweepRows = 2 * SweepEvery
+)
+
+// Sweeps counts claims, which remove ended rows in the background, a few at a time. Its
+// methods are safe for concurrent use.
+type Sweeps struct {
+	claims atomic.Int64
+	runs   atomic.Bool
+}
+
+// Claim counts a claim, and calls sweep on a goroutine of its own if a sweep is due and none runs.
+func (s *Sweeps) Claim(sweep func()) {
+	if s.claims.Add(1)%SweepEvery != 0 || !s.runs.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.runs.Store(false)
+		sweep()
+	}()
+}
