@@ -84,6 +84,9 @@ func launch(programs programs, settings []string) (*Server, error) {
 			return s.run()
 		})
 	}
+	if err == nil && programs.install == "" { // MySQL's root comes by the socket alone
+		err = s.exec("", "CREATE USER root@'127.0.0.1'; GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION")
+	}
 	if err != nil {
 		p.Remove()
 		return nil, err
@@ -120,7 +123,7 @@ func (s *Server) run() error {
 	args := []string{"--no-defaults", "--datadir=" + s.data(), "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
 	for _, set := range slices.Concat([]string{
 		"innodb-flush-log-at-trx-commit=2", "sync-binlog=0", "innodb-buffer-pool-size=32M", "max-connections=300",
-		"skip-name-resolve", "performance-schema=OFF", "pid-file=" + filepath.Join(s.Dir, "pid"), "secure-file-priv=" + s.Dir,
+		"skip-name-resolve", "loose-mysqlx=OFF", "performance-schema=OFF", "pid-file=" + filepath.Join(s.Dir, "pid"), "secure-file-priv=" + s.Dir,
 	}, s.settings) {
 		args = append(args, "--"+set)
 	}
