@@ -1,0 +1,174 @@
+package mysqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/keytext"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
+
+// maxClaims bounds the claims of a key that is free again whenever it is read. A late send whose
+// token the fence has denied always finds it so.
+const maxClaims = 8
+
+var errUnsettled = fmt.Errorf("%w: mysqlstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
+
+// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry in its
+// way. After such a claim the next one reads first: repeats come together.
+func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
+	var begins *rowstore.Queue
+	if transactional(key, c.Linger) {
+		begins = &s.begins
+	}
+	if err := rowstore.Admit(ctx, &s.calls, begins); err != nil {
+		return lock.Entry{}, err
+	}
+	if c.Replaces == "" && s.met.Load() {
+		if r, at, err := s.read(ctx, rowstore.Later, key); err != nil || !r.YieldsTo(&c, at) {
+			return r.Entry(at), err
+		}
+	}
+	if c.Replaces == "" {
+		s.sweepSometimes(ctx)
+	}
+	for range maxClaims {
+		granted, fence, err := s.claim(ctx, key, &c)
+		switch {
+		case err != nil:
+			return lock.Entry{}, err
+		case granted:
+			s.met.Store(false)
+			return lock.Entry{
+				State: lock.Held, Token: c.Token, Attempt: c.Attempt, Fingerprint: bytes.Clone(c.Fingerprint), Owner: c.Owner, Fence: fence, Left: c.Lease,
+			}, nil
+		}
+		s.met.Store(true)
+		// An entry that has ended since is no longer in the way.
+		if r, at, err := s.read(ctx, rowstore.First, key); err != nil || !r.YieldsTo(&c, at) {
+			return r.Entry(at), err
+		}
+	}
+	return lock.Entry{}, errUnsettled
+}
+
+// transactional reports whether a claim is of a run in a transaction: a record that is not
+// remembered once its lease is over.
+func transactional(key string, linger time.Duration) bool {
+	return keytext.IsRecord(key) && linger == 0
+}
+
+func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted bool, fence int64, err error) {
+	statement, values := s.statements.claim, []any{key, c.Token, int64(c.Attempt), c.Fingerprint, c.Owner, rowstore.Micros(c.Lease), rowstore.Micros(c.Linger)}
+	if c.Replaces != "" {
+		statement, values = s.statements.takeover, append(values, c.Replaces, c.ReplacesHeld)
+	}
+	statement = text(statement, values...)
+	if !c.Fenced {
+		changed, err := s.exec(ctx, rowstore.Later, statement)
+		return changed > 0, 0, err
+	}
+	err = s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+		return inTx(ctx, conn, func(tx *sql.Tx) error {
+			changed, err := changes(tx.ExecContext(ctx, statement))
+			if granted = changed > 0; err != nil || !granted {
+				return err
+			}
+			fence, err = s.fenced(ctx, tx, key, c.Token)
+			return err
+		})
+	})
+	return granted && err == nil, fence, err
+}
+
+// fenced draws the fence after the claim has won the key: a fence that was drawn before could be lower
+// than the fence of a holder it had to wait for.
+func (s *Store) fenced(ctx context.Context, tx *sql.Tx, key, token string) (fence int64, err error) {
+	drawn, err := tx.ExecContext(ctx, s.statements.drawFence)
+	if err != nil {
+		return 0, err //nolint:wrapcheck // by with
+	}
+	if fence, err = drawn.LastInsertId(); err == nil {
+		_, err = tx.ExecContext(ctx, text(s.statements.fence, key, token, fence))
+	}
+	if err == nil {
+		_, err = tx.ExecContext(ctx, text(s.statements.dropFence, fence))
+	}
+	return fence, err //nolint:wrapcheck // by with
+}
+
+// read returns the row of a key, nil if there is none, and the time.
+func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, at int64, err error) {
+	err = s.with(ctx, r, func(conn *sql.Conn) error {
+		found = new(rowstore.Row)
+		err := found.Scan(timed{conn.QueryRowContext(ctx, text(s.statements.get, key)), &at})
+		if errors.Is(err, sql.ErrNoRows) {
+			found, err = nil, nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return found, at, nil
+}
+
+// timed reads a row and, in its last column, the time.
+type timed struct {
+	rows interface{ Scan(into ...any) error }
+	at   *int64
+}
+
+// Scan reads one row.
+func (t timed) Scan(into ...any) error {
+	return t.rows.Scan(append(into, t.at)...) //nolint:wrapcheck // by its caller
+}
+
+// changed runs a statement, and reports whether it has changed a row. If it has not, is decides by the row
+// of the key: an earlier send of the call may have changed it.
+func (s *Store) changed(ctx context.Context, statement, key string, is func(r *rowstore.Row, at int64) bool) (bool, error) {
+	n, err := s.exec(ctx, rowstore.First, statement)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	r, at, err := s.read(ctx, rowstore.First, key)
+	return err == nil && is(r, at), err
+}
+
+// Renew is part of [lock.Store].
+func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	statement := text(s.statements.renew, key, c.Token, rowstore.Micros(c.Lease), rowstore.Micros(c.Linger))
+	return s.changed(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && !r.Settled })
+}
+
+// Settle is part of [lock.Store].
+func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
+	statement := text(s.statements.settle, key, c.Token, receipt, rowstore.Micros(keep))
+	return s.changed(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && r.Settled })
+}
+
+// Release is part of [lock.Store].
+func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
+	n, err := s.exec(ctx, rowstore.First, text(s.statements.release, key, c.Token))
+	if err == nil && n == 0 {
+		n, err = s.exec(ctx, rowstore.First, text(s.statements.releaseTaken, key, c.Token))
+	}
+	return n > 0, err
+}
+
+// Get is part of [lock.Store].
+func (s *Store) Get(ctx context.Context, key string) (lock.Entry, error) {
+	r, at, err := s.read(ctx, rowstore.Later, key)
+	return r.Entry(at), err
+}
+
+// Forget is part of [lock.Inspector].
+func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
+	n, err := s.exec(ctx, rowstore.First, text(s.statements.forget, key, token))
+	return n > 0, err
+}

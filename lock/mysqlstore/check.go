@@ -1,0 +1,126 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
+
+// Check reports a server that cannot be reached or written to, is too old, or has settings with
+// which receipts could be lost, a table that is missing, lacks columns, is not InnoDB's, or may not be used
+// by the user, and a database of the work on another server, each with a cure. An error that an
+// operator has to repair matches [lock.ErrDenied].
+func (s *Store) Check(ctx context.Context) error {
+	err := s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+		for _, check := range []func(context.Context, *sql.Conn) error{s.checkServer, s.checkTables, s.checkWork} {
+			if err := check(ctx, conn); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// unfit returns the error of a server that an operator has to repair.
+func unfit(format string, args ...any) error {
+	return fmt.Errorf("%w: %w: mysqlstore: "+format, append([]any{lock.ErrNotApplied, lock.ErrDenied}, args...)...)
+}
+
+func (s *Store) checkServer(ctx context.Context, conn *sql.Conn) error {
+	set, err := variables(ctx, conn)
+	if err != nil {
+		return err
+	}
+	on := func(name string) bool { return set[name] == "ON" || set[name] == "1" }
+	if oldest, ok := supported(set["version"]); !ok {
+		return unfit("the server is of version %s: it has to be %s or later", set["version"], oldest)
+	}
+	if on("log_bin") && set["binlog_format"] == "STATEMENT" {
+		return unfit("the server logs statements: set binlog_format to ROW or MIXED")
+	}
+	for _, role := range []string{"master", "source"} { // MariaDB's and MySQL's name
+		if on("rpl_semi_sync_"+role+"_enabled") && set["rpl_semi_sync_"+role+"_wait_point"] == "AFTER_COMMIT" {
+			return unfit("a receipt could be read that no replica has: set rpl_semi_sync_%s_wait_point to AFTER_SYNC", role)
+		}
+	}
+	return nil
+}
+
+func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
+	rows, err := conn.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format') OR Variable_name LIKE 'rpl\\_semi\\_sync\\_%'")
+	if err != nil {
+		return nil, err //nolint:wrapcheck // by with
+	}
+	defer rows.Close() //nolint:errcheck // Err has its error
+	set := make(map[string]string)
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err //nolint:wrapcheck // by with
+		}
+		set[name] = value
+	}
+	return set, rows.Err() //nolint:wrapcheck // by with
+}
+
+// supported reports whether the store supports a server of this version, and from which one on it does.
+func supported(version string) (oldest string, ok bool) {
+	parts := strings.SplitN(version+"..", ".", 3)
+	major, _ := strconv.Atoi(parts[0])
+	minor, _ := strconv.Atoi(parts[1])
+	if strings.Contains(version, "MariaDB") {
+		return "MariaDB 10.6", major > 10 || major == 10 && minor >= 6
+	}
+	return "MySQL 8.0", major >= 8
+}
+
+// checkTables executes a statement of each kind, which changes no row.
+func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
+	for _, statement := range append([]string{s.statements.present, s.statements.presentFences}, s.statements.writes...) {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err //nolint:wrapcheck // by with
+		}
+	}
+	for _, table := range []string{s.names.table, s.names.table + "_fence"} {
+		var database any // NULL
+		if s.names.database != "" {
+			database = s.names.database
+		}
+		var engine string
+		err := conn.QueryRowContext(ctx, text(s.statements.engine, database, table)).Scan(&engine)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // lower_case_table_names may have changed the name
+			return err //nolint:wrapcheck // by with
+		}
+		if err == nil && engine != "InnoDB" {
+			return unfit("the table %s has the engine %s, which has no transactions: ALTER TABLE %s ENGINE = InnoDB", table, engine, table)
+		}
+	}
+	return nil
+}
+
+// checkWork finds out whether the work's connections lead to the same server. It does not wait for one
+// that work has.
+func (s *Store) checkWork(ctx context.Context, conn *sql.Conn) error {
+	if used := s.db.Stats(); s.opened || used.MaxOpenConnections > 0 && used.InUse >= used.MaxOpenConnections {
+		return nil
+	}
+	const server = "SELECT CONCAT_WS(' ', @@hostname, @@port, @@datadir)"
+	var own, work string
+	if err := conn.QueryRowContext(ctx, server).Scan(&own); err != nil {
+		return err //nolint:wrapcheck // by with
+	}
+	if err := s.db.QueryRowContext(ctx, server).Scan(&work); err != nil {
+		return fmt.Errorf("mysqlstore: the database of the work: %w", dialError(err))
+	}
+	if own != work {
+		return unfit("the work's connections lead to another server (%s) than the store's own (%s): give New a configuration of the same server", work, own)
+	}
+	return nil
+}

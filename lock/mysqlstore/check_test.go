@@ -1,0 +1,204 @@
+package mysqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/process"
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/mysqlstore"
+)
+
+// newStore returns a store over a database that it does not make.
+func newStore(tb testing.TB, work, own string, opts ...mysqlstore.Option) *mysqlstore.Store {
+	tb.Helper()
+	db, err := sql.Open("mysql", work)
+	require.NoError(tb, err)
+	cfg, err := mysql.ParseDSN(own)
+	require.NoError(tb, err)
+	s := mysqlstore.New(db, cfg, opts...)
+	tb.Cleanup(func() {
+		s.Close()
+		require.NoError(tb, db.Close())
+	})
+	return s
+}
+
+// Each error of Check has a cure, and so has a claim over such a server.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Shared(t)
+	port, err := process.FreePort()
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		change  string // of a complete database; its name replaces DB
+		user    string
+		says    string
+		healthy bool // claims work nevertheless
+	}{
+		"nothing":         {change: "DO 1", healthy: true},
+		"no table":        {change: "DROP TABLE latch_entries", says: "the table is not there: call Migrate, or run Schema"},
+		"no column":       {change: "ALTER TABLE latch_entries DROP COLUMN owner", says: "the table lacks a column"},
+		"no fence table":  {change: "DROP TABLE latch_entries_fence", says: "the table is not there", healthy: true},
+		"other engine":    {change: "ALTER TABLE latch_entries_fence ENGINE = MyISAM", says: "ALTER TABLE latch_entries_fence ENGINE = InnoDB", healthy: true},
+		"no privilege":    {change: "CREATE USER reader_DB; GRANT SELECT ON DB.* TO reader_DB", user: "reader_DB", says: "the user lacks a privilege"},
+		"fewest":          {change: "CREATE USER few_DB; GRANT SELECT, INSERT, UPDATE, DELETE ON DB.latch_entries TO few_DB; GRANT SELECT, INSERT, DELETE ON DB.latch_entries_fence TO few_DB", user: "few_DB", healthy: true},
+		"no right at all": {change: "CREATE USER none_DB", user: "none_DB", says: "the user lacks a privilege"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := server.Database(t)
+			complete := open(t, server.DSN(db, ""))
+			complete.Close()
+			server.Exec(t, db, strings.ReplaceAll(tt.change, "DB", db))
+			dsn := server.DSN(db, strings.ReplaceAll(tt.user, "DB", db))
+			s := newStore(t, dsn, dsn)
+			err := s.Check(t.Context())
+			if tt.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tt.says)
+				require.ErrorIs(t, err, lock.ErrDenied)
+			}
+			_, err = s.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute})
+			if tt.healthy {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, lock.ErrDenied)
+				require.ErrorIs(t, err, lock.ErrNotApplied)
+			}
+			if tt.user != "" {
+				server.Exec(t, "", "DROP USER "+strings.ReplaceAll(tt.user, "DB", db))
+			}
+		})
+	}
+	t.Run("no server", func(t *testing.T) {
+		t.Parallel()
+		dsn := fmt.Sprintf("root@tcp(127.0.0.1:%d)/shop", port)
+		err := newStore(t, dsn, dsn).Check(t.Context())
+		require.ErrorContains(t, err, "the server cannot be reached")
+		require.ErrorIs(t, err, lock.ErrNotApplied)
+		require.Equal(t, "dial", lock.Class(err))
+	})
+	t.Run("another server", func(t *testing.T) {
+		t.Parallel()
+		other := mysqltest.Start(t, "read-only=ON")
+		db := server.Database(t)
+		open(t, server.DSN(db, ""))
+		s := newStore(t, other.DSN("", ""), server.DSN(db, ""))
+		require.ErrorContains(t, s.Check(t.Context()), "the work's connections lead to another server")
+	})
+}
+
+// A server that cannot be written to answers no claim, and no question.
+func TestReadOnlyServer(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Start(t)
+	db := server.Database(t)
+	server.Exec(t, db, "CREATE USER shop; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON "+db+".* TO shop")
+	s := open(t, server.DSN(db, "shop"))
+	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute}
+	_, err := s.Claim(t.Context(), "k", claim)
+	require.NoError(t, err)
+	server.Exec(t, "", "SET GLOBAL read_only = 1")
+	require.ErrorContains(t, s.Check(t.Context()), "the server cannot be written to")
+	_, err = s.Claim(t.Context(), "other", claim)
+	require.ErrorIs(t, err, lock.ErrDenied)
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	_, tx, err := s.Begin(t.Context(), "k", "t")
+	require.NoError(t, err)
+	_, err = tx.Settle(t.Context(), []byte("receipt"), time.Hour)
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+	require.ErrorContains(t, err, "it is read only")
+}
+
+func TestMigrateByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			s := newStore(t, dsn, dsn)
+			if err := s.Migrate(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, newStore(t, dsn, dsn).Check(t.Context()))
+}
+
+// The names of tables are taken as they are written.
+func TestWithTable(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Shared(t)
+	db := server.Database(t)
+	for _, name := range []string{"select", "with `quotes`", "späte \"Sperren\"", db + ".other"} {
+		for _, dsn := range []string{server.DSN(db, ""), server.DSN(db, "", "sql_mode=ANSI_QUOTES")} {
+			s := open(t, dsn, mysqlstore.WithTable(name))
+			e, err := s.Claim(t.Context(), "k", lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true})
+			require.NoError(t, err, name)
+			require.Positive(t, e.Fence)
+		}
+	}
+	for _, name := range []string{"", "a.b.c", ".a", "a.", "a\x00", "a$1", "a ", "\xff", strings.Repeat("a", 49)} {
+		require.Panics(t, func() { mysqlstore.WithTable(name) }, name)
+	}
+	require.Panics(t, func() { mysqlstore.New(nil, mysql.NewConfig()) })
+	require.Panics(t, func() { mysqlstore.New(new(sql.DB), nil) })
+	require.Panics(t, func() { mysqlstore.New(new(sql.DB), mysql.NewConfig(), nil) })
+}
+
+// A store that was closed, or cannot be opened, answers each call with an error.
+func TestUnusable(t *testing.T) {
+	t.Parallel()
+	dsn := database(t)
+	closed := open(t, dsn)
+	closed.Close()
+	_, err := closed.Get(t.Context(), "k")
+	require.ErrorContains(t, err, "the store was closed")
+	require.ErrorIs(t, err, lock.ErrNotApplied)
+
+	db, err := sql.Open("mysql", dsn)
+	require.NoError(t, err)
+	defer db.Close()
+	s := mysqlstore.New(db, &mysql.Config{TLSConfig: "unknown"})
+	defer s.Close()
+	require.ErrorIs(t, s.Check(t.Context()), lock.ErrDenied)
+	_, _, err = s.Begin(t.Context(), "k", "t")
+	require.ErrorIs(t, err, lock.ErrDenied)
+}
+
+// Ended rows are removed ten minutes after their end, also by claims.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	s := openShop(t)
+	age := "UPDATE latch_entries SET over_at = over_at - 1000000 * "
+	for _, key := range []string{"old", "new"} {
+		_, err := s.store.Claim(t.Context(), key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Millisecond})
+		require.NoError(t, err)
+	}
+	s.exec(t, age+"601 WHERE lock_key = 'old'")
+	removed, err := s.store.Sweep(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, removed)
+	s.exec(t, age+"601")
+	for i := range 64 {
+		_, err := s.store.Claim(t.Context(), fmt.Sprint(i), lock.Claim{Token: "t", Attempt: 1, Lease: time.Hour})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		var n int
+		err := s.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM latch_entries WHERE lock_key = 'new'").Scan(&n)
+		return err == nil && n == 0
+	}, 20*time.Second, 20*time.Millisecond)
+}

@@ -1,0 +1,155 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Numbers of errors of MySQL and MariaDB.
+const (
+	errNoSuchTable     = 1146
+	errBadField        = 1054
+	errLockWaitTimeout = 1205
+	errDeadlock        = 1213
+	errRecordChanged   = 1020 // MariaDB, with innodb_snapshot_isolation
+	errNoSavepoint     = 1305
+	errLockNowait      = 3572 // MySQL; MariaDB answers with errLockWaitTimeout
+)
+
+// The errors that have another meaning than their class says.
+var (
+	denials  = []uint16{1044, 1045, 1049, 1142, 1143, 1227, 1290, 1665, 1698, 1792, 1836}
+	noRooms  = []uint16{1021, 1037, 1038, 1041, 1114, 1118, 1153, 1301, 1406}
+	readOnly = []uint16{1290, 1792, 1836}
+	pass     = []uint16{errLockWaitTimeout, errDeadlock, errRecordChanged, errLockNowait, 1040, 1047, 1158, 1159, 1160, 1161, 1180, 1203, 1206, 1226, 1317, 1614, 1927, 1969, 3024, 3101}
+	refusals = slices.Concat(denials, noRooms, []uint16{errLockWaitTimeout, errDeadlock, errRecordChanged, errLockNowait, 1040, 1047, 1203, 1206, 1226, 1969, 3024, 3101})
+)
+
+// storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
+// answer of the server proves that the statement had no effect, except if it was interrupted: a commit
+// may then have been.
+func storeError(err error) error {
+	var commit commitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, lock.ErrNotApplied):
+		return err
+	case errors.Is(err, mysql.ErrPktTooLarge): // nothing was sent
+		return fmt.Errorf("%w: mysqlstore: %w: the driver's maxAllowedPacket is smaller: %w", lock.ErrNotApplied, lock.ErrFull, err)
+	case errors.As(err, &commit) && !rolledBack(err), !refused(err):
+		return fmt.Errorf("mysqlstore: %w", classified(err))
+	default:
+		return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, explain(err))
+	}
+}
+
+// commitError is the error of a COMMIT.
+type commitError struct{ error }
+
+// Unwrap returns the error.
+func (c commitError) Unwrap() error { return c.error }
+
+// dialError explains why there is no connection.
+func dialError(err error) error {
+	if number(err) != 0 || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return explain(err)
+	}
+	return fmt.Errorf("the server cannot be reached: %w", classedError{err, "dial"})
+}
+
+// classedError is an error with its class for [lock.Class].
+type classedError struct {
+	error
+	class string
+}
+
+// Unwrap returns the error.
+func (c classedError) Unwrap() error { return c.error }
+
+// Class returns the number of the server's error, "dial" for a connection that was not made, and
+// "connection" for one that ended.
+func (c classedError) Class() string { return c.class }
+
+func classified(err error) error {
+	var network net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err // lock.Class knows them
+	case number(err) != 0:
+		return classedError{err, strconv.Itoa(int(number(err)))}
+	case errors.As(err, &network), errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return classedError{err, "connection"}
+	default:
+		return err
+	}
+}
+
+// explain adds a cure to an answer of the server, and its meaning to the Locker.
+func explain(err error) error {
+	n := number(err)
+	err = classified(err)
+	switch {
+	case errors.Is(err, lock.ErrDenied): // already explained
+		return err
+	case n == errNoSuchTable:
+		return fmt.Errorf("%w: the table is not there: call Migrate, or run Schema: %w", lock.ErrDenied, err)
+	case n == errBadField:
+		return fmt.Errorf("%w: the table lacks a column: it is of another version, or not a store's: compare it with Schema, or name another one by WithTable: %w", lock.ErrDenied, err)
+	case n == 1665:
+		return fmt.Errorf("%w: the server logs statements: set binlog_format to ROW or MIXED: %w", lock.ErrDenied, err)
+	case slices.Contains(readOnly, n):
+		return fmt.Errorf("%w: the server cannot be written to: connect to the primary, and if it is one, set read_only to OFF: %w", lock.ErrDenied, err)
+	case n == 1142, n == 1143, n == 1044, n == 1227:
+		return fmt.Errorf("%w: the user lacks a privilege, which the package's documentation names: %w", lock.ErrDenied, err)
+	case slices.Contains(denials, n):
+		return fmt.Errorf("%w: %w", lock.ErrDenied, err)
+	case slices.Contains(noRooms, n):
+		return fmt.Errorf("%w: the server has no room: %w", lock.ErrFull, err)
+	default:
+		return err
+	}
+}
+
+// number returns the number of a server's error, 0 if err is of another kind.
+func number(err error) uint16 {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return e.Number
+	}
+	return 0
+}
+
+// refused reports whether err is an answer of the server which says that a statement had no
+// effect. An error during the commit of the statement does not, nor does the end of the session.
+func refused(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	if !ok {
+		return false
+	}
+	switch string(e.SQLState[:2]) {
+	case "22", "23", "28", "3D", "40", "42": // data, constraints, users, databases, rolled back, statements and privileges
+		return true
+	}
+	return slices.Contains(refusals, e.Number)
+}
+
+// rolledBack reports whether an error that answers a COMMIT says that it was rolled back.
+func rolledBack(err error) bool {
+	n := number(err)
+	return n == errDeadlock || n == 3101 || slices.Contains(readOnly, n)
+}
+
+// passes reports whether a statement that was refused may succeed later.
+func passes(err error) bool {
+	n := number(err)
+	return n == 0 || slices.Contains(pass, n) || slices.Contains(noRooms, n) && n != 1406
+}

@@ -1,0 +1,141 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
+
+// openOwn returns the store's own connections, which are dialled on their first use.
+func openOwn(cfg *mysql.Config) (*sql.DB, error) {
+	cfg = cfg.Clone()
+	cfg.ClientFoundRows = false // the count of rows is the count of changes
+	cfg.Logger = &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // by its caller
+	}
+	own := sql.OpenDB(ownConnector{connector})
+	own.SetMaxOpenConns(rowstore.OwnConnections)
+	own.SetMaxIdleConns(rowstore.OwnConnections)
+	return own, nil
+}
+
+// ownSession has the settings of the store's own sessions. A configuration, a user or a server may
+// have others for the work: with them, the store's statements could fail, wait or mean something else. The
+// wait for a row lock is shorter than a caller's budget, so that no claim takes effect long after
+// its caller has gone.
+var ownSession = []string{
+	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
+	"SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, sql_safe_updates = 0",
+}
+
+// ownConnector sets ownSession in each session.
+type ownConnector struct{ driver.Connector }
+
+// Connect is part of [driver.Connector].
+func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the driver's
+	}
+	session := conn.(driver.ExecerContext) //nolint:errcheck,forcetypeassert // the driver's
+	for _, statement := range ownSession {
+		if _, err := session.ExecContext(ctx, statement, nil); err != nil {
+			_ = conn.Close()
+			return nil, err //nolint:wrapcheck // the driver's
+		}
+	}
+	return conn, nil
+}
+
+// staleConnections bounds the connections on which a call finds, before it has sent anything, that
+// the server has ended them.
+const staleConnections = rowstore.OwnConnections + 1
+
+// with calls do with one of the store's own connections, and converts its error. do is called
+// again if its connection had ended before.
+func (s *Store) with(ctx context.Context, r rowstore.Rank, do func(conn *sql.Conn) error) (err error) {
+	for range staleConnections {
+		var conn *sql.Conn
+		if conn, err = s.acquire(ctx, r); err != nil { // nothing was sent
+			return err
+		}
+		err = s.use(conn, do)
+		if !errors.Is(err, driver.ErrBadConn) {
+			return storeError(err)
+		}
+	}
+	return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, classedError{err, "connection"})
+}
+
+func (s *Store) use(conn *sql.Conn, do func(conn *sql.Conn) error) error {
+	defer s.gate.Leave()
+	defer conn.Close() //nolint:errcheck // its calls have their errors
+	return do(conn)
+}
+
+func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*sql.Conn, error) {
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	conn, err := rowstore.Through(&s.calls, func() (conn *sql.Conn, err error) {
+		if err := s.gate.Enter(ctx, r); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if conn == nil {
+				s.gate.Leave()
+			}
+		}()
+		return s.own.Conn(ctx)
+	})
+	if err != nil {
+		if s.closed.Load() {
+			return nil, errClosed
+		}
+		return nil, fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, dialError(err))
+	}
+	return conn, nil
+}
+
+// exec runs a statement on one of the store's own connections, and returns how many rows it has
+// changed.
+func (s *Store) exec(ctx context.Context, r rowstore.Rank, statement string) (changed int64, err error) {
+	err = s.with(ctx, r, func(conn *sql.Conn) error {
+		changed, err = changes(conn.ExecContext(ctx, statement))
+		return err
+	})
+	return changed, err
+}
+
+// changes returns how many rows a statement has changed.
+func changes(result driver.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected() //nolint:wrapcheck // it has none
+}
+
+// inTx calls do in a transaction on conn.
+func inTx(ctx context.Context, conn *sql.Conn, do func(tx *sql.Tx) error) error {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err //nolint:wrapcheck // by with
+	}
+	defer tx.Rollback() //nolint:errcheck // after an error, or without effect
+	if err := do(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return commitError{err}
+	}
+	return nil
+}

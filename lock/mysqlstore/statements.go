@@ -1,0 +1,143 @@
+package mysqlstore
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// statements has the SQL of a store, with $1, $2 ... in the place of values.
+type statements struct {
+	claim, takeover, renew, settle, release, releaseTaken, forget string
+	drawFence, fence, dropFence                                   string
+	get, page, list, ended, remove                                string
+	settleInside, lockRow, takeAway, idle                         string
+	present, presentFences, engine                                string
+	writes                                                        []string
+}
+
+const (
+	// now is the moment at which a statement began, in microseconds since 1970, for any time zone of
+	// the session.
+	now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
+
+	// columns are the fields of rowstore.Row.
+	columns = `lock_key, token, attempt, fingerprint, owner, fence, settled, receipt, ends_at, over_at`
+
+	live = `over_at > ` + now
+)
+
+func newStatements(n names) (s statements) {
+	s.claims(n)
+	s.ends(n)
+	s.looks(n)
+	s.inside(n)
+	return s
+}
+
+// claims sets the statements that take and keep a key.
+func (s *statements) claims(n names) {
+	// The claim only reads a row that is taken: it waits for no lock of a transaction which settles it. A row
+	// that was taken since stays as it is, and so does one that takeAway has marked for this
+	// token: a COMMIT that arrives even later would settle it.
+	//
+	// Assignments see the new values of those before them. The condition stays true or false for all of them,
+	// since attempt is the first, and over_at is the last.
+	const free = `IF(over_at <= ` + now + ` AND NOT (token = $2 AND attempt < 0), `
+	s.claim = n.in(`INSERT INTO latch_entries (` + columns + `)
+SELECT $1, $2, $3, $4, $5, 0, 0, NULL, ` + now + ` + $6, ` + now + ` + $6 + $7 FROM DUAL
+WHERE NOT EXISTS (SELECT 1 FROM latch_entries AS e WHERE e.lock_key = $1 AND e.` + live + `)
+ON DUPLICATE KEY UPDATE attempt = ` + free + `$3, attempt), token = ` + free + `$2, token), fingerprint = ` + free + `$4, fingerprint),
+	owner = ` + free + `$5, owner), fence = ` + free + `0, fence), settled = ` + free + `0, settled), receipt = ` + free + `NULL, receipt),
+	ends_at = ` + free + now + ` + $6, ends_at), over_at = ` + free + now + ` + $6 + $7, over_at)`)
+
+	s.takeover = n.in(`UPDATE latch_entries SET token = $2, attempt = $3, fingerprint = $4, owner = $5, fence = 0,
+	ends_at = ` + now + ` + $6, over_at = ` + now + ` + $6 + $7
+WHERE lock_key = $1 AND token = $8 AND settled = 0 AND ($9 OR ends_at <= ` + now + `) AND ` + live)
+
+	s.renew = n.in(`UPDATE latch_entries SET over_at = GREATEST(ends_at, ` + now + ` + $3) + GREATEST(over_at - ends_at, $4), ends_at = GREATEST(ends_at, ` + now + ` + $3)
+WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
+
+	// A table without rows draws the fences: InnoDB gives no number twice, also after a restart.
+	s.drawFence = n.in(`INSERT INTO latch_entries_fence VALUES (NULL)`)
+	s.fence = n.in(`UPDATE latch_entries SET fence = $3 WHERE lock_key = $1 AND token = $2 AND fence = 0`)
+	s.dropFence = n.in(`DELETE FROM latch_entries_fence WHERE fence = $1`)
+}
+
+// ends sets the statements that free a key, and that remove receipts.
+func (s *statements) ends(n names) {
+	s.settle = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
+WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
+
+	s.release = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt >= 0 AND ` + live)
+
+	// A row that takeAway has marked stays, though the key is free: see claim.
+	s.releaseTaken = n.in(`UPDATE latch_entries SET ends_at = ` + now + `, over_at = ` + now + ` WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt < 0 AND ` + live)
+
+	s.forget = n.in(`DELETE FROM latch_entries WHERE lock_key = $1 AND token = $2 AND ` + live)
+
+	s.ended = n.in(`SELECT lock_key FROM latch_entries WHERE over_at < ` + now + ` - $1 ORDER BY over_at LIMIT $2 FOR UPDATE SKIP LOCKED`)
+	s.remove = n.in(`DELETE FROM latch_entries WHERE lock_key IN ($1)`)
+}
+
+// looks sets the statements that only read, and those of Check, which change no row.
+func (s *statements) looks(n names) {
+	s.get = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key = $1`)
+	s.list = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key > $1 ORDER BY lock_key LIMIT $2`)
+	s.page = strings.Replace(s.list, "receipt", "NULL", 1)
+	s.present = n.in(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`)
+	s.presentFences = n.in(`SELECT fence FROM latch_entries_fence LIMIT 0`)
+	s.engine = `SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE($1, DATABASE()) AND table_name = $2`
+	s.writes = []string{
+		n.in(`INSERT INTO latch_entries (` + columns + `) SELECT '', '', 0, '', '', 0, 0, NULL, 0, 0 FROM DUAL WHERE FALSE`),
+		n.in(`UPDATE latch_entries SET fence = 0 WHERE lock_key = ''`),
+		n.in(`DELETE FROM latch_entries WHERE lock_key = ''`),
+		n.in(`INSERT INTO latch_entries_fence SELECT 1 FROM DUAL WHERE FALSE`),
+		n.in(`DELETE FROM latch_entries_fence WHERE fence = 0`),
+	}
+}
+
+// inside sets the statements of a transaction of work, and of the question what became of it. A positive attempt
+// marks an entry that the transaction may settle.
+func (s *statements) inside(n names) {
+	s.settleInside = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
+WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt > 0`)
+	s.lockRow = n.in(`SELECT token, settled FROM latch_entries WHERE lock_key = $1 FOR UPDATE NOWAIT`)
+	s.takeAway = n.in(`UPDATE latch_entries SET attempt = -ABS(attempt) WHERE lock_key = $1`)
+	s.idle = `SELECT 1 FROM information_schema.processlist WHERE id = $1 AND user = SUBSTRING_INDEX(USER(), '@', 1) AND command = 'Sleep'`
+}
+
+// text returns a statement with its values. Bytes are written in hexadecimal digits: no
+// character set, collation or sql_mode of a session changes them, and the driver needs no round trip to prepare
+// the statement.
+func text(statement string, values ...any) string {
+	pairs := make([]string, 0, 2*len(values))
+	for i, v := range values {
+		pairs = append(pairs, "$"+strconv.Itoa(i+1), literal(v))
+	}
+	return strings.NewReplacer(pairs...).Replace(statement)
+}
+
+// list is a value that stands for several.
+type list [][]byte
+
+func literal(value any) string {
+	switch v := value.(type) {
+	case []byte:
+		return "x'" + hex.EncodeToString(v) + "'"
+	case string:
+		return "x'" + hex.EncodeToString([]byte(v)) + "'"
+	case list:
+		all := make([]string, len(v))
+		for i, b := range v {
+			all[i] = literal(b)
+		}
+		return strings.Join(all, ", ")
+	case bool:
+		return strconv.FormatBool(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	default:
+		return "NULL"
+	}
+}

@@ -1,0 +1,135 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
+
+// Store keeps entries in MySQL or MariaDB. It is safe for concurrent use.
+type Store struct {
+	db         *sql.DB // of the work
+	own        *sql.DB // the store's own connections; nil if unfit is set
+	opened     bool    // by Open
+	unfit      error   // of the configuration; nil if it can be used
+	names      names
+	statements statements
+
+	closed atomic.Bool
+	met    atomic.Bool // the last claim has met an entry
+
+	out      func() *sql.DB // makes the *sql.Tx of the work
+	sessions sessions       // of the work
+
+	calls  rowstore.Queue // for the store's own connections
+	begins rowstore.Queue // for the connections of work
+	gate   rowstore.Gate  // to the store's own connections
+	sweeps rowstore.Sweeps
+}
+
+var (
+	_ lock.Store      = (*Store)(nil)
+	_ lock.Transactor = (*Store)(nil)
+	_ lock.Inspector  = (*Store)(nil)
+	_ lock.Pager      = (*Store)(nil)
+	_ lock.Checker    = (*Store)(nil)
+)
+
+// New returns a store in the database of db. The store makes its own few connections with
+// own, so that work which holds every connection of db starves no renewal: mysql.ParseDSN returns the configuration of a
+// DSN, and [Store.Check] reports one that leads to another server than db. The store copies own. It
+// does not dial. It panics on nil.
+func New(db *sql.DB, own *mysql.Config, opts ...Option) *Store {
+	if db == nil {
+		panic("mysqlstore.New: nil *sql.DB")
+	}
+	if own == nil {
+		panic("mysqlstore.New: nil *mysql.Config")
+	}
+	cfg := config{table: defaultTable}
+	for _, o := range opts {
+		if o == nil {
+			panic("mysqlstore: nil Option")
+		}
+		o.apply(&cfg)
+	}
+	n := namesOf(cfg.table, own.DBName)
+	s := &Store{db: db, names: n, statements: newStatements(n), out: sync.OnceValue(out.Open)}
+	var err error
+	if s.own, err = openOwn(own); err != nil {
+		s.unfit = fmt.Errorf("%w: %w: mysqlstore: the configuration of the store's own connections: %w", lock.ErrNotApplied, lock.ErrDenied, err)
+	}
+	return s
+}
+
+// Open returns a store in the database of dsn, and makes its tables if they are missing. It opens
+// a *sql.DB for the work ([Store.DB]) with the settings of dsn. Close closes it.
+func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("mysqlstore: the DSN cannot be read: %w", err)
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("mysqlstore: %w", err)
+	}
+	s := New(sql.OpenDB(connector), cfg, opts...)
+	s.opened = true
+	if err = s.Migrate(ctx); err == nil {
+		err = s.Check(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// DB returns the database that [Open] has opened, for the work; nil after [New].
+func (s *Store) DB() *sql.DB {
+	if !s.opened {
+		return nil
+	}
+	return s.db
+}
+
+// Close closes the store's own connections, and the database of Open. It waits for the calls in
+// flight. Later calls fail.
+func (s *Store) Close() {
+	if s.closed.Swap(true) {
+		return
+	}
+	if s.own != nil {
+		_ = s.own.Close()
+	}
+	_ = s.out().Close()
+	if s.opened {
+		_ = s.db.Close()
+	}
+}
+
+var errClosed = fmt.Errorf("%w: mysqlstore: the store was closed", lock.ErrNotApplied)
+
+// usable returns an error if the store has no connections.
+func (s *Store) usable() error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	return s.unfit
+}
+
+// ignoreDone returns nil for the error of a connection or transaction that is over already.
+func ignoreDone(err error) error {
+	if errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,63 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
+
+const (
+	// sweepAfter is how long an ended row stays. Work may settle its claim after the lease, and a row
+	// that takeAway has marked keeps a late claim from taking the key.
+	sweepAfter = 10 * time.Minute
+
+	sweepTime = 5 * time.Second
+)
+
+// sweepSometimes removes rows in the background.
+func (s *Store) sweepSometimes(ctx context.Context) {
+	s.sweeps.Claim(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
+		defer cancel()
+		_, _ = s.Sweep(ctx, rowstore.SweepRows) // the next one finds what is left
+	})
+}
+
+// Sweep removes up to limit rows that ended ten minutes ago or earlier, the oldest first, and
+// returns how many it has removed. It passes by rows that another process is removing. Claims
+// sweep by themselves, so only a program without claims calls it.
+func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
+	err = s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+		return inTx(ctx, conn, func(tx *sql.Tx) error {
+			removed = 0
+			keys, err := endedKeys(tx.QueryContext(ctx, text(s.statements.ended, sweepAfter.Microseconds(), int64(limit))))
+			if err != nil || len(keys) == 0 {
+				return err
+			}
+			n, err := changes(tx.ExecContext(ctx, text(s.statements.remove, keys)))
+			removed = int(n)
+			return err
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	return removed, nil
+}
+
+func endedKeys(rows *sql.Rows, err error) (keys list, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close() //nolint:errcheck // Err has its error
+	for rows.Next() {
+		var key []byte
+		if err := rows.Scan(&key); err != nil {
+			return nil, err //nolint:wrapcheck // by with
+		}
+		keys = append(keys, key)
+	}
+	return keys, rows.Err() //nolint:wrapcheck // by with
+}

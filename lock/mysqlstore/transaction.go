@@ -1,0 +1,210 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/fence"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
+)
+
+// Begin is part of [lock.Transactor]. It takes a connection of the database for the work, which gets the
+// transaction by [Tx].
+func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
+	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait) // longer than estimated at the claim
+	defer cancel()
+	work, err := rowstore.Through(&s.begins, func() (*session, error) { return s.newSession(waits) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: mysqlstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
+	}
+	return context.WithValue(ctx, txKey{}, work.tx), &settling{store: s, work: work, key: key, token: token}, nil
+}
+
+// settling is a transaction of work.
+type settling struct {
+	store      *Store
+	work       *session
+	key, token string
+
+	sent      bool // COMMIT was
+	answered  bool // COMMIT was, or its outcome was found out
+	committed bool
+}
+
+// Settle is part of [lock.Transaction].
+func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+	w := t.work
+	w.take(ctx)
+	defer func() { w.end(ctx, t.committed) }()
+	if err := w.ready(ctx, plain); err != nil {
+		return t.ended(ctx, err, receipt, keep)
+	}
+	_, err = w.exec(ctx, dropPoint)
+	if number(err) == errNoSavepoint {
+		w.broken = true // another transaction may be open in it
+		return t.ended(ctx, permanent(errEnded), receipt, keep)
+	}
+	var changed int64
+	if err == nil && w.mark != 0 {
+		_, err = w.exec(ctx, text(t.store.statements.dropFence, w.mark))
+	}
+	if err == nil {
+		changed, err = changes(w.exec(ctx, text(t.store.statements.settleInside, t.key, t.token, receipt, rowstore.Micros(keep))))
+	}
+	switch {
+	case err != nil:
+		return false, notCommitted(err)
+	case changed == 0:
+		return false, nil
+	}
+	return t.commit(ctx)
+}
+
+// commit sends COMMIT. The driver closes the connection when ctx ends, which cancels no COMMIT.
+func (t *settling) commit(ctx context.Context) (bool, error) {
+	t.sent = true
+	_, err := t.work.exec(ctx, commit)
+	switch {
+	case err == nil:
+		t.committed, t.answered = true, true
+		return true, nil
+	case rolledBack(err):
+		t.answered = true
+		return false, notCommitted(err)
+	default:
+		return false, fmt.Errorf("mysqlstore: COMMIT was not answered: %w", classified(err))
+	}
+}
+
+// ended returns the result of a transaction that has ended before its receipt. What the work has committed
+// itself gets its receipt now.
+func (t *settling) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
+	kept, err := t.work.kept(ctx)
+	switch {
+	case err != nil:
+		return false, transient(err)
+	case kept:
+		return t.store.Settle(ctx, t.key, lock.Claim{Token: t.token}, receipt, keep)
+	default:
+		return false, why
+	}
+}
+
+var (
+	errEnded = errors.New("it has ended before its work, by a statement such as CALL of a procedure that commits or rolls back: " +
+		"leave that to the guard, and return an error, or an answer that is not kept, to have it rolled back")
+	errUndone       = errors.New("the server has rolled it back, after a deadlock or another error of a statement")
+	errSessionEnded = errors.New("its session has ended, by the server, or with the context of a statement that was in progress")
+	errReadOnly     = errors.New("it is read only, and the receipt is to be written in it")
+)
+
+// permanent returns the error of a transaction that was rolled back, and would be again.
+func permanent(why error) error {
+	return fmt.Errorf("%w: mysqlstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, why)
+}
+
+// transient returns the error of a transaction that was rolled back, and may succeed next time.
+func transient(why error) error {
+	return fmt.Errorf("%w: %w: mysqlstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, lock.ErrUnavailable, why)
+}
+
+// notCommitted converts the error of a Settle that has not sent COMMIT, or whose COMMIT was refused.
+func notCommitted(err error) error {
+	switch {
+	case slices.Contains(readOnly, number(err)):
+		return permanent(errors.Join(errReadOnly, err))
+	case passes(err):
+		return transient(classified(err))
+	default:
+		return permanent(explain(err))
+	}
+}
+
+// Outcome is part of [lock.Transaction]. It asks by a write, and reports that the transaction was committed
+// after its write was: the server that has answered is no replica, and a replica that COMMITs wait
+// for has both.
+func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
+	switch {
+	case !t.sent:
+		return false, t.Rollback(ctx)
+	case t.answered:
+		return t.committed, nil
+	}
+	if ok, err = fence.Decide(ctx, t); err != nil {
+		// Without its matches: whether this question was applied says nothing about the COMMIT.
+		return false, fmt.Errorf("mysqlstore: what became of COMMIT: %s", err.Error())
+	}
+	t.committed, t.answered = ok, true
+	return ok, nil
+}
+
+// Fence is part of [fence.Row]. It writes, whatever it finds: a server that only follows another one refuses.
+func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
+	s := t.store
+	err = s.with(ctx, rowstore.First, func(conn *sql.Conn) error {
+		return inTx(ctx, conn, func(tx *sql.Tx) error {
+			drawn, err := tx.ExecContext(ctx, s.statements.drawFence)
+			if err != nil {
+				return err //nolint:wrapcheck // by with
+			}
+			id, err := drawn.LastInsertId()
+			if err == nil {
+				_, err = tx.ExecContext(ctx, text(s.statements.dropFence, id))
+			}
+			if err == nil {
+				found, err = t.takeAway(ctx, tx)
+			}
+			return err
+		})
+	})
+	if n := number(err); n == errLockWaitTimeout || n == errLockNowait {
+		return fence.Locked, nil
+	}
+	return found, err
+}
+
+// takeAway takes the claim from the transaction of the work, if it is there.
+func (t *settling) takeAway(ctx context.Context, tx *sql.Tx) (fence.Found, error) {
+	var token []byte
+	var settled bool
+	err := tx.QueryRowContext(ctx, text(t.store.statements.lockRow, t.key)).Scan(&token, &settled)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return fence.Gone, nil
+	case err != nil:
+		return fence.Gone, err //nolint:wrapcheck // by with
+	case string(token) != t.token:
+		return fence.Gone, nil
+	case settled:
+		return fence.Settled, nil
+	}
+	_, err = tx.ExecContext(ctx, text(t.store.statements.takeAway, t.key))
+	return fence.Taken, err //nolint:wrapcheck // by with
+}
+
+// EndIdle is part of [fence.Row]. A session that waits for its client in the middle of a transaction executes no
+// COMMIT.
+func (t *settling) EndIdle(ctx context.Context) {
+	_ = t.store.with(ctx, rowstore.First, func(conn *sql.Conn) error {
+		var idle int
+		if err := conn.QueryRowContext(ctx, text(t.store.statements.idle, t.work.id)).Scan(&idle); err != nil {
+			return err //nolint:wrapcheck // it is not looked at
+		}
+		_, err := conn.ExecContext(ctx, text("KILL CONNECTION $1", t.work.id))
+		return err //nolint:wrapcheck // it is not looked at
+	})
+}
+
+// Rollback is part of [lock.Transaction].
+func (t *settling) Rollback(ctx context.Context) error {
+	if t.work.user != nil {
+		t.work.take(ctx)
+	}
+	t.work.end(ctx, false)
+	return nil
+}

@@ -1,0 +1,70 @@
+package mysqlstore
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// kind is the effect of a text on the work's transaction.
+type kind uint8
+
+const (
+	plain   kind = iota // none of its statements ends it
+	unclear             // one of them may end it, such as CALL
+	ending              // one of them ends it, or changes the clock of the receipt
+)
+
+// word is a quoted text, a comment, a semicolon or a word.
+var word = regexp.MustCompile("(?s)'(?:[^'\\\\]|\\\\.)*(?:'|$)|\"(?:[^\"\\\\]|\\\\.)*(?:\"|$)|`[^`]*(?:`|$)|--[^\n]*|#[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$@]+")
+
+// plainOnes are the first words of statements that never commit. A word that is in neither list is unclear.
+var plainOnes = strings.Fields(`SELECT INSERT UPDATE DELETE REPLACE WITH VALUES VALUE TABLE SET SHOW EXPLAIN DESCRIBE DESC
+	SAVEPOINT RELEASE DO USE HANDLER LOAD PREPARE DEALLOCATE KILL CHECKSUM HELP`)
+
+// endingOnes are the first words of statements that commit what was done before them, or roll it back.
+var endingOnes = strings.Fields(`COMMIT ROLLBACK BEGIN START ALTER CREATE DROP TRUNCATE RENAME GRANT REVOKE LOCK UNLOCK ANALYZE
+	OPTIMIZE REPAIR CHECK FLUSH RESET CACHE INSTALL UNINSTALL CHANGE STOP PURGE XA IMPORT`)
+
+// endingSettings are the settings that a work may not change.
+var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP"}
+
+// kindOf returns the kind of a text, which may have several statements. It is unclear where a server's
+// settings and version decide what is a quoted text or a comment.
+func kindOf(text string) kind {
+	upper := strings.ToUpper(text)
+	how := plain
+	if strings.Contains(upper, "/*!") || strings.Contains(upper, "/*M!") || strings.ContainsAny(upper, `\"`) && strings.Contains(upper, ";") {
+		how = unclear
+	}
+	var statement []string
+	for _, w := range append(word.FindAllString(upper, -1), ";") {
+		switch {
+		case w == ";":
+			how = max(how, kindOfStatement(statement))
+			statement = nil
+		case !strings.ContainsAny(w[:1], "'\"`#") && !strings.HasPrefix(w, "--") && !strings.HasPrefix(w, "/*"):
+			statement = append(statement, w)
+		}
+	}
+	return how
+}
+
+func kindOfStatement(statement []string) kind {
+	if len(statement) == 0 {
+		return plain
+	}
+	first := statement[0]
+	switch has := func(w string) bool { return slices.Contains(statement[:min(4, len(statement))], w) }; {
+	case first == "ROLLBACK" && has("TO"), (first == "CREATE" || first == "DROP") && has("TEMPORARY"):
+		return plain
+	case first == "SET" && slices.ContainsFunc(statement, func(w string) bool { return slices.Contains(endingSettings, strings.TrimLeft(w, "@")) }):
+		return ending
+	case slices.Contains(endingOnes, first):
+		return ending
+	case slices.Contains(plainOnes, first):
+		return plain
+	default:
+		return unclear
+	}
+}

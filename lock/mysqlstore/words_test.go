@@ -1,0 +1,46 @@
+package mysqlstore_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock/mysqlstore"
+)
+
+func TestKindsOfStatements(t *testing.T) {
+	t.Parallel()
+	for text, kind := range map[string]string{
+		"INSERT INTO orders VALUES ('COMMIT; ROLLBACK')": "plain",
+		"(SELECT 1) UNION (SELECT 2)":                    "plain",
+		"-- a comment; COMMIT\nSELECT 1;":                "plain",
+		"select `commit` from orders":                    "plain",
+		"ROLLBACK TO SAVEPOINT s":                        "plain",
+		"rollback work to s":                             "plain",
+		"CREATE TEMPORARY TABLE t (n INT)":               "plain",
+		"CREATE OR REPLACE TEMPORARY TABLE t (n INT)":    "plain",
+		"SET @a = 1":         "plain",
+		"":                   "plain",
+		"CALL p()":           "unclear",
+		"EXECUTE p":          "unclear",
+		"/*!50000 COMMIT */": "unclear",
+		"/*M! COMMIT */":     "unclear",
+		`INSERT INTO orders VALUES ('\'); COMMIT; -- ')`: "unclear",
+		"commit":           "ending",
+		"/* a */ Commit":   "ending",
+		"# a\nCOMMIT":      "ending",
+		"SELECT 1; COMMIT": "ending",
+		"INSERT INTO orders VALUES ('a'';'); COMMIT": "ending",
+		"ROLLBACK":                       "ending",
+		"START TRANSACTION":              "ending",
+		"ALTER TABLE t ADD COLUMN c INT": "ending",
+		"DROP TABLE temporary_ones":      "ending",
+		"SET SESSION autocommit = 1":     "ending",
+		"SET @@autocommit = 1":           "ending",
+		"SET @@session.autocommit = 1":   "ending",
+		"SET timestamp = 1":              "ending",
+		"LOCK TABLES orders WRITE":       "ending",
+	} {
+		require.Equal(t, kind, mysqlstore.Kind(text), text)
+	}
+}
