@@ -197,10 +197,10 @@ func (s *Store) found(ctx context.Context, statement string, args ...any) (ok bo
 
 // flag returns the first column of a statement's row, false if there is no row.
 func (s *Store) flag(ctx context.Context, statement string, args ...any) (ok bool, err error) {
-	return s.flagAt(ctx, first, statement, args...)
+	return s.flagAt(ctx, rowstore.First, statement, args...)
 }
 
-func (s *Store) flagAt(ctx context.Context, r rank, statement string, args ...any) (ok bool, err error) {
+func (s *Store) flagAt(ctx context.Context, r rowstore.Rank, statement string, args ...any) (ok bool, err error) {
 	rows, err := s.queryAt(ctx, r, statement, args...)
 	if err != nil {
 		return false, err

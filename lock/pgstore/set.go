@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // sets sets the statements on the keys of a set. They lock rows in the order of the keys, so that no
@@ -42,14 +43,14 @@ RETURNING e.key, ` + live + `, ` + quick("true"))
 // ClaimSet is part of [lock.SetClaimer]. It is one statement, and a second one that reads the
 // entries if one of them is in the way.
 func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
-	if err := s.admit(ctx, false); err != nil {
+	if err := rowstore.Admit(ctx, &s.calls, nil); err != nil {
 		return lock.Entry{}, err
 	}
 	names, tokens := setArgs(keys, claims)
 	s.claims.Add(uint64(len(keys)))
 	s.sweepSometimes(ctx)
 	for range maxClaims {
-		taken, err := s.flagAt(ctx, later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), micros(claims[0].Lease))
+		taken, err := s.flagAt(ctx, rowstore.Later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), rowstore.Micros(claims[0].Lease))
 		switch {
 		case hasCode(err, "22012"): // a part of the keys was taken meanwhile
 		case err != nil || taken:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // insideKey is the key of the session in contexts of work that runs in a transaction of the store.
@@ -21,16 +22,16 @@ type amendment struct {
 
 // apply amends r, and reports whether it is the receipt from or to. Only a row that has changed is
 // to be written. r may be nil.
-func (a *amendment) apply(r *row, now int64) (ok, changed bool) {
+func (a *amendment) apply(r *rowstore.Row, now int64) (ok, changed bool) {
 	switch {
-	case r.state(now) != lock.Settled || string(r.token) != a.token:
+	case r.State(now) != lock.Settled || string(r.Token) != a.token:
 		return false, false
-	case bytes.Equal(r.receipt, a.to):
+	case bytes.Equal(r.Receipt, a.to):
 		return true, false
-	case !bytes.Equal(r.receipt, a.from):
+	case !bytes.Equal(r.Receipt, a.from):
 		return false, false
 	}
-	r.receipt = a.to
+	r.Receipt = a.to
 	return true, true
 }
 
@@ -62,10 +63,10 @@ func (s *Store) amendApart(ctx context.Context, f *files, key []byte, a *amendme
 	if err != nil {
 		return false, err
 	}
-	if r.state(now) != lock.Free {
+	if r.State(now) != lock.Free {
 		ok, changed := a.apply(r, now)
 		if changed {
-			_, err = f.receipts.ExecContext(ctx, s.statements.put, r.values()...)
+			_, err = f.receipts.ExecContext(ctx, s.statements.put, r.Values()...)
 		}
 		return ok, err
 	}
@@ -88,7 +89,7 @@ func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, a *amen
 		return false, err
 	}
 	var now int64
-	var r, apart *row
+	var r, apart *rowstore.Row
 	err = s.call(ctx, false, func(ctx context.Context, f *files, at int64) (err error) {
 		now = at
 		apart, err = read(ctx, f.get, key)
@@ -97,9 +98,9 @@ func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, a *amen
 	if err != nil {
 		return false, err
 	}
-	r = new(row)
-	err = r.scan(tx.QueryRowContext(ctx, s.statements.get, key))
-	if errors.Is(err, sql.ErrNoRows) || err == nil && r.state(now) == lock.Free {
+	r = new(rowstore.Row)
+	err = r.Scan(tx.QueryRowContext(ctx, s.statements.get, key))
+	if errors.Is(err, sql.ErrNoRows) || err == nil && r.State(now) == lock.Free {
 		r, err = apart, nil
 	}
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, a *amen
 	}
 	ok, changed := a.apply(r, now)
 	if changed {
-		_, err = tx.ExecContext(ctx, s.statements.put, r.values()...)
+		_, err = tx.ExecContext(ctx, s.statements.put, r.Values()...)
 	}
 	return ok && err == nil, err
 }
