@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/event"
 	"github.com/httplatch/httplatch/lock/internal/fault"
 )
 
@@ -80,7 +79,7 @@ func TestLostReplyToTheClaimOfASet(t *testing.T) {
 			bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 				var recovered []string
 				l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-					if e.Kind == event.Recovered {
+					if e.Kind == lock.EventRecovered {
 						recovered = append(recovered, e.Key)
 					}
 				}))
@@ -240,7 +239,7 @@ func TestObserverThatEndsTheGoroutineOfTheReleaseOfASet(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
-			if e.Kind == event.Released && e.Key == setKeys[1] {
+			if e.Kind == lock.EventReleased && e.Key == setKeys[1] {
 				runtime.Goexit()
 			}
 		}))

@@ -71,7 +71,7 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool)
 		return s.granted(ctx, s.statements.takeover, append(args, c.Fenced, []byte(c.Replaces), c.ReplacesHeld)...)
 	}
 	s.claims.Add(1)
-	s.sweepSometimes(ctx)
+	s.sweepSometimes(ctx, 1)
 	var keep int64 // so that the receipt changes no column of an index
 	if work {
 		keep = s.keep.Load()

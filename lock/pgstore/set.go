@@ -48,7 +48,7 @@ func (s *Store) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim
 	}
 	names, tokens := setArgs(keys, claims)
 	s.claims.Add(uint64(len(keys)))
-	s.sweepSometimes(ctx)
+	s.sweepSometimes(ctx, len(keys))
 	for range maxClaims {
 		taken, err := s.flagAt(ctx, rowstore.Later, s.statements.claimSet, names, tokens, int64(claims[0].Attempt), []byte(claims[0].Owner), rowstore.Micros(claims[0].Lease))
 		switch {

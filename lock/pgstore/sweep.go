@@ -45,8 +45,8 @@ func (s *swept) upTo(micros int64) {
 }
 
 // sweepSometimes removes rows in the background, one statement at a time.
-func (s *Store) sweepSometimes(ctx context.Context) {
-	s.sweeps.Claim(func() {
+func (s *Store) sweepSometimes(ctx context.Context, keys int) {
+	s.sweeps.Claim(keys, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
 		_, _ = s.sweep(ctx, rowstore.SweepRows, s.swept.begin()) // the next one finds what is left

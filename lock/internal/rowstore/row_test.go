@@ -65,7 +65,7 @@ func TestSweeps(t *testing.T) {
 	var sweeps rowstore.Sweeps
 	swept := make(chan struct{}, 10)
 	for range 3*rowstore.SweepEvery - 1 {
-		sweeps.Claim(func() { swept <- struct{}{}; <-t.Context().Done() }) // one at a time
+		sweeps.Claim(1, func() { swept <- struct{}{}; <-t.Context().Done() }) // one at a time
 	}
 	<-swept
 	require.Empty(t, swept)

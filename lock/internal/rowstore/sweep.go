@@ -18,9 +18,11 @@ type Sweeps struct {
 	runs   atomic.Bool
 }
 
-// Claim counts a claim, and calls sweep on a goroutine of its own if a sweep is due and none runs.
-func (s *Sweeps) Claim(sweep func()) {
-	if s.claims.Add(1)%SweepEvery != 0 || !s.runs.CompareAndSwap(false, true) {
+// Claim counts a claim of so many keys, and calls sweep on a goroutine of its own if a sweep is due
+// and none runs.
+func (s *Sweeps) Claim(keys int, sweep func()) {
+	claims := s.claims.Add(int64(keys))
+	if claims/SweepEvery == (claims-int64(keys))/SweepEvery || !s.runs.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
