@@ -18,7 +18,7 @@ const (
 
 // sweepSometimes removes rows in the background.
 func (s *Store) sweepSometimes(ctx context.Context) {
-	s.sweeps.Claim(func() {
+	s.sweeps.Claim(1, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
 		_, _ = s.Sweep(ctx, rowstore.SweepRows) // the next one finds what is left

@@ -70,3 +70,14 @@ func TestSweeps(t *testing.T) {
 	<-swept
 	require.Empty(t, swept)
 }
+
+// A set makes as many rows as it has keys: a sweep is due after as many keys, in however many claims.
+func TestSweepsAreDueByKeys(t *testing.T) {
+	t.Parallel()
+	var sweeps rowstore.Sweeps
+	swept := make(chan struct{}, 1)
+	for range rowstore.SweepEvery/5 + 1 {
+		sweeps.Claim(5, func() { close(swept) })
+	}
+	<-swept
+}
