@@ -61,6 +61,29 @@ func TestPlantedBugsAreFoundOverPostgres(t *testing.T) {
 	})
 }
 
+// The twin of TestHistoriesOverSQLite.
+func TestPlantedBugsAreFoundOverSQLite(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "makes histories until each planted bug is found")
+	t.Parallel()
+	findPlanted(t, newSQLite(t), []planted{
+		{"renew without token", lasting, plantFileRenew},
+		{"release without token", lasting, plantFileDelete},
+		{"settle without token", lasting, plantPlainSettle},
+		{"claim that looks at no expiry", lasting, plantFileGreedy},
+		{"release of receipts", lasting, plantSweepingRelease},
+		{"timeout taken for a failure", lasting, plantHasty},
+		{"renew that creates", lasting, plantNecromancer},
+		{"cached read", lasting, plantCached},
+		{"takeover of any abandoned entry", lingering, plantAnyones},
+		{"takeover of a held entry", lapsing, plantUsurper},
+		{"lease too short", lapsing, plantStretched(0.5)},
+		{"lease too long", lapsing, plantStretched(2)},
+		{"fence that repeats", fenced, plantCoarse(1_000_000)},
+		{"Locker: release without token", lockers, plantFileDelete},
+		{"Locker: release in the background", lockers, plantTardy},
+	})
+}
+
 // planted is a bug, and the kind of history that shows it.
 type planted struct {
 	name   string
