@@ -4,23 +4,14 @@ package campaign_test
 
 import (
 	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
-)
-
-var (
-	seedFlag   = flag.Uint64("campaign.seed", 0, "seed of the campaign; 0 draws one")
-	faultsFlag = flag.Int("campaign.faults", 500, "how many faults the campaign injects")
 )
 
 func TestMain(m *testing.M) {
@@ -36,42 +27,23 @@ func TestMain(m *testing.M) {
 func TestOnce(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
 	t.Parallel()
-	var taken counts
+	var taken once.Counts
 	for _, name := range []string{"direct", "PgBouncer"} {
 		t.Run(name, func(t *testing.T) {
-			c := start(t, name == "PgBouncer", nil)
-			if c.bounced {
-				c.more = func() bool { return c.misses(&taken) }
+			w := start(t, name == "PgBouncer", nil)
+			plan := once.Plan{Processes: callers, Callers: 1}
+			if w.bounced {
+				plan.More = func() bool { return w.Misses(rarePaths, &taken) }
 			}
-			c.run(*faultsFlag / 2)
-			require.Empty(t, c.violations(c.orders()))
-			report := c.report()
-			t.Log("\n" + report)
-			if dir := os.Getenv("TEST_ARTIFACTS"); dir != "" {
-				require.NoError(t, os.MkdirAll(dir, 0o750))
-				require.NoError(t, os.WriteFile(filepath.Join(dir, "once-pg-"+name+".txt"), []byte(report), 0o600))
-			}
-			for _, path := range rarePaths {
-				if c.paths.get(path) > 0 {
-					taken.add(path)
-				}
-			}
+			w.Run(w, plan, *once.FaultsFlag/2)
+			require.Empty(t, w.Check(w))
+			once.Save(t, "postgres-"+name, w.Report(w))
+			w.Took(rarePaths, &taken)
 		})
 	}
 	for _, path := range rarePaths {
-		require.Positive(t, taken.get(path), "the campaign never went through %q", path)
+		require.Positive(t, taken.Get(path), "the campaign never went through %q", path)
 	}
-}
-
-// misses reports whether there is a rare path that neither c nor what was before it has
-// taken.
-func (c *campaign) misses(before *counts) bool {
-	for _, path := range rarePaths {
-		if c.paths.get(path)+before.get(path) == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // The twins: the campaign finds each of them.
@@ -80,22 +52,9 @@ func TestOnceCatches(t *testing.T) {
 	for name, broken := range twins {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, false, broken)
-			c.until = func() bool { return len(c.inRows(c.orders())) > 0 }
-			c.run(3000)
-			require.NotEmpty(t, c.violations(c.orders()), "%s was not found out", c.report())
+			w := start(t, false, broken)
+			w.Run(w, once.Plan{Processes: callers, Callers: 1, Twin: true}, 3000)
+			require.NotEmpty(t, w.Check(w), "%s was not found out", w.Report(w))
 		})
 	}
-}
-
-func (c *campaign) report() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: go test ./internal/campaign -args -campaign.seed %d\n", c.seed, c.seed)
-	fmt.Fprintf(&b, "%v: %d faults, %d orders, %d answers, %d of them first ones\n", time.Since(c.began).Round(time.Second),
-		c.faults.total(), len(c.orders()), c.answers.total(), c.answers.get("first"))
-	c.faults.write(&b)
-	b.WriteString("paths\n")
-	c.paths.write(&b)
-	fmt.Fprintf(&b, "violations: %d\n", len(c.violations(c.orders())))
-	return b.String()
 }

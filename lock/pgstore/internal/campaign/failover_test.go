@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -32,7 +31,7 @@ func TestFailovers(t *testing.T) {
 	for name, waits := range map[string]bool{"synchronous": true, "asynchronous": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seed := *seedFlag
+			seed := *once.SeedFlag
 			if seed == 0 {
 				seed = uint64(time.Now().UnixNano())
 			}
@@ -43,12 +42,7 @@ func TestFailovers(t *testing.T) {
 					require.Empty(t, wrong, "%s", w.report(seed))
 				}
 			}
-			report := w.report(seed)
-			t.Log("\n" + report)
-			if dir := os.Getenv("TEST_ARTIFACTS"); dir != "" {
-				require.NoError(t, os.MkdirAll(dir, 0o750))
-				require.NoError(t, os.WriteFile(filepath.Join(dir, "once-pg-"+name+"-standby.txt"), []byte(report), 0o600))
-			}
+			once.Save(t, "postgres-"+name+"-standby", w.report(seed))
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/pgproxy"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -52,7 +53,7 @@ func phaseOf(x *pgproxy.Exchange) string {
 
 // faults decides at random what becomes of the exchanges of one process.
 type faults struct {
-	counts     *counts
+	counts     *once.Counts
 	over       func() bool
 	mu         sync.Mutex
 	r          *rand.Rand
@@ -73,7 +74,7 @@ func (f *faults) late() bool {
 	return f.commit.Action == pgproxy.DelayRequest && f.commit.Delay > budget
 }
 
-func newFaults(count *counts, over func() bool, r *rand.Rand) *faults {
+func newFaults(count *once.Counts, over func() bool, r *rand.Rand) *faults {
 	return &faults{counts: count, over: over, r: rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))}
 }
 
@@ -82,7 +83,7 @@ func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.noRenewals && phase == "renewal" {
-		f.counts.add("renewal: lose request")
+		f.counts.Add("renewal: lose request")
 		return pgproxy.Fault{Action: pgproxy.LoseRequest}
 	}
 	odds := map[string]int{"commit": 8, "renewal": 2}[phase] // there are few of those
@@ -111,50 +112,43 @@ func (f *faults) decide(x *pgproxy.Exchange) pgproxy.Fault {
 	if phase == "commit" {
 		f.commit = fault
 	}
-	f.counts.add(phase + ": " + fault.Action.String())
+	f.counts.Add(phase + ": " + fault.Action.String())
 	return fault
 }
 
-// strike kills sessions, and the server.
-func (c *campaign) strike(ctx context.Context, r *rand.Rand) {
-	for !c.over() {
-		timer := time.NewTimer(time.Duration(500+r.IntN(3000)) * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+// Strike is part of [once.Shop]. It kills sessions, and the server.
+func (w *shop) Strike(ctx context.Context, r *rand.Rand) {
+	for w.Pause(ctx, time.Duration(500+r.IntN(3000))*time.Millisecond) {
 		switch r.IntN(12) {
 		case 0:
-			c.faults.add("server: killed, recovered")
-			c.cluster.Kill()
-			c.cluster.Restart(c.t)
+			w.Faults.Add("server: killed, recovered")
+			w.cluster.Kill()
+			w.cluster.Restart(w.t)
 		case 1:
-			if c.killBackend(ctx) {
-				c.faults.add("backend: killed, server recovered")
+			if w.killBackend(ctx) {
+				w.Faults.Add("backend: killed, server recovered")
 			}
 		default:
-			if c.end(ctx) {
-				c.faults.add("session: ended")
+			if w.end(ctx) {
+				w.Faults.Add("session: ended")
 			}
 		}
 	}
 }
 
 // end ends a session that is in a transaction.
-func (c *campaign) end(ctx context.Context) bool {
-	return c.ask(ctx, "SELECT pg_terminate_backend(pid)::int FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = current_database() LIMIT 1") != 0
+func (w *shop) end(ctx context.Context) bool {
+	return w.ask(ctx, "SELECT pg_terminate_backend(pid)::int FROM pg_stat_activity WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = current_database() LIMIT 1") != 0
 }
 
 // killBackend kills one, after which the server ends all sessions and recovers.
-func (c *campaign) killBackend(ctx context.Context) bool {
-	pid := c.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database() ORDER BY random() LIMIT 1")
+func (w *shop) killBackend(ctx context.Context) bool {
+	pid := w.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database() ORDER BY random() LIMIT 1")
 	return pid != 0 && syscall.Kill(pid, syscall.SIGKILL) == nil
 }
 
-func (c *campaign) ask(ctx context.Context, sql string) (n int) {
-	conn, err := pgx.Connect(ctx, c.cluster.URL(c.db, "postgres"))
+func (w *shop) ask(ctx context.Context, sql string) (n int) {
+	conn, err := pgx.Connect(ctx, w.cluster.URL(w.db, "postgres"))
 	if err != nil {
 		return 0
 	}
@@ -167,7 +161,7 @@ func (c *campaign) ask(ctx context.Context, sql string) (n int) {
 type watched struct {
 	*pgstore.Store
 
-	paths  *counts
+	paths  *once.Counts
 	faults *faults
 }
 
@@ -189,15 +183,15 @@ func (t *watchedTx) Settle(ctx context.Context, receipt []byte, keep time.Durati
 	ok, err = t.Transaction.Settle(ctx, receipt, keep)
 	switch {
 	case err == nil && ok:
-		t.s.paths.add("committed")
+		t.s.paths.Add("committed")
 	case err == nil:
-		t.s.paths.add("settle after a takeover")
+		t.s.paths.Add("settle after a takeover")
 	case hasCode(err, "40001"):
-		t.s.paths.add("serialization failure")
+		t.s.paths.Add("serialization failure")
 	case notApplied(err):
-		t.s.paths.add("settle failed, not committed")
+		t.s.paths.Add("settle failed, not committed")
 	default:
-		t.s.paths.add("commit unanswered")
+		t.s.paths.Add("commit unanswered")
 	}
 	return ok, err
 }
@@ -206,13 +200,13 @@ func (t *watchedTx) Outcome(ctx context.Context) (committed bool, err error) {
 	committed, err = t.Transaction.Outcome(ctx)
 	switch {
 	case err != nil:
-		t.s.paths.add("outcome asked in vain")
+		t.s.paths.Add("outcome asked in vain")
 	case committed:
-		t.s.paths.add("commit unanswered and applied")
+		t.s.paths.Add("commit unanswered and applied")
 	default:
-		t.s.paths.add("commit unanswered and not applied")
+		t.s.paths.Add("commit unanswered and not applied")
 		if t.s.faults.late() {
-			t.s.paths.add("late commit found no claim")
+			t.s.paths.Add("late commit found no claim")
 		}
 	}
 	return committed, err

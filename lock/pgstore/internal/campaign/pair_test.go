@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -36,8 +37,8 @@ type pair struct {
 	troubles []trouble
 	patience time.Duration // for which callers ask in one round
 
-	faults, paths, plays counts
-	book
+	faults, paths, plays once.Counts
+	once.Book
 	services []*service
 
 	mu       sync.Mutex
@@ -95,8 +96,13 @@ func (w *pair) awaitStandby() {
 	w.hosts[w.primary].AwaitStandby(w.t, state)
 }
 
-func (w *pair) orders() []orderRow {
-	return ordersOf(w.t.Context(), w.hosts[w.primary].URL(shopName, ""))
+// active is how many keys are ordered at a time.
+const active = 4
+
+// orders returns the rows that were committed, none while the primary does not answer.
+func (w *pair) orders() []once.Row {
+	rows, _ := ordersOf(w.t.Context(), w.hosts[w.primary].URL(shopName, ""))
+	return rows
 }
 
 type trouble struct {
@@ -188,7 +194,7 @@ func (w *pair) failover() {
 	time.Sleep(time.Duration(100+w.r.IntN(400)) * time.Millisecond)
 	dead, heir := w.hosts[w.primary], w.hosts[1-w.primary]
 	trouble := w.troubles[w.r.IntN(len(w.troubles))]
-	w.plays.add(trouble.name)
+	w.plays.Add(trouble.name)
 	trouble.make(w, dead, heir, func() { time.Sleep(time.Duration(w.r.IntN(800)) * time.Millisecond) })
 	seen := w.orders()
 	dead.Kill()
@@ -218,7 +224,7 @@ func (w *pair) failover() {
 	}
 	w.repeat(ctx)
 	if ctx.Err() != nil {
-		w.complain("round %d: not all orders were answered within %v", w.round, w.patience)
+		w.Complain("round %d: not all orders were answered within %v", w.round, w.patience)
 	}
 	for _, s := range w.services {
 		if w.r.IntN(4) == 0 { // a deployment
@@ -229,11 +235,11 @@ func (w *pair) failover() {
 
 // survey compares what the primary has answered, and shown to readers, with what is there
 // right after a failover.
-func (w *pair) survey(seen []orderRow, shows bool) {
-	before := w.known()
+func (w *pair) survey(seen []once.Row, shows bool) {
+	before := w.Known()
 	rows := w.orders()
-	for _, wrong := range missing(before, rows) {
-		w.complain("after failover %d: %s", w.round, wrong)
+	for _, wrong := range once.Missing(before, rows) {
+		w.Complain("after failover %d: %s", w.round, wrong)
 	}
 	if shows {
 		return
@@ -242,8 +248,8 @@ func (w *pair) survey(seen []orderRow, shows bool) {
 	for _, o := range seen {
 		visible[o.Name] = o.Answer
 	}
-	for _, wrong := range missing(visible, rows) {
-		w.complain("seen before failover %d, not answered: %s", w.round, wrong)
+	for _, wrong := range once.Missing(visible, rows) {
+		w.Complain("seen before failover %d, not answered: %s", w.round, wrong)
 	}
 }
 
@@ -260,7 +266,7 @@ func (w *pair) begins() (early bool) {
 // are looked at when the round is over.
 func (w *pair) gets(name string, answer []byte, early bool) {
 	if !early || w.sync {
-		w.book.gets(name, answer)
+		w.Gets(name, answer)
 		return
 	}
 	w.mu.Lock()
@@ -283,7 +289,7 @@ func (w *pair) losses() (lost []string) {
 			lost = append(lost, name)
 		}
 		for _, answer := range kept {
-			w.book.gets(name, answer)
+			w.Gets(name, answer)
 		}
 	}
 	w.lost += len(lost)
@@ -301,7 +307,7 @@ func (w *pair) gives(name string) {
 // check looks for violations when a round is over.
 func (w *pair) check() (wrong []string) {
 	rows := w.orders()
-	wrong = w.violations(rows)
+	wrong = w.Violations(rows)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range rows {
@@ -368,7 +374,7 @@ func (w *pair) order(ctx context.Context, name string, lone bool, r *rand.Rand) 
 // repeat asks again for all that was answered in this round.
 func (w *pair) repeat(ctx context.Context) {
 	prefix := fmt.Sprintf("round-%d-", w.round)
-	for name := range w.known() {
+	for name := range w.Known() {
 		if strings.HasPrefix(name, prefix) {
 			w.order(ctx, name, false, w.r)
 		}
@@ -383,14 +389,14 @@ func (w *pair) report(seed uint64) string {
 	}
 	fmt.Fprintf(b, "seed %d, %v\n", seed, time.Since(w.began).Round(time.Second))
 	fmt.Fprintf(b, "%s standby: %d failovers, %d requests, %d orders, %d faults, %d answered orders lost\n",
-		kind, w.round, w.requests, len(w.orders()), w.faults.total(), w.lost)
-	w.answers.write(b)
+		kind, w.round, w.requests, len(w.orders()), w.faults.Total(), w.lost)
+	w.Answers.Write(b)
 	b.WriteString("before the failover\n")
-	w.plays.write(b)
+	w.plays.Write(b)
 	b.WriteString("faults\n")
-	w.faults.write(b)
+	w.faults.Write(b)
 	b.WriteString("paths\n")
-	w.paths.write(b)
+	w.paths.Write(b)
 	fmt.Fprintf(b, "violations: %d\n", len(w.check()))
 	return b.String()
 }

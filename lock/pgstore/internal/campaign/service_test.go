@@ -161,21 +161,21 @@ func (s *service) post(ctx context.Context, name string, r *rand.Rand) result {
 	s.handler.ServeHTTP(a, q)
 	switch kind := kindOf(a); {
 	case a.Code == http.StatusCreated:
-		w.answers.add("201")
+		w.Answers.Add("201")
 		w.gets(name, a.Body.Bytes(), early)
 		return answered
 	case a.Code == http.StatusOK: // there is none
-		w.answers.add("none")
+		w.Answers.Add("none")
 		return unsure
 	case kind == latch.ProblemUnconfirmed:
-		w.answers.add(fmt.Sprint(a.Code, " ", kind))
+		w.Answers.Add(fmt.Sprint(a.Code, " ", kind))
 		return unsure
 	case kind == latch.ProblemOutcomeUnknown, kind == latch.ProblemKeyReused, kind == latch.ProblemResultNotReplayable:
-		w.complain("%s was answered %q", name, a.Body)
+		w.Complain("%s was answered %q", name, a.Body)
 		return unsure
 	default:
-		w.answers.add(fmt.Sprint(a.Code, " ", kind))
-		w.denies([]byte(answer))
+		w.Answers.Add(fmt.Sprint(a.Code, " ", kind))
+		w.Denies([]byte(answer))
 		return failed
 	}
 }

@@ -1,0 +1,282 @@
+package once
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// active is how many keys are ordered at a time.
+const active = 4
+
+// Campaign is one run of faults against one shop.
+type Campaign struct {
+	Book
+
+	Seed          uint64
+	Faults, Paths Counts
+
+	tb    testing.TB
+	began time.Time
+
+	mu    sync.Mutex
+	quiet bool // no more faults
+	next  int  // the first of the orders that are not answered by all yet
+}
+
+// New returns a campaign with the seed of [SeedFlag].
+func New(tb testing.TB) *Campaign {
+	tb.Helper()
+	c := &Campaign{tb: tb, Seed: *SeedFlag, began: time.Now()}
+	if c.Seed == 0 {
+		c.Seed = uint64(c.began.UnixNano())
+	}
+	tb.Logf("seed %d", c.Seed)
+	return c
+}
+
+// Plan says how a campaign runs.
+type Plan struct {
+	Processes int
+	Callers   int         // of each process
+	More      func() bool // prolongs the run, to four times as many faults at most; nil: never
+	Twin      bool        // the run ends at the first violation, or after two minutes
+}
+
+// Run plays until so many faults have struck, and then until all orders are answered.
+func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
+	ctx, cancel := context.WithCancel(c.tb.Context())
+	defer cancel()
+	var strikes, processes sync.WaitGroup
+	for i := range plan.Processes {
+		processes.Go(func() { c.process(ctx, shop, plan.Callers, c.dice(i)) })
+	}
+	strikes.Go(func() { shop.Strike(ctx, c.dice(plan.Processes)) })
+	enough := func() bool {
+		n := c.Faults.Total()
+		return n >= faults && (plan.More == nil || !plan.More() || n >= 4*faults)
+	}
+	found := false
+	for !enough() && !found && ctx.Err() == nil && (!plan.Twin || time.Since(c.began) < 2*time.Minute) {
+		time.Sleep(100 * time.Millisecond)
+		found = plan.Twin && len(c.sofar(ctx, shop)) > 0
+	}
+	c.mu.Lock()
+	c.quiet = true
+	c.mu.Unlock()
+	if found {
+		cancel() // nothing is to be known of the rest: a twin may hang
+	}
+	processes.Wait()
+	strikes.Wait()
+	if found {
+		return
+	}
+	dice := c.dice(plan.Processes + 1)
+	p := shop.Open(dice)
+	for _, name := range c.begun() {
+		for answered := false; !answered && ctx.Err() == nil; {
+			answered, _ = c.order(ctx, p, name, dice) // also orders of clients whose process has ended
+		}
+	}
+	p.Close(ctx)
+}
+
+func (c *Campaign) dice(of int) *rand.Rand {
+	return rand.New(rand.NewPCG(c.Seed, uint64(of))) //nolint:gosec // a seed repeats it, and it is small
+}
+
+// sofar returns the violations that show while a campaign runs.
+func (c *Campaign) sofar(ctx context.Context, shop Shop) []string {
+	known := c.Known()
+	rows, ok := shop.Orders(ctx)
+	if !ok {
+		return nil
+	}
+	return append(c.InRows(rows), Missing(known, rows)...)
+}
+
+// Check returns the violations at the end.
+func (c *Campaign) Check(shop Shop) []string {
+	rows, ok := shop.Orders(c.tb.Context())
+	require.True(c.tb, ok, "the database does not answer")
+	return c.Violations(rows)
+}
+
+// Over reports whether there are no more faults.
+func (c *Campaign) Over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.quiet
+}
+
+// Pause waits for d, and reports whether the campaign goes on.
+func (c *Campaign) Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return !c.Over()
+	}
+}
+
+// begun returns the orders that were begun.
+func (c *Campaign) begun() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.next + active {
+		names = append(names, fmt.Sprintf("order %d", i))
+	}
+	return names
+}
+
+// pick returns the next order.
+func (c *Campaign) pick(r *rand.Rand) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.IntN(2*active) == 0 && !c.quiet {
+		c.next++
+	}
+	return fmt.Sprintf("order %d", c.next+r.IntN(active))
+}
+
+// process lives, orders, dies and lives again, until there are no more faults and every order that
+// its callers have begun is answered.
+func (c *Campaign) process(ctx context.Context, shop Shop, callers int, r *rand.Rand) {
+	pending := make([]string, callers) // what the client of a dead process asks for again
+	for ctx.Err() == nil {
+		p := shop.Open(r)
+		var all sync.WaitGroup
+		done := make([]bool, callers)
+		for i := range callers {
+			dice, turns := fork(r), 20+r.IntN(60)
+			all.Go(func() { pending[i], done[i] = c.call(ctx, p, pending[i], turns, dice) })
+		}
+		all.Wait()
+		over := true
+		for _, d := range done {
+			over = over && d
+		}
+		if over {
+			p.Close(ctx)
+			return
+		}
+		if r.IntN(2) == 0 && !c.Over() {
+			c.Faults.Add("process: killed")
+			name, dice := c.pick(r), fork(r)
+			all.Go(func() { c.ask(ctx, p, name, dice) }) // its client goes with it
+			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+			p.Kill()
+		}
+		p.Close(ctx)
+		all.Wait()
+	}
+}
+
+func fork(r *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) } //nolint:gosec // a seed repeats it
+
+// call orders one thing after another, and returns what is not answered. over is true if there
+// is nothing left to order.
+func (c *Campaign) call(ctx context.Context, p Process, pending string, turns int, r *rand.Rand) (left string, over bool) {
+	for range turns {
+		if pending == "" {
+			if c.Over() {
+				return "", true
+			}
+			pending = c.pick(r)
+		}
+		switch answered, gone := c.order(ctx, p, pending, r); {
+		case answered:
+			pending = ""
+		case gone:
+			return pending, false
+		}
+	}
+	return pending, pending == "" && c.Over()
+}
+
+// ask orders once.
+func (c *Campaign) ask(ctx context.Context, p Process, name string, r *rand.Rand) Reply {
+	o := &Order{Name: name, Answer: fmt.Appendf(nil, "%s %s", name, crand.Text()), Dice: r}
+	reply := p.Order(ctx, o)
+	if reply.Ran && errors.Is(reply.Err, lock.ErrNotApplied) {
+		c.Denies(o.Answer)
+	}
+	return reply
+}
+
+// order orders once, and reports whether there was an answer, and whether the process has ended.
+func (c *Campaign) order(ctx context.Context, p Process, name string, r *rand.Rand) (answered, gone bool) {
+	reply := c.ask(ctx, p, name, r)
+	switch {
+	case reply.Err == nil && reply.Replayed:
+		c.Answers.Add("repeated")
+	case reply.Err == nil:
+		c.Answers.Add("first")
+	case errors.Is(reply.Err, lock.ErrAbandoned):
+		c.Complain("%s: its outcome is said to be unknown", name)
+		return true, false
+	default:
+		time.Sleep(time.Duration(5+r.IntN(50)) * time.Millisecond)
+		return false, errors.Is(reply.Err, ErrGone)
+	}
+	c.Gets(name, reply.Receipt)
+	return true, false
+}
+
+// Misses reports whether there is a path that neither c nor a campaign before it has taken.
+func (c *Campaign) Misses(paths []string, before *Counts) bool {
+	for _, path := range paths {
+		if c.Paths.Get(path)+before.Get(path) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Took adds the paths that c has taken.
+func (c *Campaign) Took(paths []string, to *Counts) {
+	for _, path := range paths {
+		if c.Paths.Get(path) > 0 {
+			to.Add(path)
+		}
+	}
+}
+
+// Report returns the numbers of the campaign.
+func (c *Campaign) Report(shop Shop) string {
+	rows, _ := shop.Orders(c.tb.Context())
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: go test ./internal/campaign -args -campaign.seed %d\n", c.Seed, c.Seed)
+	fmt.Fprintf(&b, "%v: %d faults, %d orders, %d answers, %d of them first ones\n", time.Since(c.began).Round(time.Second),
+		c.Faults.Total(), len(rows), c.Answers.Total(), c.Answers.Get("first"))
+	c.Faults.Write(&b)
+	b.WriteString("paths\n")
+	c.Paths.Write(&b)
+	fmt.Fprintf(&b, "violations: %d\n", len(c.Violations(rows)))
+	return b.String()
+}
+
+// Save writes a report to the directory of artifacts, if there is one.
+func Save(tb testing.TB, name, report string) {
+	tb.Helper()
+	tb.Log("\n" + report)
+	if dir := os.Getenv("TEST_ARTIFACTS"); dir != "" {
+		require.NoError(tb, os.MkdirAll(dir, 0o750))                                                      //nolint:gosec // it is the caller's
+		require.NoError(tb, os.WriteFile(filepath.Join(dir, "once-"+name+".txt"), []byte(report), 0o600)) //nolint:gosec // as above
+	}
+}
