@@ -29,8 +29,8 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 	leases := make([]*Lease, len(keys))
 	for i, key := range keys {
 		leases[i] = l.newLease(ctx, key)
-		leases[i].parent = parent
-		parent = leases[i].Context() //nolint:fatcontext // a set has as many contexts as keys
+		leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
+		parent = leases[i].Context()
 	}
 	began := clock.Now()
 	if !l.core.enterAll(leases) {
