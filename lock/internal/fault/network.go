@@ -20,6 +20,7 @@ type Network struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	rate   float64
+	faults int
 }
 
 // NewNetwork returns store behind a network with faults in a tenth to six tenths of
@@ -41,6 +42,13 @@ func (n *Network) Improve(share float64) {
 	n.rate *= share
 }
 
+// Faults returns how many calls have met a fault.
+func (n *Network) Faults() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.faults
+}
+
 // meet returns what the next call meets: some time, and perhaps a fault.
 func (n *Network) meet(Op) Func {
 	f, way := n.pick()
@@ -60,6 +68,7 @@ func (n *Network) pick() (f Func, way time.Duration) {
 	if n.random.Float64() >= n.rate {
 		return nil, way
 	}
+	n.faults++
 	some := func(most time.Duration) time.Duration { return time.Duration(n.random.Int64N(int64(most))) }
 	faults := []Func{
 		LoseReply, LoseRequest, Refuse, HangReply, HangRequest,
