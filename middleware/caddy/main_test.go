@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -25,7 +27,15 @@ import (
 	_ "github.com/httplatch/httplatch/middleware/caddy"
 )
 
+// caddyArguments is the environment variable that makes this program a Caddy.
+const caddyArguments = "LATCH_TEST_CADDY"
+
 func TestMain(m *testing.M) {
+	if args := os.Getenv(caddyArguments); args != "" {
+		os.Args = append([]string{"caddy"}, strings.Fields(args)...)
+		caddycmd.Main()
+		return
+	}
 	redis.SetLogger(mute{}) // servers are down here
 	goleak.VerifyTestMain(pgtest.Main(redistest.Main(m)),
 		// Caddy keeps these for the life of its process.
@@ -59,6 +69,9 @@ func newShop(t *testing.T) *shop {
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if r.Method == http.MethodGet {
+		if user := r.Header.Get("X-Session"); user != "" { // asked by forward_auth
+			w.Header().Set("X-User", user)
+		}
 		_, _ = w.Write([]byte("open"))
 		return
 	}
