@@ -159,6 +159,11 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 		(set -x; cd example && go test $(RACE) -count=1 -v -timeout 60m ./internal/$$1 -args "$${@:2}") || exit 1; \
 	done
 
+.PHONY: gateway
+gateway: ## ORDERS (30000) orders through a Caddy that is reloaded, before a shop in Node that is killed, late, and cuts its answers off, in 10 minutes
+	@scripts/deps.sh redis-server npm
+	cd middleware/caddy && GOWORK=off go test -count=1 -v -timeout 60m -run '^TestJourney' . -args -gateway.orders $(if $(filter command line,$(origin ORDERS)),$(ORDERS),30000)
+
 .PHONY: lint
 lint: ## Lint, and check the format, go.mod files and shell scripts
 	@$(MAKE) --no-print-directory --keep-going lint-format lint-code lint-modules lint-scripts lint-form lint-graph lint-tools
