@@ -160,7 +160,7 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 	done
 
 .PHONY: gateway
-gateway: ## ORDERS (30000) orders through a Caddy that is reloaded, before a shop in Node that is killed, late, and cuts its answers off, in 10 minutes
+gateway: ## ORDERS (30000) orders through a Caddy that is reloaded, before a shop in Node that is killed, late, and cuts its answers off, in 4 minutes
 	@scripts/deps.sh redis-server npm
 	cd middleware/caddy && GOWORK=off go test -count=1 -v -timeout 60m -run '^TestJourney' . -args -gateway.orders $(if $(filter command line,$(origin ORDERS)),$(ORDERS),30000)
 
