@@ -32,11 +32,11 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 		leases[i].parent = parent //nolint:fatcontext // a set has as many contexts as keys
 		parent = leases[i].Context()
 	}
-	began := clock.Now()
+	c := &setClaim{l, s, leases, clock.Now()}
 	if !l.core.enterAll(leases) {
 		return errInOrder
 	}
-	unwind.Guard(func() { err = l.claimEntered(ctx, s, leases, began) }, func() {
+	unwind.Guard(func() { err = c.send(ctx) }, func() {
 		for _, e := range leases[len(s.leases):] {
 			e.endUnreturned()
 		}
@@ -65,36 +65,45 @@ func (c *core) enterAll(leases []*Lease) bool {
 	return true
 }
 
-// claimEntered is claimAtOnce for leases that have their keys in this process.
-func (l *Locker) claimEntered(ctx context.Context, s *Set, leases []*Lease, began clock.Moment) error {
-	c := l.core
-	l.checkIfDue(began)
-	r := &setRequest{store: c.sets, keys: make([]string, len(leases)), claims: make([]Claim, len(leases))}
+// setClaim claims the keys of a set for leases that have them in this process.
+type setClaim struct {
+	*Locker
+
+	set    *Set
+	leases []*Lease
+	began  clock.Moment
+}
+
+// send asks the store for all keys.
+func (c *setClaim) send(ctx context.Context) error {
+	core := c.core
+	c.checkIfDue(c.began)
+	r := &setRequest{store: core.sets, keys: make([]string, len(c.leases)), claims: make([]Claim, len(c.leases))}
 	call := new(send.Call)
-	for i, e := range leases {
-		e.claim.token = c.tokens.Next()
-		if !c.inProcess {
+	for i, e := range c.leases {
+		e.claim.token = core.tokens.Next()
+		if !core.inProcess {
 			e.claim.call = call
 		}
-		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(l.firstLease(&e.identity))
+		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(c.firstLease(&e.identity))
 	}
 	sent := clock.Now()
-	err := c.ask(ctx, call, send.Terms{Budget: l.cfg.budget}, r)
+	err := core.ask(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported) && !call.Unanswered():
-		c.leaveAll(leases...)
+		core.leaveAll(c.leases...)
 		return errInOrder
 	case err != nil:
-		l.trouble(ctx, err)
-		for _, e := range leases {
-			l.leave(ctx, e, err)
+		c.trouble(ctx, err)
+		for _, e := range c.leases {
+			c.leave(ctx, e, err)
 		}
-		l.refused(ctx, leases[0], began, err)
+		c.refused(ctx, c.leases[0], c.began, err)
 		return err
 	case r.inTheWay.State == Free:
-		return l.grantedAll(ctx, s, leases, sent)
+		return c.startAll(ctx, sent)
 	}
-	return l.refusedAll(ctx, leases, &r.inTheWay, began)
+	return c.refuseAll(ctx, &r.inTheWay)
 }
 
 // leaveAll gives up the keys of leases that have not started. Callers that have met one of the
@@ -106,54 +115,54 @@ func (c *core) leaveAll(leases ...*Lease) {
 	}
 }
 
-// grantedAll starts leases, and appends them to s. If one of them is over already, s keeps those
-// before it.
-func (l *Locker) grantedAll(ctx context.Context, s *Set, leases []*Lease, sent clock.Moment) error {
-	for _, e := range leases {
+// startAll starts the leases, and appends them to the set. If one of them is over already, the set
+// keeps those before it.
+func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
+	for _, e := range c.leases {
 		e.claim.orphaned = true // until its lease has started
 	}
-	for i, e := range leases {
+	for i, e := range c.leases {
 		e.claim.orphaned = false
-		if err := l.granted(ctx, e, 0, sent); err != nil {
-			l.core.leaveAll(leases[i:]...)
-			l.refused(ctx, e, sent, err)
+		if err := c.granted(ctx, e, 0, sent); err != nil {
+			c.core.leaveAll(c.leases[i:]...)
+			c.refused(ctx, e, sent, err)
 			return err
 		}
-		s.leases = append(s.leases, e)
+		c.set.leases = append(c.set.leases, e)
 	}
-	if l.core.owners.Closed() {
+	if c.core.owners.Closed() {
 		return ErrClosed // Close may have listed the leases before these were granted
 	}
 	return nil
 }
 
-// refusedAll ends a claim that has met inTheWay. The keys are claimed in order if the entry is not
+// refuseAll ends a claim that has met inTheWay. The keys are claimed in order if the entry is not
 // known to be a holder's, or if the caller waits for its end.
-func (l *Locker) refusedAll(ctx context.Context, leases []*Lease, inTheWay *Entry, began clock.Moment) error {
+func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) error {
 	var met *Lease
-	for _, e := range leases {
+	for _, e := range c.leases {
 		if string(e.entry) == inTheWay.Key {
 			met = e
 		}
 	}
 	var record *record // a lock has none
 	reason := record.refusal(inTheWay.State, nil, false)
-	own := inTheWay.State != Settled && l.core.cleaner.FateOf(inTheWay.Token) != cleanup.NotKnown
-	if met == nil || own || l.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
-		l.core.leaveAll(leases...)
+	own := inTheWay.State != Settled && c.core.cleaner.FateOf(inTheWay.Token) != cleanup.NotKnown
+	if met == nil || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
+		c.core.leaveAll(c.leases...)
 		return errInOrder
 	}
 	inTheWay.Key = met.label()
 	met.observed.finds(inTheWay.Owner)
 	err := &RefusedError{Reason: reason, Entry: *inTheWay}
-	for _, e := range leases {
+	for _, e := range c.leases {
 		if e == met {
-			l.leave(ctx, e, err)
+			c.leave(ctx, e, err)
 		} else {
-			l.core.leaveAll(e) // the answer says nothing of its key
+			c.core.leaveAll(e) // the answer says nothing of its key
 		}
 	}
-	l.refused(ctx, met, began, err)
+	c.refused(ctx, met, c.began, err)
 	return err
 }
 
