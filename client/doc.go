@@ -76,8 +76,8 @@
 // ahead.
 //
 // Answers are returned as soon as their headers have come, and are not kept. Only a problem
-// (application/problem+json, 400 or above) and a 409 with JSON are read before, up to 64 KiB and for 5 seconds at
-// most, because its kind decides.
+// (application/problem+json, 400 or above) and a 409 with JSON are read before, up to 64 KiB
+// and for 5 seconds at most, because the kind of the problem decides.
 //
 // If an answer below 400 to a request with a key breaks off while its body is read, Read sends
 // the request again, within the same limits, and goes on from the same place, if the new

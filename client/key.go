@@ -42,8 +42,8 @@ type intent struct {
 
 // WithKey returns a context whose requests [Transport] sends with key, and for which
 // [CheckRetry] may repeat a request. One key stands for one intent: use the context for
-// one request, and for the same request after a restart or a second click, but not for
-// others: a server refuses those with key-reused.
+// one request, and for the same request after a restart or a second click. A server refuses
+// any other request with the key, with key-reused.
 //
 // A key has 1 to 255 printable ASCII characters, none of them a blank or one of "\,;(). A
 // request with any other fails, and nothing is sent. With "" the request is sent without

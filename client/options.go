@@ -108,9 +108,9 @@ func WithBudget(perRequest float64, burst int) Option {
 }
 
 // WithNewKey sets how keys are made for requests without one: 26 random characters
-// ([rand.Text]) unless set. In a guarded handler, none is made ([Step]). f must be safe for concurrent use, and must not read the
-// request's body or change the request. If it returns "", the request is sent without a
-// key. It panics if f is nil.
+// ([rand.Text]) unless set. In a guarded handler, none is made ([Step]). f must be safe for
+// concurrent use, and must not read the request's body or change the request. If it returns
+// "", the request is sent without a key. It panics if f is nil.
 //
 // Two submissions must never get the same key. A key that is made of the content of the
 // request is the same for two equal orders.

@@ -50,8 +50,9 @@ func (l *Locker) DoAny(ctx context.Context, keys []string, fn func(ctx context.C
 // A caller that does not wait may come before them.
 //
 // A claim that the store does not answer ends AcquireAny, with the errors of [Locker.Acquire],
-// unless it waits for a holder. So does a budget that is over before all keys were asked for. The callers that wait behind it share the result. A key that cools
-// down is not waited for. No keys at all are an error.
+// unless it waits for a holder. So does a budget that is over before all keys were asked for.
+// The callers that wait behind it share the result. A key that cools down is not waited for.
+// No keys at all are an error.
 func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) {
 	keys, err := sortedKeys(keys)
 	if err != nil {
@@ -172,8 +173,8 @@ func nearer(a, b *RefusedError) *RefusedError {
 }
 
 // inLine searches until WithWait is over, behind the callers of this process that came before. A
-// search that the store does not serve costs its callers one budget, and not one for each: those
-// behind it at that time share its result.
+// search that the store does not serve costs the line one budget, and not one for each caller:
+// the callers behind it at that time share its result.
 func (s *search) inLine(ctx context.Context) error {
 	c, wait := s.locker.core, s.locker.cfg.wait
 	s.lease = s.newLease(ctx, s.keys[0])

@@ -67,8 +67,8 @@ func TestIncidentClaimNeverAnswered(t *testing.T) {
 	})
 }
 
-// Two claims of one process must not meet at the server, or the
-// one that reads its refusal first deletes the other, which lives.
+// Two claims of one process must not meet at the server. Otherwise the claim that is refused
+// would take the granted one for an orphan, and remove it.
 func TestDoubleClickInsideOneRoundTrip(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l := open()

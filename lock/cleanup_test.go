@@ -115,8 +115,7 @@ func TestRefusedAcquireWithUnansweredSendIsSwept(t *testing.T) {
 	})
 }
 
-// A twin of a claim that was granted and released lands
-// afterwards.
+// A second send of a claim lands after the lease was granted and released.
 func TestLateTwinAfterRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		l, other := open(), open()
@@ -312,8 +311,8 @@ func TestSweepReadsNothingOfTheNextClaim(t *testing.T) {
 	})
 }
 
-// A twin of the claim lands after a release,
-// and must not say for the length of keep that the outcome is unknown.
+// A second send of the claim of a failed run lands after its release. Its entry must not say
+// for the length of keep that the outcome is unknown.
 func TestLateTwinOfAFailedRun(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect
@@ -352,8 +351,7 @@ func TestOrphanOfOnceThatOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// What a lost or hung run leaves must not be deleted by a
-// duplicate in its own process.
+// A duplicate in the same process must not remove the entry of a run that is lost or hangs.
 func TestLostRunIsNotAnOrphan(t *testing.T) {
 	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
 		var f effect

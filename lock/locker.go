@@ -59,9 +59,8 @@ type core struct {
 
 // New returns a Locker over store. It does not dial. A store that is a [Checker] is
 // checked once in every minute of use, and the logger has a line whenever the class of the
-// result changes; see [Stats]. New panics if store is nil,
-// if the options contradict each other, and if fences or transactions are asked of a
-// store without.
+// result changes; see [Stats]. New panics if store is nil, if the options contradict each
+// other, and if they ask for fences or transactions that the store does not have.
 func New(store Store, opts ...Option) *Locker {
 	if store == nil {
 		panic("lock: New(nil): pass memstore.New() or a redisstore.Store")

@@ -123,15 +123,14 @@ func Attempt(ctx context.Context) int {
 
 // Commit says that the effect has happened: from here on, an error, a panic or
 // a crash of the function that [Locker.Once] runs no longer frees the key.
-// Callers that wait for the answer go on waiting. After a crash, others are refused
-// until WithKeep is over. They get [ErrAbandoned]. With WithRerunAbandoned they get
-// [ErrHeld]: there, a holder that works and one that has vanished look the same.
+// Callers that wait for the answer go on waiting. After a crash, later calls are refused until
+// WithKeep is over: with [ErrAbandoned], or under WithRerunAbandoned with [ErrHeld], because a
+// holder that works and one that has vanished look the same there.
 //
-// An error that matches [ErrLost] says that the lease was over already. One
-// that matches [ErrUnavailable] is possible with [WithRerunAbandoned] and
-// [WithTransaction] only: the store has not recorded the commit, so a crash would still let
-// the work run again.
-// Outside of Once it returns an error and does nothing.
+// An error that matches [ErrLost] says that the lease was over already. An error that matches
+// [ErrUnavailable] is possible with [WithRerunAbandoned] and [WithTransaction] only: the store
+// has not recorded the commit, so a crash would still let the work run again. Outside of Once,
+// Commit returns an error and does nothing.
 func Commit(ctx context.Context) error {
 	r := runOf(ctx)
 	if r == nil {

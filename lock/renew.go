@@ -29,8 +29,8 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	}
 }
 
-// onAlarm renews or loses the lease, or admits the next caller, as is due. The local table calls it on its own
-// goroutine.
+// onAlarm renews the lease, loses it, or admits the next caller, as is due. The local table calls
+// it on its own goroutine.
 func (e *Lease) onAlarm() {
 	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
 	switch {

@@ -36,8 +36,8 @@ func answering(next http.Handler) http.Handler {
 	})
 }
 
-// What is behind a TimeoutHandler, or goes on in a goroutine,
-// may be at work when the guard has freed the key.
+// A handler behind a TimeoutHandler, or a goroutine of a handler, may still work after the guard
+// has freed the key.
 func TestHandlerOutlivesItsGuard(t *testing.T) {
 	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "") }
 	plain := func(h http.Handler) http.Handler { return h }

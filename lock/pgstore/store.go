@@ -213,7 +213,7 @@ func (s *Store) located(ctx context.Context) (settle string, err error) {
 func (s *Store) Describe() lock.Description { return lock.Description{MaxLag: maxLag} }
 
 // maxLag bounds how long a statement without an answer can still take effect.
-// A session that has lost its client ends when the server next reads or writes, and the
-// one statement that it had read by then has taken effect or waits for a row lock,
-// which a transaction of work holds no longer than until its own end.
+// A session that has lost its client ends when the server next reads or writes. By then, the
+// one statement that the server has read has taken effect, or waits for a row lock. A
+// transaction of work holds a row lock no longer than until its own end.
 const maxLag = 2 * time.Minute

@@ -13,9 +13,9 @@ import (
 )
 
 // Check returns everything that would keep the store from working, each with a cure, or nil.
-// It covers reachability, the permissions that the package
-// documentation lists, the server's version (6.2 or later), replicas taken for masters, a Cluster behind a plain
-// client, and a maxmemory-policy that evicts locks.
+// It covers reachability, the permissions that the package documentation lists, the server's
+// version (6.2 or later), replicas taken for masters, a Cluster behind a plain client, and a
+// maxmemory-policy that evicts locks.
 //
 // It makes about ten round trips and touches one short-lived key under the
 // prefix. Readiness probes may call it; a service may also start without it.

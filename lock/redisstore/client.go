@@ -32,16 +32,16 @@ func (p *pipeliner) send(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// bind makes the store's commands end with their contexts. go-redis obeys contexts
-// while it writes and reads only if ContextTimeoutEnabled is set and the timeouts
-// are not negative; without it each call that got no answer keeps its connection
-// for as long as ReadTimeout says: a server that is silent for two seconds would
-// cost the client its pool, and its users a while after the server is well again.
+// bind makes the store's commands end with their contexts. go-redis obeys contexts while it
+// writes and reads only if ContextTimeoutEnabled is set and the timeouts are not negative.
+// Without the option, a call without an answer keeps its connection for as long as
+// ReadTimeout says. So a server that is silent for two seconds would use up the pool of the
+// client, and calls would still fail for a while after the server is well again.
 //
-// The options of a client cannot be changed. So bind adds the last hook of its chain,
-// which hands the store's commands, and no others, to a clone over the same pools that
-// has the option. Hooks that were added before still see them. One link serves all
-// stores over a client, whose own commands pass through every link.
+// The options of a client cannot be changed. So bind adds the last hook of its chain. The
+// hook hands the store's commands, and no other commands, to a clone with the option over the
+// same pools. Hooks that were added before still see these commands. One link serves all
+// stores over a client. The client's own commands pass through every link.
 func bind(c *redis.Client) *link {
 	at := weak.Make(c)
 	stored, known := bound.LoadOrStore(at, new(link))

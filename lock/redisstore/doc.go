@@ -25,11 +25,10 @@
 //
 // # What it does not promise
 //
-// Redis replicates asynchronously. A failover can lose a new
-// entry, and then another caller gets the key. So can a server that restarts
-// without its data, or one that evicts. A lock with a fence ([lock.Claim]'s
-// Fenced) lets the protected resource notice. Fences follow the server's clock,
-// so they grow across lost entries and failovers, except for the difference
+// Redis replicates asynchronously. A failover can lose a new entry, and then another caller
+// gets the key. So can a server that restarts without its data, or one that evicts. A lock
+// with a fence ([lock.Claim]'s Fenced) lets the protected resource notice. Fences follow the
+// server's clock, so they grow across lost entries and failovers, except for the difference
 // between the clocks of the servers.
 //
 // Redis ends entries by its wall clock. A clock that is set forward ends leases early, and
@@ -38,10 +37,10 @@
 //
 // # Round trips
 //
-// Up to 12 commands in flight to one server (one if GOMAXPROCS is 1) have a round trip each,
-// and a command of more than 16 KiB always has. Above that callers share round trips: their commands wait
-// in a queue, which is sent in pipelines of at most 32, the next one when an earlier
-// one was answered. Nothing else changes:
+// Up to 12 commands in flight to one server (one if GOMAXPROCS is 1) have a round trip each.
+// So does every command of more than 16 KiB. Further commands share round trips: they wait in
+// a queue, which is sent in pipelines of at most 32, the next pipeline when an earlier one was
+// answered. Nothing else changes:
 //
 //   - Every call returns when its own context ends, and no caller's context ends
 //     another's command. A command that has not left the queue is never written, and
@@ -60,13 +59,13 @@
 //
 // # Overload
 //
-// An overloaded server is sent no more commands than it can answer
-// in a small part of a budget. The rest wait in the queue. While there is a queue, the
-// store measures how many claims a second the server grants. A claim that this rate
-// would serve too late is refused at once, as not applied: an error
-// that matches [lock.ErrDenied], after microseconds and not after a budget. Renewals,
-// settles and releases go before claims and are not refused. Clean-up goes with the
-// claims. Nothing is refused for an idle server, at a steady load, or in a burst.
+// An overloaded server is sent no more commands than it can answer in a small part of a
+// budget. The rest wait in the queue. While there is a queue, the store measures how many
+// claims a second the server grants. A claim that this rate would serve too late is refused at
+// once, as not applied: an error that matches [lock.ErrDenied], after microseconds and not
+// after a budget. Renewals, settles and releases go before claims and are not refused.
+// Clean-up goes with the claims. Nothing is refused for an idle server, at a steady load, or
+// in a burst.
 //
 // A call that returned may have left its command in flight. A Locker is notified when
 // the command has ended, and learns from its outcome whether to clean up.

@@ -10,13 +10,12 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// claimFenced claims with a fence. The server does not
-// execute the claim after ctx has ended: the command carries the time, by the
-// server's clock, after which it is refused.
+// claimFenced claims with a fence. The server does not execute the claim after ctx has ended:
+// the command carries the time, by the server's clock, after which it is refused.
 //
-// The clock of a server is unknown before its first answer. The first
-// claim is therefore sent as one that is already late. The server refuses it, unless there
-// is an entry to report, and the refusal has the server's time.
+// The clock of a server is unknown before its first answer. So the first claim is sent as one
+// that is already late. The server refuses it, unless there is an entry to report, and the
+// refusal has the server's time.
 func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
 	server, err := s.to.route(ctx, name)
 	if err != nil {

@@ -105,8 +105,7 @@ func (l *listener) again(parent context.Context) bool {
 }
 
 // subscribe sends the changed subscriptions to the server. Without a connection, go-redis
-// repeats them over the next one. ok is false if it
-// will not.
+// repeats them over the next one. ok is false if go-redis will not repeat them.
 func (l *listener) subscribe(ctx context.Context, sub *subscription) (ok bool) {
 	more, fewer := l.notices.takeChanges()
 	ok = true

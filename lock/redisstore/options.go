@@ -24,8 +24,8 @@ func WithPrefix(prefix string) Option {
 }
 
 // WithoutCheck makes [Open] return a store before it has contacted the server, which may be
-// down. It is for the nodes of a quorum: the Check of
-// [quorum.New] asks them all, and is content with a majority.
+// down. It is for the nodes of a quorum: the Check of [quorum.New] asks them all, and is
+// content with a majority.
 //
 // [New] never checks.
 func WithoutCheck() Option {

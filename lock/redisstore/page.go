@@ -16,9 +16,8 @@ const maxScan = 1000
 // Page is part of [lock.Pager]. It makes one SCAN, for which the server
 // looks at about limit names, 1,000 at most, and reads the values of the matching entries.
 // Its cost does not depend on the number of entries or of other keys, and a page may be
-// empty. next names a master and its
-// cursor. If masters change between two pages, entries may be missed. It returns
-// when ctx ends, whatever the client and the server do.
+// empty. next names a master and its cursor. If masters change between two pages, entries may
+// be missed. It returns when ctx ends, whatever the client and the server do.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
 	master, at, err := place(cursor)
 	if err != nil {
