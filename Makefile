@@ -95,7 +95,7 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: models
-models: ## Search all states of the models of the protocol, in half a minute; may install spin and gcc with apt
+models: ## Search all states of the models of the protocol, in a minute; may install spin and gcc with apt
 	@scripts/deps.sh spin
 	go test $(VETTED) $(TESTFLAGS) ./internal/model
 

@@ -23,6 +23,13 @@
 //     process, and goes on as that attempt. To wait for its lease counts an attempt that
 //     was none, to delete it makes the next run take itself for the first, and to go on
 //     without the renewal makes two holders.
+//   - set.pml: all keys of a set are taken, or none, some set of free keys is granted, and no key
+//     stays behind, with one command for all keys and with one for each in one order. A
+//     command that takes a part, an order of each caller's own, a release in part, and
+//     clean-up of a part break it.
+//   - ticket.pml: a key that was handed over is resumed or free, never both, and resumed once. The
+//     claim of the ticket is sent once if a send of the holder's own claim is still in doubt:
+//     with two sends, a used ticket can become good again.
 //
 // # What they do not show
 //
@@ -42,8 +49,8 @@
 // that got no answer is sent again; that clean-up gives up after the last one is a
 // clean-up that was dropped.
 //
-// There are two clients, one key, one server, which keeps what it has
-// acknowledged, and one or two sends of a claim. Renewals except for those of lost
-// takeovers, failovers and quorums are not part of them, nor is a process that dies:
-// what it leaves ends with its lease.
+// There are two clients and one key, but two keys in set.pml and four clients in ticket.pml. There
+// is one server, which keeps what it has acknowledged, and one or two sends of a claim.
+// Renewals except for those of lost takeovers, failovers and quorums are not part of them,
+// nor is a process that dies: what it leaves ends with its lease. In set.pml no lease ends.
 package model

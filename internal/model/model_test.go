@@ -181,6 +181,96 @@ func TestModel(t *testing.T) {
 			defines: []string{"PROPERTY=ANY", "LOST=RENEWS"},
 			reaches: "adoption",
 		},
+
+		"set/one command that takes all or none": {
+			model:   "set.pml",
+			defines: set("ANY", "HOW=ONCE"),
+			reaches: "grant",
+		},
+		"set/one command that takes all or none, waiting": {
+			model:   "set.pml",
+			defines: set("ANY", "HOW=ONCE", "WAITS=1"),
+			reaches: "grant",
+		},
+		"set/in one order": {
+			model:   "set.pml",
+			defines: set("ANY", "HOW=SORTED"),
+			reaches: "grant",
+		},
+		"set/in one order, waiting": {
+			model:   "set.pml",
+			defines: set("ANY", "HOW=SORTED", "WAITS=1"),
+			reaches: "grant",
+		},
+		"set/one command that takes a part": {
+			model:   "set.pml",
+			defines: set("torn", "HOW=PART"),
+			breaks:  "torn",
+		},
+		"set/in the caller's order": {
+			model:   "set.pml",
+			defines: set("neither", "HOW=OWN"),
+			breaks:  "neither",
+		},
+		"set/in the caller's order, waiting": {
+			model:   "set.pml",
+			defines: set("stuck", "HOW=OWN", "WAITS=1"),
+			breaks:  "stuck",
+		},
+		"set/released in part": {
+			model:   "set.pml",
+			defines: set("torn", "HOW=ONCE", "RELEASES=EARLY"),
+			breaks:  "torn",
+		},
+		"set/the first key is cleaned up": {
+			model:   "set.pml",
+			defines: set("orphan", "HOW=ONCE", "CLEANS=FIRST"),
+			breaks:  "orphan",
+		},
+		"set/nothing is cleaned up": {
+			model:   "set.pml",
+			defines: set("orphan", "HOW=SORTED", "CLEANS=NONE"),
+			breaks:  "orphan",
+		},
+		// A send without an answer lands after the release.
+		"set/a token is forgotten with the release": {
+			model:   "set.pml",
+			defines: set("orphan", "HOW=ONCE", "KNOWS=0"),
+			breaks:  "orphan",
+		},
+
+		"ticket/replaces its token": {
+			model:   "ticket.pml",
+			defines: ticket("ANY", "SENDS=2"),
+			reaches: "turns",
+		},
+		"ticket/sent once while the holder's claim is in doubt": {
+			model:   "ticket.pml",
+			defines: ticket("ANY", "SENDS=1", "DOUBT=1"),
+			reaches: "turns",
+		},
+		// The late claim of the holder makes its entry again, and the late claim of the ticket takes
+		// that.
+		"ticket/sent twice while the holder's claim is in doubt": {
+			model:   "ticket.pml",
+			defines: ticket("twice", "SENDS=2", "DOUBT=1"),
+			breaks:  "twice",
+		},
+		"ticket/takes a free key, too": {
+			model:   "ticket.pml",
+			defines: ticket("twice", "SENDS=1", "TAKES=FREEKEY"),
+			breaks:  "twice",
+		},
+		"ticket/takes the key of any holder": {
+			model:   "ticket.pml",
+			defines: ticket("both", "SENDS=1", "TAKES=HOLDER"),
+			breaks:  "both",
+		},
+		"ticket/nothing is cleaned up": {
+			model:   "ticket.pml",
+			defines: ticket("stranded", "SENDS=1", "CLEANS=0"),
+			breaks:  "stranded",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,11 +294,26 @@ func TestModel(t *testing.T) {
 
 // orphan is a variant of orphan.pml. Switches that are not given are 0.
 func orphan(property, reap string, switches ...string) []string {
-	defines := []string{"PROPERTY=" + property, "REAP=" + reap}
-	for _, name := range []string{"STALLS", "GUARDED", "LONGER", "SETTLES"} {
+	return variant(append(switches, "PROPERTY="+property, "REAP="+reap), "STALLS=0", "GUARDED=0", "LONGER=0", "SETTLES=0")
+}
+
+// set is a variant of set.pml. Switches that are not given are those of the library.
+func set(property string, switches ...string) []string {
+	return variant(append(switches, "PROPERTY="+property), "WAITS=0", "RELEASES=ALL", "CLEANS=BOTH", "KNOWS=1")
+}
+
+// ticket is a variant of ticket.pml. Switches that are not given are those of the library.
+func ticket(property string, switches ...string) []string {
+	return variant(append(switches, "PROPERTY="+property), "TAKES=TOKEN", "DOUBT=0", "CLEANS=1")
+}
+
+// variant returns switches with the defaults of those that are not given.
+func variant(switches []string, defaults ...string) []string {
+	for _, value := range defaults {
+		name, _, _ := strings.Cut(value, "=")
 		if !slices.ContainsFunc(switches, func(s string) bool { return strings.HasPrefix(s, name+"=") }) {
-			defines = append(defines, name+"=0")
+			switches = append(switches, value)
 		}
 	}
-	return append(defines, switches...)
+	return switches
 }
