@@ -41,7 +41,7 @@ type setCampaign struct {
 
 // setHold is the work of one caller.
 type setHold struct {
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // whose end is the end of the work
 	host *setHost
 }
 
@@ -158,7 +158,7 @@ func (x *setCampaign) between(low, high time.Duration) time.Duration {
 // play plays one round, and returns the number of faults.
 func (x *setCampaign) play(t *testing.T, seed uint64) (faults int) {
 	t.Helper()
-	x.plan = rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // a plan is to be repeated
+	x.plan = rand.New(rand.NewPCG(seed, 3))
 	x.holders = make(map[string]map[*setHold]bool)
 	synctest.Test(t, func(t *testing.T) {
 		network := fault.NewNetwork(x.server, seed)
@@ -267,7 +267,7 @@ func (x *setCampaign) permitJob(work time.Duration) func(context.Context, *setHo
 		slots = n + x.slots
 	}
 	return func(ctx context.Context, h *setHost, l *lock.Locker) {
-		_ = l.DoAny(ctx, lock.Slots(name, slots), func(ctx context.Context, key string) error {
+		_ = l.DoAny(ctx, lock.Slots(name, slots), func(ctx context.Context, _ string) error {
 			x.counted(fmt.Sprintf("one of %d permits", n))
 			x.hold(ctx, h, work, n, name)
 			return nil
@@ -352,8 +352,10 @@ func (x *setCampaign) hold(ctx context.Context, host *setHost, work time.Duratio
 		x.broke(promise, "%s", strings.Join(many, ", "))
 	}
 	x.allHeld(mine, names)
+	over := time.NewTimer(work)
+	defer over.Stop()
 	select {
-	case <-time.After(work):
+	case <-over.C:
 	case <-host.killed:
 	case <-ctx.Done():
 	}
@@ -409,7 +411,7 @@ func (x *setCampaign) run(t *testing.T, faults int) (rounds, met int) {
 	t.Helper()
 	x.count, x.broken = make(map[string]int), make(map[string]string)
 	for met < faults && len(x.broken) == 0 {
-		met += x.play(t, *firstSeed+uint64(rounds)) //nolint:gosec // a small number
+		met += x.play(t, *firstSeed+uint64(rounds))
 		rounds++
 	}
 	return rounds, met
@@ -426,7 +428,7 @@ func TestCampaignOfSets(t *testing.T) {
 			t.Parallel()
 			x := &setCampaign{server: server(), all: ordered}
 			rounds, faults := x.run(t, *setFaults/2)
-			require.Empty(t, x.broken, "seed %d", *firstSeed+uint64(rounds)-1) //nolint:gosec // not negative
+			require.Empty(t, x.broken, "seed %d", *firstSeed+uint64(rounds)-1)
 			for _, what := range []string{"kills", "pauses", "tickets", "tickets resumed", "sets of 1", "sets of 8", "one of 1 permits", "one of 5 permits"} {
 				require.Positive(t, x.count[what], what)
 			}
@@ -444,21 +446,21 @@ func TestCampaignOfSetsFindsWrongOnes(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "searches at random")
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		campaign setCampaign
+		campaign *setCampaign
 		want     string
 	}{
-		"a set released in part": {setCampaign{server: memstore.New(), all: releasedInPart}, promiseAllOrNone},
-		"two slots for one":      {setCampaign{server: memstore.New(), all: ordered, slots: 1}, promisePermits},
-		"a ticket resumed twice": {setCampaign{server: giver{memstore.New()}, all: ordered}, promiseTicket},
-		"a release by any token": {setCampaign{server: ownerless{memstore.New()}, all: ordered}, promiseAllOrNone},
-		"a set claimed in part":  {setCampaign{server: partial{memstore.New()}, all: ordered}, promiseAllOrNone},
+		"a set released in part": {&setCampaign{server: memstore.New(), all: releasedInPart}, promiseAllOrNone},
+		"two slots for one":      {&setCampaign{server: memstore.New(), all: ordered, slots: 1}, promisePermits},
+		"a ticket resumed twice": {&setCampaign{server: giver{memstore.New()}, all: ordered}, promiseTicket},
+		"a release by any token": {&setCampaign{server: ownerless{memstore.New()}, all: ordered}, promiseAllOrNone},
+		"a set claimed in part":  {&setCampaign{server: partial{memstore.New()}, all: ordered}, promiseAllOrNone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x := &tt.campaign
+			x := tt.campaign
 			for round := range 100 {
 				x.count, x.broken = make(map[string]int), make(map[string]string)
-				x.play(t, uint64(round)) //nolint:gosec // a small number
+				x.play(t, uint64(round))
 				if x.broken[tt.want] != "" {
 					t.Logf("round %d: %s: %s", round, tt.want, x.broken[tt.want])
 					return
