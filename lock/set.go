@@ -49,8 +49,8 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 // have no such order: claim all keys in one call.
 //
 // A store that can take a set at once ([SetClaimer]) is asked once for all keys, and once more for
-// their release. It is asked in order if a caller of this process has one of the keys, under
-// [WithFencing] and [WithFailOpen], and for a caller that waits for a holder.
+// their release. It is asked in order if the claim or the release of one of the keys is pending in
+// this process, under [WithFencing] and [WithFailOpen], and for a caller that waits for a holder.
 //
 // The first key that is refused gives back all keys before it. [RefusedError] names it in
 // Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it

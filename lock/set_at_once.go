@@ -8,12 +8,13 @@ import (
 	"github.com/httplatch/httplatch/internal/unwind"
 	"github.com/httplatch/httplatch/lock/internal/cleanup"
 	"github.com/httplatch/httplatch/lock/internal/clock"
+	"github.com/httplatch/httplatch/lock/internal/local"
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // errInOrder says that the keys of a set are to be claimed one after the other, and that none of
-// them is taken: because the store cannot claim them at once, because a caller of this process has
-// one of them, or because the caller waits for a holder.
+// them is taken: because the store cannot claim them at once, because the claim or the release of
+// one of them is pending in this process, or because the caller waits for a holder.
 var errInOrder = errors.New("lock: the keys of the set are claimed in order")
 
 // claimAtOnce takes keys for s in one call to the store, or returns errInOrder.
@@ -33,8 +34,8 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 		parent = leases[i].Context()
 	}
 	c := &setClaim{l, s, leases, clock.Now()}
-	if !l.core.enterAll(leases) {
-		return errInOrder
+	if err := c.enter(ctx); err != nil {
+		return err
 	}
 	unwind.Guard(func() { err = c.send(ctx) }, func() {
 		for _, e := range leases[len(s.leases):] {
@@ -47,31 +48,39 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 	return err
 }
 
-// enterAll gives leases their keys in this process, all or none, and waits for none of them.
-func (c *core) enterAll(leases []*Lease) bool {
-	for i, e := range leases {
-		if c.owners.Enter() {
-			if c.keys.TryEnter((*holder)(e)) {
-				continue
-			}
-			c.owners.Leave()
-		}
-		for _, entered := range leases[:i] {
-			c.keys.Leave((*holder)(entered))
-			c.owners.Leave()
-		}
-		return false
-	}
-	return true
-}
-
-// setClaim claims the keys of a set for leases that have them in this process.
+// setClaim claims the keys of a set.
 type setClaim struct {
 	*Locker
 
 	set    *Set
 	leases []*Lease
 	began  clock.Moment
+}
+
+// enter gives the leases their keys in this process, all or none, and waits for none of them. A
+// caller that does not wait is refused if one of them is held.
+func (c *setClaim) enter(ctx context.Context) error {
+	core := c.core
+	for i, e := range c.leases {
+		taken, owner := local.TakenOpenly, ""
+		if core.owners.Enter() {
+			if taken, owner = core.keys.TryEnter((*holder)(e)); taken == local.NotTaken {
+				continue
+			}
+			core.owners.Leave()
+		}
+		for _, entered := range c.leases[:i] {
+			core.keys.Leave((*holder)(entered))
+			core.owners.Leave()
+		}
+		if taken == local.TakenOpenly || c.cfg.wait > 0 {
+			return errInOrder
+		}
+		err := heldBy(e, owner)
+		c.refused(ctx, e, c.began, err)
+		return err
+	}
+	return nil
 }
 
 // send asks the store for all keys.

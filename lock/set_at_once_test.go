@@ -70,6 +70,32 @@ func TestSetIsClaimedInOrder(t *testing.T) {
 	}
 }
 
+// A set with a key that this process holds is refused without a call to the store.
+func TestSetWithAKeyOfThisProcessIsRefusedWithoutACall(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var refused []string
+		l := open(lock.WithObserver(func(_ context.Context, e lock.Event) {
+			if e.Kind == lock.EventRefused {
+				refused = append(refused, e.Key)
+			}
+		}))
+		require.NoError(t, l.Do(t.Context(), setKeys[2], func(ctx context.Context) error {
+			before := s.Count(fault.Claim)
+			err := l.DoAll(ctx, setKeys, nil)
+			var held *lock.RefusedError
+			require.ErrorAs(t, err, &held)
+			require.ErrorIs(t, err, lock.ErrHeld)
+			require.Equal(t, setKeys[2], held.Entry.Key)
+			require.NotEmpty(t, held.Entry.Owner)
+			require.Equal(t, before, s.Count(fault.Claim))
+			return nil
+		}))
+		require.Equal(t, setKeys[2:], refused)
+		require.NoError(t, l.DoAll(t.Context(), setKeys, func(context.Context) error { return nil }))
+	})
+}
+
 // The answer to the claim of a set is lost. Its tokens recover all keys.
 func TestLostReplyToTheClaimOfASet(t *testing.T) {
 	t.Parallel()

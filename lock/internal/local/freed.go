@@ -23,6 +23,10 @@ func (t *Table[H]) Taken(key string) Taken {
 	s := t.at(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.taken(key)
+}
+
+func (s *shard[H]) taken(key string) Taken {
 	holder, taken := s.holders[key]
 	switch {
 	case !taken:

@@ -105,16 +105,17 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 	return Entrance[H]{Waiter: enqueue(h, holder, patient), ConfirmEnd: sl.confirmEnd, Owner: holder.Owner()}
 }
 
-// TryEnter gives h its key, unless another lease has it. It leaves no trace with that lease.
-func (t *Table[H]) TryEnter(h H) bool {
+// TryEnter gives h its key, unless another lease has it: then it returns how, and that lease's owner.
+// It leaves no trace with that lease.
+func (t *Table[H]) TryEnter(h H) (taken Taken, owner string) {
 	s, key := t.of(h), h.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, taken := s.holders[key]; taken {
-		return false
+	if taken = s.taken(key); taken != NotTaken {
+		return taken, s.holders[key].Owner()
 	}
 	s.holders[key] = h
-	return true
+	return NotTaken, ""
 }
 
 // MarkEnding notes that the work of h is over. confirm asks the store to confirm that.
