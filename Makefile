@@ -45,7 +45,7 @@ ONEMORE = $(shell expr 1 + $(CORES))
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
-LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./lock/sqlitestore/internal/campaign ./internal/history ./docs/snippets ./lock/redisstore/internal/group
+LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./lock/mysqlstore/internal/campaign ./lock/sqlitestore/internal/campaign ./internal/history ./docs/snippets ./lock/redisstore/internal/group
 
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them. make models runs them, and CI runs that.
@@ -131,10 +131,10 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other sea
 	@cat $(TEST_ARTIFACTS)/*.txt
 
 # The databases of make once.
-DB ?= postgres sqlite
+DB ?= postgres mariadb sqlite
 
-.PHONY: once once-postgres once-sqlite
-once: ## For each of DB (postgres sqlite): 210 histories, and the fault campaign for work in transactions, with FAULTS (10000) faults and SEED. For postgres also FAILOVERS (200) of each kind, and processes that start during VACUUM
+.PHONY: once once-postgres once-mariadb once-sqlite
+once: ## For each of DB (postgres mariadb sqlite): 210 histories, except over mariadb, and the fault campaign for work in transactions, with FAULTS (10000) faults and SEED. For postgres also FAILOVERS (200) of each kind, and processes that start during VACUUM
 	@for db in $(DB); do $(MAKE) --no-print-directory once-$$db || exit 1; done
 
 once-postgres:
@@ -142,6 +142,10 @@ once-postgres:
 	go test $(RACE) -count=1 -v -timeout 60m -run OverPostgres ./internal/history -args -histories.pg 210 $(if $(SEED),-seed $(SEED))
 	cd lock/pgstore && go test $(RACE) -count=1 -v -timeout 120m -parallel 3 ./internal/campaign -args -campaign.faults $(FAULTS) -campaign.failovers $(FAILOVERS) $(if $(SEED),-campaign.seed $(SEED))
 	cd lock/pgstore && go test -count=1 -v -run '^TestDeployment$$' ./internal/campaign -args -campaign.rate 2000 -campaign.window 10s
+
+once-mariadb:
+	@scripts/deps.sh mariadb $(if $(RACE),cc)
+	cd lock/mysqlstore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 
 once-sqlite:
 	@scripts/deps.sh redis-server $(if $(RACE),cc)
