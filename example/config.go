@@ -22,6 +22,7 @@ type config struct {
 	addr     string
 	redis    []string
 	postgres string // "" for none
+	mysql    string // a DSN, "" for none
 	sqlite   string // a file, "" for none
 	router   string
 	work     time.Duration
@@ -30,7 +31,7 @@ type config struct {
 	cooldown time.Duration
 	fencing  bool
 	rerun    bool
-	tx       bool   // with postgres or sqlite
+	tx       bool   // with postgres, mysql or sqlite
 	policies string // a file, "" for none
 
 	drain       time.Duration // how long running orders may take to end after a signal
@@ -55,9 +56,10 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 		return nil
 	})
 	flags.StringVar(&cfg.postgres, "postgres", "", "`URL` of a PostgreSQL that other processes share, for the orders too, which are committed with their receipts")
+	flags.StringVar(&cfg.mysql, "mysql", "", "`DSN` of a MySQL or MariaDB that other processes share, user:password@tcp(host:3306)/desk, for the orders too, which are committed with their receipts")
 	flags.StringVar(&cfg.sqlite, "sqlite", "", "`file` of SQLite for the orders too, which are committed with their receipts: the embedded store that survives a restart, "+
 		"and other processes of this machine may share it")
-	flags.BoolVar(&cfg.tx, "transaction", true, "with -postgres or -sqlite: commit an order with its receipt; =false shows what that prevents")
+	flags.BoolVar(&cfg.tx, "transaction", true, "with -postgres, -mysql or -sqlite: commit an order with its receipt; =false shows what that prevents")
 	flags.StringVar(&cfg.router, "router", "chi", "chi or stdlib")
 	flags.DurationVar(&cfg.work, "work", 50*time.Millisecond, "how long an order or a payment takes, up to 30s")
 	flags.DurationVar(&cfg.lease, "lease", 30*time.Second, "how long a key stays taken when its process dies")
@@ -126,10 +128,12 @@ func (c config) check() error {
 	switch {
 	case c.postgres != "" && len(c.redis) > 0:
 		return errors.New("-postgres and -redis exclude each other: the desk has its locks in one of them")
+	case c.mysql != "" && (c.postgres != "" || c.sqlite != "" || len(c.redis) > 0):
+		return errors.New("-mysql excludes -postgres, -sqlite and -redis: the desk has its locks in one of them")
 	case c.sqlite != "" && (c.postgres != "" || len(c.redis) > 0):
 		return errors.New("-sqlite excludes -postgres and -redis: the desk has its locks in one of them")
-	case c.postgres == "" && c.sqlite == "" && !c.tx:
-		return errors.New("-transaction=false needs -postgres or -sqlite: without one there are no transactions")
+	case !c.database() && !c.tx:
+		return errors.New("-transaction=false needs -postgres, -mysql or -sqlite: without one there are no transactions")
 	case len(c.redis) > 1 && len(c.redis)%2 == 0:
 		return fmt.Errorf("-redis was given %d times: a quorum needs an odd number of independent masters, three or more", len(c.redis))
 	case twice(c.redis) >= 0:
@@ -156,7 +160,10 @@ func (c config) check() error {
 func (c config) quorum() bool { return len(c.redis) > 1 }
 
 // transactions reports whether orders are committed with their receipts.
-func (c config) transactions() bool { return (c.postgres != "" || c.sqlite != "") && c.tx }
+func (c config) transactions() bool { return c.database() && c.tx }
+
+// database reports whether the orders are in a database.
+func (c config) database() bool { return c.postgres != "" || c.mysql != "" || c.sqlite != "" }
 
 // twice returns the index of the first value that repeats an earlier one, or -1.
 func twice(values []string) int {

@@ -39,6 +39,7 @@ func TestUsage(t *testing.T) {
 			want: "-abandoned rerun needs a single -redis",
 		},
 		{name: "both stores", args: []string{"-redis", "redis://a"}, env: map[string]string{"LATCH_POSTGRES": "postgres://a"}, want: "-postgres and -redis exclude each other"},
+		{name: "two databases", args: []string{"-sqlite", "a.db", "-mysql", "desk@/desk"}, want: "-mysql excludes -postgres, -sqlite and -redis"},
 		{name: "a file and a server", args: []string{"-sqlite", "a.db"}, env: map[string]string{"LATCH_REDIS": "redis://a"}, want: "-sqlite excludes -postgres and -redis"},
 		{name: "no transactions", args: []string{"-transaction=false"}, want: "-transaction=false needs -postgres"},
 		{name: "abandoned", args: []string{"-abandoned", "maybe"}, want: "use refuse or rerun"},
@@ -70,7 +71,7 @@ func TestHelp(t *testing.T) {
 	var stderr bytes.Buffer
 	err := desk.Run(t.Context(), []string{"-h"}, func(string) string { return "" }, io.Discard, &stderr)
 	require.ErrorIs(t, err, flag.ErrHelp)
-	for _, name := range []string{"addr", "redis", "router", "work", "lease", "budget", "cooldown", "fencing", "abandoned", "policies", "postgres", "sqlite", "transaction"} {
+	for _, name := range []string{"addr", "redis", "router", "work", "lease", "budget", "cooldown", "fencing", "abandoned", "policies", "postgres", "mysql", "sqlite", "transaction"} {
 		require.Contains(t, stderr.String(), "  -"+name)
 	}
 }

@@ -1,11 +1,12 @@
 // Command example is an order desk that takes each submission once: one order
 // per user at a time, one payment per order at a time. It is a complete server
-// to try httplatch with, on its own, over Redis, over PostgreSQL or over a file of SQLite:
+// to try httplatch with, on its own, over Redis, over PostgreSQL, over MySQL or over a file of SQLite:
 //
 //	go run ./example
 //	go run ./example -addr :8081 -redis redis://localhost:6379
 //	go run ./example -redis redis://a:6379 -redis redis://b:6379 -redis redis://c:6379
 //	go run ./example -postgres postgres://desk@localhost/desk
+//	go run ./example -mysql 'desk@tcp(localhost:3306)/desk'
 //	go run ./example -sqlite desk.db
 //
 // Then open http://localhost:8080, or submit twice at once:
@@ -64,14 +65,14 @@
 // -transaction=false leaves out the transaction, to show what it prevents: with
 // -abandoned rerun, an order whose process was paused is there twice.
 //
-// # SQLite
+// # MySQL and SQLite
 //
-// -sqlite FILE is as -postgres, for the desks of one machine: the orders, locks and answers
+// -mysql DSN is as -postgres, over MySQL or MariaDB. -sqlite FILE is as -postgres, for the desks of one machine: the orders, locks and answers
 // survive a restart, and there is nothing to start.
 //
 // # What it leaves out
 //
-// Without -postgres or -sqlite orders live in the memory of the process that took them, without a
+// Without -postgres, -mysql or -sqlite orders live in the memory of the process that took them, without a
 // bound: two processes on one Redis exclude each other, and each lists the orders it
 // placed itself. There is no authentication: a real desk would take the user from it
 // with keyfunc.Context, and would let only operators reach /locks and /console.

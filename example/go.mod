@@ -6,8 +6,10 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/go-chi/chi/v5 v5.5.0
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/hashicorp/go-retryablehttp v0.7.8
 	github.com/httplatch/httplatch v0.0.0
+	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0
 	github.com/httplatch/httplatch/lock/pgstore v0.0.0
 	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -23,6 +25,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
@@ -61,6 +64,8 @@ require (
 )
 
 replace github.com/httplatch/httplatch => ../
+
+replace github.com/httplatch/httplatch/lock/mysqlstore => ../lock/mysqlstore
 
 replace github.com/httplatch/httplatch/lock/pgstore => ../lock/pgstore
 

@@ -20,6 +20,7 @@ import (
 
 	desk "github.com/httplatch/httplatch/example"
 	"github.com/httplatch/httplatch/example/internal/browser"
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/internal/testkit/walk"
@@ -27,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testmain.AtOnce(4)
-	goleak.VerifyTestMain(testmain.After(walk.Main(browser.Main(redistest.Main(m))), removeBuilt))
+	goleak.VerifyTestMain(testmain.After(walk.Main(browser.Main(mysqltest.Main(redistest.Main(m)))), removeBuilt))
 }
 
 // built is the directory of the program that tests start, "" if none did.

@@ -31,10 +31,10 @@ func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		orders: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "desk_orders_total", Help: "Orders that were placed, and with -postgres or -sqlite also those that were rolled back.",
+			Name: "desk_orders_total", Help: "Orders that were placed, and with -postgres, -mysql or -sqlite also those that were rolled back.",
 		}),
 		payments: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "desk_payments_total", Help: "Payments that were made, and with -postgres or -sqlite also those that were rolled back.",
+			Name: "desk_payments_total", Help: "Payments that were made, and with -postgres, -mysql or -sqlite also those that were rolled back.",
 		}),
 	}
 	m.registry.MustRegister(m.orders, m.payments,

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
+	"github.com/httplatch/httplatch/lock/mysqlstore"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/quorum"
 	"github.com/httplatch/httplatch/lock/redisstore"
@@ -33,6 +36,8 @@ func (c config) where() string {
 	switch {
 	case c.postgres != "":
 		return "PostgreSQL, with the orders"
+	case c.mysql != "":
+		return "MySQL or MariaDB, with the orders"
 	case c.sqlite != "":
 		return "a file of SQLite, with the orders"
 	case c.quorum():
@@ -40,11 +45,11 @@ func (c config) where() string {
 	case len(c.redis) == 1:
 		return "Redis"
 	default:
-		return "embedded, for this process alone (-redis URL or -postgres URL: for several; -sqlite FILE: it survives a restart)"
+		return "embedded, for this process alone (-redis URL, -postgres URL or -mysql DSN: for several; -sqlite FILE: it survives a restart)"
 	}
 }
 
-// open opens the PostgreSQL or the Redis that the URL names, the file of SQLite, a quorum of
+// open opens the PostgreSQL, the MySQL or the Redis that is named, the file of SQLite, a quorum of
 // several Redis, or the embedded store without any.
 func (c config) open(ctx context.Context) (backend, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -54,6 +59,8 @@ func (c config) open(ctx context.Context) (backend, error) {
 	switch {
 	case c.postgres != "":
 		return openPostgres(ctx, c.postgres)
+	case c.mysql != "":
+		return openMySQL(ctx, c.mysql)
 	case c.sqlite != "":
 		return openSQLite(ctx, c.sqlite)
 	case c.quorum():
@@ -84,13 +91,32 @@ func openPostgres(ctx context.Context, url string) (backend, error) {
 	return backend{store, table, func() error { store.Close(); return nil }}, nil
 }
 
+// openMySQL opens a database that has the orders in addition to the locks.
+func openMySQL(ctx context.Context, dsn string) (backend, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return backend{}, fmt.Errorf("-mysql: %w", err)
+	}
+	cfg.ClientFoundRows = true // a payment of a paid order changes no row
+	store, err := mysqlstore.Open(ctx, cfg.FormatDSN())
+	if err != nil {
+		return backend{}, fmt.Errorf("opening the store: %w", err)
+	}
+	table, err := newSQLOrders(ctx, store.DB(), inMySQL)
+	if err != nil {
+		store.Close()
+		return backend{}, err
+	}
+	return backend{store, table, func() error { store.Close(); return nil }}, nil
+}
+
 // openSQLite opens a file that has the orders in addition to the receipts.
 func openSQLite(ctx context.Context, file string) (backend, error) {
 	store, err := sqlitestore.Open(ctx, file)
 	if err != nil {
 		return backend{}, fmt.Errorf("opening the store: %w", err)
 	}
-	table, err := newFileOrders(ctx, store.DB())
+	table, err := newSQLOrders(ctx, store.DB(), inSQLite)
 	if err != nil {
 		store.Close()
 		return backend{}, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/mysqlstore"
 	"github.com/httplatch/httplatch/lock/pgstore"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -63,7 +64,8 @@ func durationOf(r *http.Request, header string, absent time.Duration) (time.Dura
 // transaction it is rolled back, even after lock.Commit.
 func fate(ctx context.Context) string {
 	_, pg := pgstore.Tx(ctx)
-	if _, ok := sqlitestore.Tx(ctx); ok || pg {
+	_, my := mysqlstore.Tx(ctx)
+	if _, ok := sqlitestore.Tx(ctx); ok || pg || my {
 		return "The order is rolled back."
 	}
 	return "The order exists."
