@@ -29,6 +29,7 @@
 //	memstore.New()            one process, and tests
 //	redisstore.New, Open      several processes over Redis or Valkey: one node, Sentinel or Cluster
 //	pgstore.New(pool)         several processes over PostgreSQL; receipts in the work's own transaction
+//	mysqlstore.New(db, cfg)   several processes over MySQL or MariaDB; receipts as with pgstore
 //	sqlitestore.Open(ctx, f)  the processes of one machine, over a file that survives a restart; receipts as with pgstore
 //	quorum.New(stores)        three or five servers that share nothing; locks only, no receipts (Redlock)
 //	sealed.New(store, aead)   any of these, with encrypted receipts
