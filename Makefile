@@ -91,7 +91,7 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
-	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
+	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
 
 .PHONY: models
@@ -163,10 +163,11 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 		(set -x; cd example && go test $(RACE) -count=1 -v -timeout 60m ./internal/$$1 -args "$${@:2}") || exit 1; \
 	done
 
+# With the race detector, for which Caddy is compiled once more: make test has none for it.
 .PHONY: gateway
-gateway: ## ORDERS (30000) orders through a Caddy that is reloaded, before a shop in Node that is killed, late, and cuts its answers off, in 4 minutes
-	@scripts/deps.sh redis-server npm
-	cd middleware/caddy && GOWORK=off go test -count=1 -v -timeout 60m -run '^TestJourney' . -args -gateway.orders $(if $(filter command line,$(origin ORDERS)),$(ORDERS),30000)
+gateway: ## Test the module of Caddy with the race detector, and send ORDERS (30000) orders through a Caddy that is reloaded, before a shop in Node that is killed, late, and cuts its answers off
+	@scripts/deps.sh redis-server postgresql npm $(if $(RACE),cc)
+	cd middleware/caddy && GOWORK=off go test $(RACE) -count=1 -v -timeout 60m . -args -gateway.orders $(if $(filter command line,$(origin ORDERS)),$(ORDERS),30000)
 
 .PHONY: lint
 lint: ## Lint, and check the format, go.mod files and shell scripts
