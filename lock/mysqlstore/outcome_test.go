@@ -28,7 +28,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := mysqltest.Shared(t)
-			s := shopOf(t, server, startProxy(t, server.Addr(), tt.fate).Addr().String())
+			s := shopOf(t, server, startProxy(t, server.Addr(), first(tt.fate)).Addr().String())
 			l := s.locker(t, lock.WithBudget(time.Second))
 			began := time.Now()
 			receipt, _, err := l.Once(t.Context(), "k", nil, order("first"))
@@ -54,7 +54,7 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 func TestTwinWithoutAFence(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Shared(t)
-	s := shopOf(t, server, startProxy(t, server.Addr(), delays).Addr().String())
+	s := shopOf(t, server, startProxy(t, server.Addr(), first(delays)).Addr().String())
 	ctx, tx := s.begin(t, "k")
 	require.NoError(t, exec(ctx, insert, "first"))
 	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

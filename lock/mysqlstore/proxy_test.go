@@ -29,24 +29,32 @@ const (
 // late is the delay of a COMMIT that arrives late.
 const late = 1500 * time.Millisecond
 
-// proxy passes on the packets of a client and a server. Only the first COMMIT has a fate.
+// proxy passes on the packets of a client and a server. Each COMMIT has a fate.
 type proxy struct {
 	net.Listener
 
 	server string
-	fate   fate
+	pick   func() fate
 	ended  sync.WaitGroup
 	stop   context.Context //nolint:containedctx // of the test
-	once   sync.Once
+}
+
+// first returns the fates of COMMITs of which the first one has the fate f.
+func first(f fate) (pick func() fate) {
+	var once sync.Once
+	return func() (how fate) {
+		once.Do(func() { how = f })
+		return how
+	}
 }
 
 // startProxy starts a proxy before a server, and ends it with the test.
-func startProxy(tb testing.TB, server string, f fate) *proxy {
+func startProxy(tb testing.TB, server string, pick func() fate) *proxy {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	stop, cancel := context.WithCancel(context.Background())
-	p := &proxy{Listener: listener, server: server, fate: f, stop: stop}
+	p := &proxy{Listener: listener, server: server, pick: pick, stop: stop}
 	p.ended.Go(func() {
 		for {
 			client, err := p.Accept()
@@ -132,11 +140,11 @@ func (p *proxy) pass(client, server net.Conn, lost *sync.Map) {
 }
 
 // of returns the fate of a packet.
-func (p *proxy) of(packet []byte) (how fate) {
+func (p *proxy) of(packet []byte) fate {
 	if strings.HasPrefix(string(packet[4:]), "\x03COMMIT AND") {
-		p.once.Do(func() { how = p.fate })
+		return p.pick()
 	}
-	return how
+	return passes
 }
 
 func readPacket(from io.Reader) ([]byte, error) {
