@@ -13,7 +13,10 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(mysqltest.Main(m)) }
+func TestMain(m *testing.M) {
+	once.Faults(200)
+	goleak.VerifyTestMain(mysqltest.Main(m))
+}
 
 // rarePaths are to be taken by every campaign.
 var rarePaths = []string{

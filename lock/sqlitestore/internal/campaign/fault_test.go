@@ -50,14 +50,14 @@ func draw(r *rand.Rand) fault {
 		f.After = time.Duration(r.IntN(3000)) * time.Microsecond // somewhere in the two commits
 	}
 	switch n := r.IntN(20); {
-	case n < 7:
+	case n < 6:
 		f.Do = doKill
-	case n < 10:
+	case n < 9:
 		f.Do, f.For = doStop, time.Duration(r.IntN(200))*time.Millisecond
 		if r.IntN(4) == 0 {
 			f.For = lease + time.Duration(r.IntN(600))*time.Millisecond
 		}
-	case n < 13:
+	case n < 12:
 		f.Do = doLeave
 	case n < 14:
 		f.Do, f.At = doOutlast, []step{atWork, atRow}[r.IntN(2)]
