@@ -74,12 +74,12 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted b
 		return changed > 0, 0, err
 	}
 	err = s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
-		return inTx(ctx, conn, func(tx *sql.Tx) error {
-			changed, err := changes(tx.ExecContext(ctx, statement))
+		return inTx(ctx, conn, func() error {
+			changed, err := changes(conn.ExecContext(ctx, statement))
 			if granted = changed > 0; err != nil || !granted {
 				return err
 			}
-			fence, err = s.fenced(ctx, tx, key, c.Token)
+			fence, err = s.fenced(ctx, conn, key, c.Token)
 			return err
 		})
 	})
@@ -88,16 +88,16 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted b
 
 // fenced draws the fence after the claim has won the key: a fence that was drawn before could be lower
 // than the fence of a holder it had to wait for.
-func (s *Store) fenced(ctx context.Context, tx *sql.Tx, key, token string) (fence int64, err error) {
-	drawn, err := tx.ExecContext(ctx, s.statements.drawFence)
+func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (fence int64, err error) {
+	drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
 	if err != nil {
 		return 0, err //nolint:wrapcheck // by with
 	}
 	if fence, err = drawn.LastInsertId(); err == nil {
-		_, err = tx.ExecContext(ctx, text(s.statements.fence, key, token, fence))
+		_, err = conn.ExecContext(ctx, text(s.statements.fence, key, token, fence))
 	}
 	if err == nil {
-		_, err = tx.ExecContext(ctx, text(s.statements.dropFence, fence))
+		_, err = conn.ExecContext(ctx, text(s.statements.dropFence, fence))
 	}
 	return fence, err //nolint:wrapcheck // by with
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -68,4 +69,26 @@ func TestTwinWithoutAFence(t *testing.T) {
 	committed, err := tx.Outcome(t.Context())
 	require.NoError(t, err)
 	require.True(t, committed)
+}
+
+// The server ends a session of the store's own whose COMMIT never arrives, and with it the lock of its row.
+func TestOwnCommitThatNeverArrives(t *testing.T) {
+	t.Parallel()
+	testmain.SkipIn(t, testmain.Short, "waits for 30 s")
+	server := mysqltest.Shared(t)
+	p := startProxy(t, server.Addr(), first(swallows))
+	p.commit = "COMMIT"
+	s := shopOf(t, server, p.Addr().String())
+	claim := lock.Claim{Token: "t", Attempt: 1, Lease: time.Minute, Fenced: true}
+	impatient, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := s.store.Claim(impatient, "k", claim)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, lock.ErrNotApplied)
+	began := time.Now()
+	require.Eventually(t, func() bool {
+		_, err := s.store.Claim(t.Context(), "k", claim)
+		return err == nil
+	}, 60*time.Second, 100*time.Millisecond)
+	t.Logf("the key was locked for %v", time.Since(began))
 }

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -25,8 +27,13 @@ func openOwn(cfg *mysql.Config) (*sql.DB, error) {
 	own := sql.OpenDB(ownConnector{connector})
 	own.SetMaxOpenConns(rowstore.OwnConnections)
 	own.SetMaxIdleConns(rowstore.OwnConnections)
+	own.SetConnMaxIdleTime(idleTime / 2) // before the server ends it
 	return own, nil
 }
+
+// idleTime is after how much time without a statement the server ends one of the store's own sessions. If a COMMIT never
+// arrives and the server hears of no end, its session keeps a row locked for no longer.
+const idleTime = 30 * time.Second
 
 // ownSession has the settings of the store's own sessions. A configuration, a user or a server may
 // have others for the work: with them, the store's statements could fail, wait or mean something else. The
@@ -34,7 +41,7 @@ func openOwn(cfg *mysql.Config) (*sql.DB, error) {
 // its caller has gone.
 var ownSession = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
-	"SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, sql_safe_updates = 0",
+	"SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, sql_safe_updates = 0, wait_timeout = " + strconv.Itoa(int(idleTime/time.Second)),
 }
 
 // ownConnector sets ownSession in each session.
@@ -124,18 +131,23 @@ func changes(result driver.Result, err error) (int64, error) {
 	return result.RowsAffected() //nolint:wrapcheck // it has none
 }
 
-// inTx calls do in a transaction on conn.
-func inTx(ctx context.Context, conn *sql.Conn, do func(tx *sql.Tx) error) error {
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return err //nolint:wrapcheck // by with
+// inTx calls do in a transaction on conn. Its COMMIT ends with ctx, which that of a *sql.Tx does not. A connection
+// that may be in a transaction is closed, and the server rolls back.
+func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
+	_, err := conn.ExecContext(ctx, begin)
+	if err == nil {
+		err = do()
 	}
-	defer tx.Rollback() //nolint:errcheck // after an error, or without effect
-	if err := do(tx); err != nil {
-		return err
+	if err == nil {
+		if _, err = conn.ExecContext(ctx, "COMMIT"); err != nil {
+			err = commitError{err}
+		}
 	}
-	if err := tx.Commit(); err != nil {
-		return commitError{err}
+	if err == nil {
+		return nil
 	}
-	return nil
+	if _, failed := conn.ExecContext(ctx, rollback); failed != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	return err
 }

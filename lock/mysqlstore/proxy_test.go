@@ -35,6 +35,7 @@ type proxy struct {
 
 	server string
 	pick   func() fate
+	commit string // begins the statements that have a fate
 	ended  sync.WaitGroup
 	stop   context.Context //nolint:containedctx // of the test
 }
@@ -54,7 +55,7 @@ func startProxy(tb testing.TB, server string, pick func() fate) *proxy {
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	stop, cancel := context.WithCancel(context.Background())
-	p := &proxy{Listener: listener, server: server, pick: pick, stop: stop}
+	p := &proxy{Listener: listener, server: server, pick: pick, commit: "COMMIT AND", stop: stop}
 	p.ended.Go(func() {
 		for {
 			client, err := p.Accept()
@@ -141,7 +142,7 @@ func (p *proxy) pass(client, server net.Conn, lost *sync.Map) {
 
 // of returns the fate of a packet.
 func (p *proxy) of(packet []byte) fate {
-	if strings.HasPrefix(string(packet[4:]), "\x03COMMIT AND") {
+	if strings.HasPrefix(string(packet[4:]), "\x03"+p.commit) {
 		return p.pick()
 	}
 	return passes

@@ -30,13 +30,13 @@ func (s *Store) sweepSometimes(ctx context.Context) {
 // sweep by themselves, so only a program without claims calls it.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	err = s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
-		return inTx(ctx, conn, func(tx *sql.Tx) error {
+		return inTx(ctx, conn, func() error {
 			removed = 0
-			keys, err := endedKeys(tx.QueryContext(ctx, text(s.statements.ended, sweepAfter.Microseconds(), int64(limit))))
+			keys, err := endedKeys(conn.QueryContext(ctx, text(s.statements.ended, sweepAfter.Microseconds(), int64(limit))))
 			if err != nil || len(keys) == 0 {
 				return err
 			}
-			n, err := changes(tx.ExecContext(ctx, text(s.statements.remove, keys)))
+			n, err := changes(conn.ExecContext(ctx, text(s.statements.remove, keys)))
 			removed = int(n)
 			return err
 		})

@@ -147,17 +147,17 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
 	s := t.store
 	err = s.with(ctx, rowstore.First, func(conn *sql.Conn) error {
-		return inTx(ctx, conn, func(tx *sql.Tx) error {
-			drawn, err := tx.ExecContext(ctx, s.statements.drawFence)
+		return inTx(ctx, conn, func() error {
+			drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
 			if err != nil {
 				return err //nolint:wrapcheck // by with
 			}
 			id, err := drawn.LastInsertId()
 			if err == nil {
-				_, err = tx.ExecContext(ctx, text(s.statements.dropFence, id))
+				_, err = conn.ExecContext(ctx, text(s.statements.dropFence, id))
 			}
 			if err == nil {
-				found, err = t.takeAway(ctx, tx)
+				found, err = t.takeAway(ctx, conn)
 			}
 			return err
 		})
@@ -169,10 +169,10 @@ func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
 }
 
 // takeAway takes the claim from the transaction of the work, if it is there.
-func (t *settling) takeAway(ctx context.Context, tx *sql.Tx) (fence.Found, error) {
+func (t *settling) takeAway(ctx context.Context, conn *sql.Conn) (fence.Found, error) {
 	var token []byte
 	var settled bool
-	err := tx.QueryRowContext(ctx, text(t.store.statements.lockRow, t.key)).Scan(&token, &settled)
+	err := conn.QueryRowContext(ctx, text(t.store.statements.lockRow, t.key)).Scan(&token, &settled)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return fence.Gone, nil
@@ -183,7 +183,7 @@ func (t *settling) takeAway(ctx context.Context, tx *sql.Tx) (fence.Found, error
 	case settled:
 		return fence.Settled, nil
 	}
-	_, err = tx.ExecContext(ctx, text(t.store.statements.takeAway, t.key))
+	_, err = conn.ExecContext(ctx, text(t.store.statements.takeAway, t.key))
 	return fence.Taken, err //nolint:wrapcheck // by with
 }
 
