@@ -193,6 +193,24 @@ func TestDaysCatch(t *testing.T) {
 	}
 }
 
+// A key that a living desk keeps is found, though its lease ends long before anybody is locked out for
+// an hour.
+func TestDaysCatchKeptKeys(t *testing.T) {
+	kept := func(t *testing.T, name string, seed uint64) bool {
+		t.Helper()
+		d := short(contender(t, name), 3*time.Minute, seed)
+		d.Loss = 0.1
+		return strings.Contains(strings.Join(broken(play(t, d), time.Hour), " "), "stuck")
+	}
+	require.False(t, kept(t, peer.Ours+", Lock", 0))
+	for s := range uint64(100) {
+		if kept(t, "a release without an answer is not repeated", s) {
+			return
+		}
+	}
+	require.Fail(t, "nothing was found")
+}
+
 // TestFigures plays the days that it is asked for, and keeps what they have come to.
 func TestFigures(t *testing.T) {
 	if *orders == 0 {
