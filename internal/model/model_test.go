@@ -297,12 +297,12 @@ func orphan(property, reap string, switches ...string) []string {
 	return variant(append(switches, "PROPERTY="+property, "REAP="+reap), "STALLS=0", "GUARDED=0", "LONGER=0", "SETTLES=0")
 }
 
-// set is a variant of set.pml. Switches that are not given are those of the library.
+// set is a variant of set.pml. Other switches have the library's values.
 func set(property string, switches ...string) []string {
 	return variant(append(switches, "PROPERTY="+property), "WAITS=0", "RELEASES=ALL", "CLEANS=BOTH", "KNOWS=1")
 }
 
-// ticket is a variant of ticket.pml. Switches that are not given are those of the library.
+// ticket is a variant of ticket.pml. Other switches have the library's values.
 func ticket(property string, switches ...string) []string {
 	return variant(append(switches, "PROPERTY="+property), "TAKES=TOKEN", "DOUBT=0", "CLEANS=1")
 }

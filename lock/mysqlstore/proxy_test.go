@@ -40,7 +40,7 @@ type proxy struct {
 	stop   context.Context //nolint:containedctx // of the test
 }
 
-// first returns the fates of COMMITs of which the first one has the fate f.
+// first returns fates for COMMITs: f for the first one.
 func first(f fate) (pick func() fate) {
 	var once sync.Once
 	return func() (how fate) {

@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// connections are enough for all calls of a desk, of which each one that is sent during a pause keeps
-// its own: go-redis shares the timers of calls that wait for a connection among bubbles.
+// connections is more than a desk uses: each call during a pause keeps one until the pause ends. A
+// call without one would wait by a timer that go-redis shares among bubbles.
 const connections = 10_000
 
 func play(t *testing.T, c day.Config) (out day.Outcome) {

@@ -94,7 +94,7 @@ func (b *Book) Violations(rows []Row) []string {
 	return wrong
 }
 
-// Missing says of which answers there is no row, or another one.
+// Missing lists the answers whose row is not there, or has another answer.
 func Missing(answered map[string][]byte, rows []Row) (wrong []string) {
 	there := map[string][]byte{}
 	for _, o := range rows {

@@ -67,7 +67,7 @@ type Order struct {
 // ErrGone is the Err of a reply if the process has ended before it replied.
 var ErrGone = errors.New("the process has ended")
 
-// Reply is what a caller gets.
+// Reply is the answer to a caller.
 type Reply struct {
 	Receipt  []byte
 	Replayed bool

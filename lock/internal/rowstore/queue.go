@@ -69,7 +69,7 @@ const (
 	ranks
 )
 
-// OwnConnections is how many connections a store has in addition to those of its work.
+// OwnConnections is the number of a store's connections beside its work's connections.
 const OwnConnections = 4
 
 // Gate lets as many calls through as there are own connections, calls of the first rank before

@@ -21,7 +21,7 @@ import (
 	"github.com/httplatch/httplatch/docs/snippets/internal/sqlc/oversql"
 )
 
-// outcome is what a request and its repeat lead to.
+// outcome classifies the effects of a request and its repeat.
 type outcome uint8
 
 const (

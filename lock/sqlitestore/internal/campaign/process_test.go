@@ -21,7 +21,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// request is what a process is asked, in a line of JSON.
+// request asks a process for one thing, in a line of JSON.
 type request struct {
 	ID     int
 	Name   string

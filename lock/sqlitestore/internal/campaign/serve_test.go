@@ -189,7 +189,7 @@ func (s *server) strike(ctx context.Context, r *running, tx handle, at step) err
 	return nil
 }
 
-// handle is what the work has of its transaction.
+// handle executes statements of the work in its transaction.
 type handle interface {
 	ExecContext(ctx context.Context, statement string, args ...any) (sql.Result, error)
 }
