@@ -1,6 +1,7 @@
 package day
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -34,6 +35,7 @@ func (d *day) order(o *order) {
 	for {
 		alone := !o.customer.servedSince(time.Now().Add(-grace))
 		a := d.post(o)
+		o.trace("customer", "sees "+a.String())
 		if a == placed {
 			break
 		}
@@ -49,14 +51,15 @@ func (d *day) order(o *order) {
 			d.score(func(out *Outcome) { out.Calls++ })
 		}
 		time.Sleep(wait)
-		wait = min(2*wait, longest)
+		wait = min(2*wait, cmp.Or(d.Wait, longest))
 	}
-	locked := o.letIn()
+	locked, refused := o.letIn()
 	d.score(func(out *Outcome) {
 		if locked > 0 {
 			out.LockedOut++
 			out.Minutes += locked.Minutes()
 			out.Longest = max(out.Longest, locked)
+			out.Refused = max(out.Refused, refused)
 			if o.customer.spared() && o.customer.came.UnixNano() > d.failed.Load() {
 				out.Stuck = max(out.Stuck, locked)
 			}
@@ -70,6 +73,7 @@ func (d *day) post(o *order) answer {
 	if k == nil {
 		return failed
 	}
+	o.trace(k.name, "is asked")
 	k.atWork.Add(1)
 	ctx, cancel := context.WithTimeout(d.ctx, clientWait)
 	answered := make(chan answer, 1)

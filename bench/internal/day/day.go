@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +31,7 @@ type Config struct {
 	Twice  float64       // share of customers who click twice; 0: 0.02
 	Again  float64       // share of customers who order once more, within two minutes
 	Long   float64       // share of handlers that take up to four leases
+	Wait   time.Duration // of a customer between two tries, at most; 0: 5 min
 	Desks  int           // 0: 8
 	Pool   int           // connections of a desk to the server; 0: 20
 	Keep   time.Duration // of answers, Long or 0: Keep
@@ -39,7 +39,7 @@ type Config struct {
 
 const (
 	clientWait = 10 * time.Second // for an answer
-	first      = 2 * time.Second  // between two tries of a customer, doubling up to longest
+	first      = 2 * time.Second  // between two tries of a customer, doubling up to longest, or Config.Wait
 	longest    = 5 * time.Minute
 	grace      = time.Second   // for the key of work that is done to be given back
 	givesUp    = 4 * time.Hour // after the first try
@@ -59,6 +59,7 @@ type Outcome struct {
 	LockedOut   int           // customers who were refused though no other request of theirs was there, nor had been for a second
 	Minutes     float64       // for which, in all
 	Longest     time.Duration // for one of them
+	Refused     time.Duration `json:",omitzero"` // from the first to the last such refusal of one of them, without waits for desks that stand still
 	Stuck       time.Duration `json:",omitzero"` // for one whose desks all lived, and since whose coming the server has lost nothing
 	Doubled     int           // orders
 	Lost        int           // orders whose customers gave up
@@ -86,6 +87,13 @@ type day struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	out    Outcome
+	broken []finding // the first of them
+}
+
+// finding is a promise that was broken about an order.
+type finding struct {
+	order *order
+	what  string
 }
 
 // Run plays a day. It is called in a bubble of testing/synctest.
@@ -125,6 +133,9 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	customers.Wait()
 	faults.Wait()
 	d.end()
+	for _, f := range d.broken {
+		d.out.Traces = append(d.out.Traces, f.what+"\n\t"+strings.Join(f.order.traced, "\n\t"))
+	}
 	d.out.Orders = c.Orders
 	d.out.Commands = float64(d.network.requests.Load()) / float64(c.Orders)
 	var m runtime.MemStats
@@ -265,12 +276,12 @@ func (d *day) pick() *desk {
 	return nil
 }
 
-// found keeps the trace of an order about which a promise was broken.
+// found keeps an order about which a promise was broken: its trace goes on to the end of the day.
 func (d *day) found(o *order, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.out.Traces) < 20 {
-		d.out.Traces = append(d.out.Traces, fmt.Sprintf("%s %s: %s\n\t%s", d.at(), o.id, what, strings.Join(slices.Clone(o.traced), "\n\t")))
+	if len(d.broken) < 20 {
+		d.broken = append(d.broken, finding{o, d.at() + " " + o.id + ": " + what})
 	}
 }
 

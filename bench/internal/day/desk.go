@@ -170,6 +170,7 @@ type order struct {
 	mu        sync.Mutex
 	lockedOut time.Time     // since when, zero: it is not
 	locked    time.Duration // out, until now
+	refused   time.Duration // from the first to the last refusal for no reason, of one time locked out
 	traced    []string
 }
 
@@ -178,6 +179,7 @@ func (o *order) lockOut() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.lockedOut.IsZero() {
+		o.refused = max(o.refused, time.Since(o.lockedOut))
 		return false
 	}
 	o.lockedOut = time.Now()
@@ -185,15 +187,15 @@ func (o *order) lockOut() bool {
 }
 
 // letIn notes that a handler has begun, or the customer has left. It returns for how long o was
-// locked out in all.
-func (o *order) letIn() time.Duration {
+// locked out in all, and for how long it was refused.
+func (o *order) letIn() (locked, refused time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.lockedOut.IsZero() {
 		o.locked += time.Since(o.lockedOut)
 		o.lockedOut = time.Time{}
 	}
-	return o.locked
+	return o.locked, o.refused
 }
 
 // place writes o down, by a desk or the database.
