@@ -29,7 +29,7 @@ func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
-	return e.finish(ctx, end{})
+	return e.endAs(ctx, end{})
 }
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
@@ -45,7 +45,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	return e.finish(ctx, end{settles: true, receipt: receipt, keep: keep})
+	return e.endAs(ctx, end{settles: true, receipt: receipt, keep: keep})
 }
 
 // end is the release or the settle of a lease. It belongs to the goroutine that
@@ -80,10 +80,10 @@ func (n *end) call() string {
 	return callRelease
 }
 
-// finish ends the lease. Only the first call does: after a settle that may have been
+// endAs ends the lease. Only the first call does: after a settle that may have been
 // applied, a release would lose its receipt. It does not end with ctx: the client of the
 // request may have gone, and the lock must not stay because of that.
-func (e *Lease) finish(ctx context.Context, how end) error {
+func (e *Lease) endAs(ctx context.Context, how end) error {
 	if e.local.Bypassed() {
 		if e.endBypassed() && how.settles {
 			return errBypassed
@@ -95,7 +95,7 @@ func (e *Lease) finish(ctx context.Context, how end) error {
 		return nil
 	}
 	e.setEnd(how)
-	return e.sendFinish(ctx, why.orNil())
+	return e.requestEnd(ctx, why.orNil())
 }
 
 // setEnd sets how the lease ends. It copies the receipt for a store outside this process: a
@@ -108,9 +108,9 @@ func (e *Lease) setEnd(how end) {
 	}
 }
 
-// sendFinish asks the store for the end of the lease. lost is the loss of the lease, nil if
+// requestEnd asks the store for the end of the lease. lost is the loss of the lease, nil if
 // there was none.
-func (e *Lease) sendFinish(ctx context.Context, lost error) error {
+func (e *Lease) requestEnd(ctx context.Context, lost error) error {
 	l := e.locker
 	if l.observed() {
 		ctx = context.WithoutCancel(ctx)
@@ -119,20 +119,20 @@ func (e *Lease) sendFinish(ctx context.Context, lost error) error {
 	var err error
 	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
 		if ok, dropped, err = e.sendEnd(ctx); err != nil {
-			e.notFinished(context.WithoutCancel(ctx), err)
+			e.reportFailedEnd(context.WithoutCancel(ctx), err)
 		}
 	}, func() {
 		e.end.unanswered = true
-		e.finishLater(context.WithoutCancel(ctx))
+		e.retryEndLater(context.WithoutCancel(ctx))
 	})
 	if err == nil {
-		err = e.finished(ctx, ok, lost)
+		err = e.endAnswered(ctx, ok, lost)
 		if err == nil && dropped {
 			return errDropped
 		}
 		return err
 	}
-	e.finishLater(context.WithoutCancel(ctx))
+	e.retryEndLater(context.WithoutCancel(ctx))
 	if lost != nil {
 		return lost
 	}
@@ -143,21 +143,21 @@ func (e *Lease) sendFinish(ctx context.Context, lost error) error {
 // that the store has no room for: another try is of no use, and the receipt must not stay in
 // memory. An empty receipt fits where the claim did, and says that the work was done.
 func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
-	ok, err = e.sendEndOnce(ctx)
+	ok, err = e.askEnd(ctx)
 	size := len(e.end.receipt)
 	if size == 0 || !errors.Is(err, ErrFull) {
 		return ok, false, err
 	}
 	noRoom := err
 	e.locker.core.backlog.drop(&e.end)
-	ok, err = e.sendEndOnce(ctx)
+	ok, err = e.askEnd(ctx)
 	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
 	return ok, true, err
 }
 
 var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
 
-func (e *Lease) sendEndOnce(ctx context.Context) (ok bool, err error) {
+func (e *Lease) askEnd(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
 	if l.core.inProcess {
 		r := endRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
@@ -182,8 +182,8 @@ func (n *end) confirmed(ok bool, grantedAt clock.Moment) bool {
 	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
 
-// notFinished logs an end that failed with err, and reports it to observers.
-func (e *Lease) notFinished(ctx context.Context, err error) {
+// reportFailedEnd logs an end that failed with err, and reports it to observers.
+func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 	l, took := e.locker, time.Duration(0)
 	if _, aborted := errors.AsType[*oncecall.AbortedError](err); aborted {
 		l.logAborted(ctx, &e.identity, err)
@@ -196,8 +196,8 @@ func (e *Lease) notFinished(ctx context.Context, err error) {
 	l.emitFailed(ctx, &e.identity, e.end.call(), took, err)
 }
 
-// finished closes the lease after its end was answered.
-func (e *Lease) finished(ctx context.Context, ok bool, lost error) error {
+// endAnswered closes the lease after its end was answered.
+func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 	done := e.end.confirmed(ok, e.claim.grantedAt)
 	if e.record != nil && e.end.settles && done {
 		lost = nil // the settle was late, and there was no takeover
@@ -291,11 +291,11 @@ var errBypassed = fmt.Errorf("%w: the work runs unprotected, so there is nothing
 // answers a second with 1 KiB each. An outage may last longer, and must not end the process.
 const maxPendingBytes = 64 << 20
 
-// finishLater repeats the end in the background ([Lease.retryEnd]) until it is answered or the
+// retryEndLater repeats the end in the background ([Lease.retryEnd]) until it is answered or the
 // lease is over, and a settle of Once for as long as its entry is kept. After a release without
 // an answer, the entry is an [orphan], and its removal goes on. Until then other callers of
 // this process do not get the key, and each of them triggers an immediate retry.
-func (e *Lease) finishLater(ctx context.Context) {
+func (e *Lease) retryEndLater(ctx context.Context) {
 	first := clock.Now()
 	e.repeatInBackground(ctx, func(closing bool) cleanup.Progress { return e.retryEnd(ctx, first, closing) })
 }
@@ -328,7 +328,7 @@ func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) 
 	full := settles && errors.Is(err, ErrFull)
 	switch {
 	case err == nil:
-		_ = e.finished(ctx, ok, nil)
+		_ = e.endAnswered(ctx, ok, nil)
 		return cleanup.Progress{Done: true}
 	case full && closing: // the entry ends by itself; an entry of Once says until then that the outcome is unknown
 	case full && first.Since() >= e.end.keep, !settles && !e.mayRemain():

@@ -48,7 +48,7 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 	}
 	e.setEnd(end{})
 	if lost := why.orNil(); lost != nil {
-		return "", e.sendFinish(ctx, lost)
+		return "", e.requestEnd(ctx, lost)
 	}
 	// First: once the claim of the ticket has landed, the key can be free again after patience,
 	// even if no answer says so.
@@ -93,7 +93,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 		if e.end.unanswered = waiting.mayBeOrphaned(); e.end.unanswered {
 			waiting.addOrphanFor(patience)
 		}
-		e.finishLater(ctx)
+		e.retryEndLater(ctx)
 	}
 	terms := l.lastingTerms()
 	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A

@@ -233,33 +233,33 @@ func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
 			n := &ends[i]
 			n.lease.end.unanswered = call.Unanswered()
 			if err != nil {
-				n.lease.notFinished(context.WithoutCancel(ctx), err)
+				n.lease.reportFailedEnd(context.WithoutCancel(ctx), err)
 			}
 			next = i
-			n.finish(ctx, r.ok, i, err)
+			n.answered(ctx, r.ok, i, err)
 		}
 	}, func() {
 		for i := range ends[:next] {
 			ends[i].lease.end.unanswered = true
-			ends[i].lease.finishLater(context.WithoutCancel(ctx))
+			ends[i].lease.retryEndLater(context.WithoutCancel(ctx))
 		}
 	})
 	if next == len(ends) && errors.Is(err, errors.ErrUnsupported) {
 		l.core.eachFrom(len(ends)-1, func(i int) {
 			n := &ends[i]
 			n.lease.end.unanswered = call.Unanswered()
-			n.err = n.lease.sendFinish(ctx, n.lost)
+			n.err = n.lease.requestEnd(ctx, n.lost)
 		})
 	}
 }
 
-// finish ends the lease, which has index i in the request, as it was answered.
-func (n *ending) finish(ctx context.Context, ok []bool, i int, err error) {
+// answered ends the lease, which has index i in the request, as it was answered.
+func (n *ending) answered(ctx context.Context, ok []bool, i int, err error) {
 	if err == nil {
-		n.err = n.lease.finished(ctx, ok[i], n.lost)
+		n.err = n.lease.endAnswered(ctx, ok[i], n.lost)
 		return
 	}
-	n.lease.finishLater(context.WithoutCancel(ctx))
+	n.lease.retryEndLater(context.WithoutCancel(ctx))
 	if n.err = err; n.lost != nil {
 		n.err = n.lost
 	}

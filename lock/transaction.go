@@ -89,18 +89,18 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	var err error
 	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
 		if result, err = r.settleTransaction(ctx); result == unknown {
-			e.notFinished(ctx, err)
+			e.reportFailedEnd(ctx, err)
 		}
 	}, func() { r.decideInBackground(ctx) })
 	switch result {
 	case committed:
-		return receipt, false, e.finished(ctx, true, lost)
+		return receipt, false, e.endAnswered(ctx, true, lost)
 	case taken:
-		return r.winner(ctx, e.finished(ctx, false, lost))
+		return r.winner(ctx, e.endAnswered(ctx, false, lost))
 	case rolledBack:
 		undo := sync.OnceValue(func() error { return r.undo(ctx) })
 		defer func() { _ = undo() }() // also if an observer ends the goroutine
-		e.notFinished(ctx, err)
+		e.reportFailedEnd(ctx, err)
 		if errors.Is(undo(), ErrLost) {
 			return r.winner(ctx, err)
 		}
@@ -192,7 +192,7 @@ func (r *run) undo(ctx context.Context) error {
 	default:
 		e.validity.Halt()
 	}
-	return e.sendFinish(ctx, e.lostError())
+	return e.requestEnd(ctx, e.lostError())
 }
 
 // decideInBackground asks for the outcome until it is answered, and then ends the lease
@@ -218,7 +218,7 @@ func (r *run) decideLater(ctx context.Context) (done bool) {
 	}
 	r.tx.undecided = false
 	if ok {
-		_ = r.lease.finished(ctx, true, nil)
+		_ = r.lease.endAnswered(ctx, true, nil)
 	} else {
 		_ = r.undo(ctx) // goes on in the background if it must
 	}
