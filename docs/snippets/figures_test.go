@@ -27,30 +27,21 @@ func TestFiguresOfTheBenchmark(t *testing.T) {
 	)
 	results := resultsOf(t, read(t, "../../bench/RESULTS.md"))
 	for _, tt := range []struct {
-		page, line string   // the beginning of the line that has
+		page, line string   // the beginning of the row or the paragraph that has
 		figures    []string // the figures of these rows and columns
 	}{
-		{"README.md", "| `POST /orders` behind `Lock`, requests/s |", []string{
-			orders + "Lock, memory | median", orders + "Lock, Redis | median", orders + "Lock, memory" + bare, orders + "Lock, Redis" + bare,
-			orders + "SET NX + EVALSHA by hand, go-redis" + bare, orders + "SET NX + EVALSHA by hand, rueidis" + bare,
-		}},
-		{"README.md", "| what a guard adds:", []string{
+		{"README.md", "A guard adds", []string{
 			trips + "a first request, Lock, Redis | median", trips + "a first request, Idempotent, Redis | median",
 			trips + "a replay, Idempotent, Redis | median", trips + "a duplicate in the holder's process, Lock, Redis | median",
 			"µs in memory, Lock | median", "µs in memory, Idempotent, first | median", "µs in memory, Idempotent, replay | median",
+			orders + "Lock, memory | median", orders + "Lock, Redis | median", orders + "Lock, memory" + bare, orders + "Lock, Redis" + bare,
+			orders + "SET NX + EVALSHA by hand, go-redis" + bare, orders + "SET NX + EVALSHA by hand, rueidis" + bare,
 		}},
-		{"README.md", "| lock cycles/s on Redis: 1, 8, 256 callers |", []string{
-			cycles1 + "httplatch", cycles8 + "httplatch", cycles256 + "httplatch",
-			cycles1 + "bsm/redislock", cycles8 + "bsm/redislock", cycles256 + "bsm/redislock", cycles256 + "bsm/redislock, AutoPipeline",
-			cycles1 + "go-redsync/redsync", cycles8 + "go-redsync/redsync", cycles256 + "go-redsync/redsync",
-			cycles1 + "redis/rueidislock", cycles8 + "redis/rueidislock", cycles256 + "redis/rueidislock",
-			cycles1 + "SET NX + EVALSHA", cycles8 + "SET NX + EVALSHA", cycles256 + "SET NX + EVALSHA",
-		}},
-		{"README.md", "| duplicates refused/s:", []string{
-			inProcess + "httplatch", elsewhere + "httplatch",
-			inProcess + "bsm/redislock", elsewhere + "bsm/redislock", inProcess + "go-redsync/redsync", elsewhere + "go-redsync/redsync",
-			inProcess + "redis/rueidislock", elsewhere + "redis/rueidislock", inProcess + "SET NX + EVALSHA", elsewhere + "SET NX + EVALSHA",
-		}},
+		{"README.md", "| lock cycles/s, 1 caller |", []string{cycles1 + "httplatch", cycles1 + "bsm/redislock", cycles1 + "go-redsync/redsync", cycles1 + "redis/rueidislock", cycles1 + "SET NX + EVALSHA"}},
+		{"README.md", "| lock cycles/s, 8 callers |", []string{cycles8 + "httplatch", cycles8 + "bsm/redislock", cycles8 + "go-redsync/redsync", cycles8 + "redis/rueidislock", cycles8 + "SET NX + EVALSHA"}},
+		{"README.md", "| lock cycles/s, 256 callers |", []string{cycles256 + "httplatch", cycles256 + "bsm/redislock", cycles256 + "go-redsync/redsync", cycles256 + "redis/rueidislock", cycles256 + "SET NX + EVALSHA", cycles256 + "bsm/redislock, AutoPipeline"}},
+		{"README.md", "| duplicates refused/s in the holder's process |", []string{inProcess + "httplatch", inProcess + "bsm/redislock", inProcess + "go-redsync/redsync", inProcess + "redis/rueidislock", inProcess + "SET NX + EVALSHA"}},
+		{"README.md", "| duplicates refused/s by four other processes |", []string{elsewhere + "httplatch", elsewhere + "bsm/redislock", elsewhere + "go-redsync/redsync", elsewhere + "redis/rueidislock", elsewhere + "SET NX + EVALSHA"}},
 		{"docs/choosing.md", "| server CPU for a cycle (claim and release), one caller |", []string{"server CPU, µs, 1 caller | httplatch"}},
 		{"docs/choosing.md", "| the same, 256 callers in one process", []string{"server CPU, µs, 256 callers | httplatch"}},
 		{"docs/choosing.md", "| cycles a second, server and 256 callers", []string{cycles256 + "httplatch"}},
@@ -88,12 +79,16 @@ func resultsOf(t *testing.T, text string) map[string]float64 {
 	return all
 }
 
-// figuresOf are the numbers in a row of a table, behind its first cell.
-func figuresOf(t *testing.T, text, row string) (all []float64) {
+// figuresOf are the numbers in a paragraph, or in a row of a table behind its first cell.
+func figuresOf(t *testing.T, text, begins string) (all []float64) {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(row) + `.*$`).FindString(text)
-	_, cells, ok := strings.Cut(strings.TrimPrefix(m, "| "), " | ")
-	require.True(t, ok, "no row %q", row)
+	_, cells, ok := strings.Cut(text, "\n"+begins)
+	require.True(t, ok, "nothing begins with %q", begins)
+	end := "\n\n"
+	if strings.HasPrefix(begins, "|") {
+		end = "\n"
+	}
+	cells, _, _ = strings.Cut(cells, end)
 	for _, n := range regexp.MustCompile(`\d[\d,]*\d(?:\.\d+)?|\d(?:\.\d+)?`).FindAllString(cells, -1) {
 		all = append(all, number(t, n))
 	}
