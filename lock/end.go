@@ -203,7 +203,7 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 		lost = nil // the settle was late, and there was no takeover
 	}
 	if lost == nil && !done {
-		lost = e.lose(errTaken)
+		unwind.Guard(func() { lost = e.lose(errTaken) }, func() { e.close(true) }) // or Close waits for work that is over
 	}
 	e.close(true)
 	if lost != nil {
