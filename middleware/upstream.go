@@ -48,13 +48,17 @@ import (
 // X-Accel-Buffering: no. The same holds for answers over HTTP/1 that end with their
 // connection, because they do not show whether they are whole.
 //
+// Headers of a request that begin with Latch- or Latch_ are not sent, and the Latch-Commit of
+// an answer is not returned, so neither a client nor a service behind it can speak in the name
+// of the other: see [WithUpstreamHeaders].
+//
 // With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
 // before it is sent, which costs a round trip. RoundTrip returns an error and has sent
 // nothing if the store does not note it, if the lease is lost, or if the handler has
 // returned and its key is free.
 //
-// Requests of a safe method (GET, HEAD, OPTIONS, TRACE) go to base unchanged, and so do
-// requests outside of Idempotent and Dedupe, under [Lock] alone for example, with one
+// Other than that, requests of a safe method (GET, HEAD, OPTIONS, TRACE) go to base unchanged,
+// and so do requests outside of Idempotent and Dedupe, under [Lock] alone for example, with one
 // exception. When a connection breaks, net/http sends a request with an Idempotency-Key again
 // if it has no body, or a GetBody. To prevent this, base gets the name of that header in
 // lower case, which is the same to a server. So base must not look for the key.
@@ -62,15 +66,25 @@ import (
 // base must not repeat requests by itself, and should call the hooks of package
 // [net/http/httptrace], as [http.Transport] and its wrappers do: without them, a failure
 // before there is a connection is unknown, too. Upstream is safe for concurrent use if
-// base is.
-func Upstream(base http.RoundTripper) http.RoundTripper {
+// base is. It panics on a nil option.
+func Upstream(base http.RoundTripper, opts ...UpstreamOption) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &upstream{base}
+	u := &upstream{base: base}
+	for _, o := range opts {
+		if o == nil {
+			panic("middleware.Upstream: nil option")
+		}
+		o.applyUpstream(u)
+	}
+	return u
 }
 
-type upstream struct{ base http.RoundTripper }
+type upstream struct {
+	base    http.RoundTripper
+	headers bool // Latch-Key and Latch-Attempt are sent, and Latch-Commit is read
+}
 
 // CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (u *upstream) CloseIdleConnections() {
@@ -80,12 +94,15 @@ func (u *upstream) CloseIdleConnections() {
 }
 
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = withoutLatch(r)
 	if safe(cmp.Or(r.Method, http.MethodGet)) {
-		return u.base.RoundTrip(r)
+		answer, _, err := u.send(r)
+		return answer, err
 	}
 	sender := runOf(r.Context())
 	if sender == nil {
-		return u.base.RoundTrip(unrepeated(r.Context(), r))
+		answer, _, err := u.send(u.prepared(r.Context(), r))
+		return answer, err
 	}
 	if err := sender.sending(r.Context()); err != nil {
 		if r.Body != nil {
@@ -94,17 +111,46 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("middleware: a request to another service was not sent: %w", err)
 	}
 	var way connecting
-	answer, err := u.base.RoundTrip(unrepeated(httptrace.WithClientTrace(r.Context(), way.trace()), r))
+	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), way.trace()), r))
 	if err == nil {
 		err = readWhole(answer, sender.answer.Limit())
 	}
-	if err == nil && saysNoEffect(answer) || err != nil && way.failed() {
+	switch {
+	case err != nil && way.failed(), err == nil && says.noEffect(answer):
 		sender.notSent()
+	case err == nil:
+		says.commit(r.Context())
 	}
 	if err != nil {
 		return nil, err
 	}
 	return answer, nil
+}
+
+// send sends r as it is, and takes from its answer the header that is for the gateway alone.
+func (u *upstream) send(r *http.Request) (*http.Response, commitment, error) {
+	answer, err := u.base.RoundTrip(r)
+	if err != nil {
+		return nil, unsaid, err
+	}
+	says := takeCommitment(answer)
+	if !u.headers {
+		says = unsaid
+	}
+	return answer, says, nil
+}
+
+// prepared returns r with ctx, as the upstream gets it.
+func (u *upstream) prepared(ctx context.Context, r *http.Request) *http.Request {
+	r = unrepeated(ctx, r)
+	if u.headers {
+		r.Header = maps.Clone(r.Header)
+		if r.Header == nil {
+			r.Header = make(http.Header)
+		}
+		announce(r)
+	}
+	return r
 }
 
 // sending notes that a request is about to leave, in the run and in the runs of the guards
@@ -145,7 +191,12 @@ func (c *connecting) trace() *httptrace.ClientTrace {
 // have written.
 func (c *connecting) failed() bool { return c.asked.Load() && !c.got.Load() }
 
-// saysNoEffect reports whether the answer says that the request had no effect. A gateway
+// noEffect reports whether the answer says that the request had no effect.
+func (c commitment) noEffect(answer *http.Response) bool {
+	return c == notCommitted || c == unsaid && saysNoEffect(answer)
+}
+
+// saysNoEffect reports whether the status says that the request had no effect. A gateway
 // that answers for itself has lost an answer.
 func saysNoEffect(answer *http.Response) bool {
 	switch status := answer.StatusCode; status {

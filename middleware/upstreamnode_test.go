@@ -90,7 +90,7 @@ func (n *node) goOn() {
 type via func(base http.RoundTripper) http.RoundTripper
 
 var (
-	upstream via = latch.Upstream
+	upstream via = func(base http.RoundTripper) http.RoundTripper { return latch.Upstream(base) }
 	plain    via = func(base http.RoundTripper) http.RoundTripper { return base }
 )
 

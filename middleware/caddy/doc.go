@@ -89,6 +89,10 @@
 // says. An answer of FastCGI without Content-Length does not show whether it is whole, and is
 // not kept.
 //
+// The upstream gets Latch-Key and Latch-Attempt, and may answer with Latch-Commit, as
+// [middleware.WithUpstreamHeaders] says. Headers of clients that begin with Latch- do not reach
+// it.
+//
 // # Metrics
 //
 // The metrics of package lockotel are in Caddy's registry, and so on its metrics endpoint. They

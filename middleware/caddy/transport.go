@@ -62,9 +62,9 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 		if configured.KeepAlive.IdleConnTimeout == 0 {
 			inner.Transport.IdleConnTimeout = idleTime
 		}
-		t.inner, t.send = inner, middleware.Upstream(inner)
+		t.inner, t.send = inner, middleware.Upstream(inner, middleware.WithUpstreamHeaders())
 	case http.RoundTripper:
-		t.inner, t.send = inner, middleware.Upstream(&traced{inner})
+		t.inner, t.send = inner, middleware.Upstream(&traced{inner}, middleware.WithUpstreamHeaders())
 	default:
 		return fmt.Errorf("latch: %T is no transport", module)
 	}

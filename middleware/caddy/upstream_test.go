@@ -144,3 +144,45 @@ func TestClientHangsUp(t *testing.T) {
 	require.Eventually(t, func() bool { return g.order("k", "wait").status == 201 }, patience, tick)
 	require.Equal(t, 1, s.placed())
 }
+
+// TestHeadersOfTheUpstream: it is given the key of the order, and says whether it has placed it; and
+// a client that sends the headers of either is not heard.
+func TestHeadersOfTheUpstream(t *testing.T) {
+	for name, tt := range map[string]struct {
+		says  string // Latch-Commit
+		again string // in the answer to the repeat
+		once  int
+	}{
+		"it says nothing":           {"", "#outcome-unknown", 1},
+		"it has placed it":          {"yes", "failed", 1},
+		"it has not":                {"no", "failed", 2},
+		"it says something unknown": {"maybe", "#outcome-unknown", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []http.Header
+			s := newShop(t)
+			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got = append(got, r.Header)
+				if tt.says != "" {
+					w.Header().Set("Latch-Commit", tt.says)
+				}
+				http.Error(w, "failed", http.StatusBadGateway)
+			})
+			g := start(t, guarded(s, "memory"))
+			for _, again := range []string{"failed", tt.again} {
+				r := g.request(t.Context(), "k", "")
+				r.Header["Latch-Key"], r.Header["Latch_Key"] = []string{"forged"}, []string{"forged"}
+				answer := send(t, r)
+				require.Contains(t, answer.body, again)
+				require.NotContains(t, answer.header, "Latch-Commit")
+			}
+			require.Len(t, got, tt.once)
+			for _, h := range got {
+				require.Len(t, h.Get("Latch-Key"), 43)
+				require.Equal(t, got[0].Get("Latch-Key"), h.Get("Latch-Key"))
+				require.Equal(t, "1", h.Get("Latch-Attempt"))
+				require.NotContains(t, h, "Latch_Key")
+			}
+		})
+	}
+}

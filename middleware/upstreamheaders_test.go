@@ -1,0 +1,167 @@
+package middleware_test
+
+import (
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/memstore"
+	latch "github.com/httplatch/httplatch/middleware"
+)
+
+func speaking(base http.RoundTripper) http.RoundTripper {
+	return latch.Upstream(base, latch.WithUpstreamHeaders())
+}
+
+// TestUpstreamSaysWhatItHasDone: Latch-Commit decides what a repeat gets, and no client sees it.
+// To a gateway without the headers it means nothing.
+func TestUpstreamSaysWhatItHasDone(t *testing.T) {
+	t.Parallel()
+	const unknown, runs, kept = "unknown", "runs", "kept"
+	const empty = "\r\nContent-Length: 0\r\n\r\n"
+	for answer, want := range map[string]struct{ speaking, without string }{
+		"500 Failed\r\nLatch-Commit: no" + empty:                           {runs, runs},
+		"500 Failed\r\nLatch-Commit: yes" + empty:                          {kept, runs},
+		"502 Bad Gateway\r\nLatch-Commit: no" + empty:                      {runs, unknown},
+		"502 Bad Gateway\r\nLatch-Commit: yes" + empty:                     {kept, unknown},
+		"503 Busy\r\nLatch-Commit: No" + empty:                             {runs, unknown},
+		"503 Busy\r\nRetry-After: 1\r\nLatch-Commit: YES" + empty:          {kept, runs},
+		"524 Timeout\r\nLatch-Commit: no" + empty:                          {runs, unknown},
+		"401 Unauthorized\r\nLatch-Commit: yes" + empty:                    {kept, runs},
+		"404 Not Found\r\nLatch-Commit: no" + empty:                        {kept, kept},
+		"201 Created\r\nLatch-Commit: no" + empty:                          {kept, kept},
+		"201 Created\r\nLatch-Commit: yes" + empty:                         {kept, kept},
+		"502 Bad Gateway\r\nLatch-Commit: perhaps" + empty:                 {unknown, unknown},
+		"502 Bad Gateway\r\nLatch-Commit: yes\r\nLatch-Commit: no" + empty: {unknown, unknown},
+		// Cut off: the gateway has no answer to keep.
+		"500 Failed\r\nLatch-Commit: yes\r\nContent-Length: 9\r\n\r\nno": {unknown, unknown},
+		"500 Failed\r\nLatch-Commit: no\r\nContent-Length: 9\r\n\r\nno":  {unknown, unknown},
+	} {
+		t.Run(strings.ReplaceAll(answer, "\r\n", "|"), func(t *testing.T) {
+			t.Parallel()
+			for _, gateway := range []struct {
+				via  via
+				want string
+			}{{speaking, want.speaking}, {upstream, want.without}} {
+				for name, opts := range map[string][]lock.Option{"": nil, "run again": {lock.WithRerunAbandoned()}} {
+					w := startWire(t, whole, func(int) string { return "HTTP/1.1 " + answer })
+					anew := func(http.RoundTripper) http.RoundTripper {
+						return gateway.via(&http.Transport{DisableKeepAlives: true})
+					}
+					server := startServer(t, once(newLocker(t, memstore.New(), opts...))(proxyTo(t, w.url(), anew)))
+					first := exchanged(t, server, clientRequest(t, server.URL, "k"))
+					again := exchanged(t, server, clientRequest(t, server.URL, "k"))
+					require.NotContains(t, first.header, "Latch-Commit")
+					require.NotContains(t, again.header, "Latch-Commit")
+					switch gateway.want {
+					case kept:
+						require.Equal(t, "true", again.header.Get("Idempotent-Replayed"), name)
+						require.Equal(t, first.status, again.status, name)
+					case runs:
+						require.Equal(t, first, again, name)
+					case unknown:
+						require.Contains(t, string(again.body), "#outcome-unknown", name)
+					}
+					require.Equal(t, map[bool]int64{true: 2, false: 1}[gateway.want == runs], w.posts.Load(), name)
+				}
+			}
+		})
+	}
+}
+
+// TestUpstreamHeadersAreTheGateways: a client's own never arrive, in no spelling that a service
+// may take for them, and the gateway's are the same in each attempt.
+func TestUpstreamHeadersAreTheGateways(t *testing.T) {
+	t.Parallel()
+	forged := []string{"Latch-Key", "Latch-Attempt", "Latch-Commit", "Latch_Key", "latch_ATTEMPT", "Latch-Of-The-Future"}
+	for name, tt := range map[string]struct {
+		via   via
+		guard func(l *lock.Locker) func(http.Handler) http.Handler
+		verb  string
+		want  []string // that arrive
+	}{
+		"Idempotent":      {speaking, func(l *lock.Locker) func(http.Handler) http.Handler { return once(l) }, "POST", []string{"Latch-Attempt", "Latch-Key"}},
+		"Dedupe":          {speaking, func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Dedupe(l, byUser, time.Hour) }, "POST", []string{"Latch-Attempt"}},
+		"without headers": {upstream, func(l *lock.Locker) func(http.Handler) http.Handler { return once(l) }, "POST", nil},
+		"a safe method":   {speaking, func(l *lock.Locker) func(http.Handler) http.Handler { return once(l) }, "GET", nil},
+		"Lock":            {speaking, func(l *lock.Locker) func(http.Handler) http.Handler { return latch.Lock(l, "user", byUser) }, "POST", nil},
+		"plain":           {plain, func(l *lock.Locker) func(http.Handler) http.Handler { return once(l) }, "POST", forged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []http.Header
+			target, err := url.Parse(startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got = append(got, r.Header)
+				w.Header().Set("Latch-Commit", "yes")
+				w.WriteHeader(http.StatusInternalServerError)
+			})).URL)
+			require.NoError(t, err)
+			var id string
+			proxy := proxyTo(t, target, tt.via)
+			proxy.Rewrite = func(r *httputil.ProxyRequest) {
+				id, _ = latch.Key(r.In.Context())
+				r.SetURL(target)
+			}
+			server := startServer(t, tt.guard(newLocker(t, memstore.New()))(proxy))
+			r := clientRequest(t, server.URL, "k")
+			if r.Method = tt.verb; tt.verb == "GET" {
+				r.Body, r.ContentLength = http.NoBody, 0
+			}
+			for _, h := range forged {
+				r.Header[h] = []string{"forged"}
+			}
+			answer := exchanged(t, server, r)
+			require.Equal(t, 500, answer.status)
+			require.Equal(t, name == "plain", answer.header.Get("Latch-Commit") != "", "this test can see one")
+			require.Len(t, got, 1)
+			arrived := []string{}
+			for h := range got[0] {
+				if strings.HasPrefix(strings.ToLower(strings.ReplaceAll(h, "_", "-")), "latch-") {
+					arrived = append(arrived, h)
+				}
+			}
+			if name == "plain" {
+				require.Len(t, arrived, len(forged), "this test can see a forged one")
+				return
+			}
+			require.ElementsMatch(t, tt.want, arrived)
+			for _, h := range tt.want {
+				require.Equal(t, map[string]string{"Latch-Key": id, "Latch-Attempt": "1"}[h], got[0].Get(h))
+			}
+			require.Equal(t, "forged", r.Header.Get("Latch-Key"), "the caller's request is not changed")
+		})
+	}
+}
+
+// TestUpstreamIsGivenTheSameKeyAgain, and another one for another user's request with the same
+// Idempotency-Key.
+func TestUpstreamIsGivenTheSameKeyAgain(t *testing.T) {
+	t.Parallel()
+	var got []string
+	target, err := url.Parse(startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Latch-Key"))
+		w.Header().Set("Latch-Commit", "no")
+		w.WriteHeader(http.StatusBadGateway)
+	})).URL)
+	require.NoError(t, err)
+	server := startServer(t, once(newLocker(t, memstore.New()))(proxyTo(t, target, speaking)))
+	for _, user := range []string{"42", "42", "43"} {
+		r := clientRequest(t, server.URL, "k")
+		r.Header.Set("X-User-ID", user)
+		require.Equal(t, 502, exchanged(t, server, r).status)
+	}
+	require.Len(t, got[0], 43)
+	require.Equal(t, got[0], got[1])
+	require.NotEqual(t, got[0], got[2])
+}
+
+func TestUpstreamPanicsOnANilOption(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "middleware.Upstream: nil option", func() { latch.Upstream(nil, nil) })
+}
