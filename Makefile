@@ -84,8 +84,8 @@ check: ## A first answer in two minutes on 2 cores: vet all, lint the packages t
 	go test $(VETTED) -short -p $(ONEMORE) $(TESTFLAGS) work
 
 .PHONY: test
-test: ## Vet and test all modules except the models with the race detector, in 18 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm and gcc with apt (NO_INSTALL=1: nothing)
-	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm $(if $(RACE),cc) $(CIONLY)
+test: ## Vet and test all modules except the models with the race detector, in 18 minutes on 2 cores; may install redis-server, postgresql, pgbouncer, chromium, curl, npm, php, python3 and gcc with apt (NO_INSTALL=1: nothing)
+	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)')

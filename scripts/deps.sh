@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|cc|go1.27.4 ...
+# usage: scripts/deps.sh redis-server|postgresql|pgbouncer|mariadb|promtool|nft|spin|chromium|curl|npm|php|python3|cc|go1.27.4 ...
 #
 # Installs the programs that the tests need in addition to Go. Missing ones come
 # from apt, where that asks no question: as root, or with a sudo that needs no
 # password. NO_INSTALL=1 prevents it. Another version of Go comes through the go
 # command, which keeps it in its module cache.
 #
-# Tests without redis-server, postgresql, pgbouncer, mariadb, spin, chromium, curl, npm, promtool, nft
-# or a second version of Go are still useful, so their absence is a warning, and an error
+# Tests without redis-server, postgresql, pgbouncer, mariadb, spin, chromium, curl, npm, php, python3,
+# promtool, nft or a second version of Go are still useful, so their absence is a warning, and an error
 # where CI=true. A missing C compiler is always an error.
 set -euo pipefail
 
@@ -26,8 +26,10 @@ present() {
 	nft) command -v ip && command -v nft ;; # as internal/faults does
 	npm) command -v npm && command -v node ;; # as example/internal/forms and middleware do
 	pgbouncer) PATH=$PATH:/usr/sbin command -v "${PGBOUNCER:-pgbouncer}" ;; # as internal/testkit/pgtest does
+	php) command -v php ;; # as docs/snippets does
 	postgresql) postgresql ;;
 	promtool) command -v promtool ;;
+	python3) command -v python3 ;; # as docs/snippets does
 	redis-server) command -v "${REDIS_SERVER:-redis-server}" ;; # as internal/testkit/redistest does
 	spin) spin -V 2>/dev/null | grep "^Spin Version" ;; # there is another program of that name
 	esac >/dev/null
@@ -73,8 +75,10 @@ packages() {
 	nft) echo iproute2 nftables ;;
 	npm) echo npm nodejs ;;
 	pgbouncer) echo pgbouncer ;;
+	php) echo php-cli ;;
 	postgresql) echo postgresql ;;
 	promtool) echo prometheus ;;
+	python3) echo python3 ;;
 	redis-server) echo redis-server ;;
 	spin) echo spin gcc libc6-dev ;; # what it makes of a model is compiled
 	esac
@@ -132,6 +136,11 @@ how_to() {
 		echo "or name one that is elsewhere: PGBOUNCER=/path/to/pgbouncer"
 		echo "Debian's package starts one at once, which the tests do not need:"
 		echo "    systemctl disable --now pgbouncer"
+		;;
+	php | python3)
+		echo "$1 is missing: that the upstreams of docs/gateway.md speak with their gateway"
+		echo "is not shown in this language. Install it:"
+		echo "    apt-get install $(packages "$1") | brew install $1 | dnf install $(packages "$1")"
 		;;
 	postgresql)
 		echo "PostgreSQL is missing: everything that shows how the PostgreSQL store"
