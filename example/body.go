@@ -13,6 +13,7 @@ const (
 	maxBody     = 64 << 10
 	maxSKU      = 64 // characters
 	maxQuantity = 1000
+	maxItems    = 16
 )
 
 // orderRequest is the body of POST /orders.
@@ -21,26 +22,41 @@ type orderRequest struct {
 	Quantity int    `json:"quantity"`
 }
 
-// readOrder reads the body of POST /orders, whatever its Content-Type says, so
+// cartRequest is the body of POST /carts.
+type cartRequest struct {
+	Items  []orderRequest `json:"items"`
+	Coupon string         `json:"coupon"` // "" for none
+}
+
+// requestBody is the body of a submission.
+type requestBody interface {
+	orderRequest | cartRequest
+	check() error
+	shape() string // its description, for refusals
+}
+
+// readBody reads the body of a submission, whatever its Content-Type says, so
 // that curl -d will do. Its errors are refusals.
-func readOrder(w http.ResponseWriter, r *http.Request) (orderRequest, error) {
+func readBody[T requestBody](w http.ResponseWriter, r *http.Request) (body T, err error) {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	decoder.DisallowUnknownFields()
-	var wanted orderRequest
-	err := decoder.Decode(&wanted)
+	err = decoder.Decode(&body)
 	if err == nil {
 		// Something follows the object, perhaps a second order.
 		if _, err = decoder.Token(); errors.Is(err, io.EOF) {
-			return wanted, wanted.check()
+			return body, body.check()
 		}
 	}
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return orderRequest{}, errTooLarge
+		return body, errTooLarge
 	}
-	return orderRequest{}, &refusal{
-		http.StatusBadRequest,
-		`The body must be one JSON object with the members "sku", a text, and "quantity", an integer, and no others.`,
-	}
+	return body, &refusal{http.StatusBadRequest, "The body must be one JSON object with " + body.shape() + ", and no others."}
+}
+
+func (orderRequest) shape() string { return `the members "sku", a text, and "quantity", an integer` }
+
+func (cartRequest) shape() string {
+	return `the members "items", a list of objects with "sku" and "quantity", and "coupon", a text`
 }
 
 // bodyFirst reads the body before next runs, so that a client which sends it
@@ -79,6 +95,21 @@ func (o orderRequest) check() error {
 	}
 	if o.Quantity < 1 || o.Quantity > maxQuantity {
 		return &refusal{http.StatusBadRequest, `"quantity" must be 1 to 1000.`}
+	}
+	return nil
+}
+
+func (c cartRequest) check() error {
+	if n := len(c.Items); n < 1 || n > maxItems {
+		return &refusal{http.StatusBadRequest, `"items" must have 1 to 16 of them.`}
+	}
+	if utf8.RuneCountInString(c.Coupon) > maxSKU {
+		return &refusal{http.StatusBadRequest, `"coupon" must have at most 64 characters.`}
+	}
+	for _, item := range c.Items {
+		if err := item.check(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

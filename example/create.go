@@ -16,7 +16,7 @@ func (d *desk) createOrder(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &refusal{http.StatusBadRequest, "X-User-ID is missing or malformed."})
 		return
 	}
-	wanted, err := readOrder(w, r)
+	wanted, err := readBody[orderRequest](w, r)
 	if err != nil {
 		refuse(w, err)
 		return

@@ -83,6 +83,8 @@ func (d *desk) routes() []route {
 		{"GET", "/try", http.HandlerFunc(d.showTry)},
 		{"POST", "/try", d.tryOrder()},
 		{"POST", "/orders", d.guards.orderOnce(bodyFirst(d.guards.orderLock(http.HandlerFunc(d.createOrder))))},
+		{"POST", "/carts", d.guards.orderOnce(bodyFirst(http.HandlerFunc(d.createCart)))},
+		{"POST", "/exports", threeExports(d.locker)(http.HandlerFunc(d.exportOrders))},
 		{"GET", "/orders", http.HandlerFunc(d.listOrders)},
 		{"GET", "/orders/{id}", http.HandlerFunc(d.showOrder)},
 		{"POST", "/orders/{id}/pay", d.guards.payOnce(d.guards.payLock(http.HandlerFunc(d.payOrder)))},

@@ -23,6 +23,8 @@
 //	GET    /try?user=U          how long the naive guard still keeps a user out; with &burst=B also the orders of one burst of clicks
 //	GET    /assets/...          files that the page loads
 //	POST   /orders              places an order; locked by X-User-ID, and idempotent if there is an Idempotency-Key
+//	POST   /carts               places an order for each item; locked by X-User-ID, the coupon and the items, all or none
+//	POST   /exports             the orders of X-User-ID; three at once for each
 //	GET    /orders?user=U       the orders that exist
 //	GET    /orders/{id}         one of them
 //	POST   /orders/{id}/pay     pays one; locked by the order, with an Idempotency-Key
@@ -34,7 +36,7 @@
 //	GET    /console             the page for operators: who has a key and why, and a form to free it
 //
 // To show failures, POST /orders obeys four headers. "X-Work: 300ms" sets how long the order
-// takes. The others say what the handler does once the order exists, in this order:
+// takes, as it does for carts and exports. The others say what the handler does once the order exists, in this order:
 // "X-Commit: 1" calls lock.Commit, so that the order is never placed again; "X-Linger: 3s" goes
 // on for that time, even if the lease is lost; "X-Fail" is "500", "panic" or "hang".
 //

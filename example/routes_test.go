@@ -11,7 +11,7 @@ func TestRoutersAgree(t *testing.T) {
 	t.Parallel()
 	onChi, onStdlib := startDesk(t, "-router", "chi"), startDesk(t, "-router", "stdlib")
 	paths := []string{
-		"/", "/orders?user=42", "/orders/", "/orders/7", "/orders/7/pay", "/orders/7/pay/", "/orders//pay", "/orders/a%2Fb/pay",
+		"/", "/carts", "/exports", "/orders?user=42", "/orders/", "/orders/7", "/orders/7/pay", "/orders/7/pay/", "/orders//pay", "/orders/a%2Fb/pay",
 		"/orders/%37/pay", "/orders/%25/pay", "/healthz", "/readyz", "/metrics", "/locks", "/locks/", "/console", "/console/", "/try", "/try?user=42", "/assets/page.css", "/assets/page.html", "/nope", "//", "//orders", "/./orders", "/../orders", "/orders/%2E%2E/pay", "/orders/./pay", "/ORDERS",
 	}
 	wanted := map[string]int{
