@@ -39,6 +39,7 @@ type lockedContext struct {
 	lease     hold // a lease, or the set of LockAll
 	doNotKeep atomic.Bool
 	returned  atomic.Bool
+	unknown   atomic.Bool // a call through Upstream may still be at work
 }
 
 func (c *lockedContext) init(g *base, lease hold) {

@@ -13,6 +13,7 @@ import (
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/middleware/internal/hint"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 	"github.com/httplatch/httplatch/middleware/internal/setting"
 )
@@ -48,7 +49,7 @@ import (
 // no lock either.
 //
 // Options are [WithPermits], [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
-// [WithBodyFirst], and every [Option]: [With], [WithFailOpen], [WithFailClosed] and
+// [WithUnknownHold], [WithBodyFirst], and every [Option]: [With], [WithFailOpen], [WithFailClosed] and
 // [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that is empty
@@ -104,6 +105,9 @@ func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opt
 			panic("middleware." + constructor + ": nil option")
 		}
 		o.applyLock(&g.lockConfig)
+	}
+	if g.unknownHold > 0 {
+		must(setting.ValidateReceipts(l), "%s: WithUnknownHold", constructor)
 	}
 	g.locker = g.over(l)
 	g.hints.Init(g.locker)
@@ -283,7 +287,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 	work := lease.Context()
 	x.context.init(&g.base, lease)
 	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
-	if g.cooldown == 0 && !recorder.AnswersLater(w) {
+	if g.cooldown == 0 && g.unknownHold == 0 && !recorder.AnswersLater(w) {
 		defer release(ctx, lease)
 		x.serve(w, next)
 		return
@@ -292,13 +296,21 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 	watched := &recorder.StatusWriter{ResponseWriter: w}
 	returned := false
 	defer func() {
-		if g.cooldown == 0 || !returned || x.context.doNotKeep.Load() || watched.Code >= 400 {
+		var receipt []byte
+		keep := g.cooldown
+		if !returned || x.context.doNotKeep.Load() || watched.Code >= 400 {
+			keep = 0
+		}
+		if x.context.unknown.Load() && g.unknownHold > keep {
+			receipt, keep = record.Unknown(), g.unknownHold
+		}
+		if keep == 0 {
 			release(ctx, lease)
 			return
 		}
 		// The Locker completes a settle that the store does not answer. After a lost
 		// lease there is no cool-down.
-		_ = lease.Settle(ctx, nil, g.cooldown)
+		_ = lease.Settle(ctx, receipt, keep)
 	}()
 	x.serve(watched, next)
 	returned = true

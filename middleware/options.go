@@ -13,7 +13,8 @@ import (
 )
 
 // LockOption configures [Lock] and [LockAll]: [WithPermits] (of Lock alone), [WithCooldown],
-// [WithCooldownStatus], [WithContentionStatus], [WithBodyFirst], and every [Option].
+// [WithCooldownStatus], [WithContentionStatus], [WithUnknownHold], [WithBodyFirst], and every
+// [Option].
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
@@ -49,8 +50,9 @@ type lockConfig struct {
 	cooldown       time.Duration // 0: none
 	cooldownStatus int
 	contention     int
-	bodyFirst      int64 // 0: the body is the handler's
-	permits        int   // 0: one request at a time
+	bodyFirst      int64         // 0: the body is the handler's
+	permits        int           // 0: one request at a time
+	unknownHold    time.Duration // 0: none
 }
 
 type idempotentConfig struct {
@@ -187,6 +189,21 @@ func WithPermits(n int) LockOption {
 func WithContentionStatus(code int) LockOption {
 	must(setting.ValidateContentionStatus(code), "WithContentionStatus(%d)", code)
 	return lockOption(func(c *lockConfig) { c.contention = code })
+}
+
+// WithUnknownHold keeps the key taken for d after a call through [Upstream] whose answer is lost
+// or late, the client's hanging up included, or says that a gateway further on has lost it: the
+// service may still be at work. Until then, requests get the answer for a key that is held, with
+// the time left in Retry-After. Unless set, the key is free as soon as the handler has returned.
+// Choose d longer than the service works at most.
+//
+// An answer that has begun is not lost, so d also does not count if its body breaks off. Only
+// Lock alone needs WithUnknownHold: a repeat behind [Idempotent] or [Dedupe] does not reach the
+// service. Each [WithCooldown] is kept to as well. It panics if d is not positive, and Lock and
+// LockAll panic if they have it over a store without receipts (package quorum).
+func WithUnknownHold(d time.Duration) LockOption {
+	must(setting.ValidatePositive(d), "WithUnknownHold(%v)", d)
+	return lockOption(func(c *lockConfig) { c.unknownHold = d })
 }
 
 // WithFinal sets which answers are kept and replayed, by their status alone. The others

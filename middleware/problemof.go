@@ -9,6 +9,7 @@ import (
 	"github.com/httplatch/httplatch/internal/oncecall"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/middleware/internal/record"
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
@@ -62,7 +63,9 @@ func unservedProblem(err error) *Problem {
 func lockProblem(err error, c *lockConfig) *Problem {
 	var refused *lock.RefusedError
 	switch {
-	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled):
+	case errors.As(err, &refused) && errors.Is(err, lock.ErrSettled) && record.IsUnknown(refused.Entry.Receipt):
+		return ProblemHeld.problem(c.contention, max(refused.Entry.Left, time.Second), err)
+	case refused != nil && errors.Is(err, lock.ErrSettled):
 		retryAfter := max(refused.Entry.Left, time.Second)
 		if c.cooldownStatus != http.StatusTooManyRequests {
 			retryAfter = 0 // this status is for clients that must not repeat, and some repeat after any Retry-After

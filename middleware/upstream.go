@@ -101,8 +101,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	sender := runOf(r.Context())
 	if sender == nil {
-		answer, _, err := u.send(u.prepared(r.Context(), r))
-		return answer, err
+		return u.underLock(r)
 	}
 	if err := sender.sending(r.Context()); err != nil {
 		if r.Body != nil {
@@ -122,9 +121,36 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		says.commit(r.Context())
 	}
 	if err != nil {
+		if !way.failed() {
+			holdUnknown(r.Context())
+		}
 		return nil, err
 	}
+	if says.isUnknown(answer) {
+		holdUnknown(r.Context())
+	}
 	return answer, nil
+}
+
+// underLock sends r outside of Idempotent and Dedupe.
+func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
+	if lockedOf(r.Context()) == nil {
+		answer, _, err := u.send(u.prepared(r.Context(), r))
+		return answer, err
+	}
+	var way connecting
+	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), way.trace()), r))
+	if err != nil && !way.failed() || err == nil && says.isUnknown(answer) {
+		holdUnknown(r.Context())
+	}
+	return answer, err
+}
+
+// holdUnknown tells the locks around ctx that a service may still be at work.
+func holdUnknown(ctx context.Context) {
+	for c := lockedOf(ctx); c != nil; c = lockedOf(c.Context) {
+		c.unknown.Store(true)
+	}
 }
 
 // send sends r as it is, and takes from its answer the header that is for the gateway alone.
@@ -194,6 +220,11 @@ func (c *connecting) failed() bool { return c.asked.Load() && !c.got.Load() }
 // noEffect reports whether the answer says that the request had no effect.
 func (c commitment) noEffect(answer *http.Response) bool {
 	return c == notCommitted || c == unsaid && saysNoEffect(answer)
+}
+
+// isUnknown reports whether the answer says that a gateway further on has lost another one.
+func (c commitment) isUnknown(answer *http.Response) bool {
+	return c == unsaid && answer.StatusCode >= 400 && !saysNoEffect(answer)
 }
 
 // saysNoEffect reports whether the status says that the request had no effect. A gateway

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,6 +184,33 @@ func TestHeadersOfTheUpstream(t *testing.T) {
 				require.Equal(t, "1", h.Get("Latch-Attempt"))
 				require.NotContains(t, h, "Latch_Key")
 			}
+		})
+	}
+}
+
+// TestLockWhileTheUpstreamIsLate: the gateway has given up, and the upstream has not. With
+// unknown_hold the next order is refused, and without it there are two at once.
+func TestLockWhileTheUpstreamIsLate(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hold  string
+		again int
+		once  int
+	}{
+		"unknown_hold": {"unknown_hold 1h", 409, 1},
+		"without":      {"", 201, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			g := start(t, strings.Replace(guarded(s, "memory"), `idempotent orders {
+			scope {header.X-User}
+			key   optional-idempotency-key
+`, `lock user {
+			key {header.X-User}
+			`+tt.hold+`
+`, 1))
+			require.Equal(t, 504, g.order("", "be late").status)
+			require.Equal(t, tt.again, g.order("", "").status)
+			require.Equal(t, tt.once, s.placed())
 		})
 	}
 }

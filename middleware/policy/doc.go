@@ -40,6 +40,7 @@
 //	cooldown           lock: [latch.WithCooldown]
 //	cooldown_status    lock: [latch.WithCooldownStatus]; needs a cooldown
 //	contention_status  lock: [latch.WithContentionStatus]
+//	unknown_hold       lock: [latch.WithUnknownHold]
 //	body_first         lock: [latch.WithBodyFirst], bytes
 //	final_below        idempotent, dedupe: [latch.WithFinal], only answers with a status below this one are kept
 //	fingerprint        idempotent, dedupe: [latch.WithFingerprint], a name of keys

@@ -65,6 +65,9 @@ var allFields = map[string]field{
 	"contention_status": {locks, integer(setting.ValidateContentionStatus, func(b *builder, code int) {
 		b.lockOptions = append(b.lockOptions, latch.WithContentionStatus(code))
 	})},
+	"unknown_hold": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
+		b.lockOptions = append(b.lockOptions, latch.WithUnknownHold(d))
+	})},
 	"final_below":    {onces, takeFinalBelow},
 	"request_limit":  {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
 	"response_limit": {onces, integer(limit, func(b *builder, n int64) { b.response = n })},

@@ -34,7 +34,7 @@ func TestInvalidGuards(t *testing.T) {
 	}{
 		{``, "", `it has no kind: add "kind": "lock", "idempotent" or "dedupe"`, nil},
 		{`"kind": "mutex"`, "kind", `"mutex" is not a kind of guard: write "lock", "idempotent" or "dedupe"`, nil},
-		{aLock + `, "ttl": "1s", "lease": "30s"`, "", `there is no field "ttl": use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, wait`, nil},
+		{aLock + `, "ttl": "1s", "lease": "30s"`, "", `there is no field "ttl": use one of body_first, contention_status, cooldown, cooldown_status, fail_open, key, kind, lease, max_hold, name, unknown_hold, wait`, nil},
 		{aLock + `, "keep": "1h"`, "", `"keep" is for guards of kind idempotent, and this one is of kind lock: remove it`, nil},
 		{`"kind": "lock", "name": "user"`, "", `it has no key, which guards of kind lock need: add it`, func() { latch.Lock(l, "user", nil) }},
 
@@ -59,6 +59,7 @@ func TestInvalidGuards(t *testing.T) {
 		{anIdempotent + `, "rerun_abandoned": false`, "rerun_abandoned", `false takes nothing back that the code says: remove the field`, nil},
 
 		{aLock + `, "cooldown": "0s"`, "cooldown", `the duration must be positive`, func() { latch.WithCooldown(0) }},
+		{aLock + `, "unknown_hold": "0s"`, "unknown_hold", `the duration must be positive`, func() { latch.WithUnknownHold(0) }},
 		{aLock + `, "cooldown": "1s", "cooldown_status": 423`, "cooldown_status", `use 409 or 429`, func() { latch.WithCooldownStatus(423) }},
 		{aLock + `, "contention_status": 503`, "contention_status", `use 409, 423, 425 or 429`, func() { latch.WithContentionStatus(503) }},
 		{aLock + `, "contention_status": 18446744073709552025`, "contention_status", `18446744073709552025 is not a whole number: write one, without quotes`, nil},
