@@ -31,6 +31,7 @@ type config struct {
 	cooldown time.Duration
 	fencing  bool
 	rerun    bool
+	worker   bool   // places accepted orders
 	tx       bool   // with postgres, mysql or sqlite
 	policies string // a file, "" for none
 
@@ -60,6 +61,7 @@ func parseConfig(args []string, getenv func(string) string, stderr io.Writer) (c
 	flags.StringVar(&cfg.sqlite, "sqlite", "", "`file` of SQLite for the orders too, which are committed with their receipts: the embedded store that survives a restart, "+
 		"and other processes of this machine may share it")
 	flags.BoolVar(&cfg.tx, "transaction", true, "with -postgres, -mysql or -sqlite: commit an order with its receipt; =false shows what that prevents")
+	flags.BoolVar(&cfg.worker, "worker", false, "place the orders that were accepted with later=1, in addition: with -postgres those of all desks, else the desk's own")
 	flags.StringVar(&cfg.router, "router", "chi", "chi or stdlib")
 	flags.DurationVar(&cfg.work, "work", 50*time.Millisecond, "how long an order or a payment takes, up to 30s")
 	flags.DurationVar(&cfg.lease, "lease", 30*time.Second, "how long a key stays taken when its process dies")
@@ -134,6 +136,8 @@ func (c config) check() error {
 		return errors.New("-sqlite excludes -postgres and -redis: the desk has its locks in one of them")
 	case !c.database() && !c.tx:
 		return errors.New("-transaction=false needs -postgres, -mysql or -sqlite: without one there are no transactions")
+	case c.worker && !c.keepsJobs():
+		return errors.New("-worker needs -postgres with its transactions, one -redis, or none: other stores keep no accepted orders")
 	case len(c.redis) > 1 && len(c.redis)%2 == 0:
 		return fmt.Errorf("-redis was given %d times: a quorum needs an odd number of independent masters, three or more", len(c.redis))
 	case twice(c.redis) >= 0:

@@ -42,6 +42,7 @@ func TestUsage(t *testing.T) {
 		{name: "two databases", args: []string{"-sqlite", "a.db", "-mysql", "desk@/desk"}, want: "-mysql excludes -postgres, -sqlite and -redis"},
 		{name: "a file and a server", args: []string{"-sqlite", "a.db"}, env: map[string]string{"LATCH_REDIS": "redis://a"}, want: "-sqlite excludes -postgres and -redis"},
 		{name: "no transactions", args: []string{"-transaction=false"}, want: "-transaction=false needs -postgres"},
+		{name: "a worker without jobs", args: []string{"-sqlite", "a.db", "-worker"}, want: "-worker needs -postgres"},
 		{name: "abandoned", args: []string{"-abandoned", "maybe"}, want: "use refuse or rerun"},
 		{name: "negative work", args: []string{"-work", "-1s"}, want: "-work -1s"},
 		{name: "long work", args: []string{"-work", "31s"}, want: "-work 31s"},

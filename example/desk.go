@@ -22,6 +22,7 @@ type desk struct {
 	naive    naiveLock
 	bursts   burstLog
 	orders   orders
+	jobs     jobs // nil: none are kept
 	metrics  *metrics
 	logger   *slog.Logger
 	draining atomic.Bool  // a signal has come
@@ -58,6 +59,7 @@ func newDesk(cfg config, b backend, logger *slog.Logger) (*desk, error) {
 		tries:   lock.New(lossy, opts...),
 		naive:   naiveLock{store: lossy, timeout: cfg.budget},
 		orders:  b.orders,
+		jobs:    b.jobs,
 		metrics: m,
 		logger:  logger,
 	}, nil

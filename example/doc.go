@@ -23,6 +23,7 @@
 //	GET    /try?user=U          how long the naive guard still keeps a user out; with &burst=B also the orders of one burst of clicks
 //	GET    /assets/...          files that the page loads
 //	POST   /orders              places an order; locked by X-User-ID, and idempotent if there is an Idempotency-Key
+//	POST   /orders?later=1      accepts one with 202, with an Idempotency-Key; a worker places it, and repeats get the final answer then
 //	POST   /carts               places an order for each item; locked by X-User-ID, the coupon and the items, all or none
 //	POST   /exports             the orders of X-User-ID; three at once for each
 //	GET    /orders?user=U       the orders that exist
@@ -71,6 +72,18 @@
 //
 // -mysql DSN is as -postgres, over MySQL or MariaDB. -sqlite FILE is as -postgres, for the desks of one machine: the orders, locks and answers
 // survive a restart, and there is nothing to start.
+//
+// # Workers
+//
+// With -worker the desk places accepted orders, too. With -postgres these may be orders that
+// another desk has accepted: the job, its ticket and the 202 are one commit, and so are the order
+// and the final answer. A worker can be killed at any time, and another one goes on a lease later:
+//
+//	go run ./example -postgres postgres://desk@localhost/desk
+//	go run ./example -postgres postgres://desk@localhost/desk -addr :8081 -worker
+//
+// Without a store, or with one -redis, accepted orders wait in the memory of the desk, which has to
+// be its own worker. MySQL, SQLite and a quorum keep none: later=1 is refused with 501.
 //
 // # What it leaves out
 //

@@ -23,9 +23,13 @@ func newMemoryOrders() *memoryOrders {
 }
 
 func (t *memoryOrders) place(_ context.Context, o order, fence int64, fenced bool) (order, error) {
-	o.ID = rand.Text()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if o.ID == "" {
+		o.ID = rand.Text()
+	} else if placed, ok := t.byID[o.ID]; ok {
+		return placed.order, nil // by an earlier try of its job
+	}
 	if fenced {
 		if fence < t.fences[o.User] {
 			return order{}, errOvertaken

@@ -30,7 +30,7 @@ CREATE INDEX IF NOT EXISTS orders_user ON orders (customer, number);
 CREATE TABLE IF NOT EXISTS order_fences (
 	customer text   PRIMARY KEY,
 	fence    bigint NOT NULL -- the highest seen
-);`
+);` + jobsSchema
 
 // ordersMissing asks whether ordersSchema has something to make. If not, ordersSchema is not run:
 // CREATE INDEX IF NOT EXISTS locks the table before it looks, so it waits for VACUUM and for the
@@ -38,8 +38,8 @@ CREATE TABLE IF NOT EXISTS order_fences (
 //
 // It reads a catalog and does not use to_regclass, which may remember within a transaction that
 // there was no such name.
-const ordersMissing = `SELECT count(*) < 4 FROM pg_class
-	WHERE relname IN ('orders', 'orders_id', 'orders_user', 'order_fences') AND pg_table_is_visible(oid)`
+const ordersMissing = `SELECT count(*) < 5 FROM pg_class
+	WHERE relname IN ('orders', 'orders_id', 'orders_user', 'order_fences', 'order_jobs') AND pg_table_is_visible(oid)`
 
 // schemaLock keeps two desks from making the tables at once: CREATE IF NOT EXISTS would fail.
 const schemaLock = "SELECT pg_advisory_xact_lock(hashtext('desk:orders'))"
@@ -93,7 +93,9 @@ func (t *tableOrders) in(ctx context.Context) querier {
 }
 
 func (t *tableOrders) place(ctx context.Context, o order, fence int64, fenced bool) (order, error) {
-	o.ID = rand.Text()
+	if o.ID == "" {
+		o.ID = rand.Text()
+	}
 	if tx, ok := pgstore.Tx(ctx); ok {
 		return o, insertOrder(ctx, tx, o, fence, fenced)
 	}

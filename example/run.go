@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -49,6 +50,14 @@ func serve(ctx context.Context, cfg config, b backend, stdout, stderr io.Writer)
 	}
 	if _, err := fmt.Fprintf(stdout, greeting, at, cfg.where()); err != nil {
 		return errors.Join(err, listener.Close(), d.close(ctx))
+	}
+
+	ctx, stop := context.WithCancel(ctx)
+	var worker sync.WaitGroup
+	defer worker.Wait()
+	defer stop()
+	if cfg.worker {
+		worker.Go(func() { d.workOnJobs(ctx) })
 	}
 
 	failed := make(chan error, 1)

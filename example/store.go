@@ -28,6 +28,7 @@ const openTimeout = 5 * time.Second
 type backend struct {
 	store  lock.Store
 	orders orders
+	jobs   jobs // nil: this backend keeps none
 	close  func() error
 }
 
@@ -54,7 +55,7 @@ func (c config) where() string {
 func (c config) open(ctx context.Context) (backend, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	b := backend{orders: newMemoryOrders(), close: func() error { return nil }}
+	b := backend{orders: newMemoryOrders(), jobs: new(memoryJobs), close: func() error { return nil }}
 	var err error
 	switch {
 	case c.postgres != "":
@@ -88,7 +89,7 @@ func openPostgres(ctx context.Context, url string) (backend, error) {
 		store.Close()
 		return backend{}, err
 	}
-	return backend{store, table, func() error { store.Close(); return nil }}, nil
+	return backend{store, table, table, func() error { store.Close(); return nil }}, nil
 }
 
 // openMySQL opens a database that has the orders in addition to the locks.
@@ -107,7 +108,7 @@ func openMySQL(ctx context.Context, dsn string) (backend, error) {
 		store.Close()
 		return backend{}, err
 	}
-	return backend{store, table, func() error { store.Close(); return nil }}, nil
+	return backend{store, table, nil, func() error { store.Close(); return nil }}, nil
 }
 
 // openSQLite opens a file that has the orders in addition to the receipts.
@@ -121,7 +122,7 @@ func openSQLite(ctx context.Context, file string) (backend, error) {
 		store.Close()
 		return backend{}, err
 	}
-	return backend{store, table, func() error { store.Close(); return nil }}, nil
+	return backend{store, table, nil, func() error { store.Close(); return nil }}, nil
 }
 
 // openQuorum opens independent masters. A minority may be down, and a desk that

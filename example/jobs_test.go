@@ -1,0 +1,143 @@
+package main_test
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/redistest"
+)
+
+// later asks for an order of user that is placed later, under key.
+func (c *client) later(user, key string) reply {
+	c.t.Helper()
+	return c.do(http.MethodPost, "/orders?later=1", order, "X-User-ID", user, "Idempotency-Key", key)
+}
+
+// placedLater repeats the order until it is placed, and returns the final answer.
+func (c *client) placedLater(user, key string) (got reply) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		got = c.later(user, key)
+		return got.status == http.StatusCreated
+	}, 30*time.Second, 10*time.Millisecond, "%v", got)
+	return got
+}
+
+// An accepted order is at its Location before and after a worker has placed it. Every repeat gets
+// the final answer then, at both desks.
+func TestOrderThatIsPlacedLater(t *testing.T) {
+	t.Parallel()
+	for store, args := range map[string]func(t *testing.T) []string{
+		"memory":     func(*testing.T) []string { return nil },
+		"Redis":      func(t *testing.T) []string { t.Helper(); return patiently(redistest.Start(t).URL()) },
+		"PostgreSQL": func(t *testing.T) []string { t.Helper(); return newDatabase(t).patiently() },
+	} {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			onBothRouters(t, func(t *testing.T, router string) {
+				shared := append(args(t), "-router", router, "-work", "2s", "-worker")
+				c := startDesk(t, shared...)
+				accepted := c.later("42", "k")
+				require.Equal(t, http.StatusAccepted, accepted.status, accepted.body)
+				require.Equal(t, accepted.body, c.later("42", "k").body)
+				at := accepted.header.Get("Location")
+				require.Contains(t, c.do("GET", at, "").body, `"status":"accepted"`)
+				require.Empty(t, c.orders("42"))
+
+				final := c.placedLater("42", "k")
+				require.Equal(t, at, final.header.Get("Location"))
+				require.Equal(t, "application/json", final.header.Get("Content-Type"))
+				require.Contains(t, c.do("GET", at, "").body, `"status":"placed"`)
+				if store != "memory" {
+					c = startDesk(t, shared...)
+				}
+				require.Equal(t, final.body, c.placedLater("42", "k").body)
+			})
+		})
+	}
+}
+
+// What a desk cannot do later is refused with what to do about it.
+func TestLaterIsRefused(t *testing.T) {
+	t.Parallel()
+	master := func() string { return redistest.Start(t).URL() }
+	for name, tt := range map[string]struct {
+		args   []string
+		status int
+		says   string
+	}{
+		"no worker": {nil, http.StatusNotImplemented, "Start it with -worker"},
+		"SQLite":    {[]string{"-sqlite", filepath.Join(t.TempDir(), "desk.db"), "-budget", "10s"}, http.StatusNotImplemented, "Start it with -postgres"},
+		"no transaction": {
+			newDatabase(t).patiently("-transaction=false"), http.StatusNotImplemented, "Start it with -postgres",
+		},
+		"a quorum": {[]string{"-redis", master(), "-redis", master(), "-redis", master()}, http.StatusNotImplemented, "Start it with one -redis"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startDesk(t, tt.args...)
+			got := c.later("42", "k")
+			requireProblem(t, tt.status, got)
+			require.Contains(t, got.body, tt.says)
+			require.Empty(t, c.orders("42"))
+		})
+	}
+	c := startDesk(t, "-worker")
+	got := c.do("POST", "/orders?later=1", order, "X-User-ID", "42")
+	requireProblem(t, http.StatusBadRequest, got)
+	require.Contains(t, got.body, "needs an Idempotency-Key")
+	requireProblem(t, http.StatusBadRequest, c.do("POST", "/orders?later=soon", order, "X-User-ID", "42", "Idempotency-Key", "k"))
+}
+
+// A worker in another process is killed while it works on the only job. Another one places the
+// order, once. Until then repeats get the 202.
+func TestKilledWorker(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	short := []string{"-postgres", db.url, "-lease", "4s", "-budget", "2s"}
+	c := startDesk(t, short...)
+	victim := startProcess(t, append(short, "-worker", "-work", "30s")...)
+	accepted := c.later("42", "k")
+	require.Equal(t, http.StatusAccepted, accepted.status, accepted.body)
+	require.Eventually(t, func() bool {
+		return db.count(t, "SELECT count(*) FROM latch_entries WHERE receipt IS NULL AND key LIKE 'once:%'") == 1
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, victim.cmd.Process.Kill())
+	require.Error(t, victim.cmd.Wait())
+	require.Equal(t, accepted.body, c.later("42", "k").body)
+
+	startProcess(t, append(short, "-worker", "-work", "0s")...)
+	final := c.placedLater("42", "k")
+	require.Equal(t, accepted.header.Get("Location"), final.header.Get("Location"))
+	require.Equal(t, 1, db.count(t, "SELECT count(*) FROM orders"))
+	require.Zero(t, db.count(t, "SELECT count(*) FROM order_jobs"))
+	require.Equal(t, final.body, c.placedLater("42", "k").body)
+}
+
+// Two workers are given each job at once, since all jobs are due all the time. One of them places
+// the order. The table has no unique constraint that could refuse the other.
+func TestJobsThatAreDeliveredTwice(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	c := startDesk(t, db.patiently()...)
+	const accepted = 20
+	for i := range accepted {
+		require.Equal(t, http.StatusAccepted, c.later(fmt.Sprint(i), "k").status)
+	}
+	_, err := db.Exec(t.Context(), `CREATE FUNCTION due() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.due := now(); RETURN NEW; END $$;
+		CREATE TRIGGER due BEFORE UPDATE ON order_jobs FOR EACH ROW EXECUTE FUNCTION due()`)
+	require.NoError(t, err)
+	for _, router := range []string{"chi", "stdlib", "chi"} {
+		startDesk(t, db.patiently("-worker", "-work", "50ms", "-router", router)...)
+	}
+	for i := range accepted {
+		c.placedLater(fmt.Sprint(i), "k")
+	}
+	require.Equal(t, accepted, db.count(t, "SELECT count(*) FROM orders"))
+	require.Equal(t, accepted, db.count(t, "SELECT count(DISTINCT customer) FROM orders"))
+}
