@@ -2,20 +2,28 @@ package integrations_test
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/redisstore"
 )
 
 func TestMain(m *testing.M) {
+	if queue, url, ok := strings.Cut(os.Getenv(workerOver), " "); ok {
+		fmt.Fprintln(os.Stderr, beWorker(queue, url))
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(
-		redistest.Main(m),
+		pgtest.Main(redistest.Main(m)),
 		// The map of watermill's Deduplicator is cleaned up by a goroutine that never ends.
 		goleak.IgnoreAnyFunction("github.com/ThreeDotsLabs/watermill/message/router/middleware.(*mapExpiringKeyRepository).cleanOutLoop"),
 	)
