@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
 // later asks for an order of user that is placed later, under key.
@@ -122,6 +123,7 @@ func TestKilledWorker(t *testing.T) {
 // Two workers are given each job at once, since all jobs are due all the time. One of them places
 // the order. The table has no unique constraint that could refuse the other.
 func TestJobsThatAreDeliveredTwice(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "places 20 orders with three workers in turn")
 	t.Parallel()
 	db := newDatabase(t)
 	c := startDesk(t, db.patiently()...)

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
+	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -132,6 +133,7 @@ func (d *doubledWorker) Work(ctx context.Context, job *river.Job[orderArgs]) err
 // A worker is killed in its transaction, and River delivers the job again, in addition to a second
 // job with the same ticket: there is one order, and one final answer. Without the ticket there are two.
 func TestRiverPlacesAnAcceptedOrderOnce(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "starts a database, and waits for the lease of a killed worker")
 	t.Parallel()
 	for name, guarded := range map[string]bool{"ticket": true, "none": false} {
 		t.Run(name, func(t *testing.T) {
