@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // Numbers of errors of MySQL and MariaDB.
@@ -38,7 +39,7 @@ var (
 // answer of the server proves that the statement had no effect, except if it was interrupted: a commit
 // may then have been.
 func storeError(err error) error {
-	var commit commitError
+	var commit rowstore.CommitError
 	switch {
 	case err == nil:
 		return nil
@@ -53,42 +54,25 @@ func storeError(err error) error {
 	}
 }
 
-// commitError is the error of a COMMIT.
-type commitError struct{ error }
-
-// Unwrap returns the error.
-func (c commitError) Unwrap() error { return c.error }
-
 // dialError explains why there is no connection.
 func dialError(err error) error {
 	if number(err) != 0 || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return explain(err)
 	}
-	return fmt.Errorf("the server cannot be reached: %w", classedError{err, "dial"})
+	return fmt.Errorf("the server cannot be reached: %w", rowstore.Classed(err, "dial"))
 }
 
-// classedError is an error with its class for [lock.Class].
-type classedError struct {
-	error
-	class string
-}
-
-// Unwrap returns the error.
-func (c classedError) Unwrap() error { return c.error }
-
-// Class returns the number of the server's error, "dial" for a connection that was not made, and
-// "connection" for one that ended.
-func (c classedError) Class() string { return c.class }
-
+// classified gives err a class: the number of the server's error, "dial" for a connection that was not made,
+// and "connection" for one that ended.
 func classified(err error) error {
 	var network net.Error
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err // lock.Class knows them
 	case number(err) != 0:
-		return classedError{err, strconv.Itoa(int(number(err)))}
+		return rowstore.Classed(err, strconv.Itoa(int(number(err))))
 	case errors.As(err, &network), errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return classedError{err, "connection"}
+		return rowstore.Classed(err, "connection")
 	default:
 		return err
 	}

@@ -80,7 +80,7 @@ func (s *Store) with(ctx context.Context, r rowstore.Rank, do func(conn *sql.Con
 			return storeError(err)
 		}
 	}
-	return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, classedError{err, "connection"})
+	return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, rowstore.Classed(err, "connection"))
 }
 
 func (s *Store) use(conn *sql.Conn, do func(conn *sql.Conn) error) error {
@@ -140,7 +140,7 @@ func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
 	}
 	if err == nil {
 		if _, err = conn.ExecContext(ctx, "COMMIT"); err != nil {
-			err = commitError{err}
+			err = rowstore.CommitError{Err: err}
 		}
 	}
 	if err == nil {

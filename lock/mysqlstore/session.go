@@ -15,9 +15,7 @@ import (
 
 // rawConn is a connection of the driver.
 type rawConn interface {
-	driver.Conn
-	driver.ExecerContext
-	driver.QueryerContext
+	rowstore.RawConn
 	driver.ConnPrepareContext
 	driver.NamedValueChecker
 	driver.Validator
@@ -72,7 +70,7 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	}
 	if err == nil {
 		w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-		w.tx, err = rowstore.Lend(w.cut, s.out(), lent{w})
+		w.tx, err = rowstore.Lend(w.cut, s.out(), w.lent())
 	}
 	if err != nil {
 		return nil, errors.Join(err, ignoreDone(w.user.Close()))

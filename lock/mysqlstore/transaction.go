@@ -103,15 +103,8 @@ var (
 	errReadOnly     = errors.New("it is read only, and the receipt is to be written in it")
 )
 
-// permanent returns the error of a transaction that was rolled back, and would be again.
-func permanent(why error) error {
-	return fmt.Errorf("%w: mysqlstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, why)
-}
-
-// transient returns the error of a transaction that was rolled back, and may succeed next time.
-func transient(why error) error {
-	return fmt.Errorf("%w: %w: mysqlstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, lock.ErrUnavailable, why)
-}
+// permanent and transient return the errors of a transaction that was rolled back.
+var permanent, transient = rowstore.RolledBack("mysqlstore")
 
 // notCommitted converts the error of a Settle that has not sent COMMIT, or whose COMMIT was refused.
 func notCommitted(err error) error {

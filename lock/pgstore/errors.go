@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
@@ -27,20 +28,8 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, explain(err))
 }
 
-// classedError is an error with its class for [lock.Class].
-type classedError struct {
-	error
-	class string
-}
-
-// Unwrap returns the error.
-func (c classedError) Unwrap() error { return c.error }
-
-// Class returns the SQLSTATE of an answer, "dial" for a connection that was not made, and
-// "connection" for one that ended.
-func (c classedError) Class() string { return c.class }
-
-// classified gives err a class unless it has one.
+// classified gives err a class unless it has one: the SQLSTATE of an answer, "dial" for a connection that was
+// not made, "silent" for one without an answer, and "connection" for one that ended.
 func classified(err error) error {
 	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError
@@ -49,13 +38,13 @@ func classified(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err // lock.Class knows them
 	case errors.As(err, &answer):
-		return classedError{err, answer.Code}
+		return rowstore.Classed(err, answer.Code)
 	case errors.As(err, &unreachable):
-		return classedError{err, "dial"}
+		return rowstore.Classed(err, "dial")
 	case errors.As(err, &network) && network.Timeout():
-		return classedError{err, "silent"}
+		return rowstore.Classed(err, "silent")
 	case network != nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return classedError{err, "connection"}
+		return rowstore.Classed(err, "connection")
 	default:
 		return err
 	}

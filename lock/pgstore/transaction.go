@@ -107,15 +107,8 @@ var (
 	errSessionEnded = errors.New("its session has ended, by the server, or with the context of a statement that was in progress")
 )
 
-// permanent returns the error of a transaction that was rolled back, and would be again.
-func permanent(why error) error {
-	return fmt.Errorf("%w: pgstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, why)
-}
-
-// transient returns the error of a transaction that was rolled back, and may succeed next time.
-func transient(why error) error {
-	return fmt.Errorf("%w: %w: pgstore: the work's transaction was rolled back: %w", lock.ErrNotApplied, lock.ErrUnavailable, why)
-}
+// permanent and transient return the errors of a transaction that was rolled back.
+var permanent, transient = rowstore.RolledBack("pgstore")
 
 // notCommitted converts the error of a Settle that the server has refused.
 func notCommitted(err error) error {

@@ -10,6 +10,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/httplatch/httplatch/lock"
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // Codes of SQLite, without their extensions.
@@ -38,17 +39,11 @@ var codes = map[int]struct{ class, cure string }{
 	26:           {"notadb", "the file is not a database of SQLite, or is encrypted: name another one, or restore it from a backup"},
 }
 
-// commitError is the error of a COMMIT.
-type commitError struct{ error }
-
-// Unwrap returns the error.
-func (c commitError) Unwrap() error { return c.error }
-
 // storeError converts the error of a call to an error of [lock.Store], and nil to nil. What has failed
 // had no effect, except a COMMIT that has met an error of the disk: a crash before the next
 // write could still show it.
 func storeError(err error) error {
-	var commit commitError
+	var commit rowstore.CommitError
 	switch {
 	case err == nil:
 		return nil
@@ -87,21 +82,12 @@ func explain(err error) error {
 	}
 }
 
-// classedError is an error with its class for [lock.Class].
-type classedError struct{ error }
-
-// Unwrap returns the error.
-func (c classedError) Unwrap() error { return c.error }
-
-// Class returns the name of SQLite's code, such as "busy".
-func (c classedError) Class() string { return codes[code(c.error)].class }
-
-// classed gives err a class if it has a known code.
+// classed gives err a class, the name of its code such as "busy", if it has a known one.
 func classed(err error) error {
-	if codes[code(err)].class == "" {
-		return err
+	if class := codes[code(err)].class; class != "" {
+		return rowstore.Classed(err, class)
 	}
-	return classedError{err}
+	return err
 }
 
 // code returns the code of an error of SQLite, 0 if it is of another kind.

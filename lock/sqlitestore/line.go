@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
 // call is a call of the store. All calls of a process stand in one line, and one goroutine, which
@@ -190,7 +192,7 @@ func (s *Store) execute(ctx context.Context, calls []*call) error {
 		s.served = 0
 	}
 	if _, err := s.files.commit.ExecContext(ctx); err != nil {
-		return commitError{err}
+		return rowstore.CommitError{Err: err}
 	}
 	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"encoding/hex"
-	"fmt"
 	"iter"
 	"slices"
 
@@ -13,42 +11,20 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// atOnce is how many rows List reads at once.
-const atOnce = 500
-
 // List is part of [lock.Inspector]. It reads in steps.
 func (s *Store) List(ctx context.Context) iter.Seq2[lock.Entry, error] {
-	return func(yield func(lock.Entry, error) bool) {
-		for after, more := []byte{}, true; more; {
-			var entries []lock.Entry
-			var err error
-			if entries, after, more, err = s.entries(ctx, after, atOnce, true); err != nil {
-				yield(lock.Entry{}, err)
-				return
-			}
-			for _, e := range entries {
-				if !yield(e, nil) {
-					return
-				}
-			}
-		}
-	}
+	return rowstore.List(s.reader(ctx, true))
 }
 
 // Page is part of [lock.Pager]. The cursor is a key.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
-	after, err := hex.DecodeString(cursor)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: sqlitestore: a cursor that is not of this store", lock.ErrNotApplied)
+	return rowstore.Page("sqlitestore", cursor, limit, match, s.reader(ctx, false))
+}
+
+func (s *Store) reader(ctx context.Context, receipts bool) rowstore.Read {
+	return func(after []byte, limit int) (live []lock.Entry, last []byte, more bool, err error) {
+		return s.entries(ctx, after, limit, receipts)
 	}
-	entries, last, more, err := s.entries(ctx, after, max(limit, 1), false)
-	if err != nil {
-		return nil, "", err
-	}
-	if more {
-		next = hex.EncodeToString(last)
-	}
-	return slices.DeleteFunc(entries, func(e lock.Entry) bool { return match != nil && !match(e.Key) }), next, nil
 }
 
 // entries returns the live entries of the first rows after a key, the last key of the rows, and

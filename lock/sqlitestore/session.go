@@ -17,18 +17,11 @@ import (
 // writes to the database.
 const longestWait = 10 * time.Second
 
-// rawConn is a connection of the driver.
-type rawConn interface {
-	driver.Conn
-	driver.ExecerContext
-	driver.QueryerContext
-}
-
 // session is a connection during one transaction of work.
 type session struct {
 	store *Store
 	user  *sql.Conn // of the pool
-	conn  rawConn
+	conn  rowstore.RawConn
 	tx    *sql.Tx            // of the work
 	cut   context.Context    //nolint:containedctx // ends the calls of the work that are in progress
 	stop  context.CancelFunc // ends cut
@@ -48,12 +41,12 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 		if err := known(conn); err != nil {
 			return err
 		}
-		w.conn = conn.(rawConn) //nolint:errcheck,forcetypeassert // it is the driver's
+		w.conn = conn.(rowstore.RawConn) //nolint:errcheck,forcetypeassert // it is the driver's
 		return nil
 	})
 	if err == nil {
 		w.cut, w.stop = context.WithCancel(context.WithoutCancel(ctx))
-		w.tx, err = rowstore.Lend(w.cut, s.out(), lent{w})
+		w.tx, err = rowstore.Lend(w.cut, s.out(), w.lent())
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.user.Close())
@@ -147,7 +140,7 @@ func (w *session) commit(ctx context.Context, r *rowstore.Row) error {
 		return undone(err)
 	}
 	if err = w.exec(ctx, "COMMIT"); code(err) == codeIO {
-		return storeError(commitError{err})
+		return storeError(rowstore.CommitError{Err: err})
 	} else if err != nil {
 		return undone(err)
 	}

@@ -100,15 +100,8 @@ var (
 	errUndone = errors.New("SQLite has rolled it back, since a statement was interrupted or has met an error of the disk")
 )
 
-// permanent returns the error of a transaction that was rolled back, and would be again.
-func permanent(why error) error {
-	return fmt.Errorf("%w: sqlitestore: the work's transaction was rolled back: %w", lock.ErrNotApplied, why)
-}
-
-// transient returns the error of a transaction that was rolled back, and may succeed next time.
-func transient(why error) error {
-	return fmt.Errorf("%w: %w: sqlitestore: the work's transaction was rolled back: %w", lock.ErrNotApplied, lock.ErrUnavailable, why)
-}
+// permanent and transient return the errors of a transaction that was rolled back.
+var permanent, transient = rowstore.RolledBack("sqlitestore")
 
 // undone returns the error of a transaction in which a statement has failed.
 func undone(err error) error {

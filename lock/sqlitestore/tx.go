@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"io"
 
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
@@ -31,66 +30,26 @@ var errNotYours = errors.New("sqlitestore: the guard commits this transaction wi
 var out = rowstore.Lender{Refusal: errNotYours}
 
 // lent is the connection of a session for the work.
-type lent struct{ w *session }
+type lent struct{ rowstore.Lent }
 
-func (lent) Close() error                                                 { return nil }
-func (lent) Begin() (driver.Tx, error)                                    { return out.Tx(), nil }
-func (lent) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return out.Tx(), nil }
-
-// enter makes the transaction ready for a statement. The context that it returns also ends when
-// the transaction is taken from the work.
-func (c lent) enter(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(c.w.cut, cancel)
-	leave := func() { stop(); cancel() }
-	if err := c.w.ready(ctx); err != nil {
-		leave()
-		return nil, nil, err
-	}
-	return ctx, leave, nil
+// lent returns the session's connection for the work.
+func (w *session) lent() lent {
+	return lent{rowstore.Lent{Lender: out, Session: w, Conn: w.conn, Cut: w.cut}}
 }
 
-// sees notes the error of a statement, and returns it.
-func (c lent) sees(err error) error {
-	if err != nil && !errors.Is(err, io.EOF) {
-		c.w.doubt = err
+// Ready is part of [rowstore.Session].
+func (w *session) Ready(ctx context.Context, text string) error {
+	if ends(text) {
+		return errNotYours
 	}
-	return err
+	return w.ready(ctx)
 }
 
-// ExecContext is part of [driver.ExecerContext].
-func (c lent) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if ends(query) {
-		return nil, errNotYours
-	}
-	ctx, leave, err := c.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	result, err := c.w.conn.ExecContext(ctx, query, args)
-	return result, c.sees(err)
-}
+// Doubt is part of [rowstore.Session].
+func (w *session) Doubt(err error) { w.doubt = err }
 
-// QueryContext is part of [driver.QueryerContext].
-func (c lent) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if ends(query) {
-		return nil, errNotYours
-	}
-	ctx, leave, err := c.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := c.w.conn.QueryContext(ctx, query, args)
-	if c.sees(err) != nil {
-		leave()
-		return nil, err
-	}
-	return lentRows{rows.(typedRows), c, leave}, nil //nolint:errcheck,forcetypeassert // it is the driver's
-}
-
-// Prepare is part of [driver.Conn]. The statement is prepared whenever it is executed.
-func (c lent) Prepare(query string) (driver.Stmt, error) {
+// PrepareContext is part of [driver.ConnPrepareContext]. The statement is prepared whenever it is executed.
+func (c lent) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
 	if ends(query) {
 		return nil, errNotYours
 	}
@@ -115,30 +74,4 @@ func (s lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (dr
 // QueryContext is part of [driver.StmtQueryContext].
 func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	return s.c.QueryContext(ctx, s.query, args)
-}
-
-type typedRows interface {
-	driver.Rows
-	driver.RowsColumnTypeDatabaseTypeName
-	driver.RowsColumnTypeLength
-	driver.RowsColumnTypeNullable
-	driver.RowsColumnTypePrecisionScale
-	driver.RowsColumnTypeScanType
-}
-
-// lentRows are the rows of a query.
-type lentRows struct {
-	typedRows
-
-	c     lent
-	leave func()
-}
-
-// Next is part of [driver.Rows].
-func (r lentRows) Next(dest []driver.Value) error { return r.c.sees(r.typedRows.Next(dest)) }
-
-// Close is part of [driver.Rows].
-func (r lentRows) Close() error {
-	defer r.leave()
-	return r.c.sees(r.typedRows.Close())
 }

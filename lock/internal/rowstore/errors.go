@@ -1,0 +1,41 @@
+package rowstore
+
+import (
+	"fmt"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Classed returns err with its class for [lock.Class].
+func Classed(err error, class string) error { return classedError{err, class} }
+
+type classedError struct {
+	error
+	class string
+}
+
+// Unwrap returns the error.
+func (c classedError) Unwrap() error { return c.error }
+
+// Class is a short and stable name, to count by.
+func (c classedError) Class() string { return c.class }
+
+// CommitError is the error of a COMMIT.
+type CommitError struct{ Err error }
+
+// Error is the text of the error.
+func (c CommitError) Error() string { return c.Err.Error() }
+
+// Unwrap returns the error.
+func (c CommitError) Unwrap() error { return c.Err }
+
+// RolledBack returns the errors of a store, by the name of its package, whose transactions of work were
+// rolled back: permanent ones would be again, and transient ones may succeed next time.
+func RolledBack(store string) (permanent, transient func(why error) error) {
+	text := store + ": the work's transaction was rolled back"
+	permanent = func(why error) error { return fmt.Errorf("%w: %s: %w", lock.ErrNotApplied, text, why) }
+	transient = func(why error) error {
+		return fmt.Errorf("%w: %w: %s: %w", lock.ErrNotApplied, lock.ErrUnavailable, text, why)
+	}
+	return permanent, transient
+}
