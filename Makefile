@@ -134,7 +134,7 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other sea
 DB ?= postgres mariadb sqlite
 
 .PHONY: once once-postgres once-mariadb once-sqlite
-once: ## For each of DB (postgres mariadb sqlite): 210 histories, except over mariadb, and the fault campaign for work in transactions, with FAULTS (10000) faults and SEED. For postgres also FAILOVERS (200) of each kind, and processes that start during VACUUM
+once: ## For each of DB (postgres mariadb sqlite): 210 histories, and the fault campaign for work in transactions, with FAULTS (10000) faults and SEED. For postgres also FAILOVERS (200) of each kind, and processes that start during VACUUM
 	@for db in $(DB); do $(MAKE) --no-print-directory once-$$db || exit 1; done
 
 once-postgres:
@@ -144,7 +144,8 @@ once-postgres:
 	cd lock/pgstore && go test -count=1 -v -run '^TestDeployment$$' ./internal/campaign -args -campaign.rate 2000 -campaign.window 10s
 
 once-mariadb:
-	@scripts/deps.sh mariadb $(if $(RACE),cc)
+	@scripts/deps.sh redis-server mariadb $(if $(RACE),cc)
+	go test $(RACE) -count=1 -v -timeout 60m -run OverMySQL ./internal/history -args -histories.mysql 210 $(if $(SEED),-seed $(SEED))
 	cd lock/mysqlstore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 
 once-sqlite:

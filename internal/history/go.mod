@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/httplatch/httplatch v0.0.0
+	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0
 	github.com/httplatch/httplatch/lock/pgstore v0.0.0
 	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -14,8 +15,10 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -36,6 +39,7 @@ require (
 
 replace (
 	github.com/httplatch/httplatch => ../..
+	github.com/httplatch/httplatch/lock/mysqlstore => ../../lock/mysqlstore
 	github.com/httplatch/httplatch/lock/pgstore => ../../lock/pgstore
 	github.com/httplatch/httplatch/lock/sqlitestore => ../../lock/sqlitestore
 )

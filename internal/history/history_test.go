@@ -25,6 +25,12 @@ func TestHistoriesOverPostgres(t *testing.T) {
 	makeHistories(t, newPostgres(t), *postgresFlag)
 }
 
+func TestHistoriesOverMySQL(t *testing.T) {
+	testmain.SkipIn(t, testmain.Short, "makes histories for minutes")
+	t.Logf("-seed %d -histories.mysql %d", *seedFlag, *mysqlFlag)
+	makeHistories(t, newMySQL(t), *mysqlFlag)
+}
+
 func TestHistoriesOverSQLite(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "makes histories for minutes")
 	t.Logf("-seed %d -histories.sqlite %d", *seedFlag, *sqliteFlag)

@@ -3,7 +3,6 @@ package history_test
 import (
 	"math/rand/v2"
 	"net/url"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,7 +37,7 @@ func (p onPostgres) at(addr string) string {
 
 func (p onPostgres) disturb(t *testing.T, rng *rand.Rand) weather {
 	t.Helper()
-	return &postgresWeather{dice: dice{rng: rng}, proxy: pgproxy.Start(t, p.url.Host, nil), struck: map[string]int{}}
+	return &postgresWeather{dice: dice{rng: rng}, proxy: pgproxy.Start(t, p.url.Host, nil)}
 }
 
 func (p onPostgres) open(t *testing.T, addr string) store {
@@ -83,24 +82,12 @@ var postgresFaults = []struct {
 	{"server hears no end", 6, pgproxy.Fault{Action: pgproxy.Freeze}},
 }
 
-const (
-	allLost = "all replies lost"
-	// darkTime is for how long no statement gets a reply, now and then: enough for a
-	// Locker to give up.
-	darkTime     = budget + patienceOfCall
-	darkPermille = 3
-)
-
 // postgresWeather is the faults of one history over PostgreSQL.
 type postgresWeather struct {
 	dice
+	toll
 
 	proxy *pgproxy.Proxy
-
-	counting sync.Mutex
-	struck   map[string]int
-	dark     time.Time // until then
-	darkened bool
 }
 
 func (w *postgresWeather) addr() string { return w.proxy.Addr() }
@@ -111,41 +98,21 @@ func (w *postgresWeather) decide(x *pgproxy.Exchange) pgproxy.Fault {
 	if x.Cancel || !x.Contains("latch_entries") || x.Begins("SELECT") {
 		return pgproxy.Fault{}
 	}
-	if w.darkens() {
-		return w.strike(allLost, pgproxy.Fault{Action: pgproxy.LoseReply})
+	if w.darkens(&w.dice) {
+		w.strike(allLost)
+		return pgproxy.Fault{Action: pgproxy.LoseReply}
 	}
 	for _, f := range postgresFaults {
 		if w.draw(f.permille) {
-			return w.strike(f.name, f.fault)
+			w.strike(f.name)
+			return f.fault
 		}
 	}
 	return pgproxy.Fault{}
 }
 
-// darkens reports whether all replies are lost now, which is so once in some histories.
-func (w *postgresWeather) darkens() bool {
-	begins := w.draw(darkPermille)
-	w.counting.Lock()
-	defer w.counting.Unlock()
-	if begins && !w.darkened {
-		w.dark, w.darkened = time.Now().Add(darkTime), true
-	}
-	return time.Now().Before(w.dark)
-}
-
-func (w *postgresWeather) strike(name string, f pgproxy.Fault) pgproxy.Fault {
-	w.counting.Lock()
-	defer w.counting.Unlock()
-	w.struck[name]++
-	return f
-}
-
 // end lets all pass from now on.
 func (w *postgresWeather) end(c *counts) {
 	w.proxy.Decide(nil)
-	w.counting.Lock()
-	defer w.counting.Unlock()
-	for name, n := range w.struck {
-		c.add("faults", name, n)
-	}
+	w.count(c)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func (o onSQLite) addr(*testing.T) string { return o.path }
 
 func (o onSQLite) disturb(t *testing.T, rng *rand.Rand) weather {
 	t.Helper()
-	w := &sqliteWeather{dice: dice{rng: rng}, t: t, path: o.path, struck: map[string]int{}, over: make(chan struct{})}
+	w := &sqliteWeather{dice: dice{rng: rng}, t: t, path: o.path, over: make(chan struct{})}
 	w.name = o.path + "?" + strconv.FormatInt(opened.Add(1), 10)
 	o.weathers.Store(w.name, w)
 	return w
@@ -68,25 +69,20 @@ func (onSQLite) deadlines() bool { return false }
 // sqliteWeather is the faults of one history over SQLite.
 type sqliteWeather struct {
 	dice
+	toll
 
 	t          *testing.T
 	name, path string
 
-	over    chan struct{} // closed at the end
-	late    sync.WaitGroup
-	counted sync.Mutex
-	begun   bool
-	struck  map[string]int
-	dark    time.Time // no call gets a reply until then
-	darkens bool
+	over  chan struct{} // closed at the end
+	late  sync.WaitGroup
+	begun atomic.Bool
 }
 
 func (w *sqliteWeather) addr() string { return w.name }
 
 func (w *sqliteWeather) begin() {
-	w.counted.Lock()
-	w.begun = true
-	w.counted.Unlock()
+	w.begun.Store(true)
 	claims, err := sql.Open("sqlite", "file:"+w.path+"-latch")
 	require.NoError(w.t, err)
 	w.late.Go(func() {
@@ -111,7 +107,7 @@ func (w *sqliteWeather) lockFile(claims *sql.DB) {
 			continue
 		}
 		if _, err := claims.ExecContext(context.Background(), "BEGIN IMMEDIATE"); err == nil {
-			w.strikes(fileLocked)
+			w.strike(fileLocked)
 			w.mu.Lock()
 			d := time.Duration(w.rng.Int64N(int64(2 * patienceOfCall)))
 			w.mu.Unlock()
@@ -121,45 +117,19 @@ func (w *sqliteWeather) lockFile(claims *sql.DB) {
 	}
 }
 
-func (w *sqliteWeather) strikes(name string) {
-	w.counted.Lock()
-	defer w.counted.Unlock()
-	w.struck[name]++
-}
-
 func (w *sqliteWeather) end(c *counts) {
-	w.counted.Lock()
-	w.begun = false
-	w.counted.Unlock()
+	w.begun.Store(false)
 	close(w.over)
 	w.late.Wait()
-	w.counted.Lock()
-	defer w.counted.Unlock()
-	for name, n := range w.struck {
-		c.add("faults", name, n)
-	}
-}
-
-// isDark reports whether no call gets a reply now, which is so once in some histories.
-func (w *sqliteWeather) isDark() bool {
-	begins := w.draw(darkPermille)
-	w.counted.Lock()
-	defer w.counted.Unlock()
-	if begins && !w.darkens {
-		w.dark, w.darkens = time.Now().Add(darkTime), true
-	}
-	return time.Now().Before(w.dark)
+	w.count(c)
 }
 
 // fault returns the fault of the next call, "" if there is none.
 func (w *sqliteWeather) fault() string {
-	w.counted.Lock()
-	begun := w.begun
-	w.counted.Unlock()
-	if !begun {
+	if !w.begun.Load() {
 		return ""
 	}
-	if w.isDark() {
+	if w.darkens(&w.dice) {
 		return allLost
 	}
 	for _, f := range []struct {
@@ -186,7 +156,7 @@ func meets[T any](ctx context.Context, s disturbedStore, call func(ctx context.C
 	var none T
 	fault := s.w.fault()
 	if fault != "" {
-		s.w.strikes(fault)
+		s.w.strike(fault)
 	}
 	switch fault {
 	case callerLeaves:
