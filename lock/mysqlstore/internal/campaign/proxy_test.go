@@ -1,39 +1,14 @@
 package campaign_test
 
 import (
-	"encoding/binary"
-	"io"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/once"
-	"github.com/httplatch/httplatch/internal/testkit/relay"
 )
-
-// fate is the fate of one command of a client and of its answer.
-type fate uint8
-
-const (
-	passes       fate = iota
-	loseRequest       // it never arrives, and nothing after it
-	loseReply         // its answer does not arrive, and neither does the end of the connection
-	cutRequest        // the connection is cut before it
-	cutReply          // the connection is cut in the middle of its answer
-	freeze            // nothing passes any more, and the server hears of no end
-	delayReply        // its answer comes late
-	delayRequest      // it comes late, perhaps on a connection that its client has left
-	fates
-)
-
-func (f fate) String() string {
-	return [fates]string{"passes", "lose request", "lose reply", "cut request", "cut reply", "freeze", "delay reply", "delay request"}[f]
-}
 
 // faults decides at random the fate of the commands of one process.
 type faults struct {
@@ -59,9 +34,9 @@ var phases = []struct{ name, text string }{
 	{"work", "INSERT INTO orders"},
 }
 
-func phaseOf(command []byte) string {
+func phaseOf(statement string) string {
 	for _, p := range phases {
-		if strings.Contains(string(command), p.text) {
+		if strings.Contains(statement, p.text) {
 			return p.name
 		}
 	}
@@ -80,13 +55,13 @@ func (f *faults) lateCommit() bool {
 	return f.late
 }
 
-func (f *faults) decide(command []byte) (how fate, late time.Duration) {
-	phase := phaseOf(command)
+func (f *faults) decide(statement string) (fault mysqlproxy.Fault) {
+	phase := phaseOf(statement)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.noRenewals && phase == "renewal" {
 		f.counts.Add("renewal: lose request")
-		return loseRequest, 0
+		return mysqlproxy.Fault{Action: mysqlproxy.LoseRequest}
 	}
 	if phase == "commit" {
 		f.late = false
@@ -96,136 +71,19 @@ func (f *faults) decide(command []byte) (how fate, late time.Duration) {
 		odds = 25
 	}
 	if phase == "" || f.r.IntN(odds) != 0 || f.over() {
-		return passes, 0
+		return fault
 	}
-	how = fate(1 + f.r.IntN(int(fates)-1))
-	late = time.Duration(f.r.IntN(900)) * time.Millisecond
-	if how == delayRequest {
-		late = time.Duration(f.r.IntN(2500)) * time.Millisecond
+	fault.Action = mysqlproxy.Action(1 + f.r.IntN(int(mysqlproxy.DelayRequest)))
+	fault.Delay = time.Duration(f.r.IntN(900)) * time.Millisecond
+	if fault.Action == mysqlproxy.DelayRequest {
+		fault.Delay = time.Duration(f.r.IntN(2500)) * time.Millisecond
 	}
 	if phase == "renewal" && f.r.IntN(2) == 0 { // so that leases are lost
-		how, late = delayRequest, 2*lease
+		fault = mysqlproxy.Fault{Action: mysqlproxy.DelayRequest, Delay: 2 * lease}
 	}
 	if phase == "commit" {
-		f.late = how == delayRequest && late > budget
+		f.late = fault.Action == mysqlproxy.DelayRequest && fault.Delay > budget
 	}
-	f.counts.Add(phase + ": " + how.String())
-	return how, late
-}
-
-// startProxy starts a proxy before the server at addr.
-func startProxy(t *testing.T, addr string, f *faults) *relay.Relay {
-	t.Helper()
-	r, err := relay.Start(0, addr, func(client, server *net.TCPConn) relay.Conn {
-		return &wire{client: client, server: server, faults: f, dead: make(chan struct{})}
-	})
-	require.NoError(t, err)
-	t.Cleanup(r.Close)
-	return r
-}
-
-// wire is one connection of a client.
-type wire struct {
-	client, server *net.TCPConn
-	faults         *faults
-	kill           sync.Once
-	dead           chan struct{} // closed by Kill
-
-	mu   sync.Mutex
-	how  fate // of the answers from now on
-	late time.Duration
-}
-
-// Kill is part of [relay.Conn].
-func (w *wire) Kill() {
-	w.kill.Do(func() {
-		close(w.dead)
-		_, _ = w.client.Close(), w.server.Close()
-	})
-}
-
-// Run is part of [relay.Conn].
-func (w *wire) Run() {
-	var answers sync.WaitGroup
-	answers.Go(w.answer)
-	w.ask()
-	_ = w.server.Close()
-	answers.Wait()
-}
-
-func (w *wire) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-w.dead:
-	}
-}
-
-// ask passes on what the client sends. The server does not hear that the client leaves before what was
-// sent has arrived.
-func (w *wire) ask() {
-	for {
-		packet, err := readPacket(w.client)
-		if err != nil {
-			return
-		}
-		if packet[3] == 0 && len(packet) > 4 && packet[4] == 3 { // a query
-			how, late := w.faults.decide(packet[5:])
-			w.mu.Lock()
-			w.how, w.late = how, late
-			w.mu.Unlock()
-			switch how {
-			case loseRequest, freeze:
-				<-w.dead
-				return
-			case cutRequest:
-				_ = w.client.Close()
-				return
-			case delayRequest:
-				w.sleep(late)
-			default:
-			}
-		}
-		if _, err := w.server.Write(packet); err != nil {
-			return
-		}
-	}
-}
-
-// answer passes on what the server sends.
-func (w *wire) answer() {
-	defer w.client.Close()
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := w.server.Read(buffer)
-		w.mu.Lock()
-		how, late := w.how, w.late
-		w.late = 0
-		w.mu.Unlock()
-		switch how {
-		case loseReply:
-			n = 0
-		case cutReply:
-			_, _ = w.client.Write(buffer[:n/2])
-			return
-		case delayReply:
-			w.sleep(late)
-		default:
-		}
-		if _, failed := w.client.Write(buffer[:n]); err != nil || failed != nil && n > 0 {
-			return
-		}
-	}
-}
-
-func readPacket(from io.Reader) ([]byte, error) {
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(from, head); err != nil {
-		return nil, err
-	}
-	packet := make([]byte, 4+int(binary.LittleEndian.Uint32([]byte{head[0], head[1], head[2], 0})))
-	copy(packet, head)
-	_, err := io.ReadFull(from, packet[4:])
-	return packet, err
+	f.counts.Add(phase + ": " + fault.Action.String())
+	return fault
 }

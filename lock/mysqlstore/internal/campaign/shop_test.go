@@ -14,9 +14,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httplatch/httplatch/internal/testkit/mysqlproxy"
 	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/once"
-	"github.com/httplatch/httplatch/internal/testkit/relay"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
@@ -109,7 +109,7 @@ func (w *shop) Strike(ctx context.Context, r *rand.Rand) {
 type process struct {
 	w      *shop
 	faults *faults
-	proxy  *relay.Relay
+	proxy  *mysqlproxy.Proxy
 	db     *sql.DB
 	store  *mysqlstore.Store
 	locker *lock.Locker
@@ -118,7 +118,7 @@ type process struct {
 // Open is part of [once.Shop].
 func (w *shop) Open(r *rand.Rand) once.Process {
 	f := &faults{counts: &w.Faults, over: w.Over, r: rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))}
-	p := &process{w: w, faults: f, proxy: startProxy(w.t, w.server.Addr(), f)}
+	p := &process{w: w, faults: f, proxy: mysqlproxy.Start(w.t, w.server.Addr(), f.decide)}
 	dsn := strings.Replace(w.server.DSN(w.name, "", "interpolateParams=true"), w.server.Addr(), p.proxy.Addr(), 1)
 	p.db = open(w.t, dsn)
 	p.db.SetMaxOpenConns(4)
