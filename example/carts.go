@@ -22,7 +22,8 @@ func (c cartRequest) keys(user string) []string {
 }
 
 // createCart is POST /carts: an order for each item. It holds the user, the coupon and each item
-// as one set, all or none.
+// as one set, all or none. The orders of a cart are one transaction with an Idempotency-Key and a
+// database; otherwise a failure in the middle leaves the first of them.
 func (d *desk) createCart(w http.ResponseWriter, r *http.Request) {
 	user, err := userID(r)
 	if err != nil {
