@@ -92,10 +92,10 @@ func TestOfWhatIsOverIsGivenBack(t *testing.T) {
 		}
 		full := heap() - before
 		time.Sleep(time.Hour)
-		for i := range n / 10 {
+		for i := range n / 5 { // so that each shard has claims enough to look at all that is over
 			put(t, s, "other="+strconv.Itoa(i%1000), memoryClaim("a", time.Hour))
 		}
-		require.Less(t, heap()-before, full/20)
+		require.Less(t, heap()-before, full/40)
 		runtime.KeepAlive(s)
 	})
 }
