@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/httplatch/httplatch/lock"
@@ -60,6 +61,7 @@ type room struct {
 	maxEntries, maxBytes int64
 	noEntries, noBytes   error // made once: a full store refuses many claims
 	shares               scopeShares
+	receipts             sync.Mutex // held while one is checked against its share and counted
 }
 
 func (m *room) limit(cfg config) {
@@ -70,8 +72,13 @@ func (m *room) limit(cfg config) {
 }
 
 // take takes room for a scope, or returns an error that matches ErrFull. A negative size
-// always fits.
+// always fits. Receipts are let in one after the other: at once they could exceed the share by so
+// much that all claims of the scope are refused for as long as they are kept.
 func (m *room) take(scope uint32, entries, bytes int64) error {
+	if entries == 0 && bytes > 0 {
+		m.receipts.Lock()
+		defer m.receipts.Unlock()
+	}
 	if !m.shares.allow(scope, entries, bytes) {
 		return m.shares.used
 	}

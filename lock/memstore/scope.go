@@ -71,7 +71,7 @@ func (s *scopeShares) cellsOf(scope uint32) (a, b *scopeCell) {
 }
 
 // allow reports whether a scope may use more by that much. It reads the counts before they
-// grow, so concurrent claims may exceed the share by one entry each.
+// grow, so concurrent claims may exceed the share by one entry each; see take for receipts.
 func (s *scopeShares) allow(scope uint32, entries, bytes int64) bool {
 	a, b := s.cellsOf(scope)
 	if a == nil || entries <= 0 && bytes <= 0 {
