@@ -13,7 +13,7 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// rowsOf reads n rows, of which each third has ended.
+// rowsOf reads n rows. Each third row has ended.
 func rowsOf(n int) rowstore.Read {
 	return func(after []byte, limit int) (live []lock.Entry, last []byte, more bool, err error) {
 		read := 0
