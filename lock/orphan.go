@@ -20,7 +20,8 @@ func (e *Lease) cleanUpClaim() {
 // mayBeOrphaned reports whether e's last claim may have left an entry without a holder, or may
 // still leave one.
 func (e *Lease) mayBeOrphaned() bool {
-	return e.claim.orphaned || e.claim.call.Flight().Doubt() != (send.Doubt{})
+	flight := e.claim.call.Flight()
+	return e.claim.orphaned || flight != nil && flight.Doubt() != (send.Doubt{})
 }
 
 // orphan is the claim of a lease whose entry, if there is one, has no holder.

@@ -146,14 +146,14 @@ func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
 	s.alarms.Drop(h)
 	var d Decision[H]
 	var answered []*Waiter[H]
-	switch _, beside := s.beside[h]; {
+	switch {
 	case s.has(h):
 		if decide != nil && h.Entry().slot != nil {
 			d = decide()
 			answered = s.answered(h, d)
 		}
 		s.pass(h)
-	case beside:
+	default:
 		s.leaveBeside(h)
 	}
 	s.mu.Unlock()
