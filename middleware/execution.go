@@ -18,8 +18,8 @@ type execution struct {
 	out     http.ResponseWriter
 	request *http.Request // own
 
-	call *oncecall.Call // of the Locker
-	id   string         // of the record
+	call oncecall.Call // of the Locker
+	id   string        // of the record
 
 	report *formReport
 	asked  fingerprint.Sum

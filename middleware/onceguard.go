@@ -58,19 +58,17 @@ func (g *onceGuard) middleware() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
 }
 
-// copyOf returns a guard's own copy of its caller's request, and the execution with its call
-// of Locker.Once in the same allocation. A key function that reads the body replaces it, and
+// copyOf returns a guard's own copy of its caller's request, and its execution in the same
+// allocation. A key function that reads the body replaces it, and
 // the caller's request must not change. The handler gets the copy.
 func copyOf(r *http.Request) (*http.Request, *execution) {
 	own := new(struct {
 		http.Request
-
-		call oncecall.Call
-		x    execution
+		execution
 	})
 	own.Request = *r
-	own.x.call, own.call.Work = &own.call, &own.x
-	return &own.Request, &own.x
+	own.call.Work = &own.execution
+	return &own.Request, &own.execution
 }
 
 // serve guards one request. The handler runs without a guard if the request has no key
@@ -106,7 +104,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 // once runs the handler or answers instead. r is the request of the guard's caller.
 func (x *execution) once(r *http.Request) {
 	g, w := x.guard, x.out
-	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, x.call, x.id, x.fingerprint())
+	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, &x.call, x.id, x.fingerprint())
 	_, notKept := errors.AsType[notKeptError](err)
 	switch {
 	case x.unprotected, x.started != nil && x.started.answer.Left():
