@@ -1,12 +1,14 @@
 package snippets_test
 
 import (
+	"encoding/json"
 	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -52,6 +54,36 @@ func TestFiguresOfTheBenchmark(t *testing.T) {
 			require.True(t, has(cells, results[row]), "%s: %s: %v has no %v: %s", tt.page, tt.line, cells, results[row], row)
 		}
 	}
+}
+
+// The first lines of the README have the figures of bench/day.json.
+func TestFiguresOfTheDay(t *testing.T) {
+	t.Parallel()
+	cells, found := figuresOf(t, read(t, "../../README.md"), "In a simulated day"), 0
+	for line := range strings.Lines(read(t, "../../bench/day.json")) {
+		var day struct {
+			Name         string
+			TTL, Longest time.Duration
+			Rate         float64
+			Orders       int
+			LockedOut    float64
+			Minutes      float64
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &day))
+		if day.Orders != 1_000_000 || day.Rate != 1000 {
+			continue
+		}
+		switch {
+		case day.Name == "SET NX + EVALSHA" && day.TTL == 2*time.Hour:
+			require.True(t, has(cells, day.LockedOut) && has(cells, day.Minutes), "%v has no %+v", cells, day)
+			found++
+		case day.Name == "httplatch, Lock" && day.TTL == 5*time.Minute:
+			require.InDelta(t, 1, day.LockedOut, 0, "the README says one customer")
+			require.True(t, has(cells, math.Round(day.Longest.Seconds())), "%v has no %+v", cells, day)
+			found++
+		}
+	}
+	require.Equal(t, 2, found)
 }
 
 // resultsOf returns the cells of tables, by the first cell of their row and by their column: of
