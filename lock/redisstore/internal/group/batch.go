@@ -13,9 +13,9 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// Batch holds the commands of one round trip, and is the context of that. The end of one
-// caller does not end it, since the others still wait. Its deadline is the latest of theirs.
-// It has the values of a single caller.
+// Batch holds the commands of one round trip, and is the context of the round trip. The end of
+// one caller does not end it, since the others still wait. Its deadline is the latest of all
+// callers. If there is one caller, it has the caller's values.
 type Batch struct {
 	context.Context //nolint:containedctx // for its values
 
@@ -104,7 +104,7 @@ var (
 	errRunning = errors.New("a hook of the client did not wait for the server")
 )
 
-// running stands for the number of sends if a hook has not waited for one.
+// running takes the place of the number of sends if a send has not returned yet.
 const running = -1
 
 // close ends b, and returns the number of sends.

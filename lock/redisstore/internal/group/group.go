@@ -22,7 +22,7 @@ const (
 
 var (
 	errQueueFull = errors.New("too many calls wait for the server")
-	errOverload  = errors.New("more calls wait than the server serves in the time that this one has")
+	errOverload  = errors.New("too many calls wait: the server cannot serve this one in time")
 )
 
 // Config says how a [Group] reaches its server.

@@ -17,16 +17,16 @@ const (
 	turns   = 24
 	between = 4 * time.Second
 
-	// gain is the rate of shared commands beside the others from which they share.
+	// gain is the factor by which sharing has to answer more commands to be chosen.
 	gain = 1.1
 )
 
-// sharing decides by trial whether a few commands share round trips, from the second one on.
-// That is a matter of the machine. Where system calls are dear, or other work keeps the
+// sharing decides by trial whether a few commands share round trips, from the second one on. The
+// better way depends on the machine. Where system calls are slow, or other work keeps the
 // processors busy, sharing served 1.2 to 2 times as many cycles of 8 to 16 callers. With free
-// processors and cheap calls it served 0.8 times as many of 8. So both ways take turns, and
-// the one stays that answers more. Callers that come at a rate of their own are answered as
-// often by both. They do not share, since they would wait for half a round trip longer.
+// processors and fast calls it served 0.8 times as many of 8. So both ways take turns, and the
+// way that answers more stays. If calls arrive at a fixed rate, both ways answer equally many.
+// These calls do not share, since sharing would delay each by half a round trip.
 type sharing struct {
 	apart    int       // the most commands with a round trip of their own
 	shared   bool      // sharing has answered more
@@ -41,9 +41,9 @@ type way struct{ answered, seconds float64 }
 
 func (w way) rate() float64 { return w.answered / max(w.seconds, turn.Seconds()) }
 
-// newSharing returns the choice of a group with so many connections. With a single processor
-// commands share until the first trial: that served 1.8 times as many cycles of 8 callers, and
-// 0.6 times as many of 2.
+// newSharing returns the choice of a group before its first trial. With a single processor,
+// commands share: sharing served 1.8 times as many cycles of 8 callers, and 0.6 times as many of
+// 2.
 func newSharing(connections int) sharing {
 	return sharing{apart: min(directLimit, connections), shared: runtime.GOMAXPROCS(0) == 1}
 }
@@ -56,11 +56,13 @@ func (s *sharing) limit() int {
 	return s.apart
 }
 
-// sharesNow differs from the way that has answered more in each other turn of a trial.
+// sharesNow reports whether commands share now. In every second turn of a trial they go the way
+// that has answered less.
 func (s *sharing) sharesNow() bool { return s.shared != (s.left%2 == 1) }
 
-// learn notes that so many commands were answered. There is no choice unless several were in
-// flight or waited, and none on a long way, on which half a round trip is dear.
+// learn notes that so many commands were answered. A trial begins only if several were in flight
+// or waited. If round trips are long there is no trial, and no sharing: half of a long round trip
+// is too much to wait.
 func (s *sharing) learn(now time.Time, answered int, several, long bool) {
 	switch {
 	case s.apart == 1:

@@ -36,27 +36,27 @@ const (
 	retrial = 2 * time.Second
 )
 
-// window limits the commands in flight, in batches of at most share. It follows the time from
-// the departure to the answer. While that is the time of the network, more round trips at once
-// serve more, and the window grows if it was the limit. When it is a multiple of that, there
-// are two explanations. Either the server is the limit, and more commands on the wire would
-// only wait there, where they cannot be taken back. Or the way has become longer. So a full
-// window is halved on trial for a round trip: a slow server then answers sooner, and a long
-// way is as long as before. A window that is not full stays as it is.
+// window limits the commands in flight, in batches of at most share. It measures the time of each
+// round trip. While a round trip takes no longer than the network needs, more of them at once
+// serve more, and the window grows if it was the limit. When a round trip takes several times as
+// long, there are two explanations. Either the server is the limit, and more commands on the wire
+// would only wait there, where they cannot be taken back. Or the network has become slower. So a
+// full window is halved on trial for a round trip: a slow server then answers sooner, and over a
+// slow network nothing changes. A window that is not full stays as it is.
 type window struct {
 	share  int // commands a batch
 	size   int // commands
 	begin  int // the first size
 	most   int
-	usual  time.Duration // of a round trip
-	least  time.Duration // of the latest round trips
+	usual  time.Duration // the usual time of a round trip
+	least  time.Duration // the time of the shortest of the latest round trips
 	trial  int           // size before the trial that is under way; 0: there is none
 	full   int           // commands in flight before the trial
 	slow   time.Duration // usual time before the trial
 	tried  time.Time     // the multiple of retrial before the last trial
 	server bool          // the last trial found that the server is the limit
 	last   time.Time     // when a batch was answered
-	asked  time.Time     // when the first batch after the last answer left; zero: none has left
+	asked  time.Time     // departure of the first batch since the last answer; zero: none
 	newest time.Time     // the latest departure of an answered batch
 	spoke  time.Time     // the end of the last silence
 }
@@ -90,8 +90,8 @@ func (w *window) overdue(b *Batch, now time.Time) bool {
 }
 
 // overtaken reports whether the members of b are better sent again over another connection:
-// the reply is late, and many batches that left later were answered. With one reply in a
-// thousand late by 100 ms, p99 of all commands was 107 ms without this, and is 25.
+// the reply is late, and at least four batches that left later were answered. With one reply in a
+// thousand late by 100 ms, p99 of all commands is 25 ms, and was 107 ms without this.
 func (w *window) overtaken(b *Batch, now time.Time) bool {
 	return b.overtaken >= 4 && !b.large && now.Sub(b.began) > max(3*w.usual, 6*time.Millisecond)
 }
@@ -126,8 +126,8 @@ func (w *window) learn(b *Batch, now time.Time) {
 	if w.stalls(b, now) {
 		return // the connection was slow, or the reply late: the server has answered others
 	}
-	// However long it took, it counts as eight times what is usual: a single one
-	// hardly changes that, and a server that slows down is known after a few.
+	// It counts as about eight times the usual time at most: a single slow batch hardly
+	// changes the usual time, and a server that slows down is known after a few.
 	w.usual += (min(took, 8*w.usual+short) - w.usual) / 8
 	if b.began.After(w.newest) {
 		w.newest = b.began
@@ -151,8 +151,9 @@ func (w *window) learn(b *Batch, now time.Time) {
 	}
 }
 
-// decide ends the trial by a round trip of that time, with so many commands in flight. A slow
-// round trip says nothing unless fewer commands are in flight than before.
+// decide judges the trial by a round trip that took so long, with out commands in flight. If the
+// round trip was slow, and almost as many commands are in flight as before the trial, it decides
+// nothing: the window is halved again, and the trial goes on.
 func (w *window) decide(took time.Duration, out int) {
 	w.server = took <= w.slow*3/4
 	if !w.server && out > w.full*3/4 {
