@@ -13,14 +13,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// maxClaims bounds the claims of a key that is free again whenever it is read. A late send whose
-// token the fence has denied always finds it so.
+// maxClaims bounds the claims of a key that is free again whenever it is read. A late send of a
+// claim whose row takeAway has marked always reads the key as free, and is never granted.
 const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: mysqlstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
 
 // Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry in its
-// way. After such a claim the next one reads first: repeats come together.
+// way. After a claim that has met an entry, the next claim reads first: duplicates come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	var begins *rowstore.Queue
 	if transactional(key, c.Linger) {
@@ -129,8 +129,8 @@ func (t timed) Scan(into ...any) error {
 	return t.rows.Scan(append(into, t.at)...) //nolint:wrapcheck // by its caller
 }
 
-// changed runs a statement, and reports whether it has changed a row. If it has not, is decides by the row
-// of the key: an earlier send of the call may have changed it.
+// changed runs a statement, and reports whether it has changed a row. If it has not, an earlier send
+// of the call may have: is decides by the row of the key.
 func (s *Store) changed(ctx context.Context, statement, key string, is func(r *rowstore.Row, at int64) bool) (bool, error) {
 	n, err := s.exec(ctx, rowstore.First, statement)
 	if err != nil || n > 0 {

@@ -12,10 +12,14 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// Check reports a server that cannot be reached or written to, is too old, or has settings with
-// which receipts could be lost, a table that is missing, lacks columns, is not InnoDB's, or may not be used
-// by the user, and a database of the work on another server, each with a cure. An error that an
-// operator has to repair matches [lock.ErrDenied].
+// Check returns the first problem that it finds, with a cure:
+//
+//   - the server cannot be reached or written to, is too old, or has settings with which receipts
+//     could be lost
+//   - a table is missing, lacks columns, is not InnoDB's, or may not be used by the user
+//   - the database of the work is on another server
+//
+// An error that an operator has to repair matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
 	err := s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		for _, check := range []func(context.Context, *sql.Conn) error{s.checkServer, s.checkTables, s.checkWork} {

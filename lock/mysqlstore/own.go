@@ -131,8 +131,8 @@ func changes(result driver.Result, err error) (int64, error) {
 	return result.RowsAffected() //nolint:wrapcheck // it has none
 }
 
-// inTx calls do in a transaction on conn. Its COMMIT ends with ctx, which that of a *sql.Tx does not. A connection
-// that may be in a transaction is closed, and the server rolls back.
+// inTx calls do in a transaction on conn. Its COMMIT ends with ctx, unlike the COMMIT of a *sql.Tx. A
+// connection that may still be in a transaction is closed, and the server rolls back.
 func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
 	_, err := conn.ExecContext(ctx, begin)
 	if err == nil {

@@ -183,8 +183,8 @@ func (w *session) open(ctx context.Context) bool {
 	return w.run(ctx, "SAVEPOINT latch_probe", "RELEASE SAVEPOINT latch_probe") == nil
 }
 
-// note prepares for a statement that may end the transaction: if it does, the row that is written here says
-// whether it was committed. The transaction is looked at before the next statement.
+// note prepares for a statement that may end the transaction. It writes a row, which shows afterwards
+// whether the transaction was committed. The next statement first checks that it is still open.
 func (w *session) note(ctx context.Context) error {
 	if w.mark == 0 {
 		result, err := w.exec(ctx, w.store.statements.drawFence)

@@ -41,8 +41,8 @@ func (s *statements) claims(n names) {
 	// that was taken since stays as it is, and so does one that takeAway has marked for this
 	// token: a COMMIT that arrives even later would settle it.
 	//
-	// Assignments see the new values of those before them. The condition stays true or false for all of them,
-	// since attempt is the first, and over_at is the last.
+	// Each assignment sees the new values of the assignments before it. The condition has one value for all
+	// of them: attempt, which is set to a positive number, is the first, and over_at is the last.
 	const free = `IF(over_at <= ` + now + ` AND NOT (token = $2 AND attempt < 0), `
 	s.claim = n.in(`INSERT INTO latch_entries (` + columns + `)
 SELECT $1, $2, $3, $4, $5, 0, 0, NULL, ` + now + ` + $6, ` + now + ` + $6 + $7 FROM DUAL

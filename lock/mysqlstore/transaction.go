@@ -31,8 +31,8 @@ type settling struct {
 	work       *session
 	key, token string
 
-	sent      bool // COMMIT was
-	answered  bool // COMMIT was, or its outcome was found out
+	sent      bool // COMMIT was sent
+	answered  bool // COMMIT was answered, or its outcome was found out
 	committed bool
 }
 

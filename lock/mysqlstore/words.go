@@ -15,7 +15,7 @@ const (
 	ending              // one of them ends it, or changes the clock of the receipt
 )
 
-// word is a quoted text, a comment, a semicolon or a word.
+// word matches a quoted text, a comment, a semicolon or a word.
 var word = regexp.MustCompile("(?s)'(?:[^'\\\\]|\\\\.)*(?:'|$)|\"(?:[^\"\\\\]|\\\\.)*(?:\"|$)|`[^`]*(?:`|$)|--[^\n]*|#[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$@]+")
 
 // plainOnes are the first words of statements that never commit. A word that is in neither list is unclear.
@@ -29,8 +29,8 @@ var endingOnes = strings.Fields(`COMMIT ROLLBACK BEGIN START ALTER CREATE DROP T
 // endingSettings are the settings that a work may not change.
 var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP"}
 
-// kindOf returns the kind of a text, which may have several statements. It is unclear where a server's
-// settings and version decide what is a quoted text or a comment.
+// kindOf returns the kind of a text, which may have several statements. It returns unclear where the
+// settings or the version of a server decide what is a quoted text or a comment.
 func kindOf(text string) kind {
 	upper := strings.ToUpper(text)
 	how := plain

@@ -23,8 +23,8 @@ const maxClaims = 8
 
 var errUnsettled = fmt.Errorf("%w: pgstore: the key was taken whenever it was claimed, and free whenever it was read: try again", lock.ErrNotApplied)
 
-// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry
-// in its way. After such a claim the next one reads first: repeats come together.
+// Claim is part of [lock.Store]. It is one statement, and a second one that reads the entry in its
+// way. After a claim that has met an entry, the next claim reads first: duplicates come together.
 func (s *Store) Claim(ctx context.Context, key string, c lock.Claim) (e lock.Entry, err error) {
 	work := transactional(key, c.Linger)
 	begins := &s.begins

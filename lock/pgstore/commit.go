@@ -44,7 +44,7 @@ func (s *session) settleAndCommit(ctx context.Context, settle string, args ...[]
 }
 
 // closeAtEnd makes reads and writes on conn fail when ctx ends. It sends the server nothing.
-// stop takes this back, and reports whether it came before the end of ctx.
+// stop ends the watch, and reports whether ctx had not ended by then.
 func closeAtEnd(ctx context.Context, conn *pgconn.PgConn) (stop func() bool) {
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {

@@ -21,7 +21,7 @@ import (
 type sqlSettings struct {
 	db       *sql.DB
 	last     atomic.Pointer[pgx.ConnConfig]
-	learning chan struct{} // has room for the one call that learns them anew
+	learning chan struct{} // has room for the one call that learns the settings again
 }
 
 func newSQLSettings(db *sql.DB) *sqlSettings {

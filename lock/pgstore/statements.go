@@ -46,11 +46,11 @@ func newStatements(n names) (s statements) {
 
 // claims sets the statements that take and keep a key.
 func (s *statements) claims(n names) {
-	// The claim leaves a row alone that its snapshot shows as taken: a row that it locks in
-	// vain would be written, too. By the WHERE of the conflict, it also leaves alone a row that
-	// was taken since. A granted claim returns a row, and get follows a refused one: one statement
-	// for both costs the server a quarter more. After takeAway, a late send of the claim
-	// does not make the entry again: a COMMIT that arrives even later would settle it.
+	// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.
+	// The WHERE of the conflict also leaves a row unchanged that was taken since. A granted claim
+	// returns a row, and get follows a refused one: one statement for both costs the server a
+	// quarter more. After takeAway, a late send of the claim does not make the entry again: a
+	// COMMIT that arrives even later would settle it.
 	s.claim = n.in(`
 INSERT INTO latch_entries AS e (key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at)
 SELECT $1::bytea, $2::bytea, $3::int, $4::bytea, $5::bytea, 0,

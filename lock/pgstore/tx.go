@@ -71,8 +71,8 @@ func (workTx) Rollback(context.Context) error { return errNotYours }
 // itself:
 //
 //   - it is not the first
-//   - it has no parameters: the driver executes it otherwise than in a batch
-//   - it could not be prepared: that is an error in a transaction, and none before it
+//   - it has no parameters: alone, the driver executes it in another way than in a batch
+//   - it could not be prepared: before BEGIN, that failure ends no transaction
 func (t workTx) together(ctx context.Context, query string, args []any) pgx.BatchResults {
 	if t.s.tx != nil || t.s.over.Load() || len(args) == 0 {
 		return nil

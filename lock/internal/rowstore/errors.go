@@ -29,8 +29,9 @@ func (c CommitError) Error() string { return c.Err.Error() }
 // Unwrap returns the error.
 func (c CommitError) Unwrap() error { return c.Err }
 
-// RolledBack returns the errors of a store, by the name of its package, whose transactions of work were
-// rolled back: permanent ones would be again, and transient ones may succeed next time.
+// RolledBack returns two functions that make the errors of transactions of work that were rolled
+// back. store is the name of the store's package. After a permanent error the work would be rolled
+// back again, and after a transient one it may succeed.
 func RolledBack(store string) (permanent, transient func(why error) error) {
 	text := store + ": the work's transaction was rolled back"
 	permanent = func(why error) error { return fmt.Errorf("%w: %s: %w", lock.ErrNotApplied, text, why) }

@@ -69,7 +69,7 @@ const (
 	ranks
 )
 
-// OwnConnections is the number of a store's connections beside its work's connections.
+// OwnConnections is the number of a store's own connections, in addition to those of its work.
 const OwnConnections = 4
 
 // Gate lets as many calls through as there are own connections, calls of the first rank before
@@ -121,9 +121,9 @@ func (g *Gate) Leave() {
 	g.taken--
 }
 
-// Admit refuses a claim that would not be served in half of its time by calls (the other half is for
-// its answer). If begins is not nil, the claim is of work in a transaction, and is refused if the work would
-// wait for too long there.
+// Admit refuses a claim that would wait in calls for more than half of its time: the other half is
+// for its answer. begins is nil unless the claim is of work in a transaction. Such a claim is also
+// refused if the work would wait in begins for more than LongestWait.
 func Admit(ctx context.Context, calls, begins *Queue) error {
 	if end, ok := ctx.Deadline(); ok && calls.wait() > time.Until(end)/2 {
 		return overloadError{errClaimsWait}
@@ -135,8 +135,8 @@ func Admit(ctx context.Context, calls, begins *Queue) error {
 }
 
 var (
-	errClaimsWait = errors.New("more calls wait than the database serves in the time that this one has")
-	errWorkWaits  = errors.New("more work waits for a connection of the pool than gets one in " + LongestWait.String())
+	errClaimsWait = errors.New("too many calls wait: the database cannot serve this one in time")
+	errWorkWaits  = errors.New("too much work waits: no connection of the pool is free in " + LongestWait.String())
 )
 
 // overloadError refuses a call. A retry within the same budget would be refused too.
@@ -150,5 +150,5 @@ func (overloadError) Class() string { return "overload" }
 
 // Cure returns an operator's remedy.
 func (overloadError) Cure() string {
-	return "work comes faster than the database serves it; a faster one, fewer callers, or if it is idle, a larger pool end it"
+	return "work arrives faster than the database serves it; use a faster one, less work, or, if it is idle, a larger pool"
 }
