@@ -15,9 +15,9 @@ import (
 
 // attempt says how one key is acquired.
 type attempt struct {
-	wait   time.Duration // for a holder
-	outage error         // the store has not served another key of the set, and is not asked
-	oneOf  bool          // other keys do as well, so a refusal is not reported
+	wait   time.Duration // how long to wait for a holder
+	outage error         // the store did not serve another key of this call, and is not asked
+	oneOf  bool          // the caller takes any of several keys, so a refusal of one is not reported
 }
 
 // acquire takes e's key, or returns the reason why not. Afterwards e is a running lease,
@@ -77,7 +77,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {
 	return err
 }
 
-// refused reports an acquire that has begun at that moment and ended with err.
+// refused reports an acquire that began at began and ended with err, to observers and the log.
 func (l *Locker) refused(ctx context.Context, e *Lease, began clock.Moment, err error) {
 	if l.observed() {
 		l.emit(ctx, &e.identity, eventOf(err), began.Since(), err)
@@ -185,8 +185,8 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 // first renewal asks for the whole lease.
 const leastFirst = 5 * time.Second
 
-// firstLease returns the lease that a claim asks for. A claim of Once asks for the whole: its
-// record outlives the lease, and a short transaction needs no renewal.
+// firstLease returns the lease that a claim asks for. A claim of Once asks for the whole lease:
+// its record outlives the lease, and a short transaction needs no renewal.
 func (l *Locker) firstLease(of *identity) time.Duration {
 	cfg := &l.cfg
 	if of.record != nil || l.core.inProcess {
@@ -272,9 +272,9 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	case own != cleanup.NotKnown && ctx.Err() != nil:
 		return false, leftBetween(ctx)
 	case own == cleanup.Dead:
-		// An orphan of this Locker is in the way. It is known never to have been granted, so
-		// it is removed at once. No other entry is: a token that is not known to be alive
-		// need not be dead.
+		// An orphan of this Locker is in the way. Its claim was never granted, so it is
+		// removed at once. Other entries stay: a token that this process does not know may
+		// belong to a living holder.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
 	case own == cleanup.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:

@@ -13,7 +13,7 @@ import (
 )
 
 var _ = oncecall.ProvideAmend(func(ctx context.Context, locker any, name, token string, change func([]byte) ([]byte, error)) error {
-	l := locker.(*Locker) //nolint:errcheck,forcetypeassert // it gets no other
+	l := locker.(*Locker) //nolint:errcheck,forcetypeassert // it is one
 	switch {
 	case l.core.noAmends != nil:
 		return l.core.noAmends

@@ -87,7 +87,7 @@ type search struct {
 	waited time.Duration
 	lease  *Lease // of the last key that was tried
 
-	searched bool  // its claims report what the store did not serve
+	searched bool  // try was called: its claims have reported failures of the store
 	outage   error // the store has not served the search of an earlier caller, and is not asked
 }
 
@@ -157,8 +157,9 @@ func (s *search) newLease(ctx context.Context, key string) *Lease {
 	return e
 }
 
-// nearer returns the refusal that says more about the end of the wait, with the shorter time
-// left of both. A holder may end at any time, and a receipt does not.
+// nearer combines two refusals into the one that is likely to end first. A held key comes before
+// one that cools down, because its holder may release it at any time. The time left is the
+// shorter of both.
 func nearer(a, b *RefusedError) *RefusedError {
 	left := a.Entry.Left
 	if left == 0 || b.Entry.Left > 0 && b.Entry.Left < left {
@@ -260,8 +261,9 @@ func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.
 	}
 }
 
-// inVain returns the error of a wait that has ended before the turn of s. It is a refusal only if
-// a search has found all keys taken.
+// inVain returns the error of a wait that has ended before the turn of s. It is a refusal if a
+// search has found all keys taken. With WithFailOpen it is also a refusal while the first search
+// is unanswered: the caller that searches may be about to run without the store.
 func (s *search) inVain(place *local.Place) error {
 	held := heldBy(s.lease, "")
 	switch met, outage := place.Known(); {

@@ -66,15 +66,16 @@
 //
 // # For operators
 //
-// An [Observer] ([WithObserver]) gets each [Event]. Package event names their kinds, and
-// package lockotel makes metrics and traces of them. [Stats] are the gauges of a Locker, and a
-// [Snapshot] shows its activity: each [Hold], [Cleanup] and [Recovery]. Package console shows
-// them on a page.
+// An [Observer] ([WithObserver]) gets each [Event], whose [EventKind] names what has happened.
+// Package lockotel makes metrics and traces of the events. [Stats] are the gauges of a Locker,
+// and a [Snapshot] shows its activity: each [Hold], [Cleanup] and [Recovery]. Package console
+// shows the activity on a page.
 //
 // # For authors of stores
 //
 // A [Store] has five methods, which take a [Claim] and return an [Entry] in some
 // [State]. latchtest.TestStore checks all its rules. A store may also implement [Inspector],
-// [Pager], [Watcher], [Checker], [ServerLister], [Transactor], [Amender] and [Describer]. Wrap a
-// store whose calls do not return when their contexts end in [EndWithContext].
+// [Pager], [Watcher], [Checker], [ServerLister], [Transactor], [Amender], [SetClaimer] and
+// [Describer]. Wrap a store whose calls do not return when their contexts end in
+// [EndWithContext].
 package lock

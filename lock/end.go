@@ -53,8 +53,8 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 // locked, once the work is over (local.Table.MarkEnding).
 type end struct {
 	settles    bool
-	handedOver bool // its key was, and is not released
-	unanswered bool // a send of it had no answer
+	handedOver bool // the key was handed over, and is not released
+	unanswered bool // a send of this end had no answer
 	pending    bool // its receipt is counted in the backlog
 	receipt    []byte
 	keep       time.Duration
@@ -332,7 +332,7 @@ func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) 
 		return cleanup.Progress{Done: true}
 	case full && closing: // the entry ends by itself; an entry of Once says until then that the outcome is unknown
 	case full && first.Since() >= e.end.keep, !settles && !e.mayRemain():
-		e.addOrphan() // before the key is free: the entry may refuse no caller
+		e.addOrphan() // first: once the key is free, the entry must not refuse a caller
 	case e.mayRemain():
 		return cleanup.Progress{}
 	}

@@ -13,7 +13,7 @@ import (
 var (
 	// ErrHeld: the key has a holder.
 	ErrHeld error = sentinel("lock: key is held")
-	// ErrSettled: the work was done and its receipt is kept: a cool-down.
+	// ErrSettled: the work was done, and its receipt is kept, as in a cool-down.
 	ErrSettled error = sentinel("lock: key is settled")
 	// ErrMismatch: the key was used for a different request.
 	ErrMismatch error = sentinel("lock: key belongs to a different request")

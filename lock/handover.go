@@ -78,8 +78,8 @@ func (c *core) handsOver() error {
 
 var errKeepsHolder = fmt.Errorf("lock: the store does not know Claim.ReplacesHeld, so no key is handed over: %w", errors.ErrUnsupported)
 
-// errTicketOver ends a hand-over that has used up the time of its ticket by itself. The holder may
-// have lost its key before, too, and the answers do not distinguish the two.
+// errTicketOver ends a hand-over that took longer than its ticket is good for. The holder may also
+// have lost its key before: the store's answers do not distinguish the two cases.
 var errTicketOver = fmt.Errorf("%w: the claim of the ticket was answered late, and the key is not held by it any more", ErrUnknown)
 
 // handOver claims the key for the token of a ticket, in place of e. The claim of the ticket has
@@ -151,7 +151,8 @@ var errTicketUsed = &loss{"ticket", "the ticket was resumed before, or its time 
 // Resume continues the lease that [Lease.HandOver] gave away with ticket. Of all calls with one
 // ticket, in all processes, one is granted. The lease is like one of [Locker.Acquire]: it is
 // renewed until Release or Settle is called on it, at most for WithMaxHold from now on, and its
-// fence is higher than the fence before. Resume passes by the callers that wait for the key.
+// fence is higher than the fence before. Resume does not queue behind callers that wait for the
+// key.
 //
 // It returns one of these errors:
 //
@@ -162,10 +163,10 @@ var errTicketUsed = &loss{"ticket", "the ticket was resumed before, or its time 
 //     it: the key is released in the background then, and another Resume returns ErrLost.
 //   - An error that matches [ErrClosed] after Close.
 //   - An error that matches the cause of ctx if ctx ends first.
-//   - Another error if ticket was cut or altered, or is not of HandOver.
+//   - Another error if ticket was cut or altered, or is not a ticket of HandOver.
 //
-// After ErrLost, a worker can only take the key anew, with Acquire, and see whether the work was
-// done: a ticket saves it from being refused, and says nothing about the work.
+// After ErrLost, a worker can only acquire the key itself, and look whether the work was done: a
+// ticket gives the right to the key, and says nothing about the work.
 func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 	key, token, err := readTicket(ticket)
 	if err == nil {

@@ -30,7 +30,7 @@ func validKey(key string) error {
 	return nil
 }
 
-// validLock is validKey for mutual exclusion.
+// validLock is validKey for a lock, which must not have the key of a receipt.
 func validLock(key string) error {
 	if keytext.IsRecord(key) {
 		return fmt.Errorf("lock: key begins with %q, which is kept for receipts; compose it with lock.Key", keytext.RecordPrefix)

@@ -53,8 +53,8 @@ func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 }
 
 // remoteLease is a lease of a store outside this process, with room for its first claim and its
-// end. So the two cost no allocations, and little of the stack of each goroutine, when thousands
-// of callers wait.
+// end. So neither costs an allocation, and both leave the stacks of thousands of waiting
+// goroutines small.
 type remoteLease struct {
 	Lease
 	remote
@@ -108,7 +108,8 @@ func (e *Lease) owner() string {
 	return e.observed.owner
 }
 
-// claimant returns the owner as claimed: for a run of a guard, with its request.
+// claimant returns the owner that a claim sends: the owner of e, and for a run of a guard also
+// its request.
 func (e *Lease) claimant() string {
 	if e.record != nil && e.record.owner != "" {
 		return e.record.owner
@@ -194,8 +195,8 @@ func (c *leaseContext) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// String hides the fields of a lease in use from code that prints its context, as mocks do
-// with their arguments.
+// String keeps code that prints a context, as mocks do with their arguments, from reading the
+// fields of a lease in use.
 func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // ending returns the context that ends with e.

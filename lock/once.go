@@ -49,10 +49,11 @@ func (l *Locker) Once(ctx context.Context, key string, fingerprint []byte,
 }
 
 var _ = oncecall.Provide(func(ctx context.Context, locker any, call *oncecall.Call, key string, fingerprint []byte) ([]byte, bool, error) {
-	return locker.(*Locker).once(ctx, call, key, fingerprint, call.Work.Run) //nolint:errcheck,forcetypeassert // it gets no other
+	return locker.(*Locker).once(ctx, call, key, fingerprint, call.Work.Run) //nolint:errcheck,forcetypeassert // it is one
 })
 
-// once is Once with call, which may be nil.
+// once is Once with the further arguments and results of package middleware in call, which may
+// be nil.
 func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {
@@ -173,13 +174,13 @@ type run struct {
 	record record
 
 	early   sync.Mutex
-	settled bool  // before the function returned
-	end     error // the result of that settle
+	settled bool  // SettleEarly has settled the run, before its function returned
+	end     error // the result of SettleEarly
 
 	tx *transaction // of the function; nil if it runs in none
 }
 
-// remoteRun is remoteLease for Once.
+// remoteRun is a run over a store outside this process, with the same room as remoteLease.
 type remoteRun struct {
 	run
 	remote
@@ -196,7 +197,7 @@ func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope s
 	e := &r.lease
 	e.record, e.locker, e.entry, e.parent = rec, l, entry, ctx
 	l.core.keys.Prepare((*holder)(e))
-	// The local keys and the store's calls read it for longer than Once lasts.
+	// A copy: the local table and calls to the store may read it after Once has returned.
 	rec.print = append(rec.room[:0], fingerprint...)
 	return r
 }
@@ -248,7 +249,8 @@ func (r *run) shareFailure(err error) {
 	}
 }
 
-// failed ends a run that has failed and is not free.
+// failed ends a failed run whose key is not freed: it settles the receipt of a call in doubt, or
+// an empty one.
 func (r *run) failed(ctx context.Context) error {
 	receipt := r.record.effects.receipt()
 	err := r.settle(ctx, receipt)
@@ -258,7 +260,7 @@ func (r *run) failed(ctx context.Context) error {
 	return err
 }
 
-// succeed leaves the receipt.
+// succeed ends a run whose function has returned receipt, and returns the results of Once.
 func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error) {
 	if r.tx != nil {
 		return r.commit(ctx, receipt)
@@ -356,7 +358,7 @@ func (r *run) note(ctx context.Context, mark func()) error {
 		return err
 	}
 	if !l.cfg.rerun && !l.cfg.inTx {
-		return nil // work whose holder has vanished is never run again
+		return nil // a crash does not free the key: abandoned work is not run again
 	}
 	hold := l.cfg.keep
 	if !l.cfg.rerun {

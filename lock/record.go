@@ -76,7 +76,8 @@ func (f *effects) wasFreed() bool {
 	return f.freed
 }
 
-// receipt returns the receipt of a run that has failed and is not free.
+// receipt returns the receipt that a failed run leaves if its key is not freed: the receipt of a
+// call in doubt, nil if there is no such call.
 func (f *effects) receipt() []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()

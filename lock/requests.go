@@ -44,8 +44,8 @@ func (r *claimRequest) Send(ctx context.Context) (err error) {
 	return err
 }
 
-// Send recovers from panics: goroutines of the Locker send renewals and ends too, and have no
-// caller that would.
+// Send recovers from panics. Renewals and ends are also sent on goroutines of the Locker, where a
+// panic would end the process.
 func (r *renewRequest) Send(ctx context.Context) (err error) {
 	defer send.Recover(&err)
 	r.ok, err = r.store.Renew(ctx, r.key, r.claim)
@@ -107,7 +107,7 @@ func publicError(err error, unanswered bool) error {
 func verdictOf(err error) send.Verdict {
 	switch {
 	case errors.Is(err, ErrDenied), errors.Is(err, errors.ErrUnsupported):
-		return send.Final // an answer, and one that the same call would get again
+		return send.Final // the same call would get this answer again
 	case errors.Is(err, ErrNotApplied):
 		return send.NotApplied
 	default:

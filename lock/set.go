@@ -17,7 +17,7 @@ import (
 // each of its keys, with one context and one end. Its methods are safe for concurrent use, and
 // safe on nil.
 //
-// A set is a type of its own, and no [Lease], because it has no one fence.
+// A set is not a [Lease], because it has a fence for each key.
 type Set struct {
 	leases  []*Lease // in the order of their keys
 	context setContext
@@ -49,8 +49,9 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 // have no such order: claim all keys in one call.
 //
 // A store that can take a set at once ([SetClaimer]) is asked once for all keys, and once more for
-// their release. It is asked in order if the claim or the release of one of the keys is pending in
-// this process, under [WithFencing] and [WithFailOpen], and for a caller that waits for a holder.
+// their release. It is asked for one key after the other if the claim or the release of a key is
+// pending in this process, under [WithFencing] and [WithFailOpen], and for a caller that waits for
+// a holder.
 //
 // The first key that is refused gives back all keys before it. [RefusedError] names it in
 // Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
@@ -176,7 +177,7 @@ func (s *Set) Keys() []string {
 // set in it.
 func (s *Set) Context() context.Context {
 	if s == nil {
-		return context.Background() //nolint:forbidigo // nothing ends with a set that there is not
+		return context.Background() //nolint:forbidigo // no set, so it has no end
 	}
 	return &s.context
 }
@@ -235,8 +236,8 @@ func (s *Set) Release(ctx context.Context) error {
 	return s.each(func(e *Lease) error { return e.Release(ctx) })
 }
 
-// each calls end for each lease. One that panics, or ends its goroutine, keeps no other from
-// its end.
+// each calls end for each lease. If one call panics, or ends its goroutine, the other leases are
+// ended all the same.
 func (s *Set) each(end func(e *Lease) error) error {
 	errs := make([]error, len(s.leases))
 	if last := len(s.leases) - 1; last >= 0 {
@@ -255,8 +256,8 @@ func lossFirst(errs []error) (first error) {
 	return first
 }
 
-// eachFrom calls do for each index up to last: at the same time, unless the store is in this
-// process. The last lease comes first, so that no context ends below one that goes on.
+// eachFrom calls do for each index up to last. Over a store outside this process the calls run at
+// the same time. Otherwise the last comes first, so that each context ends before its parent.
 func (c *core) eachFrom(last int, do func(i int)) {
 	if last < 0 {
 		return
@@ -271,7 +272,7 @@ func (c *core) eachFrom(last int, do func(i int)) {
 	defer func() {
 		others.Wait()
 		if p := panicked.Load(); p != nil {
-			panic(*p) // here a caller can recover, and on the goroutine of another lease none can
+			panic(*p) // a caller can recover from it here, but not on the goroutine of another lease
 		}
 	}()
 	for i := range last {
@@ -306,8 +307,8 @@ type setContext struct {
 	bypassed bool // the store did not serve one of the keys
 }
 
-// Done and Err check the clock for each lease, as the context of a single lease does: the context of the
-// last lease checks its own only.
+// Done and Err check the clock for each lease, as the context of a single lease does: the context
+// of the last lease checks only that lease.
 func (c *setContext) Done() <-chan struct{} {
 	c.set.checkValidity()
 	return c.Context.Done()
@@ -333,5 +334,5 @@ func (c *setContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// String hides the fields of a set in use from code that prints its context.
+// String keeps code that prints a context from reading the fields of a set in use.
 func (c *setContext) String() string { return "lock.Set.Context" }

@@ -115,8 +115,8 @@ func (c *setClaim) send(ctx context.Context) error {
 	return c.refuseAll(ctx, &r.inTheWay)
 }
 
-// leaveAll gives up the keys of leases that have not started. Callers that have met one of the
-// claims learn nothing from it.
+// leaveAll gives up the keys of leases that have not started. Callers that wait for one of the
+// claims get no decision: the next of them claims the key itself.
 func (c *core) leaveAll(leases ...*Lease) {
 	for _, e := range leases {
 		e.cleanUpClaim()
@@ -182,8 +182,8 @@ type ending struct {
 	err   error // of its end
 }
 
-// releaseAtOnce releases all leases of s in one call to the store. done is false if they are to be
-// released each by itself, and then nothing has begun.
+// releaseAtOnce releases all leases of s in one call to the store. done is false if each lease has
+// to be released by itself: then no release has begun.
 func (s *Set) releaseAtOnce(ctx context.Context) (done bool, err error) {
 	if len(s.leases) < 2 || s.leases[0].locker.core.sets == nil {
 		return false, nil
@@ -222,7 +222,7 @@ func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
 		e := ends[i].lease
 		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(l.cfg.lease)
 	}
-	call, next := new(send.Call), len(ends) // those from next on have not ended
+	call, next := new(send.Call), len(ends) // the ends before next are still to be answered
 	var err error
 	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
 		err = l.core.ask(ctx, call, l.lastingTerms(), r)

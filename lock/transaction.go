@@ -38,9 +38,9 @@ func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
-// beginTransaction begins the transaction of the work. It ends with its caller's context, even
-// if the work may outlive the caller: until then it may wait for a connection that other work of
-// this process has.
+// beginTransaction begins the transaction of the work. It returns when its caller's context ends,
+// even if the work may outlive the caller: the connection that it waits for may be in use by
+// other work of this process.
 func (r *run) beginTransaction(caller context.Context) (work context.Context, err error) {
 	e := &r.lease
 	defer send.Recover(&err)

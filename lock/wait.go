@@ -221,7 +221,7 @@ func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-ch
 
 // pollPause returns a random pause whose mean grows from about 10 ms to a quarter of a second,
 // so that processes which wait for one key do not poll together. It is at most hint, the rest of
-// the lease in the way, unless the store does not know that.
+// the lease in the way, which is 0 if the store does not know it.
 func pollPause(polls int, hint time.Duration) time.Duration {
 	most := min(20*time.Millisecond<<min(polls, 5), 500*time.Millisecond)
 	if hint > 0 {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Add adds n to count unless that exceeds limit. Adding first and taking back
-// what is too much would refuse others that fit.
+// Add adds n to count unless the sum exceeds limit. It does not add first and take back
+// the excess: meanwhile, calls whose n fits would be refused.
 func Add(count *atomic.Int64, n, limit int64) bool {
 	for {
 		old := count.Load()

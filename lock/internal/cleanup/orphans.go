@@ -64,8 +64,8 @@ func (c *Cleaner) Add(o *Orphan) {
 }
 
 // learn keeps the token of o, and starts its removal unless o is a takeover. t is nil if
-// there is no removal, also because it was given up at once: all older ones may be running.
-// c.mu is held.
+// there is no removal: o is a takeover, or there are too many removals and all older ones
+// are running. c.mu is held.
 func (c *Cleaner) learn(o *Orphan, wait time.Duration) (t *Task, dropped bool) {
 	c.forgetOld(time.Now())
 	k := &known{token: o.Token, fate: Dead, orphan: o}

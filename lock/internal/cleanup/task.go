@@ -72,8 +72,8 @@ type Progress struct {
 
 const longPause = 5 * time.Second
 
-// postpone returns the pause before the next attempt. It doubles from 10 ms to 1 s, the most
-// that a command which lands may cost another process, and after 15 s it is 5 s.
+// postpone returns the pause before the next attempt. It doubles from 10 ms to 1 s, so that a
+// late command that lands refuses other processes for no longer. After 15 s it is 5 s.
 func (t *Task) postpone(again time.Duration, at Stage) (wait time.Duration) {
 	t.pause = min(max(2*t.pause, 10*time.Millisecond), time.Second)
 	if time.Since(t.born) > 15*time.Second {

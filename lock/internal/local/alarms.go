@@ -25,9 +25,9 @@ func (a *alarms[H]) init(wake func()) {
 	a.look.Store(int64(clock.Never))
 }
 
-// sees reports whether the next look finds a lease in time that is due then. It needs no
-// lock if the lease is known to be granted: a look first takes back its announcement, so it
-// finds a lease whose grant still sees the announcement.
+// sees reports whether the next look comes in time for a lease that is due at due. It needs no
+// lock once the lease is granted: a look withdraws its announcement before it reads the leases,
+// so it finds each lease that was granted while the announcement still stood.
 func (a *alarms[H]) sees(due clock.Moment) bool { return int64(due) >= a.look.Load() }
 
 // lookBefore announces a look for a lease that is due then.

@@ -5,9 +5,9 @@ import (
 	"maps"
 )
 
-// Admit adds h, whose key the store has granted past the callers that claim it in this process:
-// a ticket names the holder that it replaces. If one of them has the key here, whose claim the
-// store will refuse, h stands beside it until it leaves, and then has the key.
+// Admit adds h, whose key the store has granted by a ticket, past the callers that claim the key
+// in this process. If one of these callers has the key in the table, the store will refuse its
+// claim. Until that caller leaves, h stands beside it. Then h has the key.
 func (t *Table[H]) Admit(h H) {
 	s, key := t.of(h), h.Key()
 	s.mu.Lock()
@@ -22,7 +22,7 @@ func (t *Table[H]) Admit(h H) {
 	s.beside[h] = struct{}{}
 }
 
-// Beside returns a lease that stands beside h, if there is one.
+// Beside returns another lease on the key of h that Admit has added beside it, if there is one.
 func (t *Table[H]) Beside(h H) (beside H, is bool) {
 	s := t.of(h)
 	s.mu.Lock()

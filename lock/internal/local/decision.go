@@ -26,7 +26,7 @@ func (t *Table[H]) Share(h H, d Decision[H]) {
 }
 
 // Rest notes that h is about to wait for another process, and gives d to the waiters behind
-// it that do not wait as long. asked has a value when other callers want a new answer.
+// h that d answers. asked has a value when other callers want a new answer.
 func (t *Table[H]) Rest(h H, d Decision[H]) (asked <-chan struct{}) {
 	s := t.of(h)
 	s.mu.Lock()

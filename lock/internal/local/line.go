@@ -31,7 +31,8 @@ type Place struct {
 // MaxInLine bounds a line for each of its keys.
 const MaxInLine = maxWaiters
 
-// Join adds a caller to the line of that name, unless it has most callers behind the first.
+// Join adds a caller to the line of that name. ok is false if most callers already wait in it
+// behind the first.
 func (l *Lines) Join(name string, most int) (p *Place, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,8 +64,8 @@ func (p *Place) NoteHeld() {
 	p.line.met = true
 }
 
-// NoteServed notes whether the store has served a search of p, for all that are behind it now. A
-// caller that joins later asks by itself.
+// NoteServed notes whether the store has served a search of p, for each caller that is behind p
+// now. A caller that joins later asks the store itself.
 func (p *Place) NoteServed(served bool) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -81,7 +82,7 @@ func (p *Place) Known() (met, unserved bool) {
 	return p.line.met, p.unserved
 }
 
-// TakeUnserved is the second result of Known, and forgets it.
+// TakeUnserved returns the second result of Known, and sets it to false.
 func (p *Place) TakeUnserved() (unserved bool) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()

@@ -105,8 +105,8 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 	return Entrance[H]{Waiter: enqueue(h, holder, patient), ConfirmEnd: sl.confirmEnd, Owner: holder.Owner()}
 }
 
-// TryEnter gives h its key, unless another lease has it: then it returns how, and that lease's owner.
-// It leaves no trace with that lease.
+// TryEnter gives h its key if no lease has it. Otherwise it returns how the key is taken, and the
+// owner of the lease that has it. It does not mark that lease as met.
 func (t *Table[H]) TryEnter(h H) (taken Taken, owner string) {
 	s, key := t.of(h), h.Key()
 	s.mu.Lock()

@@ -46,8 +46,8 @@ func (w *Waiter[H]) Decided() Decision[H] { return w.decided }
 // It may be called once the wait was stopped.
 func (w *Waiter[H]) Unserved() Decision[H] { return w.unserved }
 
-// Usurped returns the lease whose key the waiter has taken, after [Usurped], and whether that
-// ends with a settle.
+// Usurped returns the lease whose key the waiter has taken, after [Usurped], and whether this
+// lease ends with a settle.
 func (w *Waiter[H]) Usurped() (h H, settles bool) { return w.usurped, w.settles }
 
 // hasMet reports whether w has met a holder, or a claim has found one since w was queued.
@@ -85,7 +85,7 @@ const (
 type Stopped uint8
 
 const (
-	// StillWaiting says that it was not: the waiter waits for the answer to a claim.
+	// StillWaiting says that the wait goes on, for the answer to a claim.
 	StillWaiting Stopped = iota
 	// FoundHeld says that another caller holds the key.
 	FoundHeld
@@ -94,7 +94,7 @@ const (
 	// FoundEnding says that the work of the holder is over, and the store has not confirmed
 	// that.
 	FoundEnding
-	// Usurped says likewise, and that the waiter has taken the key.
+	// Usurped says the same as FoundEnding, and that the waiter has taken the key.
 	Usurped
 	// FoundGiven says that the waiter had the key already.
 	FoundGiven

@@ -28,7 +28,7 @@ func (c *Counter) Enter() bool {
 	}
 }
 
-// Join counts one more, which goes on for one that has not left: the counter may be closed.
+// Join counts one more on behalf of an activity that has not left. The counter may be closed.
 func (c *Counter) Join() { c.state.Add(1) }
 
 // Leave counts one less, and ends the Waits after the last. A Wait stores its channel before

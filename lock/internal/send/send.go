@@ -226,8 +226,8 @@ func (c *Call) pause() bool {
 	}
 }
 
-// reason returns why the call ends without an answer. A caller that has left before its
-// deadline, or that came just before it, has learned nothing about the store.
+// reason returns why the call ends without an answer. If the caller has left before its
+// deadline, or came just before it, the silence says nothing about the store.
 func (c *Call) reason() error {
 	gone := c.gone()
 	had := time.Since(c.began)

@@ -9,9 +9,9 @@ import (
 
 // Try is the context of one send.
 //
-// It has the values of the caller's context, and does not end with that: a command that was
-// written has to be answered all the same, and an answer is better than doubt. A store that
-// waits for anything but the answer stops at GivenUp.
+// It has the values of the caller's context, and does not end with it: a command that was
+// written is answered all the same, and an answer is better than doubt. A store that waits for
+// anything except the answer stops at GivenUp.
 //
 // It ends when the budget of the call is over, or when a third of the budget has passed and
 // the retry budget pays for another send. Most sends are answered long before, so the end
