@@ -25,9 +25,9 @@
 // died, and its client repeats. A new key for each run would have a second effect. So Transport
 // makes none for a request with the context of such a handler: the request has its own header,
 // a key of [WithKey], or one derived for its name by [Step], or else it fails and nothing is
-// sent. It does not derive one from the order of the calls: a run that makes a call more, less
-// or at the same time as another one would exchange the keys. WithKey with "" sends a request
-// whose effect needs no key.
+// sent. Keys are not derived from the order of the calls: a run that makes one call more or
+// fewer, or two at the same time, would exchange them. WithKey with "" sends a request whose
+// effect needs no key.
 //
 // # What is sent again
 //

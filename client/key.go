@@ -26,8 +26,8 @@ var errKey = errors.New("client: a key has 1 to 255 printable ASCII characters, 
 
 var errUnnamed = errors.New("client: the request was not sent: it comes from a guarded handler, which may run again, and its key would be another one then; name the call with client.Step, or give it a key with client.WithKey")
 
-// unnamedError is the error of a request that was not sent, and would not be if it was repeated:
-// nothing names it.
+// unnamedError is the error of a request in a guarded handler for which there is no key. It was
+// not sent, and a repeat would fail in the same way.
 type unnamedError struct{ error }
 
 func (e unnamedError) Unwrap() error { return e.error }

@@ -19,7 +19,7 @@ func (c *call) judge(resp *http.Response, err error) (v verdict, broken error) {
 	return judge(c.shown.Context(), c.shown.Method, c.keyed, resp, p, broken), broken
 }
 
-// repeat prepares the attempt after one with this verdict. again is false if there is to be none.
+// repeat prepares the attempt after one with this verdict. again is false if no attempt follows.
 // Otherwise repeat closes resp, waits for the pause, and returns the next body. ended is the cause
 // if the context has ended meanwhile.
 func (c *call) repeat(v verdict, resp *http.Response, err error) (body io.ReadCloser, again bool, ended error) {

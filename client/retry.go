@@ -11,7 +11,7 @@ import (
 // verdict says whether an attempt allows another one, apart from the limits.
 type verdict struct {
 	again  bool
-	free   bool   // the server works, and asks to come back later: only time limits it
+	free   bool   // the first request is in flight: only time limits the repeats
 	kind   string // of the problem
 	reason string
 }

@@ -88,8 +88,8 @@ func (c *lockedContext) Value(key any) any {
 	return value
 }
 
-// String hides the fields of a guard in use from code that prints its context, as mocks do
-// with their arguments.
+// String keeps code that prints a context, as mocks do with their arguments, from reading the
+// fields of a guard in use.
 func (c *lockedContext) String() string { return "middleware.Lock.Context" }
 
 // lockedRequest is a guard's own copy of a request, and the context of its handler, in one

@@ -19,10 +19,10 @@ import (
 // It is [WithFingerprint] with the JSON of the body, by its meaning ([keyfunc.CanonicalJSON]);
 // [WithFinal] with all answers below 500, so mount authentication and rate limits outside, as
 // their refusals would be kept; [WithErrorHandler] with the protocol's errors; and the key of
-// the request on each answer. Options behind it count more. The protocol demands a key of each
+// the request on each answer. Later options override it. The protocol demands a key of each
 // POST, so do not pass [keyfunc.Optional], and 24 hours or more of [lock.WithKeep].
 //
-// docs/contracts.md has each sentence of the protocol, and the few that are not held.
+// docs/contracts.md lists each requirement of the protocol, and the few that are not met.
 func ACP() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) {
 		c.fingerprint, c.answers.Final = acpBody, func(status int) bool { return status < http.StatusInternalServerError }
@@ -38,10 +38,10 @@ func ACP() IdempotentOption {
 // The protocol has no status for a request whose first one is in flight, and 409 says that
 // the body is another one. So it is 503 with Retry-After, after which the client sends the
 // same key again. An outcome that is unknown or cannot be replayed is 500, after which the
-// client looks at the checkout. Options behind UCP count more. The protocol demands 24 hours
-// of [lock.WithKeep], and recommends 48.
+// client looks at the checkout. Later options override it. The protocol demands 24 hours of
+// [lock.WithKeep], and recommends 48.
 //
-// docs/contracts.md has each sentence of the protocol, and the few that are not held.
+// docs/contracts.md lists each requirement of the protocol, and the few that are not met.
 func UCP() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) { c.onError, c.outage = ucpError, lock.WithFailClosed() })
 }
@@ -49,8 +49,8 @@ func UCP() IdempotentOption {
 // Stripe has [Idempotent] answer as Stripe's API does (version 1), for clients that know it:
 // an answer is kept unless its status is 400, 401, 403 or 429, a 500 included; another body is
 // refused with 400 and idempotency_error; and refusals have the format of Stripe's errors. A
-// panic is no answer, so mount a middleware inside that turns it into one. Options behind it
-// count more. Stripe's keys are optional ([keyfunc.Optional]).
+// panic is no answer, so mount a middleware inside that turns it into one. Later options
+// override it. Stripe's keys are optional ([keyfunc.Optional]).
 //
 // docs/payments.md compares Stripe's rules with the rules of this package.
 func Stripe() IdempotentOption {

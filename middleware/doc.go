@@ -60,7 +60,7 @@
 // The whole request body is read before anything is claimed, and the handler finds it as
 // the client sent it. If code outside has parsed a form out of it, the form counts as the
 // content of the request. If code outside has read the body and not put it back, the
-// request is refused, because nothing distinguishes it.
+// request is refused, because it cannot be compared with its repeats.
 //
 // Three answers are sent, and not kept: a refusal by a lock or a guard of this package
 // further in, a refusal in the service behind a guarded gateway, and an answer of 400 and

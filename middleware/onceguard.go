@@ -130,8 +130,8 @@ func (x *execution) once(r *http.Request) {
 	}
 }
 
-// Marks of a replayed answer. Only requests that have waited for it get an answer that is not
-// kept: the next one with its key runs.
+// Marks of a replayed answer. An answer that is not kept goes only to requests that have waited
+// for it. The next request with its key runs.
 const (
 	replayedMark = "true"
 	notKeptMark  = "not-kept"

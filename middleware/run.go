@@ -162,6 +162,6 @@ func (c *runContext) current() context.Context {
 	return c.lease
 }
 
-// String hides the fields of a context in use from code that prints it, as mocks do with their
-// arguments.
+// String keeps code that prints a context, as mocks do with their arguments, from reading its
+// fields while they are in use.
 func (*runContext) String() string { return "middleware.Idempotent.Context" }

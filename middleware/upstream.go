@@ -146,7 +146,7 @@ func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// holdUnknown tells the locks around ctx that a service may still be at work.
+// holdUnknown notes, in the locks around ctx, that a service may still be at work.
 func holdUnknown(ctx context.Context) {
 	for c := lockedOf(ctx); c != nil; c = lockedOf(c.Context) {
 		c.unknown.Store(true)
@@ -272,8 +272,8 @@ type begun struct {
 	io.Closer
 }
 
-// streams reports whether the end of the answer may be far, or cannot be told from a broken
-// connection.
+// streams reports whether the end of the answer may be far, or cannot be distinguished from a
+// broken connection.
 func streams(answer *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return answer.StatusCode == http.StatusSwitchingProtocols ||

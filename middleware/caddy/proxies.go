@@ -34,7 +34,7 @@ type proxyWalk struct {
 }
 
 // list goes through routes, and reports whether the routes behind them are guarded. guarded says
-// whether they themselves are.
+// whether the first of routes is guarded.
 func (w *proxyWalk) list(routes caddyhttp.RouteList, guarded bool) bool {
 	before := make(map[string]bool) // groups: only one of their routes gets the request
 	for _, route := range routes {

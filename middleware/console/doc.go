@@ -35,8 +35,8 @@
 // # Limits
 //
 // A request reads about as many entries as it shows. With q, or without answers, it reads
-// entries for 800 ms at most, and answers with the matching ones and a cursor: see
-// [lock.Inspector] for the method that the store needs for that. If the store cannot list,
-// whole keys can be looked up, and the console shows the keys that this process holds. Of
-// other processes it knows only their entries in the store.
+// entries for 800 ms at most, and answers with the matching ones and a cursor. The store has
+// to be a [lock.Pager] for that: the whole list of any other [lock.Inspector] is read for each
+// page. If the store cannot list, whole keys can be looked up, and the console shows the keys
+// that this process holds. Of other processes it knows only their entries in the store.
 package console

@@ -38,7 +38,7 @@ type use struct {
 	left   bool    // the answer is left to outer middleware
 }
 
-// describe sets the route of the request in the terms of net/http.
+// describe sets Pattern and the path values of the request from the route of gin.
 func (u *use) describe() {
 	if path := u.c.FullPath(); path != "" {
 		u.request.Pattern = path

@@ -40,7 +40,7 @@ func Use(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	}
 }
 
-// describe sets the route of the request in the terms of net/http.
+// describe sets Pattern and the path values of the request from the route of echo.
 func describe(r *http.Request, c echo.Context) {
 	if path := c.Path(); path != "" {
 		r.Pattern = path

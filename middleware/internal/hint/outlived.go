@@ -24,8 +24,8 @@ func (h *Hints) GoesOn(ctx context.Context) {
 // ValueAfterReturn looks at a use of a handler's context, for key, after its guard has returned.
 // Not each is a mistake: a goroutine may carry values on, the transport of an HTTP client may
 // still dial, and the adapter of a router may have left the guard's request to outer
-// middleware. It is a mistake if a handler asks for a value, or any code for the lease, which is
-// then answer.
+// middleware. It is a mistake if a handler asks for any value, or if other code asks for the
+// lease: answer is then the lease.
 func (h *Hints) ValueAfterReturn(ctx context.Context, key, answer any) {
 	if _, cancels := key.(*int); cancels || h.goesOn.done.Load() { // package context asks by *int how to end a context
 		return

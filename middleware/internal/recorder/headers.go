@@ -37,7 +37,7 @@ func appendHeaders(b []byte, before, after http.Header, fields []field, keep Hea
 }
 
 // beyond returns the values of now that are not in was. extended reports that now still has
-// all of was, in the same order, or at the beginning of one text.
+// all of was: in the same order, or joined at the beginning of its first value.
 func beyond(was, now []string) (more []string, extended bool) {
 	if len(was) == 0 {
 		return now, true

@@ -64,8 +64,8 @@ func (a *Answer) announced() bool {
 //
 //   - in a transaction, until that is committed;
 //   - with a Content-Length, until it is complete;
-//   - if it may be a refusal of a service behind a proxy: a proxy that flushes does so
-//     before the body is there, which says whether it is one.
+//   - if it may be a refusal of a service behind a proxy: only the body says whether it is
+//     one, and a proxy flushes before the body is there.
 func (a *Answer) FlushError() error {
 	if !a.gone {
 		if a.err != nil { // it may be over
