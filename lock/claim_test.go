@@ -268,3 +268,37 @@ func TestObserverEndsTheGoroutineOfAGrant(t *testing.T) {
 		assert.NoError(t, l.Close(ctx))
 	})
 }
+
+// A claim that is answered as its lease is over is no grant: this process was paused.
+func TestAnAnswerAfterTheLeaseIsNoGrant(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pause   time.Duration
+		granted bool
+	}{
+		"a moment before": {validity - time.Millisecond, true},
+		"at its end":      {validity, false},
+		"later":           {lease + time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+				var seen events
+				l := open(lock.WithObserver(seen.observe))
+				s.Next(fault.Claim, func(_ context.Context, apply func() error) error {
+					err := apply()
+					time.Sleep(tt.pause)
+					return err
+				})
+				e, err := l.Acquire(t.Context(), key)
+				if tt.granted {
+					require.NoError(t, err)
+					require.NoError(t, e.Release(t.Context()))
+					return
+				}
+				require.ErrorIs(t, err, lock.ErrUnavailable)
+				require.Zero(t, seen.count(lock.EventClaimed)+seen.count(lock.EventLost))
+				synctest.Wait()
+				require.Equal(t, lock.Free, s.State(t, key).State, "an orphan, which is removed")
+			})
+		})
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/internal/fault"
+	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
 // How many compare-and-deletes one claim costs whose answers are lost.
@@ -410,4 +411,29 @@ func TestSweepOfASucceededRun(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Clean-up that finds nothing to send costs no token, also while callers talk to the store.
+func TestCleanUpThatSendsNothingCostsNoToken(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		var left leftClaim
+		s.Next(fault.Claim, left.leave)
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, e.Release(t.Context()))
+
+		hung := make(chan struct{})
+		s.Next(fault.Claim, func(_ context.Context, apply func() error) error { <-hung; return apply() })
+		var all sync.WaitGroup
+		all.Go(func() { _ = l.Do(t.Context(), "other", nothing) }) // the caller that talks
+		synctest.Wait()
+		tokens := l.Stats().Retries
+		left.flight.Arrive(send.Nothing)
+		synctest.Wait()
+		require.Equal(t, 1, s.Count(fault.Release))
+		require.Equal(t, tokens, l.Stats().Retries)
+		close(hung)
+		all.Wait()
+	})
 }

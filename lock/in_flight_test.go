@@ -151,3 +151,22 @@ func TestCallsThatAreLeftBehind(t *testing.T) {
 		})
 	}
 }
+
+// What may land as long as it is in flight is removed once before it has, and again when
+// it has: nothing is gained by asking in between.
+func TestOneRemovalWhileInFlight(t *testing.T) {
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var left leftClaim
+		l := open()
+		s.Next(fault.Claim, left.leave, full)
+		_, err := l.Acquire(t.Context(), key)
+		require.ErrorIs(t, err, lock.ErrUnknown)
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, s.Count(fault.Release))
+		require.NoError(t, left.apply())
+		left.flight.Arrive(send.Lost)
+		synctest.Wait()
+		require.Equal(t, 2, s.Count(fault.Release))
+		require.Equal(t, lock.Free, s.State(t, key).State)
+	})
+}

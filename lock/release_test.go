@@ -3,10 +3,12 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -264,5 +266,54 @@ func TestDoReleasesWhateverHappens(t *testing.T) {
 		err := l.Do(ctx, key, func(ctx context.Context) error { cancel(); return ctx.Err() })
 		require.ErrorIs(t, err, context.Canceled)
 		require.Equal(t, lock.Free, s.State(t, key).State)
+	})
+}
+
+// A lease whose release has no answer is not reported as lost at the end of its validity.
+func TestAReleasedLeaseIsNotLost(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		var seen events
+		l := open(lock.WithObserver(seen.observe))
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		ctx, began := e.Context(), time.Now()
+		s.Every(fault.HangRequest, fault.Release)
+		require.ErrorIs(t, e.Release(t.Context()), lock.ErrUnavailable)
+		for time.Since(began) < 2*lease {
+			_ = ctx.Err()
+			require.NotErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		require.Zero(t, seen.count(lock.EventLost))
+	})
+}
+
+// A caller that waits for the confirmation of a release does not wait for all that is due
+// before it.
+func TestAskingForAnEndComesBeforeWhatIsDue(t *testing.T) {
+	const n = 2000
+	bubbleOver(t, direct, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open(lock.WithLease(time.Minute))
+		var all sync.WaitGroup
+		leases := make([]*lock.Lease, n)
+		for i := range leases {
+			e, err := l.Acquire(t.Context(), fmt.Sprint(i))
+			require.NoError(t, err)
+			leases[i] = e
+		}
+		s.Every(fault.HangRequest, fault.Release)
+		for _, e := range leases {
+			all.Go(func() { _ = e.Release(t.Context()) })
+		}
+		all.Wait()
+		time.Sleep(10 * time.Second)
+		s.Every(fault.Slow(20*time.Millisecond), fault.Release)
+		for i := range 20 {
+			e, err := l.Acquire(t.Context(), fmt.Sprint(n-1-50*i))
+			require.NoError(t, err)
+			require.NoError(t, e.Release(t.Context()))
+		}
+		s.Every(nil)
 	})
 }

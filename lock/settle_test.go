@@ -192,3 +192,19 @@ func TestShortKeep(t *testing.T) {
 		require.Equal(t, "answer", string(receipt))
 	})
 }
+
+// The settle of a cool-down has no answer, and a renewal does not find the entry. The settle is
+// given up, because there is no entry to settle.
+func TestASettleOfAnEntryThatIsGoneIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, s *fault.Store, open func(...lock.Option) *lock.Locker) {
+		l := open()
+		e, err := l.Acquire(t.Context(), key)
+		require.NoError(t, err)
+		s.Every(fault.HangRequest, fault.Settle)
+		require.ErrorIs(t, e.Settle(t.Context(), nil, time.Hour), lock.ErrUnavailable)
+		require.Equal(t, 1, l.Stats().Backlog)
+		s.Free(t, key)
+		time.Sleep(3 * lease)
+		require.Zero(t, l.Stats().Backlog)
+	})
+}
