@@ -87,6 +87,32 @@ func TestMakeTestSkipsNothing(t *testing.T) {
 	require.Regexp(t, `\bmake test && make models &&`, string(ci))
 }
 
+// Make check tests a page that was changed: go test tracks the files of a test's own module, and
+// takes the result of a test that reads others from its cache.
+func TestMakeCheckReadsPagesAnew(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		testmain.Unavailable(t, "make is not installed", err)
+	}
+	uncached := regexp.MustCompile(`(?m)^.*\bgo test\b.* -count=1 .*$`).FindString(dryRun(t, "-n", "check"))
+	require.NotEmpty(t, uncached)
+	tested := packagesOf(t, uncached)
+	page := regexp.MustCompile(`"((?:\.\./)+[^"]*\.md)"`)
+	for _, line := range list(t, "go list -f '{{.ImportPath}}|{{.Dir}}|{{.Module.Dir}}' work") {
+		p := strings.Split(line, "|")
+		files, err := filepath.Glob(filepath.Join(p[1], "*_test.go"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, m := range page.FindAllSubmatch(text, -1) {
+				if inside, err := filepath.Rel(p[2], filepath.Join(p[1], string(m[1]))); err != nil || strings.HasPrefix(inside, "..") {
+					require.Contains(t, tested, p[0], "OUTSIDE in the Makefile: %s reads %s", file, m[1])
+				}
+			}
+		}
+	}
+}
+
 // packagesOf returns the packages that a command of the Makefile tests: those that a command
 // of its own lists, or the one at its end.
 func packagesOf(t *testing.T, line string) []string {
