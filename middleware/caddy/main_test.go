@@ -218,7 +218,7 @@ http://127.0.0.1:%PORT {
 	}
 	reverse_proxy ` + s.Listener.Addr().String() + ` {
 		transport latch {
-			response_header_timeout 300ms
+			response_header_timeout 30s
 		}
 	}
 }`
@@ -230,10 +230,16 @@ func plain(s *shop) string {
 http://127.0.0.1:%PORT {
 	reverse_proxy ` + s.Listener.Addr().String() + ` {
 		transport http {
-			response_header_timeout 300ms
+			response_header_timeout 30s
 		}
 	}
 }`
+}
+
+// impatient is the Caddyfile of a gateway that gives up an upstream which is late. The other gateways
+// wait for as long as a busy machine may take.
+func impatient(caddyfile string) string {
+	return strings.ReplaceAll(caddyfile, "response_header_timeout 30s", "response_header_timeout 1s")
 }
 
 // receive waits for a signal, for longer than a busy machine takes.

@@ -38,8 +38,7 @@ func TestReload(t *testing.T) {
 				unique := strings.NewReplacer(" ", "-", "/", "-").Replace(title)
 				before, k := "before-"+unique, "k-"+unique
 				s := newShop(t)
-				slow := func(config string) string { return strings.ReplaceAll(config, "300ms", "30s") }
-				g := start(t, slow(guarded(s, store[0])))
+				g := start(t, guarded(s, store[0]))
 				require.Equal(t, 201, g.order(before, "").status)
 				first := make(chan answer)
 				go func() { first <- g.order(k, "wait") }()
@@ -49,7 +48,7 @@ func TestReload(t *testing.T) {
 				// Caddy waits for the requests of the old configuration before load returns.
 				reloaded := make(chan error)
 				go func() {
-					reloaded <- g.load(strings.Replace(slow(guarded(s, next)), "\tlatch {\n\t\tidem", "\theader X-Config new\n\tlatch {\n\t\tidem", 1))
+					reloaded <- g.load(strings.Replace(guarded(s, next), "\tlatch {\n\t\tidem", "\theader X-Config new\n\tlatch {\n\t\tidem", 1))
 				}()
 				again := http.StatusConflict
 				if other {

@@ -28,9 +28,13 @@ func TestOneOrder(t *testing.T) {
 		"fail":           {500, `order 2 of "tea"`, 2},
 	}
 	for do, tt := range tests {
+		of := func(caddyfile string) string { return caddyfile }
+		if do == "be late" {
+			of = impatient
+		}
 		t.Run("guarded/"+do, func(t *testing.T) {
 			s := newShop(t)
-			g := start(t, guarded(s, "memory"))
+			g := start(t, of(guarded(s, "memory")))
 			require.Equal(t, tt.first, g.order("k", do).status)
 			repeated := g.request(t.Context(), "k", "")
 			again := send(t, repeated)
@@ -43,7 +47,7 @@ func TestOneOrder(t *testing.T) {
 		})
 		t.Run("plain/"+do, func(t *testing.T) {
 			s := newShop(t)
-			g := start(t, plain(s))
+			g := start(t, of(plain(s)))
 			_ = g.order("k", do)
 			_ = g.order("k", "")
 			require.Equal(t, 2, s.placed(), "this test can see a second order")
@@ -201,7 +205,7 @@ func TestLockWhileTheUpstreamIsLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
-			g := start(t, strings.Replace(guarded(s, "memory"), `idempotent orders {
+			g := start(t, strings.Replace(impatient(guarded(s, "memory")), `idempotent orders {
 			scope {header.X-User}
 			key   optional-idempotency-key
 `, `lock user {
