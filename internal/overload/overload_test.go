@@ -40,6 +40,7 @@ func client(t *testing.T, p *overload.Proxy) *redis.Client {
 // A server with room for so many commands a second does no more, however many
 // connections ask.
 func TestRoomIsWhatTheProxyLetsThrough(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 600)
 	room, err := overload.Room(t.Context(), p.Addr(), time.Second)
 	require.NoError(t, err)
@@ -49,6 +50,7 @@ func TestRoomIsWhatTheProxyLetsThrough(t *testing.T) {
 }
 
 func TestCommandsPassAsTheyAre(t *testing.T) {
+	t.Parallel()
 	c := client(t, proxied(t, 10_000))
 	for _, value := range []string{"", "a\r\nb", string(make([]byte, 100_000))} {
 		require.NoError(t, c.Set(t.Context(), "key", value, 0).Err())
@@ -67,6 +69,7 @@ func TestCommandsPassAsTheyAre(t *testing.T) {
 // What a client has sent is done although it has gone, as by a server that has it
 // in its buffers.
 func TestTheServerDoesWhatItsClientHasGivenUp(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 100)
 	conn, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)
@@ -80,6 +83,7 @@ func TestTheServerDoesWhatItsClientHasGivenUp(t *testing.T) {
 }
 
 func TestSilenceKillsTheConnectionsThatSpoke(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 0)
 	idle, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)
@@ -109,6 +113,7 @@ func TestSilenceKillsTheConnectionsThatSpoke(t *testing.T) {
 }
 
 func TestRefusedUntilAdmitted(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 0)
 	c := client(t, p)
 	require.NoError(t, c.Ping(t.Context()).Err())
@@ -136,6 +141,7 @@ func locker(t *testing.T, p *overload.Proxy) *lock.Locker {
 }
 
 func TestLoadCountsWhatIsDone(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 2000)
 	before := p.Commands()
 	o := overload.Load{PerSecond: 100, For: 2 * time.Second, Then: time.Second}.Run(t.Context(), locker(t, p), p)
@@ -151,6 +157,7 @@ func TestLoadCountsWhatIsDone(t *testing.T) {
 }
 
 func TestOutageIsTimedFromItsEnd(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 0)
 	r, err := overload.Outage{
 		Callers: 10, Before: time.Second, For: time.Second, After: 3 * time.Second, Addr: p.Addr(),
@@ -166,6 +173,7 @@ func TestOutageIsTimedFromItsEnd(t *testing.T) {
 }
 
 func TestFarAndLossyWays(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 0)
 	c := client(t, p)
 	ping := func() time.Duration {
@@ -193,6 +201,7 @@ func TestFarAndLossyWays(t *testing.T) {
 }
 
 func TestNetworkCountsItsPhases(t *testing.T) {
+	t.Parallel()
 	p := proxied(t, 5000)
 	passed := overload.Network{PerSecond: 100, Phases: []overload.Phase{
 		{Name: "near", For: time.Second},
