@@ -45,11 +45,15 @@ ONEMORE = $(shell expr 1 + $(CORES))
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
-LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./lock/mysqlstore/internal/campaign ./lock/sqlitestore/internal/campaign ./internal/history ./docs/snippets ./lock/redisstore/internal/group
+LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./lock/mysqlstore/internal/campaign ./lock/sqlitestore/internal/campaign ./internal/history ./docs/snippets
 
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them. make models runs them, and CI runs that.
 MODELS = /internal/model$$
+
+# Simulations in virtual time of hundreds of callers, which the race detector makes seven times as
+# slow. It watches the same code in the tests of the Redis store, and make faults tests all with it.
+SIMULATED = /lock/redisstore/internal/group$$
 
 # go test vets each package with a part of go vet, and its dependencies with it. Where go vet
 # has just run, that finds nothing.
@@ -93,7 +97,8 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	@scripts/deps.sh redis-server postgresql pgbouncer mariadb chromium curl npm php python3 $(if $(RACE),cc) $(CIONLY)
 	go vet work
 	@$${REDIS_SERVER:-redis-server} --version || true
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)|$(SIMULATED)')
+	go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(SIMULATED)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
@@ -130,6 +135,7 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other sea
 	@scripts/deps.sh redis-server spin $(if $(RACE),cc)
 	go test -count=1 -v ./internal/model
 	go test $(RACE) -count=1 -v -run '^(TestStress|TestTransactionsAtRandom)$$' ./lock ./lock/quorum -args -seeds 300 $(if $(SEED),-seed $(SEED))
+	go test $(RACE) -count=1 -v ./lock/redisstore/internal/group
 	go test $(RACE) -count=1 -v -run '^TestCampaignOfSets' ./lock -args -sets.faults $(FAULTS) $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args -histories 203 $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
