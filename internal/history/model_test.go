@@ -79,7 +79,8 @@ func (r rules) apply(m moment, in call, out answer) (after state, change, ok boo
 	held := (m.phase == lock.Held || m.phase == lock.Abandoned) && m.token == in.token
 	switch in.verb {
 	case opClaim:
-		if m.phase == lock.Free && in.replaces == "" || m.phase == lock.Abandoned && m.token == in.replaces {
+		replaced := (m.phase == lock.Abandoned || in.held && m.phase == lock.Held) && m.token == in.replaces
+		if m.phase == lock.Free && in.replaces == "" || replaced {
 			return r.grant(m, in, out)
 		}
 		return r.show(m, in, out)
@@ -131,6 +132,9 @@ func (r rules) grant(m moment, in call, out answer) (after state, change, ok boo
 	}
 	if !out.known {
 		return after, true, true
+	}
+	if in.inSet {
+		return after, true, ok && got == entry{state: lock.Held, token: in.token}
 	}
 	passed := in.lease - got.left // as far as the store says so
 	ok = ok && passed >= 0 && passed <= time.Duration(m.late-m.from)+r.slack

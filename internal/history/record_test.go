@@ -83,7 +83,7 @@ func (w *witness) MaxLag() time.Duration { return 2 * patienceOfCall }
 func (w *witness) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	w.h.announce(c)
 	in := call{
-		verb: opClaim, key: key, token: c.Token, replaces: c.Replaces,
+		verb: opClaim, key: key, token: c.Token, replaces: c.Replaces, held: c.ReplacesHeld,
 		lease: c.Lease, linger: c.Linger, fenced: c.Fenced, from: w.h.now(),
 	}
 	e, err := w.store().Claim(ctx, key, c)
@@ -130,6 +130,21 @@ func (w *witness) Get(ctx context.Context, key string) (lock.Entry, error) {
 
 // note records a call that has returned.
 func (w *witness) note(ctx context.Context, in call, out answer, err error) {
+	w.write(ctx, in, out, err)
+	if in.verb != opGet {
+		w.countUnknown(err)
+	}
+}
+
+// countUnknown counts a call that may have taken effect.
+func (w *witness) countUnknown(err error) {
+	if err != nil && !errors.Is(err, lock.ErrNotApplied) {
+		w.unknowns.Add(1)
+	}
+}
+
+// write adds an operation to the history.
+func (w *witness) write(ctx context.Context, in call, out answer, err error) {
 	returned := w.h.now()
 	in.to, out.known = returned, err == nil
 	if err != nil {
@@ -142,9 +157,6 @@ func (w *witness) note(ctx context.Context, in call, out answer, err error) {
 		return // what it did not do is not part of the history
 	case err != nil && in.verb == opGet:
 		return // nor an entry that no client saw
-	}
-	if err != nil {
-		w.unknowns.Add(1)
 	}
 	label, _ := ctx.Value(labelKey{}).(string)
 	w.h.mu.Lock()
