@@ -286,6 +286,9 @@ func abort(e *Lease) {
 // [Inspector]. Claim through l, never past it.
 func (l *Locker) Store() Store { return l.core.store }
 
+// Keep returns how long a receipt is kept ([WithKeep]).
+func (l *Locker) Keep() time.Duration { return l.cfg.keep }
+
 // Logger returns the logger of [WithLogger], for packages that log on behalf of the
 // Locker, as package middleware does.
 func (l *Locker) Logger() *slog.Logger { return l.logger }

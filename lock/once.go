@@ -64,7 +64,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 		return nil, false, err
 	}
 	entry := entryName(keytext.Record(key))
-	if receipt, ok := l.found(ctx, call, key, entry, fingerprint); ok {
+	if receipt, ok := found(ctx, l, call, key, entry, fingerprint); ok {
 		return receipt, true, nil
 	}
 	r := newRun(ctx, l, key, entry, call.ScopeOf(), fingerprint)
@@ -72,6 +72,9 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	e.observed = l.observation(ctx)
 	r.record.owner = call.Owner(e.owner())
 	if err := l.acquire(ctx, e, attempt{wait: l.cfg.wait}); err != nil {
+		if earlier, is := replayedBy(err); is {
+			sayLeft(ctx, l, call, entry, earlier)
+		}
 		return instead(err)
 	}
 	if e.local.Bypassed() {
@@ -103,11 +106,38 @@ func instead(err error) (receipt []byte, replayed bool, _ error) {
 	if failed, ok := errors.AsType[*failedRunError](err); ok {
 		return nil, true, failed.err
 	}
-	if errors.Is(err, errReplay) {
-		refused, _ := errors.AsType[*RefusedError](err)
-		return refused.Entry.Receipt, true, nil
+	if earlier, is := replayedBy(err); is {
+		return earlier.Receipt, true, nil
 	}
 	return nil, false, err
+}
+
+// replayedBy returns the entry with the receipt of an earlier call, if that has ended the acquire.
+func replayedBy(err error) (earlier Entry, is bool) {
+	if !errors.Is(err, errReplay) {
+		return Entry{}, false
+	}
+	refused, _ := errors.AsType[*RefusedError](err)
+	return refused.Entry, true
+}
+
+// sayLeft sets how much longer the receipt of earlier is kept, if call asks for that. The claim of
+// some stores does not say it, and then the store is asked once more.
+func sayLeft(ctx context.Context, l *Locker, call *oncecall.Call, name entryName, earlier Entry) {
+	if call == nil || !call.AsksLeft {
+		return
+	}
+	if earlier.Left == 0 {
+		token := earlier.Token
+		err := l.askLogged(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {
+			earlier, err = l.core.store.Get(ctx, string(name))
+			return err
+		}))
+		if err != nil || earlier.Token != token {
+			return // not known
+		}
+	}
+	call.Left = earlier.Left
 }
 
 var errNotReturned = errors.New("lock: the function that this call waited for panicked, or ended its goroutine")
@@ -147,7 +177,7 @@ func Commit(ctx context.Context) error {
 //
 // The local table need not be asked first. A settled record stays settled until its keep is
 // over, so a lease that still has the key is about to end.
-func (l *Locker) found(ctx context.Context, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
+func found(ctx context.Context, l *Locker, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
 		return nil, false
 	}
@@ -165,6 +195,7 @@ func (l *Locker) found(ctx context.Context, call *oncecall.Call, label string, n
 			Took: time.Since(began), Owner: requestinfo.Process(entry.Owner),
 		})
 	}
+	sayLeft(ctx, l, call, name, entry)
 	return entry.Receipt, true
 }
 

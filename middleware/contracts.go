@@ -20,13 +20,14 @@ import (
 // [WithFinal] with all answers below 500, so mount authentication and rate limits outside, as
 // their refusals would be kept; [WithErrorHandler] with the protocol's errors; and the key of
 // the request on each answer. Later options override it. The protocol demands a key of each
-// POST, so do not pass [keyfunc.Optional], and 24 hours or more of [lock.WithKeep].
+// POST, so do not pass [keyfunc.Optional], and 24 hours or more of [lock.WithKeep], without
+// which Idempotent panics.
 //
 // docs/contracts.md lists each requirement of the protocol, and the few that are not met.
 func ACP() IdempotentOption {
 	return idempotentOption(func(c *idempotentConfig) {
 		c.fingerprint, c.answers.Final = acpBody, func(status int) bool { return status < http.StatusInternalServerError }
-		c.onError, c.echo = acpError, true
+		c.onError, c.echo, c.contract = acpError, true, true
 	})
 }
 
@@ -39,22 +40,23 @@ func ACP() IdempotentOption {
 // the body is another one. So it is 503 with Retry-After, after which the client sends the
 // same key again. An outcome that is unknown or cannot be replayed is 500, after which the
 // client looks at the checkout. Later options override it. The protocol demands 24 hours of
-// [lock.WithKeep], and recommends 48.
+// [lock.WithKeep], without which Idempotent panics, and recommends 48.
 //
 // docs/contracts.md lists each requirement of the protocol, and the few that are not met.
 func UCP() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) { c.onError, c.outage = ucpError, lock.WithFailClosed() })
+	return idempotentOption(func(c *idempotentConfig) { c.onError, c.outage, c.contract = ucpError, lock.WithFailClosed(), true })
 }
 
 // Stripe has [Idempotent] answer as Stripe's API does (version 1), for clients that know it:
 // an answer is kept unless its status is 400, 401, 403 or 429, a 500 included; another body is
 // refused with 400 and idempotency_error; and refusals have the format of Stripe's errors. A
 // panic is no answer, so mount a middleware inside that turns it into one. Later options
-// override it. Stripe's keys are optional ([keyfunc.Optional]).
+// override it. Stripe's keys are optional ([keyfunc.Optional]), and kept for 24 hours or more:
+// Idempotent panics if [lock.WithKeep] says less.
 //
 // docs/payments.md compares Stripe's rules with the rules of this package.
 func Stripe() IdempotentOption {
-	return idempotentOption(func(c *idempotentConfig) { c.onError, c.answers.Final = stripeError, stripeFinal })
+	return idempotentOption(func(c *idempotentConfig) { c.onError, c.answers.Final, c.contract = stripeError, stripeFinal, true })
 }
 
 // acpBody is the body by its meaning. A request to cancel has none.

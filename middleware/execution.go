@@ -44,7 +44,7 @@ func (x *execution) Run(ctx context.Context) ([]byte, error) {
 	}
 	g, client := x.guard, x.request.Context()
 	r := &handlerRun{
-		Run: x.call.Run, guard: &g.base, report: x.report, outer: runOf(client), id: x.id, submission: g.submission(x.id),
+		Run: x.call.Run, guard: &g.base, report: x.report, lifetime: g.lifetimeOf(g.locker.Keep()), outer: runOf(client), id: x.id, submission: g.submission(x.id),
 		context: runContext{lease: ctx, client: client},
 	}
 	x.started, r.context.run = r, r

@@ -47,18 +47,22 @@ import (
 // console finds records by these.
 //
 // Options are [WithFinal], [WithFingerprint], [WithBodyLimits], [WithKeepHeaders],
-// [WithName], [WithLabel], every [Option]: [With], [WithFailOpen], [WithFailClosed],
-// [WithErrorHandler] and [WithKeySecret], and the sets of options for contracts: [ACP], [UCP]
-// and [Stripe].
+// [WithName], [WithLabel], [WithLifetimeHeader], every [Option]: [With], [WithFailOpen],
+// [WithFailClosed], [WithErrorHandler] and [WithKeySecret], and the sets of options for
+// contracts: [ACP], [UCP] and [Stripe].
 //
-// It panics on a nil Locker, a nil function and a nil option, and if the Locker's store
-// keeps no receipts, as a [quorum.New].
+// It panics on a nil Locker, a nil function and a nil option, if the Locker's store keeps no
+// receipts, as a [quorum.New], and under a contract if the Locker keeps them for less than 24
+// hours.
 func Idempotent(l *lock.Locker, scope, key keyfunc.Func, opts ...IdempotentOption) func(http.Handler) http.Handler {
 	if key == nil {
 		panic("middleware.Idempotent: nil key function")
 	}
 	g := newOnceGuard("Idempotent", l, scope, opts)
 	g.kind, g.key = identity.Idempotent, key
+	if g.contract {
+		must(setting.ValidateContractKeep(g.locker.Keep()), "Idempotent")
+	}
 	return g.middleware()
 }
 

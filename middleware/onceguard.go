@@ -77,7 +77,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	g.hints.CheckOrder(r.Context())
 	own, x := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
-	x.guard, x.next, x.out, x.request = g, next, w, own
+	x.guard, x.next, x.out, x.request, x.call.AsksLeft = g, next, w, own, g.saysLifetime
 	defer func() { handBack(r, x.request) }()
 	if g.echo && len(r.Header["Idempotency-Key"]) == 1 {
 		w.Header().Set("Idempotency-Key", r.Header["Idempotency-Key"][0])
@@ -112,11 +112,13 @@ func (x *execution) once(r *http.Request) {
 	case x.started != nil && x.started.answer.Ready() && !replayed && (err == nil || notKept):
 		if !notKept {
 			x.report.add(w.Header())
+			x.started.lifetime.add(w.Header())
 		}
 		x.started.answer.Send()
 	case err == nil && (replayed || x.broken() == nil):
 		own := x.discard(r)
 		x.report.add(w.Header())
+		g.lifetimeOf(x.call.Left).add(w.Header())
 		g.replay(w, own, receipt, replayedMark)
 	case replayed:
 		g.replayFailure(w, x.discard(r), err)
@@ -139,7 +141,11 @@ const (
 
 // replay sends the answer of an earlier request, marked with mark.
 func (g *onceGuard) replay(w http.ResponseWriter, r *http.Request, receipt []byte, mark string) {
-	switch err := recorder.Replay(w, receipt, mark); {
+	err := recorder.Replay(w, receipt, mark)
+	if err != nil {
+		delete(w.Header(), recorder.LifetimeHeader) // a refusal has none
+	}
+	switch {
 	case err == nil:
 	case errors.Is(err, recorder.ErrUnanswered):
 		g.refuse(w, r, ProblemOutcomeUnknown.problem(http.StatusConflict, 0, err))

@@ -18,8 +18,8 @@ import (
 type LockOption interface{ applyLock(c *lockConfig) }
 
 // IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
-// [WithFingerprint], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel], every
-// [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
+// [WithFingerprint], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
+// [WithLifetimeHeader], every [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -62,6 +62,8 @@ type idempotentConfig struct {
 	fingerprint  keyfunc.Func               // nil: of the whole request
 	requestLimit int64
 	echo         bool // the key stands on each answer
+	saysLifetime bool // the answers that are kept say for how long
+	contract     bool // keep, which says it, has a least value
 	answers      recorder.Settings
 }
 

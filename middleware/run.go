@@ -21,6 +21,7 @@ type handlerRun struct {
 
 	guard      *base
 	report     *formReport
+	lifetime   lifetime
 	outer      *handlerRun // of a guard further out
 	id         string      // of its record
 	submission submission.Submission
@@ -58,6 +59,7 @@ func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
 	}
 	if header != nil {
 		r.report.add(header)
+		r.lifetime.add(header)
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ type Call struct {
 	Scope string              // whose work it is; "" if that is not known
 	About requestinfo.Request // the request of a guard
 	Run   Run                 // set before the function runs; nil if it runs unprotected
+
+	AsksLeft bool          // for Left
+	Left     time.Duration // set with the receipt of an earlier call: how much longer it is kept; 0 if not known
 }
 
 // Work runs once for a key, and returns the receipt. It is no function: the closure would cost

@@ -91,6 +91,9 @@ func (b *builder) guard() func(http.Handler) http.Handler {
 		return nil
 	}
 	l := b.locker.With(b.lockerOptions...)
+	if b.contract != nil && !b.accept(b.present("keep", "contract"), setting.ValidateContractKeep(l.Keep())) {
+		return nil
+	}
 	if b.kind == kindLock {
 		return latch.Lock(l, b.name, b.key, b.lockOptions...)
 	}

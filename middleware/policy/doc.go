@@ -42,6 +42,7 @@
 //	contention_status  lock: [latch.WithContentionStatus]
 //	unknown_hold       lock: [latch.WithUnknownHold]
 //	body_first         lock: [latch.WithBodyFirst], bytes
+//	lifetime_header    idempotent, dedupe: true for [latch.WithLifetimeHeader]
 //	final_below        idempotent, dedupe: [latch.WithFinal], only answers with a status below this one are kept
 //	fingerprint        idempotent, dedupe: [latch.WithFingerprint], a name of keys
 //	contract           idempotent: "acp" ([latch.ACP]), "ucp" ([latch.UCP]) or "stripe" ([latch.Stripe]); other fields override it

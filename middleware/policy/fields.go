@@ -51,7 +51,7 @@ var allFields = map[string]field{
 	"max_hold":        {anyKind, lockerDuration(lock.WithMaxHold)},
 	"wait":            {anyKind, lockerDuration(lock.WithWait)},
 	"keep":            {[]string{kindIdempotent}, lockerDuration(lock.WithKeep)},
-	"rerun_abandoned": {onces, takeRerun},
+	"rerun_abandoned": {onces, onlyTrue(func(b *builder) { b.lockerOptions = append(b.lockerOptions, lock.WithRerunAbandoned()) })},
 
 	"cooldown": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, latch.WithCooldown(d))
@@ -68,10 +68,11 @@ var allFields = map[string]field{
 	"unknown_hold": {locks, duration(setting.ValidatePositive, func(b *builder, d time.Duration) {
 		b.lockOptions = append(b.lockOptions, latch.WithUnknownHold(d))
 	})},
-	"final_below":    {onces, takeFinalBelow},
-	"request_limit":  {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
-	"response_limit": {onces, integer(limit, func(b *builder, n int64) { b.response = n })},
-	"fail_open":      {anyKind, takeFailOpen},
+	"lifetime_header": {onces, onlyTrue(func(b *builder) { b.onceOptions = append(b.onceOptions, latch.WithLifetimeHeader()) })},
+	"final_below":     {onces, takeFinalBelow},
+	"request_limit":   {onces, integer(limit, func(b *builder, n int64) { b.request = n })},
+	"response_limit":  {onces, integer(limit, func(b *builder, n int64) { b.response = n })},
+	"fail_open":       {anyKind, takeFailOpen},
 }
 
 // read reads all fields of the guard, also after a mistake.

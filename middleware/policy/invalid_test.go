@@ -68,6 +68,10 @@ func TestInvalidGuards(t *testing.T) {
 		{anIdempotent + `, "final_below": 601`, "final_below", `601 keeps no answers, or all there are: write 300, 400 or 500`, nil},
 		{anIdempotent + `, "contract": "paypal"`, "contract", `"paypal" is not a known contract: write "acp", "ucp" or "stripe"`, nil},
 		{anIdempotent + `, "contract": 1`, "contract", `1 is not the name of a contract: write "acp", "ucp" or "stripe"`, nil},
+		{anIdempotent + `, "contract": "acp", "keep": "23h"`, "keep", `its contract demands that answers are kept for 24h0m0s or longer, and they are kept for 23h0m0s`, func() {
+			latch.Idempotent(l.With(lock.WithKeep(23*time.Hour)), guardtest.ByUser, keyfunc.IdempotencyKey, latch.ACP())
+		}},
+		{anIdempotent + `, "lifetime_header": false`, "lifetime_header", `false takes nothing back that the code says: remove the field`, nil},
 		{anIdempotent + `, "request_limit": 0`, "request_limit", `limits must be positive`, func() { latch.WithBodyLimits(0, 1) }},
 		{anIdempotent + `, "request_limit": 1, "response_limit": -1`, "response_limit", `limits must be positive`, func() { latch.WithBodyLimits(1, -1) }},
 		{anIdempotent + `, "fail_open": null`, "fail_open", `null is not true or false: write one of them, without quotes`, nil},
@@ -123,6 +127,7 @@ func TestValidGuardsAtTheirBounds(t *testing.T) {
 		aLock + `, "lease": "1s", "max_hold": "1s"`, aLock + `, "lease": "1h", "max_hold": "2h"`,
 		aLock + `, "wait": "1ns", "cooldown": "1ns", "body_first": 1`,
 		anIdempotent + `, "keep": "1ns", "request_limit": 1, "response_limit": 1`,
+		anIdempotent + `, "contract": "ucp", "keep": "24h"`,
 		anIdempotent + `, "final_below": 201`, anIdempotent + `, "final_below": 600`,
 		aDedupe + `, "window": "1ns"`,
 	} {

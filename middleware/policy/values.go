@@ -151,16 +151,18 @@ func takeFailOpen(b *builder, m member) bool {
 	return read
 }
 
-// takeRerun refuses false: a Locker that runs abandoned work again cannot be set
-// otherwise, and the file would seem to do so.
-func takeRerun(b *builder, m member) bool {
-	rerun, read := value[bool](b, m, "true: write that, without quotes, or remove the field")
-	if read && !rerun {
-		b.wrong(m.name, "false takes nothing back that the code says: remove the field")
-		return false
+// onlyTrue refuses false: no option takes back what the code says, and the file would seem to do
+// so.
+func onlyTrue(set func(b *builder)) func(b *builder, m member) bool {
+	return func(b *builder, m member) bool {
+		on, read := value[bool](b, m, "true: write that, without quotes, or remove the field")
+		if read && !on {
+			b.wrong(m.name, "false takes nothing back that the code says: remove the field")
+			return false
+		}
+		set(b)
+		return read
 	}
-	b.lockerOptions = append(b.lockerOptions, lock.WithRerunAbandoned())
-	return read
 }
 
 // validateFinalBelow checks the status below which answers are kept.

@@ -66,6 +66,7 @@ func TestFieldsSetWhatTheOptionsSet(t *testing.T) {
 		{anIdempotent + `, "final_below": 300, "contract": "stripe"`, func(l *lock.Locker) guard {
 			return inCode(l, latch.Stripe(), latch.WithFinal(func(status int) bool { return status < 300 }))
 		}, anIdempotent + `, "contract": "stripe"`},
+		{anIdempotent + `, "lifetime_header": true`, func(l *lock.Locker) guard { return inCode(l, latch.WithLifetimeHeader()) }, anIdempotent},
 		{anIdempotent + `, "request_limit": 3`, func(l *lock.Locker) guard { return inCode(l, latch.WithBodyLimits(3, 1<<20)) }, anIdempotent},
 		{anIdempotent + `, "response_limit": 3`, func(l *lock.Locker) guard { return inCode(l, latch.WithBodyLimits(1<<20, 3)) }, anIdempotent},
 		{
@@ -108,7 +109,7 @@ func scene(guard func(http.Handler) http.Handler) string {
 	}))
 	send := func(body string) string {
 		w := guardtest.Serve(h, guardtest.KeyedBody("k", body))
-		return fmt.Sprint(w.Code, w.Header().Get("Idempotent-Replayed"), " ")
+		return fmt.Sprint(w.Code, w.Header().Get("Idempotent-Replayed"), w.Header().Get("Idempotency-Key-Lifetime"), " ")
 	}
 	first := make(chan string)
 	go func() { first <- send("tea") }()

@@ -102,7 +102,7 @@ func NeverKept(name string) bool {
 		"Authorization", "Www-Authenticate", "Authentication-Info",
 		"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 		"Content-Length", // set again from the body
-		"Date", ReplayedHeader:
+		"Date", ReplayedHeader, LifetimeHeader:
 		return true
 	}
 	return strings.HasPrefix(name, "Proxy-") || !isToken(name)

@@ -11,6 +11,9 @@ import (
 // ReplayedHeader marks an answer that was given before.
 const ReplayedHeader = "Idempotent-Replayed"
 
+// LifetimeHeader says for how long the key of an answer is remembered.
+const LifetimeHeader = "Idempotency-Key-Lifetime"
+
 // Replay sends nothing, and returns one of these, if the receipt has no answer.
 var (
 	ErrUnanswered = errors.New("middleware: a request that it sent to another service was not answered")

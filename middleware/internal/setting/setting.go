@@ -66,6 +66,14 @@ func ValidateWindow(d time.Duration) error {
 	return nil
 }
 
+// ValidateContractKeep checks how long the Locker of a guard under a contract keeps answers.
+func ValidateContractKeep(keep time.Duration) error {
+	if least := 24 * time.Hour; keep < least {
+		return fmt.Errorf("its contract demands that answers are kept for %v or longer, and they are kept for %v", least, keep)
+	}
+	return nil
+}
+
 // ValidateReceipts checks the Locker of Idempotent and Dedupe.
 func ValidateReceipts(l *lock.Locker) error {
 	return lock.Describe(l.Store()).NoReceipts
