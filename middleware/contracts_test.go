@@ -2,9 +2,11 @@ package middleware_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -129,6 +131,11 @@ var acpSentences = []sentence{
 		require.Equal(t, "2", s.post("k", small, func(r *http.Request) { r.Header.Set("X-User-ID", "43") }).Body.String())
 		require.Equal(t, "3", s.post("k", small, func(r *http.Request) { r.URL.Path += "/1/complete" }).Body.String())
 	}},
+	{"6.1", "the same key on different endpoints is treated independently", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		require.Equal(t, "2", s.post("k", `{"another":"body"}`, func(r *http.Request) { r.URL.Path += "/1" }).Body.String())
+		require.Equal(t, "3", s.post("k", small, func(r *http.Request) { r.URL.Path += "/2" }).Body.String())
+	}},
 	{"6.1", "**MUST** be rejected with", func(t *testing.T, s *seller) {
 		says(t, s.post("", small), 400, `{"type":"invalid_request","code":"idempotency_key_required","message":"Idempotency-Key header is required on all POST requests"}`)
 		says(t, s.post("k", small, func(r *http.Request) { r.Header.Del("X-User-ID") }), 400, `{"type":"invalid_request","code":"key_missing","message":"The header X-User-ID is missing."}`)
@@ -177,6 +184,13 @@ var acpSentences = []sentence{
 		}
 		require.Equal(t, 1, s.runs)
 	}},
+	{"6.4", "All idempotency errors use `type: \"invalid_request\"`", func(t *testing.T, s *seller) {
+		s.whileRunning("k", small, func() {
+			for _, w := range []*httptest.ResponseRecorder{s.post("", small), s.post("k", "{}"), s.post("k", small)} {
+				require.Contains(t, w.Body.String(), `"type":"invalid_request"`)
+			}
+		})
+	}},
 	{"6.4", "`idempotency_conflict` | **No** (permanent)", func(t *testing.T, s *seller) {
 		s.post("k", small)
 		w := s.post("k", "{}")
@@ -190,6 +204,11 @@ var acpSentences = []sentence{
 			says(t, w, 409, `{"type":"invalid_request","code":"idempotency_in_flight","message":"A request with this Idempotency-Key is currently being processed"}`)
 			require.Equal(t, "1", w.Header().Get("Retry-After"))
 		})
+	}},
+	{"6.4", "Servers **SHOULD** include a `Retry-After` header (in seconds)", func(t *testing.T, s *seller) {
+		s.whileRunning("k", small, func() { require.Equal(t, "1", s.post("k", small).Header().Get("Retry-After")) })
+		s.down.Store(true)
+		require.Equal(t, "1", s.post("k", small).Header().Get("Retry-After"))
 	}},
 	{"6.5", "**MUST NOT** be cached against the idempotency key", func(t *testing.T, s *seller) {
 		for i, status := range []int{500, 501, 502, 503, 504, 599} {
@@ -233,6 +252,10 @@ var acpSentences = []sentence{
 }
 
 var ucpSentences = []sentence{
+	{"rest.openapi.json", `"required": true`, func(t *testing.T, s *seller) {
+		require.Equal(t, 400, s.post("", small).Code)
+		require.Zero(t, s.runs)
+	}},
 	{"signatures", "Return cached response, do not re-execute", func(t *testing.T, s *seller) {
 		for range 3 {
 			require.Equal(t, "1", s.post("k", small).Body.String())
@@ -266,10 +289,44 @@ var ucpSentences = []sentence{
 		time.Sleep(24*time.Hour - time.Second)
 		require.Equal(t, "1", s.post("k", small).Body.String())
 	}},
-	{"checkout-rest", "JSON body containing `code` and `content`", func(t *testing.T, s *seller) {
-		says(t, s.post("", small), 400, `{"code":"key_missing","content":"The header Idempotency-Key is missing."}`)
+	{"signatures", "**MUST NOT** re-serialize JSON bodies", func(t *testing.T, s *seller) {
+		const spelled = "{ \"a\" : 1.0,\r\n\"b\":\"\\u00e9\" }"
+		s.next = func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Equal(t, spelled, string(body))
+			w.WriteHeader(http.StatusCreated)
+		}
+		require.Equal(t, 201, s.post("k", spelled).Code)
 	}},
-	{"overview", "header (REST) or `error.data.retry_after` (MCP) for 429 and 503", func(t *testing.T, s *seller) {
+	{"shopping/checkout/rest", "Store the key with the operation result for at least 24 hours", func(t *testing.T, s *seller) {
+		s.next = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte(small))
+		}
+		require.Equal(t, 201, s.post("k", small).Code)
+		time.Sleep(24*time.Hour - time.Second)
+		w := s.post("k", small)
+		require.Equal(t, 201, w.Code)
+		require.Equal(t, small, w.Body.String())
+	}},
+	{"shopping/checkout/rest", "Return the cached result for duplicate keys whose request body matches the original", func(t *testing.T, s *seller) {
+		s.fails(422)
+		require.Equal(t, 422, s.post("k", small).Code)
+		require.Equal(t, 422, s.post("k", small).Code)
+		require.Equal(t, 1, s.runs)
+	}},
+	{"shopping/checkout/rest", "Return `409 Conflict` if the key is reused with a mismatched body", func(t *testing.T, s *seller) {
+		s.post("k", small)
+		require.Equal(t, 409, s.post("k", "").Code)
+	}},
+	{"shopping/checkout/rest", "JSON body containing `code` and `content`", func(t *testing.T, s *seller) {
+		says(t, s.post("", small), 400, `{"code":"key_missing","content":"The header Idempotency-Key is missing."}`)
+		s.post("k", small)
+		says(t, s.post("k", "{}"), 409, `{"code":"key_reused","content":"The key was used for a different request."}`)
+	}},
+	{"overview/index", "header (REST) or `error.data.retry_after` (MCP) for 429 and 503", func(t *testing.T, s *seller) {
 		s.down.Store(true)
 		require.Equal(t, "1", s.post("k", small).Header().Get("Retry-After"))
 		s.down.Store(false)
@@ -279,7 +336,7 @@ var ucpSentences = []sentence{
 			require.Equal(t, "1", w.Header().Get("Retry-After"))
 		})
 	}},
-	{"checkout", "**MUST NOT** use a new idempotency key for that retry", func(t *testing.T, s *seller) {
+	{"shopping/checkout/index", "**MUST NOT** use a new idempotency key for that retry", func(t *testing.T, s *seller) {
 		// Nothing that a client takes for another body, which needs another key.
 		s.next = func(_ http.ResponseWriter, r *http.Request) {
 			require.NoError(t, lock.Commit(r.Context()))
@@ -303,14 +360,43 @@ func TestContracts(t *testing.T) {
 		"ACP": {latch.ACP, acpSentences, lock.WithFailClosed()},
 		"UCP": {latch.UCP, ucpSentences, lock.WithFailOpen()},
 	} {
+		rows := rowsOf(t, string(page), "## "+name+"\n")
 		for _, c := range contract.sentences {
+			quote := strings.ReplaceAll(c.quote, "|", `\|`)
+			row := slices.IndexFunc(rows, func(r row) bool { return r.section == c.section && strings.Contains(r.says, quote) })
+			require.GreaterOrEqual(t, row, 0, "the page has no row for %s: %s", c.section, quote)
+			rows[row].held = true
 			t.Run(name+"/"+c.section+"/"+c.quote, func(t *testing.T) {
 				t.Parallel()
-				require.Contains(t, string(page), strings.ReplaceAll(c.quote, "|", `\|`))
 				synctest.Test(t, func(t *testing.T) { c.held(t, newSeller(t, contract.option(), contract.locker)) })
 			})
 		}
+		for _, r := range rows {
+			require.True(t, r.held || strings.Contains(r.here, "`Test") || strings.Contains(r.here, "]("), "no test holds %s: %s", r.section, r.says)
+		}
 	}
+}
+
+// row is a sentence of a contract on the page.
+type row struct {
+	section, says, here string
+	held                bool // by a test above
+}
+
+// rowsOf returns the rows of the tables behind a heading.
+func rowsOf(t *testing.T, page, heading string) (rows []row) {
+	t.Helper()
+	_, text, found := strings.Cut(page, heading)
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "\n## ")
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || strings.TrimSpace(cells[2]) == "it says" {
+			continue
+		}
+		rows = append(rows, row{section: strings.Trim(cells[1], " `"), says: strings.ReplaceAll(cells[2], "\x00", `\|`), here: cells[3]})
+	}
+	return rows
 }
 
 // TestContractsWithoutTheirOption is the twin: an Idempotent with default options breaks both.
@@ -350,6 +436,21 @@ func TestStripe(t *testing.T) {
 	says(t, s.post("a b", "{}"), 400, `{"error":{"type":"invalid_request_error","code":"key_invalid","message":"The header Idempotency-Key is neither one string of RFC 8941 nor one bare key."}}`)
 	s.down.Store(true)
 	says(t, s.post("l", small), 503, `{"error":{"type":"api_error","code":"unavailable","message":"Duplicates cannot be excluded at the moment, so the request was not processed."}}`)
+}
+
+// TestContractsDemandADay: the answers of a contract are kept for 24 hours, also when an option of
+// the Locker says less.
+func TestContractsDemandADay(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, memstore.New())
+	for name, contract := range map[string]latch.IdempotentOption{"ACP": latch.ACP(), "UCP": latch.UCP(), "Stripe": latch.Stripe()} {
+		require.PanicsWithValue(t, "middleware.Idempotent: its contract demands that answers are kept for 24h0m0s or longer, and they are kept for 23h59m59s", func() {
+			once(l.With(lock.WithKeep(24*time.Hour-time.Second)), contract)
+		}, name)
+		require.NotPanics(t, func() { once(l.With(lock.WithKeep(24*time.Hour)), contract) }, name)
+	}
+	once(l.With(lock.WithKeep(time.Second)))
+	latch.Dedupe(l, byUser, time.Second, latch.ACP()) // has no key that the contract speaks of
 }
 
 // TestOptionsBehindAContract: the last option counts.
