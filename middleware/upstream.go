@@ -49,7 +49,7 @@ import (
 // connection, because they do not show whether they are whole.
 //
 // Headers of a request that begin with Latch- or Latch_ are not sent, and the Latch-Commit of
-// an answer is not returned, so neither a client nor a service behind it can speak in the name
+// an answer is not returned, nor one in a trailer or in an informational answer, so neither a client nor a service behind it can speak in the name
 // of the other: see [WithUpstreamHeaders].
 //
 // With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
@@ -155,7 +155,7 @@ func holdUnknown(ctx context.Context) {
 
 // send sends r as it is, and takes from its answer the header that is for the gateway alone.
 func (u *upstream) send(r *http.Request) (*http.Response, commitment, error) {
-	answer, err := u.base.RoundTrip(r)
+	answer, err := u.base.RoundTrip(withoutEarly(r))
 	if err != nil {
 		return nil, unsaid, err
 	}

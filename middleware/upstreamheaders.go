@@ -2,8 +2,12 @@ package middleware
 
 import (
 	"context"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -61,8 +65,13 @@ const (
 	notCommitted
 )
 
-// takeCommitment removes Latch-Commit from an answer and returns its value.
+// takeCommitment removes Latch-Commit from an answer and returns its value. Only the header
+// counts: a trailer comes when the answer may be on its way.
 func takeCommitment(answer *http.Response) commitment {
+	if mayTrail(answer) {
+		delete(answer.Trailer, commitHeader) // announced
+		answer.Body = &untrailed{answer.Body, answer}
+	}
 	values := answer.Header[commitHeader]
 	if values == nil {
 		return unsaid
@@ -107,4 +116,47 @@ func withoutLatch(r *http.Request) *http.Request {
 	r.Header = maps.Clone(r.Header)
 	maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return ofClient(name) })
 	return r
+}
+
+// mayTrail reports whether trailers can follow the body of the answer.
+func mayTrail(answer *http.Response) bool {
+	if answer.Body == nil || answer.Body == http.NoBody || answer.StatusCode == http.StatusSwitchingProtocols {
+		return false
+	}
+	return answer.ProtoMajor > 1 || len(answer.Trailer) > 0 || slices.Contains(answer.TransferEncoding, "chunked")
+}
+
+// untrailed is the body of an answer. The trailers are there when it ends, without Latch-Commit.
+type untrailed struct {
+	io.ReadCloser
+
+	answer *http.Response
+}
+
+func (b *untrailed) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		delete(b.answer.Trailer, commitHeader)
+	}
+	return n, err
+}
+
+func (b *untrailed) Close() error {
+	err := b.ReadCloser.Close()
+	delete(b.answer.Trailer, commitHeader)
+	return err
+}
+
+// withoutEarly returns r. If its context passes informational answers on, as a ReverseProxy's
+// does, these come without Latch-Commit.
+func withoutEarly(r *http.Request) *http.Request {
+	if hooks := httptrace.ContextClientTrace(r.Context()); hooks == nil || hooks.Got1xxResponse == nil {
+		return r
+	}
+	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{ // is called first
+		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
+			delete(header, commitHeader)
+			return nil
+		},
+	}))
 }

@@ -1,9 +1,14 @@
 package middleware_test
 
 import (
+	"io"
+	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
+	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +77,81 @@ func TestUpstreamSaysWhatItHasDone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCommitmentBesideTheAnswer: Latch-Commit in a trailer or in an informational answer reaches no
+// client, says nothing, and takes nothing else along.
+func TestCommitmentBesideTheAnswer(t *testing.T) {
+	t.Parallel()
+	const end = "2\r\nno\r\n0\r\n"
+	for name, tt := range map[string]struct {
+		answer  string
+		hints   []string // headers of informational answers
+		trailer http.Header
+		kept    bool // has nothing that keeps it from being replayed
+	}{
+		"a trailer":                        {"201 Created\r\nTransfer-Encoding: chunked\r\nTrailer: Latch-Commit\r\n\r\n" + end + "Latch-Commit: no\r\n\r\n", nil, nil, true},
+		"a trailer that was not announced": {"201 Created\r\nTransfer-Encoding: chunked\r\n\r\n" + end + "Latch-Commit: no\r\n\r\n", nil, nil, true},
+		"a trailer beside another": {
+			"201 Created\r\nTransfer-Encoding: chunked\r\nTrailer: Latch-Commit, X-Sum\r\n\r\n" + end + "X-Sum: 1\r\nLatch-Commit: no\r\n\r\n",
+			nil,
+			http.Header{"X-Sum": {"1"}},
+			false,
+		},
+		"a stream": {
+			"201 Created\r\nX-Accel-Buffering: no\r\nTransfer-Encoding: chunked\r\nTrailer: Latch-Commit, X-Sum\r\n\r\n" + end + "X-Sum: 1\r\nLatch-Commit: no\r\n\r\n",
+			nil,
+			http.Header{"X-Sum": {"1"}},
+			false,
+		},
+		"an informational answer": {"103 Early Hints\r\nLatch-Commit: no\r\nLink: </a>\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nno", []string{"Link"}, nil, true},
+	} {
+		for how, speak := range map[string]via{"speaking": speaking, "upstream": upstream, "plain": plain} {
+			for _, method := range []string{http.MethodPost, http.MethodGet} {
+				t.Run(name+", "+how+", "+method, func(t *testing.T) {
+					t.Parallel()
+					w := startWire(t, whole, func(int) string { return "HTTP/1.1 " + tt.answer })
+					anew := func(http.RoundTripper) http.RoundTripper { return speak(&http.Transport{DisableKeepAlives: true}) }
+					server := startServer(t, once(newLocker(t, memstore.New()))(proxyTo(t, w.url(), anew)))
+					ask := func() (status int, header http.Header, hints []string, trailer http.Header) {
+						r := clientRequest(t, server.URL, "k")
+						if r.Method = method; method == http.MethodGet {
+							r.Body, r.ContentLength = http.NoBody, 0
+						}
+						r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+							Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
+								hints = slices.AppendSeq(hints, maps.Keys(header))
+								return nil
+							},
+						}))
+						res, err := server.Client().Transport.RoundTrip(r)
+						require.NoError(t, err)
+						defer res.Body.Close()
+						_, err = io.ReadAll(res.Body)
+						require.NoError(t, err)
+						return res.StatusCode, res.Header, hints, res.Trailer
+					}
+					status, header, hints, trailer := ask()
+					require.Equal(t, 201, status)
+					require.NotContains(t, header, "Latch-Commit")
+					if how == "plain" {
+						require.True(t, slices.Contains(hints, "Latch-Commit") || trailer.Get("Latch-Commit") != "", "this test can see one")
+						return
+					}
+					require.ElementsMatch(t, tt.hints, hints)
+					require.Len(t, trailer, len(tt.trailer))
+					for h := range tt.trailer {
+						require.Equal(t, tt.trailer.Get(h), trailer.Get(h))
+					}
+					if method == http.MethodPost && tt.kept {
+						_, header, _, trailer = ask()
+						require.Equal(t, "true", header.Get("Idempotent-Replayed"))
+						require.Empty(t, trailer)
+					}
+				})
+			}
+		}
 	}
 }
 
