@@ -21,13 +21,19 @@ func lockedBy(f keyfunc.Func, opts ...latch.LockOption) guard {
 }
 
 // cooling is the refusal within an hour's cool-down.
-func cooling(status int) want {
-	return want{fmt.Sprintf("`%d` [cooling-down](problems.md#cooling-down), `Retry-After`: what is left", status), func(w *world, a *answer) error {
+func cooling(status int) want { return restOfAnHour(status, "cooling-down") }
+
+// heldForAnHour is the refusal of a key that WithUnknownHold keeps taken for an hour.
+func heldForAnHour() want { return restOfAnHour(http.StatusConflict, "held") }
+
+// restOfAnHour is a refusal that says how much of an hour is left.
+func restOfAnHour(status int, kind string) want {
+	return want{fmt.Sprintf("`%d` [%s](problems.md#%s), `Retry-After`: what is left", status, kind, kind), func(w *world, a *answer) error {
 		left, err := strconv.Atoi(a.header.Get("Retry-After"))
 		if err != nil || left < 3000 || left > 3600 {
 			return fmt.Errorf("want what is left of an hour in Retry-After: %q", a.header.Get("Retry-After"))
 		}
-		return problem(status, "cooling-down", a.header.Get("Retry-After")).check(w, a)
+		return problem(status, kind, a.header.Get("Retry-After")).check(w, a)
 	}}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"time"
 
 	latch "github.com/httplatch/httplatch/middleware"
 )
@@ -49,7 +50,7 @@ func inChunks(status int, body io.Reader, header ...string) further {
 }
 
 // passingOn is a gateway to first, and in later runs to a service that works.
-func passingOn(first func() further) func(c *run) {
+func passingOn(first func() further, opts ...latch.UpstreamOption) func(c *run) {
 	return func(c *run) {
 		meets := first()
 		if c.n > 1 {
@@ -57,7 +58,7 @@ func passingOn(first func() further) func(c *run) {
 		}
 		(&httputil.ReverseProxy{
 			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "orders.internal"}) },
-			Transport: latch.Upstream(meets),
+			Transport: latch.Upstream(meets, opts...),
 			ErrorLog:  log.New(io.Discard, "", 0),
 		}).ServeHTTP(c.ResponseWriter, c.req)
 	}
@@ -80,6 +81,22 @@ func upstreamSection() section {
 	refused := func() further { return func(*http.Request) (*http.Response, error) { return nil, errLost } }
 	cut := func() further { return inChunks(201, io.MultiReader(strings.NewReader("te"), broken{})) }
 	const plain = "a plain gateway: runs again"
+	const own = "nobody has one"
+	spoken := func(name string, meets func() further, why string, effects int64, first int, again want) row {
+		r := gateway(name, meets, own, why, effects, first, again)
+		r.handler = passingOn(meets, latch.WithUpstreamHeaders())
+		for i := range r.steps {
+			r.steps[i].wants = append(r.steps[i].wants, lacks("Latch-Commit"))
+		}
+		return r
+	}
+	trailing := func() further {
+		return func(r *http.Request) (*http.Response, error) {
+			answer, err := answers(500)()(r)
+			answer.Trailer = http.Header{"Latch-Commit": {"yes"}}
+			return answer, err
+		}
+	}
 	return section{"Behind a gateway", `The handler is an httputil.ReverseProxy, or a client, over latch.Upstream. *runs* is how often it sent the request on. In later runs,
 the service behind it has the order and answers.`, []row{
 		gateway("an answer in chunks", answers(201), "a plain gateway: 409 `result-not-replayable`", "within the limit it is read as a whole", 1, 201, replay()),
@@ -93,6 +110,17 @@ the service behind it has the order and answers.`, []row{
 		gateway("`502`", answers(502), plain, "another gateway has lost the answer", 1, 502, unknown),
 		gateway("`504`", answers(504, "Retry-After", "2"), plain, "another gateway has lost the answer", 1, 504, unknown),
 		gateway("`524`", answers(524), plain, "Cloudflare has lost the answer", 1, 524, unknown),
+		spoken("`500` with `Latch-Commit: yes`", answers(500, "Latch-Commit", "yes"), "the effect has happened, and something behind it has failed", 1, 500, replay()),
+		spoken("`502` with `Latch-Commit: yes`", answers(502, "Latch-Commit", "yes"), "the effect has happened", 1, 502, replay()),
+		spoken("`502` with `Latch-Commit: no`", answers(502, "Latch-Commit", "no"), "the upstream has rolled back its work", 2, 502, created(2)),
+		spoken("`201` with `Latch-Commit: no`", answers(201, "Latch-Commit", "no"), "an answer that is kept is kept", 1, 201, replay()),
+		spoken("`502` with another `Latch-Commit`", answers(502, "Latch-Commit", "perhaps"), "it counts as none", 1, 502, unknown),
+		spoken("`500` with `Latch-Commit: yes` as a trailer", trailing, "only the header counts", 2, 500, created(2)),
+		gateway("`500` with `Latch-Commit: yes`, without `WithUpstreamHeaders`", answers(500, "Latch-Commit", "yes"), own, "it is not read", 2, 500, created(2)),
+		underLock("under `Lock`, the answer is lost", lost, 2, "every lock", "", created(2)),
+		underLock("under `Lock` with `WithUnknownHold`, the answer is lost", lost, 1, "none has one", "the service may still be at work", heldForAnHour(), latch.WithUnknownHold(time.Hour)),
+		underLock("under `Lock` with `WithUnknownHold`, `504`", answers(504), 1, "none has one", "the service may still be at work", heldForAnHour(), latch.WithUnknownHold(time.Hour)),
+		underLock("under `Lock` with `WithUnknownHold`, no connection", refused, 2, "every lock", "", created(2), latch.WithUnknownHold(time.Hour)),
 		{name: "a handler whose call is lost, and that answers `202`", handler: func(c *run) {
 			call, err := http.NewRequestWithContext(c.req.Context(), http.MethodPost, "http://orders.internal/", nil)
 			if err != nil {
@@ -104,6 +132,20 @@ the service behind it has the order and answers.`, []row{
 			c.WriteHeader(202)
 		}, effects: 1, practice: "the same", why: "the handler has decided", steps: []step{submission().gets(fresh(202)), submission().gets(replay())}},
 	}}
+}
+
+// underLock is a gateway behind a Lock. Its first answer is of the status 502, or of the service.
+func underLock(name string, meets func() further, effects int64, practice, why string, again want, opts ...latch.LockOption) row {
+	first := want{"the gateway's `502`, or the service's `504`", func(_ *world, a *answer) error {
+		if a.status != http.StatusBadGateway && a.status != http.StatusGatewayTimeout {
+			return errors.New("want 502 or 504")
+		}
+		return nil
+	}}
+	return row{
+		name: name, guard: locked(opts...), handler: passingOn(meets), effects: effects, practice: practice, why: why,
+		steps: []step{submission().gets(first), submission(elsewhere()).gets(again)},
+	}
 }
 
 // broken is a body that breaks off.
