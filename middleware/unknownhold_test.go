@@ -2,6 +2,8 @@ package middleware_test
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 	"github.com/httplatch/httplatch/lock/quorum"
+	"github.com/httplatch/httplatch/lock/sealed"
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
@@ -125,6 +128,28 @@ func TestUnknownHoldOfSeveralKeys(t *testing.T) {
 		again := serve(guard(l)(mustNotRun(t)), post("42"))
 		require.Equal(t, 409, again.Code, name)
 		require.Contains(t, again.Body.String(), "#held", name)
+	}
+}
+
+// TestUnknownHoldOfSealedStores: a hold has a receipt that says what it is, which a sealed store
+// encrypts.
+func TestUnknownHoldOfSealedStores(t *testing.T) {
+	t.Parallel()
+	block, err := aes.NewCipher(make([]byte, 32))
+	require.NoError(t, err)
+	aead, err := cipher.NewGCM(block)
+	require.NoError(t, err)
+	for name, open := range bothStores {
+		store := sealed.New(open(t), aead)
+		w := startWire(t, whole, func(int) string { return "" })
+		hold := latch.WithUnknownHold(time.Hour)
+		guard := latch.Lock(newLocker(t, store, patient), "user", byUser, hold)
+		require.Equal(t, 502, serve(guard(proxyTo(t, w.url(), speaking)), post("42")).Code, name)
+		other := latch.Lock(newLocker(t, store, patient), "user", byUser, hold) // another process
+		again := serve(other(mustNotRun(t)), post("42"))
+		require.Equal(t, 409, again.Code, name)
+		require.Contains(t, again.Body.String(), "#held", name)
+		require.Equal(t, 201, serve(other(http.HandlerFunc(created)), post("43")).Code, name)
 	}
 }
 
