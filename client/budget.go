@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// trickle is how often the budget grants one repetition more, however many requests there are.
-const trickle = 10 * time.Second
+// trickleEvery is how often the budget grants one repetition more, however many requests there are.
+const trickleEvery = 10 * time.Second
 
 // budget is a token bucket: requests pay in, repetitions take out.
 type budget struct {
@@ -33,7 +33,7 @@ func (b *budget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.tokens = min(b.tokens+float64(now.Sub(b.taken))/float64(trickle), b.burst)
+	b.tokens = min(b.tokens+float64(now.Sub(b.taken))/float64(trickleEvery), b.burst)
 	b.taken = now
 	if b.tokens < 1 {
 		return false

@@ -24,13 +24,13 @@ const maxKey = 255
 
 var errKey = errors.New("client: a key has 1 to 255 printable ASCII characters, none of them a blank or one of \"\\,;()")
 
-var errUnnamed = errors.New("client: the request was not sent: it comes from a guarded handler, which may run again, and its key would be another one then; name the call with client.Step, or give it a key with client.WithKey")
+var errNoKey = errors.New("client: the request was not sent: it comes from a guarded handler, which may run again, and its key would be another one then; name the call with client.Step, or give it a key with client.WithKey")
 
-// unnamedError is the error of a request in a guarded handler for which there is no key. It was
+// noKeyError is the error of a request in a guarded handler for which there is no key. It was
 // not sent, and a repeat would fail in the same way.
-type unnamedError struct{ error }
+type noKeyError struct{ error }
 
-func (e unnamedError) Unwrap() error { return e.error }
+func (e noKeyError) Unwrap() error { return e.error }
 
 type intentContext struct{}
 
@@ -83,11 +83,11 @@ func intended(ctx context.Context) (key string, ok bool, err error) {
 	case serves == nil:
 		return "", false, nil
 	case !set:
-		return "", false, unnamedError{errUnnamed}
+		return "", false, noKeyError{errNoKey}
 	}
 	key, err = serves.Derive(in.key)
 	if err != nil {
-		return "", false, unnamedError{fmt.Errorf("client: the request of the step %q was not sent: %w", in.key, err)}
+		return "", false, noKeyError{fmt.Errorf("client: the request of the step %q was not sent: %w", in.key, err)}
 	}
 	return key, true, nil
 }

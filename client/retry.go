@@ -19,17 +19,17 @@ type verdict struct {
 func final(reason string) verdict      { return verdict{reason: reason} }
 func repeatable(reason string) verdict { return verdict{again: true, reason: reason} }
 
-// conduct is a client's reaction to a kind of problem.
-type conduct int
+// reaction is a client's reaction to a kind of problem.
+type reaction int
 
 const (
-	stop  conduct = iota + 1 // the same request again would be wrong, or refused again
-	retry                    // the request did not run, or has no effect, or its repeat gets the first answer
-	wait                     // the first request with the key is under way
+	stop  reaction = iota + 1 // the same request again would be wrong, or refused again
+	retry                     // the request did not run, or has no effect, or its repeat gets the first answer
+	wait                      // the first request with the key is under way
 )
 
-// conducts follows docs/problems.md.
-var conducts = map[string]conduct{
+// reactions follows docs/problems.md.
+var reactions = map[string]reaction{
 	"held":                  stop, // another submission
 	"cooling-down":          stop, // an earlier submission succeeded: this one may be its double click
 	"key-missing":           stop,
@@ -94,7 +94,7 @@ func judgeOutcome(ctx context.Context, resp *http.Response, p *Problem, err erro
 
 func judgeProblem(p *Problem) (v verdict, ok bool) {
 	kind := p.Kind()
-	switch conducts[kind] {
+	switch reactions[kind] {
 	case wait:
 		return verdict{again: true, free: true, reason: kind}, true
 	case retry:
@@ -125,7 +125,7 @@ func permanent(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return true
 	}
-	if _, ok := errors.AsType[unnamedError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
+	if _, ok := errors.AsType[noKeyError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// attempt says how one key is acquired.
-type attempt struct {
+// acquireTerms says how one key is acquired.
+type acquireTerms struct {
 	wait   time.Duration // how long to wait for a holder
 	outage error         // the store did not serve another key of this call, and is not asked
 	oneOf  bool          // the caller takes any of several keys, so a refusal of one is not reported
@@ -22,7 +22,7 @@ type attempt struct {
 
 // acquire takes e's key, or returns the reason why not. Afterwards e is a running lease,
 // protected or not, or the cleaner has whatever may be left of its claim.
-func (l *Locker) acquire(ctx context.Context, e *Lease, how attempt) error {
+func (l *Locker) acquire(ctx context.Context, e *Lease, how acquireTerms) error {
 	if err := ctx.Err(); err != nil {
 		return notAcquired(ctx)
 	}
@@ -39,7 +39,7 @@ func notAcquired(ctx context.Context) error {
 	return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 }
 
-func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {
+func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how acquireTerms) error {
 	c := l.core
 	began := clock.Now()
 	entered, at, met, err := l.enter(ctx, e, began, how.wait)
@@ -67,7 +67,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {
 		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}
 	if refused, _ := errors.AsType[*RefusedError](err); refused == nil || !how.oneOf {
-		l.refused(ctx, e, began, err)
+		l.reportRefusal(ctx, e, began, err)
 	}
 	if bypass {
 		l.bypass(ctx, e, err)
@@ -77,8 +77,9 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how attempt) error {
 	return err
 }
 
-// refused reports an acquire that began at began and ended with err, to observers and the log.
-func (l *Locker) refused(ctx context.Context, e *Lease, began clock.Moment, err error) {
+// reportRefusal reports an acquire that began at began and ended with err, to observers and the
+// log.
+func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment, err error) {
 	if l.observed() {
 		l.emit(ctx, &e.identity, eventOf(err), began.Since(), err)
 	}
@@ -166,7 +167,7 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 	c := Claim{
 		Token:   e.claim.token,
 		Attempt: 1,
-		Owner:   e.claimant(),
+		Owner:   e.claimOwner(),
 		Lease:   lease,
 		Fenced:  cfg.fenced,
 		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept

@@ -73,8 +73,8 @@ func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) 
 	if err == nil {
 		return s.lease, nil
 	}
-	if refused, _ := errors.AsType[*RefusedError](err); refused != nil || !s.searched {
-		l.refused(ctx, s.lease, s.began, err)
+	if refused, _ := errors.AsType[*RefusedError](err); refused != nil || !s.tried {
+		l.reportRefusal(ctx, s.lease, s.began, err)
 	}
 	return nil, err
 }
@@ -87,8 +87,8 @@ type search struct {
 	waited time.Duration
 	lease  *Lease // of the last key that was tried
 
-	searched bool  // try was called: its claims have reported failures of the store
-	outage   error // the store has not served the search of an earlier caller, and is not asked
+	tried  bool  // try was called: its claims have reported failures of the store
+	outage error // the store has not served the search of an earlier caller, and is not asked
 }
 
 var errLineOutage = fmt.Errorf("%w: it did not serve the claim of a caller before this one, and was not asked again", ErrUnavailable)
@@ -99,7 +99,7 @@ var errLinePending = fmt.Errorf("%w: the claim of a caller before this one is st
 
 // try claims the first free key. The lease is granted if there is no error.
 func (s *search) try(ctx context.Context) error {
-	s.searched = true
+	s.tried = true
 	began := clock.Now()
 	refusal := &RefusedError{Reason: ErrSettled}
 	var open []string
@@ -109,7 +109,7 @@ func (s *search) try(ctx context.Context) error {
 		switch s.locker.core.keys.Taken(key) {
 		case local.TakenFirmly:
 			s.lease = s.newLease(ctx, key)
-			refusal = nearer(refusal, heldBy(s.lease, ""))
+			refusal = soonerRefusal(refusal, heldBy(s.lease, ""))
 		case local.TakenOpenly:
 			open = append(open, key)
 		case local.NotTaken:
@@ -121,21 +121,21 @@ func (s *search) try(ctx context.Context) error {
 			if refused == nil {
 				return err
 			}
-			refusal = nearer(refusal, refused)
+			refusal = soonerRefusal(refusal, refused)
 		}
 	}
 	// The claim or the release of another caller is under way, and may leave a key free.
 	for _, key := range open {
 		if began.Since() >= s.locker.cfg.budget {
 			s.lease = s.newLease(ctx, key)
-			refusal = nearer(refusal, heldBy(s.lease, ""))
+			refusal = soonerRefusal(refusal, heldBy(s.lease, ""))
 			break
 		}
 		refused, err := s.claim(ctx, key, s.outage)
 		if refused == nil {
 			return err
 		}
-		refusal = nearer(refusal, refused)
+		refusal = soonerRefusal(refusal, refused)
 	}
 	return refusal
 }
@@ -144,7 +144,7 @@ func (s *search) try(ctx context.Context) error {
 // not. It returns a refusal apart from other errors.
 func (s *search) claim(ctx context.Context, key string, outage error) (*RefusedError, error) {
 	s.lease = s.newLease(ctx, key)
-	err := s.locker.acquire(ctx, s.lease, attempt{oneOf: true, outage: outage})
+	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, outage: outage})
 	refused, _ := errors.AsType[*RefusedError](err)
 	return refused, err
 }
@@ -157,10 +157,10 @@ func (s *search) newLease(ctx context.Context, key string) *Lease {
 	return e
 }
 
-// nearer combines two refusals into the one that is likely to end first. A held key comes before
-// one that cools down, because its holder may release it at any time. The time left is the
-// shorter of both.
-func nearer(a, b *RefusedError) *RefusedError {
+// soonerRefusal combines two refusals into the one that is likely to end first. A held key comes
+// before one that cools down, because its holder may release it at any time. The time left is
+// the shorter of both.
+func soonerRefusal(a, b *RefusedError) *RefusedError {
 	left := a.Entry.Left
 	if left == 0 || b.Entry.Left > 0 && b.Entry.Left < left {
 		left = b.Entry.Left
@@ -203,7 +203,7 @@ func (s *search) inLine(ctx context.Context) error {
 		}
 		pause := min(pollPause(polls, hint), remaining)
 		rested := clock.Now()
-		err = s.locker.rest(ctx, pause, nil, freed, at.Add(minPause), err)
+		err = s.locker.awaitNextPoll(ctx, pause, nil, freed, at.Add(minPause), err)
 		if s.waited += rested.Since(); err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 	case unavailable && met && !s.locker.cfg.failOpen:
 		// As for a single key, a poll that the store does not serve does not end the wait for a
 		// holder.
-		if err = unserved(err, heldBy(s.lease, "")); !callerGone(ctx) {
+		if err = withRefusal(err, heldBy(s.lease, "")); !callerGone(ctx) {
 			return 0, err
 		}
 	}
@@ -253,22 +253,22 @@ func (s *search) awaitTurn(ctx context.Context, place *local.Place, until clock.
 	case <-place.First():
 		return nil
 	case <-timer.C:
-		return s.inVain(place)
+		return s.turnError(place)
 	case <-ctx.Done():
-		return gaveUp(ctx, s.inVain(place))
+		return gaveUp(ctx, s.turnError(place))
 	case <-s.locker.core.closing:
 		return ErrClosed
 	}
 }
 
-// inVain returns the error of a wait that has ended before the turn of s. It is a refusal if a
+// turnError returns the error of a wait that has ended before the turn of s. It is a refusal if a
 // search has found all keys taken. With WithFailOpen it is also a refusal while the first search
 // is unanswered: the caller that searches may be about to run without the store.
-func (s *search) inVain(place *local.Place) error {
+func (s *search) turnError(place *local.Place) error {
 	held := heldBy(s.lease, "")
 	switch met, outage := place.Known(); {
 	case outage:
-		return unserved(errLineOutage, held)
+		return withRefusal(errLineOutage, held)
 	case !met && !s.locker.cfg.failOpen:
 		return errLinePending
 	}

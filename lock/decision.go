@@ -42,9 +42,9 @@ func decisionOf(e *Lease, err error) local.Decision[*holder] {
 	}
 }
 
-// reason returns the error with which d ends e's acquire, nil if d does not end it. patient says
-// that e waits for holders.
-func (d *decision) reason(e *Lease, patient bool) error {
+// refusalFor returns the error with which d ends e's acquire, nil if d does not end it. patient
+// says that e waits for holders.
+func (d *decision) refusalFor(e *Lease, patient bool) error {
 	switch {
 	case d.failure != nil:
 		return d.failure // only runs wait for a run: the keys of records have a prefix of their own
@@ -63,7 +63,7 @@ func (d *decision) reason(e *Lease, patient bool) error {
 
 // Answers implements local.Decision.
 func (d *decision) Answers(h *holder, patient bool) bool {
-	return d.reason((*Lease)(h), patient) != nil
+	return d.refusalFor((*Lease)(h), patient) != nil
 }
 
 // Unserved implements local.Decision.
@@ -81,13 +81,13 @@ func (d *decision) Detach() {
 	}
 }
 
-// end returns the error with which e's acquire ends. It shares nothing with other callers.
-func (d *decision) end(e *Lease) error {
+// errorFor returns the error with which e's acquire ends. It shares nothing with other callers.
+func (d *decision) errorFor(e *Lease) error {
 	switch {
 	case d.failure != nil:
 		return &failedRunError{d.failure}
 	case d.err == nil:
-		reason := d.reason(e, false)
+		reason := d.refusalFor(e, false)
 		if reason == nil {
 			reason = ErrHeld
 		}

@@ -29,7 +29,7 @@ func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
-	return e.endAs(ctx, end{})
+	return e.endAs(ctx, leaseEnd{})
 }
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
@@ -45,13 +45,13 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
 	}
-	return e.endAs(ctx, end{settles: true, receipt: receipt, keep: keep})
+	return e.endAs(ctx, leaseEnd{settles: true, receipt: receipt, keep: keep})
 }
 
-// end is the release or the settle of a lease. It belongs to the goroutine that
+// leaseEnd is the release or the settle of a lease. It belongs to the goroutine that
 // ended the work, and then to the cleaner's. Others read settles with the shard of the key
 // locked, once the work is over (local.Table.MarkEnding).
-type end struct {
+type leaseEnd struct {
 	settles    bool
 	handedOver bool // the key was handed over, and is not released
 	unanswered bool // a send of this end had no answer
@@ -61,7 +61,7 @@ type end struct {
 	began      time.Duration // from the grant to before the first send; 0 for a store in this process
 }
 
-func (n *end) kind() EventKind {
+func (n *leaseEnd) kind() EventKind {
 	switch {
 	case n.settles:
 		return EventSettled
@@ -73,7 +73,7 @@ func (n *end) kind() EventKind {
 }
 
 // call returns the name of the call to the store, for events.
-func (n *end) call() string {
+func (n *leaseEnd) call() string {
 	if n.settles {
 		return callSettle
 	}
@@ -83,7 +83,7 @@ func (n *end) call() string {
 // endAs ends the lease. Only the first call does: after a settle that may have been
 // applied, a release would lose its receipt. It does not end with ctx: the client of the
 // request may have gone, and the lock must not stay because of that.
-func (e *Lease) endAs(ctx context.Context, how end) error {
+func (e *Lease) endAs(ctx context.Context, how leaseEnd) error {
 	if e.local.Bypassed() {
 		if e.endBypassed() && how.settles {
 			return errBypassed
@@ -100,7 +100,7 @@ func (e *Lease) endAs(ctx context.Context, how end) error {
 
 // setEnd sets how the lease ends. It copies the receipt for a store outside this process: a
 // send that has not returned in time still reads it.
-func (e *Lease) setEnd(how end) {
+func (e *Lease) setEnd(how leaseEnd) {
 	e.end = how
 	if n := &e.end; !e.locker.core.inProcess {
 		n.began = e.claim.grantedAt.Since()
@@ -178,7 +178,7 @@ func (e *Lease) askEnd(ctx context.Context) (ok bool, err error) {
 // confirmed reports whether this end took effect, by its last answer. After an unanswered
 // send, a "no" to a release means that the earlier send released the key. A settle finds its
 // own receipt, so a "no" means no, unless the keep may be over by now.
-func (n *end) confirmed(ok bool, grantedAt clock.Moment) bool {
+func (n *leaseEnd) confirmed(ok bool, grantedAt clock.Moment) bool {
 	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
 
@@ -363,7 +363,7 @@ type backlog struct{ bytes atomic.Int64 }
 // keep counts the receipt of an end that will be repeated. With copies it copies the receipt,
 // which still belongs to the caller. Without room it drops the receipt, and an empty one is
 // settled: the answer was delivered, and repeats of its request learn that there was one.
-func (b *backlog) keep(n *end, copies bool) (dropped int) {
+func (b *backlog) keep(n *leaseEnd, copies bool) (dropped int) {
 	size := len(n.receipt)
 	switch {
 	case size == 0:
@@ -380,12 +380,12 @@ func (b *backlog) keep(n *end, copies bool) (dropped int) {
 }
 
 // drop forgets the receipt of an end. An empty one is settled in its place.
-func (b *backlog) drop(n *end) {
+func (b *backlog) drop(n *leaseEnd) {
 	b.uncount(n)
 	n.receipt = nil
 }
 
-func (b *backlog) uncount(n *end) {
+func (b *backlog) uncount(n *leaseEnd) {
 	if n.pending {
 		n.pending = false
 		b.bytes.Add(-int64(len(n.receipt)))

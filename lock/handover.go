@@ -46,7 +46,7 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 	if !first {
 		return "", errReleased
 	}
-	e.setEnd(end{})
+	e.setEnd(leaseEnd{})
 	if lost := why.orNil(); lost != nil {
 		return "", e.requestEnd(ctx, lost)
 	}
@@ -223,7 +223,7 @@ func (l *Locker) resume(ctx context.Context, e *Lease, token string) error {
 	}
 	e.cleanUpClaim()
 	c.keys.Leave((*holder)(e))
-	l.refused(ctx, e, began, err)
+	l.reportRefusal(ctx, e, began, err)
 	c.owners.Leave()
 	return err
 }

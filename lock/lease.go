@@ -30,7 +30,7 @@ type Lease struct {
 	claim    leaseClaim
 	local    local.Entry[*holder]
 	validity validity.Validity[loss]
-	end      end
+	end      leaseEnd
 }
 
 // leaseClaim is the claim of a lease, and the store's grant. The goroutine that acquires the
@@ -40,7 +40,7 @@ type leaseClaim struct {
 	call      *send.Call // the last claim; nil before it, and for a store in this process
 	fence     int64
 	grantedAt clock.Moment
-	mostHold  time.Duration // from the grant
+	maxHold   time.Duration // from the grant
 	takeover  bool          // the last claim replaces an abandoned entry
 	orphaned  bool          // the last claim was answered, and its entry has no holder
 	fenced    bool
@@ -49,7 +49,7 @@ type leaseClaim struct {
 // left returns how long the lease may be renewed at that moment, at most lease. The hold ends
 // to the millisecond, not up to a lease later.
 func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
-	return min(lease, c.mostHold-time.Duration(at-c.grantedAt))
+	return min(lease, c.maxHold-time.Duration(at-c.grantedAt))
 }
 
 // remoteLease is a lease of a store outside this process, with room for its first claim and its
@@ -108,9 +108,9 @@ func (e *Lease) owner() string {
 	return e.observed.owner
 }
 
-// claimant returns the owner that a claim sends: the owner of e, and for a run of a guard also
+// claimOwner returns the owner that a claim sends: the owner of e, and for a run of a guard also
 // its request.
-func (e *Lease) claimant() string {
+func (e *Lease) claimOwner() string {
 	if e.record != nil && e.record.owner != "" {
 		return e.record.owner
 	}
@@ -153,7 +153,7 @@ func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 func (c *leaseContext) Done() <-chan struct{} {
 	e := (*Lease)(c)
 	e.checkValidity()
-	return e.ending().Done()
+	return e.ownContext().Done()
 }
 
 func (c *leaseContext) Err() error {
@@ -199,8 +199,8 @@ func (c *leaseContext) Value(key any) any {
 // fields of a lease in use.
 func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
-// ending returns the context that ends with e.
-func (e *Lease) ending() *cancelctx.Context {
+// ownContext returns the context that ends with e.
+func (e *Lease) ownContext() *cancelctx.Context {
 	if own := e.own.Load(); own != nil {
 		return own
 	}
@@ -217,7 +217,7 @@ func (e *Lease) cancel(cause error) {
 	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
 		return
 	}
-	e.ending().Cancel(cause)
+	e.ownContext().Cancel(cause)
 }
 
 // checkValidity ends the lease's context if its validity is over. Its caller may hold locks of

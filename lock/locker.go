@@ -181,7 +181,7 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 		return nil, err
 	}
 	e := l.newLease(ctx, key)
-	if err := l.acquire(ctx, e, attempt{wait: l.cfg.wait}); err != nil {
+	if err := l.acquire(ctx, e, acquireTerms{wait: l.cfg.wait}); err != nil {
 		return nil, err
 	}
 	return e, nil

@@ -64,18 +64,18 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 		return nil, false, err
 	}
 	entry := entryName(keytext.Record(key))
-	if receipt, ok := found(ctx, l, call, key, entry, fingerprint); ok {
+	if receipt, ok := findReceipt(ctx, l, call, key, entry, fingerprint); ok {
 		return receipt, true, nil
 	}
 	r := newRun(ctx, l, key, entry, call.ScopeOf(), fingerprint)
 	e := &r.lease
 	e.observed = l.observation(ctx)
 	r.record.owner = call.Owner(e.owner())
-	if err := l.acquire(ctx, e, attempt{wait: l.cfg.wait}); err != nil {
+	if err := l.acquire(ctx, e, acquireTerms{wait: l.cfg.wait}); err != nil {
 		if earlier, is := replayedBy(err); is {
 			sayLeft(ctx, l, call, entry, earlier)
 		}
-		return instead(err)
+		return resultWithoutRun(err)
 	}
 	if e.local.Bypassed() {
 		return r.unprotected(fn)
@@ -93,7 +93,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 		if end := r.fail(ctx, err); errors.Is(end, ErrLost) {
 			err = errors.Join(err, end)
 			if undone {
-				return r.winner(ctx, &oncecall.UndoneError{Err: err})
+				return r.successorReceipt(ctx, &oncecall.UndoneError{Err: err})
 			}
 		}
 		return nil, false, err
@@ -101,8 +101,9 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	return r.succeed(ctx, receipt)
 }
 
-// instead returns the result of a call of Once that runs nothing, since acquire ended with err.
-func instead(err error) (receipt []byte, replayed bool, _ error) {
+// resultWithoutRun returns the result of a call of Once that runs nothing, since acquire ended
+// with err.
+func resultWithoutRun(err error) (receipt []byte, replayed bool, _ error) {
 	if failed, ok := errors.AsType[*failedRunError](err); ok {
 		return nil, true, failed.err
 	}
@@ -170,14 +171,14 @@ func Commit(ctx context.Context) error {
 	return r.note(ctx, func() { r.record.effects.committed = true })
 }
 
-// found looks for a receipt before a run is made: making a run that never starts is most of
+// findReceipt looks for a receipt before a run is made: making a run that never starts is most of
 // the cost of a replay. If ok is false, there may still be a receipt, and acquire finds out. A
 // store outside this process is not asked: without a receipt, the answer would cost one more
 // round trip.
 //
 // The local table need not be asked first. A settled record stays settled until its keep is
 // over, so a lease that still has the key is about to end.
-func found(ctx context.Context, l *Locker, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
+func findReceipt(ctx context.Context, l *Locker, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
 		return nil, false
 	}
@@ -204,9 +205,9 @@ type run struct {
 	lease  Lease
 	record record
 
-	early   sync.Mutex
-	settled bool  // SettleEarly has settled the run, before its function returned
-	end     error // the result of SettleEarly
+	earlyMu      sync.Mutex
+	settledEarly bool  // SettleEarly has settled the run, before its function returned
+	earlyErr     error // the result of SettleEarly
 
 	tx *transaction // of the function; nil if it runs in none
 }
@@ -251,7 +252,7 @@ func (r *run) unprotected(fn func(ctx context.Context) ([]byte, error)) (receipt
 
 // fail ends a run that failed with err.
 func (r *run) fail(ctx context.Context, err error) error {
-	settled, _ := r.settledEarly()
+	settled, _ := r.earlyResult()
 	freed := !settled && r.record.effects.free()
 	if r.tx != nil {
 		r.rollback(ctx)
@@ -260,7 +261,7 @@ func (r *run) fail(ctx context.Context, err error) error {
 	case settled:
 		return nil
 	case !freed:
-		return r.failed(ctx)
+		return r.settleFailure(ctx)
 	default:
 		r.shareFailure(err)
 		return r.lease.giveBack(ctx)
@@ -280,9 +281,9 @@ func (r *run) shareFailure(err error) {
 	}
 }
 
-// failed ends a failed run whose key is not freed: it settles the receipt of a call in doubt, or
-// an empty one.
-func (r *run) failed(ctx context.Context) error {
+// settleFailure ends a failed run whose key is not freed: it settles the receipt of a call in
+// doubt, or an empty one.
+func (r *run) settleFailure(ctx context.Context) error {
 	receipt := r.record.effects.receipt()
 	err := r.settle(ctx, receipt)
 	if receipt != nil {
@@ -296,7 +297,7 @@ func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error)
 	if r.tx != nil {
 		return r.commit(ctx, receipt)
 	}
-	settled, err := r.settledEarly()
+	settled, err := r.earlyResult()
 	if !settled {
 		err = r.settle(ctx, receipt)
 	}
@@ -304,12 +305,12 @@ func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error)
 		// The receipt is settled, or will be when the store answers.
 		return receipt, false, nil
 	}
-	return r.winner(ctx, err)
+	return r.successorReceipt(ctx, err)
 }
 
-// winner returns the receipt of the run that took over after this one lost its lease: there can
-// be only one answer.
-func (r *run) winner(ctx context.Context, lost error) ([]byte, bool, error) {
+// successorReceipt returns the receipt of the run that took over after this one lost its lease:
+// there can be only one answer.
+func (r *run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
 	var entry Entry
@@ -331,22 +332,22 @@ func (r *run) SettleEarly(ctx context.Context, receipt []byte) error {
 	if err := r.lease.lostError(); err != nil {
 		return err
 	}
-	r.early.Lock()
-	defer r.early.Unlock() // a second call waits for the outcome of the first
+	r.earlyMu.Lock()
+	defer r.earlyMu.Unlock() // a second call waits for the outcome of the first
 	if r.record.effects.wasFreed() {
 		return errReleased
 	}
-	if !r.settled {
-		r.settled = true
-		r.end = r.settle(ctx, receipt)
+	if !r.settledEarly {
+		r.settledEarly = true
+		r.earlyErr = r.settle(ctx, receipt)
 	}
-	return r.end
+	return r.earlyErr
 }
 
-func (r *run) settledEarly() (settled bool, end error) {
-	r.early.Lock()
-	defer r.early.Unlock()
-	return r.settled, r.end
+func (r *run) earlyResult() (settled bool, end error) {
+	r.earlyMu.Lock()
+	defer r.earlyMu.Unlock()
+	return r.settledEarly, r.earlyErr
 }
 
 func (r *run) settle(ctx context.Context, receipt []byte) error {
@@ -363,7 +364,7 @@ func (r *run) Committed() bool { return r.record.effects.wasCommitted() }
 
 // Doubt implements oncecall.Run.
 func (r *run) Doubt(ctx context.Context, receipt []byte) error {
-	if settled, _ := r.settledEarly(); settled {
+	if settled, _ := r.earlyResult(); settled {
 		return nil // the key will not be freed
 	}
 	noted, f := false, &r.record.effects

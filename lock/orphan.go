@@ -63,7 +63,7 @@ func (e *Lease) addOrphanFor(linger time.Duration) {
 
 // cleanupOf describes a clean-up of e that will end with an event of this kind.
 func cleanupOf(e *Lease, kind EventKind) cleanup.Subject {
-	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimant(), Kind: string(kind)}
+	return cleanup.Subject{Key: e.label(), Entry: string(e.entry), Token: e.claim.token, Owner: e.claimOwner(), Kind: string(kind)}
 }
 
 // Remove implements cleanup.Remover.

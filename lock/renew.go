@@ -18,7 +18,7 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	if cfg.detached {
 		e.parent = context.WithoutCancel(e.parent)
 	}
-	e.claim.grantedAt, e.claim.mostHold = sent.Add(took), cfg.maxHold-took
+	e.claim.grantedAt, e.claim.maxHold = sent.Add(took), cfg.maxHold-took
 	due := sent.Add(lease / 3)
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)

@@ -55,8 +55,8 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 //
 // The first key that is refused gives back all keys before it. [RefusedError] names it in
 // Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
-// waits for a later one. Each claim, of all keys or of one, has a budget of its own, and the errors of
-// [Locker.Acquire]. No keys at all are an error.
+// waits for a later one. Each claim, of all keys or of one, has a budget of its own, and the
+// errors of [Locker.Acquire]. No keys at all are an error.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 	keys, err := sortedKeys(keys)
 	if err != nil {
@@ -115,7 +115,7 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 // claimInOrder takes keys for s, one after the other. bypassed says that the store has not served
 // one of them, and that the work runs unprotected.
 func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string, until clock.Moment) (bypassed bool, err error) {
-	var how attempt
+	var how acquireTerms
 	for _, key := range keys {
 		how.wait = 0
 		if l.cfg.wait > 0 {

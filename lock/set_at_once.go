@@ -77,7 +77,7 @@ func (c *setClaim) enter(ctx context.Context) error {
 			return errInOrder
 		}
 		err := heldBy(e, owner)
-		c.refused(ctx, e, c.began, err)
+		c.reportRefusal(ctx, e, c.began, err)
 		return err
 	}
 	return nil
@@ -107,7 +107,7 @@ func (c *setClaim) send(ctx context.Context) error {
 		for _, e := range c.leases {
 			c.leave(ctx, e, err)
 		}
-		c.refused(ctx, c.leases[0], c.began, err)
+		c.reportRefusal(ctx, c.leases[0], c.began, err)
 		return err
 	case r.inTheWay.State == Free:
 		return c.startAll(ctx, sent)
@@ -134,7 +134,7 @@ func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
 		e.claim.orphaned = false
 		if err := c.granted(ctx, e, 0, sent); err != nil {
 			c.core.leaveAll(c.leases[i:]...)
-			c.refused(ctx, e, sent, err)
+			c.reportRefusal(ctx, e, sent, err)
 			return err
 		}
 		c.set.leases = append(c.set.leases, e)
@@ -171,7 +171,7 @@ func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) error {
 			c.core.leaveAll(e) // the answer says nothing of its key
 		}
 	}
-	c.refused(ctx, met, c.began, err)
+	c.reportRefusal(ctx, met, c.began, err)
 	return err
 }
 
@@ -196,7 +196,7 @@ func (s *Set) releaseAtOnce(ctx context.Context) (done bool, err error) {
 	ends := make([]ending, 0, len(s.leases))
 	for _, e := range s.leases {
 		if why, first := e.validity.End(false); first {
-			e.setEnd(end{})
+			e.setEnd(leaseEnd{})
 			ends = append(ends, ending{lease: e, lost: why.orNil()})
 		}
 	}

@@ -57,7 +57,7 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for k := range c.keys.Keys() {
-		if e := (*Lease)(k.Holder); match(string(e.entry), e.claimant()) {
+		if e := (*Lease)(k.Holder); match(string(e.entry), e.claimOwner()) {
 			h := holdOf(e)
 			h.Waiting, h.Ending = k.Waiting, k.Ending
 			all = append(all, h)
@@ -80,7 +80,7 @@ func first[T any](limit int, all []T, order func(a, b T) int) []T {
 
 // holdOf describes e. Until it is granted, its token belongs to the goroutine that claims.
 func holdOf(e *Lease) Hold {
-	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimant()}
+	h := Hold{Key: e.label(), Entry: string(e.entry), Owner: e.claimOwner()}
 	if e.local.Granted() {
 		h.Token, h.Since = e.claim.token, e.claim.grantedAt.Wall()
 		renewed, until := e.validity.RenewsAgain()

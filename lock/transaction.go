@@ -81,7 +81,7 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	l := e.locker
 	why, _ := e.validity.End(true) // the lease is renewed until there is an answer
 	lost := why.orNil()
-	e.setEnd(end{settles: true, receipt: receipt, keep: l.cfg.keep})
+	e.setEnd(leaseEnd{settles: true, receipt: receipt, keep: l.cfg.keep})
 	if l.observed() {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -96,13 +96,13 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	case committed:
 		return receipt, false, e.endAnswered(ctx, true, lost)
 	case taken:
-		return r.winner(ctx, e.endAnswered(ctx, false, lost))
+		return r.successorReceipt(ctx, e.endAnswered(ctx, false, lost))
 	case rolledBack:
 		undo := sync.OnceValue(func() error { return r.undo(ctx) })
 		defer func() { _ = undo() }() // also if an observer ends the goroutine
 		e.reportFailedEnd(ctx, err)
 		if errors.Is(undo(), ErrLost) {
-			return r.winner(ctx, err)
+			return r.successorReceipt(ctx, err)
 		}
 	case unknown:
 		r.decideInBackground(ctx)
@@ -179,9 +179,9 @@ func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 // undo ends the lease of work that was rolled back. The key is free, unless [Commit] was
 // called.
 func (r *run) undo(ctx context.Context) error {
-	e, how := &r.lease, end{}
+	e, how := &r.lease, leaseEnd{}
 	if !r.record.effects.free() {
-		how = end{settles: true, receipt: r.record.effects.receipt(), keep: e.locker.cfg.keep}
+		how = leaseEnd{settles: true, receipt: r.record.effects.receipt(), keep: e.locker.cfg.keep}
 	}
 	e.locker.core.keys.Update((*holder)(e), func() { e.setEnd(how) })
 	switch {

@@ -77,7 +77,7 @@ func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, 
 			if c.keys.CancelWait(w) == local.FoundPending {
 				return false, gaveUp(ctx, errPending)
 			}
-			return false, gaveUp(ctx, known(w, held))
+			return false, gaveUp(ctx, waitError(w, held))
 		case <-c.closing:
 			c.keys.CancelWait(w)
 			return false, ErrClosed
@@ -93,7 +93,7 @@ func waited(w *waiter) (entered bool, err error) {
 	}
 	e := (*Lease)(w.Lease())
 	e.observed.finds(d.entry.Owner)
-	return false, d.end(e)
+	return false, d.errorFor(e)
 }
 
 // stoppedWaiting returns the result of a wait whose time was over.
@@ -117,17 +117,17 @@ func stoppedWaiting(w *waiter, stopped local.Stopped, held *RefusedError) (enter
 		}
 	case local.FoundHeld, local.StillWaiting:
 	}
-	return false, known(w, held)
+	return false, waitError(w, held)
 }
 
-// known returns the error of a wait that has ended: held, and the error of the latest poll if
+// waitError returns the error of a wait that has ended: held, and the error of the latest poll if
 // the store did not serve it.
-func known(w *waiter, held *RefusedError) error {
+func waitError(w *waiter, held *RefusedError) error {
 	d, is := w.Unserved().(*decision)
 	if !is {
 		return held
 	}
-	return unserved(d.end((*Lease)(w.Lease())), held)
+	return withRefusal(d.errorFor((*Lease)(w.Lease())), held)
 }
 
 // heldBy returns the refusal of e, whose caller does not wait for the holder.
@@ -135,8 +135,8 @@ func heldBy(e *Lease, owner string) *RefusedError {
 	return &RefusedError{Reason: ErrHeld, Entry: Entry{Key: e.label(), State: Held, Owner: owner}}
 }
 
-// unserved returns the error of a poll that the store did not serve, with the refusal before it.
-func unserved(err, known error) error {
+// withRefusal returns the error of a poll that the store did not serve, with the refusal before it.
+func withRefusal(err, known error) error {
 	return fmt.Errorf("%w; known before: %s", err, known.Error())
 }
 
@@ -160,7 +160,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 		case met == nil || l.cfg.failOpen || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
 			return err
 		default:
-			if err = unserved(err, met); callerGone(ctx) {
+			if err = withRefusal(err, met); callerGone(ctx) {
 				return err
 			}
 		}
@@ -178,7 +178,7 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 		}
 		pause := min(pollPause(polls, hint), remaining)
 		rested := time.Now()
-		end := l.rest(ctx, pause, wake, asked, began.Add(minPause), err)
+		end := l.awaitNextPoll(ctx, pause, wake, asked, began.Add(minPause), err)
 		e.observed.waits(rested)
 		if end != nil {
 			return end
@@ -191,9 +191,9 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 // triggered. It bounds the load of the store, since nothing bounds the triggers.
 const minPause = 5 * time.Millisecond
 
-// rest returns nil when it is time to claim again: after pause, after a hint that the key may
-// be free, or when another caller asks, but not before earliest.
-func (l *Locker) rest(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest clock.Moment, refused error) error {
+// awaitNextPoll returns nil when it is time to claim again: after pause, after a hint that the
+// key may be free, or when another caller asks, but not before earliest.
+func (l *Locker) awaitNextPoll(ctx context.Context, pause time.Duration, wake, asked <-chan struct{}, earliest clock.Moment, refused error) error {
 	due := clock.Now().Add(pause)
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

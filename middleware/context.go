@@ -35,14 +35,14 @@ func DoNotKeep(ctx context.Context) {
 type lockedContext struct {
 	context.Context //nolint:containedctx // it is one
 
-	guard     *base
+	guard     *guardCore
 	lease     hold // a lease, or the set of LockAll
 	doNotKeep atomic.Bool
 	returned  atomic.Bool
 	unknown   atomic.Bool // a call through Upstream may still be at work
 }
 
-func (c *lockedContext) init(g *base, lease hold) {
+func (c *lockedContext) init(g *guardCore, lease hold) {
 	c.Context, c.guard, c.lease = lease.Context(), g, lease
 }
 

@@ -22,9 +22,9 @@ type execution struct {
 	id   string        // of the record
 
 	report *formReport
-	asked  fingerprint.Sum
+	print  fingerprint.Sum
 
-	started     *handlerRun // nil: the handler was not run under a lease
+	run         *handlerRun // nil: the handler was not run under a lease
 	unprotected bool        // it was run without one
 }
 
@@ -44,10 +44,10 @@ func (x *execution) Run(ctx context.Context) ([]byte, error) {
 	}
 	g, client := x.guard, x.request.Context()
 	r := &handlerRun{
-		Run: x.call.Run, guard: &g.base, report: x.report, lifetime: g.lifetimeOf(g.locker.Keep()), outer: runOf(client), id: x.id, submission: g.submission(x.id),
+		Run: x.call.Run, guard: &g.guardCore, report: x.report, lifetime: g.lifetimeOf(g.locker.Keep()), outer: runOf(client), id: x.id, submission: g.submission(x.id),
 		context: runContext{lease: ctx, client: client},
 	}
-	x.started, r.context.run = r, r
+	x.run, r.context.run = r, r
 	r.answer.Start(&g.answers, r, x.out, x.request)
 	returned := false
 	defer func() {
@@ -104,13 +104,13 @@ func (x *execution) fingerprint() []byte {
 	if x.guard.key == nil {
 		return nil
 	}
-	return x.asked[:] // a field for it would move x to the heap
+	return x.print[:] // a field for it would move x to the heap
 }
 
 // problem returns the refusal for err, which has kept the handler from running, or its answer
 // from being sent.
 func (x *execution) problem(err error) *Problem {
-	if x.started != nil && x.started.InTransaction() {
+	if x.run != nil && x.run.InTransaction() {
 		return transactionProblem(err)
 	}
 	return onceProblem(err, x.fingerprint())
@@ -118,18 +118,18 @@ func (x *execution) problem(err error) *Problem {
 
 // broken returns the error that kept the handler's answer from being sent.
 func (x *execution) broken() error {
-	if x.started == nil {
+	if x.run == nil {
 		return nil
 	}
-	return x.started.answer.Failed()
+	return x.run.answer.Failed()
 }
 
 // discard drops the handler's answer, and returns the request for another answer. After a run,
 // this is a copy of the handler's request with the context of r, the caller's request: the
 // context of the run has ended, and a goroutine of the handler may still read its request.
 func (x *execution) discard(r *http.Request) *http.Request {
-	if x.started != nil {
-		x.started.answer.Discard()
+	if x.run != nil {
+		x.run.answer.Discard()
 		x.request = x.request.WithContext(r.Context())
 	}
 	return x.request

@@ -9,14 +9,14 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/hint"
 )
 
-// base is the part of a guard that the runs of its handler need.
-type base struct {
+// guardCore is the part of a guard that the runs of its handler need.
+type guardCore struct {
 	locker *lock.Locker
 	hints  hint.Hints
 }
 
 // guarded returns next behind the guard. serve gets the requests whose method is not safe.
-func (g *base) guarded(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
+func (g *guardCore) guarded(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
 	early := hint.AnswersEarly(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if safe(r.Method) {

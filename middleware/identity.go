@@ -39,11 +39,11 @@ func (x *execution) identify() error {
 		return &bodyError{err}
 	}
 	path := identity.Path(r.URL)
-	if x.asked, err = g.fingerprintOf(r, path, body, err); err != nil {
+	if x.print, err = g.fingerprintOf(r, path, body, err); err != nil {
 		return err
 	}
 	if g.key == nil {
-		key = string(x.asked[:])
+		key = string(x.print[:])
 	}
 	x.call.Scope = scope
 	x.call.About = requestinfo.Request{Guard: g.hints.Name, Method: r.Method, Path: path, Label: scope}

@@ -49,8 +49,8 @@ import (
 // no lock either.
 //
 // Options are [WithPermits], [WithCooldown], [WithCooldownStatus], [WithContentionStatus],
-// [WithUnknownHold], [WithBodyFirst], and every [Option]: [With], [WithFailOpen], [WithFailClosed] and
-// [WithErrorHandler].
+// [WithUnknownHold], [WithBodyFirst], and every [Option]: [With], [WithFailOpen],
+// [WithFailClosed] and [WithErrorHandler].
 //
 // It panics on a nil Locker, a nil key function, a nil option, and a name that is empty
 // or begins with "once:".
@@ -92,7 +92,7 @@ func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opt
 	}
 	must(setting.ValidateName(name), constructor)
 	g := &guard{
-		refuser: refuser{base: base{hints: hint.Hints{Name: name}}},
+		refuser: refuser{guardCore: guardCore{hints: hint.Hints{Name: name}}},
 		lockConfig: lockConfig{
 			settings:       settings{onError: sendProblem},
 			cooldownStatus: http.StatusTooManyRequests,
@@ -199,7 +199,7 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	key, err := g.keyOf(own)
 	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
 	if err != nil {
-		g.keyless(w, own, next, err)
+		g.serveKeyless(w, own, next, err)
 		return
 	}
 	claimed := key
@@ -237,7 +237,7 @@ func (g *guard) serveAll(w http.ResponseWriter, r *http.Request, next http.Handl
 	keys, err := g.keysOf(own)
 	own.Trailer = r.Trailer
 	if err != nil {
-		g.keyless(w, own, next, err)
+		g.serveKeyless(w, own, next, err)
 		return
 	}
 	outer := lockedOf(ctx)
@@ -256,8 +256,8 @@ func (g *guard) serveAll(w http.ResponseWriter, r *http.Request, next http.Handl
 	g.locked(ctx, w, x, next, set, found == set)
 }
 
-// keyless serves a request whose key function has returned err.
-func (g *guard) keyless(w http.ResponseWriter, own *http.Request, next http.Handler, err error) {
+// serveKeyless serves a request whose key function has returned err.
+func (g *guard) serveKeyless(w http.ResponseWriter, own *http.Request, next http.Handler, err error) {
 	if !errors.Is(err, keyfunc.ErrSkip) {
 		g.reject(w, own, err)
 		return
@@ -285,7 +285,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 		return
 	}
 	work := lease.Context()
-	x.context.init(&g.base, lease)
+	x.context.init(&g.guardCore, lease)
 	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
 	if g.cooldown == 0 && g.unknownHold == 0 && !recorder.AnswersLater(w) {
 		defer release(ctx, lease)

@@ -107,14 +107,14 @@ func (x *execution) once(r *http.Request) {
 	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, &x.call, x.id, x.fingerprint())
 	_, notKept := errors.AsType[notKeptError](err)
 	switch {
-	case x.unprotected, x.started != nil && x.started.answer.Left():
+	case x.unprotected, x.run != nil && x.run.answer.Left():
 		// The answer is on its way, whatever became of the receipt.
-	case x.started != nil && x.started.answer.Ready() && !replayed && (err == nil || notKept):
+	case x.run != nil && x.run.answer.Ready() && !replayed && (err == nil || notKept):
 		if !notKept {
 			x.report.add(w.Header())
-			x.started.lifetime.add(w.Header())
+			x.run.lifetime.add(w.Header())
 		}
-		x.started.answer.Send()
+		x.run.answer.Send()
 	case err == nil && (replayed || x.broken() == nil):
 		own := x.discard(r)
 		x.report.add(w.Header())

@@ -14,7 +14,7 @@ import (
 
 // refuser is the part of a guard that answers instead of the handler.
 type refuser struct {
-	base
+	guardCore
 
 	conf *settings // of the guard
 }

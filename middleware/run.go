@@ -19,7 +19,7 @@ import (
 type handlerRun struct {
 	oncecall.Run
 
-	guard      *base
+	guard      *guardCore
 	report     *formReport
 	lifetime   lifetime
 	outer      *handlerRun // of a guard further out
@@ -51,10 +51,10 @@ func (r *handlerRun) within(id string, store lock.Store) bool {
 // answer is no error: the claim stays, its lease is renewed, and it is settled in the
 // background.
 func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
-	r.context.attach() // to settle ends the lease, which must not end the handler
+	r.context.followClient() // to settle ends the lease, which must not end the handler
 	err := r.SettleEarly(r.context.lease, receipt)
 	if errors.Is(err, lock.ErrLost) {
-		r.context.detach()
+		r.context.followLease()
 		return err
 	}
 	if header != nil {
@@ -81,11 +81,11 @@ type runContext struct {
 	returned atomic.Bool // the guard has returned
 }
 
-// attach makes c end with the client's request.
-func (c *runContext) attach() { c.follow(c.client) }
+// followClient makes c end with the client's request.
+func (c *runContext) followClient() { c.follow(c.client) }
 
-// detach makes c end with the lease.
-func (c *runContext) detach() { c.follow(c.lease) }
+// followLease makes c end with the lease.
+func (c *runContext) followLease() { c.follow(c.lease) }
 
 // end ends c, as net/http ends the context of a request that was served.
 func (c *runContext) end() {

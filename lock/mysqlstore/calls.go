@@ -73,7 +73,7 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted b
 		changed, err := s.exec(ctx, rowstore.Later, statement)
 		return changed > 0, 0, err
 	}
-	err = s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
 			changed, err := changes(conn.ExecContext(ctx, statement))
 			if granted = changed > 0; err != nil || !granted {
@@ -86,8 +86,8 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted b
 	return granted && err == nil, fence, err
 }
 
-// fenced draws the fence after the claim has won the key: a fence that was drawn before could be lower
-// than the fence of a holder it had to wait for.
+// fenced draws the fence after the claim has won the key: a fence that was drawn before could be
+// lower than the fence of a holder it had to wait for.
 func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (fence int64, err error) {
 	drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (
 
 // read returns the row of a key, nil if there is none, and the time.
 func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, at int64, err error) {
-	err = s.with(ctx, r, func(conn *sql.Conn) error {
+	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
 		found = new(rowstore.Row)
 		err := found.Scan(timed{conn.QueryRowContext(ctx, text(s.statements.get, key)), &at})
 		if errors.Is(err, sql.ErrNoRows) {
@@ -129,9 +129,9 @@ func (t timed) Scan(into ...any) error {
 	return t.rows.Scan(append(into, t.at)...) //nolint:wrapcheck // by its caller
 }
 
-// changed runs a statement, and reports whether it has changed a row. If it has not, an earlier send
-// of the call may have: is decides by the row of the key.
-func (s *Store) changed(ctx context.Context, statement, key string, is func(r *rowstore.Row, at int64) bool) (bool, error) {
+// changesRow runs a statement, and reports whether it has changed a row. If it has not, an
+// earlier send of the call may have: is decides by the row of the key.
+func (s *Store) changesRow(ctx context.Context, statement, key string, is func(r *rowstore.Row, at int64) bool) (bool, error) {
 	n, err := s.exec(ctx, rowstore.First, statement)
 	if err != nil || n > 0 {
 		return n > 0, err
@@ -143,13 +143,13 @@ func (s *Store) changed(ctx context.Context, statement, key string, is func(r *r
 // Renew is part of [lock.Store].
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
 	statement := text(s.statements.renew, key, c.Token, rowstore.Micros(c.Lease), rowstore.Micros(c.Linger))
-	return s.changed(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && !r.Settled })
+	return s.changesRow(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && !r.Settled })
 }
 
 // Settle is part of [lock.Store].
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	statement := text(s.statements.settle, key, c.Token, receipt, rowstore.Micros(keep))
-	return s.changed(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && r.Settled })
+	return s.changesRow(ctx, statement, key, func(r *rowstore.Row, at int64) bool { return r.Of(c.Token, at) && r.Settled })
 }
 
 // Release is part of [lock.Store].

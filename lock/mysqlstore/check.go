@@ -21,7 +21,7 @@ import (
 //
 // An error that an operator has to repair matches [lock.ErrDenied].
 func (s *Store) Check(ctx context.Context) error {
-	err := s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+	err := s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		for _, check := range []func(context.Context, *sql.Conn) error{s.checkServer, s.checkTables, s.checkWork} {
 			if err := check(ctx, conn); err != nil {
 				return err
@@ -74,7 +74,8 @@ func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 	return set, rows.Err() //nolint:wrapcheck // by with
 }
 
-// supported reports whether the store supports a server of this version, and from which one on it does.
+// supported reports whether the store supports a server of this version, and from which one on
+// it does.
 func supported(version string) (oldest string, ok bool) {
 	parts := strings.SplitN(version+"..", ".", 3)
 	major, _ := strconv.Atoi(parts[0])
@@ -109,8 +110,8 @@ func (s *Store) checkTables(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// checkWork finds out whether the work's connections lead to the same server. It does not wait for one
-// that work has.
+// checkWork finds out whether the work's connections lead to the same server. It does not wait
+// for one that work has.
 func (s *Store) checkWork(ctx context.Context, conn *sql.Conn) error {
 	if used := s.db.Stats(); s.opened || used.MaxOpenConnections > 0 && used.InUse >= used.MaxOpenConnections {
 		return nil

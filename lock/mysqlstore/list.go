@@ -25,10 +25,10 @@ func (s *Store) reader(ctx context.Context, statement string) rowstore.Read {
 	}
 }
 
-// entries returns the live entries of the first rows after a key, the last key of the rows, and whether
-// there may be more.
+// entries returns the live entries of the first rows after a key, the last key of the rows, and
+// whether there may be more.
 func (s *Store) entries(ctx context.Context, statement string, after []byte, limit int) (entries []lock.Entry, last []byte, full bool, err error) {
-	err = s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		entries, last = nil, nil
 		rows, err := conn.QueryContext(ctx, text(statement, after, int64(limit)))
 		if err != nil {

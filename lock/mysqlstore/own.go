@@ -31,14 +31,15 @@ func openOwn(cfg *mysql.Config) (*sql.DB, error) {
 	return own, nil
 }
 
-// idleTime is after how much time without a statement the server ends one of the store's own sessions. If a COMMIT never
-// arrives and the server hears of no end, its session keeps a row locked for no longer.
+// idleTime is after how much time without a statement the server ends one of the store's own
+// sessions. If a COMMIT never arrives and the server hears of no end, its session keeps a row
+// locked for no longer.
 const idleTime = 30 * time.Second
 
-// ownSession has the settings of the store's own sessions. A configuration, a user or a server may
-// have others for the work: with them, the store's statements could fail, wait or mean something else. The
-// wait for a row lock is shorter than a caller's budget, so that no claim takes effect long after
-// its caller has gone.
+// ownSession has the settings of the store's own sessions. A configuration, a user or a server
+// may have others for the work: with them, the store's statements could fail, wait or mean
+// something else. The wait for a row lock is shorter than a caller's budget, so that no claim
+// takes effect long after its caller has gone.
 var ownSession = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 	"SET SESSION sql_mode = 'STRICT_ALL_TABLES', autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, sql_safe_updates = 0, wait_timeout = " + strconv.Itoa(int(idleTime/time.Second)),
@@ -67,9 +68,9 @@ func (c ownConnector) Connect(ctx context.Context) (driver.Conn, error) {
 // the server has ended them.
 const staleConnections = rowstore.OwnConnections + 1
 
-// with calls do with one of the store's own connections, and converts its error. do is called
+// withOwn calls do with one of the store's own connections, and converts its error. do is called
 // again if its connection had ended before.
-func (s *Store) with(ctx context.Context, r rowstore.Rank, do func(conn *sql.Conn) error) (err error) {
+func (s *Store) withOwn(ctx context.Context, r rowstore.Rank, do func(conn *sql.Conn) error) (err error) {
 	for range staleConnections {
 		var conn *sql.Conn
 		if conn, err = s.acquire(ctx, r); err != nil { // nothing was sent
@@ -116,7 +117,7 @@ func (s *Store) acquire(ctx context.Context, r rowstore.Rank) (*sql.Conn, error)
 // exec runs a statement on one of the store's own connections, and returns how many rows it has
 // changed.
 func (s *Store) exec(ctx context.Context, r rowstore.Rank, statement string) (changed int64, err error) {
-	err = s.with(ctx, r, func(conn *sql.Conn) error {
+	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
 		changed, err = changes(conn.ExecContext(ctx, statement))
 		return err
 	})
@@ -131,8 +132,8 @@ func changes(result driver.Result, err error) (int64, error) {
 	return result.RowsAffected() //nolint:wrapcheck // it has none
 }
 
-// inTx calls do in a transaction on conn. Its COMMIT ends with ctx, unlike the COMMIT of a *sql.Tx. A
-// connection that may still be in a transaction is closed, and the server rolls back.
+// inTx calls do in a transaction on conn. Its COMMIT ends with ctx, unlike the COMMIT of a
+// *sql.Tx. A connection that may still be in a transaction is closed, and the server rolls back.
 func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
 	_, err := conn.ExecContext(ctx, begin)
 	if err == nil {

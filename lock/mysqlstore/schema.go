@@ -13,8 +13,8 @@ import (
 const defaultTable = "latch_entries"
 
 // Schema makes the tables of a store, unless they exist, for migration tools. With [WithTable],
-// replace the name. [Store.Migrate] looks first, and needs no right to make them if they exist. Times are
-// microseconds since 1970.
+// replace the name. [Store.Migrate] looks first, and needs no right to make them if they exist.
+// Times are microseconds since 1970.
 const Schema = createEntries + ";\n" + createFences + ";\n"
 
 const (
@@ -70,7 +70,7 @@ func (n names) in(statement string) string {
 // Migrate makes the store's tables, if one is missing. Many processes may call it at once, and
 // at each start: if none is missing it only reads.
 func (s *Store) Migrate(ctx context.Context) error {
-	err := s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+	err := s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		for _, table := range [][2]string{{s.statements.present, createEntries}, {s.statements.presentFences, createFences}} {
 			_, err := conn.ExecContext(ctx, table[0])
 			if number(err) == errNoSuchTable {

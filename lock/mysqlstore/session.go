@@ -31,17 +31,17 @@ type session struct {
 	cut   context.Context    //nolint:containedctx // ends the calls of the work that are in progress
 	stop  context.CancelFunc // ends cut
 
-	begun bool  // the transaction has begun
-	doubt error // of a statement, after which the server may have rolled back
-	over  error // why the transaction has ended before its work; nil if it has not
-	mark  int64 // number of a row that the work's transaction has written; 0 if there is none
+	begun    bool  // the transaction has begun
+	doubtErr error // of a statement, after which the server may have rolled back
+	endErr   error // why the transaction has ended before its work; nil if it has not
+	mark     int64 // number of a row that the work's transaction has written; 0 if there is none
 
 	broken bool // its connection is not to be used again
 }
 
-// savepoint is made at the beginning of the transaction, and released before its receipt. The server has
-// none of that name once the transaction has ended, in whatever way: a deadlock rolls back all of it, and the
-// server would commit each later statement at once.
+// savepoint is made at the beginning of the transaction, and released before its receipt. The
+// server has none of that name once the transaction has ended, in whatever way: a deadlock rolls
+// back all of it, and the server would commit each later statement at once.
 const savepoint = "latch_work"
 
 const (
@@ -62,7 +62,7 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 		return nil, dialError(err)
 	}
 	err = w.user.Raw(func(conn any) (err error) {
-		w.conn, err = known(s.db, conn)
+		w.conn, err = rawConnOf(s.db, conn)
 		return err
 	})
 	if err == nil {
@@ -78,8 +78,8 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	return w, nil
 }
 
-// known returns an error unless a connection is of go-sql-driver/mysql.
-func known(db *sql.DB, conn any) (rawConn, error) {
+// rawConnOf returns an error unless a connection is of go-sql-driver/mysql.
+func rawConnOf(db *sql.DB, conn any) (rawConn, error) {
 	raw, ok := conn.(rawConn)
 	if _, is := db.Driver().(*mysql.MySQLDriver); !is || !ok {
 		return nil, unfit("New needs a *sql.DB of github.com/go-sql-driver/mysql, sql.Open(\"mysql\", dsn), and this one has connections of type %T", conn)
@@ -129,8 +129,8 @@ func (w *session) run(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// ready makes the transaction ready for a statement: it begins with the first one. If the server has ended it,
-// a statement would be committed at once.
+// ready makes the transaction ready for a statement: it begins with the first one. If the server
+// has ended it, a statement would be committed at once.
 func (w *session) ready(ctx context.Context, how kind) error {
 	if how == ending {
 		return errWouldEnd
@@ -145,7 +145,7 @@ func (w *session) ready(ctx context.Context, how kind) error {
 		w.begun = true
 	}
 	if how == unclear {
-		return w.note(ctx)
+		return w.writeMark(ctx)
 	}
 	return nil
 }
@@ -153,27 +153,28 @@ func (w *session) ready(ctx context.Context, how kind) error {
 // settled returns an error if the transaction has ended.
 func (w *session) settled(ctx context.Context) error {
 	switch {
-	case w.over != nil:
+	case w.endErr != nil:
 	case !w.conn.IsValid():
-		w.over = transient(errSessionEnded)
-	case w.doubt == nil || !w.begun:
+		w.endErr = transient(errSessionEnded)
+	case w.doubtErr == nil || !w.begun:
 		return nil
-	case undoes(w.doubt):
-		w.over = transient(fmt.Errorf("%w: %w", errUndone, classified(w.doubt)))
+	case rollsBack(w.doubtErr):
+		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.doubtErr)))
 	case w.open(ctx):
-		w.doubt = nil
+		w.doubtErr = nil
 		return nil
 	default:
-		w.over = transient(fmt.Errorf("%w: %w", errUndone, classified(w.doubt)))
-		if w.mark != 0 && errors.Is(w.doubt, errUnclear) {
-			w.over = permanent(errEnded)
+		w.endErr = transient(fmt.Errorf("%w: %w", errUndone, classified(w.doubtErr)))
+		if w.mark != 0 && errors.Is(w.doubtErr, errUnclear) {
+			w.endErr = permanent(errEnded)
 		}
 	}
-	return w.over
+	return w.endErr
 }
 
-// undoes reports whether the server answers with this error when it has rolled back a transaction.
-func undoes(err error) bool {
+// rollsBack reports whether the server answers with this error when it has rolled back a
+// transaction.
+func rollsBack(err error) bool {
 	n := number(err)
 	return n == errDeadlock || n == errRecordChanged || n == 1206
 }
@@ -183,9 +184,10 @@ func (w *session) open(ctx context.Context) bool {
 	return w.run(ctx, "SAVEPOINT latch_probe", "RELEASE SAVEPOINT latch_probe") == nil
 }
 
-// note prepares for a statement that may end the transaction. It writes a row, which shows afterwards
-// whether the transaction was committed. The next statement first checks that it is still open.
-func (w *session) note(ctx context.Context) error {
+// writeMark prepares for a statement that may end the transaction. It writes a row, which shows
+// afterwards whether the transaction was committed. The next statement first checks that it is
+// still open.
+func (w *session) writeMark(ctx context.Context) error {
 	if w.mark == 0 {
 		result, err := w.exec(ctx, w.store.statements.drawFence)
 		if err == nil {
@@ -195,14 +197,14 @@ func (w *session) note(ctx context.Context) error {
 			return transient(classified(err))
 		}
 	}
-	w.doubt = errUnclear
+	w.doubtErr = errUnclear
 	return nil
 }
 
 var errUnclear = errors.New("a statement that may have ended the transaction")
 
-// kept reports whether the work's own statement has committed its transaction.
-func (w *session) kept(ctx context.Context) (bool, error) {
+// committedByWork reports whether the work's own statement has committed its transaction.
+func (w *session) committedByWork(ctx context.Context) (bool, error) {
 	if w.mark == 0 {
 		return false, nil
 	}
@@ -210,15 +212,15 @@ func (w *session) kept(ctx context.Context) (bool, error) {
 	return n > 0, err
 }
 
-// take takes the transaction from the work. It waits for a call in progress until ctx ends, and then
-// closes the connection.
+// take takes the transaction from the work. It waits for a call in progress until ctx ends, and
+// then closes the connection.
 func (w *session) take(ctx context.Context) {
 	defer context.AfterFunc(ctx, w.stop)()
 	_ = w.tx.Rollback() // it only refuses later calls, and closes open rows
 }
 
-// end gives the connection back. A connection that may be in a transaction is closed, and the server
-// rolls back.
+// end gives the connection back. A connection that may be in a transaction is closed, and the
+// server rolls back.
 func (w *session) end(ctx context.Context, committed bool) {
 	if w.user == nil {
 		return

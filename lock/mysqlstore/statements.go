@@ -17,8 +17,8 @@ type statements struct {
 }
 
 const (
-	// now is the moment at which a statement began, in microseconds since 1970, for any time zone of
-	// the session.
+	// now is the moment at which a statement began, in microseconds since 1970, for any time
+	// zone of the session.
 	now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 	// columns are the fields of rowstore.Row.
@@ -28,21 +28,22 @@ const (
 )
 
 func newStatements(n names) (s statements) {
-	s.claims(n)
-	s.ends(n)
-	s.looks(n)
-	s.inside(n)
+	s.setClaims(n)
+	s.setEnds(n)
+	s.setReads(n)
+	s.setWork(n)
 	return s
 }
 
-// claims sets the statements that take and keep a key.
-func (s *statements) claims(n names) {
-	// The claim only reads a row that is taken: it waits for no lock of a transaction which settles it. A row
-	// that was taken since stays as it is, and so does one that takeAway has marked for this
-	// token: a COMMIT that arrives even later would settle it.
+// setClaims sets the statements that take and keep a key.
+func (s *statements) setClaims(n names) {
+	// The claim only reads a row that is taken: it waits for no lock of a transaction which
+	// settles it. A row that was taken since stays as it is, and so does one that takeAway has
+	// marked for this token: a COMMIT that arrives even later would settle it.
 	//
-	// Each assignment sees the new values of the assignments before it. The condition has one value for all
-	// of them: attempt, which is set to a positive number, is the first, and over_at is the last.
+	// Each assignment sees the new values of the assignments before it. The condition has one
+	// value for all of them: attempt, which is set to a positive number, is the first, and
+	// over_at is the last.
 	const free = `IF(over_at <= ` + now + ` AND NOT (token = $2 AND attempt < 0), `
 	s.claim = n.in(`INSERT INTO latch_entries (` + columns + `)
 SELECT $1, $2, $3, $4, $5, 0, 0, NULL, ` + now + ` + $6, ` + now + ` + $6 + $7 FROM DUAL
@@ -64,8 +65,8 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 	s.dropFence = n.in(`DELETE FROM latch_entries_fence WHERE fence = $1`)
 }
 
-// ends sets the statements that free a key, and that remove receipts.
-func (s *statements) ends(n names) {
+// setEnds sets the statements that free a key, and that remove receipts.
+func (s *statements) setEnds(n names) {
 	s.settle = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
 WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 
@@ -80,8 +81,8 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 	s.remove = n.in(`DELETE FROM latch_entries WHERE lock_key IN ($1)`)
 }
 
-// looks sets the statements that only read, and those of Check, which change no row.
-func (s *statements) looks(n names) {
+// setReads sets the statements that only read, and those of Check, which change no row.
+func (s *statements) setReads(n names) {
 	s.get = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key = $1`)
 	s.list = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key > $1 ORDER BY lock_key LIMIT $2`)
 	s.page = strings.Replace(s.list, "receipt", "NULL", 1)
@@ -97,9 +98,9 @@ func (s *statements) looks(n names) {
 	}
 }
 
-// inside sets the statements of a transaction of work, and of the question what became of it. A positive attempt
-// marks an entry that the transaction may settle.
-func (s *statements) inside(n names) {
+// setWork sets the statements of a transaction of work, and of the question what became of it. A
+// positive attempt marks an entry that the transaction may settle.
+func (s *statements) setWork(n names) {
 	s.settleInside = n.in(`UPDATE latch_entries SET settled = 1, receipt = $3, ends_at = ` + now + ` + $4, over_at = ` + now + ` + $4
 WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt > 0`)
 	s.lockRow = n.in(`SELECT token, settled FROM latch_entries WHERE lock_key = $1 FOR UPDATE NOWAIT`)
@@ -108,8 +109,8 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND attempt > 0`)
 }
 
 // text returns a statement with its values. Bytes are written in hexadecimal digits: no
-// character set, collation or sql_mode of a session changes them, and the driver needs no round trip to prepare
-// the statement.
+// character set, collation or sql_mode of a session changes them, and the driver needs no round
+// trip to prepare the statement.
 func text(statement string, values ...any) string {
 	pairs := make([]string, 0, 2*len(values))
 	for i, v := range values {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// sweepAfter is how long an ended row stays. Work may settle its claim after the lease, and a row
-	// that takeAway has marked keeps a late claim from taking the key.
+	// sweepAfter is how long an ended row stays. Work may settle its claim after the lease, and
+	// a row that takeAway has marked keeps a late claim from taking the key.
 	sweepAfter = 10 * time.Minute
 
 	sweepTime = 5 * time.Second
@@ -29,7 +29,7 @@ func (s *Store) sweepSometimes(ctx context.Context) {
 // returns how many it has removed. It passes by rows that another process is removing. Claims
 // sweep by themselves, so only a program without claims calls it.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
-	err = s.with(ctx, rowstore.Later, func(conn *sql.Conn) error {
+	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
 			removed = 0
 			keys, err := endedKeys(conn.QueryContext(ctx, text(s.statements.ended, sweepAfter.Microseconds(), int64(limit))))

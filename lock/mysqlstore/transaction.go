@@ -13,8 +13,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// Begin is part of [lock.Transactor]. It takes a connection of the database for the work, which gets the
-// transaction by [Tx].
+// Begin is part of [lock.Transactor]. It takes a connection of the database for the work, which
+// gets the transaction by [Tx].
 func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
 	waits, cancel := context.WithTimeout(ctx, 2*rowstore.LongestWait) // longer than estimated at the claim
 	defer cancel()
@@ -81,10 +81,10 @@ func (t *settling) commit(ctx context.Context) (bool, error) {
 	}
 }
 
-// ended returns the result of a transaction that has ended before its receipt. What the work has committed
-// itself gets its receipt now.
+// ended returns the result of a transaction that has ended before its receipt. What the work has
+// committed itself gets its receipt now.
 func (t *settling) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
-	kept, err := t.work.kept(ctx)
+	kept, err := t.work.committedByWork(ctx)
 	switch {
 	case err != nil:
 		return false, transient(err)
@@ -106,7 +106,8 @@ var (
 // permanent and transient return the errors of a transaction that was rolled back.
 var permanent, transient = rowstore.RolledBack("mysqlstore")
 
-// notCommitted converts the error of a Settle that has not sent COMMIT, or whose COMMIT was refused.
+// notCommitted converts the error of a Settle that has not sent COMMIT, or whose COMMIT was
+// refused.
 func notCommitted(err error) error {
 	switch {
 	case slices.Contains(readOnly, number(err)):
@@ -118,9 +119,9 @@ func notCommitted(err error) error {
 	}
 }
 
-// Outcome is part of [lock.Transaction]. It asks by a write, and reports that the transaction was committed
-// after its write was: the server that has answered is no replica, and a replica that COMMITs wait
-// for has both.
+// Outcome is part of [lock.Transaction]. It asks by a write, and reports that the transaction
+// was committed after its write was: the server that has answered is no replica, and a replica
+// that COMMITs wait for has both.
 func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
@@ -136,10 +137,11 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 	return ok, nil
 }
 
-// Fence is part of [fence.Row]. It writes, whatever it finds: a server that only follows another one refuses.
+// Fence is part of [fence.Row]. It writes, whatever it finds: a server that only follows another
+// one refuses.
 func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
 	s := t.store
-	err = s.with(ctx, rowstore.First, func(conn *sql.Conn) error {
+	err = s.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
 			drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
 			if err != nil {
@@ -180,10 +182,10 @@ func (t *settling) takeAway(ctx context.Context, conn *sql.Conn) (fence.Found, e
 	return fence.Taken, err //nolint:wrapcheck // by with
 }
 
-// EndIdle is part of [fence.Row]. A session that waits for its client in the middle of a transaction executes no
-// COMMIT.
+// EndIdle is part of [fence.Row]. A session that waits for its client in the middle of a
+// transaction executes no COMMIT.
 func (t *settling) EndIdle(ctx context.Context) {
-	_ = t.store.with(ctx, rowstore.First, func(conn *sql.Conn) error {
+	_ = t.store.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		var idle int
 		if err := conn.QueryRowContext(ctx, text(t.store.statements.idle, t.work.id)).Scan(&idle); err != nil {
 			return err //nolint:wrapcheck // it is not looked at

@@ -15,10 +15,10 @@ type txKey struct{}
 // receipt, or not at all. ok is false outside of a run of [lock.Locker.Once] with
 // [lock.WithTransaction].
 //
-// Its Commit and Rollback return an error, and so do statements that would end the transaction, such
-// as ALTER TABLE: to have it rolled back, return an error, or an answer that is not kept. A deferred
-// Rollback does no harm. Savepoints work. It begins with its first statement, with the isolation of the
-// database that the store was given.
+// Its Commit and Rollback return an error, and so do statements that would end the transaction,
+// such as ALTER TABLE: to have it rolled back, return an error, or an answer that is not kept. A
+// deferred Rollback does no harm. Savepoints work. It begins with its first statement, with the
+// isolation of the database that the store was given.
 func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
@@ -47,4 +47,4 @@ func (w *session) lent() lent {
 func (w *session) Ready(ctx context.Context, text string) error { return w.ready(ctx, kindOf(text)) }
 
 // Doubt is part of [rowstore.Session].
-func (w *session) Doubt(err error) { w.doubt = err }
+func (w *session) Doubt(err error) { w.doubtErr = err }

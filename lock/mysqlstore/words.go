@@ -18,19 +18,21 @@ const (
 // word matches a quoted text, a comment, a semicolon or a word.
 var word = regexp.MustCompile("(?s)'(?:[^'\\\\]|\\\\.)*(?:'|$)|\"(?:[^\"\\\\]|\\\\.)*(?:\"|$)|`[^`]*(?:`|$)|--[^\n]*|#[^\n]*|/\\*.*?(?:\\*/|$)|;|[\\pL\\d_$@]+")
 
-// plainOnes are the first words of statements that never commit. A word that is in neither list is unclear.
-var plainOnes = strings.Fields(`SELECT INSERT UPDATE DELETE REPLACE WITH VALUES VALUE TABLE SET SHOW EXPLAIN DESCRIBE DESC
+// plainWords are the first words of statements that never commit. A word that is in neither list
+// is unclear.
+var plainWords = strings.Fields(`SELECT INSERT UPDATE DELETE REPLACE WITH VALUES VALUE TABLE SET SHOW EXPLAIN DESCRIBE DESC
 	SAVEPOINT RELEASE DO USE HANDLER LOAD PREPARE DEALLOCATE KILL CHECKSUM HELP`)
 
-// endingOnes are the first words of statements that commit what was done before them, or roll it back.
-var endingOnes = strings.Fields(`COMMIT ROLLBACK BEGIN START ALTER CREATE DROP TRUNCATE RENAME GRANT REVOKE LOCK UNLOCK ANALYZE
+// endingWords are the first words of statements that commit what was done before them, or roll
+// it back.
+var endingWords = strings.Fields(`COMMIT ROLLBACK BEGIN START ALTER CREATE DROP TRUNCATE RENAME GRANT REVOKE LOCK UNLOCK ANALYZE
 	OPTIMIZE REPAIR CHECK FLUSH RESET CACHE INSTALL UNINSTALL CHANGE STOP PURGE XA IMPORT`)
 
 // endingSettings are the settings that a work may not change.
 var endingSettings = []string{"AUTOCOMMIT", "PASSWORD", "TIMESTAMP"}
 
-// kindOf returns the kind of a text, which may have several statements. It returns unclear where the
-// settings or the version of a server decide what is a quoted text or a comment.
+// kindOf returns the kind of a text, which may have several statements. It returns unclear where
+// the settings or the version of a server decide what is a quoted text or a comment.
 func kindOf(text string) kind {
 	upper := strings.ToUpper(text)
 	how := plain
@@ -60,9 +62,9 @@ func kindOfStatement(statement []string) kind {
 		return plain
 	case first == "SET" && slices.ContainsFunc(statement, func(w string) bool { return slices.Contains(endingSettings, strings.TrimLeft(w, "@")) }):
 		return ending
-	case slices.Contains(endingOnes, first):
+	case slices.Contains(endingWords, first):
 		return ending
-	case slices.Contains(plainOnes, first):
+	case slices.Contains(plainWords, first):
 		return plain
 	default:
 		return unclear

@@ -33,7 +33,7 @@ func (s *sqlSettings) config(ctx context.Context) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: %w", err)
 	}
-	err = s.look(ctx, func(c *pgx.Conn) error {
+	err = s.withConn(ctx, func(c *pgx.Conn) error {
 		s.last.Store(c.Config())
 		return nil
 	})
@@ -64,7 +64,7 @@ func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
 		return true, nil // by another call
 	}
 	for range s.db.Stats().OpenConnections + 1 { // the last of them is a new one
-		err = s.look(ctx, func(c *pgx.Conn) error {
+		err = s.withConn(ctx, func(c *pgx.Conn) error {
 			cfg := c.Config()
 			trial, err := pgx.ConnectConfig(ctx, cfg)
 			if err != nil {
@@ -81,8 +81,8 @@ func (s *sqlSettings) renew(ctx context.Context) (changed bool, err error) {
 	return err == nil, err
 }
 
-// look calls f with a connection of db. It closes the connection if f reports it as rejected.
-func (s *sqlSettings) look(ctx context.Context, f func(*pgx.Conn) error) error {
+// withConn calls f with a connection of db. It closes the connection if f reports it as rejected.
+func (s *sqlSettings) withConn(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("pgstore: %w", err)

@@ -86,7 +86,7 @@ func (c *lent) ExecContext(ctx context.Context, query string, named []driver.Nam
 		args[i] = n.Value
 	}
 	tag, err := c.s.conn.Exec(ctx, query, args...)
-	c.s.sees(tag)
+	c.s.noteEnd(tag)
 	return driver.RowsAffected(tag.RowsAffected()), err
 }
 

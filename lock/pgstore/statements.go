@@ -36,16 +36,16 @@ const confirmed = `CASE WHEN e.receipt IS NOT NULL AND current_setting('synchron
 	`THEN pg_logical_emit_message(true, 'latch', '')::text END`
 
 func newStatements(n names) (s statements) {
-	s.claims(n)
-	s.ends(n)
+	s.setClaims(n)
+	s.setEnds(n)
 	s.sets(n)
-	s.looks(n)
-	s.inside(n)
+	s.setReads(n)
+	s.setWork(n)
 	return s
 }
 
-// claims sets the statements that take and keep a key.
-func (s *statements) claims(n names) {
+// setClaims sets the statements that take and keep a key.
+func (s *statements) setClaims(n names) {
 	// The claim does not lock a row that its snapshot shows as taken: locking a row writes to it.
 	// The WHERE of the conflict also leaves a row unchanged that was taken since. A granted claim
 	// returns a row, and get follows a refused one: one statement for both costs the server a
@@ -77,8 +77,8 @@ WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
 RETURNING ` + quick("$5"))
 }
 
-// ends sets the statements that free a key, and that remove receipts.
-func (s *statements) ends(n names) {
+// setEnds sets the statements that free a key, and that remove receipts.
+func (s *statements) setEnds(n names) {
 	s.settle = n.in(`
 UPDATE latch_entries e SET receipt = $3::bytea, linger = 0, ends_at = ` + after + `$4::bigint * interval '1 microsecond', sweep_at = ` + after + `$4::bigint * interval '1 microsecond'
 WHERE key = $1 AND token = $2 AND receipt IS NULL AND ` + live + `
@@ -114,8 +114,8 @@ SELECT (SELECT count(*) FROM over),
 	` + quick("true"))
 }
 
-// looks sets the read-only statements.
-func (s *statements) looks(n names) {
+// setReads sets the read-only statements.
+func (s *statements) setReads(n names) {
 	s.get = n.in(`SELECT ` + confirmed + `, ` + columns + `, e.receipt FROM latch_entries e WHERE key = $1`)
 
 	s.list = n.in(`SELECT e.key, ` + columns + `, e.receipt FROM latch_entries e WHERE key > $1 ORDER BY key LIMIT $2`)
@@ -131,8 +131,8 @@ SELECT quote_ident(current_user),
 SELECT key, token, attempt, fingerprint, owner, fence, ends_at, linger, receipt, sweep_at FROM latch_entries LIMIT 0`)
 }
 
-// inside sets the statements that a transaction of work needs.
-func (s *statements) inside(n names) {
+// setWork sets the statements that a transaction of work needs.
+func (s *statements) setWork(n names) {
 	// A positive attempt marks an entry that a transaction of work may settle. A receipt
 	// is written again without a change.
 	s.takeAway = n.in(`

@@ -25,11 +25,11 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 		return nil, nil, fmt.Errorf("%w: pgstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
 	}
 	inside := context.WithValue(session.carried(ctx), insideKey{s}, true)
-	return inside, &settling{store: s, session: session, settle: settle, key: []byte(key), token: []byte(token), pid: session.conn.PgConn().PID()}, nil
+	return inside, &workTransaction{store: s, session: session, settle: settle, key: []byte(key), token: []byte(token), pid: session.conn.PgConn().PID()}, nil
 }
 
-// settling is a transaction of work.
-type settling struct {
+// workTransaction is a transaction of work.
+type workTransaction struct {
 	store      *Store
 	session    *session
 	settle     string // leaves the receipt
@@ -40,7 +40,7 @@ type settling struct {
 }
 
 // Settle is part of [lock.Transaction]. The receipt and COMMIT are one round trip.
-func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	t.store.keep.Store(rowstore.Micros(keep))
 	s := t.session
 	inUse := s.take(ctx)
@@ -72,7 +72,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 		return true, nil
 	case notFound:
 		_ = s.rollback(ctx)
-		return t.unfound(ctx)
+		return t.whyNoClaim(ctx)
 	case refusedThere:
 		_ = s.rollback(ctx)
 		return false, notCommitted(err)
@@ -81,8 +81,8 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 	return false, err
 }
 
-// unfound finds out why the receipt's statement has found no claim.
-func (t *settling) unfound(ctx context.Context) (ok bool, err error) {
+// whyNoClaim finds out why the receipt's statement has found no claim.
+func (t *workTransaction) whyNoClaim(ctx context.Context) (ok bool, err error) {
 	found, err := t.Fence(ctx)
 	switch {
 	case err != nil:
@@ -129,7 +129,7 @@ func notCommitted(err error) error {
 // standby that COMMITs wait for has both. An entry that is gone, or belongs to another
 // claim, has not been settled: the server has lost both in a crash, the lease was over, or
 // an operator has freed the key.
-func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
+func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
 		return false, t.Rollback(ctx)
@@ -149,7 +149,7 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 }
 
 // Fence is part of [fence.Row].
-func (t *settling) Fence(ctx context.Context) (fence.Found, error) {
+func (t *workTransaction) Fence(ctx context.Context) (fence.Found, error) {
 	found := fence.Gone
 	rows, err := t.store.query(ctx, t.store.statements.takeAway, t.key, t.token, lockWait)
 	if err != nil {
@@ -174,7 +174,7 @@ func (t *settling) Fence(ctx context.Context) (fence.Found, error) {
 
 // EndIdle is part of [fence.Row]. Behind PgBouncer the number belongs to another session.
 // PgBouncer itself ends the session, since its client is gone.
-func (t *settling) EndIdle(ctx context.Context) {
+func (t *workTransaction) EndIdle(ctx context.Context) {
 	_, _ = t.store.found(ctx, t.store.statements.endIdle, int64(t.pid))
 }
 
@@ -184,7 +184,7 @@ const (
 )
 
 // Rollback is part of [lock.Transaction].
-func (t *settling) Rollback(ctx context.Context) error {
+func (t *workTransaction) Rollback(ctx context.Context) error {
 	if s := t.session; !s.take(ctx) && s.giveBack != nil && s.ended() {
 		s.hangUp() // its next user must not get the mark, which may be set
 	}

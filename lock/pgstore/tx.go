@@ -67,13 +67,13 @@ func (workTx) Commit(context.Context) error { return errNotYours }
 // Rollback returns an error: see [Tx].
 func (workTx) Rollback(context.Context) error { return errNotYours }
 
-// together sends BEGIN and a statement. It returns nil if the statement has to be executed by
+// sendWithBegin sends BEGIN and a statement. It returns nil if the statement has to be executed by
 // itself:
 //
 //   - it is not the first
 //   - it has no parameters: alone, the driver executes it in another way than in a batch
 //   - it could not be prepared: before BEGIN, that failure ends no transaction
-func (t workTx) together(ctx context.Context, query string, args []any) pgx.BatchResults {
+func (t workTx) sendWithBegin(ctx context.Context, query string, args []any) pgx.BatchResults {
 	if t.s.tx != nil || t.s.over.Load() || len(args) == 0 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (t workTx) Exec(ctx context.Context, query string, args ...any) (tag pgconn
 		return tag, err
 	}
 	defer leave()
-	if results := t.together(ctx, query, args); results != nil {
+	if results := t.sendWithBegin(ctx, query, args); results != nil {
 		tag, err = results.Exec()
 		if closed := results.Close(); err == nil {
 			err = closed
@@ -115,12 +115,12 @@ func (t workTx) Exec(ctx context.Context, query string, args ...any) (tag pgconn
 	} else {
 		tag, err = tx.Exec(ctx, query, args...)
 	}
-	t.s.sees(tag)
+	t.s.noteEnd(tag)
 	return tag, err
 }
 
-// sees notes a statement by which the work has ended the transaction.
-func (s *session) sees(tag pgconn.CommandTag) {
+// noteEnd notes a statement by which the work has ended the transaction.
+func (s *session) noteEnd(tag pgconn.CommandTag) {
 	switch tag.String() {
 	case "COMMIT":
 		s.committed = true
@@ -136,7 +136,7 @@ func (t workTx) Query(ctx context.Context, query string, args ...any) (pgx.Rows,
 		return failed(err).Query()
 	}
 	defer leave()
-	if results := t.together(ctx, query, args); results != nil {
+	if results := t.sendWithBegin(ctx, query, args); results != nil {
 		rows, err := results.Query()
 		return &firstRows{rows, results}, err
 	}
@@ -154,7 +154,7 @@ func (t workTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row
 		return failed(err).QueryRow()
 	}
 	defer leave()
-	if results := t.together(ctx, query, args); results != nil {
+	if results := t.sendWithBegin(ctx, query, args); results != nil {
 		return firstRow{results.QueryRow(), results}
 	}
 	tx, err := t.s.begin(ctx)

@@ -6,10 +6,10 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// apart makes a call on its own goroutine, and returns when ctx ends, whatever the client, its
+// untilDone makes a call on its own goroutine, and returns when ctx ends, whatever the client, its
 // hooks and the server do. An error says that the call was not applied, so a call that writes
 // must not pass it on as it is.
-func apart[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
+func untilDone[T any](ctx context.Context, call func() (T, error)) (value T, err error) {
 	type result struct {
 		value T
 		err   error

@@ -76,7 +76,7 @@ func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err err
 	return s.remove(ctx, s.spot(key), token, s.published("receipt")...)
 }
 
-func (s *Store) remove(ctx context.Context, at spot, token string, args ...any) (ok bool, err error) {
+func (s *Store) remove(ctx context.Context, at entryRef, token string, args ...any) (ok bool, err error) {
 	cmd, ok := s.change(at, token)
 	if !ok {
 		return false, nil
@@ -87,17 +87,17 @@ func (s *Store) remove(ctx context.Context, at spot, token string, args ...any) 
 
 // change returns a command for a script on the entry of token. ok is
 // false for a token that no entry can have.
-func (s *Store) change(at spot, token string) (cmd *group.Command, ok bool) {
+func (s *Store) change(at entryRef, token string) (cmd *group.Command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false
 	}
 	return group.NewCommand(at.name), true
 }
 
-// spot is the name of an entry, and its key if the entry has to keep it.
-type spot struct{ name, kept string }
+// entryRef is the name of an entry, and its key if the entry has to keep it.
+type entryRef struct{ name, kept string }
 
-func (s *Store) spot(key string) (at spot) {
+func (s *Store) spot(key string) (at entryRef) {
 	at.name, at.kept = entry.Name(s.prefix, key)
 	return at
 }

@@ -67,7 +67,7 @@ func (s *Store) settleLarge(ctx context.Context, name, token string, receipt []b
 // transact sends commands on one entry as a transaction, and returns their answers.
 // They are nil without an error if the server has refused it, or the client has no transactions.
 func (s *Store) transact(ctx context.Context, name string, commands ...[]any) ([]any, error) {
-	return apart(ctx, func() ([]any, error) {
+	return untilDone(ctx, func() ([]any, error) {
 		server, ok := s.client.(*redis.Client)
 		if s.cluster != nil {
 			var err error

@@ -87,7 +87,7 @@ func (s *Store) masters(ctx context.Context) ([]sender, error) {
 	if s.cluster == nil {
 		return []sender{s.client}, nil
 	}
-	found, err := apart(ctx, func() (found []*redis.Client, err error) {
+	found, err := untilDone(ctx, func() (found []*redis.Client, err error) {
 		var mu sync.Mutex
 		err = s.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 			mu.Lock()

@@ -64,8 +64,8 @@ func (a *ability) understands(n int) { a.spelling.Store(int32(n) + 1) } //nolint
 // forget lets a later call ask the server again, when it is time.
 func (a *ability) forget() { a.spelling.Store(0) }
 
-// forbid ends the asking for good.
-func (a *ability) forbid() {
+// giveUp ends the asking for good.
+func (a *ability) giveUp() {
 	a.next.Store(never)
 	a.forget()
 }
@@ -74,9 +74,10 @@ func (a *ability) forbid() {
 // differently.
 type spelling func(*group.Command)
 
-// act lets the server act on the entry without a script, if the entry is as c has stored it.
-// done is true if the server has acted. Without an error it is false if the script has to decide.
-func (s *Store) act(ctx context.Context, at spot, c lock.Claim, what int, spellings ...spelling) (done bool, err error) {
+// compareAndAct lets the server act on the entry without a script, if the entry is as c has
+// stored it. done is true if the server has acted. Without an error it is false if the script
+// has to decide.
+func (s *Store) compareAndAct(ctx context.Context, at entryRef, c lock.Claim, what int, spellings ...spelling) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
 		return false, nil // a part of the value is unknown
 	}
@@ -94,17 +95,17 @@ func (s *Store) act(ctx context.Context, at spot, c lock.Claim, what int, spelli
 		answer, err := s.to.do(ctx, cmd)
 		if err == nil {
 			can.understands(n)
-			return acted(answer)
+			return actResult(answer)
 		}
-		if ok, err = s.misses(can, cmd, err); err != nil {
+		if ok, err = s.noteMiss(can, cmd, err); err != nil {
 			return false, err
 		}
 	}
 	return false, nil
 }
 
-// acted converts the answer to an act.
-func acted(answer any) (done bool, err error) {
+// actResult converts the answer to such a command.
+func actResult(answer any) (done bool, err error) {
 	switch answer {
 	case int64(1), "OK":
 		return true, nil
@@ -114,9 +115,9 @@ func acted(answer any) (done bool, err error) {
 	return false, failure.BadAnswer(answer)
 }
 
-// misses notes why a server has not executed cmd. It returns err if the
+// noteMiss notes why a server has not executed cmd. It returns err if the
 // call ends with it, and otherwise whether to try the next spelling before the script.
-func (s *Store) misses(can *ability, cmd *group.Command, err error) (next bool, _ error) {
+func (s *Store) noteMiss(can *ability, cmd *group.Command, err error) (next bool, _ error) {
 	switch class := failure.ClassOf(err); {
 	case failure.IsSyntaxError(err):
 		can.forget()
@@ -130,7 +131,7 @@ func (s *Store) misses(can *ability, cmd *group.Command, err error) (next bool, 
 		can.forget()
 		return true, nil
 	case class == "NOPERM":
-		can.forbid()
+		can.giveUp()
 		s.forbidden.Do(func() {
 			slog.Default().Info("redisstore: the server could compare and delete by itself, but not for this user: "+
 				"it runs a script instead, which costs it more", "command", cmd.Name())
@@ -143,32 +144,32 @@ func (s *Store) misses(can *ability, cmd *group.Command, err error) (next bool, 
 }
 
 // deleteOwn deletes the entry of c.
-func (s *Store) deleteOwn(ctx context.Context, at spot, c lock.Claim) (done bool, err error) {
+func (s *Store) deleteOwn(ctx context.Context, at entryRef, c lock.Claim) (done bool, err error) {
 	if s.notices != nil {
 		return false, nil
 	}
-	return s.act(ctx, at, c, deletes,
+	return s.compareAndAct(ctx, at, c, deletes,
 		func(cmd *group.Command) { cmd.With("delifeq", cmd.EntryName, &cmd.Load) },
 		func(cmd *group.Command) { cmd.With("delex", cmd.EntryName, "ifeq", &cmd.Load) })
 }
 
 // renewOwn sets the end of the entry of c. It is no earlier than before, unless another call
 // asks for a longer lease.
-func (s *Store) renewOwn(ctx context.Context, at spot, c lock.Claim) (done bool, err error) {
+func (s *Store) renewOwn(ctx context.Context, at entryRef, c lock.Claim) (done bool, err error) {
 	if !c.Longest {
 		return false, nil
 	}
-	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
+	return s.compareAndAct(ctx, at, c, replaces, func(cmd *group.Command) {
 		cmd.With("set", cmd.EntryName, &cmd.Load, "ifeq", &cmd.Load, "px", keepFor(c))
 	})
 }
 
 // settleOwn puts the receipt in the place of the entry of c.
-func (s *Store) settleOwn(ctx context.Context, at spot, c lock.Claim, receipt []byte, keep int64) (done bool, err error) {
+func (s *Store) settleOwn(ctx context.Context, at entryRef, c lock.Claim, receipt []byte, keep int64) (done bool, err error) {
 	if s.notices != nil {
 		return false, nil
 	}
-	return s.act(ctx, at, c, replaces, func(cmd *group.Command) {
+	return s.compareAndAct(ctx, at, c, replaces, func(cmd *group.Command) {
 		cmd.With("set", cmd.EntryName, entry.Receipt(cmd.Load, receipt), "ifeq", &cmd.Load, "px", keep)
 	})
 }

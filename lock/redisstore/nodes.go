@@ -69,7 +69,7 @@ func (n *nodes) route(ctx context.Context, name string) (*server, error) {
 	case n.routed.Load():
 		return n.find(ctx, name)
 	}
-	g, err := apart(ctx, func() (*server, error) { return n.find(context.WithoutCancel(ctx), name) })
+	g, err := untilDone(ctx, func() (*server, error) { return n.find(context.WithoutCancel(ctx), name) })
 	n.routed.CompareAndSwap(false, err == nil)
 	return g, err
 }

@@ -22,7 +22,7 @@ type sender interface {
 
 // ask sends a query. It returns when ctx has ended, whatever the client does.
 func ask(ctx context.Context, client sender, args ...any) (any, error) {
-	return apart(ctx, func() (any, error) {
+	return untilDone(ctx, func() (any, error) {
 		q := query{redis.NewCmd(ctx, args...)}
 		if err := client.Process(ctx, q); err != nil {
 			return nil, failure.NotApplied(failure.Kind(err), err)

@@ -59,7 +59,7 @@ type loaded struct {
 
 // together sends cmds in one round trip. Each has its own error.
 func (s *Store) together(ctx context.Context, cmds []redis.Cmder) error {
-	_, err := apart(ctx, func() (struct{}, error) {
+	_, err := untilDone(ctx, func() (struct{}, error) {
 		pipe := s.client.Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...)
 		_, _ = pipe.Exec(ctx)

@@ -27,7 +27,7 @@ func (s *subscription) use(ctx context.Context, call func(ctx context.Context) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	_, err := apart(ctx, func() (struct{}, error) { return struct{}{}, call(ctx) })
+	_, err := untilDone(ctx, func() (struct{}, error) { return struct{}{}, call(ctx) })
 	return !errors.Is(err, failure.ErrPanicked) && !errors.Is(err, failure.ErrUnsettled)
 }
 

@@ -46,7 +46,7 @@ const maxLocal = 50
 // activity returns the work of this process on keys with text in them.
 func (h *handler) activity(text string) activity {
 	sought := searchFor(text)
-	s := h.locker.Snapshot(maxLocal, func(entry, owner string) bool { return sought.means(&lock.Entry{Key: entry, Owner: owner}) })
+	s := h.locker.Snapshot(maxLocal, func(entry, owner string) bool { return sought.matches(&lock.Entry{Key: entry, Owner: owner}) })
 	p := activity{
 		Holds:      make([]hold, 0, len(s.Holds)),
 		Cleanups:   make([]cleanup, 0, len(s.Cleanups)),

@@ -147,7 +147,7 @@ func (h *handler) eraseLabel(a *answer, before erasure) {
 	case err == nil, ctx.Err() != nil && done.Next != "" && done.Next != before.Next:
 		a.send(http.StatusOK, "erased", done)
 	default:
-		f := storeAway(err)
+		f := storeUnanswered(err)
 		f.Look = done.Look()
 		a.fail(f)
 	}

@@ -33,13 +33,13 @@ var (
 	freeingUnknown = failed(http.StatusServiceUnavailable, "The store did not confirm it.", "The key may or may not be free. Look it up again.")
 )
 
-// storeAway is the answer about one key when the store did not answer.
-func storeAway(err error) failure {
-	return failed(http.StatusServiceUnavailable, "The store does not answer.", away(err))
+// storeUnanswered is the answer about one key when the store did not answer.
+func storeUnanswered(err error) failure {
+	return failed(http.StatusServiceUnavailable, "The store does not answer.", unansweredText(err))
 }
 
-// away says what err, or no answer, of the store means to customers.
-func away(err error) string {
+// unansweredText says what err, or no answer, of the store means to customers.
+func unansweredText(err error) string {
 	return "The store does not answer" + classed(err) + ". Every customer is refused as long as this is so, not only the one you look up, " +
 		"except on pages that were set up to go on without the store. What is held is not known, and freeing a key does not help. " +
 		"Call those who run the store; look again when it answers."

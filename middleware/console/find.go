@@ -17,7 +17,7 @@ func (h *handler) showEntry(a *answer, key, mistake string) {
 	}
 	e, err := h.get(a.r.Context(), key)
 	if err != nil {
-		f := storeAway(err)
+		f := storeUnanswered(err)
 		f.Look = entryLink(key)
 		a.fail(f)
 		return

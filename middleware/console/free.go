@@ -97,7 +97,7 @@ func (h *handler) whyNot(ctx context.Context, key, token string) failure {
 	e, err := h.get(ctx, key)
 	switch {
 	case err != nil:
-		return storeAway(err)
+		return storeUnanswered(err)
 	case e.Key == "":
 		return alreadyGone
 	case e.Token == token:

@@ -58,7 +58,7 @@ func (h *handler) showList(a *answer, query url.Values) {
 	var found []lock.Entry
 	var err error
 	if l.Query != "" && !l.Begun {
-		found, l.Free, err = h.whole(ctx, l.Query)
+		found, l.Free, err = h.lookUpWhole(ctx, l.Query)
 	}
 	if err == nil {
 		var listed []lock.Entry
@@ -157,7 +157,7 @@ func (l *list) troubled(err error, some bool, gone error) {
 		l.Trouble = "This store cannot list its entries. Type a whole key to look it up; below is what this process holds."
 		return
 	case gone != nil && !some:
-		l.Trouble, l.Away, l.Free = away(gone), true, nil
+		l.Trouble, l.Away, l.Free = unansweredText(gone), true, nil
 		err = gone
 	default:
 		l.Trouble = "The store did not list its entries to the end" + classed(err) + ": there may be more than is shown."

@@ -19,10 +19,10 @@ type handler struct {
 	mount   openMount
 }
 
-// whole looks text up as a whole key, in three readings: unchanged; as name=value whose
+// lookUpWhole looks text up as a whole key, in three readings: unchanged; as name=value whose
 // value lock.Key would escape; and as a key of lock.Locker.Once. Whole keys are found at
 // once, however many entries there are. free has the free ones that read like a key.
-func (h *handler) whole(ctx context.Context, text string) (found []lock.Entry, free []string, err error) {
+func (h *handler) lookUpWhole(ctx context.Context, text string) (found []lock.Entry, free []string, err error) {
 	candidates := []string{text}
 	if name, value, ok := strings.Cut(text, "="); ok {
 		candidates = append(candidates, lock.Key(name, value))

@@ -56,8 +56,8 @@ func (s search) read() func(key string) bool {
 	return func(key string) bool { return keytext.IsRecord(key) || match(key) }
 }
 
-// means reports whether e matches.
-func (s search) means(e *lock.Entry) bool {
+// matches reports whether e matches.
+func (s search) matches(e *lock.Entry) bool {
 	match := s.key()
 	if match == nil || match(e.Key) {
 		return true
@@ -129,7 +129,7 @@ func (h *handler) collect(ctx context.Context, cursor string, l *list) (found []
 		if err != nil {
 			return found, err
 		}
-		page = slices.DeleteFunc(page, func(e lock.Entry) bool { return !s.means(&e) })
+		page = slices.DeleteFunc(page, func(e lock.Entry) bool { return !s.matches(&e) })
 		if s.texts != nil {
 			reads = h.readReceipts(ctx, page, reads)
 		}

@@ -17,23 +17,23 @@ import (
 type alarms[H Holder[H]] struct {
 	clock.Queue[H]
 
-	look atomic.Int64 // the moment of the next look; Never if all leases of the shard are queued
+	nextLook atomic.Int64 // the moment of the next look; Never if all leases of the shard are queued
 }
 
 func (a *alarms[H]) init(wake func()) {
 	a.Queue = clock.NewQueue[H](wake)
-	a.look.Store(int64(clock.Never))
+	a.nextLook.Store(int64(clock.Never))
 }
 
-// sees reports whether the next look comes in time for a lease that is due at due. It needs no
-// lock once the lease is granted: a look withdraws its announcement before it reads the leases,
-// so it finds each lease that was granted while the announcement still stood.
-func (a *alarms[H]) sees(due clock.Moment) bool { return int64(due) >= a.look.Load() }
+// lookComesBefore reports whether the next look comes in time for a lease that is due at due. It
+// needs no lock once the lease is granted: a look withdraws its announcement before it reads the
+// leases, so it finds each lease that was granted while the announcement still stood.
+func (a *alarms[H]) lookComesBefore(due clock.Moment) bool { return int64(due) >= a.nextLook.Load() }
 
-// lookBefore announces a look for a lease that is due then.
-func (a *alarms[H]) lookBefore(due clock.Moment) {
-	if !a.sees(due) {
-		a.look.Store(int64(due))
+// announceLook announces a look for a lease that is due then.
+func (a *alarms[H]) announceLook(due clock.Moment) {
+	if !a.lookComesBefore(due) {
+		a.nextLook.Store(int64(due))
 		a.Arm(due)
 	}
 }
@@ -55,8 +55,8 @@ func (a *alarms[H]) keep(h H) {
 func (a *alarms[H]) ring(all iter.Seq[H]) {
 	a.Fired()
 	at := clock.Now()
-	if a.sees(at) {
-		a.look.Store(int64(clock.Never)) // first: see sees
+	if a.lookComesBefore(at) {
+		a.nextLook.Store(int64(clock.Never)) // first: see lookComesBefore
 		for h := range all {
 			if e := h.Entry(); e.isNew() {
 				a.Put(h, e.Due)
@@ -66,13 +66,13 @@ func (a *alarms[H]) ring(all iter.Seq[H]) {
 	for at >= a.First() {
 		go a.Pop().Ring()
 	}
-	a.Arm(min(a.First(), clock.Moment(a.look.Load())))
+	a.Arm(min(a.First(), clock.Moment(a.nextLook.Load())))
 }
 
 // forget drops all alarms.
 func (a *alarms[H]) forget() {
 	a.Clear()
-	a.look.Store(int64(clock.Never))
+	a.nextLook.Store(int64(clock.Never))
 }
 
 // isNew reports whether the lease was granted and never queued for an alarm.
@@ -81,18 +81,18 @@ func (e *Entry[H]) isNew() bool { return e.Granted() && e.New() }
 // Expect rings h, which was granted just now, at that moment. Its Entry has the same moment, but
 // an alarm may change that by now.
 func (t *Table[H]) Expect(h H, due clock.Moment) {
-	s := t.of(h)
-	if s.alarms.sees(due) {
+	s := t.shardOf(h)
+	if s.alarms.lookComesBefore(due) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alarms.lookBefore(due)
+	s.alarms.announceLook(due)
 }
 
 // Schedule rings h at that moment.
 func (t *Table[H]) Schedule(h H, due clock.Moment) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alarms.add(h, due)

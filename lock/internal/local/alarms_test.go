@@ -19,17 +19,17 @@ func TestALeaseGrantedDuringTheLookIsRenewed(t *testing.T) {
 	defer a.Clear()
 	h := new(lease)
 	h.entry.Due = clock.Now().Add(time.Hour)
-	a.lookBefore(clock.Now())
+	a.announceLook(clock.Now())
 	waitsForShard := false
 	a.ring(func(yield func(*lease) bool) {
 		yield(h)
 		h.entry.Grant()
-		waitsForShard = !a.sees(h.entry.Due) // as Table.Expect
+		waitsForShard = !a.lookComesBefore(h.entry.Due) // as Table.Expect
 	})
 	if waitsForShard {
-		a.lookBefore(h.entry.Due)
+		a.announceLook(h.entry.Due)
 	}
-	require.True(t, h.entry.Queued() || clock.Moment(a.look.Load()) <= h.entry.Due)
+	require.True(t, h.entry.Queued() || clock.Moment(a.nextLook.Load()) <= h.entry.Due)
 }
 
 type lease struct{ entry Entry[*lease] }

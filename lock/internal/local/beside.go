@@ -9,7 +9,7 @@ import (
 // in this process. If one of these callers has the key in the table, the store will refuse its
 // claim. Until that caller leaves, h stands beside it. Then h has the key.
 func (t *Table[H]) Admit(h H) {
-	s, key := t.of(h), h.Key()
+	s, key := t.shardOf(h), h.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, taken := s.holders[key]; !taken {
@@ -24,7 +24,7 @@ func (t *Table[H]) Admit(h H) {
 
 // Beside returns another lease on the key of h that Admit has added beside it, if there is one.
 func (t *Table[H]) Beside(h H) (beside H, is bool) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for b := range s.beside {
@@ -86,7 +86,7 @@ func (s *shard[H]) leaveBeside(h H) {
 	delete(s.beside, h)
 	if holder, taken := s.holders[h.Key()]; taken {
 		if sl := holder.Entry().slot; sl != nil {
-			sl.ask()
+			sl.triggerClaim()
 		}
 	}
 }

@@ -18,9 +18,9 @@ type Decision[H any] interface {
 // Share gives d to the waiters behind h that it answers, before the next of them gets the
 // key.
 func (t *Table[H]) Share(h H, d Decision[H]) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
-	answered := s.answered(h, d)
+	answered := s.takeAnswered(h, d)
 	s.mu.Unlock()
 	wake(d, answered)
 }
@@ -28,19 +28,19 @@ func (t *Table[H]) Share(h H, d Decision[H]) {
 // Rest notes that h is about to wait for another process, and gives d to the waiters behind
 // h that d answers. asked has a value when other callers want a new answer.
 func (t *Table[H]) Rest(h H, d Decision[H]) (asked <-chan struct{}) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
 	sl, again := h.Entry().needSlot(), make(chan struct{}, 1)
-	answered := s.answered(h, d)
-	sl.asked = again // under the same lock as the answers: later callers are not among these
+	answered := s.takeAnswered(h, d)
+	sl.trigger = again // under the same lock as the answers: later callers are not among these
 	s.mu.Unlock()
 	wake(d, answered)
 	return again
 }
 
-// answered takes the waiters that d answers from the queue behind h. A poll that the store
+// takeAnswered takes the waiters that d answers from the queue behind h. A poll that the store
 // did not serve answers no waiter for a holder it has met: the next in the queue polls.
-func (s *shard[H]) answered(h H, d Decision[H]) (answered []*Waiter[H]) {
+func (s *shard[H]) takeAnswered(h H, d Decision[H]) (answered []*Waiter[H]) {
 	sl := h.Entry().slot
 	if d == nil || sl == nil || !s.has(h) {
 		return nil

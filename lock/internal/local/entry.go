@@ -12,15 +12,15 @@ import (
 type Entry[H any] struct {
 	clock.Schedule // of the next alarm; also written before the lease is granted, without the lock
 
-	standing // needs no lock
-	shard    uint8
-	slot     *slot[H] // nil if the lease does not have the key, or there is nothing in it
+	claimState // needs no lock
+	shard      uint8
+	slot       *slot[H] // nil if the lease does not have the key, or there is nothing in it
 }
 
-// standing says whether the claim of a lease was granted, whether another call has met it,
+// claimState says whether the claim of a lease was granted, whether another call has met it,
 // and whether its work runs although the claim was not granted. All are in one word: of a
 // grant and a call that meets the claim at that moment, one sees the other.
-type standing struct{ bits atomic.Uint32 }
+type claimState struct{ bits atomic.Uint32 }
 
 const (
 	granted = 1 << iota
@@ -29,24 +29,24 @@ const (
 )
 
 // Granted reports whether the claim was granted.
-func (s *standing) Granted() bool { return s.bits.Load()&granted != 0 }
+func (s *claimState) Granted() bool { return s.bits.Load()&granted != 0 }
 
 // Met reports whether another call has met the claim.
-func (s *standing) Met() bool { return s.bits.Load()&met != 0 }
+func (s *claimState) Met() bool { return s.bits.Load()&met != 0 }
 
 // Bypassed reports whether the work runs unprotected.
-func (s *standing) Bypassed() bool { return s.bits.Load()&bypassed != 0 }
+func (s *claimState) Bypassed() bool { return s.bits.Load()&bypassed != 0 }
 
 // Grant notes the grant, and reports whether another call has met the claim before.
-func (s *standing) Grant() (hasMet bool) { return s.bits.Or(granted)&met != 0 }
+func (s *claimState) Grant() (hasMet bool) { return s.bits.Or(granted)&met != 0 }
 
-func (s *standing) bypass() { s.bits.Or(bypassed) }
+func (s *claimState) bypass() { s.bits.Or(bypassed) }
 
 // meet notes that a call has met the claim, and reports whether it was granted before.
-func (s *standing) meet() (wasGranted bool) { return s.bits.Or(met)&granted != 0 }
+func (s *claimState) meet() (wasGranted bool) { return s.bits.Or(met)&granted != 0 }
 
 // pending reports whether the claim may still be granted or refused. The shard is locked.
-func (s *standing) pending() bool { return !s.Granted() && !s.Bypassed() }
+func (s *claimState) pending() bool { return !s.Granted() && !s.Bypassed() }
 
 // slot holds the waiters and flags of a pending or granted key. It belongs to the lease
 // that has the key, and is made when it is first needed.
@@ -57,9 +57,9 @@ type slot[H any] struct {
 
 	unserved Decision[H] // of the latest poll, nil if the store served it
 
-	// asked is not nil once a claim has found a holder in another process: the lease claims
+	// trigger is not nil once a claim has found a holder in another process: the lease claims
 	// the key again from time to time, and at once if there is a value.
-	asked chan struct{}
+	trigger chan struct{}
 }
 
 // ending reports whether the work is over, and the store has not confirmed that. The shard is
@@ -73,10 +73,10 @@ func (e *Entry[H]) needSlot() *slot[H] {
 	return e.slot
 }
 
-// ask has the key claimed soon by the lease that waits for another process.
-func (sl *slot[H]) ask() {
+// triggerClaim has the key claimed soon by the lease that waits for another process.
+func (sl *slot[H]) triggerClaim() {
 	select {
-	case sl.asked <- struct{}{}:
+	case sl.trigger <- struct{}{}:
 	default: // it is asked already, or its claim is on its way
 	}
 }

@@ -20,7 +20,7 @@ const (
 
 // Taken reports how key is taken in this process.
 func (t *Table[H]) Taken(key string) Taken {
-	s := t.at(key)
+	s := t.shardAt(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.taken(key)
@@ -38,15 +38,17 @@ func (s *shard[H]) taken(key string) Taken {
 	}
 }
 
-// at returns the shard of key.
-func (t *Table[H]) at(key string) *shard[H] { return &t.shards[maphash.String(t.seed, key)%shards] }
+// shardAt returns the shard of key.
+func (t *Table[H]) shardAt(key string) *shard[H] {
+	return &t.shards[maphash.String(t.seed, key)%shards]
+}
 
 // WatchFreed returns a channel that has a value after one of keys has become free in this
 // process, until stop is called.
 func (t *Table[H]) WatchFreed(keys []string) (freed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	for _, key := range keys {
-		s := t.at(key)
+		s := t.shardAt(key)
 		s.mu.Lock()
 		if s.watches == nil {
 			s.watches = make(map[string][]chan struct{})
@@ -56,7 +58,7 @@ func (t *Table[H]) WatchFreed(keys []string) (freed <-chan struct{}, stop func()
 	}
 	return c, func() {
 		for _, key := range keys {
-			t.at(key).unwatch(key, c)
+			t.shardAt(key).unwatch(key, c)
 		}
 	}
 }

@@ -58,8 +58,8 @@ func (t *Table[H]) Prepare(h H) {
 	h.Entry().shard = uint8(maphash.String(t.seed, h.Key()) % shards)
 }
 
-// of returns the shard of h's key.
-func (t *Table[H]) of(h H) *shard[H] { return &t.shards[h.Entry().shard] }
+// shardOf returns the shard of h's key.
+func (t *Table[H]) shardOf(h H) *shard[H] { return &t.shards[h.Entry().shard] }
 
 // Entrance is the result of [Table.Enter].
 type Entrance[H any] struct {
@@ -75,7 +75,7 @@ type Entrance[H any] struct {
 // because its work is over, and a refusal would lock the process out by its own unanswered
 // call.
 func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
-	s, key := t.of(h), h.Key()
+	s, key := t.shardOf(h), h.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder, taken := s.holders[key]
@@ -87,7 +87,7 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 	if wasGranted := e.meet(); !wasGranted && e.pending() {
 		w := enqueue(h, holder, patient)
 		if !patient || e.slot.queue.Len() > maxWaiters {
-			e.slot.ask()
+			e.slot.triggerClaim()
 		}
 		return Entrance[H]{Waiter: w, Owner: holder.Owner()}
 	}
@@ -108,7 +108,7 @@ func (t *Table[H]) Enter(h H, patient bool) Entrance[H] {
 // TryEnter gives h its key if no lease has it. Otherwise it returns how the key is taken, and the
 // owner of the lease that has it. It does not mark that lease as met.
 func (t *Table[H]) TryEnter(h H) (taken Taken, owner string) {
-	s, key := t.of(h), h.Key()
+	s, key := t.shardOf(h), h.Key()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if taken = s.taken(key); taken != NotTaken {
@@ -120,7 +120,7 @@ func (t *Table[H]) TryEnter(h H) (taken Taken, owner string) {
 
 // MarkEnding notes that the work of h is over. confirm asks the store to confirm that.
 func (t *Table[H]) MarkEnding(h H, confirm func()) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, beside := s.beside[h]; beside || s.has(h) {
@@ -141,7 +141,7 @@ func (t *Table[H]) Leave(h H) { t.LeaveWith(h, nil) }
 // LeaveWith is Leave after a claim that ended. decide returns the decision for callers that
 // have met the claim, and is called if there may be any.
 func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
 	s.alarms.Drop(h)
 	var d Decision[H]
@@ -150,7 +150,7 @@ func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
 	case s.has(h):
 		if decide != nil && h.Entry().slot != nil {
 			d = decide()
-			answered = s.answered(h, d)
+			answered = s.takeAnswered(h, d)
 		}
 		s.pass(h)
 	default:
@@ -181,14 +181,14 @@ func (s *shard[H]) pass(h H) {
 func (s *shard[H]) hand(holder, next H) {
 	from, to := holder.Entry(), next.Entry()
 	to.slot, from.slot = from.slot, nil
-	to.slot.confirmEnd, to.slot.asked, to.slot.unserved = nil, nil, nil
+	to.slot.confirmEnd, to.slot.trigger, to.slot.unserved = nil, nil, nil
 	to.meet() // by the rest of the queue
 	s.holders[next.Key()] = next
 }
 
 // Bypass notes that the work of h runs although its claim was not granted.
 func (t *Table[H]) Bypass(h H) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
 	h.Entry().bypass()
 	s.mu.Unlock()
@@ -196,7 +196,7 @@ func (t *Table[H]) Bypass(h H) {
 
 // Update calls change. No caller looks at h meanwhile.
 func (t *Table[H]) Update(h H, change func()) {
-	s := t.of(h)
+	s := t.shardOf(h)
 	s.mu.Lock()
 	change()
 	s.mu.Unlock()

@@ -63,7 +63,7 @@ func enqueue[H Holder[H]](h, holder H, patient bool) *Waiter[H] {
 	behind := e.needSlot()
 	w := &Waiter[H]{
 		lease: h, patient: patient, ready: make(chan struct{}), finds: behind.finds,
-		metHolder: !e.pending() || behind.asked != nil,
+		metHolder: !e.pending() || behind.trigger != nil,
 	}
 	w.place = behind.queue.PushBack(w)
 	return w
@@ -104,7 +104,7 @@ const (
 
 // StopWaiting ends the wait of w.
 func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
-	s := t.of(w.lease)
+	s := t.shardOf(w.lease)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	holder, taken := s.holders[w.lease.Key()]
@@ -117,9 +117,9 @@ func (t *Table[H]) StopWaiting(w *Waiter[H], terms Terms) Stopped {
 	e := holder.Entry()
 	sl := e.slot
 	pending := e.pending() && !w.hasMet(sl)
-	if terms&AwaitAnswer != 0 && (pending || e.pending() && sl.asked != nil) {
+	if terms&AwaitAnswer != 0 && (pending || e.pending() && sl.trigger != nil) {
 		w.patient = false
-		sl.ask()
+		sl.triggerClaim()
 		return StillWaiting
 	}
 	sl.remove(w)

@@ -17,28 +17,28 @@ func appendHeaders(b []byte, before, after http.Header, fields []field, keep Hea
 	connection := after["Connection"]
 	for _, f := range fields {
 		was := before[f.name]
-		switch more, extended := beyond(was, f.values); {
-		case dropped(f.name, connection):
+		switch more, extended := addedValues(was, f.values); {
+		case neverRecorded(f.name, connection):
 		case describesBody(f.name), keep.has(f.name):
 			b = record.AppendHeader(b, f.name, sentValues(f.values, http2))
 		case len(was) > 0 && slices.Equal(was, f.values):
-		case extended && (len(was) > 0 || collects(f.name)):
+		case extended && (len(was) > 0 || isAppendedList(f.name)):
 			b = record.AppendHeader(b, record.AddedMark+f.name, sentValues(more, http2))
 		default:
 			b = record.AppendHeader(b, f.name, sentValues(f.values, http2))
 		}
 	}
 	for name := range before {
-		if _, has := after[name]; !has && !dropped(name, connection) {
+		if _, has := after[name]; !has && !neverRecorded(name, connection) {
 			b = record.AppendHeader(b, name, nil)
 		}
 	}
 	return b
 }
 
-// beyond returns the values of now that are not in was. extended reports that now still has
+// addedValues returns the values of now that are not in was. extended reports that now still has
 // all of was: in the same order, or joined at the beginning of its first value.
-func beyond(was, now []string) (more []string, extended bool) {
+func addedValues(was, now []string) (more []string, extended bool) {
 	if len(was) == 0 {
 		return now, true
 	}
@@ -77,11 +77,11 @@ func (names HeaderNames) has(name string) bool {
 	return len(names) > 0 && slices.Contains(names, textproto.CanonicalMIMEHeaderKey(name))
 }
 
-// collects reports whether each middleware adds its own element to the list header. Set and Add
-// of a handler look alike if the header was empty before, and the repeat may pass middleware
-// that adds an element. To these lists, one element too many does no harm, and one too few
-// does.
-func collects(name string) bool {
+// isAppendedList reports whether each middleware adds its own element to the list header. Set
+// and Add of a handler look alike if the header was empty before, and the repeat may pass
+// middleware that adds an element. To these lists, one element too many does no harm, and one
+// too few does.
+func isAppendedList(name string) bool {
 	switch name {
 	case "Vary", "Link", "Server-Timing", "Access-Control-Expose-Headers":
 		return true
@@ -89,10 +89,10 @@ func collects(name string) bool {
 	return false
 }
 
-// dropped reports whether a header is for the first client or its connection only, or is never
-// sent: net/http sends no name that is not a token.
-func dropped(name string, connection []string) bool {
-	return NeverKept(textproto.CanonicalMIMEHeaderKey(name)) || len(connection) > 0 && lists(connection, name)
+// neverRecorded reports whether a header is for the first client or its connection only, or is
+// never sent: net/http sends no name that is not a token.
+func neverRecorded(name string, connection []string) bool {
+	return NeverKept(textproto.CanonicalMIMEHeaderKey(name)) || len(connection) > 0 && listHas(connection, name)
 }
 
 // NeverKept reports whether no record has the header with this canonical name.

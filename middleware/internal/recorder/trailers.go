@@ -21,7 +21,7 @@ func announces(before http.Header, name string, values []string) bool {
 		return false
 	}
 	for announced := range elements(values) {
-		if !lists(before[name], announced) {
+		if !listHas(before[name], announced) {
 			return true
 		}
 	}
@@ -32,15 +32,15 @@ func announces(before http.Header, name string, values []string) bool {
 // announced as one.
 func (b *buffers) sendsTrailer(h http.Header) bool {
 	for name, values := range h {
-		if (trailing(name) || lists(b.values("Trailer"), name)) && !slices.Equal(b.values(name), values) {
+		if (trailing(name) || listHas(b.values("Trailer"), name)) && !slices.Equal(b.values(name), values) {
 			return true
 		}
 	}
 	return false
 }
 
-// lists reports whether the list header values has the element name.
-func lists(values []string, name string) bool {
+// listHas reports whether the list header values has the element name.
+func listHas(values []string, name string) bool {
 	for e := range elements(values) {
 		if strings.EqualFold(e, name) {
 			return true

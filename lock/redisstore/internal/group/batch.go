@@ -19,18 +19,18 @@ import (
 type Batch struct {
 	context.Context //nolint:containedctx // for its values
 
-	members   []redis.Cmder
-	room      [1]redis.Cmder // most batches need no more
-	began     time.Time
-	until     time.Time
-	overtaken int  // later batches that were answered before it
-	direct    bool // its only caller sends it
-	limited   bool // a member has waited for the window
-	filled    bool // the window was full after its departure
-	out       int  // commands in flight after its departure
-	behind    int  // the size of the window at its departure
-	large     bool // its only member takes long
-	outer     bool // Transmit is around the client, not in it
+	members     []redis.Cmder
+	room        [1]redis.Cmder // most batches need no more
+	began       time.Time
+	until       time.Time
+	overtakenBy int  // later batches that were answered before it
+	direct      bool // its only caller sends it
+	limited     bool // a member has waited for the window
+	filled      bool // the window was full after its departure
+	out         int  // commands in flight after its departure
+	behind      int  // the size of the window at its departure
+	large       bool // its only member takes long
+	outer       bool // Transmit is around the client, not in it
 
 	done  chan struct{}
 	over  atomic.Bool

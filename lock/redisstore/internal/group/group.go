@@ -165,7 +165,7 @@ func (g *Group) enqueue(ctx context.Context, c *Command) (own *Batch, err error)
 // refused returns the error of a command that would be too late. Its class is "silent" if the
 // server answers nothing at all, or did so while the command waited.
 func (g *Group) refused(c *Command, class string, why error, now time.Time) error {
-	if g.window.silent(now) || c.arrived.Before(g.window.spoke) {
+	if g.window.silent(now) || c.arrived.Before(g.window.silenceEnded) {
 		class = "silent"
 	}
 	return failure.Refused(class, why)

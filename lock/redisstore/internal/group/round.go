@@ -104,7 +104,7 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 	i := slices.Index(g.batches, b)
 	if served > 0 {
 		for _, earlier := range g.batches[:i] {
-			earlier.overtaken++
+			earlier.overtakenBy++
 		}
 	}
 	g.batches = slices.Delete(g.batches, i, i+1)

@@ -44,21 +44,21 @@ const (
 // full window is halved on trial for a round trip: a slow server then answers sooner, and over a
 // slow network nothing changes. A window that is not full stays as it is.
 type window struct {
-	share  int // commands a batch
-	size   int // commands
-	begin  int // the first size
-	most   int
-	usual  time.Duration // the usual time of a round trip
-	least  time.Duration // the time of the shortest of the latest round trips
-	trial  int           // size before the trial that is under way; 0: there is none
-	full   int           // commands in flight before the trial
-	slow   time.Duration // usual time before the trial
-	tried  time.Time     // the multiple of retrial before the last trial
-	server bool          // the last trial found that the server is the limit
-	last   time.Time     // when a batch was answered
-	asked  time.Time     // departure of the first batch since the last answer; zero: none
-	newest time.Time     // the latest departure of an answered batch
-	spoke  time.Time     // the end of the last silence
+	share        int // commands a batch
+	size         int // commands
+	begin        int // the first size
+	most         int
+	usual        time.Duration // the usual time of a round trip
+	shortest     time.Duration // the time of the shortest of the latest round trips
+	trial        int           // size before the trial that is under way; 0: there is none
+	full         int           // commands in flight before the trial
+	slow         time.Duration // usual time before the trial
+	tried        time.Time     // the multiple of retrial before the last trial
+	server       bool          // the last trial found that the server is the limit
+	last         time.Time     // when a batch was answered
+	silentSince  time.Time     // departure of the first batch since the last answer; zero: none
+	newest       time.Time     // the latest departure of an answered batch
+	silenceEnded time.Time     // the end of the last silence
 }
 
 func newWindow(share, batches int) window {
@@ -75,7 +75,7 @@ func (w *window) batch() int { return min(w.size, w.share) }
 // room reports whether one more batch may leave while so many run, for so many waiting
 // commands.
 func (w *window) room(running, waiting int) bool {
-	return running == 0 || running < w.size/w.share && (waiting >= min(grouping, w.share) || w.least > short)
+	return running == 0 || running < w.size/w.share && (waiting >= min(grouping, w.share) || w.shortest > short)
 }
 
 // stalls reports whether the connection of b stalls: b is overdue, and a batch that left later
@@ -93,36 +93,36 @@ func (w *window) overdue(b *Batch, now time.Time) bool {
 // the reply is late, and at least four batches that left later were answered. With one reply in a
 // thousand late by 100 ms, p99 of all commands is 25 ms, and was 107 ms without this.
 func (w *window) overtaken(b *Batch, now time.Time) bool {
-	return b.overtaken >= 4 && !b.large && now.Sub(b.began) > max(3*w.usual, 6*time.Millisecond)
+	return b.overtakenBy >= 4 && !b.large && now.Sub(b.began) > max(3*w.usual, 6*time.Millisecond)
 }
 
 // ask notes that a batch leaves.
 func (w *window) ask(b *Batch) {
 	b.behind = w.size
-	if w.asked.IsZero() {
-		w.asked = b.began
+	if w.silentSince.IsZero() {
+		w.silentSince = b.began
 	}
 }
 
 // silent reports whether the server answers nothing at all: for a tenth of a second, and for
 // many times the usual time, although it was asked.
 func (w *window) silent(now time.Time) bool {
-	return !w.asked.IsZero() && now.Sub(w.asked) > max(8*w.usual, silence)
+	return !w.silentSince.IsZero() && now.Sub(w.silentSince) > max(8*w.usual, silence)
 }
 
 // learn adapts the window to a batch that was answered.
 func (w *window) learn(b *Batch, now time.Time) {
 	took := now.Sub(b.began)
 	if forgotten := min(float64(now.Sub(w.last))/float64(memory), 1); !b.filled {
-		w.least += time.Duration(float64(w.least) * forgotten)
+		w.shortest += time.Duration(float64(w.shortest) * forgotten)
 	}
-	if w.least == 0 || took < w.least {
-		w.least = took
+	if w.shortest == 0 || took < w.shortest {
+		w.shortest = took
 	}
 	if w.silent(now) {
-		w.spoke = now
+		w.silenceEnded = now
 	}
-	w.last, w.asked = now, time.Time{}
+	w.last, w.silentSince = now, time.Time{}
 	if w.stalls(b, now) {
 		return // the connection was slow, or the reply late: the server has answered others
 	}
@@ -132,7 +132,7 @@ func (w *window) learn(b *Batch, now time.Time) {
 	if b.began.After(w.newest) {
 		w.newest = b.began
 	}
-	long := w.usual > 2*max(w.least, 2*short)
+	long := w.usual > 2*max(w.shortest, 2*short)
 	over := w.server && w.usual > maxUsual
 	turn := now.Truncate(retrial)
 	switch {
@@ -146,7 +146,7 @@ func (w *window) learn(b *Batch, now time.Time) {
 	case !b.limited || over || long && w.usual > maxUsual:
 	case w.size < w.begin:
 		w.size += 1 + w.size/8
-	case w.least > short && max(took, w.usual) < 2*w.least:
+	case w.shortest > short && max(took, w.usual) < 2*w.shortest:
 		w.size = min(w.size+w.share, w.most)
 	}
 }
@@ -161,7 +161,7 @@ func (w *window) decide(took time.Duration, out int) {
 		return
 	}
 	if !w.server {
-		w.size, w.least = w.trial, took
+		w.size, w.shortest = w.trial, took
 	}
 	w.usual, w.trial = took, 0
 }
