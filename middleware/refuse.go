@@ -1,85 +1,33 @@
 package middleware
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"strings"
 
-	"github.com/httplatch/httplatch/internal/bodybuf"
-	"github.com/httplatch/httplatch/keyfunc"
-	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/middleware/internal/recorder"
+	"github.com/httplatch/httplatch/internal/coverage"
 )
 
-// refuser is the part of a guard that answers instead of the handler.
-type refuser struct {
-	guardCore
-
-	conf *settings // of the guard
-}
-
-// reject refuses r, which is a guard's own request, before the Locker was asked. err comes from
-// a key function, or says that the body cannot be read.
-func (f *refuser) reject(w http.ResponseWriter, r *http.Request, err error) {
-	p := identityProblem(err)
-	f.locker.Report(r.Context(), lock.Event{Kind: lock.EventRejected, Name: f.hints.Name, Once: f.conf.once, Err: rejection{p}})
-	f.refuse(w, r, p)
-}
-
-// refuse answers r, which is a guard's own request, with p.
-func (f *refuser) refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
-	f.hint(r.Context(), p)
-	p.once = f.conf.once
-	bodybuf.Rewind(r) // the error handler may read it
-	p.writeHeader(w.Header())
-	if runOf(r.Context()) == nil {
-		f.conf.onError(w, r, p)
-		return
+// Refuse refuses requests with an Idempotency-Key, with 400 (key-not-supported), and lets all
+// others pass. It is for routes that no [Idempotent] guards: a client that sends a key repeats
+// its request after a lost answer, and must not find out by a second order that the key was
+// ignored:
+//
+//	mux.Handle("POST /comments", latch.Refuse()(createComment))
+//
+// GET, HEAD, OPTIONS and TRACE pass. Do not mount it around or inside of a guard that takes the
+// header.
+func Refuse() func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case !safe(r.Method) && coverage.Asked(r.Context()):
+				return
+			case len(r.Header["Idempotency-Key"]) == 0, safe(r.Method):
+				next.ServeHTTP(w, r)
+				return
+			}
+			p := ProblemKeyNotSupported.problem(http.StatusBadRequest, 0, nil)
+			p.ServeHTTP(w, r)
+			markRefused(r, p.Status) // for a Dedupe around
+		})
 	}
-	watched := &recorder.StatusWriter{ResponseWriter: w}
-	f.conf.onError(watched, r, p)
-	watched.ImplyOK()
-	markRefused(r, watched.Code)
-}
-
-// markRefused marks a refusal of r with this status for the guards further out.
-func markRefused(r *http.Request, status int) {
-	for around := runOf(r.Context()); around != nil; around = around.outer {
-		around.answer.MarkRefused(status)
-	}
-}
-
-// hint reports a refusal that may be the server's own fault.
-func (f *refuser) hint(ctx context.Context, p *Problem) {
-	switch {
-	case errors.Is(p.Err, keyfunc.ErrMissing) || p.Status == http.StatusUnauthorized:
-		f.hints.KeyMissing(ctx, p.Err)
-	case p.Status != http.StatusInternalServerError:
-	case errors.Is(p.Err, bodybuf.ErrConsumed):
-		f.hints.BodyConsumed(ctx, p.Err)
-	case p.Kind() == ProblemRolledBack:
-		// The Locker reports a commit that has failed.
-		if early, ok := errors.AsType[*recorder.EarlyError](p.Err); ok {
-			f.hints.AnswerTooLong(ctx, early)
-		}
-	case p.Kind() == ProblemKeyFailed && ctx.Err() == nil: // the call of a function may fail because the client has gone
-		f.hints.FunctionFailed(ctx, p.Err)
-	}
-}
-
-// rejection is the error of an [lock.EventRejected].
-type rejection struct{ problem *Problem }
-
-func (r rejection) Error() string { return r.problem.Err.Error() }
-func (r rejection) Unwrap() error { return r.problem.Err }
-
-// Class is a short and stable name of the reason: the kind of the problem, or "refused" for a
-// status that a key function chose itself.
-func (r rejection) Class() string {
-	kind := r.problem.Kind()
-	if kind == "" {
-		return "refused"
-	}
-	return strings.ReplaceAll(string(kind), "-", "_")
 }
