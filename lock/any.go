@@ -31,11 +31,7 @@ func (l *Locker) DoAny(ctx context.Context, keys []string, fn func(ctx context.C
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if end := lease.Release(ctx); errors.Is(end, ErrLost) {
-			err = errors.Join(err, end)
-		}
-	}()
+	defer releaseAfter(ctx, lease.Release, &err)
 	return fn(lease.Context(), lease.Key())
 }
 

@@ -152,12 +152,16 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if end := lease.Release(ctx); errors.Is(end, ErrLost) {
-			err = errors.Join(err, end)
-		}
-	}()
+	defer releaseAfter(ctx, lease.Release, &err)
 	return fn(lease.Context())
+}
+
+// releaseAfter releases a lease or a set after work that has returned err, and joins to it the
+// error of a lease that was lost.
+func releaseAfter(ctx context.Context, release func(context.Context) error, err *error) {
+	if end := release(ctx); errors.Is(end, ErrLost) {
+		*err = errors.Join(*err, end)
+	}
 }
 
 // Acquire takes key, for work that ends in another function; prefer [Locker.Do].

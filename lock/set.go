@@ -32,11 +32,7 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if end := s.Release(ctx); errors.Is(end, ErrLost) {
-			err = errors.Join(err, end)
-		}
-	}()
+	defer releaseAfter(ctx, s.Release, &err)
 	return fn(s.Context())
 }
 
