@@ -59,9 +59,9 @@ func (b body) finish() {
 	}
 }
 
-// savedBody is a body that can be read only once, together with the bytes that were read so far. Each
-// attempt sends these bytes first, and goes on reading where the attempt before stopped. Nothing
-// is read ahead, because the source may be waiting for an answer.
+// savedBody is a body that can be read only once, together with the bytes that were read so far.
+// Each attempt sends these bytes first, and goes on reading where the attempt before stopped.
+// Nothing is read ahead, because the source may be waiting for an answer.
 type savedBody struct {
 	source io.ReadCloser
 	limit  int64

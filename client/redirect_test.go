@@ -88,8 +88,8 @@ func TestRedirectsCopyTheKey(t *testing.T) {
 	require.Equal(t, []string{"POST /x mine"}, there.got)
 }
 
-// TestRedirectWithARandomKey: the request after the redirect has the key of the first request, and not a
-// new one.
+// TestRedirectWithARandomKey: the request after the redirect has the key of the first request,
+// and not a new one.
 func TestRedirectWithARandomKey(t *testing.T) {
 	t.Parallel()
 	here := startOrigin(t, map[string]string{"/a": "/b"}, 307)

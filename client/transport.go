@@ -68,8 +68,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// mayCarryKey reports whether the request can have a key. For an incomplete request, the base returns
-// the error.
+// mayCarryKey reports whether the request can have a key. For an incomplete request, the base
+// returns the error.
 func mayCarryKey(req *http.Request) bool {
 	return req.URL != nil && req.Header != nil && req.Method != http.MethodConnect &&
 		(req.URL.Scheme == "http" || req.URL.Scheme == "https")

@@ -1,6 +1,6 @@
-// Command example is an order desk that takes each submission once: one order
-// per user at a time, one payment per order at a time. It is a complete server
-// to try httplatch with, on its own, over Redis, over PostgreSQL, over MySQL or over a file of SQLite:
+// Command example is an order desk that takes each submission once: one order per user at a
+// time, one payment per order at a time. It is a complete server to try httplatch with, on its
+// own, over Redis, over PostgreSQL, over MySQL or over a file of SQLite:
 //
 //	go run ./example
 //	go run ./example -addr :8081 -redis redis://localhost:6379
@@ -37,9 +37,10 @@
 //	GET    /console             the page for operators: who has a key and why, and a form to free it
 //
 // To show failures, POST /orders obeys four headers. "X-Work: 300ms" sets how long the order
-// takes, as it does for carts and exports. The others say what the handler does once the order exists, in this order:
-// "X-Commit: 1" calls lock.Commit, so that the order is never placed again; "X-Linger: 3s" goes
-// on for that time, even if the lease is lost; "X-Fail" is "500", "panic" or "hang".
+// takes, as it does for carts and exports. The others say what the handler does once the order
+// exists, in this order: "X-Commit: 1" calls lock.Commit, so that the order is never placed
+// again; "X-Linger: 3s" goes on for that time, even if the lease is lost; "X-Fail" is "500",
+// "panic" or "hang".
 //
 // # Policies
 //
@@ -87,9 +88,9 @@
 //
 // # What it leaves out
 //
-// Without -postgres, -mysql or -sqlite orders live in the memory of the process that took them, without a
-// bound: two processes on one Redis exclude each other, and each lists the orders it
-// placed itself. There is no authentication: a real desk would take the user from it
-// with keyfunc.Context, and would let only operators reach /locks and /console.
-// The console warns visitors from other machines.
+// Without -postgres, -mysql or -sqlite orders live in the memory of the process that took them,
+// without a bound: two processes on one Redis exclude each other, and each lists the orders it
+// placed itself. There is no authentication: a real desk would take the user from it with
+// keyfunc.Context, and would let only operators reach /locks and /console. The console warns
+// visitors from other machines.
 package main

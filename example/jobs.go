@@ -115,7 +115,8 @@ func (d *desk) workOnJob(ctx context.Context) (found bool, err error) {
 	return true, err
 }
 
-// placeAccepted places the order of j and gives the final answer, in one transaction if there is one.
+// placeAccepted places the order of j and gives the final answer, in one transaction if there is
+// one.
 func (d *desk) placeAccepted(ctx context.Context, j job) error {
 	if err := work(ctx, d.cfg.work); err != nil {
 		return err

@@ -41,7 +41,8 @@ func (d *desk) showOrder(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, http.StatusOK, found)
 }
 
-// find returns an order. It looks at the accepted orders first: a worker may place this one meanwhile.
+// find returns an order. It looks at the accepted orders first: a worker may place this one
+// meanwhile.
 func (d *desk) find(ctx context.Context, id string) (record, error) {
 	if d.jobs != nil {
 		o, err := d.jobs.accepted(ctx, id)

@@ -22,9 +22,9 @@ type record struct {
 
 // orders keeps the desk's orders. It is safe for concurrent use.
 type orders interface {
-	// place stores o and gives it an ID, unless o is of a job and has one. With a fence it returns errOvertaken to a
-	// holder that has been overtaken. No lease can do this, because a paused process
-	// does not know that its lease is over.
+	// place stores o and gives it an ID, unless o is of a job and has one. With a fence it
+	// returns errOvertaken to a holder that has been overtaken. No lease can do this, because a
+	// paused process does not know that its lease is over.
 	place(ctx context.Context, o order, fence int64, fenced bool) (order, error)
 
 	// pay marks an order as paid. Paying again changes nothing. Its error may be

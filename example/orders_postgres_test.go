@@ -173,7 +173,8 @@ func TestDesksThatStartAtOnce(t *testing.T) {
 }
 
 // TestOrderOfAClientThatHasLeftIsNotBegun: an order waits for the only connection of the pool
-// when its client leaves. A repeat meanwhile is refused with in-progress, and the next one places it.
+// when its client leaves. A repeat meanwhile is refused with in-progress, and the next one
+// places it.
 func TestOrderOfAClientThatHasLeftIsNotBegun(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)

@@ -30,8 +30,8 @@ type site struct {
 	end     func() // closes finish
 }
 
-// betweenClicks is long enough for the first click's request to be on its way. While Chromium waits for
-// an answer it can be clicked on, but not asked.
+// betweenClicks is long enough for the first click's request to be on its way. While Chromium
+// waits for an answer it can be clicked on, but not asked.
 const betweenClicks = 400 * time.Millisecond
 
 const plainForm = `<!doctype html><title>Order</title><form method="post" action="/orders?shop=1">
@@ -84,8 +84,8 @@ func newSiteLocker(t *testing.T, opts ...lock.Option) *lock.Locker {
 	return l
 }
 
-// TestLookAgain: a double click on a plain form. The browser abandons the first request and shows the
-// answer to the second: a page, with a button that in the end gets the first answer.
+// TestLookAgain: a double click on a plain form. The browser abandons the first request and
+// shows the answer to the second: a page, with a button that in the end gets the first answer.
 func TestLookAgain(t *testing.T) {
 	strict := "default-src 'none'; form-action 'self'"
 	for name, tt := range map[string]struct {
@@ -142,8 +142,8 @@ func TestDoubleClickWithoutGuard(t *testing.T) {
 	require.EqualValues(t, 2, s.orders.Load())
 }
 
-// TestSecondClickAndLock: the second click takes the connection of the first away, and with it, unless
-// the Locker has WithDetached, the context of the work that the first has begun.
+// TestSecondClickAndLock: the second click takes the connection of the first away, and with it,
+// unless the Locker has WithDetached, the context of the work that the first has begun.
 func TestSecondClickAndLock(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts []lock.Option

@@ -4,7 +4,8 @@
 //	mux.Handle("GET /latch.js", form.Script())
 //	mux.Handle("POST /orders", latch.Idempotent(locker, keyfunc.Context(auth.UserID), keyfunc.Form("once"))(orders))
 //
-// In the page, a template of html/template with {{.Field}} from [Field] and {{.Integrity}} from [Integrity]:
+// In the page, a template of html/template with {{.Field}} from [Field] and {{.Integrity}} from
+// [Integrity]:
 //
 //	<script src="/latch.js?v={{.Integrity}}" integrity="{{.Integrity}}" defer></script>
 //	...

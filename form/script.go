@@ -43,7 +43,8 @@ func Script() http.Handler {
 			h.Set("Cache-Control", scriptAge)
 		}
 		h.Add("Vary", "Accept-Encoding")
-		// Each encoding has its own tag, or a cache could combine a range or a 304 of one with another.
+		// Each encoding has its own tag, or a cache could combine a range or a 304 of one with
+		// another.
 		h.Set("ETag", tag)
 		body := script
 		if r.Header.Get("Range") == "" && acceptsGzip(r.Header.Values("Accept-Encoding")) {

@@ -19,10 +19,11 @@ import (
 //	latchtest.Coverage(t, app.Routes(), signedIn, "POST /logout")
 //
 // newRequest makes a request to a route, which has to pass the middleware outside of the guard,
-// authentication above all. With nil it is [httptest.NewRequestWithContext] without a body. A guard that
-// gets the request notes that, and answers in its place: neither a store nor the handler is
-// asked. The handler of a route without a guard runs, once, so give it what tests give it. A
-// route without a method is asked with POST, and wildcards are the text "latch-coverage".
+// authentication above all. With nil it is [httptest.NewRequestWithContext] without a body. A
+// guard that gets the request notes that, and answers in its place: neither a store nor the
+// handler is asked. The handler of a route without a guard runs, once, so give it what tests
+// give it. A route without a method is asked with POST, and wildcards are the text
+// "latch-coverage".
 //
 // A router inside another one has patterns of its own, which mux does not know: name the outer
 // pattern as an exception, and call Coverage for the inner mux.

@@ -86,7 +86,8 @@ func (d *disturbed) Amend(ctx context.Context, key, token string, from, to []byt
 	return false, lock.Describe(d.Store).NoAmends
 }
 
-// ClaimSet implements [lock.SetClaimer], if the store within is one. It is a Claim of its first key.
+// ClaimSet implements [lock.SetClaimer], if the store within is one. It is a Claim of its first
+// key.
 func (d *disturbed) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
 	sets, is := d.Store.(lock.SetClaimer)
 	switch {

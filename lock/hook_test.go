@@ -28,8 +28,8 @@ func onItsOwn(call func()) (returned bool) {
 	return returned
 }
 
-// The first send of a call is on the caller's goroutine if the store returns in
-// time. A hook that ends that, as require does in a test, takes the caller with it, but neither the key nor
+// The first send of a call is on the caller's goroutine if the store returns in time. A hook
+// that ends that, as require does in a test, takes the caller with it, but neither the key nor
 // the Locker's books.
 func TestHooksThatEndTheCaller(t *testing.T) {
 	before := func(context.Context, func() error) error { runtime.Goexit(); return nil }

@@ -23,9 +23,9 @@ import (
 
 var setFaults = flag.Int("sets.faults", 4000, "number of faults in the campaign of sets, permits and hand-overs; make faults makes 10000")
 
-// setCampaign is work at random in three processes over one server, behind a network with faults: on
-// sets of one to eight of 14 keys, on one to five permits, and on keys that are handed over to
-// another process and delivered twice. Processes are killed and paused.
+// setCampaign is work at random in three processes over one server, behind a network with
+// faults: on sets of one to eight of 14 keys, on one to five permits, and on keys that are
+// handed over to another process and delivered twice. Processes are killed and paused.
 type setCampaign struct {
 	plan   *rand.Rand
 	server lock.Store

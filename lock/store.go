@@ -37,7 +37,8 @@ import (
 //   - Methods are safe for concurrent use.
 //
 // A store may implement more: [Inspector], [Pager], [Watcher], [Checker], [ServerLister],
-// [Transactor], [Amender], [SetClaimer] and [Describer]. A wrapper passes on the interfaces that it wants to keep.
+// [Transactor], [Amender], [SetClaimer] and [Describer]. A wrapper passes on the interfaces that
+// it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns the entry
 	// afterwards. The claim was granted exactly if the returned entry is [Held]

@@ -64,7 +64,8 @@ func TestDoNotKeepRollsBack(t *testing.T) {
 	e.require(t, 2)
 }
 
-// TestDoNotKeepWithoutAnAnswer leaves the answer to what is mounted outside, and waiters get no empty 200.
+// TestDoNotKeepWithoutAnAnswer leaves the answer to what is mounted outside, and waiters get no
+// empty 200.
 func TestDoNotKeepWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

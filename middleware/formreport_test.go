@@ -26,8 +26,9 @@ func byScript(body string) *http.Request {
 	return r
 }
 
-// TestFinalAnswerToAFormIsReported to the script of package form, which has set the cookie of the key; the first time and
-// with each replay, however the answer leaves. Nothing else is: the script would end a key that may be under way.
+// TestFinalAnswerToAFormIsReported to the script of package form, which has set the cookie of
+// the key; the first time and with each replay, however the answer leaves. Nothing else is: the
+// script would end a key that may be under way.
 func TestFinalAnswerToAFormIsReported(t *testing.T) {
 	t.Parallel()
 	report := cookieOfK + "=1; Path=/; Max-Age=86400; SameSite=Lax"
@@ -103,7 +104,8 @@ func TestRefusalIsReportedIfItIsFinal(t *testing.T) {
 	require.Len(t, (<-first)["Set-Cookie"], 1)
 }
 
-// TestReportGoesByTheField of the form, whatever the guard makes of it, in each encoding that forms have.
+// TestReportGoesByTheField of the form, whatever the guard makes of it, in each encoding that
+// forms have.
 func TestReportGoesByTheField(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

@@ -195,7 +195,8 @@ func (s *spyWriter) Header() http.Header         { return s.header }
 func (s *spyWriter) WriteHeader(status int)      { s.on(status, s.header) }
 func (s *spyWriter) Write(p []byte) (int, error) { return len(p), nil }
 
-// TestHeadersOfOuterMiddleware: a repeat has the headers of its own request, and not of the recorded one.
+// TestHeadersOfOuterMiddleware: a repeat has the headers of its own request, and not of the
+// recorded one.
 func TestHeadersOfOuterMiddleware(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, memstore.New())

@@ -152,8 +152,8 @@ func (x *laterJourney) play(t *testing.T) {
 	})
 }
 
-// However often the worker is killed, and whatever reply is lost, there is one effect, and there are
-// two answers in all: the 202, and then the final one.
+// However often the worker is killed, and whatever reply is lost, there is one effect, and there
+// are two answers in all: the 202, and then the final one.
 func TestJourneyOfALaterAnswer(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100) {

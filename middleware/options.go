@@ -17,9 +17,9 @@ import (
 // [Option].
 type LockOption interface{ applyLock(c *lockConfig) }
 
-// IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal],
-// [WithFingerprint], [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel],
-// [WithLifetimeHeader], every [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
+// IdempotentOption configures [Idempotent] and [Dedupe]: [WithFinal], [WithFingerprint],
+// [WithBodyLimits], [WithKeepHeaders], [WithName], [WithLabel], [WithLifetimeHeader], every
+// [Option], and the sets of options for contracts, [ACP], [UCP] and [Stripe].
 type IdempotentOption interface{ applyIdempotent(c *idempotentConfig) }
 
 // Option configures any middleware of this package: [With], [WithFailOpen],
@@ -282,8 +282,8 @@ func WithKeepHeaders(names ...string) IdempotentOption {
 // WithBodyLimits sets two limits. A request body beyond the first is refused with 413
 // before anything is claimed (for [keyfunc.JSON] and [keyfunc.Form] under this guard,
 // too). The body of an answer beyond the second is sent as it is written, and cannot be
-// replayed (with [lock.WithTransaction]: it fails, and is answered with 500). Both are 1
-// MiB unless set. It panics if one of them is not positive.
+// replayed (with [lock.WithTransaction]: it fails, and is answered with 500). Both are
+// 1 MiB unless set. It panics if one of them is not positive.
 func WithBodyLimits(request, response int64) IdempotentOption {
 	must(setting.ValidateBodyLimits(request, response), "WithBodyLimits(%d, %d)", request, response)
 	return idempotentOption(func(c *idempotentConfig) { c.requestLimit, c.answers.Limit = request, response })
@@ -291,8 +291,8 @@ func WithBodyLimits(request, response int64) IdempotentOption {
 
 // WithName sets the name of the guard in metrics, logs, records and the console:
 // "idempotent" or "dedupe" unless set. It is no part of the records' keys, so a guard
-// with a new name finds its old records. It panics if name is empty, has more than 64
-// bytes, or a control character.
+// with a new name finds its old records. It panics if name is empty, has more than
+// 64 bytes, or a control character.
 func WithName(name string) IdempotentOption {
 	must(setting.ValidateGuardName(name), "WithName(%q)", name)
 	return idempotentOption(func(c *idempotentConfig) { c.guardName = name })

@@ -50,8 +50,8 @@ var statusOf = map[string]int{
 	"outcome-unknown": 409, "result-not-replayable": 409, "rolled-back": 503, "unconfirmed": 503, "unavailable": 503, "shutting-down": 503,
 }
 
-// TestGoldenPages compares what is said of each kind, with a button, without one, and by a Lock alone, with
-// testdata/pages.txt, and whole pages with their files (-update-pages writes them).
+// TestGoldenPages compares what is said of each kind, with a button, without one, and by a Lock
+// alone, with testdata/pages.txt, and whole pages with their files (-update-pages writes them).
 func TestGoldenPages(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("problemkind.go")
@@ -169,8 +169,9 @@ func TestPageOfARefusal(t *testing.T) {
 	e.require(t, 1)
 }
 
-// TestLockAloneRunsAgain is why a Lock alone offers no button: the same form, sent again later, is another order. And
-// the form of another site, sent again by a page of this one, would pass the check of its origin.
+// TestLockAloneRunsAgain is why a Lock alone offers no button: the same form, sent again later,
+// is another order. And the form of another site, sent again by a page of this one, would pass
+// the check of its origin.
 func TestLockAloneRunsAgain(t *testing.T) {
 	t.Parallel()
 	var e effects
@@ -214,7 +215,8 @@ func TestHeadHasNoBody(t *testing.T) {
 	require.JSONEq(t, `{"status":409}`, w.Body.String(), "no request, no preference")
 }
 
-// TestPageSaysNothingOfTheServer: neither the cause, nor what the client has sent except for the form.
+// TestPageSaysNothingOfTheServer: neither the cause, nor what the client has sent except for the
+// form.
 func TestPageSaysNothingOfTheServer(t *testing.T) {
 	t.Parallel()
 	r := submission("once=k")
@@ -261,8 +263,8 @@ func TestErrorHandlerChangesThePage(t *testing.T) {
 	requireProblem(t, wantProblem{status: 409, kind: "held", retryAfter: "1"}, serve(h, r))
 }
 
-// TestGatewayKeepsNoPage: a page of a guarded service is a refusal to the gateway before it, not the
-// answer to keep. A page of the application is one.
+// TestGatewayKeepsNoPage: a page of a guarded service is a refusal to the gateway before it, not
+// the answer to keep. A page of the application is one.
 func TestGatewayKeepsNoPage(t *testing.T) {
 	t.Parallel()
 	largest := "once=k&a=" + strings.Repeat("%22", (16<<10-9)/3)
@@ -295,7 +297,8 @@ func TestGatewayKeepsNoPage(t *testing.T) {
 	}
 }
 
-// TestStyleHashIsDocumented: sites whose policy forbids inline style may allow this one by its hash.
+// TestStyleHashIsDocumented: sites whose policy forbids inline style may allow this one by its
+// hash.
 func TestStyleHashIsDocumented(t *testing.T) {
 	t.Parallel()
 	docs, err := os.ReadFile("../docs/problems.md")

@@ -114,7 +114,8 @@ func TestFormIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestUnescapedFormIsSeen: the check of the pages above finds values that were not escaped, or line ends that were not kept.
+// TestUnescapedFormIsSeen: the check of the pages above finds values that were not escaped, or
+// line ends that were not kept.
 func TestUnescapedFormIsSeen(t *testing.T) {
 	t.Parallel()
 	for want, value := range map[string]string{"a=%22%3E%3Cb%3E": `"><b>`, "a=%26lt%3B": "&lt;", "a=%0D%0A%0D%0A": "&#10;\r\n&#10;"} {

@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPageRepeatsNoSecret: a page has no field of a form with a secret, and asks to be reloaded instead: the browser
-// itself then sends the form. Tokens against cross-site requests are in the page of the form too.
+// TestPageRepeatsNoSecret: a page has no field of a form with a secret, and asks to be reloaded
+// instead: the browser itself then sends the form. Tokens against cross-site requests are in the
+// page of the form too.
 func TestPageRepeatsNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, secret := range []string{

@@ -16,8 +16,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// pastTheGuard lets h write to the writer that chi's loggers hand on, and not to the guard's. Adapters of
-// frameworks do that.
+// pastTheGuard lets h write to the writer that chi's loggers hand on, and not to the guard's.
+// Adapters of frameworks do that.
 func pastTheGuard(guard func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outer := chimw.NewWrapResponseWriter(w, r.ProtoMajor)
@@ -64,8 +64,8 @@ func TestFailurePastALock(t *testing.T) {
 	}
 }
 
-// TestSilentHandler: an empty 200 is an answer, also if it is implied. It is logged once, since it may not
-// have been meant.
+// TestSilentHandler: an empty 200 is an answer, also if it is implied. It is logged once, since
+// it may not have been meant.
 func TestSilentHandler(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -48,9 +48,9 @@ import (
 // X-Accel-Buffering: no. The same holds for answers over HTTP/1 that end with their
 // connection, because they do not show whether they are whole.
 //
-// Headers of a request that begin with Latch- or Latch_ are not sent, and the Latch-Commit of
-// an answer is not returned, nor one in a trailer or in an informational answer, so neither a client nor a service behind it can speak in the name
-// of the other: see [WithUpstreamHeaders].
+// Headers of a request that begin with Latch- or Latch_ are not sent, and the Latch-Commit of an
+// answer is not returned, nor one in a trailer or in an informational answer, so neither a
+// client nor a service behind it can speak in the name of the other: see [WithUpstreamHeaders].
 //
 // With [lock.WithRerunAbandoned] and [lock.WithTransaction], the store notes the request
 // before it is sent, which costs a round trip. RoundTrip returns an error and has sent

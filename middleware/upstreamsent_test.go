@@ -128,12 +128,14 @@ func TestUpstreamAnswers(t *testing.T) {
 		"200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n": gone,
 		// It ends with its connection, as if the upstream had died.
 		"200 OK\r\n\r\nok": gone,
-		// With a type: net/http makes one of the beginning of a body that comes with the header, or later.
+		// With a type: net/http makes one of the beginning of a body that comes with the header,
+		// or later.
 		"500 Internal Server Error\r\nContent-Type: text/plain\r\n\r\nno": runs,
 	} {
 		t.Run(strings.ReplaceAll(answer, "\r\n", "|"), func(t *testing.T) {
 			t.Parallel()
-			// The wire hangs up after an answer: a request that is written meanwhile would be unknown.
+			// The wire hangs up after an answer: a request that is written meanwhile would be
+			// unknown.
 			anew := func(http.RoundTripper) http.RoundTripper { return upstream(&http.Transport{DisableKeepAlives: true}) }
 			for name, opts := range map[string][]lock.Option{"": nil, "run again": {lock.WithRerunAbandoned()}} {
 				w := startWire(t, whole, func(int) string {

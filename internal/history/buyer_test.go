@@ -208,8 +208,8 @@ func (b *buyer) take(ctx context.Context, l *lock.Locker, keys []string) (releas
 	return l.AcquireAll(ctx, keys) //nolint:wrapcheck // judged by its caller
 }
 
-// freed notes the end of a set: of each key at any time from now on, if the store did not answer and
-// it is completed in the background.
+// freed notes the end of a set: of each key at any time from now on, if the store did not answer
+// and it is completed in the background.
 func (b *buyer) freed(grips []grip, room string, err error, from int64) {
 	to := b.h.now()
 	switch {

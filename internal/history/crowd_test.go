@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 )
 
-// crowd is a kind of history of buyers: sets of one to four of five keys, two permits, and keys that
-// are handed over by tickets.
+// crowd is a kind of history of buyers: sets of one to four of five keys, two permits, and keys
+// that are handed over by tickets.
 type crowd struct {
 	family
 
@@ -32,7 +32,8 @@ var (
 	crowds = []crowd{setsAtOnce, setsInOrder, setsFenced}
 )
 
-// run makes a history and returns what is wrong with it, on the level of the store and on that of sets.
+// run makes a history and returns what is wrong with it, on the level of the store and on that
+// of sets.
 func (c crowd) run(t *testing.T, seed uint64, n *counts) (byStore, bySet error) {
 	t.Helper()
 	w := c.server.disturb(t, rand.New(rand.NewPCG(seed, 0)))

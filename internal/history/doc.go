@@ -1,6 +1,6 @@
-// Package history holds the tests that check the protocol of package lock for
-// linearizability, over a real Redis, a real PostgreSQL, a real MariaDB and files of SQLite, under faults. It has only
-// tests, and is a separate module so that its checker enters no other go.mod.
+// Package history holds the tests that check the protocol of package lock for linearizability,
+// over a real Redis, a real PostgreSQL, a real MariaDB and files of SQLite, under faults. It has
+// only tests, and is a separate module so that its checker enters no other go.mod.
 //
 // Many clients claim, renew, settle, release and take over a few keys at once,
 // through a proxy that loses, holds and forges what passes. What each of them
@@ -40,11 +40,12 @@
 //
 // # Sets, permits and tickets
 //
-// Lockers take sets, one of several permits, and keys that they hand over by tickets, some of which are
-// delivered twice. The calls of the store are checked key by key, as above, and what the callers saw is
-// checked for all keys of a room together: a set is granted in one step. A refusal has to name a token that
-// was granted the key, or whose claim was on its way. That callers do not wait for each other is not seen by
-// an order of operations, so attempts that refused each other in a circle are looked for.
+// Lockers take sets, one of several permits, and keys that they hand over by tickets, some of
+// which are delivered twice. The calls of the store are checked key by key, as above, and what
+// the callers saw is checked for all keys of a room together: a set is granted in one step. A
+// refusal has to name a token that was granted the key, or whose claim was on its way. That
+// callers do not wait for each other is not seen by an order of operations, so attempts that
+// refused each other in a circle are looked for.
 //
 // # What shows that the check can fail
 //

@@ -17,7 +17,8 @@ type setWitness struct{ *witness }
 
 func (w setWitness) sets() lock.SetClaimer { return w.store().(setStore) }
 
-// ClaimSet is part of [lock.SetClaimer]. A set that was refused has changed no key, and has found one.
+// ClaimSet is part of [lock.SetClaimer]. A set that was refused has changed no key, and has
+// found one.
 func (w setWitness) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (lock.Entry, error) {
 	for _, c := range claims {
 		w.h.announce(c)

@@ -93,9 +93,10 @@ func (e *standoffError) Error() string {
 	return fmt.Sprintf("%d attempts refused each other in %q, and none was granted", len(e.tries), e.tries[0].room)
 }
 
-// standoff returns an error if attempts to take sets refused each other in a circle. If keys are claimed
-// in one order, that cannot be: a caller that is refused holds no key behind the one that refused it.
-// So of callers that refuse each other the last in the line was granted, or held by a holder.
+// standoff returns an error if attempts to take sets refused each other in a circle. If keys are
+// claimed in one order, that cannot be: a caller that is refused holds no key behind the one
+// that refused it. So of callers that refuse each other the last in the line was granted, or
+// held by a holder.
 func (h *history) standoff(buyers []*buyer) error {
 	traces := h.traces()
 	byClient := map[int][]try{}

@@ -29,7 +29,8 @@ func (s step) String() string {
 	return [steps]string{"take", "free", "replace", "use up", "spent", "lapse", "refused by", "lost", "end"}[s]
 }
 
-// Places of a room: the keys of items, and then its permits, with room for one that there should not be.
+// Places of a room: the keys of items, and then its permits, with room for one that there should
+// not be.
 const (
 	items   = 5
 	permits = 2
@@ -71,9 +72,9 @@ type holdings struct {
 	over bool
 }
 
-// setModel is the promise of sets, permits and tickets: a set is granted in one step, and only if no
-// key of it is held. A claim that has landed, of a set that is not complete yet or of a caller that
-// got no answer, refuses other callers while no caller was granted the key.
+// setModel is the promise of sets, permits and tickets: a set is granted in one step, and only
+// if no key of it is held. A claim that has landed, of a set that is not complete yet or of a
+// caller that got no answer, refuses other callers while no caller was granted the key.
 func setModel() porcupine.Model {
 	seed := maphash.MakeSeed()
 	m := porcupine.NondeterministicModel{

@@ -75,8 +75,8 @@ func TestPlantedBugsAreFoundOverMySQL(t *testing.T) {
 	findPlanted(t, newMySQL(t), plantedOverSQL(5))
 }
 
-// plantedOverSQL returns the bugs of stores over package database/sql. Fences that differ by less than
-// coarse are the same for one of them.
+// plantedOverSQL returns the bugs of stores over package database/sql. Fences that differ by
+// less than coarse are the same for one of them.
 func plantedOverSQL(coarse int64) []planted {
 	return []planted{
 		{"renew without token", lasting, plantSQLRenew},

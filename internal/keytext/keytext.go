@@ -32,9 +32,9 @@ func Join(parts ...string) string {
 	return b.String()
 }
 
-// Compose is the key of parts under name: "user=42", "order=7&eu", and "cron"
-// if there are none. It is injective over name and parts. A single part that is marked counts as the
-// parts it was joined from, so Compose(n, Join(p...)) == Compose(n, p...).
+// Compose is the key of parts under name: "user=42", "order=7&eu", and "cron" if there are none.
+// It is injective over name and parts. A single part that is marked counts as the parts it was
+// joined from, so Compose(n, Join(p...)) == Compose(n, p...).
 func Compose(name string, parts ...string) string {
 	var b strings.Builder
 	b.Grow(len(name) + total(parts) + len(parts) + 1)

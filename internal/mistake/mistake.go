@@ -2,8 +2,8 @@
 // fails for it.
 package mistake
 
-// Witness is a store of a test, which guards over it report to. A report is made where the guard logs
-// an error, and as often.
+// Witness is a store of a test, which guards over it report to. A report is made where the guard
+// logs an error, and as often.
 type Witness interface {
 	Mistake(guard, text string)
 }

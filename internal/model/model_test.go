@@ -249,8 +249,8 @@ func TestModel(t *testing.T) {
 			defines: ticket("ANY", "SENDS=1", "DOUBT=1"),
 			reaches: "turns",
 		},
-		// The late claim of the holder makes its entry again, and the late claim of the ticket takes
-		// that.
+		// The late claim of the holder makes its entry again, and the late claim of the ticket
+		// takes that.
 		"ticket/sent twice while the holder's claim is in doubt": {
 			model:   "ticket.pml",
 			defines: ticket("twice", "SENDS=2", "DOUBT=1"),

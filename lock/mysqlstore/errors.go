@@ -36,8 +36,8 @@ var (
 )
 
 // storeError converts the error of a statement to an error of [lock.Store], and nil to nil. An
-// answer of the server proves that the statement had no effect, except if it was interrupted: a commit
-// may then have been.
+// answer of the server proves that the statement had no effect, except if it was interrupted: a
+// commit may then have been.
 func storeError(err error) error {
 	var commit rowstore.CommitError
 	switch {
@@ -62,8 +62,8 @@ func dialError(err error) error {
 	return fmt.Errorf("the server cannot be reached: %w", rowstore.Classed(err, "dial"))
 }
 
-// classified gives err a class: the number of the server's error, "dial" for a connection that was not made,
-// and "connection" for one that ended.
+// classified gives err a class: the number of the server's error, "dial" for a connection that
+// was not made, and "connection" for one that ended.
 func classified(err error) error {
 	var network net.Error
 	switch {

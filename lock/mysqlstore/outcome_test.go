@@ -12,7 +12,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// A COMMIT without an answer was executed or not, which the caller is answered, and a repeat confirms.
+// A COMMIT without an answer was executed or not, which the caller is answered, and a repeat
+// confirms.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -51,7 +52,8 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// Without the fence, a look at the receipt says that nothing was committed, and then the COMMIT arrives.
+// Without the fence, a look at the receipt says that nothing was committed, and then the COMMIT
+// arrives.
 func TestTwinWithoutAFence(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Shared(t)
@@ -71,7 +73,8 @@ func TestTwinWithoutAFence(t *testing.T) {
 	require.True(t, committed)
 }
 
-// The server ends a session of the store's own whose COMMIT never arrives, and with it the lock of its row.
+// The server ends a session of the store's own whose COMMIT never arrives, and with it the lock
+// of its row.
 func TestOwnCommitThatNeverArrives(t *testing.T) {
 	t.Parallel()
 	testmain.SkipIn(t, testmain.Short, "waits for 30 s")

@@ -20,8 +20,9 @@ import (
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
 
-// Callers repeat their orders at three lockers until they are answered, while COMMITs or their answers are lost, come late
-// or meet a server that is killed. Each order is there once, and has one answer.
+// Callers repeat their orders at three lockers until they are answered, while COMMITs or their
+// answers are lost, come late or meet a server that is killed. Each order is there once, and has
+// one answer.
 func TestStormOfOrders(t *testing.T) {
 	t.Parallel()
 	testmain.SkipIn(t, testmain.Short, "plays faults for 20 s")
@@ -92,8 +93,8 @@ func TestStormOfOrders(t *testing.T) {
 	require.Greater(t, faults.Load(), int64(keys/10))
 }
 
-// A receipt that is left after the COMMIT of the work is not enough: an order whose COMMIT had no answer is
-// there twice.
+// A receipt that is left after the COMMIT of the work is not enough: an order whose COMMIT had
+// no answer is there twice.
 func TestTwinWithTheReceiptOutside(t *testing.T) {
 	t.Parallel()
 	testmain.SkipIn(t, testmain.Short, "plays faults for 5 s")

@@ -17,8 +17,8 @@ import (
 
 var errWork = errors.New("the work fails")
 
-// statements returns work that executes statements, after an order and before another one, and ignores their
-// errors.
+// statements returns work that executes statements, after an order and before another one, and
+// ignores their errors.
 func statements(all ...string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		if err := exec(ctx, insert, "first"); err != nil {
@@ -32,8 +32,8 @@ func statements(all ...string) func(ctx context.Context) error {
 	}
 }
 
-// What work does in its transaction is committed with its receipt, or not at all, and a repeat finds
-// the same.
+// What work does in its transaction is committed with its receipt, or not at all, and a repeat
+// finds the same.
 func TestWhatWorkDoes(t *testing.T) {
 	t.Parallel()
 	both := []string{"first", "second"}
@@ -140,8 +140,8 @@ func TestWhatWorkDoes(t *testing.T) {
 
 func ignore(error) error { return nil }
 
-// A deadlock rolls back all of a transaction, and a server would commit its later statements at once. Work
-// that goes on nevertheless leaves none of its rows.
+// A deadlock rolls back all of a transaction, and a server would commit its later statements at
+// once. Work that goes on nevertheless leaves none of its rows.
 func TestWorkThatIgnoresADeadlock(t *testing.T) {
 	t.Parallel()
 	for name, params := range map[string][]string{
@@ -199,7 +199,8 @@ func isMariaDB(tb testing.TB) bool {
 	return strings.Contains(version, "MariaDB")
 }
 
-// Without the savepoint, the rows after the end of the transaction are committed, and the others are not.
+// Without the savepoint, the rows after the end of the transaction are committed, and the others
+// are not.
 func TestTwinWithoutASavepoint(t *testing.T) {
 	t.Parallel()
 	s := openShop(t)

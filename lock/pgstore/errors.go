@@ -28,8 +28,9 @@ func storeError(err error) error {
 	return fmt.Errorf("%w: pgstore: %w", lock.ErrNotApplied, explain(err))
 }
 
-// classified gives err a class unless it has one: the SQLSTATE of an answer, "dial" for a connection that was
-// not made, "silent" for one without an answer, and "connection" for one that ended.
+// classified gives err a class unless it has one: the SQLSTATE of an answer, "dial" for a
+// connection that was not made, "silent" for one without an answer, and "connection" for one
+// that ended.
 func classified(err error) error {
 	var answer *pgconn.PgError
 	var unreachable *pgconn.ConnectError

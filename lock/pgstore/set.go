@@ -7,8 +7,8 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// sets sets the statements on the keys of a set. They lock rows in the order of the keys, so that no
-// two of them wait for each other.
+// sets sets the statements on the keys of a set. They lock rows in the order of the keys, so
+// that no two of them wait for each other.
 func (s *statements) sets(n names) {
 	// If a part of the keys was taken since the snapshot, the division by zero undoes the whole
 	// statement. A key that its own token has already counts as taken, with the others.

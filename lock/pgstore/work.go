@@ -37,9 +37,9 @@ type session struct {
 }
 
 // The mark shows that the transaction is still the one that the store has begun. It is a session
-// setting that is made in the transaction: a ROLLBACK takes it back, and a COMMIT by the work does
-// not. The receipt's statement fails without it, and takes it away. Setting it takes no snapshot, so
-// the work can still choose its isolation.
+// setting that is made in the transaction: a ROLLBACK takes it back, and a COMMIT by the work
+// does not. The receipt's statement fails without it, and takes it away. Setting it takes no
+// snapshot, so the work can still choose its isolation.
 const (
 	mark      = "set latch.work = 'begun'"
 	markBegin = "begin; " + mark

@@ -83,8 +83,8 @@ func (s *Store) amendApart(ctx context.Context, f *files, key []byte, a *amendme
 // amendInside amends a receipt in the transaction of the work. One in the file of the claims is
 // copied into the database, where it is found first once the work is committed.
 func (s *Store) amendInside(ctx context.Context, tx *sql.Tx, key []byte, a *amendment) (ok bool, err error) {
-	// The first statement of work takes the lock of the database, and the calls of others that amend
-	// wait for it: the receipt does not change until the work ends.
+	// The first statement of work takes the lock of the database, and the calls of others that
+	// amend wait for it: the receipt does not change until the work ends.
 	if _, err := tx.ExecContext(ctx, s.statements.drop, []byte{}); err != nil {
 		return false, err
 	}

@@ -69,8 +69,8 @@ func openDesk(t *testing.T, transactions bool) (d *jobDesk, worker *lock.Locker)
 }
 
 // The job, its ticket and the 202 are committed together, and so are the worker's row and the
-// final answer: a worker that fails in the middle leaves neither. That holds for a receipt that is in
-// the file of the claims, too.
+// final answer: a worker that fails in the middle leaves neither. That holds for a receipt that
+// is in the file of the claims, too.
 func TestJobAndAnswerAreOneCommit(t *testing.T) {
 	t.Parallel()
 	for name, transactions := range map[string]bool{"a receipt in the database": true, "a receipt in the file of the claims": false} {

@@ -11,9 +11,9 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
-// find returns the entry of a key: its live receipt in the database, or else its row in the
-// file of the claims, which may have ended, and nil if there is none. A process that died after the COMMIT
-// of a receipt has left both.
+// find returns the entry of a key: its live receipt in the database, or else its row in the file
+// of the claims, which may have ended, and nil if there is none. A process that died after the
+// COMMIT of a receipt has left both.
 func (f *files) find(ctx context.Context, key []byte, now int64) (*rowstore.Row, error) {
 	r, err := read(ctx, f.settled, key)
 	if err != nil || r.State(now) != lock.Free {
@@ -171,8 +171,9 @@ func (s *Store) Forget(ctx context.Context, key, token string) (bool, error) {
 	return err == nil && ok, err
 }
 
-// writing executes do, which first writes to the database. It is executed again as long as another
-// process writes there: a call does not wait for that, since such work waits for calls before it commits.
+// writing executes do, which first writes to the database. It is executed again as long as
+// another process writes there: a call does not wait for that, since such work waits for calls
+// before it commits.
 func (s *Store) writing(ctx context.Context, do execution) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return notApplied(err)

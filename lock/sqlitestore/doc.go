@@ -49,8 +49,8 @@
 // claims are lost in a power failure, with the processes that held them, and survive the end of a
 // process. Calls that arrive together share their wait for the disk.
 //
-// A process that is stopped, and not killed, keeps its locks of the files: no other work writes while
-// it has written in a transaction. SQLite has no server that could end it.
+// A process that is stopped, and not killed, keeps its locks of the files: no other work writes
+// while it has written in a transaction. SQLite has no server that could end it.
 //
 // Leases end by the clock of the machine. If the clock is set back, leases last longer by the
 // difference, and nothing is granted twice. If it is set forward, leases end earlier than their

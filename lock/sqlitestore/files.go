@@ -149,7 +149,8 @@ func (f *files) exec(ctx context.Context, statement string, args ...any) error {
 	return err
 }
 
-// lock begins a transaction of the file of the claims, whose commit waits for the disk if durable is set.
+// lock begins a transaction of the file of the claims, whose commit waits for the disk if
+// durable is set.
 func (f *files) lock(ctx context.Context, durable bool) (err error) {
 	if durable != f.durable {
 		mode := map[bool]string{true: "FULL", false: "NORMAL"}[durable]

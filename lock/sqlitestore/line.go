@@ -148,8 +148,8 @@ func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 	}
 }
 
-// awaited reports whether a caller waits for a call in the line, and for the disk. It removes the other
-// calls.
+// awaited reports whether a caller waits for a call in the line, and for the disk. It removes
+// the other calls.
 func (s *Store) awaited() (durable, awaited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +197,8 @@ func (s *Store) execute(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// grace is how long a caller waits for what has begun after its context has ended: the outcome is known
-// then, unless the disk hangs.
+// grace is how long a caller waits for what has begun after its context has ended: the outcome
+// is known then, unless the disk hangs.
 const grace = 100 * time.Millisecond
 
 // within waits for done until ctx ends, and reports whether it is closed.

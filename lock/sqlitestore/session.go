@@ -54,8 +54,8 @@ func (s *Store) newSession(ctx context.Context) (w *session, err error) {
 	return w, nil
 }
 
-// takeTurn waits until no other work of this process writes to the database. SQLite itself would have each
-// look again from time to time.
+// takeTurn waits until no other work of this process writes to the database. SQLite itself would
+// have each look again from time to time.
 func (s *Store) takeTurn(ctx context.Context) error {
 	select {
 	case s.writer <- struct{}{}:

@@ -79,8 +79,8 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 }
 
 // leave leaves the receipt and commits, while the file of the claims is locked, so that no other
-// call finds the claim gone and no receipt. After a crash between the two commits, the receipt is found
-// first.
+// call finds the claim gone and no receipt. After a crash between the two commits, the receipt
+// is found first.
 func (t *settling) leave(ctx context.Context, f *files, receipt []byte, keep time.Duration, now int64) error {
 	r, err := read(ctx, f.get, t.key)
 	if err != nil || r == nil || r.Settled || string(r.Token) != t.token {

@@ -48,7 +48,8 @@ func (w *session) Ready(ctx context.Context, text string) error {
 // Doubt is part of [rowstore.Session].
 func (w *session) Doubt(err error) { w.doubt = err }
 
-// PrepareContext is part of [driver.ConnPrepareContext]. The statement is prepared whenever it is executed.
+// PrepareContext is part of [driver.ConnPrepareContext]. The statement is prepared whenever it
+// is executed.
 func (c lent) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
 	if ends(query) {
 		return nil, errNotYours

@@ -21,8 +21,9 @@ type lostCall struct{}
 
 func (lostCall) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("reset") }
 
-// TestUnknownHold: after a call whose answer was lost, the key of a lock stays taken in the file, also
-// for another process, and is free when the time is over. Without the option it is free at once.
+// TestUnknownHold: after a call whose answer was lost, the key of a lock stays taken in the
+// file, also for another process, and is free when the time is over. Without the option it is
+// free at once.
 func TestUnknownHold(t *testing.T) {
 	t.Parallel()
 	calling := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

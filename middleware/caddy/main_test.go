@@ -236,8 +236,8 @@ http://127.0.0.1:%PORT {
 }`
 }
 
-// impatient is the Caddyfile of a gateway that gives up an upstream which is late. The other gateways
-// wait for as long as a busy machine may take.
+// impatient is the Caddyfile of a gateway that gives up an upstream which is late. The other
+// gateways wait for as long as a busy machine may take.
 func impatient(caddyfile string) string {
 	return strings.ReplaceAll(caddyfile, "response_header_timeout 30s", "response_header_timeout 1s")
 }

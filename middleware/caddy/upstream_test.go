@@ -150,8 +150,8 @@ func TestClientHangsUp(t *testing.T) {
 	require.Equal(t, 1, s.placed())
 }
 
-// TestHeadersOfTheUpstream: it is given the key of the order, and says whether it has placed it; and
-// a client that sends the headers of either is not heard.
+// TestHeadersOfTheUpstream: it is given the key of the order, and says whether it has placed it;
+// and a client that sends the headers of either is not heard.
 func TestHeadersOfTheUpstream(t *testing.T) {
 	for name, tt := range map[string]struct {
 		says  string // Latch-Commit

@@ -121,8 +121,8 @@ func TestErrorsRunAgain(t *testing.T) {
 	})
 }
 
-// TestSilentHandlers: middleware outside may answer for them, with a success or a failure, so that the guard
-// keeps neither.
+// TestSilentHandlers: middleware outside may answer for them, with a success or a failure, so
+// that the guard keeps neither.
 func TestSilentHandlers(t *testing.T) {
 	each(t, func(t *testing.T, v version) {
 		for _, status := range []int{0, http.StatusCreated, http.StatusBadGateway} {

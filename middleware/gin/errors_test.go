@@ -39,8 +39,8 @@ var failing = map[string]gin.HandlerFunc{
 	"c.AbortWithError of success": func(c *gin.Context) { _ = c.AbortWithError(http.StatusOK, errAway) },
 }
 
-// TestErrorsRunAgain: the answer to an error of the handler comes from middleware outside the guard,
-// so the guard keeps none, frees the key, and leaves the answer to that middleware.
+// TestErrorsRunAgain: the answer to an error of the handler comes from middleware outside the
+// guard, so the guard keeps none, frees the key, and leaves the answer to that middleware.
 func TestErrorsRunAgain(t *testing.T) {
 	t.Parallel()
 	for name, fails := range failing {
@@ -100,7 +100,8 @@ func TestErrorsStartNoCooldown(t *testing.T) {
 	}
 }
 
-// TestErrorsAfterCommit: what happened does not happen again, and the repeat does not get a success either.
+// TestErrorsAfterCommit: what happened does not happen again, and the repeat does not get a
+// success either.
 func TestErrorsAfterCommit(t *testing.T) {
 	t.Parallel()
 	for name, fails := range failing {

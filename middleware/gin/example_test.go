@@ -14,8 +14,8 @@ import (
 	latchgin "github.com/httplatch/httplatch/middleware/gin"
 )
 
-// The database is away for the first request. Its repeat, with the same key, makes the order, and the
-// one after that gets the answer again.
+// The database is away for the first request. Its repeat, with the same key, makes the order,
+// and the one after that gets the answer again.
 func Example() {
 	once := latch.Idempotent(lock.New(memstore.New()), keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)
 

@@ -75,8 +75,8 @@ func TestReplays(t *testing.T) {
 	}
 }
 
-// TestSilentHandlers: middleware outside may answer for them, with a success or a failure, so that the guard
-// keeps neither.
+// TestSilentHandlers: middleware outside may answer for them, with a success or a failure, so
+// that the guard keeps neither.
 func TestSilentHandlers(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{0, http.StatusCreated, http.StatusBadGateway} {

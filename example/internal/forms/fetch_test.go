@@ -189,7 +189,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestFetchOfNoRequest: what cannot become a request fails at once, as with fetch: nothing is sent, and nothing repeated.
+// TestFetchOfNoRequest: what cannot become a request fails at once, as with fetch: nothing is
+// sent, and nothing repeated.
 func TestFetchOfNoRequest(t *testing.T) {
 	t.Parallel()
 	url, _ := startEndpoints(t)

@@ -148,7 +148,8 @@ var allWalks = map[string]walks{
 		{"stopped, and again", 2, 1},
 		{"stopped, and again in a copy of the tab", 2, 1},
 	}},
-	// In a browser of its own: the crash ends copies of the tab, and later copies may have no storage.
+	// In a browser of its own: the crash ends copies of the tab, and later copies may have no
+	// storage.
 	"script, in a tab that crashes": {withScript, nil, []outcome{{"the tab crashes, and is restored", 0, 1}}},
 	"script without field": {plan{noField: true}, nil, []outcome{
 		{"double click", 1, 1},

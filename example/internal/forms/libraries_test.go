@@ -29,7 +29,8 @@ func withLibrary(t *testing.T, l npm.Library, p plan) plan {
 	return p
 }
 
-// TestHTMXAlone sends what a double click sends one after the other. Turbo alone disables the button.
+// TestHTMXAlone sends what a double click sends one after the other. Turbo alone disables the
+// button.
 func TestHTMXAlone(t *testing.T) {
 	t.Parallel()
 	p := withLibrary(t, npm.HTMX2, plan{noScript: true, noGuard: true})
@@ -48,7 +49,8 @@ func TestHTMXAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return s.orders.Load() == 2 }, 30*time.Second, 10*time.Millisecond)
 }
 
-// TestScriptInTheBody: Turbo runs a script of the body again with each page that it shows. It stays one.
+// TestScriptInTheBody: Turbo runs a script of the body again with each page that it shows. It
+// stays one.
 func TestScriptInTheBody(t *testing.T) {
 	t.Parallel()
 	p := withLibrary(t, npm.Turbo8, plan{noScript: true, form: plainForm + `<script src="/latch-in-body.js"></script>`})

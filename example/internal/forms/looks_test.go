@@ -44,7 +44,8 @@ input, button { font: inherit; padding: .5rem .75rem; }
 button[aria-disabled=true] { opacity: .55; cursor: progress; }
 a { color: light-dark(#1a56c4, #8db4ff); }`
 
-// TestLooksUnderWay: the form at rest and under way, in the eyes of axe, and in pictures for people.
+// TestLooksUnderWay: the form at rest and under way, in the eyes of axe, and in pictures for
+// people.
 func TestLooksUnderWay(t *testing.T) {
 	t.Parallel()
 	for name, opts := range screens() {

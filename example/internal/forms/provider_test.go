@@ -15,8 +15,8 @@ import (
 	"github.com/httplatch/httplatch/example/internal/browser"
 )
 
-// startProvider starts a payment provider on another site than shops are on, whose page leads to the
-// one that it was asked to return to.
+// startProvider starts a payment provider on another site than shops are on, whose page leads to
+// the one that it was asked to return to.
 func startProvider(t *testing.T, referrer string) (site string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,8 +49,9 @@ func (w walk) pay(selector string) {
 	w.thanks()
 }
 
-// TestOrdersPaidElsewhere: each of four purchases of the same is an order, though the script never saw the answer
-// to its form. Its twin has a proxy that lets the report of the guard not pass: all four are the first.
+// TestOrdersPaidElsewhere: each of four purchases of the same is an order, though the script
+// never saw the answer to its form. Its twin has a proxy that lets the report of the guard not
+// pass: all four are the first.
 func TestOrdersPaidElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -126,8 +127,8 @@ func (w walk) unansweredNext() {
 	w.pay("a")
 }
 
-// TestOrdersInOtherWindows: a form whose answer goes to another window is another order each time; and so is one
-// that is opened in another tab after the answer has come.
+// TestOrdersInOtherWindows: a form whose answer goes to another window is another order each
+// time; and so is one that is opened in another tab after the answer has come.
 func TestOrdersInOtherWindows(t *testing.T) {
 	t.Parallel()
 	for name, target := range map[string]string{"new tabs": "_blank", "one more window": "payment"} {
@@ -164,8 +165,8 @@ func TestOrdersInOtherWindows(t *testing.T) {
 	})
 }
 
-// TestPageOfTheAnswerIsLost: the redirect has arrived, and the page that it leads to has not. The user has seen no answer,
-// so it is one order; and the next one is another.
+// TestPageOfTheAnswerIsLost: the redirect has arrived, and the page that it leads to has not.
+// The user has seen no answer, so it is one order; and the next one is another.
 func TestPageOfTheAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(w walk){
@@ -204,7 +205,8 @@ func TestSamePageAgain(t *testing.T) {
 	}
 }
 
-// TestOpenedAgainAtOnce: a user who opens the address again right after the click gets no answer, and has the key.
+// TestOpenedAgainAtOnce: a user who opens the address again right after the click gets no
+// answer, and has the key.
 func TestOpenedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	w := startWalk(t, plan{})
@@ -235,8 +237,8 @@ func TestScriptTwice(t *testing.T) {
 	require.EqualValues(t, 2, w.shop.orders.Load())
 }
 
-// TestFieldsOutside: fields and buttons that belong to a form by their attribute form are part of it, and the key is
-// one field.
+// TestFieldsOutside: fields and buttons that belong to a form by their attribute form are part
+// of it, and the key is one field.
 func TestFieldsOutside(t *testing.T) {
 	t.Parallel()
 	const outside = `<form id="f" method="post" action="/orders" data-latch></form>

@@ -17,8 +17,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// startRefusing serves a form with a field of the given name and type, whose submissions are refused because the store is
-// not there, under the strictest policies of a site.
+// startRefusing serves a form with a field of the given name and type, whose submissions are
+// refused because the store is not there, under the strictest policies of a site.
 func startRefusing(t *testing.T, name, kind, referrer string) (site string) {
 	t.Helper()
 	store := outage{memstore.New(), &shop{}} // unavailable
@@ -40,8 +40,8 @@ func startRefusing(t *testing.T, name, kind, referrer string) (site string) {
 	return server.URL
 }
 
-// TestWayBack: without a script, and under the strictest policies, each refusal page has a link that works: to the form,
-// or where the browser does not say where that is, to the site.
+// TestWayBack: without a script, and under the strictest policies, each refusal page has a link
+// that works: to the form, or where the browser does not say where that is, to the site.
 func TestWayBack(t *testing.T) {
 	t.Parallel()
 	for referrer, tt := range map[string]struct{ first, second string }{
@@ -64,7 +64,8 @@ func TestWayBack(t *testing.T) {
 	}
 }
 
-// TestPasswordIsNotRepeated: a refusal page does not have what was typed into a field for a secret, and its reload sends it.
+// TestPasswordIsNotRepeated: a refusal page does not have what was typed into a field for a
+// secret, and its reload sends it.
 func TestPasswordIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for name, repeated := range map[string]bool{"password": false, "card[cvc]": false, "sku": true} {

@@ -1,5 +1,5 @@
-// Package mysqlproxy passes on what clients and a server of MySQL or MariaDB send each other, except for
-// the statements that meet a fault.
+// Package mysqlproxy passes on what clients and a server of MySQL or MariaDB send each other,
+// except for the statements that meet a fault.
 package mysqlproxy
 
 import (
@@ -21,8 +21,8 @@ type Action uint8
 const (
 	// Pass forwards it and its answer.
 	Pass Action = iota
-	// LoseRequest never forwards it, nor anything after it on its connection, and the server hears of no
-	// end until the proxy ends.
+	// LoseRequest never forwards it, nor anything after it on its connection, and the server
+	// hears of no end until the proxy ends.
 	LoseRequest
 	// LoseReply forwards it, and the client hears nothing more on its connection.
 	LoseReply
@@ -34,7 +34,8 @@ const (
 	Freeze
 	// DelayReply forwards its answer after Fault.Delay.
 	DelayReply
-	// DelayRequest forwards it after Fault.Delay, even if the client has closed its connection meanwhile.
+	// DelayRequest forwards it after Fault.Delay, even if the client has closed its connection
+	// meanwhile.
 	DelayRequest
 )
 
@@ -61,8 +62,9 @@ type Proxy struct {
 	decide atomic.Pointer[func(statement string) Fault]
 }
 
-// Start starts a proxy before the server at upstream, and ends it with tb. decide returns the fault of each
-// statement, concurrently; nil lets all pass. Statements that are prepared at the server pass.
+// Start starts a proxy before the server at upstream, and ends it with tb. decide returns the
+// fault of each statement, concurrently; nil lets all pass. Statements that are prepared at the
+// server pass.
 func Start(tb testing.TB, upstream string, decide func(statement string) Fault) *Proxy {
 	tb.Helper()
 	p := new(Proxy)
@@ -123,8 +125,8 @@ func (w *wire) sleep(d time.Duration) {
 	}
 }
 
-// ask passes on what the client sends. The server does not hear that the client leaves before what was
-// sent has arrived.
+// ask passes on what the client sends. The server does not hear that the client leaves before
+// what was sent has arrived.
 func (w *wire) ask() {
 	for {
 		packet, err := readPacket(w.client)

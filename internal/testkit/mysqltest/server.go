@@ -26,8 +26,8 @@ type Server struct {
 	port     int
 }
 
-// Start makes the data of a new server for tb, starts it and returns when it answers. settings are as
-// in a file of options ("max_connections=20"), and override the defaults of this package.
+// Start makes the data of a new server for tb, starts it and returns when it answers. settings
+// are as in a file of options ("max_connections=20"), and override the defaults of this package.
 //
 // The server is ended and its data removed when tb ends. Without a server, tb is skipped; if
 // CI=true it fails.
@@ -131,8 +131,8 @@ func (s *Server) run() error {
 	return s.Start(cmd, s.answers)
 }
 
-// answers also makes sure that the answer is of this server: another process may have taken the port
-// since. The socket is the server's own.
+// answers also makes sure that the answer is of this server: another process may have taken the
+// port since. The socket is the server's own.
 func (s *Server) answers(int) bool {
 	conn, err := net.DialTimeout("unix", s.socket(), process.Patience) //nolint:noctx // on this machine
 	if err != nil {

@@ -25,8 +25,8 @@ var (
 	FaultsFlag = flag.Int("campaign.faults", 500, "how many faults the campaign injects")
 )
 
-// Faults sets how many faults a campaign injects unless -campaign.faults says so. TestMain calls it,
-// before the tests run.
+// Faults sets how many faults a campaign injects unless -campaign.faults says so. TestMain calls
+// it, before the tests run.
 func Faults(n int) { _ = flag.Set("campaign.faults", strconv.Itoa(n)) }
 
 // Shop is a database with a table of orders, which has no unique constraint, and the programs that
@@ -45,8 +45,8 @@ type Shop interface {
 
 // Process is a process of a shop. Its methods may be called concurrently.
 type Process interface {
-	// Order runs the work of an order, which inserts its name and answer, in a transaction under its
-	// name as the key. While the campaign is not over, a fault that is drawn from o.Dice may
+	// Order runs the work of an order, which inserts its name and answer, in a transaction under
+	// its name as the key. While the campaign is not over, a fault that is drawn from o.Dice may
 	// strike it.
 	Order(ctx context.Context, o *Order) Reply
 

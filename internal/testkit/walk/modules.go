@@ -109,7 +109,8 @@ func layOut(proxy, root, module string) error {
 	for name, text := range map[string]string{
 		"list":            version + "\n",
 		version + ".info": `{"Version":"` + version + `"}`,
-		// In the workspace the modules require each other in the version of the last release, which is replaced there.
+		// In the workspace the modules require each other in the version of the last release,
+		// which is replaced there.
 		version + ".mod": required.ReplaceAllString(string(gomod), "${1} "+version),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

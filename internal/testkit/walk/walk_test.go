@@ -94,7 +94,8 @@ func TestModules(t *testing.T) {
 const server = "A `main.go`:\n~go\npackage main\n\nimport (\n\t\"net/http\"\n\t\"time\"\n)\n\n" +
 	"func main() { time.Sleep(time.Second); http.ListenAndServe(\"localhost:PORT\", nil) }\n~\n"
 
-// TestBackground: a step that follows a server finds it listening, and no process outlives the walk.
+// TestBackground: a step that follows a server finds it listening, and no process outlives the
+// walk.
 func TestBackground(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "compiles programs")
 	t.Parallel()

@@ -24,9 +24,9 @@ const (
 	jobs       = 60
 )
 
-// Work makes callers of several Lockers work at random from a seed: they lock a key, all keys
-// or any of them, hand a key over, run once, leave, and close a Locker. It checks that no two callers hold a key, that every
-// run is the only one, and that no ticket is resumed twice.
+// Work makes callers of several Lockers work at random from a seed: they lock a key, all keys or
+// any of them, hand a key over, run once, leave, and close a Locker. It checks that no two
+// callers hold a key, that every run is the only one, and that no ticket is resumed twice.
 //
 // What is done is drawn before anything runs, so that it depends on the seed alone;
 // what becomes of it depends on the schedule too.

@@ -30,8 +30,8 @@ const (
 
 // Row is implemented by each database, for the row of one claim.
 type Row interface {
-	// Fence is the write. It waits for the lock of the row for a while, not for ever. An error is no
-	// answer.
+	// Fence is the write. It waits for the lock of the row for a while, not for ever. An error
+	// is no answer.
 	Fence(ctx context.Context) (Found, error)
 
 	// EndIdle ends the session of the COMMIT if that waits for its client, in which case

@@ -6,8 +6,9 @@ import (
 	"database/sql/driver"
 )
 
-// Lender makes the *sql.Tx of the work. Its connections are lent by their sessions, and its transactions
-// neither begin nor end: both their methods return Refusal, and sql.Tx is of no use after either.
+// Lender makes the *sql.Tx of the work. Its connections are lent by their sessions, and its
+// transactions neither begin nor end: both their methods return Refusal, and sql.Tx is of no use
+// after either.
 type Lender struct{ Refusal error }
 
 type lentKey struct{}

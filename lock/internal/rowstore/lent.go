@@ -9,10 +9,12 @@ import (
 
 // Session is the use of a connection for one transaction of work.
 type Session interface {
-	// Ready makes the transaction ready for a text of statements, or returns why they are not executed.
+	// Ready makes the transaction ready for a text of statements, or returns why they are not
+	// executed.
 	Ready(ctx context.Context, text string) error
 
-	// Doubt notes the error of a statement, after which the database may have ended the transaction.
+	// Doubt notes the error of a statement, after which the database may have ended the
+	// transaction.
 	Doubt(err error)
 }
 
@@ -99,7 +101,8 @@ func (c Lent) query(ctx context.Context, text string, run func(context.Context) 
 // Prepare is part of [driver.Conn].
 func (c Lent) Prepare(text string) (driver.Stmt, error) { return c.PrepareContext(c.Cut, text) }
 
-// PrepareContext is part of [driver.ConnPrepareContext], for a driver that prepares statements at the server.
+// PrepareContext is part of [driver.ConnPrepareContext], for a driver that prepares statements
+// at the server.
 func (c Lent) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
 	ctx, leave, err := c.enter(ctx, text)
 	if err != nil {

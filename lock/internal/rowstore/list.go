@@ -8,8 +8,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Read reads up to limit rows after a key, in the order of their keys. It returns their live entries, the key of
-// the last row, and whether there may be more.
+// Read reads up to limit rows after a key, in the order of their keys. It returns their live
+// entries, the key of the last row, and whether there may be more.
 type Read func(after []byte, limit int) (live []lock.Entry, last []byte, more bool, err error)
 
 // atOnce is how many rows List reads in one statement.

@@ -71,7 +71,8 @@ func TestSweeps(t *testing.T) {
 	require.Empty(t, swept)
 }
 
-// A set makes as many rows as it has keys: a sweep is due after as many keys, in however many claims.
+// A set makes as many rows as it has keys: a sweep is due after as many keys, in however many
+// claims.
 func TestSweepsAreDueByKeys(t *testing.T) {
 	t.Parallel()
 	var sweeps rowstore.Sweeps

@@ -15,8 +15,8 @@ import (
 	latchecho "github.com/httplatch/httplatch/middleware/echo/echo4"
 )
 
-// The database is away for the first request. Its repeat, with the same key, makes the order, and the
-// one after that gets the answer again.
+// The database is away for the first request. Its repeat, with the same key, makes the order,
+// and the one after that gets the answer again.
 func Example() {
 	once := latch.Idempotent(lock.New(memstore.New()), keyfunc.Header("X-User-ID"), keyfunc.IdempotencyKey)
 

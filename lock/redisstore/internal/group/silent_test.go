@@ -12,8 +12,9 @@ import (
 	"github.com/httplatch/httplatch/lock/redisstore/internal/failure"
 )
 
-// TestSilenceIsNoOverload: a refusal is of the class silent once the server has answered nothing for a
-// tenth of a second, also if each of its batches was given up sooner, and no longer once it answers.
+// TestSilenceIsNoOverload: a refusal is of the class silent once the server has answered nothing
+// for a tenth of a second, also if each of its batches was given up sooner, and no longer once
+// it answers.
 func TestSilenceIsNoOverload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

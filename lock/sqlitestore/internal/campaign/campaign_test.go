@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package campaign_test plays faults against orders in transactions of SQLite, by several processes on
-// one file, and looks afterwards whether every order is there once.
+// Package campaign_test plays faults against orders in transactions of SQLite, by several
+// processes on one file, and looks afterwards whether every order is there once.
 package campaign_test
 
 import (
@@ -35,9 +35,9 @@ var rarePaths = []string{
 }
 
 // Four processes of two callers each order few things, again and again until each has its
-// answer, while they are killed and stopped at every step of an order, their work outlasts its lease or is
-// interrupted, the disk is full and other programs lock the files. Afterwards there is one row
-// for each order that was answered, and one answer for every caller.
+// answer, while they are killed and stopped at every step of an order, their work outlasts its
+// lease or is interrupted, the disk is full and other programs lock the files. Afterwards there
+// is one row for each order that was answered, and one answer for every caller.
 func TestOnce(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "injects hundreds of faults in real time")
 	t.Parallel()

@@ -73,8 +73,8 @@ func (w *shop) Orders(ctx context.Context) (all []once.Row, ok bool) {
 	return all, rows.Err() == nil
 }
 
-// Strike is part of [once.Shop]. Another program locks the files, reads them for long, and has their
-// logs written back.
+// Strike is part of [once.Shop]. Another program locks the files, reads them for long, and has
+// their logs written back.
 func (w *shop) Strike(ctx context.Context, r *rand.Rand) {
 	files := map[string]*sql.DB{"database": w.db, "claims": openFile(w.t, w.path+"-latch")}
 	for w.Pause(ctx, time.Duration(100+r.IntN(1000))*time.Millisecond) {
