@@ -2,8 +2,10 @@ package latchtest
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
 )
 
@@ -23,6 +25,10 @@ func (p *probe) needsTransactions() {
 		p.Skipf("the store has no transactions: %v", err)
 	}
 }
+
+// record returns a key that was never used, of a run-once record, as the keys of a Locker's
+// transactions are. A store may remove a row of any other key as soon as its lease has ended.
+func (*probe) record() string { return keytext.RecordPrefix + "latchtest=" + rand.Text() }
 
 // opened is a transaction under the test of a rule.
 type opened struct {

@@ -147,7 +147,7 @@ func transactionRollbackLeavesClaim(p *probe) {
 func transactionSettleAfterLapse(p *probe) {
 	p.needsTransactions()
 	for _, linger := range []time.Duration{0, p.long} {
-		key, c := p.key(), p.claimOf("a", p.short, linger)
+		key, c := p.record(), p.claimOf("a", p.short, linger)
 		p.claim(key, c)
 		tx := p.begin(key, "a")
 		p.wait(key, lock.Held)

@@ -74,7 +74,7 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim, work bool)
 	s.sweepSometimes(ctx, 1)
 	var keep int64 // so that the receipt changes no column of an index
 	if work {
-		keep = s.keep.Load()
+		keep = max(s.keep.Load(), sweepWorkAfter.Microseconds())
 	}
 	args = append(args, work && !c.Fenced, keep)
 	if c.Fenced {

@@ -22,6 +22,10 @@ type swept struct {
 const (
 	sweepTime = 5 * time.Second
 
+	// sweepWorkAfter is how long the row of a transaction stays at least after the lease of its
+	// claim. The work may settle its claim after the lease.
+	sweepWorkAfter = 10 * time.Minute
+
 	// sweepAllEvery is how often a sweep begins at the first row: for a row that was locked, or
 	// that was committed after its end.
 	sweepAllEvery = time.Minute

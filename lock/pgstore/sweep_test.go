@@ -131,3 +131,27 @@ func TestCleanUpLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, removed, "a sweep that is asked for looks at all")
 }
+
+// Work may settle its claim after the lease: a sweep between them leaves the row. The row of a
+// plain lock is removed.
+func TestCleanUpLeavesTheClaimOfWork(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, newPool(t, database(t)))
+	const record, plain = "once:late", "late"
+	for _, key := range []string{record, plain} {
+		_, err := s.Claim(t.Context(), key, lock.Claim{Token: "t", Attempt: 1, Lease: time.Millisecond})
+		require.NoError(t, err)
+	}
+	_, tx, err := s.Begin(t.Context(), record, "t")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		e, err := s.Get(t.Context(), record)
+		return err == nil && e.State == lock.Free
+	}, 20*time.Second, time.Millisecond)
+	removed, err := s.Sweep(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, removed, "of the lock")
+	ok, err := tx.Settle(t.Context(), []byte("late"), time.Minute)
+	require.NoError(t, err)
+	require.True(t, ok)
+}
