@@ -226,42 +226,5 @@ func (s *watched) Begin(ctx context.Context, key, token string) (context.Context
 	if err != nil {
 		return nil, nil, err
 	}
-	return work, &watchedTx{tx, s}, nil
-}
-
-type watchedTx struct {
-	lock.Transaction
-
-	s *watched
-}
-
-func (t *watchedTx) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
-	ok, err = t.Transaction.Settle(ctx, receipt, keep)
-	switch {
-	case err == nil && ok:
-		t.s.w.Paths.Add("committed")
-	case err == nil:
-		t.s.w.Paths.Add("settle after a takeover")
-	case errors.Is(err, lock.ErrNotApplied):
-		t.s.w.Paths.Add("settle failed, not committed")
-	default:
-		t.s.w.Paths.Add("commit unanswered")
-	}
-	return ok, err
-}
-
-func (t *watchedTx) Outcome(ctx context.Context) (committed bool, err error) {
-	committed, err = t.Transaction.Outcome(ctx)
-	switch {
-	case err != nil:
-		t.s.w.Paths.Add("outcome asked in vain")
-	case committed:
-		t.s.w.Paths.Add("commit unanswered and applied")
-	default:
-		t.s.w.Paths.Add("commit unanswered and not applied")
-		if t.s.faults.lateCommit() {
-			t.s.w.Paths.Add("late commit found no claim")
-		}
-	}
-	return committed, err
+	return work, once.Watched{Transaction: tx, Takes: s.w.Paths.Add, Late: s.faults.lateCommit}, nil
 }

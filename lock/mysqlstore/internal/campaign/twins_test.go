@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/mysqlstore"
 )
@@ -45,12 +46,8 @@ func (s neverAsks) Begin(ctx context.Context, key, token string) (context.Contex
 	if err != nil {
 		return nil, nil, err
 	}
-	return work, neverAsksTx{tx}, nil
+	return work, once.NeverAsks{Transaction: tx}, nil
 }
-
-type neverAsksTx struct{ lock.Transaction }
-
-func (neverAsksTx) Outcome(context.Context) (committed bool, err error) { return false, nil }
 
 // naive settles in a way of its own.
 type naive struct {

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
 )
@@ -44,12 +44,8 @@ func (s neverAsks) Begin(ctx context.Context, key, token string) (context.Contex
 	if err != nil {
 		return nil, nil, err
 	}
-	return work, neverAsksTx{tx}, nil
+	return work, once.NeverAsks{Transaction: tx}, nil
 }
-
-type neverAsksTx struct{ lock.Transaction }
-
-func (neverAsksTx) Outcome(context.Context) (committed bool, err error) { return false, nil }
 
 // naive settles in a way of its own.
 type naive struct {
@@ -99,10 +95,3 @@ func (t *naiveTx) Outcome(ctx context.Context) (bool, error) {
 }
 
 func (t *naiveTx) Rollback(ctx context.Context) error { return t.tx.Rollback(ctx) }
-
-func hasCode(err error, code string) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == code
-}
-
-func notApplied(err error) bool { return errors.Is(err, lock.ErrNotApplied) }

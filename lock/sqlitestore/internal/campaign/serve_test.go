@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/httplatch/httplatch/internal/testkit/once"
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
@@ -232,40 +233,16 @@ func (s *watched) Begin(ctx context.Context, key, token string) (context.Context
 		return nil, nil, err
 	}
 	r, _ := ctx.Value(runningKey{}).(*running)
-	return work, &watchedTx{tx, r}, nil
+	return work, watchedTx{once.Watched{Transaction: tx, Takes: r.takes}, r}, nil
 }
 
 type watchedTx struct {
-	lock.Transaction
+	once.Watched
 
 	r *running
 }
 
-func (t *watchedTx) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (t watchedTx) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	t.r.reaches(atSettle)
-	ok, err = t.Transaction.Settle(ctx, receipt, keep)
-	switch {
-	case err == nil && ok:
-		t.r.takes("committed")
-	case err == nil:
-		t.r.takes("settle after a takeover")
-	case errors.Is(err, lock.ErrNotApplied):
-		t.r.takes("settle failed, not committed")
-	default:
-		t.r.takes("commit unanswered")
-	}
-	return ok, err
-}
-
-func (t *watchedTx) Outcome(ctx context.Context) (committed bool, err error) {
-	committed, err = t.Transaction.Outcome(ctx)
-	switch {
-	case err != nil:
-		t.r.takes("outcome asked in vain")
-	case committed:
-		t.r.takes("commit unanswered and applied")
-	default:
-		t.r.takes("commit unanswered and not applied")
-	}
-	return committed, err
+	return t.Watched.Settle(ctx, receipt, keep)
 }
