@@ -14,7 +14,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	once.Faults(200)
 	goleak.VerifyTestMain(mysqltest.Main(m))
 }
 
