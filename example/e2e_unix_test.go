@@ -92,6 +92,13 @@ func startProcess(t *testing.T, args ...string) *process {
 	return &process{newClient(t, url), cmd, stderr}
 }
 
+// kill ends the process by SIGKILL, and returns when it is gone.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Kill())
+	require.Error(t, p.cmd.Wait())
+}
+
 // requireStorm checks what 50 orders of one user at once must come to.
 func requireStorm(t *testing.T, replies []reply) {
 	t.Helper()
