@@ -125,9 +125,10 @@ func replayedBy(err error) (earlier Entry, is bool) {
 // sayLeft sets how much longer the receipt of earlier is kept, if call asks for that. The claim of
 // some stores does not say it, and then the store is asked once more.
 func sayLeft(ctx context.Context, l *Locker, call *oncecall.Call, name entryName, earlier Entry) {
-	if call == nil || !call.AsksLeft {
+	if call == nil || call.Left != oncecall.AskLeft {
 		return
 	}
+	call.Left = 0
 	if earlier.Left == 0 {
 		token := earlier.Token
 		err := l.askLogged(ctx, l.lastingTerms(), sendFunc(func(ctx context.Context) (err error) {

@@ -77,7 +77,10 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	g.hints.CheckOrder(r.Context())
 	own, x := copyOf(r)
 	bodybuf.Limit(own, g.requestLimit)
-	x.guard, x.next, x.out, x.request, x.call.AsksLeft = g, next, w, own, g.saysLifetime
+	x.guard, x.next, x.out, x.request = g, next, w, own
+	if g.saysLifetime {
+		x.call.Left = oncecall.AskLeft
+	}
 	defer func() { handBack(r, x.request) }()
 	if g.echo && len(r.Header["Idempotency-Key"]) == 1 {
 		w.Header().Set("Idempotency-Key", r.Header["Idempotency-Key"][0])

@@ -16,10 +16,11 @@ type Call struct {
 	Scope string              // whose work it is; "" if that is not known
 	About requestinfo.Request // the request of a guard
 	Run   Run                 // set before the function runs; nil if it runs unprotected
-
-	AsksLeft bool          // for Left
-	Left     time.Duration // set with the receipt of an earlier call: how much longer it is kept; 0 if not known
+	Left  time.Duration       // how much longer the receipt of an earlier call is kept, if it was AskLeft; 0 if not known
 }
+
+// AskLeft is the Left of a call that asks for it.
+const AskLeft time.Duration = -1
 
 // Work runs once for a key, and returns the receipt. It is no function: the closure would cost
 // an allocation for every request.
