@@ -10,11 +10,13 @@ require (
 	github.com/gin-contrib/sessions v1.0.4
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/gorilla/handlers v1.5.2
 	github.com/gorilla/sessions v1.4.0
 	github.com/hashicorp/go-retryablehttp v0.7.8
 	github.com/httplatch/httplatch v0.0.0
+	github.com/httplatch/httplatch/lock/mysqlstore v0.0.0
 	github.com/httplatch/httplatch/lock/pgstore v0.0.0
 	github.com/httplatch/httplatch/lock/sqlitestore v0.0.0
 	github.com/httplatch/httplatch/middleware/echo v0.0.0
@@ -27,19 +29,21 @@ require (
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/stretchr/testify v1.12.1
 	github.com/uptrace/bun v1.2.18
+	github.com/uptrace/bun/dialect/mysqldialect v1.2.18
 	github.com/uptrace/bun/dialect/pgdialect v1.2.18
 	github.com/uptrace/bun/dialect/sqlitedialect v1.2.18
 	github.com/urfave/negroni/v3 v3.1.2
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.72.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
-	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.5
+	gorm.io/driver/mysql v1.6.0
 	gorm.io/driver/postgres v1.6.3
 	gorm.io/gorm v1.31.2
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/andybalholm/brotli v1.2.0 // indirect
 	github.com/bytedance/gopkg v0.1.3 // indirect
 	github.com/bytedance/sonic v1.15.0 // indirect
@@ -99,6 +103,7 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/arch v0.22.0 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
+	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
@@ -116,6 +121,8 @@ replace github.com/httplatch/httplatch => ../..
 replace github.com/httplatch/httplatch/middleware/echo => ../../middleware/echo
 
 replace github.com/httplatch/httplatch/middleware/gin => ../../middleware/gin
+
+replace github.com/httplatch/httplatch/lock/mysqlstore => ../../lock/mysqlstore
 
 replace github.com/httplatch/httplatch/lock/pgstore => ../../lock/pgstore
 

@@ -20,10 +20,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
 	"github.com/httplatch/httplatch/keyfunc"
 	"github.com/httplatch/httplatch/lock"
@@ -31,22 +29,49 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// handling is a row of docs/handlers.md: a handler whose order is a row in PostgreSQL.
+// handling is a row of docs/handlers.md: a handler whose order is a row of a database.
 type handling struct {
 	topic, name string
-	over        string // the driver that it is written for, if it is not for both
+	over        string // the drivers that it is written for, if not both of PostgreSQL
 	so          string // what the reader does about it
 	orders      int    // that each run is to leave, if not one: none, if it is negative
 	pool        int    // how many connections it has, if not ten
 	setup, undo string // statements before the handler's first run, and after its last one
-	helpless    bool   // the rule is broken where no guard can keep it
+	before      func(t *testing.T, d *desk)
+	helpless    bool // the rule is broken where no guard can keep it
 	handle      func(c *call) error
 }
 
 const (
-	overPgx = "pgx"
-	overSQL = "`database/sql`"
+	overPgx    = "pgx"
+	overSQL    = "`database/sql`"
+	overMySQL  = "MariaDB"
+	overSQLite = "SQLite"
 )
+
+// Several drivers.
+const (
+	overBoth    = ""
+	overServers = "servers"
+	overSQLs    = "database/sql of each"
+	overEach    = "each"
+	overOthers  = "others than PostgreSQL"
+)
+
+var drivers = map[string][]string{
+	overBoth:    {overPgx, overSQL},
+	overServers: {overPgx, overSQL, overMySQL},
+	overSQLs:    {overSQL, overMySQL, overSQLite},
+	overEach:    {overPgx, overSQL, overMySQL, overSQLite},
+	overOthers:  {overMySQL, overSQLite},
+}
+
+func (h *handling) drivers() []string {
+	if several, ok := drivers[h.over]; ok {
+		return several
+	}
+	return []string{h.over}
+}
 
 // call is one run of a handler. An error that the handler returns is answered with 500, and nothing with 201.
 type call struct {
@@ -58,7 +83,7 @@ type call struct {
 	desk *desk
 
 	tx    pgx.Tx  // over pgx
-	sqlTx *sql.Tx // over database/sql
+	sqlTx *sql.Tx // over all others
 
 	answered bool
 }
@@ -66,7 +91,7 @@ type call struct {
 // exec executes a statement in the transaction of the guard.
 func (c *call) exec(statement string, args ...any) (err error) {
 	if c.sqlTx != nil {
-		_, err = c.sqlTx.ExecContext(c, statement, args...)
+		_, err = c.sqlTx.ExecContext(c, c.desk.reads(statement), args...)
 	} else {
 		_, err = c.tx.Exec(c, statement, args...)
 	}
@@ -74,12 +99,12 @@ func (c *call) exec(statement string, args ...any) (err error) {
 }
 
 // order inserts the order of the run.
-func (c *call) order() error { return c.exec("INSERT INTO orders (run) VALUES ($1)", c.run) }
+func (c *call) order() error { return c.exec(insertRun, c.run) }
 
 // beside inserts one over a connection of the pool.
 func (c *call) beside() (err error) {
 	if c.sqlTx != nil {
-		_, err = c.desk.db.ExecContext(c, "INSERT INTO orders (run, beside) VALUES ($1, true)", c.run)
+		_, err = c.desk.db.ExecContext(c, c.desk.reads("INSERT INTO orders (run, beside) VALUES ($1, true)"), c.run)
 	} else {
 		_, err = c.desk.pool.Exec(c, "INSERT INTO orders (run, beside) VALUES ($1, true)", c.run)
 	}
@@ -126,7 +151,7 @@ func (c *call) one(statement string) error {
 // desk serves the handler of a row, with its own connections to the database.
 type desk struct {
 	over   string
-	admin  *pgx.Conn // is not of the service
+	office office // is not of the service
 	pool   *pgxpool.Pool
 	db     *sql.DB
 	locker *lock.Locker
@@ -139,28 +164,12 @@ type desk struct {
 }
 
 // openDesk opens it. twin replaces the store's part of the guard, unless it is nil.
-func openDesk(t *testing.T, url string, h *handling, over string, twin func(*pgstore.Store) lock.Store) *desk {
+func openDesk(t *testing.T, at databases, h *handling, over string, twin func(guarded) lock.Store) *desk {
 	t.Helper()
 	d := &desk{over: over, done: make(chan struct{}, 1)}
-	var err error
-	d.admin, err = pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	_, err = d.admin.Exec(t.Context(), "TRUNCATE orders, items; TRUNCATE latch_entries; INSERT INTO items VALUES (1); "+h.setup)
-	require.NoError(t, err)
-	var store *pgstore.Store
-	if over == overSQL {
-		cfg, err := pgx.ParseConfig(url)
-		require.NoError(t, err)
-		d.db = stdlib.OpenDB(*cfg)
-		d.db.SetMaxOpenConns(cmp.Or(h.pool, 10))
-		store = pgstore.NewSQL(d.db)
-	} else {
-		cfg, err := pgxpool.ParseConfig(url)
-		require.NoError(t, err)
-		cfg.MaxConns = int32(cmp.Or(h.pool, 10))
-		d.pool, err = pgxpool.NewWithConfig(t.Context(), cfg)
-		require.NoError(t, err)
-		store = pgstore.New(d.pool)
+	store := d.open(t, at, h)
+	if h.before != nil {
+		h.before(t, d)
 	}
 	var guarding lock.Store = store
 	if twin != nil {
@@ -186,9 +195,8 @@ func openDesk(t *testing.T, url string, h *handling, over string, twin func(*pgs
 		} else {
 			d.pool.Close()
 		}
-		_, err := d.admin.Exec(ctx, h.undo)
-		require.NoError(t, err)
-		require.NoError(t, d.admin.Close(ctx))
+		require.NoError(t, d.office.exec(ctx, h.undo))
+		require.NoError(t, d.office.close(ctx))
 	})
 	return d
 }
@@ -198,7 +206,7 @@ func (d *desk) handler(h *handling) http.Handler {
 		d.runs++
 		c := &call{Context: r.Context(), w: w, r: r, run: d.runs, desk: d}
 		c.tx, _ = pgstore.Tx(c)
-		c.sqlTx, _ = pgstore.SQLTx(c)
+		c.sqlTx = sqlTx(c)
 		switch err := h.handle(c); {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -258,24 +266,13 @@ func (d *desk) play(t *testing.T) *came {
 			d.later = nil
 		}
 		s.runs = append(s.runs, d.runs)
-		rows, err := d.admin.Query(t.Context(), "SELECT run, beside, count(*) FROM orders GROUP BY run, beside")
+		byRun, beside, err := d.office.orders(t.Context())
 		require.NoError(t, err)
-		byRun, beside := map[int]int{}, 0
-		for rows.Next() {
-			var run, n int
-			var aside bool
-			require.NoError(t, rows.Scan(&run, &aside, &n))
-			if aside {
-				beside += n
-			} else {
-				byRun[run] = n
-			}
-		}
-		require.NoError(t, rows.Err())
 		s.rows, s.beside = append(s.rows, byRun), append(s.beside, beside)
 	}
 	require.Eventually(t, func() bool {
-		err := d.admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'").Scan(&s.open)
+		var err error
+		s.open, err = d.office.open(t.Context())
 		return err == nil && s.open == 0
 	}, 5*time.Second, 10*time.Millisecond, "sessions are at work still")
 	s.logged = d.log.String()
@@ -371,11 +368,13 @@ func (s *came) reason() string {
 	return "–"
 }
 
-const handlersPage = `# Handlers over PostgreSQL, as they are written
+const handlersPage = `# Handlers, as they are written
 
-Each row is a handler over [pgstore](exactly-once.md), as people write it, and was run by the test that writes this page:
+Each row is a handler over a store [whose receipts are committed with the work](exactly-once.md), as people write it, and was run by the test that writes this page:
 ` + "`go test -run TestHandlers ./docs/snippets`" + `. The guard is ` + "`Idempotent`" + ` of a Locker with ` + "`WithTransaction`" + `, behind a real server and over a real
-PostgreSQL; *pgx* is ` + "`pgstore.New`" + `, with the transaction of ` + "`pgstore.Tx`" + `, and *` + "`database/sql`" + `* is ` + "`pgstore.NewSQL`" + `, with that of ` + "`pgstore.SQLTx`" + `.
+database. *pgx* is ` + "`pgstore.New`" + `, with the transaction of ` + "`pgstore.Tx`" + `, and *` + "`database/sql`" + `* is ` + "`pgstore.NewSQL`" + `, with that of ` + "`pgstore.SQLTx`" + `;
+*both* are these two, over PostgreSQL. *MariaDB* is ` + "`mysqlstore.New`" + ` with ` + "`mysqlstore.Tx`" + `, and *SQLite* is ` + "`sqlitestore.Open`" + ` with ` + "`sqlitestore.Tx`" + `
+(and for GORM with its dialect for tests, since the drivers of others bring a second SQLite).
 
 - A handler inserts an order, and does what the row says. *returned*: an error of the handler is answered with ` + "`500`" + `. *ignored*: it is
   not looked at. Where a row says nothing else, the answer is ` + "`201`" + `.
@@ -389,34 +388,14 @@ answer and commits none; a failure leaves no order, and the repeat runs. Where a
 see or undo, it is **bold**.
 `
 
-const handlersSchema = `
-	CREATE TABLE orders (run int NOT NULL, beside boolean NOT NULL DEFAULT false);
-	CREATE TABLE items (id int PRIMARY KEY);
-	CREATE TABLE notes (run int, item int);
-`
-
-func handlersDatabase(t *testing.T) string {
-	t.Helper()
-	url := pgtest.Start(t, "max_prepared_transactions=10").DatabaseURL(t)
-	conn, err := pgx.Connect(t.Context(), url)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), handlersSchema+pgstore.Schema)
-	require.NoError(t, err)
-	require.NoError(t, conn.Close(t.Context()))
-	return url
-}
-
 // lines executes a row over each driver that it is for, and describes the results.
-func (h *handling) lines(t *testing.T, url string) string {
+func (h *handling) lines(t *testing.T, at databases) string {
 	t.Helper()
-	var over []string
+	var over [][]string
 	var rows [][]string
-	for _, driver := range []string{overPgx, overSQL} {
-		if h.over != "" && h.over != driver {
-			continue
-		}
+	for _, driver := range h.drivers() {
 		t.Run(driver, func(t *testing.T) {
-			s := openDesk(t, url, h, driver, nil).play(t)
+			s := openDesk(t, at, h, driver, nil).play(t)
 			broken := s.broken(max(0, cmp.Or(h.orders, 1)))
 			if h.helpless {
 				require.NotEmpty(t, broken, "a guard can help")
@@ -424,15 +403,19 @@ func (h *handling) lines(t *testing.T, url string) string {
 				require.Empty(t, broken, "%v %v\n%s", s.cells(), s.rows, s.logged)
 			}
 			require.NoError(t, s.later)
-			over, rows = append(over, driver), append(rows, s.cells())
+			cells := s.cells()
+			same := slices.IndexFunc(rows, func(other []string) bool { return slices.Equal(other, cells) })
+			if same < 0 {
+				over, rows = append(over, nil), append(rows, cells)
+				same = len(rows) - 1
+			}
+			over[same] = append(over[same], driver)
 		})
-	}
-	if len(rows) == 2 && slices.Equal(rows[0], rows[1]) {
-		over, rows = []string{"both"}, rows[:1]
 	}
 	var b strings.Builder
 	for i, cells := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", h.name, over[i], strings.Join(cells, " | "), cmp.Or(h.so, "–"))
+		names := strings.Replace(strings.Join(over[i], ", "), overPgx+", "+overSQL, "both", 1)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", h.name, names, strings.Join(cells, " | "), cmp.Or(h.so, "–"))
 	}
 	return b.String()
 }
@@ -441,7 +424,7 @@ func (h *handling) lines(t *testing.T, url string) string {
 func TestHandlers(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "executes a table of handlers over a database")
 	t.Parallel()
-	url := handlersDatabase(t)
+	at := handlersDatabases(t)
 	var b strings.Builder
 	b.WriteString(handlersPage)
 	topic := ""
@@ -450,7 +433,7 @@ func TestHandlers(t *testing.T) {
 			topic = h.topic
 			fmt.Fprintf(&b, "\n## %s\n\n| handler | over | the first gets | orders | its repeat gets | orders | logged | so |\n|---|---|---|---|---|---|---|---|\n", topic)
 		}
-		t.Run(h.name, func(t *testing.T) { b.WriteString(h.lines(t, url)) }) //nolint:paralleltest // the rows are in order
+		t.Run(h.name, func(t *testing.T) { b.WriteString(h.lines(t, at)) }) //nolint:paralleltest // the rows are in order
 	}
 	if t.Failed() {
 		return
@@ -465,7 +448,8 @@ func TestHandlers(t *testing.T) {
 // settledBadly is a store whose transactions end as settle does, with an error of a guard that has lost
 // count of what is committed where.
 type settledBadly struct {
-	*pgstore.Store
+	guarded
+
 	settle func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error)
 }
 
@@ -477,7 +461,7 @@ type badly struct {
 }
 
 func (s settledBadly) Begin(ctx context.Context, key, token string) (context.Context, lock.Transaction, error) {
-	work, tx, err := s.Store.Begin(ctx, key, token)
+	work, tx, err := s.guarded.Begin(ctx, key, token)
 	return work, badly{tx, s, work, key, token}, err
 }
 
@@ -490,7 +474,7 @@ func (b badly) elsewhere(ctx context.Context, receipt []byte, keep time.Duration
 	return b.of.Settle(ctx, b.key, lock.Claim{Token: b.token}, receipt, keep)
 }
 
-// commit commits the work without a receipt.
+// commit commits the work without a receipt, over PostgreSQL.
 func (b badly) commit() {
 	if tx, ok := pgstore.SQLTx(b.work); ok {
 		_, _ = tx.ExecContext(b.work, "COMMIT")
@@ -503,36 +487,37 @@ func (b badly) commit() {
 func TestHandlersCatch(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "executes a table of handlers over a database")
 	t.Parallel()
-	url := handlersDatabase(t)
+	at := handlersDatabases(t)
 	rows := map[string]handling{}
 	for _, h := range handlings() {
 		rows[h.name] = h
 	}
 	for _, tt := range []struct {
 		store  string
+		over   string
 		settle func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error)
 		row    string
 		broken string
 	}{
-		{"the receipt is written over another connection, and the work rolled back", func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+		{"the receipt is written over another connection, and the work rolled back", overEach, func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
 			defer func() { _ = tx.Rollback(ctx) }()
 			return tx.elsewhere(ctx, receipt, keep)
 		}, "one `INSERT`", "a success without its rows"},
-		{"the receipt is written over another connection, after COMMIT", func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
+		{"the receipt is written over another connection, after COMMIT", overBoth, func(tx badly, ctx context.Context, receipt []byte, keep time.Duration) (bool, error) {
 			tx.commit()
 			_ = tx.Rollback(ctx)
 			return tx.elsewhere(ctx, receipt, keep)
 		}, "a unique violation, ignored", "a success without its rows"},
-		{"COMMIT is called a failure", func(tx badly, ctx context.Context, _ []byte, _ time.Duration) (bool, error) {
+		{"COMMIT is called a failure", overBoth, func(tx badly, ctx context.Context, _ []byte, _ time.Duration) (bool, error) {
 			tx.commit()
 			_ = tx.Rollback(ctx)
 			return false, fmt.Errorf("%w: lost", lock.ErrNotApplied)
 		}, "one `INSERT`", "rows without their answer"},
 	} {
-		for _, over := range []string{overPgx, overSQL} {
+		for _, over := range drivers[tt.over] {
 			t.Run(tt.store+"/"+over, func(t *testing.T) { //nolint:paralleltest // they are of one database
 				h := rows[tt.row]
-				s := openDesk(t, url, &h, over, func(s *pgstore.Store) lock.Store { return settledBadly{s, tt.settle} }).play(t)
+				s := openDesk(t, at, &h, over, func(s guarded) lock.Store { return settledBadly{s, tt.settle} }).play(t)
 				require.Equal(t, tt.broken, s.broken(1), "%v", s.cells())
 			})
 		}

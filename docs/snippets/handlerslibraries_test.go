@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"slices"
 
 	"entgo.io/ent/dialect"
@@ -13,11 +14,16 @@ import (
 	"entgo.io/ent/schema/field"
 	"github.com/jmoiron/sqlx"
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/mysqldialect"
 	"github.com/uptrace/bun/dialect/pgdialect"
+	"github.com/uptrace/bun/dialect/sqlitedialect"
+	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+	"gorm.io/gorm/utils/tests"
 
+	"github.com/httplatch/httplatch/docs/snippets/internal/sqlc/overmysql"
 	"github.com/httplatch/httplatch/docs/snippets/internal/sqlc/overpgx"
 	"github.com/httplatch/httplatch/docs/snippets/internal/sqlc/oversql"
 )
@@ -26,36 +32,67 @@ func libraries() []handling {
 	return in("Libraries", slices.Concat(sqlcHandlings(), gormHandlings(), entHandlings(), bunHandlings(), sqlxHandlings())...)
 }
 
+// queries are those that sqlc has generated for the database of a desk.
+type queries interface {
+	InsertOrder(ctx context.Context, run int32) error
+}
+
+// queriesOf returns New(tx), for a *sql.Tx.
+func (d *desk) queriesOf(tx *sql.Tx) queries {
+	if d.over == overMySQL {
+		return overmysql.New(tx)
+	}
+	return oversql.New(tx)
+}
+
+// queriesWith returns WithTx(tx) of New(db), and of queries that were prepared there if that is asked for.
+func (d *desk) queriesWith(ctx context.Context, tx *sql.Tx, prepared bool) (queries, error) {
+	if d.over == overMySQL {
+		all, err := overmysql.New(d.db), error(nil)
+		if prepared {
+			all, err = overmysql.Prepare(ctx, d.db)
+		}
+		return all.WithTx(tx), err
+	}
+	all, err := oversql.New(d.db), error(nil)
+	if prepared {
+		all, err = oversql.Prepare(ctx, d.db)
+	}
+	return all.WithTx(tx), err
+}
+
 func sqlcHandlings() []handling {
 	return []handling{
-		{name: "sqlc, `New(tx)`", handle: func(c *call) error {
+		{name: "sqlc, `New(tx)`", over: overEach, handle: func(c *call) error {
 			if c.sqlTx != nil {
-				return oversql.New(c.sqlTx).InsertOrder(c, int32(c.run))
+				return c.desk.queriesOf(c.sqlTx).InsertOrder(c, int32(c.run))
 			}
 			return overpgx.New(c.tx).InsertOrder(c, int32(c.run))
 		}},
-		{name: "sqlc, `queries.WithTx(tx)`", handle: func(c *call) error {
-			if c.sqlTx != nil {
-				return oversql.New(c.desk.db).WithTx(c.sqlTx).InsertOrder(c, int32(c.run))
+		{name: "sqlc, `queries.WithTx(tx)`", over: overEach, handle: func(c *call) error {
+			if c.sqlTx == nil {
+				return overpgx.New(c.desk.pool).WithTx(c.tx).InsertOrder(c, int32(c.run))
 			}
-			return overpgx.New(c.desk.pool).WithTx(c.tx).InsertOrder(c, int32(c.run))
+			with, err := c.desk.queriesWith(c, c.sqlTx, false)
+			return errors.Join(err, with.InsertOrder(c, int32(c.run)))
 		}},
-		{name: "sqlc with `emit_prepared_queries`, `WithTx(tx)` of queries that were prepared on the `*sql.DB`", over: overSQL, so: "`New(tx)`", handle: func(c *call) error {
-			queries, err := oversql.Prepare(c, c.desk.db)
+		{name: "sqlc with `emit_prepared_queries`, `WithTx(tx)` of queries that were prepared on the `*sql.DB`", over: overSQLs, so: "`New(tx)`", handle: func(c *call) error {
+			with, err := c.desk.queriesWith(c, c.sqlTx, true)
 			if err != nil {
 				return err
 			}
-			defer queries.Close()
-			return queries.WithTx(c.sqlTx).InsertOrder(c, int32(c.run))
+			defer with.(io.Closer).Close()
+			return with.InsertOrder(c, int32(c.run))
 		}},
-		{name: "sqlc, `pool.Begin`, `WithTx`, `Commit`, as its tutorial has it, and then `500`", so: besideTwice, handle: func(c *call) error {
+		{name: "sqlc, `pool.Begin`, `WithTx`, `Commit`, as its tutorial has it, and then `500`", over: overEach, so: besideTwice, handle: func(c *call) error {
 			if c.sqlTx != nil {
 				tx, err := c.desk.db.BeginTx(c, nil)
 				if err != nil {
 					return err
 				}
 				defer tx.Rollback() //nolint:errcheck // as tutorials have it
-				if err := oversql.New(c.desk.db).WithTx(tx).InsertOrder(c, int32(c.run)); err != nil {
+				with, err := c.desk.queriesWith(c, tx, false)
+				if err = errors.Join(err, with.InsertOrder(c, int32(c.run))); err != nil {
 					return err
 				}
 				return errors.Join(c.aside(tx), tx.Commit(), errAway)
@@ -95,10 +132,31 @@ type gormItem struct {
 
 func (gormItem) TableName() string { return "items" }
 
-// openGORM opens the service's own one over its pool.
-func (c *call) openGORM(cfg gorm.Config) *gorm.DB {
+// gormSQLite is GORM's own dialect for tests, which writes statements as SQLite reads them. The drivers of
+// others bring a second SQLite with them.
+type gormSQLite struct{ tests.DummyDialector }
+
+func (gormSQLite) SavePoint(tx *gorm.DB, name string) error {
+	return tx.Exec("SAVEPOINT " + name).Error
+}
+
+func (gormSQLite) RollbackTo(tx *gorm.DB, name string) error {
+	return tx.Exec("ROLLBACK TO SAVEPOINT " + name).Error
+}
+
+// openGORM opens one over conn: the pool of the service, or a transaction.
+func (c *call) openGORM(conn gorm.ConnPool, cfg gorm.Config) *gorm.DB {
 	cfg.Logger = logger.Discard
-	db, err := gorm.Open(postgres.New(postgres.Config{Conn: c.desk.db}), &cfg)
+	var dialect gorm.Dialector
+	switch c.desk.over {
+	case overMySQL:
+		dialect = gormmysql.New(gormmysql.Config{Conn: conn})
+	case overSQLite:
+		dialect, cfg.ConnPool = gormSQLite{}, conn
+	default:
+		dialect = postgres.New(postgres.Config{Conn: conn})
+	}
+	db, err := gorm.Open(dialect, &cfg)
 	if err != nil {
 		panic(err)
 	}
@@ -107,9 +165,9 @@ func (c *call) openGORM(cfg gorm.Config) *gorm.DB {
 
 func gormHandlings() []handling {
 	inTx := func(name, so string, orders int, cfg gorm.Config, session gorm.Session, f func(c *call, o *gorm.DB) error) handling {
-		return handling{name: "GORM, " + name, so: so, over: overSQL, orders: orders, handle: func(c *call) error {
+		return handling{name: "GORM, " + name, so: so, over: overSQLs, orders: orders, handle: func(c *call) error {
 			session.NewDB, session.Context = true, c
-			o := c.openGORM(cfg).Session(&session)
+			o := c.openGORM(c.desk.db, cfg).Session(&session)
 			o.Statement.ConnPool = c.sqlTx
 			return f(c, o)
 		}}
@@ -120,12 +178,8 @@ func gormHandlings() []handling {
 		inTx("`o.Statement.ConnPool = tx`, `Create`", "", 0, gorm.Config{}, skip, create),
 		inTx("the same with its default transactions", "", 0, gorm.Config{}, gorm.Session{}, create),
 		inTx("the same with `PrepareStmt`", "", 0, gorm.Config{PrepareStmt: true}, gorm.Session{}, create),
-		{name: "GORM, `gorm.Open` over `postgres.Config{Conn: tx}`", over: overSQL, handle: func(c *call) error {
-			o, err := gorm.Open(postgres.New(postgres.Config{Conn: c.sqlTx}), &gorm.Config{Logger: logger.Discard})
-			if err != nil {
-				return err
-			}
-			return create(c, o.WithContext(c))
+		{name: "GORM, `gorm.Open` over `postgres.Config{Conn: tx}` or `mysql.Config{Conn: tx}`", over: overSQLs, handle: func(c *call) error {
+			return create(c, c.openGORM(c.sqlTx, gorm.Config{}).WithContext(c))
 		}},
 		inTx("`o.Transaction(f)`", "", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
 			return o.Transaction(func(o *gorm.DB) error { return create(c, o) })
@@ -138,7 +192,7 @@ func gormHandlings() []handling {
 			_ = o.Transaction(func(o *gorm.DB) error { return o.Create(&gormItem{1}).Error })
 			return create(c, o)
 		}),
-		inTx("a unique violation, passed over", "`o.Transaction` around it", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
+		inTx("a unique violation, passed over", "over PostgreSQL, `o.Transaction` around it", 0, gorm.Config{}, skip, func(c *call, o *gorm.DB) error {
 			_ = o.Create(&gormItem{1}).Error
 			_ = create(c, o)
 			return nil
@@ -158,8 +212,8 @@ func gormHandlings() []handling {
 			o.Commit()
 			return nil
 		}),
-		{name: "GORM, the service's own `db.Create`, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
-			err := c.openGORM(gorm.Config{}).WithContext(c).Create(&gormOrder{Run: c.run, Beside: true}).Error
+		{name: "GORM, the service's own `db.Create`, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
+			err := c.openGORM(c.desk.db, gorm.Config{}).WithContext(c).Create(&gormOrder{Run: c.run, Beside: true}).Error
 			return errors.Join(err, errAway)
 		}},
 	}
@@ -188,41 +242,46 @@ func (c *call) entOrder(edge bool) *sqlgraph.CreateSpec {
 	return spec
 }
 
+// entName is ent's name of the database.
+func (d *desk) entName() string {
+	return map[string]string{overSQL: dialect.Postgres, overMySQL: dialect.MySQL, overSQLite: dialect.SQLite}[d.over]
+}
+
 func entHandlings() []handling {
 	over := func(c *call) *entsql.Driver {
-		return entsql.NewDriver(dialect.Postgres, entsql.Conn{ExecQuerier: c.sqlTx})
+		return entsql.NewDriver(c.desk.entName(), entsql.Conn{ExecQuerier: c.sqlTx})
 	}
 	return []handling{
-		{name: "ent, `entsql.Conn{ExecQuerier: tx}`, `Create`", over: overSQL, handle: func(c *call) error {
+		{name: "ent, `entsql.Conn{ExecQuerier: tx}`, `Create`", over: overSQLs, handle: func(c *call) error {
 			return sqlgraph.CreateNode(c, over(c), c.entOrder(false))
 		}},
-		{name: "ent, the same with an edge, for which it begins a transaction", over: overSQL, so: "a driver whose `Tx` returns `dialect.NopTx`", handle: func(c *call) error {
+		{name: "ent, the same with an edge, for which it begins a transaction", over: overSQLs, so: "a driver whose `Tx` returns `dialect.NopTx`", handle: func(c *call) error {
 			return sqlgraph.CreateNode(c, over(c), c.entOrder(true))
 		}},
-		{name: "ent, a driver whose `Tx` returns `dialect.NopTx`, with an edge", over: overSQL, handle: func(c *call) error {
+		{name: "ent, a driver whose `Tx` returns `dialect.NopTx`, with an edge", over: overSQLs, handle: func(c *call) error {
 			return sqlgraph.CreateNode(c, entDriver{over(c)}, c.entOrder(true))
 		}},
-		{name: "ent, the same, `client.Tx`, its `Commit`", over: overSQL, handle: func(c *call) error {
+		{name: "ent, the same, `client.Tx`, its `Commit`", over: overSQLs, handle: func(c *call) error {
 			tx, err := entDriver{over(c)}.Tx(c)
 			if err != nil {
 				return err
 			}
-			if err := sqlgraph.CreateNode(c, entOf{tx}, c.entOrder(false)); err != nil {
+			if err := sqlgraph.CreateNode(c, entOf{tx, c.desk.entName()}, c.entOrder(false)); err != nil {
 				return err
 			}
 			return tx.Commit()
 		}},
-		{name: "ent, the same, `client.Tx`, its `Rollback`, and `201`", over: overSQL, so: "`NopTx` rolls back nothing: answer with an error", handle: func(c *call) error {
+		{name: "ent, the same, `client.Tx`, its `Rollback`, and `201`", over: overSQLs, so: "`NopTx` rolls back nothing: answer with an error", handle: func(c *call) error {
 			tx, err := entDriver{over(c)}.Tx(c)
 			if err != nil {
 				return err
 			}
-			return errors.Join(sqlgraph.CreateNode(c, entOf{tx}, c.entOrder(false)), tx.Rollback())
+			return errors.Join(sqlgraph.CreateNode(c, entOf{tx, c.desk.entName()}, c.entOrder(false)), tx.Rollback())
 		}},
-		{name: "ent, the service's own client, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
+		{name: "ent, the service's own client, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
 			spec := c.entOrder(false)
 			spec.SetField("beside", field.TypeBool, true)
-			return errors.Join(sqlgraph.CreateNode(c, entsql.OpenDB(dialect.Postgres, c.desk.db), spec), errAway)
+			return errors.Join(sqlgraph.CreateNode(c, entsql.OpenDB(c.desk.entName(), c.desk.db), spec), errAway)
 		}},
 	}
 }
@@ -230,9 +289,10 @@ func entHandlings() []handling {
 // entOf is the driver of a transaction, as in ent's generated code.
 type entOf struct {
 	dialect.ExecQuerier
+	name string
 }
 
-func (entOf) Dialect() string                          { return dialect.Postgres }
+func (d entOf) Dialect() string                        { return d.name }
 func (entOf) Close() error                             { return nil }
 func (d entOf) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
 
@@ -245,24 +305,33 @@ type bunOrder struct {
 }
 
 func bunHandlings() []handling {
-	open := func(c *call) *bun.DB { return bun.NewDB(c.desk.db, pgdialect.New()) }
+	open := func(c *call) *bun.DB {
+		switch c.desk.over {
+		case overMySQL:
+			return bun.NewDB(c.desk.db, mysqldialect.New())
+		case overSQLite:
+			return bun.NewDB(c.desk.db, sqlitedialect.New())
+		default:
+			return bun.NewDB(c.desk.db, pgdialect.New())
+		}
+	}
 	return []handling{
-		{name: "bun, `db.NewInsert().Conn(tx)`", over: overSQL, handle: func(c *call) error {
+		{name: "bun, `db.NewInsert().Conn(tx)`", over: overSQLs, handle: func(c *call) error {
 			_, err := open(c).NewInsert().Conn(c.sqlTx).Model(&bunOrder{Run: c.run}).Exec(c)
 			return err
 		}},
-		{name: "bun, `bun.Tx{Tx: tx}.NewInsert()`", over: overSQL, so: "`db.NewInsert().Conn(tx)`: bun's `Tx` cannot be made of another", handle: func(c *call) error {
+		{name: "bun, `bun.Tx{Tx: tx}.NewInsert()`", over: overSQLs, so: "`db.NewInsert().Conn(tx)`: bun's `Tx` cannot be made of another", handle: func(c *call) error {
 			_, err := bun.Tx{Tx: c.sqlTx}.NewInsert().Model(&bunOrder{Run: c.run}).Exec(c)
 			return err
 		}},
-		{name: "bun, `db.RunInTx`, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
+		{name: "bun, `db.RunInTx`, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
 			err := open(c).RunInTx(c, nil, func(ctx context.Context, tx bun.Tx) error {
 				_, err := tx.NewInsert().Model(&bunOrder{Run: c.run, Beside: true}).Exec(ctx)
 				return err
 			})
 			return errors.Join(err, errAway)
 		}},
-		{name: "bun, `db.NewInsert()` without `Conn`, and then `500`", over: overSQL, so: besideTwice, handle: func(c *call) error {
+		{name: "bun, `db.NewInsert()` without `Conn`, and then `500`", over: overSQLs, so: besideTwice, handle: func(c *call) error {
 			_, err := open(c).NewInsert().Model(&bunOrder{Run: c.run, Beside: true}).Exec(c)
 			return errors.Join(err, errAway)
 		}},
@@ -270,26 +339,35 @@ func bunHandlings() []handling {
 }
 
 func sqlxHandlings() []handling {
-	over := func(c *call) *sqlx.Tx { return &sqlx.Tx{Tx: c.sqlTx, Mapper: sqlx.NewDb(c.desk.db, "pgx").Mapper} }
-	const named = "INSERT INTO orders (run) VALUES (:run)"
+	over := func(c *call) *sqlx.Tx {
+		name := map[string]string{overSQL: "pgx", overMySQL: "mysql", overSQLite: "sqlite"}[c.desk.over]
+		return &sqlx.Tx{Tx: c.sqlTx, Mapper: sqlx.NewDb(c.desk.db, name).Mapper}
+	}
+	bound := func(c *call) (statement string, args []any, err error) {
+		bind := sqlx.QUESTION
+		if c.desk.over == overSQL {
+			bind = sqlx.DOLLAR
+		}
+		return sqlx.BindNamed(bind, "INSERT INTO orders (run) VALUES (:run)", map[string]any{"run": c.run})
+	}
 	return []handling{
-		{name: "sqlx, `&sqlx.Tx{Tx: tx, Mapper: db.Mapper}`, `GetContext`", over: overSQL, handle: func(c *call) error {
+		{name: "sqlx, `&sqlx.Tx{Tx: tx, Mapper: db.Mapper}`, `GetContext` of `INSERT ... RETURNING`", over: overSQLs, handle: func(c *call) error {
 			var run int
-			return over(c).GetContext(c, &run, "INSERT INTO orders (run) VALUES ($1) RETURNING run", c.run)
+			return over(c).GetContext(c, &run, c.desk.reads(insertRun+" RETURNING run"), c.run)
 		}},
-		{name: "sqlx, the same, `NamedExecContext`", over: overSQL, so: "`sqlx.BindNamed(sqlx.DOLLAR, ...)`: that `Tx` knows no driver", handle: func(c *call) error {
-			_, err := over(c).NamedExecContext(c, named, map[string]any{"run": c.run})
+		{name: "sqlx, the same, `NamedExecContext`", over: overSQLs, so: "`sqlx.BindNamed(sqlx.DOLLAR, ...)`, or `sqlx.QUESTION`: that `Tx` knows no driver", handle: func(c *call) error {
+			_, err := over(c).NamedExecContext(c, "INSERT INTO orders (run) VALUES (:run)", map[string]any{"run": c.run})
 			return err
 		}},
-		{name: "sqlx, the same, `BindNamed(sqlx.DOLLAR, ...)`", over: overSQL, handle: func(c *call) error {
-			statement, args, err := sqlx.BindNamed(sqlx.DOLLAR, named, map[string]any{"run": c.run})
+		{name: "sqlx, the same, `BindNamed(sqlx.DOLLAR, ...)` or `BindNamed(sqlx.QUESTION, ...)`", over: overSQLs, handle: func(c *call) error {
+			statement, args, err := bound(c)
 			if err != nil {
 				return err
 			}
 			_, err = over(c).ExecContext(c, statement, args...)
 			return err
 		}},
-		{name: "sqlx, `MustExecContext` of what fails", over: overSQL, handle: func(c *call) error {
+		{name: "sqlx, `MustExecContext` of what fails", over: overSQLs, handle: func(c *call) error {
 			over(c).MustExecContext(c, "INSERT INTO nowhere VALUES (1)")
 			return nil
 		}},

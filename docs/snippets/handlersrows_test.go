@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/pgstore"
@@ -31,13 +34,13 @@ func in(topic string, rows ...handling) []handling {
 
 func endings() []handling {
 	return in("The end of the transaction",
-		handling{name: "one `INSERT`", handle: (*call).order},
-		handling{name: "no statement", orders: -1, handle: all()},
+		handling{name: "one `INSERT`", over: overEach, handle: (*call).order},
+		handling{name: "no statement", over: overEach, orders: -1, handle: all()},
 		handling{name: "`defer tx.Rollback(ctx)`", over: overPgx, handle: func(c *call) error {
 			defer c.tx.Rollback(c) //nolint:errcheck // as tutorials have it
 			return c.order()
 		}},
-		handling{name: "`defer tx.Rollback()`", over: overSQL, handle: func(c *call) error {
+		handling{name: "`defer tx.Rollback()`", over: overSQLs, handle: func(c *call) error {
 			defer c.sqlTx.Rollback() //nolint:errcheck // as tutorials have it
 			return c.order()
 		}},
@@ -48,14 +51,14 @@ func endings() []handling {
 			}
 			return c.tx.Commit(c)
 		}},
-		handling{name: "`defer tx.Rollback()`, `return tx.Commit()`", over: overSQL, so: "leave out `Commit`", handle: func(c *call) error {
+		handling{name: "`defer tx.Rollback()`, `return tx.Commit()`", over: overSQLs, so: "leave out `Commit`", handle: func(c *call) error {
 			defer c.sqlTx.Rollback() //nolint:errcheck // as tutorials have it
 			if err := c.order(); err != nil {
 				return err
 			}
 			return c.sqlTx.Commit()
 		}},
-		handling{name: "`Commit`, its error ignored", handle: func(c *call) error {
+		handling{name: "`Commit`, its error ignored", over: overEach, handle: func(c *call) error {
 			err := c.order()
 			if c.sqlTx != nil {
 				_ = c.sqlTx.Commit()
@@ -64,7 +67,7 @@ func endings() []handling {
 			}
 			return err
 		}},
-		handling{name: "`Commit`, and then one more statement", so: "leave out `Commit`", orders: 2, handle: func(c *call) error {
+		handling{name: "`Commit`, and then one more statement", over: overEach, so: "leave out `Commit`", orders: 2, handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
@@ -75,7 +78,7 @@ func endings() []handling {
 			}
 			return c.order()
 		}},
-		handling{name: "`Rollback`, and then `201`", handle: func(c *call) error {
+		handling{name: "`Rollback`, and then `201`", over: overEach, handle: func(c *call) error {
 			err := c.order()
 			if c.sqlTx != nil {
 				_ = c.sqlTx.Rollback()
@@ -90,14 +93,15 @@ func endings() []handling {
 				return err
 			})
 		}},
-		handling{name: "`COMMIT`", handle: all("order", "COMMIT")},
+		handling{name: "`COMMIT`", over: overEach, handle: all("order", "COMMIT")},
+		handling{name: "`COMMIT`, its error ignored", over: overOthers, handle: ignoring("order", "COMMIT")},
 		handling{name: "`END`", handle: all("order", "END")},
 		handling{name: "`COMMIT`, and then `500`", helpless: true, so: "leave `COMMIT` to the guard: **the order is there, and with the repeat twice**", handle: func(c *call) error {
 			return errors.Join(all("order", "COMMIT")(c), errAway)
 		}},
 		handling{name: "`COMMIT AND CHAIN`", handle: all("order", "COMMIT AND CHAIN")},
 		handling{name: "`COMMIT AND CHAIN`, another order", orders: 2, handle: all("order", "COMMIT AND CHAIN", "order")},
-		handling{name: "`COMMIT; BEGIN`", orders: 2, handle: all("order", "COMMIT; BEGIN", "order")},
+		handling{name: "`COMMIT; BEGIN`", over: overEach, orders: 2, handle: all("order", "COMMIT; BEGIN", "order")},
 		handling{name: "`COMMIT`, and then `INSERT`", orders: 2, handle: all("order", "COMMIT", "order")},
 		handling{name: "`INSERT ...; COMMIT; SELECT 1` in one", handle: all("INSERT INTO orders SELECT count(*) + 1 FROM notes; COMMIT; SELECT 1")},
 		handling{name: "`Query(\"COMMIT\")`", handle: func(c *call) error {
@@ -131,7 +135,7 @@ func endings() []handling {
 			b.Queue("COMMIT")
 			return c.tx.SendBatch(c, b).Close()
 		}},
-		handling{name: "`COMMIT` of a prepared statement", over: overSQL, handle: func(c *call) error {
+		handling{name: "`COMMIT` of a prepared statement", over: overSQLs, handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
@@ -142,10 +146,11 @@ func endings() []handling {
 			_, err = stmt.ExecContext(c)
 			return err
 		}},
-		handling{name: "`ROLLBACK`", handle: all("order", "ROLLBACK")},
+		handling{name: "`ROLLBACK`", over: overEach, handle: all("order", "ROLLBACK")},
+		handling{name: "`ROLLBACK`, its error ignored, another order", over: overOthers, orders: 2, handle: ignoring("order", "ROLLBACK", "order")},
 		handling{name: "`ABORT`", handle: all("order", "ABORT")},
-		handling{name: "`ROLLBACK` before all else", handle: all("ROLLBACK", "order")},
-		handling{name: "`ROLLBACK`, and then `500`", handle: func(c *call) error {
+		handling{name: "`ROLLBACK` before all else", over: overEach, handle: all("ROLLBACK", "order")},
+		handling{name: "`ROLLBACK`, and then `500`", over: overEach, handle: func(c *call) error {
 			return errors.Join(all("order", "ROLLBACK")(c), errAway)
 		}},
 		handling{name: "`ROLLBACK; BEGIN`, another order", handle: all("order", "ROLLBACK; BEGIN", "order")},
@@ -155,20 +160,29 @@ func endings() []handling {
 			_ = ignoring("order", "SELECT 1/0", "COMMIT")(c)
 			return errAway
 		}},
-		handling{name: "`BEGIN` once more", handle: all("BEGIN", "order")},
+		handling{name: "`BEGIN` once more", over: overEach, handle: all("BEGIN", "order")},
 		handling{name: "`BEGIN`, `COMMIT`", handle: all("BEGIN", "order", "COMMIT")},
 		handling{name: "`PREPARE TRANSACTION`", so: "the order is nowhere until an operator ends what was prepared", undo: "ROLLBACK PREPARED 'order'", handle: all("order", "PREPARE TRANSACTION 'order'")},
 		handling{name: "`CALL` of a procedure with `COMMIT`", setup: "CREATE PROCEDURE ends() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'", undo: "DROP PROCEDURE ends()", handle: all("order", "CALL ends()")},
+		handling{name: "the same, without an error", over: overMySQL, so: "leave out `COMMIT`: what follows it is refused", setup: "CREATE PROCEDURE ends() COMMIT", undo: "DROP PROCEDURE ends", handle: all("order", "CALL ends()")},
+		handling{name: "`CALL` of a procedure with `ROLLBACK`", over: overMySQL, setup: "CREATE PROCEDURE ends() ROLLBACK", undo: "DROP PROCEDURE ends", handle: all("order", "CALL ends()")},
+		handling{name: "`CREATE TABLE`, its error ignored", over: overOthers, handle: ignoring("order", "CREATE TABLE basket (id int)")},
+		handling{name: "`LOCK TABLES`, `START TRANSACTION`, `SET autocommit = 1`, their errors ignored", over: overMySQL, handle: ignoring("order", "LOCK TABLES orders WRITE", "START TRANSACTION", "SET autocommit = 1")},
+		handling{name: "`RELEASE SAVEPOINT latch_work`, the store's own", over: overMySQL, handle: all("order", "RELEASE SAVEPOINT latch_work")},
+		handling{
+			name: "a table without transactions (`ENGINE = MyISAM`), and then `500`", over: overMySQL, helpless: true, so: "`ENGINE = InnoDB`: **the order is there, and with the repeat twice**",
+			setup: "ALTER TABLE orders ENGINE = MyISAM", undo: "ALTER TABLE orders ENGINE = InnoDB", handle: func(c *call) error { return errors.Join(c.order(), errAway) },
+		},
 	)
 }
 
 func failings() []handling {
 	const taken = "INSERT INTO items VALUES (1)"
 	return in("Statements that fail, and savepoints",
-		handling{name: "a unique violation, returned", handle: all("order", taken)},
-		handling{name: "a unique violation, ignored", handle: ignoring("order", taken)},
-		handling{name: "the same, ignored, another statement", handle: ignoring(taken, "order")},
-		handling{name: "a first statement that fails, ignored", orders: 1, handle: ignoring("INSERT INTO nowhere VALUES (1)", "order")},
+		handling{name: "a unique violation, returned", over: overEach, handle: all("order", taken)},
+		handling{name: "a unique violation, ignored", over: overEach, handle: ignoring("order", taken)},
+		handling{name: "the same, ignored, another statement", over: overEach, handle: ignoring(taken, "order")},
+		handling{name: "a first statement that fails, ignored", over: overEach, handle: ignoring("INSERT INTO nowhere VALUES (1)", "order")},
 		handling{name: "`ON CONFLICT DO NOTHING`", handle: all(taken+" ON CONFLICT DO NOTHING", "order")},
 		handling{name: "a unique violation in `tx.Begin`, its `Rollback`", over: overPgx, handle: func(c *call) error {
 			sp, err := c.tx.Begin(c)
@@ -224,10 +238,10 @@ func failings() []handling {
 				return err
 			})
 		}},
-		handling{name: "`SAVEPOINT`, `RELEASE`", handle: all("SAVEPOINT a", "order", "RELEASE a")},
-		handling{name: "`SAVEPOINT`, left open", handle: all("SAVEPOINT a", "order")},
-		handling{name: "`SAVEPOINT`, rolled back", orders: -1, handle: all("SAVEPOINT a", "order", "ROLLBACK TO SAVEPOINT a")},
-		handling{name: "`SAVEPOINT`, a unique violation, `ROLLBACK TO`", handle: func(c *call) error {
+		handling{name: "`SAVEPOINT`, `RELEASE`", over: overEach, handle: all("SAVEPOINT a", "order", "RELEASE SAVEPOINT a")},
+		handling{name: "`SAVEPOINT`, left open", over: overEach, handle: all("SAVEPOINT a", "order")},
+		handling{name: "`SAVEPOINT`, rolled back", over: overEach, orders: -1, handle: all("SAVEPOINT a", "order", "ROLLBACK TO SAVEPOINT a")},
+		handling{name: "`SAVEPOINT`, a unique violation, `ROLLBACK TO`", over: overEach, handle: func(c *call) error {
 			if err := all("SAVEPOINT a")(c); err != nil {
 				return err
 			}
@@ -238,13 +252,41 @@ func failings() []handling {
 			}
 			return c.order()
 		}},
+		handling{name: "a deadlock, returned", over: overMySQL, handle: (*call).deadlock},
+		handling{name: "a deadlock, ignored, another statement", over: overMySQL, handle: func(c *call) error {
+			_ = c.deadlock()
+			_ = c.order()
+			return nil
+		}},
+		handling{name: "a deadlock, the work again in the same transaction", over: overMySQL, so: "answer with an error: the client's retry runs", handle: func(c *call) (err error) {
+			for range 3 {
+				if err = c.deadlock(); err == nil {
+					return c.order()
+				}
+			}
+			return err
+		}},
+		handling{name: "a row that another transaction has locked, `NOWAIT`, ignored", over: overMySQL, handle: func(c *call) error {
+			other, err := c.desk.office.(overDB).BeginTx(c, nil)
+			if err != nil {
+				return err
+			}
+			defer other.Rollback() //nolint:errcheck // nothing of it is to stay
+			if _, err := other.ExecContext(c, "SELECT id FROM items FOR UPDATE"); err != nil {
+				return err
+			}
+			return ignoring("order", "SELECT id FROM items FOR UPDATE NOWAIT")(c)
+		}},
 		handling{name: "`statement_timeout` of a statement, ignored", handle: ignoring("order", "SET LOCAL statement_timeout = 20", "SELECT pg_sleep(1)")},
-		handling{name: "a statement whose context is over, ignored", handle: func(c *call) error {
+		handling{name: "a statement whose context is over, ignored", over: overEach, handle: func(c *call) error {
 			err := c.order()
 			ctx, cancel := context.WithTimeout(c, 20*time.Millisecond)
 			defer cancel()
 			if c.sqlTx != nil {
-				_, _ = c.sqlTx.ExecContext(ctx, "SELECT pg_sleep(1)")
+				_, _ = c.sqlTx.ExecContext(ctx, map[string]string{
+					overSQL: "SELECT pg_sleep(1)", overMySQL: "DO SLEEP(1)",
+					overSQLite: "INSERT INTO notes WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100000000) SELECT i, i FROM n",
+				}[c.desk.over])
 			} else {
 				_, _ = c.tx.Exec(ctx, "SELECT pg_sleep(1)")
 			}
@@ -267,7 +309,7 @@ func failings() []handling {
 				return err
 			}
 			if c.run == 1 {
-				if _, err := c.desk.admin.Exec(c, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM orders; INSERT INTO items VALUES (2); COMMIT"); err != nil {
+				if _, err := c.desk.admin().Exec(c, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM orders; INSERT INTO items VALUES (2); COMMIT"); err != nil {
 					return err
 				}
 			}
@@ -371,16 +413,16 @@ func lasting() []handling {
 			_, err := c.tx.Exec(c, "insert_order", c.run)
 			return err
 		}},
-		handling{name: "`tx.PrepareContext`", over: overSQL, handle: func(c *call) error {
-			stmt, err := c.sqlTx.PrepareContext(c, "INSERT INTO orders VALUES ($1)")
+		handling{name: "`tx.PrepareContext`", over: overSQLs, handle: func(c *call) error {
+			stmt, err := c.sqlTx.PrepareContext(c, c.desk.reads(insertRun))
 			if err != nil {
 				return err
 			}
 			_, err = stmt.ExecContext(c, c.run)
 			return err
 		}},
-		handling{name: "`tx.StmtContext` of a statement of the `*sql.DB`", over: overSQL, so: "`tx.PrepareContext`; pgx prepares what is executed again by itself", handle: func(c *call) error {
-			stmt, err := c.desk.db.PrepareContext(c, "INSERT INTO orders VALUES ($1)")
+		handling{name: "`tx.StmtContext` of a statement of the `*sql.DB`", over: overSQLs, so: "`tx.PrepareContext`; pgx prepares what is executed again by itself", handle: func(c *call) error {
+			stmt, err := c.desk.db.PrepareContext(c, c.desk.reads(insertRun))
 			if err != nil {
 				return err
 			}
@@ -388,12 +430,12 @@ func lasting() []handling {
 			_, err = c.sqlTx.StmtContext(c, stmt).ExecContext(c, c.run)
 			return err
 		}},
-		handling{name: "rows left open", so: "close rows before the handler returns", handle: func(c *call) error {
+		handling{name: "rows left open", over: overEach, so: "close rows before the handler returns", handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
 			if c.sqlTx != nil {
-				_, err := c.sqlTx.QueryContext(c, "SELECT generate_series(1, 1000)")
+				_, err := c.sqlTx.QueryContext(c, c.desk.thousandRows())
 				return err
 			}
 			_, err := c.tx.Query(c, "SELECT generate_series(1, 1000)")
@@ -403,9 +445,9 @@ func lasting() []handling {
 			_, err := c.tx.Query(c, "SELECT generate_series(1, $1)", 1000)
 			return err
 		}},
-		handling{name: "a statement while rows are open", handle: func(c *call) error {
+		handling{name: "a statement while rows are open", over: overEach, handle: func(c *call) error {
 			if c.sqlTx != nil {
-				rows, err := c.sqlTx.QueryContext(c, "SELECT generate_series(1, 1000)")
+				rows, err := c.sqlTx.QueryContext(c, c.desk.thousandRows())
 				if err != nil {
 					return err
 				}
@@ -425,7 +467,7 @@ func lasting() []handling {
 			}
 			return rows.Err()
 		}},
-		handling{name: "`QueryRow`, not scanned", handle: func(c *call) error {
+		handling{name: "`QueryRow`, not scanned", over: overEach, handle: func(c *call) error {
 			if err := c.order(); err != nil {
 				return err
 			}
@@ -439,10 +481,47 @@ func lasting() []handling {
 	)
 }
 
+// thousandRows is a query of so many.
+func (d *desk) thousandRows() string {
+	if d.over == overSQL {
+		return "SELECT generate_series(1, 1000)"
+	}
+	return "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i FROM n"
+}
+
+// deadlock has the transaction meet another one of MariaDB, and returns the error of its statement. InnoDB rolls back
+// the one that has changed fewer rows.
+func (c *call) deadlock() error {
+	if err := all("order", "UPDATE items SET id = id WHERE id = 1")(c); err != nil {
+		return err
+	}
+	other, err := c.desk.office.(overDB).BeginTx(c, nil)
+	if err != nil {
+		return err
+	}
+	defer other.Rollback() //nolint:errcheck // nothing of it is to stay
+	if _, err := other.ExecContext(c, "INSERT INTO items SELECT seq FROM seq_2_to_20"); err != nil {
+		return err
+	}
+	waited := make(chan error, 1)
+	go func() {
+		_, err := other.ExecContext(c, "SELECT id FROM items WHERE id = 1 FOR UPDATE")
+		waited <- err
+	}()
+	for n := 0; n == 0; {
+		time.Sleep(mariaDBLooks)
+		if err := c.desk.db.QueryRowContext(c, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'").Scan(&n); err != nil {
+			return err
+		}
+	}
+	err = c.exec("UPDATE items SET id = id WHERE id = 2")
+	return errors.Join(err, <-waited)
+}
+
 // begins starts a statement of the transaction in a goroutine, and waits until it is in progress. It ends
 // a while later; wait waits for it.
 func (c *call) begins() (wait func(), err error) {
-	holder, err := pgx.ConnectConfig(c, c.desk.admin.Config())
+	holder, err := pgx.ConnectConfig(c, c.desk.admin().Config())
 	if err != nil {
 		return nil, err
 	}
@@ -454,7 +533,7 @@ func (c *call) begins() (wait func(), err error) {
 	var done sync.WaitGroup
 	done.Go(func() { _ = late.exec("SELECT pg_advisory_xact_lock(7)") })
 	for n := 0; n == 0; {
-		if err := c.desk.admin.QueryRow(c, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n); err != nil {
+		if err := c.desk.admin().QueryRow(c, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").Scan(&n); err != nil {
 			return nil, err
 		}
 	}
@@ -467,7 +546,7 @@ func (c *call) begins() (wait func(), err error) {
 
 func lifetimes() []handling {
 	return in("Goroutines, and use after the handler has returned",
-		handling{name: "goroutines, one after the other", orders: 3, handle: func(c *call) error {
+		handling{name: "goroutines, one after the other", over: overEach, orders: 3, handle: func(c *call) error {
 			errs := make(chan error)
 			for range 3 {
 				go func() { errs <- c.order() }()
@@ -493,7 +572,7 @@ func lifetimes() []handling {
 			defer wait()
 			return c.order()
 		}},
-		handling{name: "the transaction, kept and used after the answer", handle: func(c *call) error {
+		handling{name: "the transaction, kept and used after the answer", over: overEach, handle: func(c *call) error {
 			c.desk.later = func() error {
 				ctx := context.Background()
 				late := *c
@@ -518,8 +597,8 @@ func lifetimes() []handling {
 			}
 			return c.order()
 		}},
-		handling{name: "a prepared statement of it, kept and used after the answer", over: overSQL, handle: func(c *call) error {
-			stmt, err := c.sqlTx.PrepareContext(c, "INSERT INTO orders VALUES ($1)")
+		handling{name: "a prepared statement of it, kept and used after the answer", over: overSQLs, handle: func(c *call) error {
+			stmt, err := c.sqlTx.PrepareContext(c, c.desk.reads(insertRun))
 			if err != nil {
 				return err
 			}
@@ -531,11 +610,11 @@ func lifetimes() []handling {
 			}
 			return c.order()
 		}},
-		handling{name: "`context.Background()` for the statements", handle: func(c *call) error {
+		handling{name: "`context.Background()` for the statements", over: overEach, handle: func(c *call) error {
 			c.Context = context.Background()
 			return c.order()
 		}},
-		handling{name: "the client goes away, and the handler goes on", handle: func(c *call) error {
+		handling{name: "the client goes away, and the handler goes on", over: overEach, handle: func(c *call) error {
 			err := c.order()
 			if c.run == 1 {
 				c.desk.leave()
@@ -569,9 +648,9 @@ func answerings() []handling {
 		}
 	}
 	return in("Answers",
-		handling{name: "`500`", handle: then(func(*call) error { return errAway })},
+		handling{name: "`500`", over: overEach, handle: then(func(*call) error { return errAway })},
 		handling{name: "`503`", handle: then(func(c *call) error { return c.answer(http.StatusServiceUnavailable, "away") })},
-		handling{name: "`400` after the `INSERT`", so: "check first, or keep only successes ([`WithFinal`](exactly-once.md#what-happens-when))", handle: then(func(c *call) error { return c.answer(http.StatusBadRequest, "no such sku") })},
+		handling{name: "`400` after the `INSERT`", over: overEach, so: "check first, or keep only successes ([`WithFinal`](exactly-once.md#what-happens-when))", handle: then(func(c *call) error { return c.answer(http.StatusBadRequest, "no such sku") })},
 		handling{name: "`400`, and the order is rolled back to a savepoint", orders: -1, handle: func(c *call) error {
 			if err := all("SAVEPOINT a", "order", "ROLLBACK TO a")(c); err != nil {
 				return err
@@ -596,7 +675,7 @@ func answerings() []handling {
 			_, err := io.WriteString(c.w, "part")
 			return err
 		})},
-		handling{name: "2 MB", handle: then(func(c *call) error {
+		handling{name: "2 MB", over: overEach, handle: then(func(c *call) error {
 			_ = c.answer(http.StatusCreated, strings.Repeat("x", 2<<20))
 			return nil
 		})},
@@ -604,22 +683,22 @@ func answerings() []handling {
 			_, _, err := http.NewResponseController(c.w).Hijack()
 			return err
 		})},
-		handling{name: "`panic`", handle: then(func(*call) error { panic(errAway) })},
+		handling{name: "`panic`", over: overEach, handle: then(func(*call) error { panic(errAway) })},
 		handling{name: "`panic` before any statement", orders: -1, handle: func(*call) error { panic(errAway) }},
 		handling{name: "`panic(http.ErrAbortHandler)`", handle: then(func(*call) error { panic(http.ErrAbortHandler) })},
-		handling{name: "`runtime.Goexit`", handle: then(func(*call) error { runtime.Goexit(); return nil })},
+		handling{name: "`runtime.Goexit`", over: overEach, handle: then(func(*call) error { runtime.Goexit(); return nil })},
 		handling{name: "`201`, then `panic`", handle: then(func(c *call) error { _ = c.answer(http.StatusCreated, "an order"); panic(errAway) })},
-		handling{name: "`lock.Commit`, and then `500`", handle: then(func(c *call) error { return errors.Join(lock.Commit(c), errAway) })},
-		handling{name: "`lock.Commit`, and then `201`", handle: then(func(c *call) error { return lock.Commit(c) })},
+		handling{name: "`lock.Commit`, and then `500`", over: overEach, handle: then(func(c *call) error { return errors.Join(lock.Commit(c), errAway) })},
+		handling{name: "`lock.Commit`, and then `201`", over: overEach, handle: then(func(c *call) error { return lock.Commit(c) })},
 	)
 }
 
 func elsewheres() []handling {
 	return in("Other connections and transactions",
-		handling{name: "a row over the pool, and `201`", handle: func(c *call) error {
+		handling{name: "a row over the pool, and `201`", over: overServers, handle: func(c *call) error {
 			return errors.Join(c.order(), c.beside())
 		}},
-		handling{name: "a row over the pool, and `500`", so: besideTwice, handle: func(c *call) error {
+		handling{name: "a row over the pool, and `500`", over: overServers, so: besideTwice, handle: func(c *call) error {
 			return errors.Join(c.order(), c.beside(), errAway)
 		}},
 		handling{name: "a transaction of its own on the pool, committed, and `201`", handle: func(c *call) error {
@@ -662,7 +741,27 @@ func elsewheres() []handling {
 			late.Context = ctx
 			return errors.Join(c.order(), late.beside())
 		}},
-		handling{name: "`locker.Do` with another key inside", handle: func(c *call) error {
+		handling{name: "a second connection while the transaction has written, for at most 0.2 s", over: overSQLite, so: "without a bound, it waits for as long as the pool says", handle: func(c *call) error {
+			late := *c
+			ctx, cancel := context.WithTimeout(c, 200*time.Millisecond)
+			defer cancel()
+			late.Context = ctx
+			return errors.Join(c.order(), late.beside())
+		}},
+		handling{name: "sessions of the pool that the server has ended since their last use", over: overMySQL, before: func(t *testing.T, d *desk) {
+			t.Helper()
+			var id int
+			require.NoError(t, d.db.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
+			require.NoError(t, d.office.exec(t.Context(), "KILL "+strconv.Itoa(id)))
+		}, handle: (*call).order},
+		handling{name: "the session is ended by an operator when the handler returns", over: overMySQL, handle: func(c *call) error {
+			var id int
+			if err := errors.Join(c.order(), c.sqlTx.QueryRowContext(c, "SELECT CONNECTION_ID()").Scan(&id)); err != nil {
+				return err
+			}
+			return c.desk.office.exec(c, "KILL "+strconv.Itoa(id))
+		}},
+		handling{name: "`locker.Do` with another key inside", over: overEach, handle: func(c *call) error {
 			return c.desk.locker.Do(c, lock.Key("stock", "tea"), func(context.Context) error { return c.order() })
 		}},
 		handling{name: "`pgstore.Tx` over `NewSQL`, or `SQLTx` over `New`, and its `ok` ignored", orders: -1, handle: func(c *call) error {
@@ -680,7 +779,7 @@ func elsewheres() []handling {
 			if err := c.order(); err != nil {
 				return err
 			}
-			_, err := c.desk.admin.Exec(c, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
+			_, err := c.desk.admin().Exec(c, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
 			return err
 		}},
 		handling{name: "`tx.Conn().Close(ctx)`", over: overPgx, handle: func(c *call) error {

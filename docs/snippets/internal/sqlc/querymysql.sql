@@ -1,0 +1,2 @@
+-- name: InsertOrder :exec
+INSERT INTO orders (run) VALUES (?);
