@@ -109,10 +109,10 @@ func TestWindowFollowsASlowServer(t *testing.T) {
 func TestTrialIsOfHalfAWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const trip, size = 50 * time.Millisecond, 4 * 32
+		const short, trip, size = 200 * time.Millisecond, 50 * time.Millisecond, 4 * 32 // the way is short at first
 		began := time.Now()
 		g := newGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
-			if time.Since(began) < time.Second {
+			if time.Since(began) < short {
 				return answerAll(100*time.Microsecond)(ctx, names, reply)
 			}
 			return answerAll(trip)(ctx, names, reply)
@@ -120,12 +120,12 @@ func TestTrialIsOfHalfAWindow(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 2 * size {
 			all.Go(func() {
-				for time.Since(began) < 3*time.Second {
+				for time.Since(began) < short+2*time.Second {
 					assert.NoError(t, do(context.Background(), g, strconv.Itoa(i), true))
 				}
 			})
 		}
-		time.Sleep(time.Second + trip/2)
+		time.Sleep(short + trip/2)
 		var outs []int
 		for range 20 {
 			outs = append(outs, out(g))
