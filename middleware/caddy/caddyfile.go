@@ -67,22 +67,28 @@ func parseGuard(d *caddyfile.Dispenser) (guard, error) {
 	return g, nil
 }
 
+// The fields that are neither keys nor texts. A switch may stand alone.
+var ( //nolint:gochecknoglobals // tables
+	switches = []string{"fail_open", "lifetime_header", "rerun_abandoned"}
+	numbers  = []string{"cooldown_status", "contention_status", "body_first", "final_below", "request_limit", "response_limit"}
+)
+
 // valueOf returns the value of a field in JSON. Package policy reports one of the wrong type.
 func valueOf(name string, args []string) (json.RawMessage, error) {
 	switch {
 	case slices.Contains(keyFields, name) && len(args) > 0:
 		return quoted(strings.Join(args, " ")), nil
-	case len(args) == 0 && (name == "fail_open" || name == "rerun_abandoned"):
+	case len(args) == 0 && slices.Contains(switches, name):
 		return json.RawMessage("true"), nil
 	case len(args) != 1:
 		return nil, errors.New("write one value behind it")
 	}
-	switch name {
-	case "fail_open", "rerun_abandoned":
+	switch {
+	case slices.Contains(switches, name):
 		if _, err := strconv.ParseBool(args[0]); err == nil {
 			return json.RawMessage(strings.ToLower(args[0])), nil
 		}
-	case "cooldown_status", "contention_status", "body_first", "final_below", "request_limit", "response_limit":
+	case slices.Contains(numbers, name):
 		if _, err := strconv.ParseInt(args[0], 10, 64); err == nil {
 			return json.RawMessage(args[0]), nil
 		}

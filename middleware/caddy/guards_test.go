@@ -179,6 +179,9 @@ func TestMistakes(t *testing.T) {
 		guard("lock user {\nkey {header.A}{header.B}\n}"): {"two placeholders in a word are ambiguous: write a blank between them"},
 		guard("lock user {\nkey user\n}"):                 {`"user" is no key: write a placeholder like {http.auth.user.id}, or idempotency-key`},
 		guard("lock user {\nkey json:order\n}"):           {"json:order"},
+		guard("idempotent orders {\nscope {header.X-User}\nkey idempotency-key\ncontract acp\nkeep 1h\n}"): {
+			`:20: latch: guard "orders", keep: its contract demands that answers are kept for 24h0m0s or longer, and they are kept for 1h0m0s`,
+		},
 		guard("idempotent orders {\nscope {header.X-User}\nwait 5\nleese 1s\ncontract paypal\nfinal_below 40x\nfail_open perhaps\n}"): {
 			`:16: latch: guard "orders": it has no key, which guards of kind idempotent need: add it`,
 			`:18: latch: guard "orders", wait: "5" is not a duration: write a number with a unit`,
@@ -195,6 +198,14 @@ func TestMistakes(t *testing.T) {
 			require.ErrorContains(t, err, part)
 		}
 	}
+}
+
+// TestLifetimeHeader: a switch may stand alone.
+func TestLifetimeHeader(t *testing.T) {
+	s := newShop(t)
+	g := start(t, with(s, "latch {\nidempotent {\nscope {header.X-User}\nkey idempotency-key\nkeep 48h\nlifetime_header\n}\n}"))
+	require.Equal(t, "172800", g.order("k", "").header.Get("Idempotency-Key-Lifetime"))
+	require.Regexp(t, "^1727[0-9]{2}$", g.order("k", "").header.Get("Idempotency-Key-Lifetime"))
 }
 
 // TestMistakesWithoutLines are found when a configuration is loaded, as it is by caddy validate.
