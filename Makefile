@@ -175,6 +175,13 @@ journey: ## From the client to the row, connections cut at every byte offset, on
 		(set -x; cd example && go test $(RACE) -count=1 -v -timeout 60m ./internal/$$1 -args "$${@:2}") || exit 1; \
 	done
 
+.PHONY: chain
+chain: ## Send orders through three services and a provider, each a process: FAULTS (10000) cut connections and killed processes. Then in one process: each byte cut, and FAULTS more
+	@scripts/deps.sh redis-server $(if $(RACE),cc)
+	go test $(RACE) -count=1 -v -timeout 120m ./internal/chain -args -chain.faults $(FAULTS)
+	go test $(RACE) -count=1 -v -run Chain ./client -args -chain.every 1
+	go test $(RACE) -count=1 -v -run Chain ./middleware -args -chain.faults $(FAULTS)
+
 # With the race detector, for which Caddy is compiled once more: make test has none for it.
 .PHONY: gateway
 gateway: ## Test the module of Caddy with the race detector, and send ORDERS (30000) orders through a Caddy that is reloaded, before a shop in Node that is killed, late, and cuts its answers off
