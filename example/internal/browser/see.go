@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -86,9 +88,7 @@ func (p *Page) Screenshot(name string) {
 // the page waits for an answer, and cannot be asked how long it is.
 func (p *Page) ScreenshotView(name string) {
 	p.tb.Helper()
-	ctx, cancel := context.WithTimeout(p.tab, patience)
-	defer cancel()
-	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	png, err := p.capture(chromedp.CaptureScreenshot())
 	if err == nil {
 		err = p.write(name, png)
 	}
@@ -98,9 +98,29 @@ func (p *Page) ScreenshotView(name string) {
 }
 
 func (p *Page) picture() ([]byte, error) {
-	ctx, cancel := context.WithTimeout(p.tab, patience)
+	return p.capture(chromedp.FullScreenshot(100)) // PNG
+}
+
+// capture takes a picture. Of a page that had just been stopped one never came: a picture that is
+// late is asked for again.
+func (p *Page) capture(picture chromedp.Action[[]byte]) (png []byte, err error) {
+	for range 3 {
+		if png, err = p.tryCapture(picture); err == nil || p.tab.Err() != nil {
+			break
+		}
+	}
+	return png, err
+}
+
+// tryCapture brings the page to the front first: Chromium need not draw a tab behind another, and a
+// picture waits until the page is drawn.
+func (p *Page) tryCapture(picture chromedp.Action[[]byte]) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(p.tab, patience/2)
 	defer cancel()
-	return chromedp.Run(ctx, chromedp.FullScreenshot(100)) // PNG
+	if err := chromedp.Do(ctx, command(page.BringToFront, cdp.Empty{})); err != nil {
+		return nil, err
+	}
+	return chromedp.Run(ctx, picture)
 }
 
 func (p *Page) write(name string, png []byte) error {
