@@ -23,6 +23,7 @@ type pageForm struct {
 // pageData is the data of page.html.
 type pageData struct {
 	Ours    string // the guard that the page shows as httplatch
+	Later   bool   // the desk accepts orders for a worker
 	Form    pageForm
 	Guards  []guardChoice
 	Outcome *formOutcome // of the form that led here; nil: none did
@@ -70,6 +71,7 @@ func (d *desk) answerPage(w http.ResponseWriter, r *http.Request, status int, fo
 	}
 	data := pageData{
 		Ours:    ours,
+		Later:   d.cfg.acceptsOrders() == nil,
 		Form:    form,
 		Guards:  guardChoices,
 		Outcome: outcome,

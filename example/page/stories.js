@@ -1,6 +1,9 @@
 // The stories of the stage: each plays scenes one after the other, with a new customer in each.
 import { Burst, usesKey } from "./burst.js";
+import { carts } from "./carts.js";
+import { later } from "./later.js";
 import { Lockout } from "./lockout.js";
+import { pause } from "./pause.js";
 import { randomHex } from "./random.js";
 import { bringIntoView } from "./scroll.js";
 import { Clicks } from "./timeline.js";
@@ -11,7 +14,6 @@ const shortest = 2_200; // ms: scenes next to each other have one scale
 
 const buttons = [...document.querySelectorAll("[data-plays]")];
 const lockouts = new Map([...document.querySelectorAll(".scene:has(.lockout)")].map((s) => [s, new Lockout(s.querySelector(".lockout"))]));
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 let playing = false;
 
 for (const button of buttons) button.addEventListener("click", () => play(button));
@@ -32,11 +34,10 @@ async function play(button) {
   playing = false;
 }
 
-const acts = { double, lost };
+const acts = { double: clicked(double), lost: clicked(lost), carts, later };
 
 async function perform(scene) {
   const user = "guest-" + randomHex().slice(0, 6);
-  const { guard } = scene.dataset;
   say(scene, "Sent …", "");
   const proof = scene.querySelector(".proof");
   proof.href = "/orders?user=" + user;
@@ -44,14 +45,21 @@ async function perform(scene) {
   proof.hidden = false;
   lockouts.get(scene)?.show(user, null);
   const clicks = new Clicks(scene.querySelector(".tries"), performance.now(), shortest);
-  const fields = new URLSearchParams({ once: randomHex(), user, sku: "tea", quantity: 1, guard });
-  const burst = new Burst(fields, clicks);
-  await acts[scene.id.split("-")[0]](burst, fields);
-  const { made, lockedOut, state } = await burst.result();
-  const found = verdict(burst.tries, made, lockedOut);
+  const found = await acts[scene.id.split("-")[0]](scene, user, clicks);
   clicks.end(found);
   say(scene, found.text, found.tone);
-  lockouts.get(scene)?.show(user, state);
+}
+
+// clicked returns an act of clicks on one form, behind the guard of its scene.
+function clicked(act) {
+  return async (scene, user, clicks) => {
+    const fields = new URLSearchParams({ once: randomHex(), user, sku: "tea", quantity: 1, guard: scene.dataset.guard });
+    const burst = new Burst(fields, clicks);
+    await act(burst, fields);
+    const { made, lockedOut, state } = await burst.result();
+    lockouts.get(scene)?.show(user, state);
+    return verdict(burst.tries, made, lockedOut);
+  };
 }
 
 async function double(burst, fields) {

@@ -1,0 +1,1 @@
+export const pause = (ms) => new Promise((done) => setTimeout(done, ms));
