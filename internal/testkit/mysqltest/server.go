@@ -100,19 +100,26 @@ func (s *Server) install() error {
 	if s.programs.install != "" {
 		name, args = s.programs.install, []string{"--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"}
 	}
-	return s.command(name, append(args, "--datadir="+s.data(), "--innodb-flush-log-at-trx-commit=0")...)
+	return s.command(name, append(args, "--datadir="+s.data(), "--tmpdir="+s.Dir, "--innodb-flush-log-at-trx-commit=0")...)
 }
 
 // command runs a program of the server to its end.
 func (s *Server) command(name string, args ...string) error {
+	_, err := s.output(name, args...)
+	return err
+}
+
+// output runs a program of the server to its end, and returns what it has printed.
+func (s *Server) output(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // the binary is the developer's choice
 	s.Prepare(cmd)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("mysqltest: %v: %w\n%s", cmd, err, out)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("mysqltest: %v: %w\n%s", cmd, err, out)
 	}
-	return nil
+	return string(out), nil
 }
 
 func (s *Server) data() string   { return filepath.Join(s.Dir, "data") }
@@ -120,7 +127,8 @@ func (s *Server) socket() string { return filepath.Join(s.Dir, "socket") }
 
 // run starts the server and waits until it answers.
 func (s *Server) run() error {
-	args := []string{"--no-defaults", "--datadir=" + s.data(), "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
+	// A server that starts removes the temporary tables that it finds in its tmpdir, and would remove other servers'.
+	args := []string{"--no-defaults", "--datadir=" + s.data(), "--tmpdir=" + s.Dir, "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
 	for _, set := range slices.Concat([]string{
 		"innodb-flush-log-at-trx-commit=2", "sync-binlog=0", "innodb-buffer-pool-size=32M", "max-connections=300",
 		"skip-name-resolve", "loose-mysqlx=OFF", "performance-schema=OFF", "pid-file=" + filepath.Join(s.Dir, "pid"), "secure-file-priv=" + s.Dir,
