@@ -40,6 +40,7 @@ var (
 // commit may then have been.
 func storeError(err error) error {
 	var commit rowstore.CommitError
+	var without uncommitted
 	switch {
 	case err == nil:
 		return nil
@@ -47,6 +48,8 @@ func storeError(err error) error {
 		return err
 	case errors.Is(err, mysql.ErrPktTooLarge): // nothing was sent
 		return fmt.Errorf("%w: mysqlstore: %w: the driver's maxAllowedPacket is smaller: %w", lock.ErrNotApplied, lock.ErrFull, err)
+	case errors.As(err, &without):
+		return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, explain(err))
 	case errors.As(err, &commit) && !rolledBack(err), !refused(err):
 		return fmt.Errorf("mysqlstore: %w", classified(err))
 	default:

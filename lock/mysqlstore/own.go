@@ -132,6 +132,13 @@ func changes(result driver.Result, err error) (int64, error) {
 	return result.RowsAffected() //nolint:wrapcheck // it has none
 }
 
+// uncommitted is the error of a transaction for which no COMMIT was sent: whatever arrives late,
+// it has no effect.
+type uncommitted struct{ error }
+
+// Unwrap returns the error.
+func (u uncommitted) Unwrap() error { return u.error }
+
 // inTx calls do in a transaction on conn. Its COMMIT ends with ctx, unlike the COMMIT of a
 // *sql.Tx. A connection that may still be in a transaction is closed, and the server rolls back.
 func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
@@ -139,12 +146,11 @@ func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
 	if err == nil {
 		err = do()
 	}
-	if err == nil {
-		if _, err = conn.ExecContext(ctx, "COMMIT"); err != nil {
-			err = rowstore.CommitError{Err: err}
-		}
-	}
-	if err == nil {
+	if err != nil {
+		err = uncommitted{err}
+	} else if _, err = conn.ExecContext(ctx, "COMMIT"); err != nil {
+		err = rowstore.CommitError{Err: err}
+	} else {
 		return nil
 	}
 	if _, failed := conn.ExecContext(ctx, rollback); failed != nil {
