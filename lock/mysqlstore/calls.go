@@ -102,13 +102,22 @@ func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (
 	return fence, err //nolint:wrapcheck // by with
 }
 
-// read returns the row of a key, nil if there is none, and the time.
+// read returns the row of a key, nil if there is none, and the time. A receipt is returned once
+// the replica has it that COMMITs wait for.
 func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *rowstore.Row, at int64, err error) {
 	err = s.withOwn(ctx, r, func(conn *sql.Conn) error {
+		waits, err := s.waits(ctx, conn)
+		if err != nil {
+			return err
+		}
 		found = new(rowstore.Row)
-		err := found.Scan(timed{conn.QueryRowContext(ctx, text(s.statements.get, key)), &at})
-		if errors.Is(err, sql.ErrNoRows) {
+		var replicated bool
+		err = found.Scan(followed{conn.QueryRowContext(ctx, text(s.statements.get, key, waits)), []any{&at, &replicated}})
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
 			found, err = nil, nil
+		case err == nil && found.Settled && replicated:
+			err = inTx(ctx, conn, func() error { return s.writeAnything(ctx, conn) })
 		}
 		return err
 	})
@@ -118,15 +127,15 @@ func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *r
 	return found, at, nil
 }
 
-// timed reads a row and, in its last column, the time.
-type timed struct {
+// followed reads a row that is followed by other columns, such as the time.
+type followed struct {
 	rows interface{ Scan(into ...any) error }
-	at   *int64
+	by   []any
 }
 
 // Scan reads one row.
-func (t timed) Scan(into ...any) error {
-	return t.rows.Scan(append(into, t.at)...) //nolint:wrapcheck // by its caller
+func (f followed) Scan(into ...any) error {
+	return f.rows.Scan(append(into, f.by...)...) //nolint:wrapcheck // by its caller
 }
 
 // changesRow runs a statement, and reports whether it has changed a row. If it has not, an

@@ -49,13 +49,16 @@ func (s *Store) checkServer(ctx context.Context, conn *sql.Conn) error {
 	if on("log_bin") && set["binlog_format"] == "STATEMENT" {
 		return unfit("the server logs statements: set binlog_format to ROW or MIXED")
 	}
-	for _, role := range []string{"master", "source"} { // MariaDB's and MySQL's name
+	for _, role := range replicationRoles {
 		if on("rpl_semi_sync_"+role+"_enabled") && set["rpl_semi_sync_"+role+"_wait_point"] == "AFTER_COMMIT" {
 			return unfit("a receipt could be read that no replica has: set rpl_semi_sync_%s_wait_point to AFTER_SYNC", role)
 		}
 	}
 	return nil
 }
+
+// replicationRoles are MariaDB's and MySQL's name of a server that is followed.
+var replicationRoles = []string{"master", "source"}
 
 func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 	rows, err := conn.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format') OR Variable_name LIKE 'rpl\\_semi\\_sync\\_%'")

@@ -49,8 +49,12 @@
 // A claim, a renewal and a receipt are on disk before they are answered, as far as the server's
 // settings go (innodb_flush_log_at_trx_commit, sync_binlog). With semi-synchronous replication
 // they are also on a replica, if the server waits for it before others can read them:
-// rpl_semi_sync_master_wait_point has to be AFTER_SYNC, which Check looks at. Galera and group
-// replication need one node that is written to.
+// rpl_semi_sync_master_wait_point has to be AFTER_SYNC, which Check looks at, and
+// rpl_semi_sync_master_timeout as long as an outage of the replica may be: after it, the server
+// waits no longer. A server that has recovered from a crash shows what no replica has, so a
+// receipt is only read with a write of the store's own, for which the server waits as well: a
+// replay costs a commit there. Whether the server knows the setting is looked at once. Galera
+// and group replication need one node that is written to.
 //
 // Leases end by the server's clock. If the clock is set back, leases last longer by the
 // difference, and nothing is granted twice. If it is set forward, leases end earlier than their

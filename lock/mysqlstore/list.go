@@ -39,7 +39,7 @@ func (s *Store) entries(ctx context.Context, statement string, after []byte, lim
 		for ; rows.Next(); n++ {
 			var r rowstore.Row
 			var at int64
-			if err := r.Scan(timed{rows, &at}); err != nil {
+			if err := r.Scan(followed{rows, []any{&at}}); err != nil {
 				return err //nolint:wrapcheck // by with
 			}
 			if last = r.Key; r.State(at) != lock.Free {

@@ -83,7 +83,7 @@ WHERE lock_key = $1 AND token = $2 AND settled = 0 AND ` + live)
 
 // setReads sets the statements that only read, and those of Check, which change no row.
 func (s *statements) setReads(n names) {
-	s.get = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key = $1`)
+	s.get = n.in(`SELECT ` + columns + `, ` + now + `, $2 FROM latch_entries WHERE lock_key = $1`)
 	s.list = n.in(`SELECT ` + columns + `, ` + now + ` FROM latch_entries WHERE lock_key > $1 ORDER BY lock_key LIMIT $2`)
 	s.page = strings.Replace(s.list, "receipt", "NULL", 1)
 	s.present = n.in(`SELECT ` + columns + ` FROM latch_entries LIMIT 0`)
@@ -122,6 +122,9 @@ func text(statement string, values ...any) string {
 // list is a value that stands for several.
 type list [][]byte
 
+// expression is a value that the server computes.
+type expression string
+
 func literal(value any) string {
 	switch v := value.(type) {
 	case []byte:
@@ -134,6 +137,8 @@ func literal(value any) string {
 			all[i] = literal(b)
 		}
 		return strings.Join(all, ", ")
+	case expression:
+		return string(v)
 	case bool:
 		return strconv.FormatBool(v)
 	case int64:

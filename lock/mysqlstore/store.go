@@ -24,7 +24,8 @@ type Store struct {
 	statements statements
 
 	closed atomic.Bool
-	met    atomic.Bool // the last claim has met an entry
+	met    atomic.Bool                // the last claim has met an entry
+	semi   atomic.Pointer[expression] // see waits
 
 	out      func() *sql.DB // makes the *sql.Tx of the work
 	sessions sessions       // of the work

@@ -143,14 +143,7 @@ func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
 	s := t.store
 	err = s.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
-			drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
-			if err != nil {
-				return err //nolint:wrapcheck // by with
-			}
-			id, err := drawn.LastInsertId()
-			if err == nil {
-				_, err = conn.ExecContext(ctx, text(s.statements.dropFence, id))
-			}
+			err := s.writeAnything(ctx, conn)
 			if err == nil {
 				found, err = t.takeAway(ctx, conn)
 			}

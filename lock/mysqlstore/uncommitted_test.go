@@ -14,8 +14,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// A fenced claim is a transaction: if it fails before its COMMIT was sent, it has certainly no effect. The twin's
-// COMMIT gets no answer.
+// A fenced claim is a transaction: if it fails before its COMMIT was sent, it has certainly no
+// effect. The twin's COMMIT gets no answer.
 func TestClaimThatWasNotCommitted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -127,7 +127,8 @@ func (s *Server) socket() string { return filepath.Join(s.Dir, "socket") }
 
 // run starts the server and waits until it answers.
 func (s *Server) run() error {
-	// A server that starts removes the temporary tables that it finds in its tmpdir, and would remove other servers'.
+	// A server that starts removes the temporary tables that it finds in its tmpdir, and would
+	// remove other servers'.
 	args := []string{"--no-defaults", "--datadir=" + s.data(), "--tmpdir=" + s.Dir, "--socket=" + s.socket(), "--bind-address=127.0.0.1", "--port=" + strconv.Itoa(s.port)}
 	for _, set := range slices.Concat([]string{
 		"innodb-flush-log-at-trx-commit=2", "sync-binlog=0", "innodb-buffer-pool-size=32M", "max-connections=300",

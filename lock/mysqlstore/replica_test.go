@@ -1,0 +1,47 @@
+package mysqlstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
+	"github.com/httplatch/httplatch/lock"
+)
+
+// A receipt is not returned before the replica has it that COMMITs wait for: there is none here.
+// The twin reads the row, which the server shows.
+func TestReceiptWaitsForTheReplica(t *testing.T) {
+	t.Parallel()
+	if !isMariaDB(t) {
+		t.Skip("SKIPPED: the settings are MariaDB's")
+	}
+	server := mysqltest.Start(t, mysqltest.Replicated(1, mysqltest.SemiSynchronous()...)...)
+	s := shopOf(t, server, server.Addr())
+	_, tx := s.begin(t, "k")
+	ok, err := tx.Settle(t.Context(), []byte("receipt"), time.Hour)
+	require.NoError(t, err)
+	require.True(t, ok)
+	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = ON")
+	for name, ask := range map[string]func(ctx context.Context) (lock.Entry, error){
+		"get": func(ctx context.Context) (lock.Entry, error) { return s.store.Get(ctx, "k") },
+		"claim": func(ctx context.Context) (lock.Entry, error) {
+			return s.store.Claim(ctx, "k", lock.Claim{Token: "another", Attempt: 1, Lease: time.Minute})
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		e, err := ask(ctx)
+		cancel()
+		require.Error(t, err, name)
+		require.Equal(t, lock.Free, e.State, name)
+	}
+	var settled bool
+	require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT settled FROM latch_entries").Scan(&settled))
+	require.True(t, settled)
+	s.exec(t, "SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+	e, err := s.store.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, lock.Settled, e.State)
+}
