@@ -83,8 +83,9 @@
 // A gateway, and a handler that calls another service, answer with a failure when they
 // get no answer from there, although that service may have done the work. [Upstream] is
 // the transport for such calls: once a request may have left, a failure does not free the
-// key, and repeats get 409. Do not use it for a service that takes a key for each call:
-// call that service with a key of [DeriveKey], which is the same in each attempt.
+// key, and repeats get 409. [Unknown] says so of a call by other means. Do not use Upstream for a
+// service that takes a key for each call: call that service with a key of [DeriveKey], which is
+// the same in each attempt.
 //
 // # Limits
 //

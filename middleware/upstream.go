@@ -185,6 +185,11 @@ func (r *handlerRun) sending(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	return r.doubt(ctx)
+}
+
+// doubt notes an effect that may happen, in the run and in the runs of the guards around it.
+func (r *handlerRun) doubt(ctx context.Context) error {
 	for at := r; at != nil; at = at.outer {
 		if err := at.Doubt(ctx, record.Unknown()); err != nil {
 			for noted := r; noted != at; noted = noted.outer {

@@ -131,6 +131,12 @@ the service behind it has the order and answers.`, []row{
 			}
 			c.WriteHeader(202)
 		}, effects: 1, practice: "the same", why: "the handler has decided", steps: []step{submission().gets(fresh(202)), submission().gets(replay())}},
+		{name: "a handler that says `latch.Unknown`, and fails", handler: func(c *run) {
+			if err := latch.Unknown(c.req.Context()); err != nil {
+				panic(err)
+			}
+			c.WriteHeader(502)
+		}, effects: 1, practice: own, why: "its own client has lost the answer", steps: []step{submission().gets(fresh(502)), submission().gets(unknown)}},
 	}}
 }
 

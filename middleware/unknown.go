@@ -1,0 +1,44 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/httplatch/httplatch/lock"
+)
+
+// Unknown says that the running handler does not know whether its effect has happened: a call
+// to a service was lost or late that was not made through [Upstream], which does this by itself.
+// From here on a failure of the handler (an answer that the guard does not keep, see [WithFinal],
+// a panic, or a crash) does not free the key. Repeats get 409 (outcome-unknown), until the key
+// expires or an operator frees it. An answer that the guard keeps is kept:
+//
+//	if err := printer.Print(label); err != nil {
+//		_ = latch.Unknown(r.Context())
+//		http.Error(w, "the label may have been printed", http.StatusBadGateway)
+//	}
+//
+// Call it before the effect where a crash in the middle must not run the handler again
+// ([lock.WithRerunAbandoned], [lock.WithTransaction]). If the effect has certainly happened, call
+// [lock.Commit] instead. Under a [Lock] with [WithUnknownHold], the key stays taken for a time.
+//
+// ctx is the context of the handler's request, or derived from it; it may have ended. Unknown
+// returns an error outside of [Idempotent], [Dedupe] and Lock, also if they let the handler run
+// unprotected ([WithFailOpen]). It returns the errors of lock.Commit if a guard could not note it,
+// and one that matches [lock.ErrLost] after the handler has returned. It is safe for concurrent
+// use.
+func Unknown(ctx context.Context) error {
+	run, locked := runOf(ctx), lockedOf(ctx)
+	switch {
+	case run != nil:
+		holdUnknown(ctx)
+		return run.doubt(ctx)
+	case locked == nil:
+		return errors.New("middleware: Unknown outside of a handler behind a guard, or in one that runs unprotected")
+	case locked.returned.Load():
+		return fmt.Errorf("middleware: Unknown after the handler has returned: %w", lock.ErrLost)
+	}
+	holdUnknown(ctx)
+	return nil
+}
