@@ -297,11 +297,11 @@ days: ## Search for broken promises: SEEDS (300) short days with heavy faults, b
 nightly: ## The same for NIGHT (6h), with seeds that begin with the time
 	@$(MAKE) --no-print-directory days DAYS_FOR=$(NIGHT) SEED=$(or $(SEED),$(shell date +%s)000)
 
-.PHONY: bench-pg
-bench-pg: ## Measure work in transactions of PostgreSQL next to bare ones, a million receipts and the clean-up, in 15 minutes: .artifacts/pg.txt (BENCHROUNDS=5, IDEMLEASE=its checkout)
-	@scripts/deps.sh postgresql
+.PHONY: bench-sql
+bench-sql: ## Measure work in transactions of each DB (postgres mariadb sqlite) next to bare ones, a million receipts and the clean-up, in 15 minutes each: .artifacts/sql.txt (BENCHROUNDS=5, IDEMLEASE=its checkout)
+	@scripts/deps.sh $(subst postgres,postgresql,$(filter-out sqlite,$(DB)))
 	cd bench && GOWORK=off go test ./internal/shop
-	scripts/bench.sh $(TEST_ARTIFACTS)/pg.txt '$(or $(BENCH),Transactions|Receipts|CleanUp)' $(BENCHROUNDS) -window 1s $(BENCHFLAGS)
+	scripts/bench.sh $(TEST_ARTIFACTS)/sql.txt '$(or $(BENCH),Transactions|Receipts|CleanUp)' $(BENCHROUNDS) -db '$(DB)' -window 1s $(BENCHFLAGS)
 
 .PHONY: bench-console
 bench-console: ## Look through RECORDS (1000000) records in Redis with the console, in two minutes

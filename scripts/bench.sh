@@ -15,7 +15,7 @@ if [ -n "${IDEMLEASE:-}" ]; then
 	read -ra build <<<"$flags"
 fi
 modules=(github.com/redis/go-redis/v9 github.com/bsm/redislock github.com/go-redsync/redsync/v4 github.com/redis/rueidis
-	github.com/zeromicro/go-zero github.com/gofiber/fiber/v3 github.com/jackc/pgx/v5)
+	github.com/zeromicro/go-zero github.com/gofiber/fiber/v3 github.com/jackc/pgx/v5 github.com/go-sql-driver/mysql modernc.org/sqlite)
 [ ${#build[@]} -eq 0 ] || modules+=(github.com/repenguin22/idemlease)
 mkdir -p "$(dirname "$file")"
 server=$("${REDIS_SERVER:-redis-server}" --version 2>/dev/null || echo no redis-server)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/httplatch/httplatch/bench/internal/peer"
@@ -11,7 +12,7 @@ import (
 
 // tables are the report.
 func tables() []table {
-	return []table{locks(), guards(), transactions(), receipts(), cleanUp, killed, overload, network, outage}
+	return slices.Concat([]table{locks(), guards()}, transactions(), receipts(), []table{cleanUp, killed, overload, network, outage})
 }
 
 // callers names a case.
@@ -181,11 +182,15 @@ func growth() (all []row) {
 	return all
 }
 
-// transactions compares work in transactions of PostgreSQL.
-func transactions() compared {
-	c := compared{title: "PostgreSQL", figure: "median", columns: []string{shop.Bare, shop.Idemlease}}
+// transactions compare work in transactions of each database.
+func transactions() []table {
+	return []table{postgresTransactions(), bareTransactions(shop.MariaDB, ClientCPU, ServerCPU, Log), bareTransactions(shop.SQLite, ClientCPU)}
+}
+
+func postgresTransactions() compared {
+	c := compared{title: shop.PostgreSQL, figure: "median", columns: []string{shop.Bare, shop.Idemlease}}
 	of := func(kase, who, unit string) row {
-		return row{title: kase + ", " + unit + ": " + who, of: name{"Transactions", kase, who, unit}}
+		return row{title: kase + ", " + unit + ": " + who, of: name{"Transactions", shop.PostgreSQL + ", " + kase, who, unit}}
 	}
 	add := func(r row, budgets ...budget) {
 		r.budgets = budgets
@@ -204,7 +209,7 @@ func transactions() compared {
 			add(of("order, "+callers(n), who, Rate), order...)
 			add(of("order, a flush takes 1 ms more, "+callers(n), who, Rate))
 			add(of("replay, "+callers(n), who, Rate), again...)
-			for _, unit := range []string{ServerCPU, ClientCPU, WAL} {
+			for _, unit := range []string{ServerCPU, ClientCPU, Log} {
 				add(of("order, "+callers(n), who, unit))
 			}
 		}
@@ -219,10 +224,32 @@ func transactions() compared {
 	return c
 }
 
-// receipts compares the costs beside many receipts with the costs beside a thousand.
-func receipts() compared {
-	c := compared{title: "receipts in PostgreSQL", figure: "median"}
-	kase := func(n int) string { return fmt.Sprintf("%d receipts, 1 caller", n) }
+// bareTransactions compares ours with the bare ones.
+func bareTransactions(database string, costs ...string) compared {
+	c := compared{title: database, figure: "median", columns: []string{shop.Bare}}
+	add := func(kase, unit string) {
+		c.rows = append(c.rows, row{title: kase + ", " + unit, of: name{"Transactions", database + ", " + kase, shop.Ours, unit}})
+	}
+	for _, n := range []int{1, 8, 32} {
+		add("order, "+callers(n), Rate)
+		add("replay, "+callers(n), Rate)
+		for _, unit := range costs {
+			add("order, "+callers(n), unit)
+		}
+	}
+	return c
+}
+
+// receipts compare the costs beside many receipts with the costs beside a thousand, in each database.
+func receipts() []table {
+	return []table{
+		receiptsIn(shop.PostgreSQL, TableBytes, IndexBytes, SweepBytes), receiptsIn(shop.MariaDB, TableBytes, SweepBytes), receiptsIn(shop.SQLite, TableBytes, SweepBytes),
+	}
+}
+
+func receiptsIn(database string, room ...string) compared {
+	c := compared{title: "receipts in " + database, figure: "median"}
+	kase := func(n int) string { return fmt.Sprintf("%s, %d receipts, 1 caller", database, n) }
 	for _, n := range []int{1000, 1_000_000} {
 		for _, who := range []string{"claim", "order", "replay"} {
 			c.rows = append(c.rows, row{title: fmt.Sprintf("p50, µs, %s beside %d", who, n), of: name{"Receipts", kase(n), who, P50}})
@@ -230,7 +257,7 @@ func receipts() compared {
 				c.rows = append(c.rows, row{title: fmt.Sprintf("the same over that beside 1000, %s", who), of: name{"Receipts", kase(n), who, P50}, cells: ownRatios, base: kase(1000)})
 			}
 		}
-		for _, unit := range []string{TableBytes, IndexBytes, SweepBytes} {
+		for _, unit := range room {
 			c.rows = append(c.rows, row{title: fmt.Sprintf("%s, %d", unit, n), of: name{"Receipts", kase(n), "their room", unit}})
 		}
 	}

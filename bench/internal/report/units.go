@@ -60,16 +60,16 @@ const (
 // FailedPerSecond is the unit of calls that failed in this way.
 func FailedPerSecond(kind string) string { return strings.ReplaceAll(kind, " ", "-") + "/s" }
 
-// Units of work over PostgreSQL.
+// Units of work in transactions.
 const (
-	WAL        = "WAL-B/op"
+	Log        = "log-B/op"    // of the server: WAL or redo
 	HeapOnly   = "heap-only-%" // of updates
 	TableBytes = "table-B/receipt"
 	IndexBytes = "index-B/receipt"   // of keys
 	SweepBytes = "cleanup-B/receipt" // the index of the clean-up
 	MostRows   = "most-rows"
 	MostOver   = "most-expired-rows"
-	MostDead   = "most-dead-rows"
+	MostDead   = "most-dead-rows" // over MariaDB, transactions whose old rows are not purged yet
 	HalfSize   = "half-time-MB"
 	EndSize    = "end-MB"
 	Growth     = "end/half-time"

@@ -4,63 +4,29 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/httplatch/httplatch/internal/keytext"
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/pgstore"
 )
+
+// store is a store of this library.
+type store interface {
+	lock.Store
+	Migrate(ctx context.Context) error
+	Close()
+}
 
 // latch is this library with its defaults: a claim, and a receipt in the order's
 // transaction.
 type latch struct {
-	store  *pgstore.Store
+	store  store
 	locker *lock.Locker
 	insert func(ctx context.Context) ([]byte, error)
-	pool   *pgxpool.Pool
-	db     *sql.DB // nil with pgx alone
+	close  func() error // what the store is over
 }
 
-func openLatch(ctx context.Context, t Target) (Shop, error) {
-	pool, err := openPool(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, t, &latch{store: pgstore.New(pool), pool: pool, insert: func(ctx context.Context) ([]byte, error) {
-		tx, _ := pgstore.Tx(ctx)
-		return inserted(tx.QueryRow(ctx, insertOrder, customer, sku, quantity))
-	}})
-}
-
-func openLatchSQL(ctx context.Context, t Target) (Shop, error) {
-	db, pool, err := openSQL(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return open(ctx, t, &latch{store: pgstore.NewSQL(db), pool: pool, db: db, insert: func(ctx context.Context) ([]byte, error) {
-		tx, _ := pgstore.SQLTx(ctx)
-		return inserted(tx.QueryRowContext(ctx, insertOrder, customer, sku, quantity))
-	}})
-}
-
-// openSQL connects by package database/sql, with a pool of so many connections that are
-// kept. That of pgx has only made the table.
-func openSQL(ctx context.Context, t Target) (*sql.DB, *pgxpool.Pool, error) {
-	pool, err := openPool(ctx, t)
-	if err != nil {
-		return nil, nil, err
-	}
-	db := stdlib.OpenDB(*pool.Config().ConnConfig)
-	db.SetMaxOpenConns(t.Pool)
-	db.SetMaxIdleConns(t.Pool)
-	return db, pool, nil
-}
-
-func open(ctx context.Context, t Target, l *latch) (Shop, error) {
+func (l *latch) open(ctx context.Context, t Target) (Shop, error) {
 	l.locker = lock.New(l.store, lock.WithTransaction(), lock.WithLease(Lease), lock.WithKeep(cmp.Or(t.Keep, Retention)))
 	if err := l.store.Migrate(ctx); err != nil {
 		return nil, errors.Join(err, l.Close(ctx))
@@ -96,12 +62,8 @@ func (l *latch) Claim(ctx context.Context, key string) error {
 	return err
 }
 
-func (l *latch) Close(ctx context.Context) (err error) {
-	err = l.locker.Close(ctx)
+func (l *latch) Close(ctx context.Context) error {
+	err := l.locker.Close(ctx)
 	l.store.Close()
-	l.pool.Close()
-	if l.db != nil {
-		err = errors.Join(err, l.db.Close())
-	}
-	return err
+	return errors.Join(err, l.close())
 }

@@ -1,6 +1,7 @@
-// Package shop has what is compared over PostgreSQL: ways to insert an order and to answer
-// a repeat of it. Each has a pool of the same size to a database of its own in one server,
-// the same table of orders, and the same statement to insert into it.
+// Package shop has what is compared over databases whose transactions can have the receipt: ways to
+// insert an order and to answer a repeat of it. Those over one database have pools of the same size to
+// databases of their own in one server, the same table of orders, and the same statement to insert into
+// it.
 package shop
 
 import (
@@ -8,17 +9,21 @@ import (
 	"errors"
 	"fmt"
 	"time"
+)
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+// Databases.
+const (
+	PostgreSQL = "PostgreSQL"
+	MariaDB    = "MariaDB"
+	SQLite     = "SQLite"
 )
 
 // Names of contenders.
 const (
 	Ours      = "httplatch"
-	OursSQL   = "httplatch, database/sql"
-	Idemlease = "repenguin22/idemlease"
-	Bare      = "bare" // BEGIN, INSERT, COMMIT, and for a replay a SELECT by primary key; keeps no answers by itself, see Shop.Keep
+	OursSQL   = "httplatch, database/sql" // over PostgreSQL, where Ours uses pgx
+	Idemlease = "repenguin22/idemlease"   // over PostgreSQL
+	Bare      = "bare"                    // BEGIN, INSERT, COMMIT, and for a replay a SELECT by primary key; keeps no answers by itself, see Shop.Keep
 )
 
 // Lease and Retention are those of every contender, if it has them.
@@ -35,7 +40,7 @@ type Contender struct {
 
 // Target is what every contender is given.
 type Target struct {
-	URL  string        // of an empty database
+	URL  string        // of an empty database: a DSN over MariaDB and SQLite
 	Pool int           // connections at most
 	Keep time.Duration // of answers; Retention if 0
 }
@@ -58,8 +63,14 @@ type Claimer interface {
 	Claim(ctx context.Context, key string) error
 }
 
-// All are the contenders. That of idemlease is not in every build.
-func All() []Contender {
+// All are the contenders over a database, ours first. That of idemlease is not in every build.
+func All(database string) []Contender {
+	switch database {
+	case MariaDB:
+		return overSQL(mariadb)
+	case SQLite:
+		return overSQL(sqlite)
+	}
 	all := []Contender{{Ours, openLatch}, {OursSQL, openLatchSQL}, {Bare, openBare}}
 	if open := openIdemlease(); open != nil {
 		all = append(all, Contender{Idemlease, open})
@@ -67,13 +78,7 @@ func All() []Contender {
 	return all
 }
 
-const (
-	createOrders = `CREATE TABLE IF NOT EXISTS orders (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text NOT NULL, sku text NOT NULL, quantity int NOT NULL)`
-	insertOrder = `INSERT INTO orders (customer, sku, quantity) VALUES ($1, $2, $3) RETURNING id`
-
-	customer, sku, quantity = "u1", "teapot", 1
-)
+const customer, sku, quantity = "u1", "teapot", 1
 
 // answer is what is kept of an order, about as long as a small response with its headers.
 func answer(id int64) []byte {
@@ -84,84 +89,3 @@ var (
 	errReplayed = errors.New("shop: a new key has an answer")
 	errNoReplay = errors.New("shop: a key that has an answer was ordered under again")
 )
-
-// openPool connects, and makes the table of orders.
-func openPool(ctx context.Context, t Target) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(t.URL)
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns = int32(t.Pool) //nolint:gosec // no pool is that large
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if _, err = pool.Exec(ctx, createOrders); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return pool, nil
-}
-
-type row interface{ Scan(into ...any) error }
-
-// inserted reads the answer of a row of insertOrder.
-func inserted(r row) ([]byte, error) {
-	var id int64
-	if err := r.Scan(&id); err != nil {
-		return nil, err
-	}
-	return answer(id), nil
-}
-
-// bare is a transaction as it would be without any idempotency, and, for repeats, a table
-// of answers with the key as its primary key.
-type bare struct{ pool *pgxpool.Pool }
-
-func openBare(ctx context.Context, t Target) (Shop, error) {
-	pool, err := openPool(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS answers (key bytea PRIMARY KEY, answer bytea NOT NULL)`); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return bare{pool}, nil
-}
-
-func (b bare) Order(ctx context.Context, _ string) error {
-	return b.order(ctx, func(pgx.Tx, []byte) error { return nil })
-}
-
-func (b bare) order(ctx context.Context, and func(tx pgx.Tx, answer []byte) error) error {
-	tx, err := b.pool.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	answer, err := inserted(tx.QueryRow(ctx, insertOrder, customer, sku, quantity))
-	if err == nil {
-		err = and(tx, answer)
-	}
-	if err != nil {
-		return errors.Join(err, tx.Rollback(ctx))
-	}
-	return tx.Commit(ctx)
-}
-
-func (b bare) Keep(ctx context.Context, key string) error {
-	return b.order(ctx, func(tx pgx.Tx, answer []byte) error {
-		_, err := tx.Exec(ctx, `INSERT INTO answers (key, answer) VALUES ($1, $2)`, []byte(key), answer)
-		return err
-	})
-}
-
-func (b bare) Replay(ctx context.Context, key string) error {
-	var answer []byte
-	return b.pool.QueryRow(ctx, `SELECT answer FROM answers WHERE key = $1`, []byte(key)).Scan(&answer)
-}
-
-func (b bare) Close(context.Context) error {
-	b.pool.Close()
-	return nil
-}

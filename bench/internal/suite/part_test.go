@@ -10,6 +10,7 @@ import (
 
 	"github.com/httplatch/httplatch/bench/internal/peer"
 	"github.com/httplatch/httplatch/bench/internal/report"
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 	"github.com/httplatch/httplatch/internal/testkit/testmain"
@@ -42,7 +43,9 @@ func TestEveryPart(t *testing.T) {
 		{"Scripts", "", nil},
 		{"Transactions", "", nil},
 		{"Receipts", "", nil},
-		{"CleanUp", "", []string{`an_hour_of_orders/who=httplatch.* end/half-time`}},
+		{"CleanUp", "", []string{
+			`PostgreSQL,_an_hour_of_orders/who=httplatch.* end/half-time`, `MariaDB,_an_hour_of_orders/who=httplatch.* end/half-time`, `SQLite,_an_hour_of_orders/who=httplatch.* end/half-time`,
+		}},
 		{"Overload", "//case=(0.5_C|600_callers)$/who=Open", []string{`case=0\.5_C/who=Open.* goodput-of-C`, `case=600_callers/who=Open.* goodput-of-C`}},
 		{"Network", "", []string{`case=near_again/who=New.* granted-p99-ms`}},
 		{"Outage", "//case=1_s_of_silence/who=Open", []string{`case=1_s_of_silence/who=Open.* first-grant-ms`}},
@@ -50,6 +53,7 @@ func TestEveryPart(t *testing.T) {
 		t.Run(tt.part, func(t *testing.T) {
 			redistest.Shared(t) // skips where there is no server
 			pgtest.DatabaseURL(t)
+			mysqltest.Shared(t)
 			var out []byte
 			var missing []string
 			for range 3 {

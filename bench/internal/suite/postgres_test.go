@@ -2,11 +2,8 @@ package suite_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,24 +17,20 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 )
 
-const buyersPool = 32 // connections of each contender
+// onPostgres is a server, and what its processes have cost.
+type onPostgres struct {
+	*pgtest.Cluster
+
+	conn *pgx.Conn
+	cpu  map[string]float64 // of each of its processes, when it was last seen
+}
 
 // startPostgres starts a server with the settings that it has unless set otherwise, except
 // max_connections, since all contenders have their pools at once. Tests have others.
-func startPostgres(b *testing.B, settings ...string) *pgtest.Cluster {
+func startPostgres(b *testing.B) *onPostgres {
 	b.Helper()
-	return pgtest.Start(b, append([]string{
-		"fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=128MB", "max_wal_size=1GB", "max_connections=300",
-	}, settings...)...)
-}
-
-// openShop opens a contender for as long as the benchmark runs.
-func openShop(b *testing.B, c shop.Contender, t shop.Target) shop.Shop {
-	b.Helper()
-	s, err := c.Open(b.Context(), t)
-	require.NoError(b, err)
-	b.Cleanup(func() { require.NoError(b, s.Close(context.WithoutCancel(b.Context()))) })
-	return s
+	c := pgtest.Start(b, "fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=128MB", "max_wal_size=1GB", "max_connections=300")
+	return &onPostgres{c, connect(b, c.DatabaseURL(b)), map[string]float64{}}
 }
 
 // connect connects for as long as the benchmark runs. It is no contender's.
@@ -55,72 +48,34 @@ func execute(b *testing.B, conn *pgx.Conn, sql string) {
 	require.NoError(b, err)
 }
 
-// newKey is one that no caller has had, and in no order, like the UUIDs of clients.
-func newKey() string { return fmt.Sprintf("user=1&key=%016x%016x", rand.Uint64(), rand.Uint64()) }
-
-func newKeys(n int) []string {
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i] = newKey()
-	}
-	return keys
-}
-
-// ordering orders under new keys.
-func ordering(s shop.Shop) load.Op {
-	return func(ctx context.Context, _, _ int) error { return s.Order(ctx, newKey()) }
-}
-
-// warmUp has every connection opened, and its statements prepared, as warm does.
-func warmUp(b *testing.B, s shop.Shop, also func(ctx context.Context, caller int) error) {
+func (p *onPostgres) target(b *testing.B) shop.Target {
 	b.Helper()
-	_, err := load.Steady(b.Context(), buyersPool, 0, size(2*time.Second, 50*time.Millisecond), func(ctx context.Context, caller, _ int) error {
-		return errors.Join(also(ctx, caller), s.Order(ctx, newKey()))
-	}, func() {})
-	require.NoError(b, err)
+	return shop.Target{URL: p.DatabaseURL(b), Pool: buyersPool}
 }
 
-// stock keeps answers that are replayed, a few at a time, and warms up with them.
-func stock(b *testing.B, s shop.Shop, kept []string) {
-	b.Helper()
-	times(b, 2, len(kept), func(ctx context.Context, caller, n int) error { return s.Keep(ctx, kept[2*n+caller]) })
-	warmUp(b, s, func(ctx context.Context, caller int) error { return s.Replay(ctx, kept[caller%len(kept)]) })
+func (*onPostgres) hurried(_ *testing.B, t shop.Target, do func(t shop.Target)) {
+	t.URL += "&synchronous_commit=off"
+	do(t)
 }
 
-// postgresMeter reads the cost to a server.
-type postgresMeter struct {
-	conn *pgx.Conn
-	cpu  map[string]float64 // of each of its processes, when it was last seen
-}
-
-// spending was spent since the start, by this process and by the server.
-type spending struct{ client, server, wal float64 }
-
-func meterPostgres(b *testing.B, url string) *postgresMeter {
-	b.Helper()
-	return &postgresMeter{connect(b, url), map[string]float64{}}
-}
-
-// spending returns the WAL, and the CPU of all processes of the server, 0 where there is no /proc.
-func (m *postgresMeter) spending(b *testing.B) (s spending) {
+// spent returns the WAL, and the CPU of all processes of the server.
+func (p *onPostgres) spent(b *testing.B) spending {
 	b.Helper()
 	var backend int
-	err := m.conn.QueryRow(b.Context(), `SELECT pg_backend_pid(), pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8`).Scan(&backend, &s.wal)
+	var wal, server float64
+	err := p.conn.QueryRow(b.Context(), `SELECT pg_backend_pid(), pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8`).Scan(&backend, &wal)
 	require.NoError(b, err)
 	postmaster := parentOf(backend)
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%s/task/%s/children", postmaster, postmaster))
 	for pid := range strings.FieldsSeq(string(children)) {
-		if text, err := os.ReadFile("/proc/" + pid + "/schedstat"); err == nil {
-			nanos, _, _ := strings.Cut(string(text), " ")
-			m.cpu[pid], _ = strconv.ParseFloat(nanos, 64)
+		if cpu := cpuOf("/proc/" + pid + "/schedstat"); cpu > 0 {
+			p.cpu[pid] = cpu
 		}
 	}
-	for _, nanos := range m.cpu {
-		s.server += nanos / 1e3
+	for _, cpu := range p.cpu {
+		server += cpu
 	}
-	s.client, err = processCPU()
-	require.NoError(b, err)
-	return s
+	return charge(b, server, wal)
 }
 
 // parentOf returns the number of the process that has started another, "" if it cannot be read.
@@ -137,17 +92,92 @@ func parentOf(pid int) string {
 	return fields[1]
 }
 
-// measureShop reports times and costs of op.
-func measureShop(b *testing.B, m *postgresMeter, callers int, op load.Op) {
+// room reports the sizes of the table and its indexes, dead rows included.
+func (*onPostgres) room(b *testing.B, t shop.Target, n int) {
 	b.Helper()
-	warm(b, callers, op)
-	before := m.spending(b)
-	r, err := closed(b, callers, op)()
+	var table, keys, sweep, rows float64
+	err := connect(b, t.URL).QueryRow(b.Context(), `SELECT pg_table_size('latch_entries')::float8, pg_relation_size('latch_entries_pkey')::float8,
+		pg_relation_size('latch_entries_sweep_at')::float8, (SELECT count(*) FROM latch_entries)::float8`).Scan(&table, &keys, &sweep, &rows)
 	require.NoError(b, err)
-	after := m.spending(b)
+	require.GreaterOrEqual(b, rows, float64(n))
+	b.ReportMetric(table/rows, report.TableBytes)
+	b.ReportMetric(keys/rows, report.IndexBytes)
+	b.ReportMetric(sweep/rows, report.SweepBytes)
+}
+
+// age has the server look after tables once in a minute of the hour, as it does. Receipts that have ended are
+// removed at once.
+func (p *onPostgres) age(b *testing.B, _ shop.Target, _ int, _ time.Duration) {
+	b.Helper()
+	p.Exec(b, "postgres", fmt.Sprintf("ALTER SYSTEM SET autovacuum_naptime = %d", max(1, int(play.Seconds()/60))))
+	p.Exec(b, "postgres", "SELECT pg_reload_conf()")
+}
+
+func (*onPostgres) looker(b *testing.B, t shop.Target) func(ctx context.Context) (look, error) {
+	b.Helper()
+	conn := connect(b, t.URL)
+	return func(ctx context.Context) (l look, err error) {
+		err = conn.QueryRow(ctx, `
+SELECT count(*)::float8, (count(*) FILTER (WHERE ends_at <= clock_timestamp()))::float8,
+	coalesce(pg_stat_get_dead_tuples('latch_entries'::regclass), 0)::float8, pg_total_relation_size('latch_entries') / 1e6
+FROM latch_entries`).Scan(&l.rows, &l.over, &l.dead, &l.megabytes)
+		return l, err
+	}
+}
+
+// slowFlushes make the server wait for a millisecond before it flushes a commit, together with
+// the commits of that time, as a disk over a network does.
+const slowFlushes = "&commit_delay=1000&commit_siblings=0"
+
+const someBuyers = 8
+
+// measureSerializable measures how many orders are aborted that conflict with nothing.
+func (p *onPostgres) measureSerializable(b *testing.B, c shop.Contender) {
+	b.Helper()
+	s := openShop(b, c, shop.Target{URL: p.DatabaseURL(b) + "&default_transaction_isolation=serializable", Pool: someBuyers})
+	r, err := load.Steady(b.Context(), someBuyers, *window/5, 3**window, ordering(s), func() {})
+	require.NoError(b, err)
 	reportTimes(b, r)
-	each := func(unit string, all float64) { b.ReportMetric(all/float64(max(1, len(r.Took))), unit) }
-	each(report.ClientCPU, after.client-before.client)
-	each(report.ServerCPU, after.server-before.server)
-	each(report.WAL, after.wal-before.wal)
+}
+
+// grow makes many rows of receipts, as other processes would.
+const grow = `INSERT INTO latch_entries SELECT convert_to('other/' || n, 'UTF8'), '', 1, '', '', 0, now() + interval '1 day', 0, '', now() + interval '1 day'
+	FROM generate_series(1, 60000) n`
+
+// measureGrown measures orders beside 60,000 rows whose statements were planned beside 60, and
+// again when the server knows how many there are.
+func (p *onPostgres) measureGrown(b *testing.B, round int) {
+	b.Helper()
+	url := p.DatabaseURL(b)
+	s, err := shop.All(shop.PostgreSQL)[0].Open(b.Context(), shop.Target{URL: url, Pool: someBuyers})
+	require.NoError(b, err)
+	defer func() { require.NoError(b, s.Close(b.Context())) }() // the server has no connections for all rounds
+	conn, err := pgx.Connect(b.Context(), url)
+	require.NoError(b, err)
+	defer func() { _ = conn.Close(b.Context()) }()
+	times(b, 1, 10, ordering(s))
+	execute(b, conn, `ALTER TABLE latch_entries SET (autovacuum_enabled = off)`)
+	execute(b, conn, `ANALYZE latch_entries`)
+	times(b, 1, 50, ordering(s)) // which are planned by what ANALYZE has seen
+	execute(b, conn, grow)
+	for _, who := range []string{"before ANALYZE", "after ANALYZE"} {
+		_, err := load.Closed(b.Context(), someBuyers, *window, ordering(s)) // connections prepare their statements
+		require.NoError(b, err)
+		measure(b, round, shop.PostgreSQL+", order, 8 callers, 60,000 rows after 60", who, func(b *testing.B) {
+			r, err := load.Closed(b.Context(), someBuyers, 2**window, ordering(s))
+			require.NoError(b, err)
+			reportTimes(b, r)
+		})
+		execute(b, conn, `ANALYZE latch_entries`)
+	}
+}
+
+// reportHeapOnly reports which part of the table's updates changed no index.
+func reportHeapOnly(b *testing.B, url string) {
+	b.Helper()
+	var percent float64
+	err := connect(b, url).QueryRow(b.Context(),
+		`SELECT 100.0 * n_tup_hot_upd / greatest(n_tup_upd, 1) FROM pg_stat_user_tables WHERE relname = 'latch_entries'`).Scan(&percent)
+	require.NoError(b, err)
+	b.ReportMetric(percent, report.HeapOnly)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/httplatch/httplatch/bench/internal/load"
 	"github.com/httplatch/httplatch/bench/internal/peer"
 	"github.com/httplatch/httplatch/bench/internal/report"
+	"github.com/httplatch/httplatch/internal/testkit/mysqltest"
 	"github.com/httplatch/httplatch/internal/testkit/pgtest"
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
@@ -50,7 +51,7 @@ func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	redis.SetLogger(silent{})
 	logx.Disable()
-	os.Exit(pgtest.Main(redistest.Main(m)).Run())
+	os.Exit(mysqltest.Main(pgtest.Main(redistest.Main(m))).Run())
 }
 
 // contender is measured once a round.
