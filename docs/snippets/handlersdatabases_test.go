@@ -157,11 +157,14 @@ type office interface {
 
 const countOrders = "SELECT run, beside, count(*) FROM orders GROUP BY run, beside"
 
-func counted(rows interface {
+// tallied are rows of pgx or database/sql.
+type tallied interface {
 	Next() bool
 	Scan(into ...any) error
 	Err() error
-}) (byRun map[int]int, beside int, err error) {
+}
+
+func counted(rows tallied) (byRun map[int]int, beside int, err error) {
 	byRun = map[int]int{}
 	for rows.Next() {
 		var run, n int

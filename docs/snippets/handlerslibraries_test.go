@@ -147,16 +147,16 @@ func (gormSQLite) RollbackTo(tx *gorm.DB, name string) error {
 // openGORM opens one over conn: the pool of the service, or a transaction.
 func (c *call) openGORM(conn gorm.ConnPool, cfg gorm.Config) *gorm.DB {
 	cfg.Logger = logger.Discard
-	var dialect gorm.Dialector
+	var over gorm.Dialector
 	switch c.desk.over {
 	case overMySQL:
-		dialect = gormmysql.New(gormmysql.Config{Conn: conn})
+		over = gormmysql.New(gormmysql.Config{Conn: conn})
 	case overSQLite:
-		dialect, cfg.ConnPool = gormSQLite{}, conn
+		over, cfg.ConnPool = gormSQLite{}, conn
 	default:
-		dialect = postgres.New(postgres.Config{Conn: conn})
+		over = postgres.New(postgres.Config{Conn: conn})
 	}
-	db, err := gorm.Open(dialect, &cfg)
+	db, err := gorm.Open(over, &cfg)
 	if err != nil {
 		panic(err)
 	}
