@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -142,25 +143,27 @@ func TestHasNoFences(t *testing.T) {
 // There are no receipts either, and nothing is run or written to find that out.
 func TestHasNoReceipts(t *testing.T) {
 	t.Parallel()
-	for name, store := range map[string]lock.Store{
-		"bare":    threeNodes(),
-		"bounded": lock.EndWithContext(threeNodes()),
-		"hidden":  struct{ lock.Store }{threeNodes()},
+	for name, open := range map[string]func() lock.Store{
+		"bare":    func() lock.Store { return threeNodes() },
+		"bounded": func() lock.Store { return lock.EndWithContext(threeNodes()) },
+		"hidden":  func() lock.Store { return struct{ lock.Store }{threeNodes()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := lockerOver(t, store)
-			_, replayed, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
-				t.Error("run")
-				return nil, nil
+			synctest.Test(t, func(t *testing.T) { // the Locker's Close waits for the lease
+				l := lockerOver(t, open())
+				_, replayed, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
+					t.Error("run")
+					return nil, nil
+				})
+				require.ErrorIs(t, err, errors.ErrUnsupported)
+				require.NotErrorIs(t, err, lock.ErrUnknown)
+				require.ErrorContains(t, err, "use one Redis")
+				require.False(t, replayed)
+				e, err := l.Acquire(t.Context(), key)
+				require.NoError(t, err)
+				require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
 			})
-			require.ErrorIs(t, err, errors.ErrUnsupported)
-			require.NotErrorIs(t, err, lock.ErrUnknown)
-			require.ErrorContains(t, err, "use one Redis")
-			require.False(t, replayed)
-			e, err := l.Acquire(t.Context(), key)
-			require.NoError(t, err)
-			require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
 		})
 	}
 }
