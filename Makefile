@@ -138,7 +138,7 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other sea
 	go test $(RACE) -count=1 -v ./lock/redisstore/internal/group
 	go test $(RACE) -count=1 -v -run '^TestCampaignOfSets' ./lock -args -sets.faults $(FAULTS) $(if $(SEED),-seed $(SEED))
 	go test $(RACE) -count=1 -v -timeout 60m ./internal/history -args -histories 203 -histories.sets 210 $(if $(SEED),-seed $(SEED))
-	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
+	go test $(RACE) -count=1 -v -timeout 60m ./internal/faults -args -campaign.faults $(FAULTS) -sets.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
 	@cat $(TEST_ARTIFACTS)/*.txt
 
 # The databases of make once.

@@ -112,7 +112,7 @@ var networkFaults = []networkFault{
 
 // inject strikes h until the campaign stops. A rule counts for as many commands
 // as it has acted on.
-func (h *host) inject() {
+func (h *host) inject(faults []commandFault) {
 	plan := rand.New(rand.NewPCG(h.c.seed, uint64(2000+h.n)))
 	for !h.c.stopped() {
 		if plan.IntN(25) == 0 {
@@ -125,12 +125,13 @@ func (h *host) inject() {
 			h.c.injected.add(f.name, 1)
 			continue
 		}
-		f := commandFaults[plan.IntN(len(commandFaults))]
+		f := faults[plan.IntN(len(faults))]
 		match, action := f.match, f.action(plan)
 		match.Count = 1 + plan.IntN(3)
 		rule := h.proxy.On(match, action)
 		h.pause(between(plan, 20*time.Millisecond, 150*time.Millisecond))
 		h.proxy.Clear()
+		h.pause(h.calm)
 		h.c.injected.add(f.name, rule.Hits())
 		if f.name == lateGuarded && rule.Hits() > 0 {
 			h.late = append(h.late, rule)
@@ -150,12 +151,14 @@ func (c *campaign) pause(d time.Duration) {
 	}
 }
 
-// serverFaults strike the server, and with it all hosts.
-var serverFaults = []struct {
+// serverFault strikes the server, and with it all hosts, or a process.
+type serverFault struct {
 	name   string
 	weight int
 	strike func(c *campaign, d time.Duration)
-}{
+}
+
+var serverFaults = []serverFault{
 	{"server: stands still (SIGSTOP)", 4, func(c *campaign, d time.Duration) {
 		c.server.Stop()
 		c.pause(d)
@@ -177,7 +180,11 @@ var serverFaults = []struct {
 		c.pause(d)
 		c.server.Restart(c.t)
 	}},
-	{"process: killed (SIGKILL) while it works", 6, func(c *campaign, d time.Duration) {
+}
+
+// victimFault kills a process of its own, whose work others want to do, too.
+var victimFault = serverFault{
+	"process: killed (SIGKILL) while it works", 6, func(c *campaign, d time.Duration) {
 		key := victimKey(c.victims.Load() + 1)
 		cmd, out := startChild(c.t, "victim", c.server.URL(), childKey+"="+key)
 		if !out.Scan() {
@@ -187,19 +194,19 @@ var serverFaults = []struct {
 		c.pause(d)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	}},
+	},
 }
 
 // victimKey names a run that a process dies in.
 func victimKey(n int64) string { return fmt.Sprintf("victim=%d", n) }
 
-func (c *campaign) injectIntoServer(plan *rand.Rand) {
+func (c *campaign) injectIntoServer(plan *rand.Rand, faults []serverFault) {
 	sum := 0
-	for _, f := range serverFaults {
+	for _, f := range faults {
 		sum += f.weight
 	}
 	draw := plan.IntN(sum)
-	for _, f := range serverFaults {
+	for _, f := range faults {
 		if draw -= f.weight; draw < 0 {
 			f.strike(c, between(plan, campaignBudget/5, 2*campaignBudget))
 			c.injected.add(f.name, 1)

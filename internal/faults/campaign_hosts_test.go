@@ -78,6 +78,7 @@ type host struct {
 	guarded *lock.Locker
 	rerun   *lock.Locker
 	late    []*respproxy.Rule // on guarded claims that were held back
+	calm    time.Duration     // between two faults of commands
 }
 
 // newCampaign starts the server and the hosts. planted, if not nil, breaks
@@ -164,17 +165,9 @@ func (c *campaign) run(faults int) {
 				}
 			})
 		}
-		c.injecting.Go(h.inject)
+		c.injecting.Go(func() { h.inject(commandFaults) })
 	}
-	// On this goroutine, since a server that does not start again ends the test.
-	plan := rand.New(rand.NewPCG(c.seed, 1000))
-	for !c.enough(faults) {
-		if time.Since(began) > patience {
-			c.t.Errorf("only %d faults within %v", c.injected.total(), patience)
-			break
-		}
-		c.injectIntoServer(plan)
-	}
+	c.injectUntil(began.Add(patience), append(slices.Clone(serverFaults), victimFault), func() bool { return c.enough(faults) })
 	close(c.stop)
 	c.injecting.Wait()
 	for _, h := range c.hosts {
@@ -182,6 +175,19 @@ func (c *campaign) run(faults int) {
 	}
 	c.working.Wait()
 	c.took = time.Since(began)
+}
+
+// injectUntil strikes the server until enough returns true, or time is over. It does so on the test's
+// goroutine, since a server that does not start again ends the test.
+func (c *campaign) injectUntil(last time.Time, faults []serverFault, enough func() bool) {
+	plan := rand.New(rand.NewPCG(c.seed, 1000))
+	for began := time.Now(); !enough(); {
+		if time.Now().After(last) {
+			c.t.Errorf("only %d faults within %v", c.injected.total(), time.Since(began))
+			return
+		}
+		c.injectIntoServer(plan, faults)
+	}
 }
 
 func (c *campaign) stopped() bool {
