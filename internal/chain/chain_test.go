@@ -193,7 +193,7 @@ func TestChainOfProcessesWithNewKeys(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "runs processes for 4 s")
 	t.Parallel()
 	c := startChain(t, 6, 60, newKeyVariable+"=1")
-	c.order(40)
+	c.order(24)
 	t.Log(c.report())
 	require.NotZero(t, c.doubled, "this campaign can see two effects")
 }

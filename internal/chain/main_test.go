@@ -13,7 +13,7 @@ import (
 	"github.com/httplatch/httplatch/internal/testkit/redistest"
 )
 
-var faults = flag.Int("chain.faults", 40, "how many faults meet the orders that cross a chain of processes")
+var faults = flag.Int("chain.faults", 24, "how many faults meet the orders that cross a chain of processes")
 
 // roleVariable is the environment variable that makes this program a service.
 const roleVariable = "LATCH_TEST_CHAIN"
