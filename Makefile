@@ -145,7 +145,7 @@ faults: ## The fault campaign with FAULTS (10000) faults and SEED, the other sea
 DB ?= postgres mariadb sqlite
 
 .PHONY: once once-postgres once-mariadb once-sqlite
-once: ## For each of DB (postgres mariadb sqlite): 210 histories, and the fault campaign for work in transactions, with FAULTS (10000) faults and SEED. For postgres also FAILOVERS (200) of each kind, and processes that start during VACUUM
+once: ## For each of DB (postgres mariadb sqlite): 210 histories, and the fault campaign for work in transactions, with FAULTS (10000) faults and SEED. For postgres also FAILOVERS (200) of each kind, and processes that start during VACUUM. For mariadb also FAILOVERS to a semi-synchronous replica
 	@for db in $(DB); do $(MAKE) --no-print-directory once-$$db || exit 1; done
 
 once-postgres:
@@ -157,7 +157,7 @@ once-postgres:
 once-mariadb:
 	@scripts/deps.sh redis-server mariadb $(if $(RACE),cc)
 	go test $(RACE) -count=1 -v -timeout 60m -run OverMySQL ./internal/history -args -histories.mysql 210 $(if $(SEED),-seed $(SEED))
-	cd lock/mysqlstore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) $(if $(SEED),-campaign.seed $(SEED))
+	cd lock/mysqlstore && go test $(RACE) -count=1 -v -timeout 120m ./internal/campaign -args -campaign.faults $(FAULTS) -campaign.failovers $(FAILOVERS) $(if $(SEED),-campaign.seed $(SEED))
 
 once-sqlite:
 	@scripts/deps.sh redis-server $(if $(RACE),cc)

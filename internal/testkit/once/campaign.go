@@ -52,6 +52,7 @@ type Plan struct {
 	Processes int
 	Callers   int         // of each process
 	More      func() bool // prolongs the run, to four times as many faults at most; nil: never
+	Until     func() bool // says when it is over, in place of the number of faults; may be nil
 	Twin      bool        // the run ends at the first violation, or after two minutes
 }
 
@@ -65,6 +66,9 @@ func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 	}
 	strikes.Go(func() { shop.Strike(ctx, c.dice(plan.Processes)) })
 	enough := func() bool {
+		if plan.Until != nil {
+			return plan.Until()
+		}
 		n := c.Faults.Total()
 		return n >= faults && (plan.More == nil || !plan.More() || n >= 4*faults)
 	}
@@ -76,8 +80,9 @@ func (c *Campaign) Run(shop Shop, plan Plan, faults int) {
 	c.mu.Lock()
 	c.quiet = true
 	c.mu.Unlock()
+	found = found || c.tb.Failed()
 	if found {
-		cancel() // nothing is to be known of the rest: a twin may hang
+		cancel() // nothing is to be known of the rest: a twin may hang, and so may a shop that has ended the test
 	}
 	processes.Wait()
 	strikes.Wait()

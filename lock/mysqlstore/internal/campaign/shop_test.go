@@ -6,8 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -44,8 +44,14 @@ type shop struct {
 
 func start(t *testing.T, broken func(*mysqlstore.Store, *sql.DB) transactor) *shop {
 	t.Helper()
-	w := &shop{Campaign: once.New(t), t: t, broken: broken, server: mysqltest.Start(t)}
-	w.name = w.server.Database(t)
+	server := mysqltest.Start(t)
+	return shopOf(t, server, server.Database(t), broken)
+}
+
+// shopOf makes a database of a server a shop.
+func shopOf(t *testing.T, server *mysqltest.Server, name string, broken func(*mysqlstore.Store, *sql.DB) transactor) *shop {
+	t.Helper()
+	w := &shop{Campaign: once.New(t), t: t, broken: broken, server: server, name: name}
 	store, err := mysqlstore.Open(t.Context(), w.server.DSN(w.name, ""))
 	require.NoError(t, err)
 	store.Close()
@@ -68,10 +74,13 @@ func open(t *testing.T, dsn string) *sql.DB {
 }
 
 // Orders is part of [once.Shop].
-func (w *shop) Orders(ctx context.Context) (all []once.Row, ok bool) {
+func (w *shop) Orders(ctx context.Context) (all []once.Row, ok bool) { return ordersOf(ctx, w.db) }
+
+// ordersOf returns the rows that were committed. ok is false while the server does not answer.
+func ordersOf(ctx context.Context, db *sql.DB) (all []once.Row, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	rows, err := w.db.QueryContext(ctx, "SELECT name, answer FROM orders")
+	rows, err := db.QueryContext(ctx, "SELECT name, answer FROM orders")
 	if err != nil {
 		return nil, false // it is restarting
 	}
@@ -107,24 +116,33 @@ func (w *shop) Strike(ctx context.Context, r *rand.Rand) {
 
 // process is one process of the shop. It has its own network, which is cut when it ends.
 type process struct {
-	w      *shop
-	faults *faults
-	proxy  *mysqlproxy.Proxy
-	db     *sql.DB
-	store  *mysqlstore.Store
-	locker *lock.Locker
+	w       *shop
+	faults  *faults
+	proxies []*mysqlproxy.Proxy // to all hosts
+	db      *sql.DB
+	store   *mysqlstore.Store
+	locker  *lock.Locker
 }
 
 // Open is part of [once.Shop].
 func (w *shop) Open(r *rand.Rand) once.Process {
 	f := &faults{counts: &w.Faults, over: w.Over, r: rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))}
-	p := &process{w: w, faults: f, proxy: mysqlproxy.Start(w.t, w.server.Addr(), f.decide)}
-	dsn := strings.Replace(w.server.DSN(w.name, "", "interpolateParams=true"), w.server.Addr(), p.proxy.Addr(), 1)
-	p.db = open(w.t, dsn)
-	p.db.SetMaxOpenConns(4)
+	return w.process(f, w.server.DSN(w.name, "", "interpolateParams=true"), mysqlproxy.Start(w.t, w.server.Addr(), f.decide))
+}
+
+// process starts a process whose connections go through a proxy of those that are given.
+func (w *shop) process(f *faults, dsn string, proxies ...*mysqlproxy.Proxy) *process {
+	p := &process{w: w, faults: f, proxies: proxies}
 	cfg, err := mysql.ParseDSN(dsn)
 	require.NoError(w.t, err)
 	cfg.Logger = &mysql.NopLogger{}
+	cfg.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, proxies[rand.IntN(len(proxies))].Addr())
+	}
+	connector, err := mysql.NewConnector(cfg)
+	require.NoError(w.t, err)
+	p.db = sql.OpenDB(connector)
+	p.db.SetMaxOpenConns(4)
 	p.store = mysqlstore.New(p.db, cfg)
 	var store transactor = p.store
 	if w.broken != nil {
@@ -136,14 +154,18 @@ func (w *shop) Open(r *rand.Rand) once.Process {
 }
 
 // Kill is part of [once.Process].
-func (p *process) Kill() { p.proxy.Close() }
+func (p *process) Kill() {
+	for _, proxy := range p.proxies {
+		proxy.Close()
+	}
+}
 
 // Close is part of [once.Process].
 func (p *process) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*lease)
 	defer cancel()
 	_ = p.locker.Close(ctx)
-	p.proxy.Close()
+	p.Kill()
 	p.store.Close()
 	_ = p.db.Close()
 }

@@ -1,0 +1,81 @@
+// Package link is the network between two servers, one of which follows the other: it may be slow, and cut.
+package link
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/httplatch/httplatch/internal/testkit/relay"
+)
+
+// Link is the network between a standby and its primary. It is safe for concurrent use. To has new connections of
+// the standby reach a server, and Cut ends the connection until then: what is on its way is lost.
+type Link struct {
+	*relay.Relay
+
+	delay atomic.Int64
+}
+
+// New returns a link that is cut until To. It ends with tb.
+func New(tb testing.TB) *Link {
+	tb.Helper()
+	l := &Link{}
+	var err error
+	l.Relay, err = relay.Start(0, "", func(standby, primary *net.TCPConn) relay.Conn {
+		return &linked{link: l, standby: standby, primary: primary}
+	})
+	if err != nil {
+		tb.Fatalf("link: %v", err)
+	}
+	tb.Cleanup(l.Close)
+	return l
+}
+
+// Delay has all that the primary sends from now on arrive so much later.
+func (l *Link) Delay(d time.Duration) { l.delay.Store(int64(d)) }
+
+type linked struct {
+	link             *Link
+	standby, primary net.Conn
+}
+
+// Kill is part of [relay.Conn].
+func (c *linked) Kill() {
+	_ = c.standby.Close()
+	_ = c.primary.Close()
+}
+
+// Run is part of [relay.Conn].
+func (c *linked) Run() {
+	type chunk struct {
+		data []byte
+		due  time.Time
+	}
+	sent := make(chan chunk, 1<<10)
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(c.primary, c.standby)
+		_ = c.primary.Close()
+	})
+	both.Go(func() {
+		defer close(sent)
+		for buffer := make([]byte, 1<<16); ; {
+			n, err := c.primary.Read(buffer)
+			if err != nil {
+				return
+			}
+			due := time.Now().Add(time.Duration(c.link.delay.Load()))
+			sent <- chunk{append([]byte(nil), buffer[:n]...), due}
+		}
+	})
+	for part := range sent {
+		time.Sleep(time.Until(part.due))
+		_, _ = c.standby.Write(part.data) // after the link is cut, it fails
+	}
+	c.Kill()
+	both.Wait()
+}
