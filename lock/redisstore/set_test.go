@@ -115,3 +115,23 @@ func TestSetOnACluster(t *testing.T) {
 	}))
 	require.NoError(t, other.DoAll(t.Context(), keys, func(context.Context) error { return nil }))
 }
+
+// A server without memory refuses a set. The error names the limit, and the release of a set that was
+// granted before is served.
+func TestSetOfAServerWithoutMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := setLocker(t, overClient(t, server.Addr(), nil))
+	keys, later := fiveKeys("held"), fiveKeys("later")
+	s, err := l.AcquireAll(t.Context(), keys)
+	require.NoError(t, err)
+	server.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	err = l.DoAll(t.Context(), later, func(context.Context) error { return nil })
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.NotErrorIs(t, err, lock.ErrUnknown)
+	require.ErrorContains(t, err, "OOM")
+	require.ErrorContains(t, err, "raise maxmemory")
+	require.NoError(t, s.Release(t.Context()))
+	server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	require.NoError(t, l.DoAll(t.Context(), append(keys, later...), func(context.Context) error { return nil }))
+}
