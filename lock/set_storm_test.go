@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -24,6 +25,11 @@ type doAll func(ctx context.Context, l *lock.Locker, keys []string, fn func(ctx 
 
 func ordered(ctx context.Context, l *lock.Locker, keys []string, fn func(ctx context.Context) error) error {
 	return l.DoAll(ctx, keys, fn)
+}
+
+// oneLock holds one lock over all keys there are.
+func oneLock(ctx context.Context, l *lock.Locker, _ []string, fn func(ctx context.Context) error) error {
+	return l.Do(ctx, "everything", fn)
 }
 
 // unordered nests locks in the caller's order.
@@ -74,12 +80,14 @@ type setStorm struct {
 	holders map[string]int
 	granted int
 	last    time.Time
+	gap     time.Duration // the longest without a grant
 	broken  map[string]bool
 }
 
+var stormLasts = flag.Duration("storm", 2*time.Second, "of virtual time, how long callers come in the storms of sets")
+
 const (
 	stormCallers = 200
-	stormLasts   = 2 * time.Second
 	stormWork    = 10 * time.Millisecond
 
 	// stormGap is the longest time without a grant. A holder works for 10 ms, and a set takes
@@ -110,7 +118,7 @@ func (x *setStorm) play(t *testing.T, local bool) []string {
 			lockers = append(lockers, lock.New(s, opts...))
 		}
 		x.last = time.Now()
-		end := x.last.Add(stormLasts)
+		end := x.last.Add(*stormLasts)
 		var callers sync.WaitGroup
 		for i := range stormCallers {
 			callers.Go(func() {
@@ -161,6 +169,7 @@ func (x *setStorm) once(ctx context.Context, l *lock.Locker) {
 
 // progress checks the time without a grant until then.
 func (x *setStorm) progress(until time.Time) {
+	x.gap = max(x.gap, until.Sub(x.last))
 	if until.Sub(x.last) > stormGap {
 		x.breaks("progress: no caller was granted for a second")
 	}
@@ -193,18 +202,20 @@ func TestStormOfSets(t *testing.T) {
 	testmain.SkipIn(t, testmain.Short, "a crowd of 200 callers")
 	t.Parallel()
 	for name, tt := range map[string]struct {
+		run   doAll
 		wait  time.Duration
 		local bool
 	}{
-		"refused": {}, "waiting": {wait: 4 * time.Second},
-		"refused, store in this process": {local: true}, "waiting, store in this process": {wait: 4 * time.Second, local: true},
+		"refused": {run: ordered}, "waiting": {run: ordered, wait: 4 * time.Second},
+		"refused, store in this process": {run: ordered, local: true}, "waiting, store in this process": {run: ordered, wait: 4 * time.Second, local: true},
+		"one lock, refused": {run: oneLock}, "one lock, waiting": {run: oneLock, wait: 4 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x := &setStorm{run: ordered, wait: tt.wait}
+			x := &setStorm{run: tt.run, wait: tt.wait}
 			require.Empty(t, x.play(t, tt.local))
 			require.Greater(t, x.granted, 50, "disjoint sets run at the same time")
-			t.Logf("%d sets granted in %v", x.granted, stormLasts)
+			t.Logf("%d granted in %v, at most %v without a grant", x.granted, *stormLasts, x.gap)
 		})
 	}
 }

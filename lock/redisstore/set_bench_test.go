@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -16,6 +17,8 @@ import (
 	"github.com/httplatch/httplatch/lock"
 	"github.com/httplatch/httplatch/lock/memstore"
 )
+
+var stormLasts = flag.Duration("storm", 5*time.Second, "how long callers come in BenchmarkStorm; several.md reports 30s")
 
 // inOrder is a store that claims no set at once.
 type inOrder struct{ lock.Store }
@@ -97,8 +100,8 @@ func BenchmarkStorm(b *testing.B) {
 				lockers = append(lockers, benchLocker(b, s, opts...))
 			}
 			for b.Loop() {
-				granted, gap := storm(b, lockers, bb.callers, bb.most, 5*time.Second, bb.do)
-				b.ReportMetric(float64(granted)/5, "granted/s")
+				granted, gap := storm(b, lockers, bb.callers, bb.most, *stormLasts, bb.do)
+				b.ReportMetric(float64(granted)/stormLasts.Seconds(), "granted/s")
 				b.ReportMetric(float64(gap.Milliseconds()), "ms-without")
 			}
 		})
