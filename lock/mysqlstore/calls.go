@@ -89,14 +89,19 @@ func (s *Store) claim(ctx context.Context, key string, c *lock.Claim) (granted b
 // fenced draws the fence after the claim has won the key: a fence that was drawn before could be
 // lower than the fence of a holder it had to wait for.
 func (s *Store) fenced(ctx context.Context, conn *sql.Conn, key, token string) (fence int64, err error) {
+	if fence, err = s.draw(ctx, conn); err == nil {
+		_, err = conn.ExecContext(ctx, text(s.statements.fence, key, token, fence))
+	}
+	return fence, err //nolint:wrapcheck // by with
+}
+
+// draw returns a fence that is higher than all before. It leaves no row.
+func (s *Store) draw(ctx context.Context, conn *sql.Conn) (fence int64, err error) {
 	drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
 	if err != nil {
 		return 0, err //nolint:wrapcheck // by with
 	}
 	if fence, err = drawn.LastInsertId(); err == nil {
-		_, err = conn.ExecContext(ctx, text(s.statements.fence, key, token, fence))
-	}
-	if err == nil {
 		_, err = conn.ExecContext(ctx, text(s.statements.dropFence, fence))
 	}
 	return fence, err //nolint:wrapcheck // by with
@@ -117,7 +122,7 @@ func (s *Store) read(ctx context.Context, r rowstore.Rank, key string) (found *r
 		case errors.Is(err, sql.ErrNoRows):
 			found, err = nil, nil
 		case err == nil && found.Settled && replicated:
-			err = inTx(ctx, conn, func() error { return s.writeAnything(ctx, conn) })
+			err = s.awaitReplica(ctx, conn)
 		}
 		return err
 	})

@@ -62,19 +62,13 @@ var replicationRoles = []string{"master", "source"}
 
 func variables(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 	rows, err := conn.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format') OR Variable_name LIKE 'rpl\\_semi\\_sync\\_%'")
-	if err != nil {
-		return nil, err //nolint:wrapcheck // by with
-	}
-	defer rows.Close() //nolint:errcheck // Err has its error
 	set := make(map[string]string)
-	for rows.Next() {
+	return set, rowstore.EachRow(rows, err, func(rows *sql.Rows) error { //nolint:wrapcheck // by with
 		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, err //nolint:wrapcheck // by with
-		}
+		err := rows.Scan(&name, &value)
 		set[name] = value
-	}
-	return set, rows.Err() //nolint:wrapcheck // by with
+		return err //nolint:wrapcheck // by with
+	})
 }
 
 // supported reports whether the store supports a server of this version, and from which one on

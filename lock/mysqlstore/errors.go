@@ -39,8 +39,7 @@ var (
 // answer of the server proves that the statement had no effect, except if it was interrupted: a
 // commit may then have been.
 func storeError(err error) error {
-	var commit rowstore.CommitError
-	var without uncommitted
+	_, committing := errors.AsType[rowstore.CommitError](err)
 	switch {
 	case err == nil:
 		return nil
@@ -48,9 +47,7 @@ func storeError(err error) error {
 		return err
 	case errors.Is(err, mysql.ErrPktTooLarge): // nothing was sent
 		return fmt.Errorf("%w: mysqlstore: %w: the driver's maxAllowedPacket is smaller: %w", lock.ErrNotApplied, lock.ErrFull, err)
-	case errors.As(err, &without):
-		return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, explain(err))
-	case errors.As(err, &commit) && !rolledBack(err), !refused(err):
+	case !errors.Is(err, errUncommitted) && (committing && !rolledBack(err) || !refused(err)):
 		return fmt.Errorf("mysqlstore: %w", classified(err))
 	default:
 		return fmt.Errorf("%w: mysqlstore: %w", lock.ErrNotApplied, explain(err))

@@ -30,24 +30,20 @@ func (s *Store) reader(ctx context.Context, statement string) rowstore.Read {
 func (s *Store) entries(ctx context.Context, statement string, after []byte, limit int) (entries []lock.Entry, last []byte, full bool, err error) {
 	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		entries, last = nil, nil
-		rows, err := conn.QueryContext(ctx, text(statement, after, int64(limit)))
-		if err != nil {
-			return err //nolint:wrapcheck // by with
-		}
-		defer rows.Close() //nolint:errcheck // Err has its error
 		n := 0
-		for ; rows.Next(); n++ {
+		rows, err := conn.QueryContext(ctx, text(statement, after, int64(limit)))
+		err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
 			var r rowstore.Row
 			var at int64
-			if err := r.Scan(followed{rows, []any{&at}}); err != nil {
-				return err //nolint:wrapcheck // by with
-			}
-			if last = r.Key; r.State(at) != lock.Free {
+			err := r.Scan(followed{rows, []any{&at}})
+			if last = r.Key; err == nil && r.State(at) != lock.Free {
 				entries = append(entries, r.Entry(at))
 			}
-		}
+			n++
+			return err //nolint:wrapcheck // by with
+		})
 		full = n == limit
-		return rows.Err() //nolint:wrapcheck // by with
+		return err //nolint:wrapcheck // by with
 	})
 	return entries, last, full, err
 }

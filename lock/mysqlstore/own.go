@@ -132,12 +132,9 @@ func changes(result driver.Result, err error) (int64, error) {
 	return result.RowsAffected() //nolint:wrapcheck // it has none
 }
 
-// uncommitted is the error of a transaction for which no COMMIT was sent: whatever arrives late,
-// it has no effect.
-type uncommitted struct{ error }
-
-// Unwrap returns the error.
-func (u uncommitted) Unwrap() error { return u.error }
+// errUncommitted ends a transaction for which no COMMIT was sent: whatever arrives late, it has no
+// effect.
+var errUncommitted = errors.New("COMMIT was not sent")
 
 // inTx calls do in a transaction on conn. Its COMMIT ends with ctx, unlike the COMMIT of a
 // *sql.Tx. A connection that may still be in a transaction is closed, and the server rolls back.
@@ -147,7 +144,7 @@ func inTx(ctx context.Context, conn *sql.Conn, do func() error) error {
 		err = do()
 	}
 	if err != nil {
-		err = uncommitted{err}
+		err = fmt.Errorf("%w: %w", errUncommitted, err)
 	} else if _, err = conn.ExecContext(ctx, "COMMIT"); err != nil {
 		err = rowstore.CommitError{Err: err}
 	} else {

@@ -26,18 +26,12 @@ func (s *Store) waits(ctx context.Context, conn *sql.Conn) (expression, error) {
 	return found, nil
 }
 
-// writeAnything writes within a transaction and changes nothing, so that its COMMIT waits for
-// the replica. The replica then has all that was committed before. A server that has recovered
-// from a crash shows what no replica has, and so does one whose COMMIT was killed while it
-// waited.
-func (s *Store) writeAnything(ctx context.Context, conn *sql.Conn) error {
-	drawn, err := conn.ExecContext(ctx, s.statements.drawFence)
-	if err != nil {
-		return err //nolint:wrapcheck // by with
-	}
-	id, err := drawn.LastInsertId()
-	if err == nil {
-		_, err = conn.ExecContext(ctx, text(s.statements.dropFence, id))
-	}
-	return err //nolint:wrapcheck // by with
+// awaitReplica returns when the replica has all that was committed before: it commits a fence that
+// nothing uses. A server that has recovered from a crash shows what no replica has, and so does
+// one whose COMMIT was killed while it waited.
+func (s *Store) awaitReplica(ctx context.Context, conn *sql.Conn) error {
+	return inTx(ctx, conn, func() error {
+		_, err := s.draw(ctx, conn)
+		return err
+	})
 }

@@ -32,9 +32,16 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	err = s.withOwn(ctx, rowstore.Later, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
 			removed = 0
-			keys, err := endedKeys(conn.QueryContext(ctx, text(s.statements.ended, sweepAfter.Microseconds(), int64(limit))))
+			var keys list
+			rows, err := conn.QueryContext(ctx, text(s.statements.ended, sweepAfter.Microseconds(), int64(limit)))
+			err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
+				var key []byte
+				err := rows.Scan(&key)
+				keys = append(keys, key)
+				return err //nolint:wrapcheck // by with
+			})
 			if err != nil || len(keys) == 0 {
-				return err
+				return err //nolint:wrapcheck // by with
 			}
 			n, err := changes(conn.ExecContext(ctx, text(s.statements.remove, keys)))
 			removed = int(n)
@@ -45,19 +52,4 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 		return 0, err
 	}
 	return removed, nil
-}
-
-func endedKeys(rows *sql.Rows, err error) (keys list, _ error) {
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err has its error
-	for rows.Next() {
-		var key []byte
-		if err := rows.Scan(&key); err != nil {
-			return nil, err //nolint:wrapcheck // by with
-		}
-		keys = append(keys, key)
-	}
-	return keys, rows.Err() //nolint:wrapcheck // by with
 }

@@ -143,7 +143,7 @@ func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
 	s := t.store
 	err = s.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
-			err := s.writeAnything(ctx, conn)
+			_, err := s.draw(ctx, conn)
 			if err == nil {
 				found, err = t.takeAway(ctx, conn)
 			}

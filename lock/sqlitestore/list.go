@@ -64,16 +64,10 @@ func (s *Store) entries(ctx context.Context, after []byte, limit int, receipts b
 // page reads rows of one file.
 func (f *files) page(ctx context.Context, from *sql.Conn, statement string, after []byte, limit int, receipts bool) (all []*rowstore.Row, err error) {
 	rows, err := from.QueryContext(ctx, statement, after, limit, receipts)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close() //nolint:errcheck // Err has its error
-	for rows.Next() {
+	err = rowstore.EachRow(rows, err, func(rows *sql.Rows) error {
 		r := new(rowstore.Row)
-		if err := r.Scan(rows); err != nil {
-			return nil, err
-		}
 		all = append(all, r)
-	}
-	return all, rows.Err()
+		return r.Scan(rows)
+	})
+	return all, err
 }

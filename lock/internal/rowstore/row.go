@@ -110,3 +110,17 @@ func Plus(at, micros int64) int64 {
 	}
 	return at + micros
 }
+
+// EachRow calls read for each row of a query, of which rows and err are the results.
+func EachRow(rows *sql.Rows, err error, read func(rows *sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close() //nolint:errcheck // Err has its error
+	for rows.Next() {
+		if err := read(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err() //nolint:wrapcheck // by its callers
+}
