@@ -39,11 +39,16 @@ func (e *Lease) Release(ctx context.Context) error {
 // completed in the background, with the lease renewed meanwhile. If the store has no room for
 // receipt, Settle leaves an empty one for keep, and returns an error that matches [ErrFull].
 // After work that ran unprotected ([WithFailOpen]) it leaves no receipt, and returns an error
-// that matches ErrUnavailable. It panics if keep is not positive.
+// that matches ErrUnavailable. A store that keeps no receipts ([Description].NoReceipts) keeps
+// only an empty one: for another, Settle returns an error that matches errors.ErrUnsupported, and
+// the lease goes on. It panics if keep is not positive.
 func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
 	positive("Settle: keep", keep)
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)
+	}
+	if why := e.locker.core.noReceipts; why != nil && len(receipt) > 0 {
+		return why
 	}
 	return e.endAs(ctx, leaseEnd{settles: true, receipt: receipt, keep: keep})
 }

@@ -150,7 +150,7 @@ func TestHasNoReceipts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // the Locker's Close waits for the lease
+			synctest.Test(t, func(t *testing.T) { // Close waits for a lease whose store hides that it keeps no receipts
 				l := lockerOver(t, open())
 				_, replayed, err := l.Once(t.Context(), key, print1, func(context.Context) ([]byte, error) {
 					t.Error("run")
@@ -163,7 +163,27 @@ func TestHasNoReceipts(t *testing.T) {
 				e, err := l.Acquire(t.Context(), key)
 				require.NoError(t, err)
 				require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
+				require.NoError(t, e.Release(t.Context()))
 			})
+		})
+	}
+}
+
+// A receipt that the store would refuse does not end the lease, which can be released.
+func TestRefusedReceiptLeavesTheLease(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]lock.Store{"bare": threeNodes(), "bounded": lock.EndWithContext(threeNodes())} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := lockerOver(t, store)
+			e, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			require.ErrorIs(t, e.Settle(t.Context(), []byte("done"), keep), errors.ErrUnsupported)
+			require.NoError(t, e.Context().Err())
+			require.NoError(t, e.Release(t.Context()))
+			next, err := l.Acquire(t.Context(), key)
+			require.NoError(t, err)
+			require.NoError(t, next.Settle(t.Context(), nil, keep), "a cool-down")
 		})
 	}
 }
