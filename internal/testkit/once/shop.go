@@ -14,6 +14,7 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"strconv"
 )
 
 var (
@@ -21,8 +22,12 @@ var (
 	SeedFlag = flag.Uint64("campaign.seed", 0, "seed of the campaign; 0 draws one")
 
 	// FaultsFlag is how many faults a campaign injects.
-	FaultsFlag = flag.Int("campaign.faults", 200, "how many faults the campaign injects")
+	FaultsFlag = flag.Int("campaign.faults", 500, "how many faults the campaign injects")
 )
+
+// Faults sets how many faults a campaign injects unless -campaign.faults says so. TestMain calls
+// it, before the tests run.
+func Faults(n int) { _ = flag.Set("campaign.faults", strconv.Itoa(n)) }
 
 // Shop is a database with a table of orders, which has no unique constraint, and the programs that
 // order there. It is safe for concurrent use.

@@ -14,6 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	once.Faults(200)
 	goleak.VerifyTestMain(mysqltest.Main(m))
 }
 

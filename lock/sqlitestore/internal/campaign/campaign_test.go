@@ -21,6 +21,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, serve(path, os.Getenv(twinVariable)))
 		os.Exit(1)
 	}
+	once.Faults(200)
 	goleak.VerifyTestMain(m)
 }
 
