@@ -37,16 +37,15 @@ APART = $(CURDIR)/bench $(CURDIR)/middleware/caddy $(CURDIR)/tools
 
 # The packages whose tests measure the time of real servers and processes are tested alone, and
 # those that keep browsers busy beside each other, each with as many parallel tests as its
-# TestMain says. Browsers mostly wait, so the package that compiles most is tested beside them.
-# Of the other packages, one more is tested in parallel than there are cores.
+# TestMain says. Of the other packages, one more is tested in parallel than there are cores.
 ALONE = /(lock|lock/redisstore|internal/faults)$$
-BROWSERS = /(example|example/internal/forms|docs/snippets)$$
+BROWSERS = /(example|example/internal/forms)$$
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 ONEMORE = $(shell expr 1 + $(CORES))
 
 # The packages whose tests take longest, mostly by waiting, are tested first: at the end there
 # would be no others for the cores.
-LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./lock/mysqlstore/internal/campaign ./lock/sqlitestore/internal/campaign ./internal/history
+LONGEST = ./lock/pgstore ./lock/pgstore/internal/campaign ./lock/mysqlstore/internal/campaign ./lock/sqlitestore/internal/campaign ./internal/history ./docs/snippets
 
 # The models are searched by another program: neither the race detector nor another Go finds more
 # in them. make models runs them, and CI runs that.
@@ -100,7 +99,7 @@ test: ## Vet and test all modules except the models with the race detector, in 1
 	@$${REDIS_SERVER:-redis-server} --version || true
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p $(ONEMORE) $(TESTFLAGS) $$(go list $(LONGEST) work | grep -vE '$(ALONE)|$(BROWSERS)|$(MODELS)|$(SIMULATED)')
 	go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) $$(go list work | grep -E '$(SIMULATED)')
-	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 3 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
+	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 2 $(TESTFLAGS) $$(go list work | grep -E '$(BROWSERS)')
 	go test $(VETTED) $(RACE) $(PATIENCE) -shuffle=on -p 1 $(TESTFLAGS) $$(go list work | grep -E '$(ALONE)')
 	cd middleware/caddy && GOWORK=off go vet ./... && GOWORK=off go test $(VETTED) $(PATIENCE) -shuffle=on $(TESTFLAGS) ./...
 	@cat $(TEST_ARTIFACTS)/*.txt 2>/dev/null || true
