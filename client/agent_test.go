@@ -39,7 +39,7 @@ type textResult struct {
 	done   chan struct{}
 }
 
-// contract is what the two texts say differently.
+// contract holds the differences between the two texts.
 type contract struct {
 	equal     func(a, b []byte) bool
 	refuse    func(w http.ResponseWriter, status int, code string)

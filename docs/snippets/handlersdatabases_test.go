@@ -32,7 +32,7 @@ const handlersSchema = `
 
 const insertRun = "INSERT INTO orders (run) VALUES ($1)"
 
-// databases are those of the desks. Each desk over SQLite has a file of its own.
+// databases has the database of each desk. Each desk over SQLite has its own file.
 type databases struct {
 	postgres string // its URL
 	mariadb  *mysql.Config

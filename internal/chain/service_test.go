@@ -30,7 +30,7 @@ const (
 	newKeyVariable = "LATCH_TEST_CHAIN_NEW_KEYS"
 )
 
-// service is what one process serves.
+// service is the handler of one process.
 type service struct {
 	role, next string
 	deaths     int

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// The promises of sets, permits and tickets that the campaign checks, in addition to those of keys.
+// The promises of sets, permits and tickets that the campaign checks, in addition to the promises of single keys.
 const (
 	allOrNone  = "all or none"
 	permits    = "permits"
@@ -53,7 +53,7 @@ func (b *setBook) enter(n int, names []string, valid func() bool) (leave func())
 	})
 }
 
-// ask asks holders of name, of which it can have n, whether they are valid.
+// ask asks the holders of name whether they are valid. name can have n holders.
 func (b *setBook) ask(n int, name string, holders []*setHolder) {
 	valid := 0
 	for _, h := range holders {

@@ -38,7 +38,7 @@ func exportName(n int) string { return fmt.Sprintf("export-%d", n) }
 
 // setLog is where a process says what it does.
 type setLog interface {
-	// enter notes a holder, and returns the end of its work. ctx is that of its leases.
+	// enter notes a holder, and returns the end of its work. ctx is the context of its leases.
 	enter(ctx context.Context, n int, names []string) (leave func())
 	resumed(ticket int)
 	count(what string)
@@ -64,7 +64,7 @@ func (b *buyer) work(plan *rand.Rand) time.Duration {
 	return between(plan, 0, 40*time.Millisecond)
 }
 
-// set works under one to eight keys, of which other callers want some, too.
+// set works under one to eight keys. Other callers want some of them, too.
 func (b *buyer) set(ctx context.Context, plan *rand.Rand) {
 	var keys []string
 	for _, i := range plan.Perm(setKeys)[:1+plan.IntN(8)] {

@@ -32,7 +32,7 @@ type buyer struct {
 	tries  []try
 }
 
-// moved is what a buyer did in a room, and between which moments it took effect.
+// moved is an action of a buyer in a room, with the two moments between which it took effect.
 type moved struct {
 	move
 

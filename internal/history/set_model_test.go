@@ -9,7 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// step is what a buyer did with the keys of a room, as its caller sees it.
+// step is an action of a buyer on the keys of a room, as its caller sees it.
 type step uint8
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/httplatch/httplatch/lock/sqlitestore"
 )
 
-// kind is what differs between the databases that are used by package database/sql alone.
+// kind holds the differences between the databases that package database/sql alone connects to.
 type kind struct {
 	tables []string
 	open   func(t Target) (*sql.DB, store, error)
@@ -101,7 +101,7 @@ func insert(ctx context.Context, tx *sql.Tx) ([]byte, error) {
 	return answer(id), err
 }
 
-// bareSQL is what bare is, by package database/sql.
+// bareSQL is bare by package database/sql.
 type bareSQL struct {
 	db   *sql.DB
 	turn *sync.Mutex // nil if transactions may write at the same time

@@ -19,7 +19,7 @@ type onSQLite struct{}
 
 func startSQLite(*testing.B) database { return onSQLite{} }
 
-// fullSync is the end of a DSN with which a commit waits for the disk, as that of sqlitestore.Open does.
+// fullSync is the end of a DSN. It has a commit wait for the disk, as sqlitestore.Open does.
 const fullSync = "_pragma=synchronous(FULL)"
 
 func (onSQLite) target(b *testing.B) shop.Target {

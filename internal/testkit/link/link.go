@@ -1,4 +1,4 @@
-// Package link is the network between two servers, one of which follows the other: it may be slow, and cut.
+// Package link is the network between a server and its replica, which a test makes slow, or cuts.
 package link
 
 import (
