@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,11 +112,14 @@ func TestTrialIsOfHalfAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const short, trip, size = 200 * time.Millisecond, 50 * time.Millisecond, 4 * 32 // the way is short at first
 		began := time.Now()
+		// Replies that come at the same time would let all callers come back at the same time, and
+		// send 32 commands on their own while the others wait.
+		var batches atomic.Int64
 		g := newGroup(32, 32, false, func(ctx context.Context, names []string, reply func(string)) error {
 			if time.Since(began) < short {
 				return answerAll(100*time.Microsecond)(ctx, names, reply)
 			}
-			return answerAll(trip)(ctx, names, reply)
+			return answerAll(trip+time.Duration(batches.Add(1)%20)*100*time.Microsecond)(ctx, names, reply)
 		})
 		var all sync.WaitGroup
 		for i := range 2 * size {
