@@ -88,6 +88,7 @@ type day struct {
 	random *rand.Rand
 	out    Outcome
 	broken []finding // the first of them
+	faults []string
 }
 
 // finding is a promise that was broken about an order.
@@ -135,6 +136,9 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 	d.end()
 	for _, f := range d.broken {
 		d.out.Traces = append(d.out.Traces, f.what+"\n\t"+strings.Join(f.order.traced, "\n\t"))
+	}
+	if len(d.broken) > 0 {
+		d.out.Traces = append(d.out.Traces, "what went wrong in this day\n\t"+strings.Join(d.faults, "\n\t"))
 	}
 	d.out.Orders = c.Orders
 	d.out.Commands = float64(d.network.requests.Load()) / float64(c.Orders)
@@ -195,20 +199,31 @@ func (d *day) plan(all *sync.WaitGroup) {
 	for range paused {
 		at(anyTime(), func() {
 			if k := d.desks[d.randomOf(len(d.desks))].Load(); k != nil {
-				k.process.pause(d.between(d.TTL/2, 2*d.TTL+30*time.Second))
+				stands := d.between(d.TTL/2, 2*d.TTL+30*time.Second)
+				k.process.pause(stands)
+				d.fault("%s stands still for %v, unless it does already", k.name, stands)
 			}
 		})
 	}
 	for range stalled {
-		at(anyTime(), func() { d.network.server.stallFor(d.between(time.Second, 6*time.Second)) })
+		at(anyTime(), func() {
+			stalls := d.between(time.Second, 6*time.Second)
+			d.fault("the server stalls for %v", stalls)
+			d.network.server.stallFor(stalls)
+		})
 	}
 	for range restarts {
-		at(anyTime(), func() { d.network.server.restart(d.between(500*time.Millisecond, 3*time.Second)) })
+		at(anyTime(), func() {
+			gone := d.between(500*time.Millisecond, 3*time.Second)
+			d.fault("the server restarts within %v", gone)
+			d.network.server.restart(gone)
+		})
 	}
 	for range failures {
 		at(anyTime(), func() {
 			d.failed.Store(time.Now().UnixNano())
-			d.network.server.failOver(d.between(time.Second, 3*time.Second), unsynced, d.Times(d.TTL))
+			lost := d.network.server.failOver(d.between(time.Second, 3*time.Second), unsynced, d.Times(d.TTL))
+			d.fault("the server fails over, and loses %q", lost)
 		})
 	}
 	deploys := anyTime()
@@ -223,6 +238,7 @@ func (d *day) kill(i int) {
 	if k == nil {
 		return
 	}
+	d.fault("%s is killed", k.name)
 	k.process.hurt.Store(true)
 	k.process.kill()
 	time.Sleep(d.between(time.Second, 10*time.Second))
@@ -240,6 +256,7 @@ func (d *day) deploy(i int) {
 	if k == nil || !d.desks[i].CompareAndSwap(k, nil) {
 		return
 	}
+	d.fault("%s is deployed", k.name)
 	k.atWork.Wait()
 	d.closeFor(k.guard, 30*time.Second)
 	k.process.kill()
@@ -283,6 +300,13 @@ func (d *day) found(o *order, what string) {
 	if len(d.broken) < 20 {
 		d.broken = append(d.broken, finding{o, d.at() + " " + o.id + ": " + what})
 	}
+}
+
+// fault notes what goes wrong at this moment.
+func (d *day) fault(what string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults = append(d.faults, d.at()+" "+fmt.Sprintf(what, args...))
 }
 
 // score adds to what the day has come to.

@@ -93,16 +93,18 @@ func (s *server) restart(d time.Duration) {
 }
 
 // failOver is a restart after which all is lost that was written within the last moments:
-// of keys whose time is one of those when they are written.
-func (s *server) failOver(d, lost time.Duration, times []time.Duration) {
+// of keys whose time is one of those when they are written. It returns their names.
+func (s *server) failOver(d, lost time.Duration, times []time.Duration) (names []string) {
 	s.restart(d)
 	for _, key := range s.redis.Keys() {
 		left := s.redis.TTL(key)
 		for _, whole := range times {
 			if left > whole-lost && left <= whole {
 				s.redis.Del(key)
+				names = append(names, key)
 				break
 			}
 		}
 	}
+	return names
 }
