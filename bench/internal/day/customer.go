@@ -10,10 +10,10 @@ import (
 // customer orders, comes back until the order is placed, and orders once more at times.
 func (d *day) customer(n int) {
 	c := &customer{name: fmt.Sprint("c", n), came: time.Now()}
-	d.order(&order{day: d, customer: c, id: c.name})
+	d.order(&order{day: d, customer: c, id: c.name, came: c.came})
 	if d.Again > 0 && d.chance(d.Again) {
 		time.Sleep(d.between(10*time.Second, 2*time.Minute))
-		d.order(&order{day: d, customer: c, id: c.name + " again"})
+		d.order(&order{day: d, customer: c, id: c.name + " again", came: time.Now()})
 	}
 }
 

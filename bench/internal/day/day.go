@@ -62,6 +62,7 @@ type Outcome struct {
 	Refused     time.Duration `json:",omitzero"` // from the first to the last such refusal of one of them, without waits for desks that stand still
 	Stuck       time.Duration `json:",omitzero"` // for one whose desks all lived, and since whose coming the server has lost nothing
 	Doubled     int           // orders
+	Forgotten   int           `json:",omitzero"` // of these, orders under way when the server failed over and lost keys
 	Lost        int           // orders whose customers gave up
 	FalseFailed int           // answers "not placed" of requests that had placed their order
 	FalsePlaced int           // answers "placed" about orders that were not
@@ -76,19 +77,21 @@ type Outcome struct {
 // day is one that runs.
 type day struct {
 	Config
-	ctx      context.Context //nolint:containedctx // of Run, for what has no caller
-	began    time.Time
-	network  *network
-	database *faketx.Store
-	waiting  sync.Map // orders by their names, until no commit can land
-	desks    []atomic.Pointer[desk]
-	failed   atomic.Int64 // when the server has lost something, in nanoseconds
+	ctx       context.Context //nolint:containedctx // of Run, for what has no caller
+	began     time.Time
+	network   *network
+	database  *faketx.Store
+	waiting   sync.Map // orders by their names, until no commit can land
+	desks     []atomic.Pointer[desk]
+	failed    atomic.Int64 // when the server has failed over, in nanoseconds
+	forgetful atomic.Bool  // it has lost keys
 
-	mu     sync.Mutex
-	random *rand.Rand
-	out    Outcome
-	broken []finding // the first of them
-	faults []string
+	mu       sync.Mutex
+	random   *rand.Rand
+	out      Outcome
+	broken   []finding      // the first of each kind
+	findings map[string]int // of each kind
+	faults   []string
 }
 
 // finding is a promise that was broken about an order.
@@ -105,14 +108,14 @@ func Run(ctx context.Context, c Config) (Outcome, error) {
 		return Outcome{}, err
 	}
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, stream)) } //nolint:gosec // not a secret
-	d := &day{Config: c, ctx: ctx, began: time.Now(), random: random(1), database: faketx.New(), desks: make([]atomic.Pointer[desk], c.Desks)}
+	d := &day{Config: c, ctx: ctx, began: time.Now(), random: random(1), findings: make(map[string]int), database: faketx.New(), desks: make([]atomic.Pointer[desk], c.Desks)}
 	d.database.Committed(func(row string) {
 		if o, ok := d.waiting.Load(row); ok {
 			o.(*order).place("database") //nolint:errcheck,forcetypeassert // customer puts it there
 		}
 	})
 	var lazy time.Duration
-	if c.Keeps {
+	if c.Keeps && c.Orders > 10_000 {
 		lazy = time.Second
 	}
 	server, stop := newServer(lazy)
@@ -221,9 +224,10 @@ func (d *day) plan(all *sync.WaitGroup) {
 	}
 	for range failures {
 		at(anyTime(), func() {
+			forgotten := d.network.server.failOver(d.between(time.Second, 3*time.Second), unsynced)
 			d.failed.Store(time.Now().UnixNano())
-			lost := d.network.server.failOver(d.between(time.Second, 3*time.Second), unsynced, d.Times(d.TTL))
-			d.fault("the server fails over, and loses %q", lost)
+			d.forgetful.Store(len(forgotten) > 0)
+			d.fault("the server fails over, and has forgotten %q", forgotten)
 		})
 	}
 	deploys := anyTime()
@@ -297,7 +301,7 @@ func (d *day) pick() *desk {
 func (d *day) found(o *order, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.broken) < 20 {
+	if d.findings[what]++; d.findings[what] <= 20 {
 		d.broken = append(d.broken, finding{o, d.at() + " " + o.id + ": " + what})
 	}
 }

@@ -90,7 +90,7 @@ func broken(out day.Outcome, lockedOut, longest time.Duration) (all []string) {
 	}
 	say(lockedOut > longest, "locked out for %v", lockedOut)
 	say(out.Stuck > stuck, "stuck for %v, by desks that live", out.Stuck)
-	say(out.Doubled > 0, "%d orders placed twice", out.Doubled)
+	say(out.Doubled > out.Forgotten, "%d orders placed twice", out.Doubled-out.Forgotten)
 	say(out.Lost > 0, "%d orders lost", out.Lost)
 	say(out.FalsePlaced > 0, "%d false answers: placed", out.FalsePlaced)
 	say(out.FalseFailed > 0, "%d false answers: not placed", out.FalseFailed)

@@ -165,6 +165,7 @@ type order struct {
 	day      *day
 	customer *customer
 	id       string
+	came     time.Time
 	placed   atomic.Int32
 
 	mu        sync.Mutex
@@ -204,7 +205,12 @@ func (o *order) place(by string) {
 	if n := o.placed.Add(1); n > 1 {
 		o.day.found(o, "placed twice")
 		if n == 2 {
-			o.day.score(func(out *Outcome) { out.Doubled++ })
+			o.day.score(func(out *Outcome) {
+				out.Doubled++
+				if o.day.forgetful.Load() && o.came.UnixNano() < o.day.failed.Load() {
+					out.Forgotten++
+				}
+			})
 		}
 	}
 }

@@ -39,9 +39,7 @@ type guard interface {
 
 // Contender is a library as a desk uses it, with a lease or time to live.
 type Contender struct {
-	Name string
-	// Times are for how long it writes keys, so that a failover knows which are young.
-	Times func(ttl time.Duration) []time.Duration
+	Name  string
 	Keeps bool // answers, so that its keys are many
 	desks int  // it can have, 0: any number
 	open  func(ctx context.Context, at site) (guard, error)
@@ -59,28 +57,22 @@ type site struct {
 
 // Contenders are those of a day: this library, with each of its guards, and its peers.
 func Contenders() []Contender {
-	lease := func(ttl time.Duration) []time.Duration { return []time.Duration{ttl} }
-	ours := func(ttl time.Duration) []time.Duration { return []time.Duration{ttl, 5 * time.Second} }
-	nothing := func(time.Duration) []time.Duration { return nil }
-	kept := func(ttl time.Duration) []time.Duration {
-		return []time.Duration{ttl, 5 * time.Second, Keep, ttl + Keep, Long, ttl + Long}
-	}
 	both := func(l *lock.Locker, h http.Handler) http.Handler { return once(l, locked(l, h)) }
 	all := []Contender{
-		{"httplatch, Lock", ours, false, 0, latched(locked, overRedis(sound))},
-		{"httplatch, Idempotent", kept, true, 0, latched(once, overRedis(sound))},
-		{"httplatch, both", kept, true, 0, latched(both, overRedis(sound))},
-		{"httplatch, Idempotent in a transaction", nothing, false, 0, latched(once, overDatabase)},
-		{"httplatch, both, memory of one desk", nothing, false, 1, latched(both, overMemory)},
+		{"httplatch, Lock", false, 0, latched(locked, overRedis(sound))},
+		{"httplatch, Idempotent", true, 0, latched(once, overRedis(sound))},
+		{"httplatch, both", true, 0, latched(both, overRedis(sound))},
+		{"httplatch, Idempotent in a transaction", false, 0, latched(once, overDatabase)},
+		{"httplatch, both, memory of one desk", false, 1, latched(both, overMemory)},
 	}
 	for _, p := range peer.All() {
 		switch p.Name {
 		case peer.Ours, peer.Defaults, peer.GoZero: // go-zero makes its own connections: it cannot be in a bubble
 		default:
-			all = append(all, Contender{p.Name, lease, false, 0, byHand(p)})
+			all = append(all, Contender{p.Name, false, 0, byHand(p)})
 		}
 	}
-	return append(all, Contender{peer.IncidentName, lease, false, 0, byHand(peer.Peer{Name: peer.IncidentName, Open: peer.OpenIncident})})
+	return append(all, Contender{peer.IncidentName, false, 0, byHand(peer.Peer{Name: peer.IncidentName, Open: peer.OpenIncident})})
 }
 
 // Keep is for how long answers are kept: so long as a rule, and Long where customers may come back
@@ -106,7 +98,7 @@ func Twins() (all []Contender) {
 		"a claim without an answer counts as refused": heldIfUnknown,
 		"a release without an answer is not repeated": noRepeat,
 	} {
-		all = append(all, Contender{name, func(ttl time.Duration) []time.Duration { return []time.Duration{ttl} }, false, 0, latched(locked, overRedis(broken))})
+		all = append(all, Contender{name, false, 0, latched(locked, overRedis(broken))})
 	}
 	return all
 }

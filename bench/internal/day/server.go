@@ -2,6 +2,7 @@ package day
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -19,9 +20,8 @@ type server struct {
 	down  time.Time // until when it accepts no connection
 }
 
-// newServer returns one whose keys end on time, or if lazy is positive with the next tick of so
-// long: to find those that have ended costs a look at all keys, which are many if
-// answers are kept.
+// newServer returns a server whose keys end on time, or up to lazy too early if lazy is positive:
+// a server that looks for the end of each key looks at all of them for each command.
 func newServer(lazy time.Duration) (s *server, stop func()) {
 	s = &server{redis: miniredis.NewMiniRedis()}
 	if lazy <= 0 {
@@ -92,19 +92,50 @@ func (s *server) restart(d time.Duration) {
 	s.redis.Close()
 }
 
-// failOver is a restart after which all is lost that was written within the last moments:
-// of keys whose time is one of those when they are written. It returns their names.
-func (s *server) failOver(d, lost time.Duration, times []time.Duration) (names []string) {
+// entry is a key's value at a replica.
+type entry struct {
+	value  string
+	fields map[string]string // of a hash
+	left   time.Duration
+}
+
+// failOver has a replica serve in the place of the server, which is gone for d. What was written
+// in the last lost is not at the replica: keys that were claimed are free, and keys that were
+// renewed, settled or given back are as they were before. It returns the keys that are free.
+func (s *server) failOver(d, lost time.Duration) (forgotten []string) {
+	replica := make(map[string]entry)
+	for _, key := range s.redis.Keys() {
+		e := entry{left: s.redis.TTL(key)}
+		if value, err := s.redis.Get(key); err == nil {
+			e.value = value
+		} else if fields, err := s.redis.HKeys(key); err == nil {
+			e.fields = make(map[string]string)
+			for _, f := range fields {
+				e.fields[f] = s.redis.HGet(key, f)
+			}
+		} else {
+			panic(fmt.Sprintf("%s is neither a string nor a hash", key))
+		}
+		replica[key] = e
+	}
+	time.Sleep(lost)
 	s.restart(d)
 	for _, key := range s.redis.Keys() {
-		left := s.redis.TTL(key)
-		for _, whole := range times {
-			if left > whole-lost && left <= whole {
-				s.redis.Del(key)
-				names = append(names, key)
-				break
-			}
+		if _, ok := replica[key]; !ok {
+			forgotten = append(forgotten, key)
 		}
 	}
-	return names
+	s.redis.FlushAll()
+	for key, e := range replica {
+		if e.fields == nil {
+			_ = s.redis.Set(key, e.value) // fails for keys of another type only
+		}
+		for f, value := range e.fields {
+			s.redis.HSet(key, f, value)
+		}
+		if e.left > 0 {
+			s.redis.SetTTL(key, e.left)
+		}
+	}
+	return forgotten
 }

@@ -47,9 +47,8 @@ func Broken() (all []Contender) {
 		"lost": func(context.Context, *request) answer { return refused },
 	} {
 		all = append(all, Contender{
-			Name:  name,
-			Times: func(time.Duration) []time.Duration { return nil },
-			open:  func(context.Context, site) (guard, error) { return serve, nil },
+			Name: name,
+			open: func(context.Context, site) (guard, error) { return serve, nil },
 		})
 	}
 	return all
