@@ -16,7 +16,8 @@ import (
 // interpreter gives to its text.
 func TestScripts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := redis.NewClient(&redis.Options{Dialer: day.Dialer()})
+		dial, _ := day.Dialer()
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial})
 		defer func() { require.NoError(t, client.Close()) }()
 		trace := func(key string, run func(text string, args ...any) (any, error)) (seen []any) {
 			for _, step := range []struct {
