@@ -25,8 +25,9 @@
 //
 // The functions do not know the meaning of values: "Ann" and "ann", "7" and "07", or two
 // Unicode spellings of one letter are different keys. If they are the same to your handler,
-// bring them into one form in your own Func. All values have 1 to 1024 bytes and no control
-// characters.
+// bring them into one form in your own Func. A value has 1 to 1024 bytes and no control
+// characters. Only [CanonicalJSON] is as long as its body, and a result of [Join] begins with a
+// control character, by which it is recognised.
 //
 // # Read the same value
 //

@@ -27,7 +27,7 @@ var errReplay = errors.New("lock: a receipt was found")
 // What can go wrong, other than a refusal.
 var (
 	// ErrUnavailable: the store gave no answer within the budget, or denied the
-	// call. The work was not started.
+	// call. The work of an acquire that returns it was not started.
 	ErrUnavailable error = sentinel("lock: store unavailable")
 	// ErrUnknown: like ErrUnavailable, which it matches too, but the store may
 	// have applied the call. The Locker cleans up behind it.

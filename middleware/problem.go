@@ -20,7 +20,7 @@ type Problem struct {
 	Title      string        // a fixed sentence per type
 	Detail     string        // more exactly, such as the name of the missing header; "": nothing to add
 	RetryAfter time.Duration // 0: no Retry-After
-	Header     http.Header   // sent, too, unless a header above has the name or it frames the body; of a [keyfunc.Error], or nil
+	Header     http.Header   // sent in addition, except headers that the problem sets itself or that frame the body; of a [keyfunc.Error], or nil
 	Err        error         // the cause, for logs and errors.Is; never sent
 
 	once bool // the refusing guard processes the request once, however often it is sent

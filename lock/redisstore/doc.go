@@ -37,10 +37,11 @@
 //
 // # Round trips
 //
-// Up to 12 commands in flight to one server (one if GOMAXPROCS is 1) have a round trip each.
-// So does every command of more than 16 KiB. Further commands share round trips: they wait in
-// a queue, which is sent in pipelines of at most 32, the next pipeline when an earlier one was
-// answered. Nothing else changes:
+// Up to 12 commands in flight to one server have a round trip each. So does every command of
+// more than 16 KiB. Further commands share round trips: they wait in a queue, which is sent in
+// pipelines of at most 32, the next pipeline when an earlier one was answered. Where the store
+// measures that this machine serves more that way, and with a GOMAXPROCS of 1 from the start,
+// commands share from the second in flight on. Nothing else changes:
 //
 //   - Every call returns when its own context ends, and no caller's context ends
 //     another's command. A command that has not left the queue is never written, and

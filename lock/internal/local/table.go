@@ -1,6 +1,7 @@
 // Package local is the table of the keys that one process holds, claims or waits for. A
 // duplicate in the same process costs no round trip, and no two callers of a process claim a
-// key at once: from the answers alone, their Locker could not distinguish the two claims.
+// key at once: from the answers alone, their Locker could not distinguish the two claims. A
+// ticket is an exception: its bearer asks the store past the table ([Table.Admit]).
 package local
 
 import (

@@ -1,8 +1,10 @@
-// Package send is the only place from which a call goes to a store.
+// Package send makes the calls of a Locker to a store that is not in its process. The check of
+// a store, and the beginning of a transaction, do not pass through it: they have bounds of their
+// own, and are not repeated.
 //
 // A call is sent, on the goroutine of its caller, until it is answered, until its
 // budget is over, or until the [Budget] for retries does not pay for another send.
-// There is one send at a time. That relies on two rules of lock.Store: a store
+// There is one send at a time. This relies on two rules of lock.Store: a store
 // returns when the context of a call ends, and a call may be sent again for the
 // same token.
 package send
