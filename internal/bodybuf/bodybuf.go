@@ -1,6 +1,5 @@
-// Package bodybuf reads request bodies ahead of the handler. However many
-// readers of one request ask for its body, it is read from the network once and
-// kept once, and the handler still gets every byte of it.
+// Package bodybuf reads request bodies ahead of the handler. A body is read from the network
+// once and kept once, for all readers of its request, and the handler still gets every byte.
 package bodybuf
 
 import (
@@ -13,8 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// ErrTooLarge is matched by the error of [Bytes] for a body over the limit,
-// ours or that of an [http.MaxBytesReader] around it.
+// ErrTooLarge is matched by the error of [Bytes] for a body over its limit, or over the limit of
+// an [http.MaxBytesReader] around it.
 var ErrTooLarge = errors.New("the request body is too large")
 
 const (
@@ -24,10 +23,10 @@ const (
 	maxFirst = 64 << 10 // a Content-Length is only a claim, so it does not reserve more than this
 )
 
-// Limit sets the limit that [Bytes] has for the body of r from now on, whatever
-// limit it is called with. It must be positive. Nothing is read here. r.Body is
-// replaced in place; a copy of r that was made before keeps its own. A limit that was set before is
-// replaced: of nested guards, the innermost knows best what its handler takes.
+// Limit sets the limit of the body of r for all later calls of [Bytes], in place of their own.
+// It must be positive. Limit replaces r.Body, and reads nothing. A copy of r that was made before
+// keeps its body. A second Limit replaces the first: of nested guards, the innermost knows its
+// handler best.
 func Limit(r *http.Request, limit int64) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -40,24 +39,21 @@ func Limit(r *http.Request, limit int64) {
 	b.limit = limit
 }
 
-// Bytes returns the body of r, which has to fit in limit bytes unless [Limit]
-// has set another limit, and leaves r.Body so that the next reader gets it from
-// its first byte. The caller must not change the bytes.
+// Bytes returns the body of r, of up to limit bytes, or up to the limit that [Limit] has set. The
+// next reader of r.Body gets the body from its first byte. The caller must not change the bytes.
 //
-// The first call replaces r.Body in place; later calls, on r or on a copy of it
-// made since, return the same bytes. r's other fields stay as they are; its
-// trailers are those of the client, complete once Bytes has returned. A nil
-// body and [http.NoBody] are empty.
+// The first call replaces r.Body. Later calls, on r or on a copy of r that was made since, return
+// the same bytes. All other fields of r stay as they are. Its trailers are complete once Bytes has
+// returned. A nil body and [http.NoBody] are empty.
 //
-// Of a body that was read before and not put back there are no bytes, or the white
-// space at its end. If a form was parsed out of it, that is no error, and
-// [FormParsed] says so; else the error matches [ErrConsumed].
+// If other code has read the body and not put it back, the error matches [ErrConsumed]. If that
+// code has parsed a form ([FormParsed]), there is no error, and there are no bytes, or only the
+// white space at the end of the body.
 //
-// Other errors match [ErrTooLarge], or are what reading the body failed with. In
-// both cases what was read is put back, so that who goes on reading r.Body sees
-// the client's own bytes and error, and a call with a higher limit goes on
-// where this one ended. Bytes must not run at the same time as another reader
-// of the same body.
+// Other errors match [ErrTooLarge], or come from the reader of the body. After such an error, a
+// reader of r.Body still gets the client's bytes and then the client's error, and a call with a
+// higher limit continues where this one ended. Bytes must not run at the same time as another
+// reader of the same body.
 func Bytes(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, consumed(r, nil)
@@ -66,8 +62,8 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 	if ok && b.limit > 0 {
 		limit = b.limit
 	}
-	// Nothing is read of a body that announces itself as too large: a client
-	// that sent "Expect: 100-continue" then never sends it.
+	// A body whose Content-Length is over the limit is not read, so a client that waits for
+	// "100 Continue" never sends it.
 	if r.ContentLength > limit && (!ok || b.unread()) {
 		return nil, tooLarge(limit)
 	}
@@ -83,7 +79,7 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 		b.fill(limit)
 	}
 	switch {
-	case b.passed && len(b.data) == 0: // between Limit and here
+	case b.passed && len(b.data) == 0: // other code has read from it since Limit
 		return nil, lost(r, nil)
 	case b.passed || int64(len(b.data)) > limit:
 		return nil, tooLarge(limit)
@@ -98,13 +94,13 @@ func Bytes(r *http.Request, limit int64) ([]byte, error) {
 	return nil, b.failure()
 }
 
-// Verdict returns what check says of data, which [Bytes] has returned for r: however many
-// ask, it is called once for each body, so all have to ask with the same function. Verdict
-// must not run at the same time as another reader of the same body.
+// Verdict returns the result of check for data, which [Bytes] has returned for r. check is called
+// once for each body, and later calls return its result: all callers have to pass the same
+// function. Verdict must not run at the same time as another reader of the same body.
 func Verdict(r *http.Request, data []byte, check func(data []byte) error) error {
 	b, ok := r.Body.(*body)
 	if !ok {
-		return check(data) // of nothing
+		return check(data) // r has no body, so data is empty
 	}
 	if !b.checked {
 		b.verdict, b.checked = check(data), true
@@ -123,28 +119,27 @@ func tooLarge(limit int64) error {
 	return fmt.Errorf("%w: it may have %d bytes", ErrTooLarge, limit)
 }
 
-// body replays data and then reads on in src. Read is for one goroutine at a
-// time; Close may be called at the same time, as an HTTP transport does.
+// body replays data, and then reads from src. Read is for one goroutine at a time. Close may be
+// called during a Read, as an HTTP transport does.
 type body struct {
 	src    io.ReadCloser
-	data   []byte // what was read ahead
-	err    error  // how src ended; nil if it did not yet
+	data   []byte // read ahead
+	err    error  // the end of src; nil before
 	pos    int    // how much of data was replayed
-	limit  int64  // that Limit has set; 0: none
+	limit  int64  // set by Limit; 0: none
 	whole  bool   // src ended with io.EOF itself; an error that wraps it is a failure
-	passed bool   // bytes behind data went to a reader and were not kept
+	passed bool   // bytes after data went to a reader and were not kept
 	closed atomic.Bool
 
 	checked bool
 	verdict error // of Verdict, once checked
 }
 
-// unread reports whether nothing was asked of src yet.
+// unread reports whether src was not read from yet.
 func (b *body) unread() bool { return len(b.data) == 0 && b.err == nil && !b.passed }
 
-// newBody returns the body of r, with room for what is announced of it. One byte
-// of room beyond the end lets the end be seen without growing. A small one and
-// its data are one allocation.
+// newBody returns a body over r.Body. A small one has room for its data in the same allocation, and
+// for a byte more, so that the read which finds the end need not grow it.
 func newBody(r *http.Request) *body {
 	switch length := r.ContentLength; {
 	case 0 <= length && length < tiny:
@@ -154,7 +149,7 @@ func newBody(r *http.Request) *body {
 		}{body: body{src: r.Body}}
 		whole.data = whole.room[:0]
 		return &whole.body
-	case length < small: // or not announced
+	case length < small: // or without a Content-Length
 		whole := &struct {
 			body
 			room [small]byte
@@ -162,11 +157,11 @@ func newBody(r *http.Request) *body {
 		whole.data = whole.room[:0]
 		return &whole.body
 	default:
-		return &body{src: r.Body} // and the room when it is read, which may be never
+		return &body{src: r.Body} // Bytes makes room for its data
 	}
 }
 
-// fill reads until src ends or data has one byte more than limit.
+// fill reads from src until it ends, or data has one byte more than limit.
 func (b *body) fill(limit int64) {
 	most := int(min(limit, math.MaxInt-1)) + 1
 	for b.err == nil && len(b.data) < most {
@@ -178,7 +173,7 @@ func (b *body) fill(limit int64) {
 	}
 }
 
-// next reads on in src and remembers how that ended.
+// next reads from src, and notes its end.
 func (b *body) next(p []byte) (int, error) {
 	n, err := b.src.Read(p)
 	b.err, b.whole = err, err == io.EOF

@@ -10,20 +10,19 @@ import (
 	"strings"
 )
 
-// ErrConsumed is matched by the error of [Bytes] for a body that was read
-// before, by something that has neither put it back nor left a parsed form.
+// ErrConsumed is matched by the error of [Bytes] for a body that other code has read, and has
+// neither put back nor parsed as a form.
 var ErrConsumed = errors.New("the request body was read before, and is gone")
 
-// FormParsed reports whether something has read a form out of the body of r. An
-// empty r.PostForm says nothing: ParseForm leaves it for a body of any type.
+// FormParsed reports whether other code has parsed the body of r as a form. An empty r.PostForm
+// says nothing: ParseForm leaves it for a body of any type.
 func FormParsed(r *http.Request) bool {
 	return len(r.PostForm) > 0 || MultipartParsed(r)
 }
 
-// MultipartParsed is FormParsed for a multipart form, which may be one without
-// parts. MultipartReader leaves a form too, to mark a body that it has given away:
-// always the same one, and no r.Form, which distinguishes its mark from a form even
-// in a clone of the request.
+// MultipartParsed is FormParsed for a multipart form, also one without parts. MultipartReader marks
+// a body that it has given away by a form, too: always the same form, and without r.Form. This
+// distinguishes the mark from a form, even in a clone of the request.
 func MultipartParsed(r *http.Request) bool {
 	form := r.MultipartForm
 	return form != nil && (len(form.Value)+len(form.File) > 0 || form != givenAway && r.Form != nil)
@@ -35,21 +34,17 @@ var givenAway = func() *multipart.Form {
 	return r.MultipartForm
 }()
 
-// consumed is the error of a body of which left is left, nil if there has never
-// been more.
+// consumed returns the error of a body that ended after left, nil if left may be the whole body.
 //
-// It says so only if nothing is left, or white space: a decoder stops behind the
-// value that it has read, and where that is in what it was given at a time
-// decides about the line end. Fewer bytes than the announced ones alone are no
-// sign: what decompresses or rewrites a body leaves the Content-Length of the
-// client. And what is left then is what the handler gets, and works with, so it
-// distinguishes requests. A body that becomes empty on its way, like a compressed
-// nothing, cannot be distinguished from one that was read, and has to be announced
-// as empty by what does that.
+// A body counts as consumed only if left is empty or white space: a decoder stops after its
+// value, and may leave a line end. Fewer bytes than the Content-Length are no sign by themselves:
+// middleware that decompresses or rewrites a body leaves the client's Content-Length. The handler
+// gets what such middleware has made of the body, so these bytes distinguish requests. A body that
+// middleware turns into an empty one looks like a consumed one, so the middleware has to set
+// r.ContentLength to 0.
 //
-// A chunked body announces no length. It is taken for one that was read only if
-// its type says that it was something: there is no JSON, no XML and no multipart
-// body of white space.
+// A chunked body has no Content-Length. It counts as consumed only if its type excludes white
+// space: JSON, XML and multipart bodies are never blank.
 func consumed(r *http.Request, left []byte) error {
 	switch {
 	case len(bytes.TrimLeft(left, " \t\r\n")) > 0:
@@ -60,7 +55,7 @@ func consumed(r *http.Request, left []byte) error {
 	return nil
 }
 
-// lost is the error of a body that was read, nil if it was a form.
+// lost returns the error of a consumed body, nil if it was parsed as a form.
 func lost(r *http.Request, err error) error {
 	switch {
 	case FormParsed(r):
@@ -72,7 +67,7 @@ func lost(r *http.Request, err error) error {
 }
 
 func neverBlank(contentType string) bool {
-	kind, _, _ := mime.ParseMediaType(contentType) // the kind is there if a parameter is malformed, too
+	kind, _, _ := mime.ParseMediaType(contentType) // the kind is right even if a parameter is malformed
 	switch kind {
 	case "application/json", "application/xml", "text/xml":
 		return true

@@ -5,16 +5,16 @@ import (
 	"net/http"
 )
 
-// Unlimit takes back what [Limit] did, if nothing was read since: a handler
-// that no guard stands before gets the server's own body.
+// Unlimit takes back a [Limit], unless the body was read from since: a handler that runs unguarded
+// gets the server's own body.
 func Unlimit(r *http.Request) {
 	if b, ok := r.Body.(*body); ok && b.unread() {
 		r.Body = b.src
 	}
 }
 
-// Rewind lets what [Bytes] has read be read again from its first byte, by a
-// reader that comes after one which has read the body, or closed it.
+// Rewind lets the next reader read the bytes of [Bytes] again, after a reader that has read the
+// body, or closed it.
 func Rewind(r *http.Request) {
 	b, ok := r.Body.(*body)
 	switch {

@@ -1,6 +1,5 @@
-// Package keytext writes composed keys: the one place that decides how a name
-// and its parts become one string, so that a route and a worker that compose
-// the same parts always reach the same lock.
+// Package keytext writes composed keys. It alone decides how a name and its parts become one
+// string, so that a route and a worker with the same parts reach the same lock.
 package keytext
 
 import (
@@ -10,20 +9,18 @@ import (
 	"strings"
 )
 
-// MaxBytes is the longest key that a Locker takes, and the longest that a store
-// has to.
+// MaxBytes is the length of the longest key that a Locker accepts, and that a store must accept.
 const MaxBytes = 1024
 
-// Marker is the first byte of a joined key ([Join]). It distinguishes "the two values
-// 42 and 7" from one value that happens to read "42&7". It is the ASCII unit
-// separator: no HTTP header can carry it, and the functions of package keyfunc
-// refuse control characters wherever else they read.
+// Marker is the first byte of a joined key ([Join]). It distinguishes the two values 42 and 7 from
+// the one value "42&7". It is the ASCII unit separator: no HTTP header can have it, and the
+// functions of package keyfunc refuse control characters in values from elsewhere.
 const Marker = '\x1f'
 
 const hexDigits = "0123456789ABCDEF"
 
-// Join composes parts, at least one, into one marked text. It is injective,
-// whatever the bytes and the number of the parts.
+// Join composes parts, at least one, into one marked text. It is injective for any bytes and any
+// number of parts.
 func Join(parts ...string) string {
 	var b strings.Builder
 	b.Grow(total(parts) + len(parts) + 1)
@@ -32,9 +29,9 @@ func Join(parts ...string) string {
 	return b.String()
 }
 
-// Compose is the key of parts under name: "user=42", "order=7&eu", and "cron" if there are none.
-// It is injective over name and parts. A single part that is marked counts as the parts it was
-// joined from, so Compose(n, Join(p...)) == Compose(n, p...).
+// Compose returns the key of parts under name: "user=42", "order=7&eu", and "cron" if there are
+// none. It is injective over name and parts. A single part that is marked counts as the parts it
+// was joined from, so Compose(n, Join(p...)) == Compose(n, p...).
 func Compose(name string, parts ...string) string {
 	var b strings.Builder
 	b.Grow(len(name) + total(parts) + len(parts) + 1)
@@ -51,8 +48,8 @@ func Compose(name string, parts ...string) string {
 	return b.String()
 }
 
-// Name is the text before the first "=": the name that a key was given if it
-// was composed with parts, "" if there is no "=".
+// Name returns the name of a key that was composed with parts, the text before the first "=". It is
+// "" if there is no "=".
 func Name(key string) string {
 	name, _, found := strings.Cut(key, "=")
 	if !found {
@@ -64,19 +61,18 @@ func Name(key string) string {
 // RecordPrefix begins the keys under which stores have run-once records.
 const RecordPrefix = "once:"
 
-// IsRecord reports whether key is one of them.
+// IsRecord reports whether a store has a run-once record under key.
 func IsRecord(key string) bool { return strings.HasPrefix(key, RecordPrefix) }
 
-// Record is the key under which a store has the run-once record of key. It is a
-// hash because key is a client's: it may be long, hostile, or nothing that should
-// stand in a key listing.
+// Record returns the key under which a store has the run-once record of key. It is a hash, because
+// a client chooses key: it may be long, hostile, or too private for a listing of keys.
 func Record(key string) string {
-	var room [1024]byte // both texts fit, as keys go, so that only the result is allocated
+	var room [1024]byte // the usual texts fit, so that only the result is allocated
 	sum := sha256.Sum256(append(room[:0], key...))
 	return string(hex.AppendEncode(append(room[:0], RecordPrefix...), sum[:]))
 }
 
-// Digest stands for key in logs. It is the beginning of what Record makes of it.
+// Digest returns the text that stands for key in logs: the beginning of the hash in [Record].
 func Digest(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])
@@ -89,7 +85,7 @@ const (
 	SlotBytes = 3
 )
 
-// Slots are the keys of n permits for a composed key: "export=7#1" to "export=7#3". No composed
+// Slots returns the keys of n permits for a composed key: "export=7#1" to "export=7#3". No composed
 // key has a "#".
 func Slots(key string, n int) []string {
 	slots := make([]string, n)
@@ -108,11 +104,11 @@ func writeParts(b *strings.Builder, parts []string) {
 	}
 }
 
-// writeEscaped replaces the five bytes that have a meaning here. "~" escapes
-// rather than "%" because a store may percent-encode the whole key once more,
-// and "user=a%2526b" is nothing an operator wants to read.
+// writeEscaped writes s, with escapes for the five bytes that have a meaning in a key. They begin
+// with "~", not "%", because a store may percent-encode the whole key: an operator should not have
+// to read "user=a%2526b".
 func writeEscaped(b *strings.Builder, s string) {
-	plain := 0 // where what needs no escape begins
+	plain := 0 // the beginning of the text that needs no escape
 	for i := range len(s) {
 		switch c := s[i]; c {
 		case '&', '=', '~', '#', Marker:
