@@ -38,9 +38,9 @@ func (l *Locker) DoAny(ctx context.Context, keys []string, fn func(ctx context.C
 // AcquireAny takes one of keys, whichever is free, for work that ends in another function;
 // prefer [Locker.DoAny]. [Lease.Key] returns the key that it took.
 //
-// It begins at a random key, and skips those that this process has. It is refused if all are
+// It begins at a random key, and skips keys that this process has. It is refused if all are
 // taken: with [ErrSettled] if all are settled, else with [ErrHeld]. The Left of the
-// [RefusedError] is the shortest of those that are known. With [WithWait], the callers of this
+// [RefusedError] is the shortest time that is known. With [WithWait], the callers of this
 // process that wait for the same keys get them in order of arrival, at most 64 for each key.
 // One of them asks the store, from time to time and when a key becomes free in this process.
 // A caller that does not wait may come before them.

@@ -14,10 +14,6 @@ import (
 
 // Lease is a key that this process holds. Its methods are safe for concurrent
 // use, and safe on nil.
-//
-// A lease is one allocation with four parts. The claim is written before the grant, and only
-// read after it. The local entry is locked with the shard of its key. The validity has its own
-// lock. The end belongs to one goroutine after the other.
 type Lease struct {
 	identity
 
@@ -27,10 +23,10 @@ type Lease struct {
 
 	own atomic.Pointer[cancelctx.Context] // of the work; nil until it is asked for or ends
 
-	claim    leaseClaim
-	local    local.Entry[*holder]
-	validity validity.Validity[loss]
-	end      leaseEnd
+	claim    leaseClaim              // written before the grant, and only read after it
+	local    local.Entry[*holder]    // locked with the shard of the key
+	validity validity.Validity[loss] // has a lock of its own
+	end      leaseEnd                // belongs to one goroutine after the other
 }
 
 // leaseClaim is the claim of a lease, and the store's grant. The goroutine that acquires the

@@ -30,7 +30,7 @@ type Locker struct {
 	cfg  config
 }
 
-// core is shared by a Locker and those derived from it by With.
+// core is the part of a Locker that it shares with all Lockers derived from it by With.
 type core struct {
 	backend
 
@@ -230,7 +230,7 @@ func (l *Locker) lastingTerms() send.Terms {
 	return send.Terms{Budget: l.cfg.budget, Lasting: true}
 }
 
-// Close ends the Locker and those made from it by [Locker.With]: it refuses new
+// Close ends the Locker and all Lockers made from it by [Locker.With]: it refuses new
 // claims with [ErrClosed], waits for the holders of leases until ctx ends, and
 // completes the calls that are unfinished in the background.
 //

@@ -34,7 +34,7 @@ type config struct {
 }
 
 func (c config) with(opts []Option) config {
-	// A Locker and those derived from it must not append to one array.
+	// Two Lockers must not append to one array.
 	c.observers = append([]Observer(nil), c.observers...)
 	for _, o := range opts {
 		if o == nil {

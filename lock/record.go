@@ -7,7 +7,7 @@ import (
 
 // record is the part of a lease that only Once has.
 type record struct {
-	run   any    // for runOf
+	run   any    // the *run of this record, as runOf gets it from a context
 	label string // the key as the caller gave it
 	scope string // whose work it is
 	print []byte // the fingerprint, in room if it fits; one of package middleware does

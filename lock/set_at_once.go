@@ -125,7 +125,7 @@ func (c *core) leaveAll(leases ...*Lease) {
 }
 
 // startAll starts the leases, and appends them to the set. If one of them is over already, the set
-// keeps those before it.
+// keeps the leases before it.
 func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
 	for _, e := range c.leases {
 		e.claim.orphaned = true // until its lease has started
@@ -210,8 +210,8 @@ func (s *Set) releaseAtOnce(ctx context.Context) (done bool, err error) {
 	return true, lossFirst(errs)
 }
 
-// sendAllEnds releases ends. Those that the store does not answer are released in the background,
-// each by itself.
+// sendAllEnds releases ends. If the store does not answer, each is released in the background by
+// itself.
 func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
 	l := ends[0].lease.locker
 	if l.observed() {

@@ -37,7 +37,7 @@ type Cleanup struct {
 	Since time.Time
 }
 
-// Snapshot returns the activity of this Locker and of those that share its store by
+// Snapshot returns the activity of this Locker and of all Lockers that share its store by
 // [Locker.With]: the first limit of each kind that match accepts. match gets the Entry and the
 // Owner of a Hold or a Cleanup, and the Key of a Recovery, which has no owner. A nil match
 // accepts all. Snapshot makes no call to the store.

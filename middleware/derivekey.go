@@ -14,8 +14,8 @@ import (
 // Key returns the identity of the submission that the handler of ctx serves under
 // [Idempotent]: 43 characters of A-Z, a-z, 0-9, "-" and "_" that are the same in each attempt
 // at it, in each process, and different for any other scope, method, path or key. It can be
-// the ID of a row. It is a hash without a secret: a reader who knows those four can compute
-// it, so send other services a key of [DeriveKey].
+// the ID of a row. It is a hash without a secret: a reader who knows scope, method, path and key
+// can compute it, so send other services a key of [DeriveKey].
 //
 // ok is false outside of Idempotent, under [Dedupe], whose requests have no key, and in a run
 // without the store ([WithFailOpen]) unless the guard has [WithKeySecret]. It is safe for

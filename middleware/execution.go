@@ -104,7 +104,7 @@ func (x *execution) fingerprint() []byte {
 	if x.guard.key == nil {
 		return nil
 	}
-	return x.print[:] // a field for it would move x to the heap
+	return x.print[:]
 }
 
 // problem returns the refusal for err, which has kept the handler from running, or its answer

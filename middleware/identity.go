@@ -11,7 +11,7 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/identity"
 )
 
-// call turns an empty key into [keyfunc.ErrMissing].
+// call returns the key of f for r. An empty key is [keyfunc.ErrMissing].
 func call(f keyfunc.Func, r *http.Request) (string, error) {
 	key, err := f(r)
 	if err == nil && key == "" {

@@ -82,7 +82,8 @@ func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) 
 	return func(next http.Handler) http.Handler { return g.guarded(next, g.serveAll) }
 }
 
-// newGuard returns a guard without a key function. keyless says that its caller has none.
+// newGuard returns a guard whose key function is still to be set. It panics if keyless is true: the
+// caller of the constructor has given none.
 func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opts []LockOption) *guard {
 	switch {
 	case l == nil:
@@ -276,10 +277,10 @@ type hold interface {
 
 // locked runs next under lease. The lease ends in a deferred call that does not recover:
 // panics keep their value and their stack, and runtime.Goexit releases, too. It ends
-// before net/http sends the end of a buffered answer.
+// before net/http sends the end of a buffered answer. protected is false if the store did not
+// answer and the Locker fails open.
 func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease hold, protected bool) {
 	if !protected {
-		// The store did not answer, and the Locker fails open: next runs without a guard.
 		defer release(ctx, lease)
 		next.ServeHTTP(w, &x.request)
 		return

@@ -61,9 +61,9 @@ type idempotentConfig struct {
 	label        func(*http.Request) string // nil: the scope
 	fingerprint  keyfunc.Func               // nil: of the whole request
 	requestLimit int64
-	echo         bool // the key stands on each answer
-	saysLifetime bool // the answers that are kept say for how long
-	contract     bool // keep, which says it, has a least value
+	echo         bool // answers repeat the request's Idempotency-Key
+	saysLifetime bool // answers say for how long their key is remembered
+	contract     bool // the Locker has to keep answers for the time that a contract demands
 	answers      recorder.Settings
 }
 

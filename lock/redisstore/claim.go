@@ -46,7 +46,7 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 	}
 }
 
-// claimPlain claims by SET with NX and GET. It answers nil if it has set the value, and
+// claimPlain claims by SET with NX and GET. The server answers nil if it has set the value, and
 // otherwise the current value, which an earlier send of this token may have set.
 func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
 	cmd := group.NewCommand(name)

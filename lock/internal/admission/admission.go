@@ -7,11 +7,11 @@ package admission
 import "time"
 
 const (
-	// memory is after how much measured time older measurements count half.
+	// memory is the measured time after which older measurements count half.
 	memory = 500 * time.Millisecond
 
-	// enough is how much time has to be measured before the rate is believed. The
-	// first answers of a burst come late, because connections are dialled for them.
+	// enough is the time that has to be measured before the rate counts. The first
+	// answers of a burst come late, because connections are dialled for them.
 	enough = 200 * time.Millisecond
 
 	// silence is the longest time between two answers that is measured. A longer time
@@ -39,7 +39,7 @@ type Gauge struct {
 	since   time.Time // up to when busy was measured
 }
 
-// Waiting says whether claims wait from now on.
+// Waiting notes whether claims wait from now on.
 func (g *Gauge) Waiting(now time.Time, waiting bool) {
 	if waiting == g.waiting {
 		return
@@ -53,8 +53,8 @@ func (g *Gauge) Waiting(now time.Time, waiting bool) {
 	g.waiting, g.since = waiting, now
 }
 
-// Served says that n claims were answered, while others waited or after they had waited
-// themselves: where answers take long, most come when none waits any more.
+// Served notes that n claims were answered, while other claims waited or after they had waited
+// themselves: where answers take long, most come when no claim waits any more.
 func (g *Gauge) Served(now time.Time, n int) {
 	if g.waiting {
 		if g.served == 0 {
@@ -74,8 +74,8 @@ func (g *Gauge) measure(now time.Time) {
 	}
 }
 
-// Wait is how long a claim would wait behind ahead others: 0 if none wait, or if
-// too little was measured to say.
+// Wait returns how long a claim would wait behind ahead others, 0 if none wait or too little was
+// measured.
 func (g *Gauge) Wait(ahead int) time.Duration {
 	if ahead == 0 || g.busy < enough || g.served < 1 {
 		return 0

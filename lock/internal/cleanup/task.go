@@ -33,7 +33,7 @@ type Subject struct {
 	Kind  string // of the event that will end the task
 }
 
-// taskQueue holds the tasks of one kind, except those that run.
+// taskQueue holds the tasks of one kind, except running ones.
 type taskQueue struct {
 	clock.Queue[*Task]
 

@@ -11,9 +11,9 @@ import (
 // are locked with the shard.
 //
 // Most leases end long before an alarm. A timer for each would be the largest part of their
-// cost, and even a place in a queue is much. So all share one timer, and a new lease is in
-// no queue: the shard has it anyway, and looks through its leases before the first alarm of
-// those that were granted since the last look. Most of them have ended by then.
+// cost, and even a place in a queue costs much. So all share one timer, and a new lease is in no
+// queue. The shard looks through all of its leases before the first alarm of a new one, and
+// queues the new leases that it finds. Most have ended by then.
 type alarms[H Holder[H]] struct {
 	clock.Queue[H]
 

@@ -17,9 +17,9 @@ type Entry[H any] struct {
 	slot       *slot[H] // nil if the lease does not have the key, or there is nothing in it
 }
 
-// claimState says whether the claim of a lease was granted, whether another call has met it,
-// and whether its work runs although the claim was not granted. All are in one word: of a
-// grant and a call that meets the claim at that moment, one sees the other.
+// claimState says whether the claim of a lease was granted, whether another call has met it, and
+// whether its work runs although the claim was not granted. All are in one word: if a grant and
+// a call that meets the claim race, at least one of the two sees the other.
 type claimState struct{ bits atomic.Uint32 }
 
 const (

@@ -46,8 +46,8 @@ type Config struct {
 // slow server has few commands on the wire ([window]). A command that the server cannot
 // serve in its time, at its present rate, is refused on arrival as not applied.
 //
-// Commands that end a lease overtake commands that claim one. Otherwise the callers that
-// were served would wait behind those that were not.
+// Commands that end a lease overtake commands that claim one. Otherwise served callers would
+// wait behind unserved ones.
 type Group struct {
 	config Config
 	overs  sync.Pool // of empty channels without a caller, for callers to wait on

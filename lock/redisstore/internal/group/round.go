@@ -118,7 +118,7 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 	return next
 }
 
-// tick ends the wait of callers whose time is over, and of those that would rather send
+// tick ends the wait of callers whose time is over, and of callers that would rather send
 // again. It sends further batches if one stalls.
 func (g *Group) tick() {
 	g.mu.Lock()
