@@ -288,7 +288,7 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 	work := lease.Context()
 	x.context.init(&g.guardCore, lease)
 	x.request = *x.request.WithContext(&x.context) // no handler has seen it yet
-	if g.cooldown == 0 && g.unknownHold == 0 && !recorder.AnswersLater(w) {
+	if g.cooldown == 0 && g.unknownHold == 0 && !recorder.IsOfFiber(w) {
 		defer release(ctx, lease)
 		x.serve(w, next)
 		return

@@ -110,7 +110,7 @@ func (x *execution) once(r *http.Request) {
 	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, &x.call, x.id, x.fingerprint())
 	_, notKept := errors.AsType[notKeptError](err)
 	switch {
-	case x.unprotected, x.run != nil && x.run.answer.Left():
+	case x.unprotected, x.run != nil && x.run.answer.Streamed():
 		// The answer is on its way, whatever became of the receipt.
 	case x.run != nil && x.run.answer.Ready() && !replayed && (err == nil || notKept):
 		if !notKept {

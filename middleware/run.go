@@ -65,7 +65,7 @@ func (r *handlerRun) Settle(receipt []byte, header http.Header) error {
 }
 
 // runContext is the context of a handler whose answer is recorded. It ends with the lease
-// until the answer begins to leave, and with the client's request from then on: the outcome
+// until the answer is streamed, and with the client's request from then on: the outcome
 // is recorded and the lease over, and only a client that goes away ends a stream of events.
 type runContext struct {
 	lease  context.Context //nolint:containedctx // followed first
@@ -105,7 +105,7 @@ func (c *runContext) follow(parent context.Context) {
 }
 
 // begin returns the context with an end of its own. It follows the lease unless the answer
-// has begun to leave in the meantime.
+// was streamed in the meantime.
 func (c *runContext) begin() *cancelctx.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,7 +38,7 @@ type Run interface {
 
 // Answer is the ResponseWriter of a handler whose answer is recorded. It holds back the answer
 // until the handler has returned and the record is settled, except for an answer that
-// cannot be held back ([Answer.leave]). Like any ResponseWriter it must not be used
+// cannot be held back ([Answer.stream]). Like any ResponseWriter it must not be used
 // concurrently, nor after the handler has returned. It has no ReadFrom, so that io.Copy calls
 // Write.
 type Answer struct {
@@ -48,19 +48,19 @@ type Answer struct {
 	before   http.Header // of out at the beginning; nil if empty
 	header   http.Header // of out; the handler sets them
 
-	status   int   // 0: not written
-	declared int64 // Content-Length, -1 without one
-	written  int64 // bytes that the handler has written, or tried to write
-	record   []byte
-	http2    bool        // or above: decides which headers out sends
-	settled  bool        // before the handler returned
-	gone     bool        // it leaves as it is written
-	complete bool        // the handler has returned, and nothing has left
-	open     bool        // its status leaves, too: outer middleware may write it through this writer
-	trails   bool        // the handler has set trailers
-	late     http.Header // with trailers: all headers of the handler when the answer began to leave
-	err      error       // why it cannot leave
-	buffers  *buffers    // lent by settings
+	status       int   // 0: not written
+	declared     int64 // Content-Length, -1 without one
+	written      int64 // bytes that the handler has written, or tried to write
+	record       []byte
+	http2        bool        // or above: decides which headers out sends
+	settled      bool        // before the handler returned
+	streamed     bool        // it is sent as it is written, and not held back; or a framework outside answers
+	complete     bool        // the handler has returned, and nothing was sent
+	passesStatus bool        // there is none yet, and outer middleware may send one through this writer
+	trails       bool        // the handler has set trailers
+	withTrailers http.Header // all headers of the handler when the answer began to be sent; nil without trailers
+	err          error       // why it cannot be sent
+	buffers      *buffers    // lent by settings
 
 	refused   atomic.Int32 // status of a refusal by a guard further in; 0: none
 	doNotKeep atomic.Bool
@@ -97,13 +97,13 @@ func (a *Answer) WriteHeader(status int) {
 	case status < 100 || status > 999:
 		// As net/http does, which would panic later, while the answer is sent.
 		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
-	case a.open:
+	case a.passesStatus:
 		a.out.WriteHeader(status)
 	case a.status != 0:
 		return
 	case status == http.StatusSwitchingProtocols:
 		a.begin(status)
-		_ = a.leave() // the writes that follow return its error
+		_ = a.stream() // the writes that follow return its error
 	case status < 200:
 		a.out.WriteHeader(status) // with the headers of the moment
 	default:
@@ -156,7 +156,7 @@ func (a *Answer) admit(n int) (pass bool, err error) {
 	switch {
 	case a.err != nil:
 		return false, a.err
-	case a.gone:
+	case a.streamed:
 		return true, nil
 	case !record.BodyAllowed(a.status):
 		return false, http.ErrBodyNotAllowed
@@ -165,7 +165,7 @@ func (a *Answer) admit(n int) (pass bool, err error) {
 	case size <= a.settings.Limit, size <= a.refusalLimit():
 		return false, nil
 	}
-	if err := a.leave(); err != nil {
+	if err := a.stream(); err != nil {
 		return false, err
 	}
 	return true, nil

@@ -8,43 +8,45 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/record"
 )
 
-// Silence is how a handler has returned without an answer.
-type Silence int
+// Completion says whether a handler that has returned has answered.
+type Completion uint8
 
-// Answered is for handlers that have answered.
 const (
-	Answered Silence = iota
-	Silent           // it has set neither status, headers nor body
-	Outside          // a framework outside of the guard answers
+	// Answered says that it has.
+	Answered Completion = iota
+	// Silent says that it has set neither status, headers nor body.
+	Silent
+	// Outside says that it has not, and that a framework outside of the guard answers.
+	Outside
 )
 
 // Complete completes the answer after the handler has returned. A handler that has written
 // nothing has answered with an empty 200, as in net/http. But a failure that is written
 // outside of the guard must not become a success: then the answer has the status of the
 // writer outside, and cannot be replayed.
-func (a *Answer) Complete() Silence {
-	silence := Answered
+func (a *Answer) Complete() Completion {
+	how := Answered
 	switch {
 	case a.status == 0 && a.doNotKeep.Load():
-		a.status, a.gone, a.open = http.StatusInternalServerError, true, true
+		a.status, a.streamed, a.passesStatus = http.StatusInternalServerError, true, true
 	case a.status == 0:
 		status, outside := AnsweredOutside(a.out)
 		a.begin(status)
-		silence, a.gone, a.open = Silent, outside, outside
+		how, a.streamed, a.passesStatus = Silent, outside, outside
 		if outside {
-			silence = Outside
+			how = Outside
 		}
-	case a.status == http.StatusOK && a.size() == 0 && delays(a.out):
-		silence = Silent
+	case a.status == http.StatusOK && a.size() == 0 && isOfGin(a.out):
+		how = Silent
 	}
-	if silence == Silent && len(a.header) != len(a.before) {
-		silence = Answered
+	if how == Silent && len(a.header) != len(a.before) {
+		how = Answered
 	}
-	if !a.gone {
+	if !a.streamed {
 		a.restore()
 	}
-	a.complete = a.err == nil && !a.gone
-	return silence
+	a.complete = a.err == nil && !a.streamed
+	return how
 }
 
 // Receipt returns the record of the completed answer. kept is false for an answer that is not
@@ -77,13 +79,14 @@ func (a *Answer) Code() int { return a.status }
 // Limit returns the most bytes of a body that is recorded.
 func (a *Answer) Limit() int64 { return a.settings.Limit }
 
-// Left reports whether the answer has begun to go out before it was complete.
-func (a *Answer) Left() bool { return a.gone }
+// Streamed reports whether there is nothing to send: the answer was sent as it was written, the
+// handler has taken over its connection, or a framework outside answers.
+func (a *Answer) Streamed() bool { return a.streamed }
 
 // Ready reports whether the whole answer is at hand, to be sent.
 func (a *Answer) Ready() bool { return a.complete }
 
-// Failed returns the error for which the answer cannot go out.
+// Failed returns the error for which the answer cannot be sent.
 func (a *Answer) Failed() error { return a.err }
 
 // Send sends the answer that was held back, and the trailers, which the server looks for
@@ -101,9 +104,9 @@ func (a *Answer) Send() {
 	a.record, a.buffers, a.err = nil, nil, errReturned
 }
 
-// Discard restores the headers for another answer, unless this one has begun to go out.
+// Discard restores the headers for another answer, unless this one was streamed.
 func (a *Answer) Discard() {
-	if a.gone {
+	if a.streamed {
 		return
 	}
 	clear(a.header)
@@ -136,7 +139,7 @@ func (a *Answer) marked(receipt []byte) []byte {
 // replayable reports whether the record would be the whole answer.
 func (a *Answer) replayable() bool {
 	limit := a.settings.Limit
-	return !a.gone && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
+	return !a.streamed && a.err == nil && !a.trails && !a.short() && int64(a.size()) <= limit && int64(len(a.buffers.headers)) <= limit
 }
 
 // short reports whether the body is shorter than its Content-Length. The client sees that as an
@@ -154,7 +157,7 @@ func (a *Answer) restore() {
 		return
 	}
 	if a.trails {
-		a.late = maps.Clone(a.header)
+		a.withTrailers = maps.Clone(a.header)
 	}
 	a.buffers.restore(a.header)
 }
@@ -162,9 +165,9 @@ func (a *Answer) restore() {
 // setTrailers gives the headers the state in which the handler has left them, if there are
 // trailers among them.
 func (a *Answer) setTrailers() {
-	if a.late != nil {
+	if a.withTrailers != nil {
 		clear(a.header)
-		maps.Copy(a.header, a.late)
+		maps.Copy(a.header, a.withTrailers)
 	}
 }
 

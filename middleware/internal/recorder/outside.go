@@ -20,7 +20,7 @@ func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 			if t.Code != 0 {
 				return t.Code, true
 			}
-		case delaying:
+		case ginWriter:
 			return t.Status(), true
 		case interface { // negroni
 			Status() int
@@ -38,7 +38,7 @@ func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 			}
 		default:
 			switch {
-			case AnswersLater(t):
+			case IsOfFiber(t):
 				return http.StatusOK, true
 			case isOfEcho(t):
 				if status := reflect.Indirect(reflect.ValueOf(t)).FieldByName("Status"); status.CanInt() && status.Int() != 0 {
@@ -55,15 +55,15 @@ func AnsweredOutside(w http.ResponseWriter) (status int, outside bool) {
 	}
 }
 
-// delaying is a writer of gin, which sends a status after all middleware has returned.
-type delaying interface {
+// ginWriter is a writer of gin, which sends a status after all middleware has returned.
+type ginWriter interface {
 	Status() int
 	WriteHeaderNow()
 }
 
-// delays reports whether w is a writer of gin. An adapter may have written gin's implied 200 to
+// isOfGin reports whether w is a writer of gin. An adapter may have written gin's implied 200 to
 // the guard, so a silent handler must be looked for there.
-func delays(w http.ResponseWriter) bool { _, is := w.(delaying); return is }
+func isOfGin(w http.ResponseWriter) bool { _, is := w.(ginWriter); return is }
 
 // isOfEcho reports whether w is an echo.Response, whose state is in fields.
 func isOfEcho(w http.ResponseWriter) bool {
@@ -71,8 +71,8 @@ func isOfEcho(w http.ResponseWriter) bool {
 	return t.String() == "*echo.Response" && strings.HasPrefix(t.Elem().PkgPath(), "github.com/labstack/echo/")
 }
 
-// AnswersLater reports whether w is a writer of fiber's adaptor, whose handlers run after the
+// IsOfFiber reports whether w is a writer of fiber's adaptor, whose handlers run after the
 // guard has returned.
-func AnswersLater(w http.ResponseWriter) bool {
+func IsOfFiber(w http.ResponseWriter) bool {
 	return reflect.TypeOf(w).String() == "*fasthttpadaptor.writer"
 }

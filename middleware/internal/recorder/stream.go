@@ -8,16 +8,16 @@ import (
 	"net/http"
 )
 
-// leave lets the answer go out as it is written, because it is too long, is flushed, or takes
-// over the connection. The outcome of a final answer is recorded before the first byte
-// leaves: no repeat may run the handler again because this answer cannot be recorded, even
-// if the process dies in the middle of it. An answer with a Content-Length that is flushed
+// stream sends the answer as it is written from here on, because it is too long, is flushed, or
+// switches protocols. The outcome of a final answer is recorded before the first byte is sent: no
+// repeat may run the handler again because this answer cannot be recorded, even if the process
+// dies in the middle of it. An answer with a Content-Length that is flushed
 // when it is complete is recorded as a whole.
 //
 // It fails if the lease was lost, because the record is another request's then, and in a
 // transaction, which is committed after the handler has returned.
-func (a *Answer) leave() error {
-	if a.err != nil || a.gone {
+func (a *Answer) stream() error {
+	if a.err != nil || a.streamed {
 		return a.err
 	}
 	if a.run.InTransaction() {
@@ -34,7 +34,7 @@ func (a *Answer) leave() error {
 			return err
 		}
 	}
-	a.gone = true
+	a.streamed = true
 	a.out.WriteHeader(a.status)
 	a.setTrailers()
 	if a.size() == 0 {
@@ -67,7 +67,7 @@ func (a *Answer) announced() bool {
 //   - if it may be a refusal of a service behind a proxy: only the body says whether it is
 //     one, and a proxy flushes before the body is there.
 func (a *Answer) FlushError() error {
-	if !a.gone {
+	if !a.streamed {
 		if a.err != nil { // it may be over
 			return a.err
 		}
@@ -80,7 +80,7 @@ func (a *Answer) FlushError() error {
 		if a.run.InTransaction() || a.mayBeRefusal() || a.announced() && a.short() {
 			return nil
 		}
-		if err := a.leave(); err != nil {
+		if err := a.stream(); err != nil {
 			return err
 		}
 	}
@@ -118,10 +118,10 @@ func (a *Answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	// Taking the connection sends nothing, and can fail: then the handler answers in
 	// another way, which can be recorded.
 	conn, buf, err := http.NewResponseController(a.out).Hijack()
-	if err != nil || a.gone {
+	if err != nil || a.streamed {
 		return conn, buf, err
 	}
-	a.gone = true
+	a.streamed = true
 	if a.status == 0 {
 		a.status = http.StatusSwitchingProtocols
 	}
