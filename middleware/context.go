@@ -36,13 +36,13 @@ type lockedContext struct {
 	context.Context //nolint:containedctx // it is one
 
 	guard     *guardCore
-	lease     hold // a lease, or the set of LockAll
+	lease     leaseOrSet // a lease, or the set of LockAll
 	doNotKeep atomic.Bool
 	returned  atomic.Bool
 	unknown   atomic.Bool // a call through Upstream may still be at work
 }
 
-func (c *lockedContext) init(g *guardCore, lease hold) {
+func (c *lockedContext) init(g *guardCore, lease leaseOrSet) {
 	c.Context, c.guard, c.lease = lease.Context(), g, lease
 }
 

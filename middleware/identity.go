@@ -22,7 +22,7 @@ func call(f keyfunc.Func, r *http.Request) (string, error) {
 
 // identify sets the record of x and its fingerprint. It reads the whole body first, so
 // that a client that sends it slowly holds no claim meanwhile.
-func (x *execution) identify() error {
+func (x *onceRequest) identify() error {
 	g, r := x.guard, x.request
 	scope, err := call(g.scope, r)
 	if err != nil {

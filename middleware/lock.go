@@ -57,7 +57,7 @@ import (
 func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) func(http.Handler) http.Handler {
 	g := newGuard("Lock", l, name, key == nil, opts)
 	g.key = key
-	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
+	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
 // LockAll is [Lock] for several keys of one request: the handler runs while all of them are
@@ -79,7 +79,7 @@ func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) 
 		panic("middleware.LockAll: WithPermits is for Lock")
 	}
 	g.keys = keys
-	return func(next http.Handler) http.Handler { return g.guarded(next, g.serveAll) }
+	return func(next http.Handler) http.Handler { return g.wrap(next, g.serveAll) }
 }
 
 // newGuard returns a guard whose key function is still to be set. It panics if keyless is true: the
@@ -100,13 +100,13 @@ func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opt
 			contention:     http.StatusConflict,
 		},
 	}
-	g.conf = &g.settings
 	for _, o := range opts {
 		if o == nil {
 			panic("middleware." + constructor + ": nil option")
 		}
 		o.applyLock(&g.lockConfig)
 	}
+	g.conf = g.settings
 	if g.unknownHold > 0 {
 		must(setting.ValidateReceipts(l), "%s: WithUnknownHold", constructor)
 	}
@@ -268,8 +268,8 @@ func (g *guard) serveKeyless(w http.ResponseWriter, own *http.Request, next http
 	next.ServeHTTP(w, own)
 }
 
-// hold is a *lock.Lease or a *lock.Set.
-type hold interface {
+// leaseOrSet is a *lock.Lease or a *lock.Set.
+type leaseOrSet interface {
 	Context() context.Context
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) error
 	Release(ctx context.Context) error
@@ -279,7 +279,7 @@ type hold interface {
 // panics keep their value and their stack, and runtime.Goexit releases, too. It ends
 // before net/http sends the end of a buffered answer. protected is false if the store did not
 // answer and the Locker fails open.
-func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease hold, protected bool) {
+func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease leaseOrSet, protected bool) {
 	if !protected {
 		defer release(ctx, lease)
 		next.ServeHTTP(w, &x.request)
@@ -325,4 +325,4 @@ func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequ
 
 // release frees the key. Its error does not change the answer: the Locker completes a
 // release that the store does not answer, and reports a lost lease itself.
-func release(ctx context.Context, lease hold) { _ = lease.Release(ctx) }
+func release(ctx context.Context, lease leaseOrSet) { _ = lease.Release(ctx) }

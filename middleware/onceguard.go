@@ -40,13 +40,13 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 			answers:      recorder.Settings{Limit: setting.DefaultBodyLimit},
 		},
 	}
-	g.conf = &g.settings
 	for _, o := range opts {
 		if o == nil {
 			panic("middleware." + constructor + ": nil option")
 		}
 		o.applyIdempotent(&g.idempotentConfig)
 	}
+	g.conf = g.settings
 	g.locker = g.over(l).With(lock.WithDetached())
 	g.hints.Init(g.locker)
 	return g
@@ -55,20 +55,20 @@ func newOnceGuard(constructor string, l *lock.Locker, scope keyfunc.Func, opts [
 // middleware returns the middleware of g. Its name is the kind unless set.
 func (g *onceGuard) middleware() func(http.Handler) http.Handler {
 	g.hints.Name = cmp.Or(g.guardName, g.kind)
-	return func(next http.Handler) http.Handler { return g.guarded(next, g.serve) }
+	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
-// copyOf returns a guard's own copy of its caller's request, and its execution in the same
-// allocation. A key function that reads the body replaces it, and
-// the caller's request must not change. The handler gets the copy.
-func copyOf(r *http.Request) (*http.Request, *execution) {
+// copyOf returns a guard's own copy of its caller's request, and the onceRequest in the same
+// allocation. A key function that reads the body replaces it, and the caller's request must not
+// change. The handler gets the copy.
+func copyOf(r *http.Request) (*http.Request, *onceRequest) {
 	own := new(struct {
 		http.Request
-		execution
+		onceRequest
 	})
 	own.Request = *r
-	own.call.Work = &own.execution
-	return &own.Request, &own.execution
+	own.call.Work = &own.onceRequest
+	return &own.Request, &own.onceRequest
 }
 
 // serve guards one request. The handler runs without a guard if the request has no key
@@ -105,7 +105,7 @@ func (g *onceGuard) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 }
 
 // once runs the handler or answers instead. r is the request of the guard's caller.
-func (x *execution) once(r *http.Request) {
+func (x *onceRequest) once(r *http.Request) {
 	g, w := x.guard, x.out
 	receipt, replayed, err := oncecall.Once(r.Context(), g.locker, &x.call, x.id, x.fingerprint())
 	_, notKept := errors.AsType[notKeptError](err)

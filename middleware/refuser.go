@@ -16,7 +16,7 @@ import (
 type refuser struct {
 	guardCore
 
-	conf *settings // of the guard
+	conf settings // of the guard, with its options
 }
 
 // reject refuses r, which is a guard's own request, before the Locker was asked. err comes from

@@ -20,7 +20,7 @@ type Hints struct {
 	logger  *slog.Logger
 	witness mistake.Witness // nil, except in a test by latchtest.Incident
 
-	lockOutside, mountedTwice, goesOn, unanswered, keyMissing, bodyConsumed once
+	lockOutside, mountedTwice, outlived, unanswered, keyMissing, bodyConsumed once
 
 	rare ratelog.Log
 }

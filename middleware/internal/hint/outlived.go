@@ -10,9 +10,9 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// GoesOn reports a handler that may be running after its guard has returned and freed the key.
-func (h *Hints) GoesOn(ctx context.Context) {
-	if !h.goesOn.first() {
+// Outlived reports a handler that may be running after its guard has returned and freed the key.
+func (h *Hints) Outlived(ctx context.Context) {
+	if !h.outlived.first() {
 		return
 	}
 	h.mistake(ctx,
@@ -27,11 +27,11 @@ func (h *Hints) GoesOn(ctx context.Context) {
 // middleware. It is a mistake if a handler asks for any value, or if other code asks for the
 // lease: answer is then the lease.
 func (h *Hints) ValueAfterReturn(ctx context.Context, key, answer any) {
-	if _, cancels := key.(*int); cancels || h.goesOn.done.Load() { // package context asks by *int how to end a context
+	if _, cancels := key.(*int); cancels || h.outlived.done.Load() { // package context asks by *int how to end a context
 		return
 	}
 	if _, lease := answer.(*lock.Lease); lease || insideHandler() {
-		h.GoesOn(ctx)
+		h.Outlived(ctx)
 	}
 }
 
@@ -55,8 +55,8 @@ func insideHandler() bool {
 	}
 }
 
-// AnswersEarly reports whether next is a TimeoutHandler, which answers before its handler
+// IsTimeoutHandler reports whether next is a TimeoutHandler, which answers before its handler
 // returns. A TimeoutHandler further in is noticed only by a late use of its handler's context.
-func AnswersEarly(next http.Handler) bool { return reflect.TypeOf(next) == timeoutHandler }
+func IsTimeoutHandler(next http.Handler) bool { return reflect.TypeOf(next) == timeoutHandler }
 
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))

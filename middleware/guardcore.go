@@ -15,9 +15,9 @@ type guardCore struct {
 	hints  hint.Hints
 }
 
-// guarded returns next behind the guard. serve gets the requests whose method is not safe.
-func (g *guardCore) guarded(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
-	early := hint.AnswersEarly(next)
+// wrap returns next behind the guard. serve gets the requests whose method is not safe.
+func (g *guardCore) wrap(next http.Handler, serve func(http.ResponseWriter, *http.Request, http.Handler)) http.Handler {
+	timesOut := hint.IsTimeoutHandler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if safe(r.Method) {
 			next.ServeHTTP(w, r)
@@ -26,8 +26,8 @@ func (g *guardCore) guarded(next http.Handler, serve func(http.ResponseWriter, *
 		if coverage.Asked(r.Context()) {
 			return
 		}
-		if early {
-			g.hints.GoesOn(r.Context())
+		if timesOut {
+			g.hints.Outlived(r.Context())
 		}
 		serve(w, r, next)
 	})

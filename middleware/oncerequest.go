@@ -10,9 +10,9 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/recorder"
 )
 
-// execution is one request to a handler whose answer is recorded. It lives as long as the
-// guard serves the request; nothing else keeps it.
-type execution struct {
+// onceRequest is one request to Idempotent or Dedupe. It lives as long as the guard serves the
+// request; nothing else keeps it. [handlerRun] is its run, if it has one.
+type onceRequest struct {
 	guard   *onceGuard
 	next    http.Handler
 	out     http.ResponseWriter
@@ -31,7 +31,7 @@ type execution struct {
 // Run runs the handler under the lease of ctx, and returns the record of its answer. A panic
 // goes through it. Without a lease, because the store did not answer and the Locker fails
 // open, the handler runs as if there were no guard.
-func (x *execution) Run(ctx context.Context) ([]byte, error) {
+func (x *onceRequest) Run(ctx context.Context) ([]byte, error) {
 	if x.call.Run == nil {
 		x.unprotected = true
 		if x.guard.secret != nil { // the keys of its calls keep a repeat from a second effect there
@@ -100,7 +100,7 @@ func (*failure) Error() string { return "middleware: the first request failed" }
 
 // fingerprint returns the fingerprint of the request, which repeats must share. It is nil for
 // Dedupe, whose id is made of it.
-func (x *execution) fingerprint() []byte {
+func (x *onceRequest) fingerprint() []byte {
 	if x.guard.key == nil {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (x *execution) fingerprint() []byte {
 
 // problem returns the refusal for err, which has kept the handler from running, or its answer
 // from being sent.
-func (x *execution) problem(err error) *Problem {
+func (x *onceRequest) problem(err error) *Problem {
 	if x.run != nil && x.run.InTransaction() {
 		return transactionProblem(err)
 	}
@@ -117,7 +117,7 @@ func (x *execution) problem(err error) *Problem {
 }
 
 // broken returns the error that kept the handler's answer from being sent.
-func (x *execution) broken() error {
+func (x *onceRequest) broken() error {
 	if x.run == nil {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (x *execution) broken() error {
 // discard drops the handler's answer, and returns the request for another answer. After a run,
 // this is a copy of the handler's request with the context of r, the caller's request: the
 // context of the run has ended, and a goroutine of the handler may still read its request.
-func (x *execution) discard(r *http.Request) *http.Request {
+func (x *onceRequest) discard(r *http.Request) *http.Request {
 	if x.run != nil {
 		x.run.answer.Discard()
 		x.request = x.request.WithContext(r.Context())
