@@ -22,7 +22,7 @@ type acquireTerms struct {
 
 // acquire takes e's key, or returns the reason why not. Afterwards e is a running lease,
 // protected or not, or the cleaner has whatever may be left of its claim.
-func (l *Locker) acquire(ctx context.Context, e *Lease, how acquireTerms) error {
+func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) error {
 	if err := ctx.Err(); err != nil {
 		return notAcquired(ctx)
 	}
@@ -30,7 +30,7 @@ func (l *Locker) acquire(ctx context.Context, e *Lease, how acquireTerms) error 
 		return ErrClosed
 	}
 	var err error
-	unwind.Guard(func() { err = l.tryAcquire(ctx, e, how) }, e.endUnreturned) // an observer may end this goroutine
+	unwind.Guard(func() { err = l.tryAcquire(ctx, e, terms) }, e.endUnreturned) // an observer may end this goroutine
 	return err
 }
 
@@ -39,15 +39,15 @@ func notAcquired(ctx context.Context) error {
 	return fmt.Errorf("lock: not acquired: %w", context.Cause(ctx))
 }
 
-func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how acquireTerms) error {
+func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) error {
 	c := l.core
 	began := clock.Now()
-	entered, at, met, err := l.enter(ctx, e, began, how.wait)
+	entered, at, known, err := l.enter(ctx, e, began, terms.wait)
 	if err == nil {
-		err = how.outage
+		err = terms.outage
 	}
 	if err == nil {
-		err = l.contend(ctx, e, met, at, began.Add(how.wait))
+		err = l.contend(ctx, e, known, at, began.Add(terms.wait))
 	}
 	if err == nil {
 		if c.owners.Closed() {
@@ -66,7 +66,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how acquireTerms) err
 	if entered && !bypass {
 		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}
-	if refused, _ := errors.AsType[*RefusedError](err); refused == nil || !how.oneOf {
+	if refused, _ := errors.AsType[*RefusedError](err); refused == nil || !terms.oneOf {
 		l.reportRefusal(ctx, e, began, err)
 	}
 	if bypass {
@@ -80,16 +80,16 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, how acquireTerms) err
 // reportRefusal reports an acquire that began at began and ended with err, to observers and the
 // log.
 func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment, err error) {
-	if l.observed() {
+	if l.hasObservers() {
 		l.emit(ctx, &e.identity, eventOf(err), began.Since(), err)
 	}
 	l.logRefused(ctx, &e.identity, err)
 }
 
 // enter takes e's key in this process, or waits for it behind another lease. at is the moment
-// at which it had the key. met is not nil if it has waited for a holder. entered can be true
-// together with an error: see queue.
-func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, met, err error) {
+// at which it had the key. known is the refusal by a holder for which it has waited, nil if there
+// was none. entered can be true together with an error: see queue.
+func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
 	for at = began; ; {
 		found := l.core.keys.Enter((*holder)(e), wait > 0)
 		if found.Open {
@@ -98,10 +98,10 @@ func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait t
 		entered, err = l.queue(ctx, e, found, began, wait)
 		at = clock.Now()
 		if entered && found.Waiter.Met() {
-			met = heldBy(e, found.Owner)
+			known = heldBy(e, found.Owner)
 		}
 		if entered || !l.failsOpen(ctx, err) {
-			return entered, at, met, err
+			return entered, at, known, err
 		}
 		// A caller that fails open does not share the failure of another claim. It claims the
 		// key itself: without the key, its work could run at the same time as other work of
@@ -173,7 +173,7 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 		Longest: lease == cfg.lease && !cfg.rerun, // with rerun, Commit renews for as long as a record is kept
 	}
 	if r := e.record; r != nil {
-		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.print, cfg.keep, r.scope
+		c.Replaces, c.Attempt, c.Fingerprint, c.Linger, c.Scope = r.replaces, r.attempt, r.fingerprint, cfg.keep, r.scope
 		if r.forgottenOnCrash(cfg.inTx) {
 			c.Linger = 0
 		}
@@ -214,7 +214,7 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 		sent := at
 		var entry Entry
 		if err := l.sendClaim(ctx, e, deadline, &entry); err != nil {
-			l.trouble(ctx, err)
+			l.logFailure(ctx, err)
 			return err
 		}
 
@@ -356,7 +356,7 @@ func (l *Locker) adopt(ctx context.Context, e *Lease, entry *Entry, deadline clo
 	err = l.core.ask(ctx, e.claim.call, send.Terms{Budget: deadline.Until()}, renew)
 	switch {
 	case err != nil:
-		l.trouble(ctx, err)
+		l.logFailure(ctx, err)
 		return false, err
 	case !renew.ok:
 		e.record.replaces, e.record.attempt = "", 1

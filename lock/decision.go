@@ -13,18 +13,18 @@ import (
 // decision is the result of a claim or of a run, for callers of this process that have waited
 // for it. A waiter takes it over if the store would give the waiter the same answer.
 type decision struct {
-	entry   Entry         // refused the claim, or refuses the waiters
-	print   []byte        // the fingerprint of entry, if it is known
-	err     error         // the claim was not served
-	budget  time.Duration // of the claim that was not served
-	failure error         // the run has failed with this, and leaves no receipt
+	entry       Entry         // refused the claim, or refuses the waiters
+	fingerprint []byte        // of entry, if it is known
+	err         error         // the claim was not served
+	budget      time.Duration // of the claim that was not served
+	failure     error         // the run has failed with this, and leaves no receipt
 }
 
 // grantOf returns the decision that refuses callers which have met the claim of e.
 func grantOf(e *Lease) *decision {
 	d := &decision{entry: Entry{Key: e.label(), State: Held, Owner: e.owner()}}
 	if e.local.Granted() {
-		d.print = e.fingerprint()
+		d.fingerprint = e.fingerprint()
 	}
 	return d
 }
@@ -34,7 +34,7 @@ func grantOf(e *Lease) *decision {
 func decisionOf(e *Lease, err error) local.Decision[*holder] {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:
-		return &decision{entry: refused.Entry, print: refused.Entry.Fingerprint}
+		return &decision{entry: refused.Entry, fingerprint: refused.Entry.Fingerprint}
 	case errors.Is(err, errors.ErrUnsupported), !errors.Is(err, ErrUnavailable):
 		return nil
 	default:
@@ -54,7 +54,7 @@ func (d *decision) refusalFor(e *Lease, patient bool) error {
 		}
 		return d.err
 	}
-	reason := e.record.refusal(d.entry.State, d.print, e.locker.cfg.rerun)
+	reason := e.record.refusal(d.entry.State, d.fingerprint, e.locker.cfg.rerun)
 	if patient && errors.Is(reason, ErrHeld) {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (d *decision) FoundHolder() bool { return d.entry.State == Held }
 // Detach implements local.Decision. It copies the slices of the entry: the caller whose claim
 // has found the entry may write to them.
 func (d *decision) Detach() {
-	d.entry.Receipt, d.entry.Fingerprint, d.print = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.print)
+	d.entry.Receipt, d.entry.Fingerprint, d.fingerprint = bytes.Clone(d.entry.Receipt), bytes.Clone(d.entry.Fingerprint), bytes.Clone(d.fingerprint)
 	if s, ok := errors.AsType[oncecall.Sharer](d.failure); ok {
 		d.failure = s.Share()
 	}

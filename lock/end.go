@@ -117,7 +117,7 @@ func (e *Lease) setEnd(how leaseEnd) {
 // there was none.
 func (e *Lease) requestEnd(ctx context.Context, lost error) error {
 	l := e.locker
-	if l.observed() {
+	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	var ok, dropped bool
@@ -193,7 +193,7 @@ func (e *Lease) reportFailedEnd(ctx context.Context, err error) {
 	if _, aborted := errors.AsType[*oncecall.AbortedError](err); aborted {
 		l.logAborted(ctx, &e.identity, err)
 	} else {
-		l.trouble(ctx, err)
+		l.logFailure(ctx, err)
 	}
 	if !l.core.inProcess {
 		took = e.claim.grantedAt.Since() - e.end.began
@@ -220,7 +220,7 @@ func (e *Lease) endAnswered(ctx context.Context, ok bool, lost error) error {
 
 // emitEnded reports the release or the settle of a lease.
 func (l *Locker) emitEnded(ctx context.Context, e *Lease) {
-	if !l.observed() {
+	if !l.hasObservers() {
 		return
 	}
 	v := e.event(e.end.kind(), e.claim.grantedAt.Since(), nil)

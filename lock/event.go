@@ -70,15 +70,15 @@ type events struct {
 	observers []Observer
 	origin    func(ctx context.Context) string // may be nil
 	process   string                           // the owner of entries, without the origin
-	operator  reporter
+	reporter  reporter
 }
 
-// observed reports whether there is an observer.
-func (v *events) observed() bool { return len(v.observers) > 0 }
+// hasObservers reports whether there is an observer.
+func (v *events) hasObservers() bool { return len(v.observers) > 0 }
 
 // emit reports an event of a lease.
 func (v *events) emit(ctx context.Context, of *identity, kind EventKind, took time.Duration, err error) {
-	if v.observed() {
+	if v.hasObservers() {
 		v.announce(ctx, of.event(kind, took, err))
 	}
 }
@@ -95,7 +95,7 @@ func (i *identity) event(kind EventKind, took time.Duration, err error) Event {
 // emitFailed reports a call to the store that failed with err, which says whether it may have
 // been applied.
 func (v *events) emitFailed(ctx context.Context, of *identity, call string, took time.Duration, err error) {
-	if !v.observed() {
+	if !v.hasObservers() {
 		return
 	}
 	kind := EventUnavailable
@@ -116,7 +116,7 @@ func (v *events) announce(ctx context.Context, e Event) {
 func (v *events) observe(ctx context.Context, o Observer, e Event) {
 	defer func() {
 		if p := recover(); p != nil {
-			v.operator.logPanic(ctx, p, e.Kind)
+			v.reporter.logPanic(ctx, p, e.Kind)
 		}
 	}()
 	o(ctx, e)

@@ -115,7 +115,7 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 			if err == nil {
 				err = errTicketOver
 			}
-			l.trouble(ctx, err)
+			l.logFailure(ctx, err)
 			l.emitFailed(ctx, &e.identity, callHandOver, began.Since(), err)
 		}
 	}, failed)
@@ -206,7 +206,7 @@ func (l *Locker) resume(ctx context.Context, e *Lease, token string) error {
 	entry, err := l.replace(ctx, e, token, l.firstLease(&e.identity), send.Terms{Budget: l.cfg.budget})
 	switch {
 	case err != nil:
-		l.trouble(ctx, err)
+		l.logFailure(ctx, err)
 	case entry.State != Held || entry.Token != e.claim.token:
 		e.observed.finds(entry.Owner)
 		err = errTicketUsed

@@ -67,7 +67,7 @@ func (i *identity) name() string {
 // fingerprint is empty for mutual exclusion.
 func (i *identity) fingerprint() []byte {
 	if i.record != nil {
-		return i.record.print
+		return i.record.fingerprint
 	}
 	return nil
 }

@@ -98,11 +98,11 @@ func New(store Store, opts ...Option) *Locker {
 	}
 	c.cleaner = cleanup.New(c.sender, about.MaxLag)
 	c.sender.Dead = func(token string) bool { return c.cleaner.FateOf(token) == cleanup.Dead }
-	return c.locker(cfg)
+	return c.newLocker(cfg)
 }
 
-// locker returns a Locker over c.
-func (c *core) locker(cfg config) *Locker {
+// newLocker returns a Locker over c.
+func (c *core) newLocker(cfg config) *Locker {
 	c.cleaner.AnnounceLease(cfg.lease)
 	log := reporter{cfg.logger, &c.logged}
 	return &Locker{reporter: log, events: events{cfg.observers, cfg.origin, c.owner, log}, core: c, cfg: cfg}
@@ -119,7 +119,7 @@ func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts).valid()
 	about := Describe(l.core.store)
 	checkStore(&about, &cfg)
-	return l.core.locker(cfg)
+	return l.core.newLocker(cfg)
 }
 
 // checkStore panics if cfg needs a feature that the store does not have.
@@ -220,7 +220,7 @@ func owner() string {
 func (l *Locker) askLogged(ctx context.Context, terms send.Terms, r send.Request) error {
 	err := l.core.ask(ctx, new(send.Call), terms, r)
 	if err != nil {
-		l.trouble(ctx, err)
+		l.logFailure(ctx, err)
 	}
 	return err
 }
@@ -304,13 +304,13 @@ func (l *Locker) Report(ctx context.Context, e Event) { l.announce(ctx, e) }
 // checkIfDue checks the store if it is time to.
 func (l *Locker) checkIfDue(at clock.Moment) {
 	if c := l.core; c.checks.Due(at) {
-		c.checks.Start(&c.sender.Calls, l.checked)
+		c.checks.Start(&c.sender.Calls, l.logCheck)
 	}
 }
 
-// checked logs the result of a check if its class has changed. A check that did not reach the
+// logCheck logs the result of a check if its class has changed. A check that did not reach the
 // server has no result: failed calls are logged by themselves.
-func (l *Locker) checked(ctx context.Context, err error) {
+func (l *Locker) logCheck(ctx context.Context, err error) {
 	class := Class(err)
 	switch class {
 	case "dial", "silent", "connection", "handshake", classCancelled:

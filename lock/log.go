@@ -119,8 +119,8 @@ func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, 
 	}
 }
 
-// trouble logs a failure of the store, each class at most once a minute.
-func (l *reporter) trouble(ctx context.Context, err error) {
+// logFailure logs a failure of the store, each class at most once a minute.
+func (l *reporter) logFailure(ctx context.Context, err error) {
 	class := Class(err)
 	if class == classCancelled {
 		return

@@ -73,7 +73,7 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	r.record.owner = call.Owner(e.owner())
 	if err := l.acquire(ctx, e, acquireTerms{wait: l.cfg.wait}); err != nil {
 		if earlier, is := replayedBy(err); is {
-			sayLeft(ctx, l, call, entry, earlier)
+			setLeft(ctx, l, call, entry, earlier)
 		}
 		return resultWithoutRun(err)
 	}
@@ -122,9 +122,9 @@ func replayedBy(err error) (earlier Entry, is bool) {
 	return refused.Entry, true
 }
 
-// sayLeft sets how much longer the receipt of earlier is kept, if call asks for that. The claim of
-// some stores does not say it, and then the store is asked once more.
-func sayLeft(ctx context.Context, l *Locker, call *oncecall.Call, name entryName, earlier Entry) {
+// setLeft sets the Left of call, if it is asked for: how much longer the receipt of earlier is kept.
+// The claim of some stores does not say it, and then the store is asked once more.
+func setLeft(ctx context.Context, l *Locker, call *oncecall.Call, name entryName, earlier Entry) {
 	if call == nil || call.Left != oncecall.AskLeft {
 		return
 	}
@@ -184,20 +184,20 @@ func findReceipt(ctx context.Context, l *Locker, call *oncecall.Call, label stri
 		return nil, false
 	}
 	var began time.Time
-	if l.observed() {
+	if l.hasObservers() {
 		began = time.Now()
 	}
 	entry, err := l.core.store.Get(ctx, string(name))
 	if err != nil || entry.State != Settled || !sameRequest(fingerprint, entry.Fingerprint) {
 		return nil, false
 	}
-	if l.observed() {
+	if l.hasObservers() {
 		l.announce(ctx, Event{
 			Kind: EventReplayed, Name: cmp.Or(call.GuardName(), keytext.Name(label)), Key: label, Once: true, Attempt: 1,
 			Took: time.Since(began), Owner: requestinfo.Process(entry.Owner),
 		})
 	}
-	sayLeft(ctx, l, call, name, entry)
+	setLeft(ctx, l, call, name, entry)
 	return entry.Receipt, true
 }
 
@@ -231,7 +231,7 @@ func newRun(ctx context.Context, l *Locker, key string, entry entryName, scope s
 	e.record, e.locker, e.entry, e.parent = rec, l, entry, ctx
 	l.core.keys.Prepare((*holder)(e))
 	// A copy: the local table and calls to the store may read it after Once has returned.
-	rec.print = append(rec.room[:0], fingerprint...)
+	rec.fingerprint = append(rec.room[:0], fingerprint...)
 	return r
 }
 
@@ -319,7 +319,7 @@ func (r *run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, e
 		entry, err = l.core.store.Get(ctx, string(e.entry))
 		return err
 	}))
-	if err == nil && entry.State == Settled && sameRequest(r.record.print, entry.Fingerprint) {
+	if err == nil && entry.State == Settled && sameRequest(r.record.fingerprint, entry.Fingerprint) {
 		return entry.Receipt, true, nil
 	}
 	return nil, false, lost

@@ -7,12 +7,12 @@ import (
 
 // record is the part of a lease that only Once has.
 type record struct {
-	run   any    // the *run of this record, as runOf gets it from a context
-	label string // the key as the caller gave it
-	scope string // whose work it is
-	print []byte // the fingerprint, in room if it fits; one of package middleware does
-	room  [48]byte
-	owner string // of the entry; "": as for a lock
+	run         any    // the *run of this record, as runOf gets it from a context
+	label       string // the key as the caller gave it
+	scope       string // whose work it is
+	fingerprint []byte // in room if it fits, as the fingerprints of package middleware do
+	room        [48]byte
+	owner       string // of the entry; "": as for a lock
 
 	// Written before the lease is granted.
 	replaces string // token of the abandoned entry to take over
@@ -32,7 +32,7 @@ func (r *record) forgottenOnCrash(inTx bool) bool {
 // of r, or of a lock if r is nil. It returns nil if the claim is to take the entry over.
 func (r *record) refusal(state State, fingerprint []byte, rerun bool) error {
 	switch {
-	case r != nil && !sameRequest(r.print, fingerprint):
+	case r != nil && !sameRequest(r.fingerprint, fingerprint):
 		return ErrMismatch
 	case state == Settled && r != nil:
 		return errReplay

@@ -62,7 +62,7 @@ func (e *Lease) renew(ctx context.Context) {
 		}
 		// There was no answer. Until an alarm ends the lease, the store is asked again, since
 		// each answer may be in time.
-		e.locker.trouble(ctx, err)
+		e.locker.logFailure(ctx, err)
 		timer := time.NewTimer(min(cfg.lease/10, time.Second))
 		select {
 		case <-ctx.Done():

@@ -91,7 +91,7 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 		// before them.
 		cfg := l.cfg
 		cfg.detached = false
-		of, parent = l.core.locker(cfg), context.WithoutCancel(ctx)
+		of, parent = l.core.newLocker(cfg), context.WithoutCancel(ctx)
 	}
 	until := clock.Now().Add(l.cfg.wait)
 	bypassed, err := false, of.claimAtOnce(ctx, parent, s, keys)
@@ -111,24 +111,24 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 // claimInOrder takes keys for s, one after the other. bypassed says that the store has not served
 // one of them, and that the work runs unprotected.
 func (l *Locker) claimInOrder(ctx, parent context.Context, s *Set, keys []string, until clock.Moment) (bypassed bool, err error) {
-	var how acquireTerms
+	var terms acquireTerms
 	for _, key := range keys {
-		how.wait = 0
+		terms.wait = 0
 		if l.cfg.wait > 0 {
-			how.wait = until.Until()
+			terms.wait = until.Until()
 		}
 		e := l.newLease(ctx, key)
 		e.parent = parent //nolint:fatcontext // a set has as many contexts as keys
-		if err := l.acquire(ctx, e, how); err != nil {
+		if err := l.acquire(ctx, e, terms); err != nil {
 			return false, err
 		}
 		s.leases = append(s.leases, e)
 		if e.local.Bypassed() {
-			how.outage = errSetOutage // the next keys would each wait for the same store
+			terms.outage = errSetOutage // the next keys would each wait for the same store
 		}
 		parent = e.Context()
 	}
-	return how.outage != nil, nil
+	return terms.outage != nil, nil
 }
 
 var errSetOutage = fmt.Errorf("%w: it did not serve another key of the set, and was not asked for this one", ErrUnavailable)

@@ -103,7 +103,7 @@ func (c *setClaim) send(ctx context.Context) error {
 		core.leaveAll(c.leases...)
 		return errInOrder
 	case err != nil:
-		c.trouble(ctx, err)
+		c.logFailure(ctx, err)
 		for _, e := range c.leases {
 			c.leave(ctx, e, err)
 		}
@@ -214,7 +214,7 @@ func (s *Set) releaseAtOnce(ctx context.Context) (done bool, err error) {
 // itself.
 func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
 	l := ends[0].lease.locker
-	if l.observed() {
+	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	r := &setRequest{store: l.core.sets, releases: true, keys: make([]string, len(ends)), claims: make([]Claim, len(ends))}

@@ -32,7 +32,7 @@ func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 		return work, nil
 	}
 	if err = publicError(err, false); !callerGone(ctx) {
-		l.trouble(ctx, err)
+		l.logFailure(ctx, err)
 	}
 	l.emitFailed(ctx, &e.identity, callBegin, began.Since(), err)
 	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
@@ -82,7 +82,7 @@ func (r *run) commit(ctx context.Context, receipt []byte) ([]byte, bool, error) 
 	why, _ := e.validity.End(true) // the lease is renewed until there is an answer
 	lost := why.orNil()
 	e.setEnd(leaseEnd{settles: true, receipt: receipt, keep: l.cfg.keep})
-	if l.observed() {
+	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
 	}
 	var result commitResult

@@ -145,10 +145,10 @@ var errPending = fmt.Errorf("%w: another claim of this key is still unanswered",
 var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
 // contend claims e's key, and polls until the time is over if another process holds it. Only
-// the first caller in the queue of a process contends. met is the refusal by an earlier holder,
-// nil if there was none. After a refusal, a poll that the store does not serve ends the wait
+// the first caller in the queue of a process contends. known is the refusal by an earlier
+// holder, nil if there was none. After a refusal, a poll that the store does not serve ends the wait
 // only if the work can run without the store.
-func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until clock.Moment) error {
+func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, until clock.Moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
 		err := l.claim(ctx, e, began, began.Add(l.cfg.budget))
@@ -156,11 +156,11 @@ func (l *Locker) contend(ctx context.Context, e *Lease, met error, began, until 
 		refused, _ := errors.AsType[*RefusedError](err)
 		switch {
 		case errors.Is(err, ErrHeld):
-			met, hint = err, refused.Entry.Left
-		case met == nil || l.cfg.failOpen || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
+			known, hint = err, refused.Entry.Left
+		case known == nil || l.cfg.failOpen || !errors.Is(err, ErrUnavailable) || errors.Is(err, errors.ErrUnsupported):
 			return err
 		default:
-			if err = withRefusal(err, met); callerGone(ctx) {
+			if err = withRefusal(err, known); callerGone(ctx) {
 				return err
 			}
 		}
