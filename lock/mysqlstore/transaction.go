@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fence"
+	"github.com/httplatch/httplatch/lock/internal/outcome"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
@@ -22,11 +22,11 @@ func (s *Store) Begin(ctx context.Context, key, token string) (context.Context, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: mysqlstore: the work's transaction was not begun: %w", lock.ErrNotApplied, explain(err))
 	}
-	return context.WithValue(ctx, txKey{}, work.tx), &settling{store: s, work: work, key: key, token: token}, nil
+	return context.WithValue(ctx, txKey{}, work.tx), &workTransaction{store: s, work: work, key: key, token: token}, nil
 }
 
-// settling is a transaction of work.
-type settling struct {
+// workTransaction is a transaction of work.
+type workTransaction struct {
 	store      *Store
 	work       *session
 	key, token string
@@ -37,7 +37,7 @@ type settling struct {
 }
 
 // Settle is part of [lock.Transaction].
-func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error) {
 	w := t.work
 	w.take(ctx)
 	defer func() { w.end(ctx, t.committed) }()
@@ -66,7 +66,7 @@ func (t *settling) Settle(ctx context.Context, receipt []byte, keep time.Duratio
 }
 
 // commit sends COMMIT. The driver closes the connection when ctx ends, which cancels no COMMIT.
-func (t *settling) commit(ctx context.Context) (bool, error) {
+func (t *workTransaction) commit(ctx context.Context) (bool, error) {
 	t.sent = true
 	_, err := t.work.exec(ctx, commit)
 	switch {
@@ -83,7 +83,7 @@ func (t *settling) commit(ctx context.Context) (bool, error) {
 
 // ended returns the result of a transaction that has ended before its receipt. What the work has
 // committed itself gets its receipt now.
-func (t *settling) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
+func (t *workTransaction) ended(ctx context.Context, why error, receipt []byte, keep time.Duration) (ok bool, err error) {
 	kept, err := t.work.committedByWork(ctx)
 	switch {
 	case err != nil:
@@ -122,14 +122,14 @@ func notCommitted(err error) error {
 // Outcome is part of [lock.Transaction]. It asks by a write, and reports that the transaction
 // was committed after its write was: the server that has answered is no replica, and a replica
 // that COMMITs wait for has both.
-func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
+func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	switch {
 	case !t.sent:
 		return false, t.Rollback(ctx)
 	case t.answered:
 		return t.committed, nil
 	}
-	if ok, err = fence.Decide(ctx, t); err != nil {
+	if ok, err = outcome.Decide(ctx, t); err != nil {
 		// Without its matches: whether this question was applied says nothing about the COMMIT.
 		return false, fmt.Errorf("mysqlstore: what became of COMMIT: %s", err.Error())
 	}
@@ -137,9 +137,9 @@ func (t *settling) Outcome(ctx context.Context) (ok bool, err error) {
 	return ok, nil
 }
 
-// Fence is part of [fence.Row]. It writes, whatever it finds: a server that only follows another
+// TakeClaim is part of [outcome.Row]. It writes, whatever it finds: a server that only follows another
 // one refuses.
-func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
+func (t *workTransaction) TakeClaim(ctx context.Context) (found outcome.Found, err error) {
 	s := t.store
 	err = s.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		return inTx(ctx, conn, func() error {
@@ -151,33 +151,33 @@ func (t *settling) Fence(ctx context.Context) (found fence.Found, err error) {
 		})
 	})
 	if n := number(err); n == errLockWaitTimeout || n == errLockNowait {
-		return fence.Locked, nil
+		return outcome.Locked, nil
 	}
 	return found, err
 }
 
 // takeAway takes the claim from the transaction of the work, if it is there.
-func (t *settling) takeAway(ctx context.Context, conn *sql.Conn) (fence.Found, error) {
+func (t *workTransaction) takeAway(ctx context.Context, conn *sql.Conn) (outcome.Found, error) {
 	var token []byte
 	var settled bool
 	err := conn.QueryRowContext(ctx, text(t.store.statements.lockRow, t.key)).Scan(&token, &settled)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return fence.Gone, nil
+		return outcome.Gone, nil
 	case err != nil:
-		return fence.Gone, err //nolint:wrapcheck // by with
+		return outcome.Gone, err //nolint:wrapcheck // by with
 	case string(token) != t.token:
-		return fence.Gone, nil
+		return outcome.Gone, nil
 	case settled:
-		return fence.Settled, nil
+		return outcome.Settled, nil
 	}
 	_, err = conn.ExecContext(ctx, text(t.store.statements.takeAway, t.key))
-	return fence.Taken, err //nolint:wrapcheck // by with
+	return outcome.Taken, err //nolint:wrapcheck // by with
 }
 
-// EndIdle is part of [fence.Row]. A session that waits for its client in the middle of a
+// EndIdle is part of [outcome.Row]. A session that waits for its client in the middle of a
 // transaction executes no COMMIT.
-func (t *settling) EndIdle(ctx context.Context) {
+func (t *workTransaction) EndIdle(ctx context.Context) {
 	_ = t.store.withOwn(ctx, rowstore.First, func(conn *sql.Conn) error {
 		var idle int
 		if err := conn.QueryRowContext(ctx, text(t.store.statements.idle, t.work.id)).Scan(&idle); err != nil {
@@ -189,7 +189,7 @@ func (t *settling) EndIdle(ctx context.Context) {
 }
 
 // Rollback is part of [lock.Transaction].
-func (t *settling) Rollback(ctx context.Context) error {
+func (t *workTransaction) Rollback(ctx context.Context) error {
 	if t.work.user != nil {
 		t.work.take(ctx)
 	}

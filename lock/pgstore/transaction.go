@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/httplatch/httplatch/lock"
-	"github.com/httplatch/httplatch/lock/internal/fence"
+	"github.com/httplatch/httplatch/lock/internal/outcome"
 	"github.com/httplatch/httplatch/lock/internal/rowstore"
 )
 
@@ -83,11 +83,11 @@ func (t *workTransaction) Settle(ctx context.Context, receipt []byte, keep time.
 
 // whyNoClaim finds out why the receipt's statement has found no claim.
 func (t *workTransaction) whyNoClaim(ctx context.Context) (ok bool, err error) {
-	found, err := t.Fence(ctx)
+	found, err := t.TakeClaim(ctx)
 	switch {
 	case err != nil:
 		return false, transient(err)
-	case found == fence.Taken:
+	case found == outcome.Taken:
 		return false, permanent(errUnmarked)
 	default:
 		return false, nil
@@ -136,7 +136,7 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	case t.result != unanswered:
 		return t.result == committed, nil
 	}
-	if ok, err = fence.Decide(ctx, t); err != nil {
+	if ok, err = outcome.Decide(ctx, t); err != nil {
 		// Without its matches: whether this query was applied, or was denied, says
 		// nothing about the COMMIT.
 		return false, fmt.Errorf("pgstore: what became of COMMIT: %s", err.Error())
@@ -148,9 +148,9 @@ func (t *workTransaction) Outcome(ctx context.Context) (ok bool, err error) {
 	return ok, nil
 }
 
-// Fence is part of [fence.Row].
-func (t *workTransaction) Fence(ctx context.Context) (fence.Found, error) {
-	found := fence.Gone
+// TakeClaim is part of [outcome.Row].
+func (t *workTransaction) TakeClaim(ctx context.Context) (outcome.Found, error) {
+	found := outcome.Gone
 	rows, err := t.store.query(ctx, t.store.statements.takeAway, t.key, t.token, lockWait)
 	if err != nil {
 		return found, err
@@ -161,18 +161,18 @@ func (t *workTransaction) Fence(ctx context.Context) (fence.Found, error) {
 		if err := rows.Scan(&settled, nil); err != nil {
 			return found, fmt.Errorf("pgstore: %w", err)
 		}
-		if found = fence.Taken; settled {
-			found = fence.Settled
+		if found = outcome.Taken; settled {
+			found = outcome.Settled
 		}
 	}
 	rows.Close()
 	if err = rows.Err(); hasCode(err, lockNotAvailable) {
-		return fence.Locked, nil
+		return outcome.Locked, nil
 	}
 	return found, storeError(err)
 }
 
-// EndIdle is part of [fence.Row]. Behind PgBouncer the number belongs to another session.
+// EndIdle is part of [outcome.Row]. Behind PgBouncer the number belongs to another session.
 // PgBouncer itself ends the session, since its client is gone.
 func (t *workTransaction) EndIdle(ctx context.Context) {
 	_, _ = t.store.found(ctx, t.store.statements.endIdle, int64(t.pid))
