@@ -59,7 +59,7 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) e
 	}
 
 	bypass := entered && l.failsOpen(ctx, err)
-	if other, is := c.keys.Beside((*holder)(e)); bypass && is {
+	if other, is := c.keys.Admitted((*holder)(e)); bypass && is {
 		// The store does not answer, but this process has the key, by a ticket.
 		bypass, err = false, heldBy(e, other.Owner())
 	}

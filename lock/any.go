@@ -103,10 +103,10 @@ func (s *search) try(ctx context.Context) error {
 	for i := range s.keys {
 		key := s.keys[(from+i)%len(s.keys)]
 		switch s.locker.core.keys.Taken(key) {
-		case local.TakenFirmly:
+		case local.TakenHeld:
 			s.lease = s.newLease(ctx, key)
 			refusal = soonerRefusal(refusal, heldBy(s.lease, ""))
-		case local.TakenOpenly:
+		case local.TakenUndecided:
 			open = append(open, key)
 		case local.NotTaken:
 			outage := s.outage

@@ -23,7 +23,7 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	e.local.Due = due
 	e.validity.Start(sent.Add(lease-e.locker.core.drift(lease)), due, cfg.maxHold == lease)
 	met := e.local.Grant() // other goroutines read the rest only after that, so it needs no lock
-	e.locker.core.keys.Expect((*holder)(e), due)
+	e.locker.core.keys.ScheduleNew((*holder)(e), due)
 	if met {
 		e.locker.core.keys.Share((*holder)(e), grantOf(e))
 	}

@@ -62,7 +62,7 @@ type setClaim struct {
 func (c *setClaim) enter(ctx context.Context) error {
 	core := c.core
 	for i, e := range c.leases {
-		taken, owner := local.TakenOpenly, ""
+		taken, owner := local.TakenUndecided, ""
 		if core.owners.Enter() {
 			if taken, owner = core.keys.TryEnter((*holder)(e)); taken == local.NotTaken {
 				continue
@@ -73,7 +73,7 @@ func (c *setClaim) enter(ctx context.Context) error {
 			core.keys.Leave((*holder)(entered))
 			core.owners.Leave()
 		}
-		if taken == local.TakenOpenly || c.cfg.wait > 0 {
+		if taken == local.TakenUndecided || c.cfg.wait > 0 {
 			return errInOrder
 		}
 		err := heldBy(e, owner)

@@ -33,8 +33,8 @@ func (s *Schedule) When() *Schedule { return s }
 // Queued reports whether the item is in its queue.
 func (s *Schedule) Queued() bool { return s.place > 0 }
 
-// New reports whether the item was never put in a queue.
-func (s *Schedule) New() bool { return s.place == 0 }
+// NeverQueued reports whether the item was never put in a queue.
+func (s *Schedule) NeverQueued() bool { return s.place == 0 }
 
 // NewQueue returns an empty queue that calls wake on a goroutine of its timer.
 func NewQueue[T Scheduled](wake func()) Queue[T] {

@@ -76,11 +76,11 @@ func (a *alarms[H]) forget() {
 }
 
 // isNew reports whether the lease was granted and never queued for an alarm.
-func (e *Entry[H]) isNew() bool { return e.Granted() && e.New() }
+func (e *Entry[H]) isNew() bool { return e.Granted() && e.NeverQueued() }
 
-// Expect rings h, which was granted just now, at that moment. Its Entry has the same moment, but
-// an alarm may change that by now.
-func (t *Table[H]) Expect(h H, due clock.Moment) {
+// ScheduleNew rings h, which was granted just now, at due. This is the Due of its Entry, which an
+// alarm may have changed by now.
+func (t *Table[H]) ScheduleNew(h H, due clock.Moment) {
 	s := t.shardOf(h)
 	if s.alarms.lookComesBefore(due) {
 		return

@@ -11,11 +11,11 @@ type Taken uint8
 const (
 	// NotTaken says that none has it.
 	NotTaken Taken = iota
-	// TakenOpenly says that the key is pending, or that its work is over and the store has not
-	// confirmed that. Both end within a budget.
-	TakenOpenly
-	// TakenFirmly says that the key is held.
-	TakenFirmly
+	// TakenUndecided says that the key is pending, or that its work is over and the store has not
+	// confirmed the end. Both end within a budget.
+	TakenUndecided
+	// TakenHeld says that the key is held.
+	TakenHeld
 )
 
 // Taken reports how key is taken in this process.
@@ -32,9 +32,9 @@ func (s *shard[H]) taken(key string) Taken {
 	case !taken:
 		return NotTaken
 	case holder.Entry().pending(), holder.Entry().ending():
-		return TakenOpenly
+		return TakenUndecided
 	default:
-		return TakenFirmly
+		return TakenHeld
 	}
 }
 

@@ -35,10 +35,10 @@ type Table[H Holder[H]] struct {
 const shards = 64
 
 type shard[H Holder[H]] struct {
-	mu      sync.Mutex
-	holders map[string]H   // of the keys that are pending or granted in this process
-	beside  map[H]struct{} // see Table.Admit
-	alarms  alarms[H]
+	mu       sync.Mutex
+	holders  map[string]H   // of the keys that are pending or granted in this process
+	admitted map[H]struct{} // see Table.Admit
+	alarms   alarms[H]
 
 	watches map[string][]chan struct{} // see Table.WatchFreed
 }
@@ -124,7 +124,7 @@ func (t *Table[H]) MarkEnding(h H, confirm func()) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, beside := s.beside[h]; beside || s.has(h) {
+	if _, admitted := s.admitted[h]; admitted || s.has(h) {
 		h.Entry().needSlot().confirmEnd = confirm
 	}
 }
@@ -155,13 +155,13 @@ func (t *Table[H]) LeaveWith(h H, decide func() Decision[H]) {
 		}
 		s.pass(h)
 	default:
-		s.leaveBeside(h)
+		s.leaveAdmitted(h)
 	}
 	s.mu.Unlock()
 	wake(d, answered)
 }
 
-// pass gives the key of h to a lease beside it, or else to the first of its queue.
+// pass gives the key of h to an admitted lease, or else to the first of its queue.
 func (s *shard[H]) pass(h H) {
 	if s.promote(h) {
 		return
@@ -226,7 +226,7 @@ func (t *Table[H]) Keys() iter.Seq[Key[H]] {
 func (s *shard[H]) keys() []Key[H] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]Key[H], 0, len(s.holders)+len(s.beside))
+	all := make([]Key[H], 0, len(s.holders)+len(s.admitted))
 	for h := range s.leases() {
 		k := Key[H]{Holder: h}
 		if sl := h.Entry().slot; sl != nil {

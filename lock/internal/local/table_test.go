@@ -154,7 +154,7 @@ func TestCancelledWaitPassesTheKeyOn(t *testing.T) {
 	require.Nil(t, w3.Decided())
 }
 
-// A lease that the store has granted past the one that claims its key here stands beside it, and
+// A lease that was admitted past another one, which claims its key here, is kept apart, and
 // has the key after it, with its queue.
 func TestAdmittedLease(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,8 @@ import (
 
 // Admit adds h, whose key the store has granted by a ticket, past the callers that claim the key
 // in this process. If one of these callers has the key in the table, the store will refuse its
-// claim. Until that caller leaves, h stands beside it. Then h has the key.
+// claim, and h is kept among the admitted leases of the shard until that caller leaves. Then h has
+// the key.
 func (t *Table[H]) Admit(h H) {
 	s, key := t.shardOf(h), h.Key()
 	s.mu.Lock()
@@ -16,23 +17,24 @@ func (t *Table[H]) Admit(h H) {
 		s.holders[key] = h
 		return
 	}
-	if s.beside == nil {
-		s.beside = make(map[H]struct{})
+	if s.admitted == nil {
+		s.admitted = make(map[H]struct{})
 	}
-	s.beside[h] = struct{}{}
+	s.admitted[h] = struct{}{}
 }
 
-// Beside returns another lease on the key of h that Admit has added beside it, if there is one.
-func (t *Table[H]) Beside(h H) (beside H, is bool) {
+// Admitted returns another lease that has the key of h by a ticket ([Table.Admit]) while h has it in
+// the table, if there is one.
+func (t *Table[H]) Admitted(h H) (other H, is bool) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for b := range s.beside {
-		if b != h && b.Key() == h.Key() {
-			return b, true
+	for a := range s.admitted {
+		if a != h && a.Key() == h.Key() {
+			return a, true
 		}
 	}
-	return beside, false
+	return other, false
 }
 
 // leases yields all leases of s. The shard is locked.
@@ -43,7 +45,7 @@ func (s *shard[H]) leases() iter.Seq[H] {
 				return
 			}
 		}
-		for h := range s.beside {
+		for h := range s.admitted {
 			if !yield(h) {
 				return
 			}
@@ -51,24 +53,24 @@ func (s *shard[H]) leases() iter.Seq[H] {
 	}
 }
 
-// promote gives the key of h to a lease beside it, and reports whether there is one. The queue
+// promote gives the key of h to an admitted lease, and reports whether there is one. The queue
 // of h waits for that lease then.
 func (s *shard[H]) promote(h H) bool {
-	if len(s.beside) == 0 { // an iterator would be a tenth of the cost of the table
+	if len(s.admitted) == 0 { // an iterator would be a tenth of the cost of the table
 		return false
 	}
-	for b := range s.beside {
-		if b.Key() != h.Key() {
+	for a := range s.admitted {
+		if a.Key() != h.Key() {
 			continue
 		}
-		delete(s.beside, b)
-		e := b.Entry()
+		delete(s.admitted, a)
+		e := a.Entry()
 		own := e.slot
 		if h.Entry().slot == nil {
-			s.holders[b.Key()] = b
+			s.holders[a.Key()] = a
 			return true
 		}
-		s.hand(h, b)
+		s.hand(h, a)
 		if own != nil {
 			e.slot.confirmEnd = own.confirmEnd
 		}
@@ -77,13 +79,13 @@ func (s *shard[H]) promote(h H) bool {
 	return false
 }
 
-// leaveBeside removes h, if it stands beside another lease, and has the caller that claims its key
-// ask the store again.
-func (s *shard[H]) leaveBeside(h H) {
-	if _, beside := s.beside[h]; !beside {
+// leaveAdmitted removes h, if it is an admitted lease, and has the caller that claims its key ask
+// the store again.
+func (s *shard[H]) leaveAdmitted(h H) {
+	if _, admitted := s.admitted[h]; !admitted {
 		return
 	}
-	delete(s.beside, h)
+	delete(s.admitted, h)
 	if holder, taken := s.holders[h.Key()]; taken {
 		if sl := holder.Entry().slot; sl != nil {
 			sl.triggerClaim()
