@@ -169,13 +169,13 @@ func (c *Cleaner) ran(t *Task, p Progress) {
 		c.sender.Retries.Give() // nothing was sent, or the store has answered and no caller needs it
 	}
 	t.in.running--
-	t.in.learn(p, answered)
+	t.in.noteAttempt(p, answered)
 	over := p.Done || c.stage == stopped
 	if over {
 		c.forget(t)
 	} else {
-		if answered && !t.settled {
-			t.settled = true
+		if answered && !t.confirming {
+			t.confirming = true
 			c.count.Add(-1)
 		}
 		t.in.Put(t, clock.Now().Add(t.postpone(p.Again, c.stage)))
@@ -222,7 +222,7 @@ func (c *Cleaner) Stop() {
 // forget removes t, which is in no queue. c.mu is held.
 func (c *Cleaner) forget(t *Task) {
 	delete(c.all, t)
-	if !t.settled {
+	if !t.confirming {
 		c.count.Add(-1)
 	}
 	c.tasks.Leave()
@@ -240,7 +240,7 @@ func (c *Cleaner) List() []Pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for t := range c.all {
-		if !t.settled {
+		if !t.confirming {
 			all = append(all, Pending{t.Subject, t.born})
 		}
 	}

@@ -6,20 +6,20 @@ import "time"
 // removed: for as long as an entry of it can be in the store, so that this process is never
 // refused by its own claim. It holds at most twice maxOrphans, and forgets the oldest.
 type orphans struct {
-	byToken  map[string]*known
-	queue    []*known // in the order of arrival
-	first    int      // in queue: the removals before it have ended
+	byToken  map[string]*orphanToken
+	queue    []*orphanToken // in the order of arrival
+	first    int            // in queue: the removals before it have ended
 	removing int
 }
 
-// known is the token of an orphan.
-type known struct {
-	token    string
-	fate     Fate
-	until    time.Time // when it is examined again
-	forgotIn time.Time // when it is forgotten, if its entry was not removed
-	orphan   *Orphan   // nil when it was removed, or given up
-	task     *Task     // removes the entry; nil like orphan, and for a takeover
+// orphanToken is the token of an orphan.
+type orphanToken struct {
+	token     string
+	fate      Fate
+	examineAt time.Time // when it is examined again
+	forgetAt  time.Time // when it is forgotten, if its entry was not removed
+	orphan    *Orphan   // nil when it was removed, or given up
+	task      *Task     // removes the entry; nil like orphan, and for a takeover
 }
 
 // Fate is the state of a token's claim, as far as this process knows.
@@ -48,7 +48,7 @@ func (c *Cleaner) Add(o *Orphan) {
 	switch k := c.orphans.byToken[o.Token]; {
 	case c.stage == stopped:
 	case k == nil:
-		t, dropped = c.learn(o, wait)
+		t, dropped = c.keepToken(o, wait)
 	case k.fate == LostTakeover: // the adopting claim may have renewed it
 		k.orphan = o
 		c.remember(k)
@@ -63,12 +63,12 @@ func (c *Cleaner) Add(o *Orphan) {
 	c.wake()
 }
 
-// learn keeps the token of o, and starts its removal unless o is a takeover. t is nil if
+// keepToken keeps the token of o, and starts its removal unless o is a takeover. t is nil if
 // there is no removal: o is a takeover, or there are too many removals and all older ones
 // are running. c.mu is held.
-func (c *Cleaner) learn(o *Orphan, wait time.Duration) (t *Task, dropped bool) {
+func (c *Cleaner) keepToken(o *Orphan, wait time.Duration) (t *Task, dropped bool) {
 	c.forgetOld(time.Now())
-	k := &known{token: o.Token, fate: Dead, orphan: o}
+	k := &orphanToken{token: o.Token, fate: Dead, orphan: o}
 	c.remember(k)
 	c.orphans.push(k)
 	if o.Takeover {
@@ -80,14 +80,14 @@ func (c *Cleaner) learn(o *Orphan, wait time.Duration) (t *Task, dropped bool) {
 }
 
 // remember keeps k for as long as an entry of it can be in the store. c.mu is held.
-func (c *Cleaner) remember(k *known) {
-	k.until = c.endures(k.orphan)
-	k.forgotIn = k.until.Add(k.orphan.Linger)
+func (c *Cleaner) remember(k *orphanToken) {
+	k.examineAt = c.endures(k.orphan)
+	k.forgetAt = k.examineAt.Add(k.orphan.Linger)
 }
 
 // removeLater starts the removal of k, and reports whether it gave up the oldest one for
 // it. c.mu is held.
-func (c *Cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
+func (c *Cleaner) removeLater(k *orphanToken, wait time.Duration) (dropped bool) {
 	o := k.orphan
 	k.task = &Task{
 		in:      &c.removals,
@@ -106,7 +106,7 @@ func (c *Cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 		return false
 	}
 	for ; c.orphans.first < len(c.orphans.queue); c.orphans.first++ {
-		if oldest := c.orphans.queue[c.orphans.first]; c.abandon(oldest) {
+		if oldest := c.orphans.queue[c.orphans.first]; c.giveUpRemoval(oldest) {
 			c.dropped.Add(1)
 			return true
 		}
@@ -114,9 +114,9 @@ func (c *Cleaner) removeLater(k *known, wait time.Duration) (dropped bool) {
 	return false
 }
 
-// abandon gives up the removal of k, and reports false if there is none or it runs at the
+// giveUpRemoval gives up the removal of k, and reports false if there is none or it runs at the
 // moment. c.mu is held.
-func (c *Cleaner) abandon(k *known) bool {
+func (c *Cleaner) giveUpRemoval(k *orphanToken) bool {
 	if k.task == nil || k.runs() {
 		return false
 	}
@@ -127,25 +127,25 @@ func (c *Cleaner) abandon(k *known) bool {
 }
 
 // runs reports whether the removal calls the store at the moment.
-func (k *known) runs() bool { return k.task != nil && !k.task.Queued() }
+func (k *orphanToken) runs() bool { return k.task != nil && !k.task.Queued() }
 
-func (c *Cleaner) removed(k *known) {
+func (c *Cleaner) removed(k *orphanToken) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.orphans.done(k)
-	k.forgotIn = k.until
+	k.forgetAt = k.examineAt
 }
 
-func (o *orphans) push(k *known) {
+func (o *orphans) push(k *orphanToken) {
 	if o.byToken == nil {
-		o.byToken = make(map[string]*known)
+		o.byToken = make(map[string]*orphanToken)
 	}
 	o.byToken[k.token] = k
 	o.queue = append(o.queue, k)
 }
 
 // done ends the removal of k, and keeps its token.
-func (o *orphans) done(k *known) {
+func (o *orphans) done(k *orphanToken) {
 	if k.task != nil {
 		o.removing--
 	}
@@ -158,19 +158,19 @@ func (c *Cleaner) forgetOld(now time.Time) {
 	o := &c.orphans
 	for len(o.queue) > 0 {
 		k, tooMany := o.queue[0], len(o.queue) > 2*maxOrphans
-		if now.Before(k.until) && !tooMany {
+		if now.Before(k.examineAt) && !tooMany {
 			return
 		}
 		o.queue[0] = nil
 		o.queue, o.first = o.queue[1:], max(o.first-1, 0)
 		switch {
 		case k.runs():
-			k.until = now.Add(longPause)
+			k.examineAt = now.Add(longPause)
 			o.queue = append(o.queue, k)
 		case !tooMany && c.prolong(k, now):
 			o.queue = append(o.queue, k)
 		default:
-			c.abandon(k)
+			c.giveUpRemoval(k)
 			if o.byToken[k.token] == k { // else it was adopted, and its token may be known again
 				delete(o.byToken, k.token)
 			}
@@ -179,14 +179,14 @@ func (c *Cleaner) forgetOld(now time.Time) {
 }
 
 // prolong keeps k for longer, and reports false if it can be forgotten.
-func (c *Cleaner) prolong(k *known, now time.Time) bool {
+func (c *Cleaner) prolong(k *orphanToken, now time.Time) bool {
 	if k.orphan != nil {
-		k.until = c.endures(k.orphan)
+		k.examineAt = c.endures(k.orphan)
 	}
-	if !now.Before(k.until) && now.Before(k.forgotIn) { // its removal goes on: other processes are refused for as long
-		k.until = now.Add(c.maxLag + c.longestLease())
+	if !now.Before(k.examineAt) && now.Before(k.forgetAt) { // its removal goes on: other processes are refused for as long
+		k.examineAt = now.Add(c.maxLag + c.longestLease())
 	}
-	return now.Before(k.until)
+	return now.Before(k.examineAt)
 }
 
 // FateOf returns the fate of token.

@@ -15,13 +15,13 @@ type Task struct {
 
 	clock.Schedule // unqueued while the task runs
 
-	in      *taskQueue
-	born    time.Time
-	pause   time.Duration
-	paid    bool // its running attempt has taken a token
-	kicked  bool // it was asked for while it ran
-	awaited bool // a caller waits for it
-	settled bool // it was answered, and is repeated to be sure
+	in         *taskQueue
+	born       time.Time
+	pause      time.Duration
+	paid       bool // its running attempt has taken a token
+	kicked     bool // it was asked for while it ran
+	awaited    bool // a caller waits for it
+	confirming bool // it was answered, and is repeated to be sure
 }
 
 // Subject describes a [Task] to operators.
@@ -51,8 +51,8 @@ func (q *taskQueue) room() int {
 	return maxRunning
 }
 
-// learn counts an attempt.
-func (q *taskQueue) learn(p Progress, answered bool) {
+// noteAttempt counts the answers in a row.
+func (q *taskQueue) noteAttempt(p Progress, answered bool) {
 	switch {
 	case answered:
 		q.answered = min(q.answered+1, maxAsked)

@@ -3,7 +3,7 @@
 // own, and are not repeated.
 //
 // A call is sent, on the goroutine of its caller, until it is answered, until its
-// budget is over, or until the [Budget] for retries does not pay for another send.
+// budget is over, or until the [RetryBudget] does not pay for another send.
 // There is one send at a time. This relies on two rules of lock.Store: a store
 // returns when the context of a call ends, and a call may be sent again for the
 // same token.
@@ -20,7 +20,7 @@ import (
 
 // Sender makes the calls to one store.
 type Sender struct {
-	Retries Budget
+	Retries RetryBudget
 	Calls   Counter // sends that have not ended, also if their callers have left
 
 	// Dead reports whether the claim of a token is known to have no holder. It is for a
@@ -94,16 +94,16 @@ func Do(ctx context.Context, s *Sender, c *Call, terms Terms, r Request) error {
 	if end, ok := ctx.Deadline(); ok && !terms.Lasting && end.Before(c.deadline) {
 		c.deadline = end
 	}
-	defer c.abandon()
+	defer c.endUnreturned()
 	for c.begin(c.began); ; c.begin(time.Now()) {
-		if !c.returned(guarded(c.try, r)) {
+		if !c.returned(sendRecovering(c.try, r)) {
 			return c.err
 		}
 	}
 }
 
-// guarded sends once, and converts a panic to an error.
-func guarded(t *Try, r Request) (err error) {
+// sendRecovering sends once, and converts a panic to an error.
+func sendRecovering(t *Try, r Request) (err error) {
 	defer Recover(&err)
 	return r.Send(t)
 }
@@ -132,8 +132,9 @@ func (c *Call) begin(at time.Time) {
 	c.sender.Calls.Enter()
 }
 
-// abandon ends a send that will not return, since a hook of the store has ended the goroutine.
-func (c *Call) abandon() {
+// endUnreturned ends a send that will not return, since a hook of the store has ended its
+// goroutine.
+func (c *Call) endUnreturned() {
 	if c.try != nil {
 		c.ended(Unknown)
 	}

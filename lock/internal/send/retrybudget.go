@@ -14,29 +14,29 @@ const (
 	mostSaved = 1000 * token
 )
 
-// Budget is the retry budget: a token bucket that pays for all sends except the first of a
-// call, second sends and clean-up alike. An answered call adds a fifth of a token, and a second
+// RetryBudget is a token bucket that pays for all sends except the first of a call, second sends
+// and clean-up alike. An answered call adds a fifth of a token, and a second
 // adds ten. So a store that answers fewer calls gets fewer repeats, and the repeats of an
 // outage cannot keep the store from coming back.
 //
 // The sources of the figures are Finagle's retry budgets (20 % and 10 a second) and gRPC's
 // proposal A6.
-type Budget struct {
+type RetryBudget struct {
 	saved  atomic.Int64
 	filled atomic.Int64 // until which millisecond time has been paid for
 	began  time.Time
 }
 
-func (b *Budget) init(began time.Time) {
+func (b *RetryBudget) init(began time.Time) {
 	b.began = began
 	b.saved.Store(reserve)
 }
 
 // answered pays for an answered call.
-func (b *Budget) answered() { b.add(perCall) }
+func (b *RetryBudget) answered() { b.add(perCall) }
 
 // Take takes a token, and reports whether there was one.
-func (b *Budget) Take() bool {
+func (b *RetryBudget) Take() bool {
 	b.fill()
 	for {
 		saved := b.saved.Load()
@@ -50,22 +50,22 @@ func (b *Budget) Take() bool {
 }
 
 // Give gives back a token that was not needed, if there is room for it.
-func (b *Budget) Give() { b.add(token) }
+func (b *RetryBudget) Give() { b.add(token) }
 
-func (b *Budget) add(tokens int64) {
+func (b *RetryBudget) add(tokens int64) {
 	if room := mostSaved - b.saved.Load(); room > 0 {
 		b.saved.Add(min(tokens, room))
 	}
 }
 
 // Tokens returns the number of tokens.
-func (b *Budget) Tokens() int {
+func (b *RetryBudget) Tokens() int {
 	b.fill()
 	return int(b.saved.Load() / token)
 }
 
 // fill pays for the time that has passed.
-func (b *Budget) fill() {
+func (b *RetryBudget) fill() {
 	at := time.Since(b.began).Milliseconds()
 	last := b.filled.Load()
 	if at <= last || !b.filled.CompareAndSwap(last, at) {
