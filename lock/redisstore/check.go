@@ -99,7 +99,7 @@ func (s *Store) checkServer(ctx context.Context, master sender, f *findings) {
 			"use redis.NewFailoverClient or a redis-sentinel:// URL")
 		return
 	}
-	if v := info["redis_version"]; !recent(v) {
+	if v := info["redis_version"]; !supported(v) {
 		f.add("VERSION", fmt.Errorf("the server is Redis %s", v), "use Redis 6.2 or later, 7.0 or later for the fastest claim, or Valkey")
 	}
 	if info["cluster_enabled"] == "1" && s.cluster == nil {
@@ -125,16 +125,16 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// recent reports whether v is 6.2 or later. It is also true for a text that is no version: such
+// supported reports whether v is 6.2 or later. It is also true for a text that is no version: such
 // a server may work otherwise.
-func recent(v string) bool {
+func supported(v string) bool {
 	parts := strings.SplitN(v, ".", 3)
 	if len(parts) < 2 {
 		return true
 	}
 	major, err := strconv.Atoi(parts[0])
-	minor, err2 := strconv.Atoi(parts[1])
-	return err != nil || err2 != nil || major > 6 || major == 6 && minor >= 2
+	minor, minorErr := strconv.Atoi(parts[1])
+	return err != nil || minorErr != nil || major > 6 || major == 6 && minor >= 2
 }
 
 // checkCommands tries every command, on a name that no entry has.
@@ -145,16 +145,16 @@ func (s *Store) checkCommands(ctx context.Context, f *findings) {
 	_, err = ask(ctx, s.client, "scan", "0", "match", name, "count", 1, "type", "string")
 	f.failed("SCAN", err)
 	c := group.NewCommand(name)
-	_, err = s.to.do(ctx, c.With("set", name, &c.Load, "nx", "get", "px", 1000))
+	_, err = s.nodes.do(ctx, c.With("set", name, &c.Load, "nx", "get", "px", 1000))
 	f.failed("SET", err)
-	_, err = s.to.do(ctx, group.NewCommand(name).Script("evalsha", readScript.sha))
+	_, err = s.nodes.do(ctx, group.NewCommand(name).Script("evalsha", readScript.sha))
 	f.failed("EVALSHA", err)
 	c = group.NewCommand(name)
 	c.Load = group.Load("nothing")
 	if s.notices != nil {
 		c.Load = group.Load("publish")
 	}
-	answer, err := s.to.do(ctx, c.Script("eval", probeScript.source))
+	answer, err := s.nodes.do(ctx, c.Script("eval", probeScript.source))
 	f.failed("EVAL", err)
 	if s.notices != nil {
 		s.checkSubscribe(ctx, name, f)

@@ -51,7 +51,7 @@ func (s *Store) claim(ctx context.Context, key string, c lock.Claim) (lock.Entry
 func (s *Store) claimPlain(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
 	cmd := group.NewCommand(name)
 	cmd.Load, cmd.Yields = v.AppendTo(cmd.Room()), true
-	answer, err := s.to.do(ctx, cmd.With("set", name, &cmd.Load, "nx", "get", "px", keepFor(c)))
+	answer, err := s.nodes.do(ctx, cmd.With("set", name, &cmd.Load, "nx", "get", "px", keepFor(c)))
 	switch {
 	case err == nil && answer == nil:
 		return granted(c, 0), nil
@@ -99,6 +99,14 @@ func (s *Store) readRefused(ctx context.Context, name string, refusal error) (lo
 	return e, nil
 }
 
+// The first field of the answer of claim.lua.
+const (
+	claimLate    int64 = iota - 1 // it came after notAfter
+	claimRefused                  // the entry is left as it is
+	claimTaken                    // the entry is the claim's
+	claimNone                     // there is no entry to replace
+)
+
 // claimed is the answer of the claim script.
 type claimed struct {
 	entry lock.Entry
@@ -128,16 +136,16 @@ func (s *Store) claimScript(ctx context.Context, name string, v *entry.Value, c 
 	}
 	r := claimed{now: time.Duration(now) * time.Microsecond}
 	switch {
-	case fields[0] == int64(-1):
+	case fields[0] == claimLate:
 		r.late = true
-	case fields[0] == int64(2): // free, and to be claimed without Replaces
-	case fields[0] == int64(1) && len(fields) == 3:
+	case fields[0] == claimNone: // free, and to be claimed without Replaces
+	case fields[0] == claimTaken && len(fields) == 3:
 		fence, ok := fields[2].(int64)
 		if !ok {
 			return claimed{}, failure.BadAnswer(answer)
 		}
 		r.entry = granted(c, fence)
-	case fields[0] == int64(0) && len(fields) == 5:
+	case fields[0] == claimRefused && len(fields) == 5:
 		there, left, err := valueOf(fields[3:])
 		if err != nil {
 			return claimed{}, err

@@ -17,7 +17,7 @@ import (
 // that is already late. The server refuses it, unless there is an entry to report, and the
 // refusal has the server's time.
 func (s *Store) claimFenced(ctx context.Context, name string, v *entry.Value, c lock.Claim) (lock.Entry, error) {
-	server, err := s.to.route(ctx, name)
+	server, err := s.nodes.route(ctx, name)
 	if err != nil {
 		return lock.Entry{}, err
 	}

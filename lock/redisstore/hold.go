@@ -14,11 +14,11 @@ import (
 // Renew prolongs the lease of c.Token, and its linger if c.Linger is longer than
 // the linger of the entry. It works when the server is out of memory.
 func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	at := s.spot(key)
+	at := s.refOf(key)
 	if ok, err = s.renewOwn(ctx, at, c); ok || err != nil {
 		return ok, err
 	}
-	cmd, ok := s.change(at, c.Token)
+	cmd, ok := s.scriptOn(at, c.Token)
 	if !ok {
 		return false, nil
 	}
@@ -29,11 +29,11 @@ func (s *Store) Renew(ctx context.Context, key string, c lock.Claim) (ok bool, e
 // Settle leaves a receipt for keep. It works when the server is out of memory.
 func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []byte, keep time.Duration) (ok bool, err error) {
 	kept := max(entry.Milliseconds(keep), 1)
-	at := s.spot(key)
+	at := s.refOf(key)
 	if ok, err = s.settleOwn(ctx, at, c, receipt, kept); ok || err != nil {
 		return ok, err
 	}
-	cmd, ok := s.change(at, c.Token)
+	cmd, ok := s.scriptOn(at, c.Token)
 	if !ok {
 		return false, nil
 	}
@@ -49,7 +49,7 @@ func (s *Store) Settle(ctx context.Context, key string, c lock.Claim, receipt []
 
 // Amend replaces a receipt. Unlike Settle it needs memory.
 func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error) {
-	cmd, ok := s.change(s.spot(key), token)
+	cmd, ok := s.scriptOn(s.refOf(key), token)
 	if !ok {
 		return false, nil
 	}
@@ -61,7 +61,7 @@ func (s *Store) Amend(ctx context.Context, key, token string, from, to []byte) (
 // Release removes the entry of c.Token unless it is a receipt. It works when the
 // server is out of memory.
 func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool, err error) {
-	at := s.spot(key)
+	at := s.refOf(key)
 	if ok, err = s.deleteOwn(ctx, at, c); ok || err != nil {
 		return ok, err
 	}
@@ -73,11 +73,11 @@ func (s *Store) Release(ctx context.Context, key string, c lock.Claim) (ok bool,
 
 // Forget removes the entry of token, a receipt too.
 func (s *Store) Forget(ctx context.Context, key, token string) (ok bool, err error) {
-	return s.remove(ctx, s.spot(key), token, s.published("receipt")...)
+	return s.remove(ctx, s.refOf(key), token, s.published("receipt")...)
 }
 
 func (s *Store) remove(ctx context.Context, at entryRef, token string, args ...any) (ok bool, err error) {
-	cmd, ok := s.change(at, token)
+	cmd, ok := s.scriptOn(at, token)
 	if !ok {
 		return false, nil
 	}
@@ -85,9 +85,9 @@ func (s *Store) remove(ctx context.Context, at entryRef, token string, args ...a
 	return boolReply(s.eval(ctx, removeScript, cmd, args...))
 }
 
-// change returns a command for a script on the entry of token. ok is
+// scriptOn returns a command for a script on the entry of token. ok is
 // false for a token that no entry can have.
-func (s *Store) change(at entryRef, token string) (cmd *group.Command, ok bool) {
+func (s *Store) scriptOn(at entryRef, token string) (cmd *group.Command, ok bool) {
 	if len(token) == 0 || len(token) > math.MaxUint8 {
 		return nil, false
 	}
@@ -97,7 +97,7 @@ func (s *Store) change(at entryRef, token string) (cmd *group.Command, ok bool) 
 // entryRef is the name of an entry, and its key if the entry has to keep it.
 type entryRef struct{ name, kept string }
 
-func (s *Store) spot(key string) (at entryRef) {
+func (s *Store) refOf(key string) (at entryRef) {
 	at.name, at.kept = entry.Name(s.prefix, key)
 	return at
 }

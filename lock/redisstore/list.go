@@ -61,7 +61,7 @@ func (s *Store) listPart(ctx context.Context, names []string, first func(name, k
 	found, err := s.load(ctx, names, first)
 	for _, f := range found {
 		if f.cut {
-			whole, there, failed := s.whole(ctx, f)
+			whole, there, failed := s.loadWhole(ctx, f)
 			if failed != nil {
 				err = failed
 				break

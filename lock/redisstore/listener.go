@@ -40,7 +40,7 @@ func listen(n *notices) *listener {
 		for again := true; again; {
 			again = l.session(ctx)
 		}
-		n.left(l)
+		n.noteEnded(l)
 	}()
 	return l
 }
@@ -51,11 +51,11 @@ func listen(n *notices) *listener {
 func (l *listener) session(parent context.Context) (again bool) {
 	ctx, stop := context.WithCancel(parent)
 	sub := &subscription{sub: l.notices.client.Subscribe(ctx), received: make(chan struct{}), broken: true}
-	l.notices.renew()
+	l.notices.resubscribe()
 	if !l.subscribe(ctx, sub) {
 		stop()
 		_ = sub.sub.Close()
-		return l.again(parent)
+		return l.afterPanic(parent)
 	}
 	heard := new(atomic.Bool)
 	go func() {
@@ -73,7 +73,7 @@ func (l *listener) session(parent context.Context) (again bool) {
 		select {
 		case <-l.notices.changed:
 			if !l.subscribe(ctx, sub) {
-				return l.again(parent)
+				return l.afterPanic(parent)
 			}
 		case <-tick.C:
 			switch {
@@ -91,16 +91,16 @@ func (l *listener) session(parent context.Context) (again bool) {
 			if !sub.broken { // the client was closed
 				return false
 			}
-			return l.again(parent)
+			return l.afterPanic(parent)
 		case <-parent.Done():
 			return false
 		}
 	}
 }
 
-// again waits after a panic, and reports whether a caller still waits.
-func (l *listener) again(parent context.Context) bool {
-	rest(parent, brokenPause)
+// afterPanic waits, and reports whether a caller still waits.
+func (l *listener) afterPanic(parent context.Context) bool {
+	sleep(parent, brokenPause)
 	return parent.Err() == nil && !l.notices.retire()
 }
 
@@ -135,7 +135,7 @@ func (l *listener) receive(ctx context.Context, sub *redis.PubSub, heard *atomic
 		}
 		if err != nil {
 			l.failed(err)
-			rest(ctx, pause)
+			sleep(ctx, pause)
 			pause = min(2*pause, maxRelisten)
 			continue
 		}
@@ -162,7 +162,7 @@ func (l *listener) failed(err error) {
 	}
 }
 
-func rest(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -77,22 +77,22 @@ type spelling func(*group.Command)
 // compareAndAct lets the server act on the entry without a script, if the entry is as c has
 // stored it. done is true if the server has acted. Without an error it is false if the script
 // has to decide.
-func (s *Store) compareAndAct(ctx context.Context, at entryRef, c lock.Claim, what int, spellings ...spelling) (done bool, err error) {
+func (s *Store) compareAndAct(ctx context.Context, at entryRef, c lock.Claim, action int, spellings ...spelling) (done bool, err error) {
 	if c.Attempt < 1 || c.Fenced || len(c.Token) == 0 || len(c.Token) > math.MaxUint8 {
 		return false, nil // a part of the value is unknown
 	}
-	server, err := s.to.route(ctx, at.name)
+	server, err := s.nodes.route(ctx, at.name)
 	if err != nil {
 		return false, err
 	}
-	can := &server.can[what]
+	can := &server.can[action]
 	n, ok := can.choose()
 	v := entry.New(c, at.kept)
 	for ; ok && n < len(spellings); n++ {
 		cmd := group.NewCommand(at.name)
 		cmd.Load = v.AppendTo(cmd.Room())
 		spellings[n](cmd)
-		answer, err := s.to.do(ctx, cmd)
+		answer, err := s.nodes.do(ctx, cmd)
 		if err == nil {
 			can.understands(n)
 			return actResult(answer)

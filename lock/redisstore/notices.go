@@ -100,8 +100,8 @@ func (n *notices) takeChanges() (subscribe, unsubscribe []string) {
 	return subscribe, unsubscribe
 }
 
-// renew prepares for a new connection, which has no subscription.
-func (n *notices) renew() {
+// resubscribe prepares for a new connection, which has no subscription.
+func (n *notices) resubscribe() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for channel, t := range n.topics {
@@ -140,8 +140,8 @@ func (n *notices) retire() bool {
 	return true
 }
 
-// left notes that the listener l has ended for another reason.
-func (n *notices) left(l *listener) {
+// noteEnded notes that the listener l has ended for another reason.
+func (n *notices) noteEnded(l *listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listener == l {

@@ -19,7 +19,7 @@ const maxScan = 1000
 // empty. next names a master and its cursor. If masters change between two pages, entries may
 // be missed. It returns when ctx ends, whatever the client and the server do.
 func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []lock.Entry, next string, err error) {
-	master, at, err := place(cursor)
+	master, at, err := parseCursor(cursor)
 	if err != nil {
 		return nil, "", err
 	}
@@ -55,8 +55,8 @@ func (s *Store) Page(ctx context.Context, cursor string, limit int, match func(k
 	return page, strconv.Itoa(master) + ":" + at, nil
 }
 
-// place parses a cursor of Page.
-func place(cursor string) (master int, at string, err error) {
+// parseCursor parses a cursor of Page.
+func parseCursor(cursor string) (master int, at string, err error) {
 	if cursor == "" {
 		return 0, "0", nil
 	}

@@ -57,8 +57,8 @@ type loaded struct {
 	key   string // "" if the name does not show it, but the value does
 }
 
-// together sends cmds in one round trip. Each has its own error.
-func (s *Store) together(ctx context.Context, cmds []redis.Cmder) error {
+// pipeline sends cmds in one round trip. Each has its own error.
+func (s *Store) pipeline(ctx context.Context, cmds []redis.Cmder) error {
 	_, err := untilDone(ctx, func() (struct{}, error) {
 		pipe := s.client.Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...)
@@ -87,7 +87,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	if len(items) == 0 {
 		return nil, nil
 	}
-	if err := s.together(ctx, cmds); err != nil {
+	if err := s.pipeline(ctx, cmds); err != nil {
 		return nil, err
 	}
 	all := items[:0]
@@ -98,7 +98,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 		case errors.Is(err, redis.Nil):
 			continue
 		case code == "MOVED", code == "ASK":
-			there, ok, err := s.whole(ctx, it)
+			there, ok, err := s.loadWhole(ctx, it)
 			if err != nil {
 				return all, err
 			}
@@ -112,7 +112,7 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 		if fields, ok := answer.([]any); ok && len(fields) == 3 {
 			answer, it.cut = fields[:2], fields[2] == int64(1)
 		}
-		it.entry, it.err = listed(it.key, answer)
+		it.entry, it.err = entryFrom(it.key, answer)
 		if it.err == nil && it.entry.State == lock.Free {
 			continue
 		}
@@ -121,20 +121,20 @@ func (s *Store) load(ctx context.Context, names []string, want func(name, key st
 	return all, nil
 }
 
-// whole reads the whole of an entry that was cut, or that has moved to another node of
-// the Cluster. ok is false if the entry is gone.
-func (s *Store) whole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
+// loadWhole reads the whole of an entry that was cut, or that has moved to another node of the
+// Cluster. ok is false if the entry is gone.
+func (s *Store) loadWhole(ctx context.Context, of loaded) (l loaded, ok bool, err error) {
 	answer, err := s.eval(ctx, readScript, group.NewCommand(of.name))
 	if err != nil || answer == nil {
 		return loaded{}, false, err
 	}
-	l.entry, l.err = listed(of.key, answer)
+	l.entry, l.err = entryFrom(of.key, answer)
 	return l, l.err != nil || l.entry.State != lock.Free, nil //nolint:nilerr // l has it
 }
 
-// listed returns the entry of key. If key is "", the key comes from the value. The entry does not
+// entryFrom returns the entry of key, which comes from the value if key is "". The entry does not
 // keep the memory of the answer.
-func listed(key string, answer any) (lock.Entry, error) {
+func entryFrom(key string, answer any) (lock.Entry, error) {
 	v, left, err := valueOf(answer)
 	if err != nil {
 		return lock.Entry{Key: key}, err

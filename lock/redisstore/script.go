@@ -54,7 +54,7 @@ func (sc script) String() string { return sc.source.(string) } //nolint:errcheck
 // redis.Script.Run does the same, but its commands are repeated by the client
 // when an answer is lost.
 func (s *Store) eval(ctx context.Context, sc script, c *group.Command, args ...any) (any, error) {
-	answer, err := s.to.do(ctx, c.Script("evalsha", sc.sha, args...))
+	answer, err := s.nodes.do(ctx, c.Script("evalsha", sc.sha, args...))
 	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
 		return answer, err
 	}
@@ -73,7 +73,7 @@ func (s *Store) evalAll(ctx context.Context, sc script, names []string, yields b
 		}
 		return c.With(append(all, args...)...)
 	}
-	answer, err := s.to.do(ctx, command("evalsha", sc.sha))
+	answer, err := s.nodes.do(ctx, command("evalsha", sc.sha))
 	if err == nil || failure.ClassOf(err) != "NOSCRIPT" {
 		return answer, err
 	}
@@ -82,7 +82,7 @@ func (s *Store) evalAll(ctx context.Context, sc script, names []string, yields b
 
 // evalSource sends a script with its source, after the server has answered its hash with err.
 func (s *Store) evalSource(ctx context.Context, c *group.Command, err error) (any, error) {
-	answer, said := s.to.do(ctx, c)
+	answer, said := s.nodes.do(ctx, c)
 	if errors.Is(said, lock.ErrNotApplied) && !errors.Is(err, lock.ErrNotApplied) {
 		return nil, err // a hook has sent it twice, and the reply says nothing of the first send
 	}

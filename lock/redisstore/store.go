@@ -17,7 +17,7 @@ import (
 type Store struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // client, if it is one
-	to      *nodes               // for all other commands
+	nodes   *nodes               // for commands on entries
 	prefix  string
 	maxLag  time.Duration
 	close   func() error
@@ -92,7 +92,7 @@ func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
 		close:  func() error { return nil },
 	}
 	s.cluster, _ = client.(*redis.ClusterClient)
-	s.opened, s.to = opened, newNodes(client, opened)
+	s.opened, s.nodes = opened, newNodes(client, opened)
 	for _, o := range opts {
 		o.apply(s)
 	}
@@ -109,7 +109,7 @@ func (s *Store) Close() error {
 	// As long as for a server that does not answer.
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout) //nolint:forbidigo // Close gets no context
 	defer cancel()
-	s.to.close(ctx)
+	s.nodes.close(ctx)
 	return err
 }
 
