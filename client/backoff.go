@@ -14,7 +14,7 @@ import (
 // the signature of Backoff in go-retryablehttp. It never sleeps, and a Retry-After is not
 // cut short: [CheckRetry] refuses to repeat after a pause that is too long.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
-	pause := jitter(step(shortest, longest, attempt))
+	pause := jitter(pauseAfter(shortest, longest, attempt))
 	if resp != nil {
 		if after, ok := retryAfter(resp.Header); ok {
 			return after + min(pause, math.MaxInt64-after)
@@ -23,8 +23,8 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 	return pause
 }
 
-// step returns the pause after n pauses, without its random part.
-func step(first, longest time.Duration, n int) time.Duration {
+// pauseAfter returns the pause after n pauses, without its random part.
+func pauseAfter(first, longest time.Duration, n int) time.Duration {
 	if first <= 0 {
 		return 0
 	}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// judge reads the problem of the answer, and decides whether the attempt allows another
+// judgeAttempt reads the problem of the answer, and decides whether the attempt allows another
 // one. broken is the error of the attempt: err, or the error with which a refusal broke
 // off.
-func (c *call) judge(resp *http.Response, err error) (v verdict, broken error) {
+func (c *call) judgeAttempt(resp *http.Response, err error) (v verdict, broken error) {
 	var p *Problem
 	if broken = err; err == nil {
 		resp.Request = c.shown
@@ -53,7 +53,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // plan applies the limits to a verdict. If there is to be another attempt, it returns its
 // body and the pause before it.
 func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body io.ReadCloser, pause time.Duration) {
-	if v.free {
+	if v.inFlight {
 		c.waits++
 	}
 	if !v.again {
@@ -67,7 +67,7 @@ func (c *call) plan(ctx context.Context, v *verdict, resp *http.Response) (body 
 		return nil, v.refuse("its body cannot be had again")
 	case !fits(ctx, pause, c.maxWait-time.Since(c.began)):
 		return nil, v.refuse("the pause would be too long")
-	case !v.free && !c.budget.take():
+	case !v.inFlight && !c.budget.take():
 		return nil, v.refuse("the budget is used up")
 	}
 	body, err := c.body.next()

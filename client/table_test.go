@@ -98,7 +98,7 @@ func TestProblemsAreComplete(t *testing.T) {
 	for _, tt := range kinds {
 		decided[tt.kind] = true
 	}
-	source, err := os.ReadFile("retry.go")
+	source, err := os.ReadFile("verdict.go")
 	require.NoError(t, err)
 	all := kindsOf(t)
 	require.NotEmpty(t, all)

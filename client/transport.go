@@ -123,7 +123,7 @@ func (c *call) run(body io.ReadCloser) (*http.Response, error) {
 		if resp == nil && err == nil {
 			err = errNothing
 		}
-		v, broken := c.judge(resp, err)
+		v, broken := c.judgeAttempt(resp, err)
 		next, again, ended := c.repeat(v, resp, broken)
 		switch {
 		case ended != nil:

@@ -10,10 +10,10 @@ import (
 
 // verdict says whether an attempt allows another one, apart from the limits.
 type verdict struct {
-	again  bool
-	free   bool   // the first request is in flight: only time limits the repeats
-	kind   string // of the problem
-	reason string
+	again    bool
+	inFlight bool   // the first request is in flight: only time limits the repeats
+	kind     string // of the problem
+	reason   string
 }
 
 func final(reason string) verdict      { return verdict{reason: reason} }
@@ -96,7 +96,7 @@ func judgeProblem(p *Problem) (v verdict, ok bool) {
 	kind := p.Kind()
 	switch reactions[kind] {
 	case wait:
-		return verdict{again: true, free: true, reason: kind}, true
+		return verdict{again: true, inFlight: true, reason: kind}, true
 	case retry:
 		if kind == "rolled-back" && p.Status != http.StatusServiceUnavailable {
 			return final(kind), true
