@@ -98,7 +98,7 @@ func (l loss) replay(t reporter, limit time.Duration, wire func(lock.Store) http
 		s.failf(nil, "Lock is mounted outside Idempotent or Dedupe: it held %q when the record of the request was claimed, so that repeats are "+
 			"refused by the lock and its cool-down instead of getting the first answer; mount Idempotent and Dedupe outside Lock", key)
 	}
-	s.next()
-	s.rest()
+	s.sendNext()
+	s.waitUntilFree()
 	return s.limit
 }

@@ -147,7 +147,7 @@ func (p *probe) lapse(key string, c lock.Claim) {
 		p.needsReceipts()
 	}
 	p.claim(key, c)
-	p.wait(key, lock.Held)
+	p.waitWhile(key, lock.Held)
 }
 
 func (p *probe) get(key string) lock.Entry {
@@ -245,8 +245,8 @@ func (p *probe) wantLeft(what string, e lock.Entry, atLeast, atMost time.Duratio
 	}
 }
 
-// wait waits until the entry under key leaves this state.
-func (p *probe) wait(key string, state lock.State) lock.Entry {
+// waitWhile waits until the entry under key leaves this state.
+func (p *probe) waitWhile(key string, state lock.State) lock.Entry {
 	p.Helper()
 	patience := 10*p.short + 5*time.Second
 	for began := time.Now(); ; {
@@ -261,10 +261,10 @@ func (p *probe) wait(key string, state lock.State) lock.Entry {
 	}
 }
 
-// pass waits until everything short is over.
-func (p *probe) pass() { time.Sleep(2*p.short + 2*time.Millisecond) }
+// waitOutShort waits until a lease or a keep of the length short is over.
+func (p *probe) waitOutShort() { time.Sleep(2*p.short + 2*time.Millisecond) }
 
-// rest gives a store time to complete a call: a store over several nodes answers when
+// letComplete gives a store time to complete a call: a store over several nodes answers when
 // most of them have. It is for calls that no Locker makes, such as a second settle with
 // another receipt.
-func (p *probe) rest() { time.Sleep(max(p.short/2, 10*time.Millisecond)) }
+func (p *probe) letComplete() { time.Sleep(max(p.short/2, 10*time.Millisecond)) }

@@ -93,7 +93,7 @@ func amendReplacesReceipt(p *probe) {
 	if _, err := a.Amend(ctx, brief, "a", []byte("accepted"), []byte("done")); err != nil { // it may be over by now
 		p.failf("Amend: %v", err)
 	}
-	p.wait(brief, lock.Settled)
+	p.waitWhile(brief, lock.Settled)
 	p.wantFree("after the keep of a receipt that was amended", brief)
 }
 

@@ -72,10 +72,10 @@ func fencesGrow(p *probe) {
 	}
 	a.Lease = p.short
 	claim("a release", a)
-	p.wait(key, lock.Held)
+	p.waitWhile(key, lock.Held)
 	a.Linger = p.long
 	claim("an expiry", a)
-	p.wait(key, lock.Held)
+	p.waitWhile(key, lock.Held)
 	b := p.fenced("b", p.claimOf("b", p.long, 0))
 	b.Replaces = "a"
 	claim("an abandonment", b)
@@ -85,7 +85,7 @@ func fencesGrow(p *probe) {
 	claim("a resume", b)
 	b.Replaces, b.ReplacesHeld = "", false
 	p.settle("by the holder", true, key, "b", nil, p.short)
-	p.wait(key, lock.Settled)
+	p.waitWhile(key, lock.Settled)
 	claim("a receipt", b)
 	p.release("by the holder", true, key, "b")
 	claim("a release", b)
@@ -139,10 +139,10 @@ func fencesGrowPastUnfencedHolders(p *probe) {
 	p.release("by the holder", true, key, "fenced")
 	p.claim(key, plain)
 	p.settle("by the holder", true, key, "plain", nil, p.short)
-	p.wait(key, lock.Settled)
+	p.waitWhile(key, lock.Settled)
 	c.Lease, c.Linger = p.short, p.long
 	grow("settled")
-	p.wait(key, lock.Held)
+	p.waitWhile(key, lock.Held)
 	plain.Replaces = "fenced"
 	p.claim(key, plain)
 	p.release("by the holder", true, key, "plain")

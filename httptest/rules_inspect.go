@@ -54,7 +54,7 @@ func (p *probe) exhibit() (keys map[string]string, claims []lock.Claim) {
 		p.claim(keys[c.Token], c)
 	}
 	if !p.locksOnly() {
-		p.wait(keys[claims[1].Token], lock.Held)
+		p.waitWhile(keys[claims[1].Token], lock.Held)
 	}
 	p.settle("by the holder", true, keys[claims[2].Token], claims[2].Token, []byte("done"), p.long)
 	return keys, claims

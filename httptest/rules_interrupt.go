@@ -38,7 +38,7 @@ func returnsWhenContextEnds(p *probe) {
 func interruptedOutcomeIsTrue(p *probe) {
 	p.interruptStorms(func(s *storm) {
 		s.wantHonest("at once")
-		p.pass()
+		p.waitOutShort()
 		s.wantHonest("a while later")
 	})
 }
@@ -47,7 +47,7 @@ func interruptedOutcomeIsTrue(p *probe) {
 // The moments go from soon after the first call to shortly before the last one is done.
 func (p *probe) interruptStorms(each func(s *storm)) {
 	p.Helper()
-	whole := p.newStorm().pass()
+	whole := p.newStorm().run()
 	for i := range interruptions {
 		s := p.newStorm()
 		after := whole * time.Duration(2*i+1) / (2 * interruptions)
@@ -106,7 +106,7 @@ func (p *probe) newStorm() *storm {
 			p.failf("Claim: %v", c.err)
 		}
 		if c.before == lock.Abandoned {
-			p.wait(c.key, lock.Held)
+			p.waitWhile(c.key, lock.Held)
 		}
 	}
 	return s
@@ -133,8 +133,8 @@ func (s *storm) begin(ctx context.Context) *storm {
 	return s
 }
 
-// pass makes all calls and returns their duration.
-func (s *storm) pass() time.Duration {
+// run makes all calls and returns their duration.
+func (s *storm) run() time.Duration {
 	s.Helper()
 	ctx, cancel := s.within()
 	defer cancel()

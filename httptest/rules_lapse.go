@@ -40,7 +40,7 @@ func leaseExpires(p *probe) {
 	key, a := p.key(), p.claimOf("a", p.short, 0)
 	began := time.Now()
 	p.claim(key, a)
-	e := p.wait(key, lock.Held)
+	e := p.waitWhile(key, lock.Held)
 	// The store's clock may run a little faster than this one.
 	if lasted := time.Since(began); lasted < p.short*9/10-2*time.Millisecond {
 		p.failf("a lease of %v was over after %v", p.short, lasted)
@@ -54,13 +54,13 @@ func leaseExpires(p *probe) {
 func lingerAbandons(p *probe) {
 	key, a := p.key(), p.claimOf("a", p.short, p.long)
 	p.claim(key, a)
-	p.wantClaim("Get after the lease", p.wait(key, lock.Held), lock.Abandoned, a)
+	p.wantClaim("Get after the lease", p.waitWhile(key, lock.Held), lock.Abandoned, a)
 
 	key, a = p.key(), p.claimOf("a", p.short, p.short)
 	p.claim(key, a)
-	e := p.wait(key, lock.Held)
+	e := p.waitWhile(key, lock.Held)
 	if e.State == lock.Abandoned {
-		e = p.wait(key, lock.Abandoned)
+		e = p.waitWhile(key, lock.Abandoned)
 	}
 	if e.State != lock.Free {
 		p.failf("Get after the linger = %s, want a free key", show(e))

@@ -90,7 +90,7 @@ func (p *probe) interruptSettle(after time.Duration) {
 			p.wantClaim("Get "+when+", after Settle returned the error "+text(err)+" and Outcome false,", p.get(key), lock.Held, c)
 		}
 		if when == "at once" {
-			p.pass()
+			p.waitOutShort()
 		}
 	}
 	tx.wantOutcome("when it is asked again", committed)

@@ -40,7 +40,7 @@ func takeoverRaceOneWinner(p *probe) {
 		p.claim(keys[i], p.claimOf("lost", p.short, p.long))
 	}
 	for _, key := range keys {
-		p.wait(key, lock.Held)
+		p.waitWhile(key, lock.Held)
 		p.race(key, lock.Claim{Replaces: "lost"})
 	}
 }

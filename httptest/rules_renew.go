@@ -47,7 +47,7 @@ func renewExtends(p *probe) {
 	p.claim(key, c)
 	c.Lease, c.Longest = p.long, true
 	p.renew("by the holder", true, key, c)
-	p.pass()
+	p.waitOutShort()
 	e := p.get(key)
 	p.wantClaim("Get after the first lease", e, lock.Held, c)
 	p.wantLeft("Get after a renewal", e, p.long/2, p.long)
@@ -58,14 +58,14 @@ func renewNeverShortens(p *probe) {
 	key, c := p.key(), p.claimOf("a", p.long, 0)
 	p.claim(key, c)
 	p.renew("with a shorter lease", true, key, p.claimOf("a", p.short, 0))
-	p.pass()
+	p.waitOutShort()
 	p.wantClaim("Get after the shorter lease", p.get(key), lock.Held, c)
 
 	p.needsReceipts()
 	key, c = p.key(), p.claimOf("a", p.short, p.long)
 	p.claim(key, c)
 	p.renew("without the linger", true, key, p.claimOf("a", p.short, 0))
-	p.wantClaim("Get after the lease", p.wait(key, lock.Held), lock.Abandoned, c)
+	p.wantClaim("Get after the lease", p.waitWhile(key, lock.Held), lock.Abandoned, c)
 }
 
 func renewLengthensLinger(p *probe) {
@@ -82,7 +82,7 @@ func renewLengthensLinger(p *probe) {
 			p.failf("Renew with a linger: %v", err)
 		}
 		if ok {
-			p.wantClaim("Get after the lease", p.wait(key, lock.Held), lock.Abandoned, c)
+			p.wantClaim("Get after the lease", p.waitWhile(key, lock.Held), lock.Abandoned, c)
 			return
 		}
 		if e := p.get(key); e.State != lock.Free {
@@ -141,7 +141,7 @@ func renewNotSettled(p *probe) {
 	p.settle("by the holder", true, key, "a", []byte("done"), p.long)
 	p.renew("of a receipt, for short", false, key, p.claimOf("a", p.short, 0))
 	p.renew("of a receipt, for longer", false, key, p.claimOf("a", 3*p.long, p.long))
-	p.pass()
+	p.waitOutShort()
 	e := p.get(key)
 	p.wantReceipt("Get after it", e, c, []byte("done"))
 	p.wantLeft("Get after it", e, p.long/2, p.long)

@@ -136,7 +136,7 @@ func setTakesAll(p *probe) {
 		p.failf("ClaimSet of free keys: %v is in the way", e.State)
 	}
 	for _, key := range keys {
-		p.wait(key, lock.Held)
+		p.waitWhile(key, lock.Held)
 	}
 	next := p.claimsOf("b", 3)
 	p.wantSet("ClaimSet of keys whose leases are over", p.claimSet(s, keys, next), keys, next)

@@ -41,7 +41,7 @@ func settleKeepsReceipt(p *probe) {
 	c.Attempt = 3
 	p.claim(key, c)
 	p.settle("by the holder", true, key, "a", []byte("done"), 2*p.long)
-	p.pass()
+	p.waitOutShort()
 	e := p.get(key)
 	p.wantReceipt("Get after the lease that was settled", e, c, []byte("done"))
 	p.wantLeft("Get of a receipt", e, p.long, 2*p.long)
@@ -55,7 +55,7 @@ func settleExpires(p *probe) {
 	p.claim(key, p.claimOf("a", p.long, p.long))
 	began := time.Now()
 	p.settle("by the holder", true, key, "a", []byte("done"), p.short)
-	e := p.wait(key, lock.Settled)
+	e := p.waitWhile(key, lock.Settled)
 	if lasted := time.Since(began); lasted < p.short*9/10-2*time.Millisecond {
 		p.failf("a receipt to be kept for %v was gone after %v", p.short, lasted)
 	}
@@ -95,10 +95,10 @@ func settleTwiceUnchanged(p *probe) {
 	key, c := p.key(), p.claimOf("a", p.long, 0)
 	p.claim(key, c)
 	p.settle("by the holder", true, key, "a", []byte("first"), p.long)
-	p.rest()
+	p.letComplete()
 	p.settle("a second time, for short", true, key, "a", []byte("second"), p.short)
 	p.settle("a third time, for longer", true, key, "a", nil, 3*p.long)
-	p.pass()
+	p.waitOutShort()
 	e := p.get(key)
 	p.wantReceipt("Get after it", e, c, []byte("first"))
 	p.wantLeft("Get after it", e, p.long/2, p.long)

@@ -101,7 +101,7 @@ func transactionReceiptExpires(p *probe) {
 	tx := p.begin(key, "a")
 	began := time.Now()
 	tx.settle("by the holder", true, []byte("done"), p.short)
-	e := p.wait(key, lock.Settled)
+	e := p.waitWhile(key, lock.Settled)
 	if lasted := time.Since(began); lasted < p.short*9/10-2*time.Millisecond {
 		p.failf("a receipt to be kept for %v was gone after %v", p.short, lasted)
 	}
@@ -139,7 +139,7 @@ func transactionRollbackLeavesClaim(p *probe) {
 	key, c := p.key(), p.claimOf("a", p.long, 0)
 	p.claim(key, c)
 	tx := p.begin(key, "a")
-	p.rest()
+	p.letComplete()
 	p.wantClaim("Get while a transaction is open", p.get(key), lock.Held, c)
 	tx.rollback("of what was begun")
 }
@@ -150,7 +150,7 @@ func transactionSettleAfterLapse(p *probe) {
 		key, c := p.record(), p.claimOf("a", p.short, linger)
 		p.claim(key, c)
 		tx := p.begin(key, "a")
-		p.wait(key, lock.Held)
+		p.waitWhile(key, lock.Held)
 		tx.settle("after the lease", true, []byte("late"), p.long)
 		e := p.get(key)
 		p.wantReceipt("Get after it", e, c, []byte("late"))
@@ -165,7 +165,7 @@ func transactionSettleAfterTakeover(p *probe) {
 			key := p.key()
 			p.claim(key, p.claimOf("a", p.short, linger))
 			tx := p.begin(key, "a")
-			p.wait(key, lock.Held)
+			p.waitWhile(key, lock.Held)
 			b := p.claimOf("b", p.long, linger)
 			if linger > 0 {
 				b.Replaces = "a"

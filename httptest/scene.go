@@ -93,8 +93,8 @@ func (s *scene) judge(first *httptest.ResponseRecorder) {
 	}
 }
 
-// next sends the next request.
-func (s *scene) next() {
+// sendNext sends the next request.
+func (s *scene) sendNext() {
 	s.Helper()
 	const who = "the next request of the same user"
 	answer := s.ask(who)
@@ -121,8 +121,8 @@ func (s *scene) culprit() string {
 	return "a claim that no caller waited for"
 }
 
-// rest waits until nothing is held.
-func (s *scene) rest() {
+// waitUntilFree waits until nothing is held.
+func (s *scene) waitUntilFree() {
 	s.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		held := s.held()
