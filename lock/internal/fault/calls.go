@@ -12,11 +12,11 @@ import (
 
 // calls implements the calls of a [lock.Store] on their way to server.
 type calls struct {
-	server func() lock.Store // what is there when a call arrives
-	draw   func(Op) Func     // what the next call meets; nil: nothing
+	server func() lock.Store // the store that is there when a call arrives
+	draw   func(Op) Func     // the fault of the next call; nil: none
 }
 
-// pass makes a call. One that is applied after its return shares no memory with it.
+// pass makes a call. A call that is applied after its return shares no memory with its caller.
 func pass[T any](ctx context.Context, c calls, op Op, call func(context.Context, lock.Store) (T, error)) (T, error) {
 	var mu sync.Mutex
 	var value T
@@ -59,7 +59,7 @@ func (c calls) Release(ctx context.Context, key string, claim lock.Claim) (bool,
 	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) (bool, error) { return s.Release(ctx, key, claim) })
 }
 
-// ClaimSet is part of [lock.SetClaimer], if the server is one. It meets what a Claim meets.
+// ClaimSet is part of [lock.SetClaimer], if the server is one. It has the faults of a Claim.
 func (c calls) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim) (inTheWay lock.Entry, err error) {
 	return pass(ctx, c, Claim, func(ctx context.Context, s lock.Store) (lock.Entry, error) {
 		sets, is := s.(lock.SetClaimer)
@@ -70,7 +70,7 @@ func (c calls) ClaimSet(ctx context.Context, keys []string, claims []lock.Claim)
 	})
 }
 
-// ReleaseSet is part of [lock.SetClaimer], if the server is one. It meets what a Release meets.
+// ReleaseSet is part of [lock.SetClaimer], if the server is one. It has the faults of a Release.
 func (c calls) ReleaseSet(ctx context.Context, keys []string, claims []lock.Claim) (ok []bool, err error) {
 	return pass(ctx, c, Release, func(ctx context.Context, s lock.Store) ([]bool, error) {
 		sets, is := s.(lock.SetClaimer)

@@ -1,6 +1,5 @@
-// Package fault is for tests of package lock and of its stores: a store whose calls
-// meet what a network does to them, as a test says ([Store]) or at random ([Network]),
-// and random work to do over it ([Work]).
+// Package fault is for tests of package lock and of its stores: a store whose calls meet faults of
+// a network, chosen by a test ([Store]) or at random ([Network]), and random work over it ([Work]).
 package fault
 
 import (
@@ -27,16 +26,16 @@ const (
 
 var ops = []Op{Claim, Renew, Settle, Release, Get, Amend}
 
-// Func is a fault: what a call meets on its way to a store. apply makes the call.
+// Func is a fault of one call. apply makes the call at the store.
 type Func func(ctx context.Context, apply func() error) error
 
-// LoseReply applies the call, and its caller cannot know.
+// LoseReply applies the call, and returns an unknown outcome.
 func LoseReply(_ context.Context, apply func() error) error { _ = apply(); return io.EOF }
 
-// LoseRequest does not apply the call, and its caller cannot know.
+// LoseRequest does not apply the call, and returns an unknown outcome.
 func LoseRequest(context.Context, func() error) error { return io.EOF }
 
-// Refuse does not apply the call, and says so.
+// Refuse does not apply the call, and returns that it was not applied.
 func Refuse(context.Context, func() error) error {
 	return errors.Join(lock.ErrNotApplied, errors.New("READONLY"))
 }
@@ -69,8 +68,8 @@ func Late(d time.Duration) Func {
 	}
 }
 
-// Stuck does not even return when its caller gives up: the time-out of the client
-// library is longer. It applies the call after d.
+// Stuck applies the call after d, and returns only then, even if its caller gives up before: the
+// time-out of the client library is longer.
 func Stuck(d time.Duration) Func {
 	return func(_ context.Context, apply func() error) error {
 		time.Sleep(d)

@@ -9,11 +9,10 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// networkLag is how long after the return of a call a [Network] may apply it.
+// networkLag is how long after its return a [Network] may apply a call.
 const networkLag = 5 * time.Second
 
-// Network is a store behind a network that does what it likes, from a seed. It is safe
-// for concurrent use.
+// Network is a store behind a network with random faults. It is safe for concurrent use.
 type Network struct {
 	calls
 
@@ -35,7 +34,7 @@ func NewNetwork(store lock.Store, seed uint64) *Network {
 // Describe is part of [lock.Describer].
 func (*Network) Describe() lock.Description { return lock.Description{MaxLag: networkLag} }
 
-// Improve leaves that share of the faults; 0 ends them.
+// Improve multiplies the rate of faults by share; 0 ends them.
 func (n *Network) Improve(share float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -49,7 +48,7 @@ func (n *Network) Faults() int {
 	return n.faults
 }
 
-// meet returns what the next call meets: some time, and perhaps a fault.
+// meet returns the delay of the next call, and its fault if it has one.
 func (n *Network) meet(Op) Func {
 	f, way := n.pick()
 	return func(ctx context.Context, apply func() error) error {

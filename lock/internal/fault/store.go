@@ -9,13 +9,13 @@ import (
 	"github.com/httplatch/httplatch/lock/memstore"
 )
 
-// Store is a memory store behind a network that does what a test says. It is safe for
-// concurrent use.
+// Store is a memory store behind a network whose faults a test chooses. It is safe for concurrent
+// use.
 type Store struct {
 	calls
 
-	// Lag is how long after the return of a call it may be applied. It is not to be
-	// changed when a Locker has been made.
+	// Lag is how long after its return a call may be applied. Do not change it once a Locker
+	// has been made.
 	Lag time.Duration
 
 	mu    sync.Mutex
@@ -52,7 +52,7 @@ func (s *Store) draw(o Op) Func {
 	return s.every[o]
 }
 
-// Next lines up what the next calls of o meet, one each; nil is nothing.
+// Next queues faults for the next calls of o, one for each call; nil is none.
 func (s *Store) Next(o Op, faults ...Func) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *Store) Next(o Op, faults ...Func) *Store {
 	return s
 }
 
-// Every sets what all other calls of methods meet, of all methods if there are none;
-// nil ends it.
+// Every sets the fault of all other calls of methods, or of all methods if none are given; nil ends
+// it.
 func (s *Store) Every(f Func, methods ...Op) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,22 +74,22 @@ func (s *Store) Every(f Func, methods ...Op) *Store {
 	return s
 }
 
-// Skip removes what is lined up for the next calls of o.
+// Skip removes the faults that are queued for the next calls of o.
 func (s *Store) Skip(o Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.next, o)
 }
 
-// Count returns how many calls of o there were, whatever became of them.
+// Count returns how many calls of o were made, applied or not.
 func (s *Store) Count(o Op) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count[o]
 }
 
-// Server is the store at the other end. A call that is applied late is applied to the
-// one that is there by then.
+// Server returns the store at the other end. A late call is applied to the store that is there by
+// then.
 func (s *Store) Server() lock.Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *Store) Serve(there lock.Store) {
 	s.there = there
 }
 
-// State returns what the server has under key.
+// State returns the entry of key at the server.
 func (s *Store) State(t *testing.T, key string) lock.Entry {
 	t.Helper()
 	e, err := s.Server().Get(t.Context(), key)
@@ -113,7 +113,7 @@ func (s *Store) State(t *testing.T, key string) lock.Entry {
 	return e
 }
 
-// Free removes what the server has under key, as an operator does.
+// Free removes the entry of key at the server, as an operator does.
 func (s *Store) Free(t *testing.T, key string) {
 	t.Helper()
 	inspector, ok := s.Server().(lock.Inspector)

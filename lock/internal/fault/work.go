@@ -14,7 +14,7 @@ import (
 	"github.com/httplatch/httplatch/lock"
 )
 
-// Keys are those that [Work] is done under.
+// Keys are the keys of [Work].
 var Keys = []string{"k=0", "k=1"}
 
 const (
@@ -28,8 +28,8 @@ const (
 // any of them, hand a key over, run once, leave, and close a Locker. It checks that no two
 // callers hold a key, that every run is the only one, and that no ticket is resumed twice.
 //
-// What is done is drawn before anything runs, so that it depends on the seed alone;
-// what becomes of it depends on the schedule too.
+// The steps are drawn before anything runs, so that they depend on the seed alone. Their results
+// depend on the schedule, too.
 type Work struct {
 	Plan  *rand.Rand
 	Rerun bool // Lockers are opened with WithRerunAbandoned
@@ -82,7 +82,7 @@ func (w *Work) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Bad adds to what is wrong.
+// Bad adds a violation.
 func (w *Work) Bad(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -259,8 +259,8 @@ func (w *Work) closeEarly(ctx context.Context) func() {
 	}
 }
 
-// Rest waits until nothing can be under way any more over a network without faults,
-// closes the Lockers, and returns what was wrong and what is left on servers.
+// Rest waits until no call can be under way any more over a network without faults, closes the
+// Lockers, and returns the violations, entries that are left on servers included.
 func (w *Work) Rest(ctx context.Context, about lock.Description, servers ...lock.Store) []string {
 	time.Sleep(30*time.Second + about.MaxLag)
 	for _, key := range Keys {
