@@ -109,25 +109,24 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, fmt.Errorf("middleware: a request to another service was not sent: %w", err)
 	}
-	var way connecting
-	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), way.trace()), r))
+	var dial connecting
+	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), dial.trace()), r))
 	if err == nil {
 		err = readWhole(answer, sender.answer.Limit())
 	}
 	switch {
-	case err != nil && way.failed(), err == nil && says.noEffect(answer):
+	case err != nil && dial.failed():
 		sender.notSent()
-	case err == nil:
-		says.commit(r.Context())
-	}
-	if err != nil {
-		if !way.failed() {
-			holdUnknown(r.Context())
-		}
 		return nil, err
-	}
-	if says.isUnknown(answer) {
+	case err != nil:
 		holdUnknown(r.Context())
+		return nil, err
+	case says.noEffect(answer):
+		sender.notSent()
+	case says.isUnknown(answer):
+		holdUnknown(r.Context())
+	default:
+		says.commit(r.Context())
 	}
 	return answer, nil
 }
@@ -138,9 +137,9 @@ func (u *upstream) underLock(r *http.Request) (*http.Response, error) {
 		answer, _, err := u.send(u.prepared(r.Context(), r))
 		return answer, err
 	}
-	var way connecting
-	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), way.trace()), r))
-	if err != nil && !way.failed() || err == nil && says.isUnknown(answer) {
+	var dial connecting
+	answer, says, err := u.send(u.prepared(httptrace.WithClientTrace(r.Context(), dial.trace()), r))
+	if err != nil && !dial.failed() || err == nil && says.isUnknown(answer) {
 		holdUnknown(r.Context())
 	}
 	return answer, err
