@@ -104,9 +104,9 @@
 //     With +multi +exec a receipt of 64 KiB or more is no argument of a script: 1 MiB
 //     then holds up a server for 0.1 ms, and for 3.4 ms without.
 //   - before Redis 7 a claim is a script instead of a plain SET. The store finds out.
-//   - from Valkey 9.0 or Redis 8.4 on a renewal, a settle and a release of a lock
-//     without a fence are one plain command each (SET with IFEQ, DELIFEQ, DELEX), at half
-//     the cost of a script for the server. The store learns from a server's answers which
+//   - from Redis 8.4 on, and Valkey 8.1 (9.0 for a release), a renewal, a settle and a release
+//     of a lock without a fence are one plain command each (SET with IFEQ, DELIFEQ, DELEX), at
+//     half the cost of a script for the server. The store learns from a server's answers which
 //     of these it has. A release needs the permission +delifeq or +delex; without it,
 //     a release stays a script.
 //
