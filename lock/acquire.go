@@ -262,23 +262,23 @@ func (l *Locker) judge(ctx context.Context, e *Lease, entry *Entry, sent, deadli
 	}
 	entry.Key = e.label()
 	e.observed.finds(entry.Owner)
-	own := cleanup.NotKnown
+	fate := cleanup.NotKnown
 	if entry.State != Settled {
-		own = l.core.cleaner.FateOf(entry.Token)
+		fate = l.core.cleaner.FateOf(entry.Token)
 	}
 	switch {
 	case entry.State == Free:
 		// The entry in the way ended between the claim and its reading.
 		return true, nil
-	case own != cleanup.NotKnown && ctx.Err() != nil:
+	case fate != cleanup.NotKnown && ctx.Err() != nil:
 		return false, leftBetween(ctx)
-	case own == cleanup.Dead:
+	case fate == cleanup.Dead:
 		// An orphan of this Locker is in the way. Its claim was never granted, so it is
 		// removed at once. Other entries stay: a token that this process does not know may
 		// belong to a living holder.
 		err = l.removeOrphan(ctx, e, entry.Token, deadline)
 		return err == nil, err
-	case own == cleanup.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
+	case fate == cleanup.LostTakeover && e.record.refusal(Abandoned, entry.Fingerprint, l.cfg.rerun) == nil:
 		return l.adopt(ctx, e, entry, deadline)
 	}
 	if reason := e.record.refusal(entry.State, entry.Fingerprint, l.cfg.rerun); reason != nil {

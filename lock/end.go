@@ -29,7 +29,7 @@ func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
-	return e.endAs(ctx, leaseEnd{})
+	return e.endWith(ctx, leaseEnd{})
 }
 
 // Settle ends the lease and leaves receipt in its place for keep: until then
@@ -50,7 +50,7 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	if why := e.locker.core.noReceipts; why != nil && len(receipt) > 0 {
 		return why
 	}
-	return e.endAs(ctx, leaseEnd{settles: true, receipt: receipt, keep: keep})
+	return e.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: keep})
 }
 
 // leaseEnd is the release or the settle of a lease. It belongs to the goroutine that
@@ -85,37 +85,37 @@ func (n *leaseEnd) call() string {
 	return callRelease
 }
 
-// endAs ends the lease. Only the first call does: after a settle that may have been
+// endWith ends the lease. Only the first call does: after a settle that may have been
 // applied, a release would lose its receipt. It does not end with ctx: the client of the
 // request may have gone, and the lock must not stay because of that.
-func (e *Lease) endAs(ctx context.Context, how leaseEnd) error {
+func (e *Lease) endWith(ctx context.Context, end leaseEnd) error {
 	if e.local.Bypassed() {
-		if e.endBypassed() && how.settles {
+		if e.endBypassed() && end.settles {
 			return errBypassed
 		}
 		return nil
 	}
-	why, first := e.validity.End(how.settles)
+	why, first := e.validity.End(end.settles)
 	if !first {
 		return nil
 	}
-	e.setEnd(how)
-	return e.requestEnd(ctx, why.orNil())
+	e.setEnd(end)
+	return e.endInStore(ctx, why.orNil())
 }
 
 // setEnd sets how the lease ends. It copies the receipt for a store outside this process: a
 // send that has not returned in time still reads it.
-func (e *Lease) setEnd(how leaseEnd) {
-	e.end = how
+func (e *Lease) setEnd(end leaseEnd) {
+	e.end = end
 	if n := &e.end; !e.locker.core.inProcess {
 		n.began = e.claim.grantedAt.Since()
 		n.receipt = slices.Clone(n.receipt)
 	}
 }
 
-// requestEnd asks the store for the end of the lease. lost is the loss of the lease, nil if
-// there was none.
-func (e *Lease) requestEnd(ctx context.Context, lost error) error {
+// endInStore ends the lease in the store, in the background if the store does not answer. lost is
+// the loss of the lease, nil if there was none.
+func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	l := e.locker
 	if l.hasObservers() {
 		ctx = context.WithoutCancel(ctx)
@@ -123,7 +123,7 @@ func (e *Lease) requestEnd(ctx context.Context, lost error) error {
 	var ok, dropped bool
 	var err error
 	unwind.Guard(func() { // a hook of the store, an observer or a logger may end this goroutine, or panic
-		if ok, dropped, err = e.sendEnd(ctx); err != nil {
+		if ok, dropped, err = e.sendEndOrEmpty(ctx); err != nil {
 			e.reportFailedEnd(context.WithoutCancel(ctx), err)
 		}
 	}, func() {
@@ -144,25 +144,27 @@ func (e *Lease) requestEnd(ctx context.Context, lost error) error {
 	return err
 }
 
-// sendEnd sends the end, within a budget, whether or not ctx has ended. It drops a receipt
-// that the store has no room for: another try is of no use, and the receipt must not stay in
-// memory. An empty receipt fits where the claim did, and says that the work was done.
-func (e *Lease) sendEnd(ctx context.Context) (ok, dropped bool, err error) {
-	ok, err = e.askEnd(ctx)
+// sendEndOrEmpty is sendEnd, and then sends an empty receipt in place of a receipt for which the
+// store has no room: another try is of no use, and the receipt must not stay in memory. An empty
+// receipt fits where the claim did, and says that the work was done.
+func (e *Lease) sendEndOrEmpty(ctx context.Context) (ok, dropped bool, err error) {
+	ok, err = e.sendEnd(ctx)
 	size := len(e.end.receipt)
 	if size == 0 || !errors.Is(err, ErrFull) {
 		return ok, false, err
 	}
 	noRoom := err
 	e.locker.core.backlog.drop(&e.end)
-	ok, err = e.askEnd(ctx)
+	ok, err = e.sendEnd(ctx)
 	e.locker.logNoRoom(ctx, &e.identity, size, noRoom)
 	return ok, true, err
 }
 
 var errDropped = fmt.Errorf("%w: the receipt was dropped, and an empty one left in its place", ErrFull)
 
-func (e *Lease) askEnd(ctx context.Context) (ok bool, err error) {
+// sendEnd makes the call that ends the lease in the store, within a budget, whether or not ctx has
+// ended.
+func (e *Lease) sendEnd(ctx context.Context) (ok bool, err error) {
 	l, n := e.locker, &e.end
 	if l.core.inProcess {
 		r := endRequest{store: l.core.store, key: string(e.entry), claim: e.claimOf(l.cfg.lease), receipt: n.receipt, keep: n.keep}
@@ -328,7 +330,7 @@ func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing boo
 // retryEnd sends the end again. first is the moment of its first send. ErrFull is an answer of
 // the store, so Close does not wait for another one. After the keep, the receipt is of no use.
 func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
-	ok, _, err := e.sendEnd(ctx)
+	ok, _, err := e.sendEndOrEmpty(ctx)
 	settles := e.end.settles
 	full := settles && errors.Is(err, ErrFull)
 	switch {

@@ -48,7 +48,7 @@ func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket st
 	}
 	e.setEnd(leaseEnd{})
 	if lost := why.orNil(); lost != nil {
-		return "", e.requestEnd(ctx, lost)
+		return "", e.endInStore(ctx, lost)
 	}
 	// First: once the claim of the ticket has landed, the key can be free again after patience,
 	// even if no answer says so.

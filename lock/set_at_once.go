@@ -248,7 +248,7 @@ func (s *Set) sendAllEnds(ctx context.Context, ends []ending) {
 		l.core.eachFrom(len(ends)-1, func(i int) {
 			n := &ends[i]
 			n.lease.end.unanswered = call.Unanswered()
-			n.err = n.lease.requestEnd(ctx, n.lost)
+			n.err = n.lease.endInStore(ctx, n.lost)
 		})
 	}
 }

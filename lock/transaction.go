@@ -179,20 +179,20 @@ func (r *run) outcome(ctx context.Context) (committed bool, err error) {
 // undo ends the lease of work that was rolled back. The key is free, unless [Commit] was
 // called.
 func (r *run) undo(ctx context.Context) error {
-	e, how := &r.lease, leaseEnd{}
+	e, end := &r.lease, leaseEnd{}
 	if !r.record.effects.free() {
-		how = leaseEnd{settles: true, receipt: r.record.effects.receipt(), keep: e.locker.cfg.keep}
+		end = leaseEnd{settles: true, receipt: r.record.effects.receipt(), keep: e.locker.cfg.keep}
 	}
-	e.locker.core.keys.Update((*holder)(e), func() { e.setEnd(how) })
+	e.locker.core.keys.Update((*holder)(e), func() { e.setEnd(end) })
 	switch {
-	case how.settles:
+	case end.settles:
 	case e.attempt() > 1:
 		e.close(false) // the outcome of the attempt before is still unknown; see giveBack
 		return nil
 	default:
 		e.validity.Halt()
 	}
-	return e.requestEnd(ctx, e.lostError())
+	return e.endInStore(ctx, e.lostError())
 }
 
 // decideInBackground asks for the outcome until it is answered, and then ends the lease
