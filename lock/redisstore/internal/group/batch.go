@@ -27,8 +27,8 @@ type Batch struct {
 	direct      bool // its only caller sends it
 	limited     bool // a member has waited for the window
 	filled      bool // the window was full after its departure
-	out         int  // commands in flight after its departure
-	behind      int  // the size of the window at its departure
+	inFlight    int  // commands in flight after its departure
+	windowSize  int  // the size of the window at its departure
 	large       bool // its only member takes long
 	outer       bool // Transmit is around the client, not in it
 

@@ -31,7 +31,7 @@ func (g *Group) late(c *Command, then time.Time) bool {
 }
 
 // belowDirectLimit reports whether the next command has a round trip of its own.
-func (g *Group) belowDirectLimit() bool { return g.out < min(g.sharing.limit(), g.window.size) }
+func (g *Group) belowDirectLimit() bool { return g.inFlight < min(g.sharing.limit(), g.window.size) }
 
 // next returns the batch to send now, nil if there is none. A command that is too late for an
 // answer is not sent.
@@ -72,11 +72,11 @@ func (g *Group) next(now time.Time) *Batch {
 }
 
 func (g *Group) depart(b *Batch) {
-	g.out += len(b.members)
+	g.inFlight += len(b.members)
 	g.batches = append(g.batches, b)
 	g.window.ask(b)
-	b.out = g.out
-	b.filled = g.out > g.window.size/2 && !g.belowDirectLimit() && !g.window.room(g.running(b.began), g.window.most)
+	b.inFlight = g.inFlight
+	b.filled = g.inFlight > g.window.size/2 && !g.belowDirectLimit() && !g.window.room(g.running(b.began), g.window.most)
 }
 
 // running returns the number of batches in flight for which the next batch has to wait. A

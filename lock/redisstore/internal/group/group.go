@@ -52,16 +52,16 @@ type Group struct {
 	config Config
 	overs  sync.Pool // of empty channels without a caller, for callers to wait on
 
-	mu      sync.Mutex
-	ends    queue // commands that do not yield
-	claims  queue // commands that yield
-	out     int   // commands that have left the queue and are not answered
-	batches []*Batch
-	window  window
-	sharing sharing
-	gauge   admission.Gauge
-	ticking bool
-	looked  time.Time // through the queues
+	mu       sync.Mutex
+	ends     queue // commands that do not yield
+	claims   queue // commands that yield
+	inFlight int   // commands that have left the queue and are not answered
+	batches  []*Batch
+	window   window
+	sharing  sharing
+	gauge    admission.Gauge
+	ticking  bool
+	looked   time.Time // through the queues
 }
 
 // queue holds commands in the order of arrival. A command that has left out of its turn stays
@@ -172,10 +172,10 @@ func (g *Group) refused(c *Command, class string, why error, now time.Time) erro
 }
 
 // Pending returns the number of commands in flight, and in the queue.
-func (g *Group) Pending() (out, queued int) {
+func (g *Group) Pending() (inFlight, queued int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.out, g.ends.len + g.claims.len
+	return g.inFlight, g.ends.len + g.claims.len
 }
 
 // Drain returns when no group has a pending command, or ctx ends.
@@ -192,6 +192,6 @@ func Drain(ctx context.Context, groups func() []*Group) {
 }
 
 func (g *Group) busy() bool {
-	out, queued := g.Pending()
-	return out+queued > 0
+	inFlight, queued := g.Pending()
+	return inFlight+queued > 0
 }

@@ -95,12 +95,12 @@ func (g *Group) answered(b *Batch, why error) (next *Batch) {
 		}
 	}
 	g.gauge.Served(now, claims)
-	several := g.out+g.ends.len+g.claims.len > 1 && g.config.Share > 1
+	several := g.inFlight+g.ends.len+g.claims.len > 1 && g.config.Share > 1
 	g.sharing.learn(now, served, several, g.window.usual > 4*short)
 	if served > 0 {
 		g.window.learn(b, now)
 	}
-	g.out -= len(b.members)
+	g.inFlight -= len(b.members)
 	i := slices.Index(g.batches, b)
 	if served > 0 {
 		for _, earlier := range g.batches[:i] {

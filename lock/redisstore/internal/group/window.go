@@ -44,21 +44,21 @@ const (
 // full window is halved on trial for a round trip: a slow server then answers sooner, and over a
 // slow network nothing changes. A window that is not full stays as it is.
 type window struct {
-	share        int // commands a batch
-	size         int // commands
-	begin        int // the first size
-	most         int
-	usual        time.Duration // the usual time of a round trip
-	shortest     time.Duration // the time of the shortest of the latest round trips
-	trial        int           // size before the trial that is under way; 0: there is none
-	full         int           // commands in flight before the trial
-	slow         time.Duration // usual time before the trial
-	tried        time.Time     // the multiple of retrial before the last trial
-	server       bool          // the last trial found that the server is the limit
-	last         time.Time     // when a batch was answered
-	silentSince  time.Time     // departure of the first batch since the last answer; zero: none
-	newest       time.Time     // the latest departure of an answered batch
-	silenceEnded time.Time     // the end of the last silence
+	share          int // commands a batch
+	size           int // commands
+	begin          int // the first size
+	most           int
+	usual          time.Duration // the usual time of a round trip
+	shortest       time.Duration // the time of the shortest of the latest round trips
+	trial          int           // size before the trial that is under way; 0: there is none
+	inFlightBefore int           // commands in flight before the trial
+	usualBefore    time.Duration // usual time before the trial
+	tried          time.Time     // the multiple of retrial before the last trial
+	serverLimits   bool          // the last trial found that the server is the limit
+	last           time.Time     // when a batch was answered
+	silentSince    time.Time     // departure of the first batch since the last answer; zero: none
+	newest         time.Time     // the latest departure of an answered batch
+	silenceEnded   time.Time     // the end of the last silence
 }
 
 func newWindow(share, batches int) window {
@@ -98,7 +98,7 @@ func (w *window) overtaken(b *Batch, now time.Time) bool {
 
 // ask notes that a batch leaves.
 func (w *window) ask(b *Batch) {
-	b.behind = w.size
+	b.windowSize = w.size
 	if w.silentSince.IsZero() {
 		w.silentSince = b.began
 	}
@@ -133,16 +133,16 @@ func (w *window) learn(b *Batch, now time.Time) {
 		w.newest = b.began
 	}
 	long := w.usual > 2*max(w.shortest, 2*short)
-	over := w.server && w.usual > maxUsual
+	over := w.serverLimits && w.usual > maxUsual
 	turn := now.Truncate(retrial)
 	switch {
 	case w.trial > 0:
-		if b.behind <= w.size { // else it left before the trial
-			w.decide(took, b.out)
+		if b.windowSize <= w.size { // else it left before the trial
+			w.decide(took, b.inFlight)
 		}
 	case b.filled && (long && turn.After(w.tried) || over):
-		w.trial, w.full, w.slow, w.tried = w.size, b.out, w.usual, turn
-		w.size = max(min(w.size, b.out)/2, 1)
+		w.trial, w.inFlightBefore, w.usualBefore, w.tried = w.size, b.inFlight, w.usual, turn
+		w.size = max(min(w.size, b.inFlight)/2, 1)
 	case !b.limited || over || long && w.usual > maxUsual:
 	case w.size < w.begin:
 		w.size += 1 + w.size/8
@@ -151,16 +151,16 @@ func (w *window) learn(b *Batch, now time.Time) {
 	}
 }
 
-// decide judges the trial by a round trip that took so long, with out commands in flight. If the
-// round trip was slow, and almost as many commands are in flight as before the trial, it decides
-// nothing: the window is halved again, and the trial goes on.
-func (w *window) decide(took time.Duration, out int) {
-	w.server = took <= w.slow*3/4
-	if !w.server && out > w.full*3/4 {
+// decide judges the trial by a round trip that took so long, with so many commands in flight. If
+// the round trip was slow, and almost as many commands are in flight as before the trial, it
+// decides nothing: the window is halved again, and the trial goes on.
+func (w *window) decide(took time.Duration, inFlight int) {
+	w.serverLimits = took <= w.usualBefore*3/4
+	if !w.serverLimits && inFlight > w.inFlightBefore*3/4 {
 		w.size = max(w.size/2, 1)
 		return
 	}
-	if !w.server {
+	if !w.serverLimits {
 		w.size, w.shortest = w.trial, took
 	}
 	w.usual, w.trial = took, 0
