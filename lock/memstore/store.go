@@ -24,7 +24,8 @@ import (
 // shardCount is the number of shards, a power of two.
 const shardCount = 64
 
-// Store keeps its entries in this process. It is an [lock.Inspector] and a [lock.Pager].
+// Store keeps its entries in this process. It is a [lock.Inspector], [lock.Pager], [lock.Amender]
+// and [lock.SetClaimer]. It is safe for concurrent use.
 type Store struct {
 	base   time.Time // times are nanoseconds since then, so that a change of the wall clock ends no lease
 	seed   maphash.Seed
