@@ -31,7 +31,7 @@ type disturbedTransaction struct {
 	store *disturbed
 	key   string
 	turn  chan struct{} // has a value while a call is made
-	over  bool
+	asked bool          // Outcome was called
 }
 
 // Settle implements [lock.Transaction].
@@ -43,7 +43,7 @@ func (t *disturbedTransaction) Settle(ctx context.Context, receipt []byte, keep 
 	return false, t.store.fault(ctx, Settle, func(ctx context.Context) {
 		t.turn <- struct{}{}
 		defer func() { <-t.turn }()
-		if !t.over {
+		if !t.asked {
 			_, _ = t.Transaction.Settle(ctx, receipt, keep)
 		}
 	})
@@ -57,6 +57,6 @@ func (t *disturbedTransaction) Outcome(ctx context.Context) (committed bool, err
 		return false, context.Cause(ctx)
 	}
 	defer func() { <-t.turn }()
-	t.over = true
+	t.asked = true
 	return t.Transaction.Outcome(ctx)
 }

@@ -21,7 +21,7 @@ func replayFailure(t reporter, limit time.Duration, wire func(lock.Store) http.H
 	t.Helper()
 	truth := memstore.New()
 	calm := loss{words: "the body could not be parsed"}
-	store, p := calm.over(truth)
+	store, p := calm.applyTo(truth)
 	s := &scene{reporter: t, loss: calm, truth: truth, handler: wire(store), newRequest: func() *http.Request { return broken(newRequest()) }, limit: limit}
 	if r := newRequest(); r.Body == nil || r.Body == http.NoBody {
 		t.Skipf("newRequest's request has no body to break")

@@ -74,7 +74,7 @@ func Incident(t *testing.T, wire func(lock.Store) http.Handler, newRequest func(
 func (l loss) replay(t reporter, limit time.Duration, wire func(lock.Store) http.Handler, newRequest func() *http.Request) time.Duration {
 	t.Helper()
 	truth := memstore.New()
-	store, p := l.over(truth)
+	store, p := l.applyTo(truth)
 	s := &scene{reporter: t, loss: l, truth: truth, handler: wire(store), newRequest: newRequest, limit: limit}
 	if s.handler == nil {
 		t.Fatalf("latchtest: wire returned a nil http.Handler")

@@ -38,8 +38,8 @@ func losses() []loss {
 // calm reports whether nothing is lost at all.
 func (l loss) calm() bool { return l.claims+l.ends == 0 }
 
-// over returns s with the loss, until the plan is stopped.
-func (l loss) over(s *memstore.Store) (lock.Store, *plan) {
+// applyTo returns s with the loss, until the plan is stopped.
+func (l loss) applyTo(s *memstore.Store) (lock.Store, *plan) {
 	p := &plan{loss: l, calls: make(map[call]int)}
 	d := &disturbed{Store: s, hits: p.hits, fault: l.fault}
 	return witnessed{inspected{d, s}, p}, p
@@ -55,10 +55,10 @@ type witnessed struct {
 
 // plan decides which calls are lost.
 type plan struct {
-	loss  loss
-	mu    sync.Mutex
-	over  bool
-	calls map[call]int
+	loss    loss
+	mu      sync.Mutex
+	stopped bool
+	calls   map[call]int
 
 	locks   []string // claimed, and not ended
 	outside string   // a lock under which a record was claimed; "": none
@@ -98,7 +98,7 @@ func (p *plan) hits(op Op, key string) bool {
 		limit = p.loss.ends
 	case Renew:
 	}
-	return !p.over && p.calls[c] <= limit
+	return !p.stopped && p.calls[c] <= limit
 }
 
 // nest notes the locks that are held when a record is claimed.
@@ -126,7 +126,7 @@ func (p *plan) lockOutside() string {
 func (p *plan) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.over = true
+	p.stopped = true
 }
 
 // claimed reports whether there was a claim.
