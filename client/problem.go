@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// maxProblem is the most bytes of a problem. Problems of httplatch have fewer than 300.
+// maxProblem is the most bytes of a problem. Problems of httplatch are far shorter.
 const maxProblem = 64 << 10
 
 // kindBase begins the types of httplatch.
