@@ -76,10 +76,6 @@ func (w *witness) reroute(s store) { w.via.Store(&s) }
 
 func (w *witness) store() store { return *w.via.Load() }
 
-// MaxLag is how late the faults let a command land, and some more. Of one that
-// is later still, because the machine is busy, nothing wrong comes.
-func (w *witness) MaxLag() time.Duration { return 2 * patienceOfCall }
-
 func (w *witness) Claim(ctx context.Context, key string, c lock.Claim) (lock.Entry, error) {
 	w.h.announce(c)
 	in := call{
