@@ -56,7 +56,7 @@ import (
 // or begins with "once:".
 func Lock(l *lock.Locker, name string, key keyfunc.Func, opts ...LockOption) func(http.Handler) http.Handler {
 	g := newGuard("Lock", l, name, key == nil, opts)
-	g.key = key
+	g.key, g.claim = key, g.claimKey
 	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
@@ -78,8 +78,8 @@ func LockAll(l *lock.Locker, name string, keys keyfunc.Set, opts ...LockOption) 
 	if g.permits > 0 {
 		panic("middleware.LockAll: WithPermits is for Lock")
 	}
-	g.keys = keys
-	return func(next http.Handler) http.Handler { return g.wrap(next, g.serveAll) }
+	g.keys, g.claim = keys, g.claimKeys
+	return func(next http.Handler) http.Handler { return g.wrap(next, g.serve) }
 }
 
 // newGuard returns a guard whose key function is still to be set. It panics if keyless is true: the
@@ -117,8 +117,9 @@ func newGuard(constructor string, l *lock.Locker, name string, keyless bool, opt
 
 // guard is the state of one call of Lock or LockAll.
 type guard struct {
-	key  keyfunc.Func
-	keys keyfunc.Set // of LockAll
+	key   keyfunc.Func
+	keys  keyfunc.Set // of LockAll
+	claim func(ctx context.Context, r *http.Request) claimResult
 	refuser
 	lockConfig
 }
@@ -197,28 +198,48 @@ func (g *guard) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	own := &x.request
 	defer handBack(r, own)
 	ctx := r.Context()
-	key, err := g.keyOf(own)
+	c := g.claim(ctx, own)
 	own.Trailer = r.Trailer // after reading the body, trailers that were not announced are in the server's request only
+	switch {
+	case c.keyErr != nil:
+		g.serveKeyless(w, own, next, c.keyErr)
+	case c.err != nil:
+		g.refuse(w, own, lockProblem(c.err, &g.lockConfig))
+	case c.lease == nil:
+		g.hints.MountedTwice(ctx)
+		next.ServeHTTP(w, own)
+	default:
+		g.locked(ctx, w, x, next, c.lease, c.protected)
+	}
+}
+
+// claimResult is the result of a request's claim.
+type claimResult struct {
+	lease     leaseOrSet // nil with an error, and if outer guards hold all keys
+	protected bool       // false if the store did not answer and the Locker fails open
+	keyErr    error      // of the key function, or of a key or a body that is not acceptable
+	err       error      // of the claim
+}
+
+// claimKey claims the key of r, or a permit of it.
+func (g *guard) claimKey(ctx context.Context, r *http.Request) claimResult {
+	key, err := g.keyOf(r)
 	if err != nil {
-		g.serveKeyless(w, own, next, err)
-		return
+		return claimResult{keyErr: err}
 	}
 	claimed := key
 	if g.permits > 0 {
 		claimed += "#" // a permit is not the key itself
 	}
 	if lockedOf(ctx).within(claimed, g.locker.Store()) {
-		g.hints.MountedTwice(ctx)
-		next.ServeHTTP(w, own)
-		return
+		return claimResult{}
 	}
 	lease, err := g.acquire(ctx, key)
 	if err != nil {
-		g.refuse(w, own, lockProblem(err, &g.lockConfig))
-		return
+		return claimResult{err: err}
 	}
 	found, _ := lock.FromContext(lease.Context())
-	g.locked(ctx, w, x, next, lease, found == lease)
+	return claimResult{lease: lease, protected: found == lease}
 }
 
 // acquire takes key, or a permit of it.
@@ -229,32 +250,23 @@ func (g *guard) acquire(ctx context.Context, key string) (*lock.Lease, error) {
 	return g.locker.Acquire(ctx, key)
 }
 
-// serveAll is serve for a set.
-func (g *guard) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	x := &lockedRequest{request: *r}
-	own := &x.request
-	defer handBack(r, own)
-	ctx := r.Context()
-	keys, err := g.keysOf(own)
-	own.Trailer = r.Trailer
+// claimKeys claims all keys of r that no outer guard has.
+func (g *guard) claimKeys(ctx context.Context, r *http.Request) claimResult {
+	keys, err := g.keysOf(r)
 	if err != nil {
-		g.serveKeyless(w, own, next, err)
-		return
+		return claimResult{keyErr: err}
 	}
 	outer := lockedOf(ctx)
 	keys = slices.DeleteFunc(keys, func(key string) bool { return outer.within(key, g.locker.Store()) })
 	if len(keys) == 0 {
-		g.hints.MountedTwice(ctx)
-		next.ServeHTTP(w, own)
-		return
+		return claimResult{}
 	}
 	set, err := g.locker.AcquireAll(ctx, keys)
 	if err != nil {
-		g.refuse(w, own, lockProblem(err, &g.lockConfig))
-		return
+		return claimResult{err: err}
 	}
 	found, _ := lock.SetFromContext(set.Context())
-	g.locked(ctx, w, x, next, set, found == set)
+	return claimResult{lease: set, protected: found == set}
 }
 
 // serveKeyless serves a request whose key function has returned err.
@@ -276,9 +288,8 @@ type leaseOrSet interface {
 }
 
 // locked runs next under lease. The lease ends in a deferred call that does not recover:
-// panics keep their value and their stack, and runtime.Goexit releases, too. It ends
-// before net/http sends the end of a buffered answer. protected is false if the store did not
-// answer and the Locker fails open.
+// panics keep their value and their stack, and runtime.Goexit releases, too. It ends before net/http
+// sends the end of a buffered answer.
 func (g *guard) locked(ctx context.Context, w http.ResponseWriter, x *lockedRequest, next http.Handler, lease leaseOrSet, protected bool) {
 	if !protected {
 		defer release(ctx, lease)
