@@ -94,8 +94,9 @@ func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 		of, parent = l.core.newLocker(cfg), context.WithoutCancel(ctx)
 	}
 	until := clock.Now().Add(l.cfg.wait)
-	bypassed, err := false, of.claimAtOnce(ctx, parent, s, keys)
-	if errors.Is(err, errInOrder) {
+	bypassed := false
+	done, err := of.claimAtOnce(ctx, parent, s, keys)
+	if !done {
 		bypassed, err = of.claimInOrder(ctx, parent, s, keys, until)
 	}
 	if err != nil {

@@ -12,20 +12,18 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// errInOrder says that the keys of a set are to be claimed one after the other, and that none of
-// them is taken: because the store cannot claim them at once, because the claim or the release of
-// one of them is pending in this process, or because the caller waits for a holder.
-var errInOrder = errors.New("lock: the keys of the set are claimed in order")
-
-// claimAtOnce takes keys for s in one call to the store, or returns errInOrder.
+// claimAtOnce takes keys for s in one call to the store. done is false if the keys are to be claimed
+// one after the other, and none of them is taken: because the store cannot claim them at once,
+// because the claim or the release of one of them is pending in this process, or because the caller
+// waits for a holder.
 //
 // Each key has its own token. So from the grant on, each lease is renewed, recovered and cleaned
 // up as the lease of a single key is.
-func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string) (err error) {
+func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string) (done bool, err error) {
 	// A fence is drawn with each key's own claim, and work that runs unprotected has its own rules
 	// for each key.
 	if l.core.sets == nil || len(keys) < 2 || l.cfg.fenced || l.cfg.failOpen || ctx.Err() != nil {
-		return errInOrder
+		return false, nil
 	}
 	leases := make([]*Lease, len(keys))
 	for i, key := range keys {
@@ -34,10 +32,10 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 		parent = leases[i].Context()
 	}
 	c := &setClaim{l, s, leases, clock.Now()}
-	if err := c.enter(ctx); err != nil {
-		return err
+	if entered, err := c.enter(ctx); !entered {
+		return err != nil, err
 	}
-	unwind.Guard(func() { err = c.send(ctx) }, func() {
+	unwind.Guard(func() { done, err = c.send(ctx) }, func() {
 		for _, e := range leases[len(s.leases):] {
 			e.endUnreturned()
 		}
@@ -45,7 +43,7 @@ func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string)
 	for range leases[len(s.leases):] {
 		l.core.owners.Leave()
 	}
-	return err
+	return done, err
 }
 
 // setClaim claims the keys of a set.
@@ -59,7 +57,7 @@ type setClaim struct {
 
 // enter gives the leases their keys in this process, all or none, and waits for none of them. A
 // caller that does not wait is refused if one of them is held.
-func (c *setClaim) enter(ctx context.Context) error {
+func (c *setClaim) enter(ctx context.Context) (entered bool, refused error) {
 	core := c.core
 	for i, e := range c.leases {
 		taken, owner := local.TakenUndecided, ""
@@ -74,17 +72,17 @@ func (c *setClaim) enter(ctx context.Context) error {
 			core.owners.Leave()
 		}
 		if taken == local.TakenUndecided || c.cfg.wait > 0 {
-			return errInOrder
+			return false, nil
 		}
 		err := heldBy(e, owner)
 		c.reportRefusal(ctx, e, c.began, err)
-		return err
+		return false, err
 	}
-	return nil
+	return true, nil
 }
 
 // send asks the store for all keys.
-func (c *setClaim) send(ctx context.Context) error {
+func (c *setClaim) send(ctx context.Context) (done bool, err error) {
 	core := c.core
 	c.checkIfDue(c.began)
 	r := &setRequest{store: core.sets, keys: make([]string, len(c.leases)), claims: make([]Claim, len(c.leases))}
@@ -97,20 +95,20 @@ func (c *setClaim) send(ctx context.Context) error {
 		r.keys[i], r.claims[i] = string(e.entry), e.claimOf(c.firstLease(&e.identity))
 	}
 	sent := clock.Now()
-	err := core.ask(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
+	err = core.ask(ctx, call, send.Terms{Budget: c.cfg.budget}, r)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported) && !call.Unanswered():
 		core.leaveAll(c.leases...)
-		return errInOrder
+		return false, nil
 	case err != nil:
 		c.logFailure(ctx, err)
 		for _, e := range c.leases {
 			c.leave(ctx, e, err)
 		}
 		c.reportRefusal(ctx, c.leases[0], c.began, err)
-		return err
+		return true, err
 	case r.inTheWay.State == Free:
-		return c.startAll(ctx, sent)
+		return true, c.startAll(ctx, sent)
 	}
 	return c.refuseAll(ctx, &r.inTheWay)
 }
@@ -147,7 +145,7 @@ func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
 
 // refuseAll ends a claim that has met inTheWay. The keys are claimed in order if the entry is not
 // known to be a holder's, or if the caller waits for its end.
-func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) error {
+func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) (done bool, err error) {
 	var met *Lease
 	for _, e := range c.leases {
 		if string(e.entry) == inTheWay.Key {
@@ -159,11 +157,11 @@ func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) error {
 	own := inTheWay.State != Settled && c.core.cleaner.FateOf(inTheWay.Token) != cleanup.NotKnown
 	if met == nil || own || c.cfg.wait > 0 && errors.Is(reason, ErrHeld) {
 		c.core.leaveAll(c.leases...)
-		return errInOrder
+		return false, nil
 	}
 	inTheWay.Key = met.label()
 	met.observed.finds(inTheWay.Owner)
-	err := &RefusedError{Reason: reason, Entry: *inTheWay}
+	err = &RefusedError{Reason: reason, Entry: *inTheWay}
 	for _, e := range c.leases {
 		if e == met {
 			c.leave(ctx, e, err)
@@ -172,7 +170,7 @@ func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) error {
 		}
 	}
 	c.reportRefusal(ctx, met, c.began, err)
-	return err
+	return true, err
 }
 
 // ending is a lease of a set whose end has begun.
