@@ -47,6 +47,9 @@ func newConfig(opts []Option) config {
 		newKey: func(*http.Request) string { return rand.Text() },
 	}
 	for _, o := range opts {
+		if o == nil {
+			panic("client: nil Option")
+		}
 		o.apply(&c)
 	}
 	return c

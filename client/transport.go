@@ -15,7 +15,7 @@ import (
 //
 // It does not change the requests that it gets. If a key of [WithKey] or [WithNewKey] is
 // not valid, or a request of a guarded handler has neither a key nor a name ([Step]),
-// RoundTrip returns an error, and nothing was sent.
+// RoundTrip returns an error, and nothing was sent. Transport panics on a nil Option.
 func Transport(base http.RoundTripper, opts ...Option) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

@@ -315,3 +315,8 @@ type closing struct {
 }
 
 func (c *closing) CloseIdleConnections() { c.closed++ }
+
+func TestTransportPanicsOnANilOption(t *testing.T) {
+	t.Parallel()
+	require.PanicsWithValue(t, "client: nil Option", func() { client.Transport(nil, nil) })
+}

@@ -61,8 +61,8 @@ var (
 // Over the client of an Open, a caller sends a command itself while few others are
 // in flight. Over a client given to New, which may have hooks, a goroutine does.
 //
-// New panics on a nil client, on a *redis.Ring and on a *redis.AutoPipeliner. A
-// Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a
+// New panics on a nil client, a nil Option, a *redis.Ring and a *redis.AutoPipeliner.
+// A Ring sends keys elsewhere as soon as it loses sight of a shard, which makes a
 // second holder although every server is well. An AutoPipeliner repeats whole
 // batches and holds commands back beyond their context.
 func New(client redis.UniversalClient, opts ...Option) *Store {
@@ -94,6 +94,9 @@ func newStore(client redis.UniversalClient, opened bool, opts []Option) *Store {
 	s.cluster, _ = client.(*redis.ClusterClient)
 	s.opened, s.nodes = opened, newNodes(client, opened)
 	for _, o := range opts {
+		if o == nil {
+			panic("redisstore: nil Option")
+		}
 		o.apply(s)
 	}
 	return s

@@ -41,6 +41,7 @@ func TestNewPanics(t *testing.T) {
 			redisstore.New(tt.client)
 		})
 	}
+	require.PanicsWithValue(t, "redisstore: nil Option", func() { redisstore.New(client, nil) })
 }
 
 func TestCloseLeavesTheCallersClientOpen(t *testing.T) {
