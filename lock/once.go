@@ -163,7 +163,7 @@ func Attempt(ctx context.Context) int {
 // An error that matches [ErrLost] says that the lease was over already. An error that matches
 // [ErrUnavailable] is possible with [WithRerunAbandoned] and [WithTransaction] only: the store
 // has not recorded the commit, so a crash would still let the work run again. Outside of Once,
-// Commit returns an error and does nothing.
+// Idempotent and Dedupe, Commit returns an error and does nothing.
 func Commit(ctx context.Context) error {
 	r := runOf(ctx)
 	if r == nil {

@@ -31,6 +31,9 @@ func startExport(locker *lock.Locker, enqueue func(ctx context.Context, tenant, 
 			p.ServeHTTP(w, r) // 409: an export of this tenant runs, or waits for a worker
 			return
 		}
+		if err != nil {
+			return // the client has gone
+		}
 		ticket, err := lease.HandOver(ctx, 10*time.Minute)
 		if err == nil {
 			err = enqueue(ctx, tenant, ticket)

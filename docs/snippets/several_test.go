@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,27 +32,45 @@ var errSoldOut = errors.New("shop: sold out")
 
 func buy(ctx context.Context, keys []string) error {
 	set, ok := lock.SetFromContext(ctx)
-	if !ok || len(set.Keys()) != len(keys) {
+	if !ok || len(set.Keys()) != len(keys) || slices.Contains(keys, "item=sold out") {
 		return errSoldOut
 	}
 	return nil
 }
 
+// cartKeys returns a key for the user and for each item, and one for the coupon if there is one.
+func cartKeys(r *http.Request) (keys []string, err error) {
+	skus, err := keyfunc.Each("/items/*/sku")(r)
+	if err != nil {
+		return nil, err
+	}
+	keys = append(keys, lock.Key("user", r.Header.Get("X-User-ID")))
+	for _, sku := range skus {
+		keys = append(keys, lock.Key("item", sku))
+	}
+	coupon, err := keyfunc.Optional(keyfunc.JSON("/coupon"))(r)
+	if errors.Is(err, keyfunc.ErrSkip) {
+		return keys, nil // without a coupon there is no key: all such carts would share it
+	}
+	return append(keys, lock.Key("coupon", coupon)), err
+}
+
 func orderTogether(locker *lock.Locker) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		keys := []string{
-			lock.Key("user", r.Header.Get("X-User-ID")),
-			lock.Key("coupon", r.FormValue("coupon")),
-			lock.Key("item", r.FormValue("item")),
+		keys, err := cartKeys(r)
+		if err == nil {
+			err = locker.DoAll(r.Context(), keys, func(ctx context.Context) error {
+				return buy(ctx, keys)
+			})
 		}
-		err := locker.DoAll(r.Context(), keys, func(ctx context.Context) error {
-			return buy(ctx, keys)
-		})
-		if p := latch.ProblemOf(err); p != nil {
+		switch p := latch.ProblemOf(err); {
+		case p != nil:
 			p.ServeHTTP(w, r)
-			return
+		case err != nil: // of buy
+			http.Error(w, "nothing was bought", http.StatusUnprocessableEntity)
+		default:
+			w.WriteHeader(http.StatusCreated)
 		}
-		w.WriteHeader(http.StatusCreated)
 	}
 }
 
@@ -80,8 +99,8 @@ func TestSeveral(t *testing.T) {
 	running := 0
 	desk = several(locker, func(w http.ResponseWriter, _ *http.Request) {
 		require.Equal(t, http.StatusConflict, send("/carts", `{"items":[{"sku":"c"},{"sku":"b"}]}`))
-		require.Equal(t, http.StatusConflict, send("/orders?item=a&coupon=SPRING", ""))
-		require.Equal(t, http.StatusCreated, send("/orders?item=c&coupon=SPRING", ""), "what was refused holds nothing")
+		require.Equal(t, http.StatusConflict, send("/orders", `{"items":[{"sku":"a"}],"coupon":"SPRING"}`))
+		require.Equal(t, http.StatusCreated, send("/orders", `{"items":[{"sku":"c"}],"coupon":"SPRING"}`), "what was refused holds nothing")
 		w.WriteHeader(http.StatusCreated)
 	}, func(_ http.ResponseWriter, _ *http.Request) {
 		if running++; running < 3 {
@@ -93,6 +112,12 @@ func TestSeveral(t *testing.T) {
 	})
 	require.Equal(t, http.StatusCreated, send("/carts", `{"items":[{"sku":"a"},{"sku":"b"}]}`))
 	require.Equal(t, http.StatusBadRequest, send("/carts", `{"items":[]}`))
+	require.Equal(t, http.StatusBadRequest, send("/orders", `{"items":[{"sku":"a"}],"coupon":null}`))
+	require.Equal(t, http.StatusUnprocessableEntity, send("/orders", `{"items":[{"sku":"sold out"}]}`))
+	require.NoError(t, locker.Do(t.Context(), lock.Key("coupon", ""), func(context.Context) error {
+		require.Equal(t, http.StatusCreated, send("/orders", `{"items":[{"sku":"a"}]}`), "no coupon is no key")
+		return nil
+	}))
 	require.Equal(t, http.StatusOK, send("/exports", ""))
 	require.Equal(t, 3, running)
 	require.NoError(t, nightly(t.Context(), locker, "acme"))
