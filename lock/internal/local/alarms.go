@@ -25,9 +25,11 @@ func (a *alarms[H]) init(wake func()) {
 	a.nextLook.Store(int64(clock.Never))
 }
 
-// lookComesBefore reports whether the next look comes in time for a lease that is due at due. It
-// needs no lock once the lease is granted: a look withdraws its announcement before it reads the
-// leases, so it finds each lease that was granted while the announcement still stood.
+// lookComesBefore reports whether the announced look comes in time for a lease that is due at due.
+//
+// It is called without the lock for a lease that was granted (1) before the call reads the
+// announcement (2). A look withdraws its announcement (3) before it reads the leases (4). If 2 still
+// finds the announcement, then 2 comes before 3, so 1 comes before 4: the look finds the lease.
 func (a *alarms[H]) lookComesBefore(due clock.Moment) bool { return int64(due) >= a.nextLook.Load() }
 
 // announceLook announces a look for a lease that is due then.
