@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -16,7 +17,10 @@ import (
 	"github.com/httplatch/httplatch/middleware/internal/guardtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Main(m)) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a failure would stand between hundreds of lines of refused requests
+	goleak.VerifyTestMain(redistest.Main(m))
+}
 
 // patient is for stores that may be late, in tests whose time is the machine's: one
 // that is busy answers within it too.
