@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +19,8 @@ import (
 	latch "github.com/httplatch/httplatch/middleware"
 )
 
-// TestProblemTypesAreDescribed compares the types in the code with the
-// sections of the page that their URIs lead to.
+// TestProblemTypesAreDescribed compares the types in the code with the sections of the page that
+// their URIs lead to, and with the statuses of its table.
 func TestProblemTypesAreDescribed(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/problems.md")
@@ -33,11 +34,17 @@ func TestProblemTypesAreDescribed(t *testing.T) {
 	for _, m := range regexp.MustCompile(`ProblemKind = "([^"]*)"`).FindAllStringSubmatch(string(source), -1) {
 		used = append(used, m[1])
 	}
+	statuses := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| \\[`([a-z-]+)`\\]\\(#[a-z-]+\\) \\| ([0-9]+)").FindAllStringSubmatch(string(page), -1) {
+		statuses[m[1]] = m[2]
+	}
 	require.NotEmpty(t, used)
-	require.ElementsMatch(t, used, described)
+	require.ElementsMatch(t, used, described, "problemkind.go, and the sections of docs/problems.md")
 	for _, name := range used {
 		// Else GitHub would make another anchor of the heading.
 		require.Regexp(t, "^[a-z-]+$", name)
+		require.Contains(t, statusOf, name, "page_test.go: statusOf lacks a kind")
+		require.Equal(t, strconv.Itoa(statusOf[name]), statuses[name], "docs/problems.md: %s in the first table", name)
 	}
 }
 
