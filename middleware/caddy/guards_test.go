@@ -180,15 +180,15 @@ func TestMistakes(t *testing.T) {
 		guard("lock user {\nkey user\n}"):                 {`"user" is no key: write a placeholder like {http.auth.user.id}, or idempotency-key`},
 		guard("lock user {\nkey json:order\n}"):           {"json:order"},
 		guard("idempotent orders {\nscope {header.X-User}\nkey idempotency-key\ncontract acp\nkeep 1h\n}"): {
-			`:20: latch: guard "orders", keep: its contract demands that answers are kept for 24h0m0s or longer, and they are kept for 1h0m0s`,
+			`:22: latch: guard "orders", keep: its contract demands that answers are kept for 24h0m0s or longer, and they are kept for 1h0m0s`,
 		},
 		guard("idempotent orders {\nscope {header.X-User}\nwait 5\nleese 1s\ncontract paypal\nfinal_below 40x\nfail_open perhaps\n}"): {
-			`:16: latch: guard "orders": it has no key, which guards of kind idempotent need: add it`,
-			`:18: latch: guard "orders", wait: "5" is not a duration: write a number with a unit`,
-			`:19: latch: guard "orders": there is no field "leese": write lease`,
-			`:20: latch: guard "orders", contract: "paypal" is not a known contract: write "acp", "ucp" or "stripe"`,
-			`:21: latch: guard "orders", final_below: "40x" is not a status: write a number`,
-			`:22: latch: guard "orders", fail_open: "perhaps" is not true or false`,
+			`:18: latch: guard "orders": it has no key, which guards of kind idempotent need: add it`,
+			`:20: latch: guard "orders", wait: "5" is not a duration: write a number with a unit`,
+			`:21: latch: guard "orders": there is no field "leese": write lease`,
+			`:22: latch: guard "orders", contract: "paypal" is not a known contract: write "acp", "ucp" or "stripe"`,
+			`:23: latch: guard "orders", final_below: "40x" is not a status: write a number`,
+			`:24: latch: guard "orders", fail_open: "perhaps" is not true or false`,
 		},
 	}
 	for text, want := range tests {

@@ -140,10 +140,11 @@ func start(t *testing.T, caddyfile string) *gateway {
 	return g
 }
 
-// adapted returns the Caddyfile as JSON. It has the global options that tests need.
+// adapted returns the Caddyfile as JSON. It has the global options that tests need. Caddy cleans its
+// storage in a goroutine for which Stop does not wait, and the directory ends with the test.
 func (g *gateway) adapted(caddyfile string) ([]byte, error) {
 	text := strings.ReplaceAll(caddyfile, "%PORT", fmt.Sprint(g.port))
-	text = strings.Replace(text, "{", "{\nadmin off\npersist_config off\nauto_https off\nlog default {\noutput discard\n}\ngrace_period 20s\nstorage file_system "+g.t.TempDir(), 1)
+	text = strings.Replace(text, "{", "{\nadmin off\npersist_config off\nauto_https off\nlog default {\noutput discard\n}\ngrace_period 20s\nstorage_check off\nstorage_clean_interval off\nstorage file_system "+g.t.TempDir(), 1)
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
 	return config, err
 }
