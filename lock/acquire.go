@@ -59,14 +59,16 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) e
 	}
 
 	bypass := entered && l.failsOpen(ctx, err)
-	if other, is := c.keys.Admitted((*holder)(e)); bypass && is {
-		// The store does not answer, but this process has the key, by a ticket.
-		bypass, err = false, heldBy(e, other.Owner())
+	if bypass {
+		if other, is := c.keys.Admitted((*holder)(e)); is {
+			// The store does not answer, but this process has the key, by a ticket.
+			bypass, err = false, heldBy(e, other.Owner())
+		}
 	}
 	if entered && !bypass {
 		l.leave(ctx, e, err) // before observers are called: others wait for it
 	}
-	if refused, _ := errors.AsType[*RefusedError](err); refused == nil || !terms.oneOf {
+	if !terms.oneOf || !isRefusal(err) {
 		l.reportRefusal(ctx, e, began, err)
 	}
 	if bypass {
@@ -75,6 +77,11 @@ func (l *Locker) tryAcquire(ctx context.Context, e *Lease, terms acquireTerms) e
 	}
 	c.owners.Leave()
 	return err
+}
+
+func isRefusal(err error) bool {
+	_, is := errors.AsType[*RefusedError](err)
+	return is
 }
 
 // reportRefusal reports an acquire that began at began and ended with err, to observers and the

@@ -79,10 +79,16 @@ func (s *shard[H]) promote(h H) bool {
 	return false
 }
 
+// hasAdmitted reports whether h is an admitted lease.
+func (s *shard[H]) hasAdmitted(h H) bool {
+	_, admitted := s.admitted[h]
+	return admitted
+}
+
 // leaveAdmitted removes h, if it is an admitted lease, and has the caller that claims its key ask
 // the store again.
 func (s *shard[H]) leaveAdmitted(h H) {
-	if _, admitted := s.admitted[h]; !admitted {
+	if !s.hasAdmitted(h) {
 		return
 	}
 	delete(s.admitted, h)

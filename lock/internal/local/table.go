@@ -124,7 +124,7 @@ func (t *Table[H]) MarkEnding(h H, confirm func()) {
 	s := t.shardOf(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, admitted := s.admitted[h]; admitted || s.has(h) {
+	if s.has(h) || s.hasAdmitted(h) {
 		h.Entry().needSlot().confirmEnd = confirm
 	}
 }
