@@ -191,7 +191,7 @@ func (s *Store) writing(ctx context.Context, do execution) error {
 		if err != nil || !blocked {
 			return err
 		}
-		if !waitFor(ctx, pause) {
+		if !takePause(ctx) {
 			return notApplied(context.Cause(ctx))
 		}
 	}

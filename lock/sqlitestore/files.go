@@ -74,15 +74,15 @@ func (f *files) openClaims(ctx context.Context, path string, s *statements) erro
 	if err == nil {
 		err = migrate(ctx, f.claims, s.present, s.schema+s.fences)
 	}
-	if err == nil {
-		err = f.exec(ctx, "PRAGMA busy_timeout = 0") // begin waits itself
-	}
 	err = f.prepare(ctx, err, &f.begin, f.claims, "BEGIN IMMEDIATE")
 	err = f.prepare(ctx, err, &f.commit, f.claims, "COMMIT")
 	err = f.prepare(ctx, err, &f.get, f.claims, s.get)
 	err = f.prepare(ctx, err, &f.put, f.claims, s.put)
 	err = f.prepare(ctx, err, &f.drop, f.claims, s.drop)
-	return f.prepare(ctx, err, &f.fence, f.claims, s.fence)
+	if err = f.prepare(ctx, err, &f.fence, f.claims, s.fence); err != nil {
+		return err
+	}
+	return f.exec(ctx, "PRAGMA busy_timeout = 0") // begin waits itself
 }
 
 // prepare prepares a statement, unless there was an error before, which it returns.

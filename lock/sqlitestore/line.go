@@ -144,7 +144,7 @@ func (s *Store) begin(ctx context.Context) (durable bool, err error) {
 		if !busy(err) {
 			return durable, err
 		}
-		waitFor(ctx, pause)
+		takePause(ctx)
 	}
 }
 
@@ -218,9 +218,9 @@ func within(ctx context.Context, done <-chan struct{}) bool {
 	}
 }
 
-// waitFor waits for d, and reports whether ctx has not ended before.
-func waitFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
+// takePause waits for a pause, and reports whether ctx has not ended before.
+func takePause(ctx context.Context) bool {
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // defaultTable is the name in Schema.
@@ -87,8 +88,22 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// migrate runs schema and sets WAL mode, where they are missing.
+// migrateTime is for how long migrate tries again, unless its context ends before.
+const migrateTime = 2 * time.Second
+
+// migrate runs schema and sets WAL mode, where they are missing. Two connections that set WAL mode at
+// the same time can both be refused at once, whatever their busy timeout is: SQLite does not wait
+// where each would wait for the other.
 func migrate(ctx context.Context, conn *sql.Conn, present, schema string) error {
+	for began := time.Now(); ; {
+		err := migrateOnce(ctx, conn, present, schema)
+		if !busy(err) || time.Since(began) > migrateTime || !takePause(ctx) {
+			return err
+		}
+	}
+}
+
+func migrateOnce(ctx context.Context, conn *sql.Conn, present, schema string) error {
 	var mode string
 	err := conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode)
 	if err == nil && mode != "wal" {

@@ -96,7 +96,7 @@ func (w *session) begin(ctx context.Context) error {
 			return nil
 		}
 		_ = w.exec(context.WithoutCancel(ctx), "ROLLBACK") // if it was interrupted after it had begun
-		if !busy(err) || !waitFor(ctx, pause) {
+		if !busy(err) || !takePause(ctx) {
 			w.store.endTurn()
 			return undone(err)
 		}

@@ -69,7 +69,7 @@ func Open(ctx context.Context, path string, opts ...Option) (*Store, error) {
 	if err != nil || path == "" || path == ":memory:" {
 		return nil, errors.Join(errMemory, err)
 	}
-	db, err := openFile(absolute, "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)")
+	db, err := openFile(absolute, "synchronous(FULL)", "busy_timeout(5000)")
 	if err != nil {
 		return nil, storeError(err)
 	}
