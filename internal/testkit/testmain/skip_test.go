@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,6 +138,9 @@ func list(t *testing.T, command string) []string {
 func dryRun(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-s", "-C", "../../..", "--no-print-directory"}, args...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(set string) bool { // of a make that runs this test, with flags of its own
+		return strings.HasPrefix(set, "MAKEFLAGS=") || strings.HasPrefix(set, "TESTFLAGS=")
+	})
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
