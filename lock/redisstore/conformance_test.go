@@ -28,6 +28,10 @@ func TestConformance(t *testing.T) {
 	same := func(s lock.Store) func(*testing.T) lock.Store {
 		return func(*testing.T) lock.Store { return s }
 	}
+	// The others of a rule call while it runs, and not while it waits for its turn.
+	shared := func(s *redisstore.Store) func(*testing.T) lock.Store {
+		return func(t *testing.T) lock.Store { return sharing(t, s) }
+	}
 	t.Run("client", func(t *testing.T) {
 		t.Parallel()
 		latchtest.TestStore(t, shortest, same(overClient(t, redistest.Start(t).Addr(), nil)))
@@ -62,11 +66,12 @@ func TestConformance(t *testing.T) {
 		server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, nil)
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), PipelinePoolSize: 1})
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		latchtest.TestStore(t, shortest, same(sharing(t, overClient(t, server.Addr(), oneConnection))))
-		latchtest.TestStore(t, shortest, same(sharing(t, open(t, server.URL()+"?pipeline_pool_size=1"))))
-		latchtest.TestStore(t, shortest, same(sharing(t, redisstore.New(client))))
-		latchtest.TestStore(t, shortest, same(sharing(t, open(t, cluster.URL()+"?pipeline_pool_size=1"))))
-		latchtest.TestStore(t, shortest, same(alwaysFenced{sharing(t, open(t, server.URL()+"?pipeline_pool_size=1"))}))
+		latchtest.TestStore(t, shortest, shared(overClient(t, server.Addr(), oneConnection)))
+		latchtest.TestStore(t, shortest, shared(open(t, server.URL()+"?pipeline_pool_size=1")))
+		latchtest.TestStore(t, shortest, shared(redisstore.New(client)))
+		latchtest.TestStore(t, shortest, shared(open(t, cluster.URL()+"?pipeline_pool_size=1")))
+		fenced := open(t, server.URL()+"?pipeline_pool_size=1")
+		latchtest.TestStore(t, shortest, func(t *testing.T) lock.Store { return alwaysFenced{sharing(t, fenced)} })
 	})
 	t.Run("fenced", func(t *testing.T) {
 		t.Parallel()
@@ -76,7 +81,7 @@ func TestConformance(t *testing.T) {
 		t.Parallel()
 		p := respproxy.StartRedis62(t, redistest.Start(t).Addr())
 		latchtest.TestStore(t, shortest, same(open(t, p.URL())))
-		latchtest.TestStore(t, shortest, same(sharing(t, overClient(t, p.Addr(), oneConnection))))
+		latchtest.TestStore(t, shortest, shared(overClient(t, p.Addr(), oneConnection)))
 		latchtest.TestStore(t, shortest, same(alwaysFenced{open(t, p.URL())}))
 	})
 }
