@@ -20,8 +20,8 @@ type acquireTerms struct {
 	oneOf  bool          // the caller takes any of several keys, so a refusal of one is not reported
 }
 
-// acquire takes e's key, or returns the reason why not. Afterwards e is a running lease,
-// protected or not, or the cleaner has whatever may be left of its claim.
+// acquire takes e's key, or returns the reason for the refusal. After a grant, e is a running
+// lease, protected or not. After a refusal, the cleaner removes what the claim may have left.
 func (l *Locker) acquire(ctx context.Context, e *Lease, terms acquireTerms) error {
 	if err := ctx.Err(); err != nil {
 		return notAcquired(ctx)
@@ -93,9 +93,9 @@ func (l *Locker) reportRefusal(ctx context.Context, e *Lease, began clock.Moment
 	l.logRefused(ctx, &e.identity, err)
 }
 
-// enter takes e's key in this process, or waits for it behind another lease. at is the moment
-// at which it had the key. known is the refusal by a holder for which it has waited, nil if there
-// was none. entered can be true together with an error: see queue.
+// enter takes e's key in this process, or waits for the key behind another lease. at is the
+// moment at which e got the key. known is the refusal by the holder for which e has waited, nil
+// if there was none. entered can be true together with an error: see queue.
 func (l *Locker) enter(ctx context.Context, e *Lease, began clock.Moment, wait time.Duration) (entered bool, at clock.Moment, known, err error) {
 	for at = began; ; {
 		found := l.core.keys.Enter((*holder)(e), wait > 0)
@@ -146,9 +146,9 @@ func eventOf(err error) EventKind {
 	}
 }
 
-// failsOpen reports whether the work of an acquire that ended with err may run unprotected,
-// because the store did not serve it. errors.ErrUnsupported is an answer of the store, and a
-// caller that has left needs no work.
+// failsOpen reports whether the work of an acquire that ended with err may run unprotected. It
+// may, if the store did not serve the acquire. errors.ErrUnsupported is an answer of the store,
+// and a caller that has left needs no work.
 func (l *Locker) failsOpen(ctx context.Context, err error) bool {
 	return l.cfg.failOpen && errors.Is(err, ErrUnavailable) && !errors.Is(err, errors.ErrUnsupported) && !callerGone(ctx)
 }
@@ -189,8 +189,8 @@ func (e *Lease) claimOf(lease time.Duration) Claim {
 }
 
 // leastFirst is the first lease of a lock in a store that outlives this process, unless
-// WithLease is shorter: a process that is killed keeps its callers out for no longer. The
-// first renewal asks for the whole lease.
+// WithLease is shorter. After this time, the keys of a killed process are free. The first
+// renewal asks for the whole lease.
 const leastFirst = 5 * time.Second
 
 // firstLease returns the lease that a claim asks for. A claim of Once asks for the whole lease:
@@ -207,8 +207,8 @@ func (l *Locker) firstLease(of *identity) time.Duration {
 // the removal of an orphan, and some for entries that ended between two answers.
 const maxRounds = 4
 
-// claim asks the store for e's key until it is granted or refused, from the moment at to
-// deadline.
+// claim asks the store for e's key until the store grants or refuses it, from the moment at
+// until deadline.
 func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment) error {
 	c := l.core
 	l.checkIfDue(at)
@@ -240,9 +240,9 @@ func (l *Locker) claim(ctx context.Context, e *Lease, at, deadline clock.Moment)
 	return fmt.Errorf("%w: the key changed hands during the claim", ErrUnavailable)
 }
 
-// sendClaim sends one claim of e, and writes the answer to entry. It does not return it: an
-// Entry is long, and copying it from call to call was a twentieth of the cost of a guard over
-// a store in this process.
+// sendClaim sends one claim of e, and writes the answer to entry. It does not return the entry:
+// an Entry is large, and copying it from call to call was a twentieth of the cost of a guard
+// over a store in this process.
 func (l *Locker) sendClaim(ctx context.Context, e *Lease, deadline clock.Moment, entry *Entry) (err error) {
 	c := l.core
 	if c.inProcess {

@@ -48,8 +48,9 @@ var (
 // amendPause is the time between two looks at a record whose run has not ended.
 const amendPause = 10 * time.Millisecond
 
-// run reads the entry, and acts on what it finds, until the budget is over. Another amendment
-// may come between the two calls, so the second compares, and the entry is read again.
+// run reads the entry and replaces its receipt, until the budget is over. Another amendment may
+// come between the two calls. So the second call compares the receipt, and if it differs, run
+// reads the entry again.
 func (a *amendment) run(ctx context.Context) error {
 	until := clock.Now().Add(a.locker.cfg.budget)
 	for {
@@ -103,9 +104,9 @@ func (a *amendment) read(ctx context.Context) (entry Entry, err error) {
 	return entry, err
 }
 
-// replace replaces the receipt of entry. An abandoned entry has none: the process of the run has
-// vanished, and the receipt says now what became of its work. done is false if the entry has
-// changed since it was read.
+// replace replaces the receipt of entry. An abandoned entry has none, because the process of the
+// run has vanished: it gets the receipt as the outcome of that run. done is false if the entry
+// has changed since it was read.
 func (a *amendment) replace(ctx context.Context, entry *Entry) (done bool, err error) {
 	l := a.locker
 	to, err := a.change(entry.Receipt)

@@ -13,9 +13,10 @@ import (
 )
 
 // Slots returns the keys of n permits, for [Locker.DoAny]: "export=7#1", "export=7#2" and
-// "export=7#3" for Slots("export", 3, "7"). Each is an ordinary key, and differs from all
-// that [Key] composes. Give all processes the same n: the largest counts. It panics if n is
-// not 1 to 64: a refusal has asked for each of them.
+// "export=7#3" for Slots("export", 3, "7"). Each is an ordinary key, and differs from all keys
+// that [Key] composes. Use the same n in all processes: otherwise the largest n is the limit.
+// Slots panics if n is not 1 to 64, because a caller is refused only after it has asked for
+// each key.
 func Slots(name string, n int, parts ...string) []string {
 	if n < 1 || n > keytext.MaxSlots {
 		panic(fmt.Sprintf("lock: Slots(%q, %d): a key has 1 to %d slots", name, n, keytext.MaxSlots))
@@ -45,10 +46,10 @@ func (l *Locker) DoAny(ctx context.Context, keys []string, fn func(ctx context.C
 // One of them asks the store, from time to time and when a key becomes free in this process.
 // A caller that does not wait may come before them.
 //
-// A claim that the store does not answer ends AcquireAny, with the errors of [Locker.Acquire],
-// unless it waits for a holder. So does a budget that is over before all keys were asked for.
-// The callers that wait behind it share the result. A key that cools down is not waited for.
-// No keys at all are an error.
+// AcquireAny ends with an error of [Locker.Acquire] if the store does not answer a claim, or if
+// the budget is over before all keys were asked for, unless AcquireAny waits for a holder. The
+// callers that wait behind it share the result. AcquireAny does not wait for a key that cools
+// down. Without any keys, it returns an error.
 func (l *Locker) AcquireAny(ctx context.Context, keys []string) (*Lease, error) {
 	keys, err := sortedKeys(keys)
 	if err != nil {
@@ -136,8 +137,8 @@ func (s *search) try(ctx context.Context) error {
 	return refusal
 }
 
-// claim claims key, and does not wait for a holder. It does not ask the store if outage says why
-// not. It returns a refusal apart from other errors.
+// claim claims key, and does not wait for a holder. If outage is set, the store is not asked, and
+// the claim fails with outage. claim returns a refusal apart from other errors.
 func (s *search) claim(ctx context.Context, key string, outage error) (*RefusedError, error) {
 	s.lease = s.newLease(ctx, key)
 	err := s.locker.acquire(ctx, s.lease, acquireTerms{oneOf: true, outage: outage})
@@ -169,9 +170,9 @@ func soonerRefusal(a, b *RefusedError) *RefusedError {
 	return near
 }
 
-// inLine searches until WithWait is over, behind the callers of this process that came before. A
-// search that the store does not serve costs the line one budget, and not one for each caller:
-// the callers behind it at that time share its result.
+// inLine searches until WithWait is over, behind the earlier callers of this process. If the
+// store does not serve a search, the callers that are behind it at that time share its result. So
+// an outage costs the line one budget, and not one budget for each caller.
 func (s *search) inLine(ctx context.Context) error {
 	c, wait := s.locker.core, s.locker.cfg.wait
 	s.lease = s.newLease(ctx, s.keys[0])
@@ -208,8 +209,8 @@ func (s *search) inLine(ctx context.Context) error {
 
 const noWait time.Duration = -1
 
-// poll is try for the first of a line. hint is noWait if err ends the wait, else the time left of
-// a holder, 0 if it is not known.
+// poll is try for the first caller of a line. hint is noWait if err ends the wait. Otherwise it
+// is the time left of a holder, or 0 if that time is not known.
 func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Duration, err error) {
 	s.outage = nil
 	if place.TakeUnserved() {
@@ -230,8 +231,8 @@ func (s *search) poll(ctx context.Context, place *local.Place) (hint time.Durati
 		place.NoteHeld()
 		return refused.Entry.Left, err
 	case unavailable && met && !s.locker.cfg.failOpen:
-		// As for a single key, a poll that the store does not serve does not end the wait for a
-		// holder.
+		// The caller waits for a holder, so it polls again although the store gave no answer. A
+		// wait for a single key does the same.
 		if err = withRefusal(err, heldBy(s.lease, "")); !callerGone(ctx) {
 			return 0, err
 		}

@@ -29,8 +29,8 @@ func grantOf(e *Lease) *decision {
 	return d
 }
 
-// decisionOf returns the decision of e's claim, which ended with err. It is nil if err says
-// nothing to other callers, as when the Locker was closed.
+// decisionOf returns the decision of e's claim, which ended with err. It is nil if err does not
+// concern other callers, as when the Locker was closed.
 func decisionOf(e *Lease, err error) local.Decision[*holder] {
 	switch refused, is := errors.AsType[*RefusedError](err); {
 	case is:

@@ -44,25 +44,23 @@
 // lease ended early is notified by the cancellation of its context, with a cause that
 // matches [ErrLost].
 //
-// A call to the store ends as applied, as not applied, or as unknown, and
-// unknown is never taken for either. Every call may be repeated for the same
-// token, the random name of one acquisition, so a repetition is the recovery: it finds
-// out the outcome of the first send, and has the key if the first send took it. A claim that
-// got no answer within [WithBudget] is removed in the background, and never stands in the
-// way of the process that sent it.
+// A call to the store ends as applied, as not applied, or as unknown, and unknown is never
+// treated as applied or as not applied. Every call may be repeated for the same token, the
+// random name of one acquisition. So a repetition is the recovery: it finds out the outcome of
+// the first send, and has the key if the first send took it. A claim that got no answer within
+// [WithBudget] is removed in the background, and never blocks the process that sent it.
 //
-// Retries and clean-up cost no more than the store can spare. Both are sent only while the
-// retry budget allows it ([Stats] shows it). It grows by a fifth for each answered call, and
-// by ten a second. So an overloaded store gets fewer calls, and serves all calls again as
-// soon as it can.
+// Retries and clean-up do not overload the store. Both are sent only while there is a retry
+// budget ([Stats] shows it). The budget grows by a fifth for each answered call, and by ten a
+// second. So an overloaded store gets fewer calls, and serves all calls again as soon as it can.
 //
 // # What is not promised
 //
-// A lease is not mutual exclusion under every fault. A process that is paused
-// for longer than its lease does not know it until it wakes up; a Redis that
-// fails over can forget an entry that it had confirmed. If that must not do
-// harm, give the [Lease.Fence], a number that grows with every grant, to the resource
-// that is written to and let it refuse a lower one, or use a constraint of the database.
+// A lease is not mutual exclusion under every fault. A process that is paused for longer than
+// its lease notices the loss only when it resumes. A Redis that fails over can forget an entry
+// that it had confirmed. If two holders at once would do harm, send the [Lease.Fence], a number
+// that grows with every grant, with each write, and let the resource refuse a lower number. Or
+// use a constraint of the database.
 //
 // # For operators
 //

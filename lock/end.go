@@ -21,10 +21,9 @@ import (
 // the budget. The second call, and one after [Lease.Settle], do nothing and
 // return nil.
 //
-// An error that matches [ErrLost] says that the lease had ended before: what
-// was done under it may have overlapped with another holder's work. One that
-// matches [ErrUnavailable] says that the store gave no answer; the release is
-// then completed in the background.
+// An error that matches [ErrLost] says that the lease had ended before: its work may have
+// overlapped with another holder's work. An error that matches [ErrUnavailable] says that the
+// store gave no answer. The release is then completed in the background.
 func (e *Lease) Release(ctx context.Context) error {
 	if e == nil {
 		return nil
@@ -39,9 +38,9 @@ func (e *Lease) Release(ctx context.Context) error {
 // completed in the background, with the lease renewed meanwhile. If the store has no room for
 // receipt, Settle leaves an empty one for keep, and returns an error that matches [ErrFull].
 // After work that ran unprotected ([WithFailOpen]) it leaves no receipt, and returns an error
-// that matches ErrUnavailable. A store that keeps no receipts ([Description].NoReceipts) keeps
-// only an empty one: for another, Settle returns an error that matches errors.ErrUnsupported, and
-// the lease goes on. It panics if keep is not positive.
+// that matches ErrUnavailable. Over a store that keeps only empty receipts
+// ([Description].NoReceipts), Settle returns an error that matches errors.ErrUnsupported for
+// any other receipt, and the lease goes on. Settle panics if keep is not positive.
 func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) error {
 	positive("Settle: keep", keep)
 	if e == nil {
@@ -53,9 +52,9 @@ func (e *Lease) Settle(ctx context.Context, receipt []byte, keep time.Duration) 
 	return e.endWith(ctx, leaseEnd{settles: true, receipt: receipt, keep: keep})
 }
 
-// leaseEnd is the release or the settle of a lease. It belongs to the goroutine that
-// ended the work, and then to the cleaner's. Others read settles with the shard of the key
-// locked, once the work is over (local.Table.MarkEnding).
+// leaseEnd is the release or the settle of a lease. It belongs to the goroutine that ended the
+// work, and later to the goroutine of the cleaner. Other goroutines read only the field settles,
+// after the end of the work and with the shard of the key locked (local.Table.MarkEnding).
 type leaseEnd struct {
 	settles    bool
 	handedOver bool // the key was handed over, and is not released
@@ -85,9 +84,9 @@ func (n *leaseEnd) call() string {
 	return callRelease
 }
 
-// endWith ends the lease. Only the first call does: after a settle that may have been
-// applied, a release would lose its receipt. It does not end with ctx: the client of the
-// request may have gone, and the lock must not stay because of that.
+// endWith ends the lease. Only the first call has an effect: a release after a settle that may
+// have been applied would lose the receipt. It goes on when ctx ends: the client of the request
+// may have gone, and the key must be freed all the same.
 func (e *Lease) endWith(ctx context.Context, end leaseEnd) error {
 	if e.local.Bypassed() {
 		if e.endBypassed() && end.settles {
@@ -144,9 +143,9 @@ func (e *Lease) endInStore(ctx context.Context, lost error) error {
 	return err
 }
 
-// sendEndOrEmpty is sendEnd, and then sends an empty receipt in place of a receipt for which the
-// store has no room: another try is of no use, and the receipt must not stay in memory. An empty
-// receipt fits where the claim did, and says that the work was done.
+// sendEndOrEmpty is sendEnd, except that it replaces a receipt for which the store has no room
+// with an empty one. Another try would not help, and the receipt must not stay in memory. The
+// empty receipt fits where the claim was, and says that the work was done.
 func (e *Lease) sendEndOrEmpty(ctx context.Context) (ok, dropped bool, err error) {
 	ok, err = e.sendEnd(ctx)
 	size := len(e.end.receipt)
@@ -182,9 +181,10 @@ func (e *Lease) sendEnd(ctx context.Context) (ok bool, err error) {
 	return r.ok, err
 }
 
-// confirmed reports whether this end took effect, by its last answer. After an unanswered
-// send, a "no" to a release means that the earlier send released the key. A settle finds its
-// own receipt, so a "no" means no, unless the keep may be over by now.
+// confirmed reports whether this end took effect, according to the last answer. After an
+// unanswered send, a "no" to a release means that the earlier send has released the key. A settle
+// whose earlier send was applied finds its own receipt. So a "no" to a settle means that it had
+// no effect, unless the keep may be over by now.
 func (n *leaseEnd) confirmed(ok bool, grantedAt clock.Moment) bool {
 	return ok || n.unanswered && (!n.settles || grantedAt.Since()-n.began >= n.keep)
 }
@@ -239,8 +239,8 @@ func (e *Lease) close(answered bool) {
 	e.cancel(nil)
 	e.locker.core.backlog.uncount(&e.end)
 	if answered {
-		// An unanswered send of the claim can land after the release, and its entry has no
-		// holder. Its token must be known as dead before the next caller gets the key.
+		// An unanswered send of the claim can land after the release. Its entry would have no
+		// holder, so the cleaner must know the token before the next caller gets the key.
 		e.cleanUpClaim()
 	}
 	e.locker.core.keys.Leave((*holder)(e))
@@ -261,8 +261,9 @@ func (e *Lease) endUnreturned() {
 	}
 }
 
-// giveBack ends a lease whose work has failed, or has not begun. It lets a takeover lapse: the
-// outcome of the attempt before it is still unknown, and a release would forget that.
+// giveBack ends a lease whose work has failed, or has not begun. A takeover is not released, but
+// lapses: the outcome of the earlier attempt is still unknown, and a release would delete the
+// entry that says so.
 func (e *Lease) giveBack(ctx context.Context) error {
 	if e.attempt() > 1 {
 		e.lapse()
@@ -327,8 +328,9 @@ func (e *Lease) repeatInBackground(ctx context.Context, attempt func(closing boo
 	}
 }
 
-// retryEnd sends the end again. first is the moment of its first send. ErrFull is an answer of
-// the store, so Close does not wait for another one. After the keep, the receipt is of no use.
+// retryEnd sends the end again. first is the moment of the first send. ErrFull is an answer of
+// the store, so Close does not wait for another one. When the keep is over, retryEnd stops: the
+// receipt has no use any more.
 func (e *Lease) retryEnd(ctx context.Context, first clock.Moment, closing bool) cleanup.Progress {
 	ok, _, err := e.sendEndOrEmpty(ctx)
 	settles := e.end.settles
@@ -356,8 +358,7 @@ func (e *Lease) mayRemain() bool {
 	case renews:
 		return true // it can still be settled
 	case e.record != nil:
-		// The entry outlives its lease, and says until it is settled that the outcome is
-		// unknown.
+		// The entry outlives its lease. Until it is settled, the outcome counts as unknown.
 		return clock.Now() < until.Add(e.locker.cfg.keep)
 	default:
 		return false
@@ -367,9 +368,9 @@ func (e *Lease) mayRemain() bool {
 // backlog counts the bytes of the receipts that wait for the store.
 type backlog struct{ bytes atomic.Int64 }
 
-// keep counts the receipt of an end that will be repeated. With copies it copies the receipt,
-// which still belongs to the caller. Without room it drops the receipt, and an empty one is
-// settled: the answer was delivered, and repeats of its request learn that there was one.
+// keep counts the memory of a receipt whose end will be repeated. If copies is set, it copies the
+// receipt, which still belongs to the caller. Above the bound it drops the receipt, and an empty
+// one is settled: the answer was delivered, and repeats of the request learn that it was.
 func (b *backlog) keep(n *leaseEnd, copies bool) (dropped int) {
 	size := len(n.receipt)
 	switch {

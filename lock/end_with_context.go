@@ -11,13 +11,13 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// EndWithContext returns store for a [Locker] if the calls of store do not return when
-// their contexts end, as [Store] demands: because a driver ignores its context, or
-// obeys it late. Each call then costs a goroutine, which goes on until store returns,
-// and the Locker counts its late effects.
+// EndWithContext wraps a store whose calls do not return when their contexts end, as [Store]
+// demands: because its driver ignores the context, or obeys it late. Each call then costs a
+// goroutine, which goes on until store returns, and the Locker takes into account that the call
+// may have an effect later.
 //
-// The optional interfaces of store go on working. The calls of an [Inspector] are passed on
-// unchanged. A store whose calls wait for nothing is returned as it is. EndWithContext
+// The wrapper has the optional interfaces of store. It passes on the calls of an [Inspector]
+// unchanged. If the calls of store wait for nothing, EndWithContext returns store itself. It
 // panics if store is nil.
 func EndWithContext(store Store) Store {
 	if store == nil {
@@ -238,9 +238,9 @@ func rollbackLeft(ctx context.Context, tx Transaction) {
 	_, _ = waitFor(ctx, func() (struct{}, error) { return struct{}{}, tx.Rollback(ctx) })
 }
 
-// endsTransaction is a [Transaction] whose calls return when their contexts end. A call whose
-// caller has left is over before the next begins. Only an error of the store says whether a
-// call had an effect: a context that had ended before says nothing.
+// endsTransaction is a [Transaction] whose calls return when their contexts end. A call that goes
+// on without its caller ends before the next call begins. Only the error of the store shows
+// whether a call had an effect: the end of the context does not.
 type endsTransaction struct {
 	tx   Transaction
 	turn chan struct{} // holds a value during a call

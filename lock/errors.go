@@ -32,11 +32,11 @@ var (
 	// ErrUnknown: like ErrUnavailable, which it matches too, but the store may
 	// have applied the call. The Locker cleans up behind it.
 	ErrUnknown error = &refined{"lock: outcome unknown", ErrUnavailable}
-	// ErrDenied: the store has answered that it does not serve the call, and will
-	// answer so until an operator changes something: a permission, a password, a
-	// disk. It matches ErrUnavailable too. A store that returns it (with
-	// ErrNotApplied, for the call had no effect) is not asked again for the rest
-	// of the budget, only by clean-up and renewals at their usual pace.
+	// ErrDenied: the store has answered that it does not serve the call, and will give the
+	// same answer until an operator changes something: a permission, a password, a disk. It
+	// matches ErrUnavailable too. A store returns it with ErrNotApplied, because the call had
+	// no effect. The call is then not repeated within its budget. Only clean-up and renewals
+	// go on, at their usual pace.
 	ErrDenied error = &refined{"lock: denied by the store", ErrUnavailable}
 	// ErrFull: the store is at its bounds, or the scope of the claim has used up its
 	// share (memstore.WithScopeShare). It matches ErrDenied too.

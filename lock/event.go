@@ -32,9 +32,8 @@ type Event struct {
 	Err     error         // the reason, nil if the kind says it all. A loss has a Class() string: expired, taken or max_hold
 }
 
-// Recovery is a fault that was dealt with, or could not be, as [Snapshot] remembers it.
-// Recovered stands for a claim, or a commit ([WithTransaction]), that had no answer and whose
-// outcome was found out.
+// Recovery is a fault and how it ended, as [Snapshot] remembers it. The kind Recovered stands for
+// a claim, or a commit ([WithTransaction]), that had no answer and whose outcome was found out.
 type Recovery struct {
 	At   time.Time
 	Kind EventKind // EventRecovered, EventTakenOver, EventReaped or EventLost

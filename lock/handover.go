@@ -31,11 +31,14 @@ import (
 // process that dies in HandOver may leave the key held for patience, although no
 // ticket exists.
 //
-// With these errors nothing has happened, and the lease goes on: errors.ErrUnsupported over a
-// store without receipts, such as a quorum (over another store it means that the store does not
-// know Claim.ReplacesHeld, and the key is released), ErrUnavailable for work that runs unprotected
-// ([WithFailOpen]), and an error for a key of more than 300 bytes. HandOver panics if patience
-// is not positive.
+// After these errors nothing has happened, and the lease goes on:
+//
+//   - errors.ErrUnsupported over a store without receipts, such as a quorum. Over another store,
+//     this error means that the store does not know Claim.ReplacesHeld, and the key is released.
+//   - ErrUnavailable for work that runs unprotected ([WithFailOpen]).
+//   - An error for a key of more than 300 bytes.
+//
+// HandOver panics if patience is not positive.
 func (e *Lease) HandOver(ctx context.Context, patience time.Duration) (ticket string, err error) {
 	positive("HandOver: patience", patience)
 	if err := e.canHandOver(); err != nil {
@@ -78,13 +81,13 @@ func (c *core) handsOver() error {
 
 var errKeepsHolder = fmt.Errorf("lock: the store does not know Claim.ReplacesHeld, so no key is handed over: %w", errors.ErrUnsupported)
 
-// errTicketOver ends a hand-over that took longer than its ticket is good for. The holder may also
+// errTicketOver ends a hand-over that took longer than its ticket is valid. The holder may also
 // have lost its key before: the store's answers do not distinguish the two cases.
 var errTicketOver = fmt.Errorf("%w: the claim of the ticket was answered late, and the key is not held by it any more", ErrUnknown)
 
-// handOver claims the key for the token of a ticket, in place of e. The claim of the ticket has
-// no holder, and is known to the store alone. If it has no answer, it is an orphan of this
-// process, which no process can resume.
+// handOver claims the key for the token of a ticket, in place of e. The entry of the ticket has no
+// holder in any process. If the claim gets no answer, there is no ticket, and the entry is an
+// orphan of this process.
 func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text string, err error) {
 	l := e.locker
 	waiting := l.newLease(ctx, e.label())
@@ -98,7 +101,8 @@ func (e *Lease) handOver(ctx context.Context, patience time.Duration) (text stri
 	terms := l.lastingTerms()
 	// A late send of e's own claim can make e's entry again, long after the ticket was used up. A
 	// late send of the ticket's claim would replace this entry, and the ticket could be resumed
-	// a second time. So the ticket's claim is then sent once.
+	// a second time. So if a send of e's claim may still be late, the ticket's claim is sent only
+	// once.
 	terms.Once = e.mayBeOrphaned()
 	unwind.Guard(func() {
 		var entry Entry
@@ -159,14 +163,15 @@ var errTicketUsed = &loss{"ticket", "the ticket was resumed before, or its time 
 //   - An error that matches [ErrLost] if the ticket was resumed before, or if its time is over.
 //     Then another worker has the work, or had it, or the key is free.
 //   - An error that matches [ErrUnavailable] if the store did not serve the call within the
-//     budget, also with [WithFailOpen]. If it matches [ErrUnknown], the ticket may be used up by
-//     it: the key is released in the background then, and another Resume returns ErrLost.
+//     budget, also with [WithFailOpen]. If it matches [ErrUnknown], this call may have used up
+//     the ticket: the key is then released in the background, and another Resume returns
+//     ErrLost.
 //   - An error that matches [ErrClosed] after Close.
 //   - An error that matches the cause of ctx if ctx ends first.
 //   - Another error if ticket was cut or altered, or is not a ticket of HandOver.
 //
-// After ErrLost, a worker can only acquire the key itself, and look whether the work was done: a
-// ticket gives the right to the key, and says nothing about the work.
+// After ErrLost, a worker can only acquire the key itself, and check whether the work was done:
+// a ticket gives the right to the key, and does not show the state of the work.
 func (l *Locker) Resume(ctx context.Context, ticket string) (*Lease, error) {
 	key, token, err := readTicket(ticket)
 	if err == nil {

@@ -13,9 +13,9 @@ import (
 // calls [Locker.Do] with it and a route of the same name exclude each other.
 //
 // Key is injective over name and parts: "&", "=", "~" and "#" inside them are
-// escaped ("~26"), so no choice of values makes two different identities meet.
-// An empty part is a part like any other: all callers whose ID is "" have the same
-// key. So refuse a request without an ID, as the functions of package keyfunc do.
+// escaped ("~26"), so two different identities never have the same key. An empty
+// part is a part like any other: all callers whose ID is "" have the same key. So
+// refuse a request without an ID, as the functions of package keyfunc do.
 func Key(name string, parts ...string) string {
 	return keytext.Compose(name, parts...)
 }

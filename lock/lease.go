@@ -42,8 +42,8 @@ type leaseClaim struct {
 	fenced    bool
 }
 
-// left returns how long the lease may be renewed at that moment, at most lease. The hold ends
-// to the millisecond, not up to a lease later.
+// left returns the length of a renewal at that moment: lease, or the shorter time until the
+// maximal hold is over. So a hold ends exactly at its maximum, and not up to a lease later.
 func (c *leaseClaim) left(lease time.Duration, at clock.Moment) time.Duration {
 	return min(lease, c.maxHold-time.Duration(at-c.grantedAt))
 }
@@ -133,19 +133,18 @@ var released = func() *cancelctx.Context {
 	return own
 }()
 
-// FromContext returns the lease under which the code that was given ctx runs:
-// of the innermost [Locker.Do] or middleware.Lock. ok is false if nothing
-// protects this code: there is none, or the store was down and the Locker was
-// configured to go on without ([WithFailOpen]). Under a [Set] it is the lease on the last
-// of the sorted keys; see [SetFromContext].
+// FromContext returns the lease of the innermost [Locker.Do] or middleware.Lock around the code
+// that was given ctx. ok is false if no lease protects this code: there is no such call, or the
+// store was down and the work runs unprotected ([WithFailOpen]). Under a [Set] it is the lease
+// on the last of the sorted keys; see [SetFromContext].
 func FromContext(ctx context.Context) (lease *Lease, ok bool) {
 	lease, ok = ctx.Value(leaseKey{}).(*Lease)
 	return lease, ok
 }
 
 // Done and Err check the clock, and do not rely on the timer alone: in a process that was
-// paused for longer than its lease, the work may run before any timer does, and its context
-// must have ended by then.
+// paused for longer than its lease, the work may continue before any timer runs, and must find
+// that its context has ended.
 func (c *leaseContext) Done() <-chan struct{} {
 	e := (*Lease)(c)
 	e.checkValidity()
@@ -191,8 +190,8 @@ func (c *leaseContext) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// String keeps code that prints a context, as mocks do with their arguments, from reading the
-// fields of a lease in use.
+// String is for code that prints a context, as mocks do with their arguments. Without it, such
+// code would read the fields of a lease in use.
 func (c *leaseContext) String() string { return "lock.Lease.Context" }
 
 // ownContext returns the context that ends with e.
@@ -207,8 +206,8 @@ func (e *Lease) ownContext() *cancelctx.Context {
 	return e.own.Load()
 }
 
-// cancel ends the context of the work, with the loss as its cause, or with nil because the
-// work is over. The first call decides the cause, unless the parent ended before.
+// cancel ends the context of the work. The cause is the loss of the lease, or nil because the work
+// is over. The first call decides the cause, unless the parent context ended before.
 func (e *Lease) cancel(cause error) {
 	if cause == nil && e.parent.Err() == nil && e.own.CompareAndSwap(nil, released) {
 		return
@@ -216,8 +215,9 @@ func (e *Lease) cancel(cause error) {
 	e.ownContext().Cancel(cause)
 }
 
-// checkValidity ends the lease's context if its validity is over. Its caller may hold locks of
-// the work, which observers may need too, so another goroutine does the rest of the loss.
+// checkValidity ends the lease's context if the validity of the lease is over. The caller may
+// hold locks of the work, and an observer may need the same locks. So another goroutine reports
+// the loss.
 func (e *Lease) checkValidity() {
 	lost, expired := e.validity.Check()
 	switch {
@@ -263,9 +263,9 @@ func (e *Lease) markLost(why *loss) (lost *loss, first bool) {
 func (e *Lease) dropLost(lost *loss) {
 	c := e.locker.core
 	if e.record == nil {
-		// A renewal that was applied and not answered keeps the entry for up to one lease,
-		// and no caller may be refused because of it. An entry of Once stays: it says that
-		// the outcome is unknown.
+		// A renewal that was applied and not answered keeps the entry for up to one lease. The
+		// entry must not refuse a caller for that long, so it is removed. An entry of Once
+		// stays: it says that the outcome is unknown.
 		e.addOrphan()
 	}
 	c.keys.Leave((*holder)(e))

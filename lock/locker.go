@@ -57,10 +57,10 @@ type core struct {
 	closing   chan struct{} // closed by Close: no caller waits after that
 }
 
-// New returns a Locker over store. It does not dial. A store that is a [Checker] is
-// checked once in every minute of use, and the logger has a line whenever the class of the
-// result changes; see [Stats]. New panics if store is nil, if the options contradict each
-// other, and if they ask for fences or transactions that the store does not have.
+// New returns a Locker over store. It does not dial. It checks a store that is a [Checker]
+// once in every minute of use, and logs a line whenever the class of the result changes; see
+// [Stats]. New panics if store is nil, if the options contradict each other, and if they ask
+// for fences or transactions that the store does not have.
 func New(store Store, opts ...Option) *Locker {
 	if store == nil {
 		panic("lock: New(nil): pass memstore.New() or a redisstore.Store")
@@ -111,10 +111,10 @@ func (c *core) newLocker(cfg config) *Locker {
 // defaultCheckEvery is the time between two checks of a store in use.
 const defaultCheckEvery = time.Minute
 
-// With returns a Locker with other settings over the same store, local keys and
-// clean-up: keys exclude each other across both, and closing either closes
-// both. Options that are not given stay as they are; observers are added. It panics
-// if Validate returns an error.
+// With returns a Locker with other settings over the same store, local keys and clean-up. A key
+// held by one of the two Lockers is held for the other too, and closing either closes both.
+// Settings without an option stay as they are, and observers are added. With panics if Validate
+// returns an error.
 func (l *Locker) With(opts ...Option) *Locker {
 	cfg := l.cfg.with(opts).valid()
 	about := Describe(l.core.store)
@@ -132,8 +132,8 @@ func checkStore(about *Description, cfg *config) {
 	}
 }
 
-// Validate returns an error that names settings of l and opts which contradict each other,
-// nil if none do. It is for settings that come from a file.
+// Validate returns an error that names settings of l and opts which contradict each other, or
+// nil. It is for settings that come from a file.
 func (l *Locker) Validate(opts ...Option) error {
 	cfg := l.cfg.with(opts)
 	return cfg.validate()
@@ -142,7 +142,7 @@ func (l *Locker) Validate(opts ...Option) error {
 // Do runs fn while this Locker holds key, and releases the key when fn
 // returns, panics or exits its goroutine.
 //
-// fn is not run if Do returns a [*RefusedError], or an error that matches
+// fn did not run if Do returns a [*RefusedError], or an error that matches
 // [ErrUnavailable] or [ErrClosed]. If the lease is lost while fn runs, fn's
 // context ends with a cause that matches [ErrLost], and Do returns fn's error
 // joined with it. A release that the store does not answer is completed in the
@@ -177,9 +177,9 @@ func releaseAfter(ctx context.Context, release func(context.Context) error, err 
 //   - An error that matches [ErrClosed] after Close.
 //   - An error that matches the cause of ctx if ctx ends first.
 //
-// When ctx ends while Acquire waits for its turn, it returns at once. While a claim is in
-// flight, it returns with the answer, or after a third of the budget. If that answer grants
-// the key, Acquire returns the lease, and the lease's context is over.
+// When ctx ends while Acquire waits for its turn, Acquire returns at once. When ctx ends while a
+// claim is in flight, Acquire returns with the answer, or after a third of the budget. If that
+// answer grants the key, Acquire returns the lease, and the context of the lease has ended.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	if err := validLock(key); err != nil {
 		return nil, err
@@ -234,13 +234,12 @@ func (l *Locker) lastingTerms() send.Terms {
 // claims with [ErrClosed], waits for the holders of leases until ctx ends, and
 // completes the calls that are unfinished in the background.
 //
-// When ctx ends before the holders are done, their contexts end with a cause
-// that matches ErrClosed, and one budget is left to them. A lease whose work
-// does not return even then is not released, since that would let another
-// process in at the same time: it is no longer renewed and lapses. Close then returns
-// an error that counts what is left. The store stays open. Close may be called
-// again. Give ctx a deadline: while the store does not answer, clean-ups do not
-// end by themselves.
+// When ctx ends before the holders are done, their contexts end with a cause that matches
+// ErrClosed, and the holders have one budget to return. If the work of a lease does not return
+// even then, the lease is not renewed any more, and lapses. It is not released: that would let
+// another process in at the same time. Close then returns an error with the number of leases and
+// calls that are left. The store stays open. Close may be called again. Give ctx a deadline:
+// while the store does not answer, clean-ups do not end by themselves.
 func (l *Locker) Close(ctx context.Context) error {
 	c := l.core
 	c.owners.Close()
@@ -286,8 +285,8 @@ func abort(e *Lease) {
 	}
 }
 
-// Store returns the store of l, for an operator's tools, which may list its entries if it is an
-// [Inspector]. Claim through l, never past it.
+// Store returns the store of l, for an operator's tools. They can list the entries of a store that
+// is an [Inspector]. Make claims only through l, never through the store.
 func (l *Locker) Store() Store { return l.core.store }
 
 // Keep returns how long a receipt is kept ([WithKeep]).
@@ -308,8 +307,8 @@ func (l *Locker) checkIfDue(at clock.Moment) {
 	}
 }
 
-// logCheck logs the result of a check if its class has changed. A check that did not reach the
-// server has no result: failed calls are logged by themselves.
+// logCheck logs the result of a check if its class has changed. It logs nothing about a check that
+// did not reach the server: other log lines report failed calls.
 func (l *Locker) logCheck(ctx context.Context, err error) {
 	class := Class(err)
 	switch class {

@@ -17,9 +17,9 @@ type reporter struct {
 	logged *ratelog.Log
 }
 
-// log writes a line about the key of a lease, without the key. key_sha256 is the beginning of
-// the name under which a store keeps a record of Once. That name is no secret, and "console",
-// behind the address of package console, leads to the record.
+// log writes a line about the key of a lease, without the key. key_sha256 is the beginning of the
+// name under which a store keeps a record of Once. The name is not secret. The value of "console",
+// appended to the address of package console, is the link to the record.
 func (l *reporter) log(ctx context.Context, level slog.Level, message string, of *identity, attrs ...slog.Attr) {
 	which := []slog.Attr{slog.String("name", of.name()), slog.String("key_sha256", keytext.Digest(of.label()))}
 	if of.record != nil {
@@ -104,8 +104,8 @@ func (l *reporter) logDropped(ctx context.Context, backlog int) {
 		slog.Int("backlog", backlog))
 }
 
-// logSeldom writes a warning, about the key of a lease unless of is nil. It does so once a
-// minute for each class, since every request may cause it.
+// logSeldom writes a warning, about the key of a lease unless of is nil. Every request may cause
+// the same warning, so it is written at most once a minute for each class.
 func (l *reporter) logSeldom(ctx context.Context, of *identity, class, message, do string, attrs ...slog.Attr) {
 	due, silent := l.logged.Due(class)
 	if !due {

@@ -14,12 +14,13 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/clock"
 )
 
-// Once runs fn unless another call has done so within [WithKeep], and returns the
-// receipt of that call. replayed says that this call did not run fn. Receipts
-// are kept as they are, so all callers get equal bytes.
+// Once runs fn and returns its receipt. If another call has run for key within [WithKeep], Once
+// returns the receipt of that call, and sets replayed. Receipts are kept unchanged, so all
+// callers get equal bytes.
 //
 // fingerprint identifies the work: a call with the same key and another fingerprint is refused
-// with [ErrMismatch], while the first runs and after it. An empty fingerprint equals all.
+// with [ErrMismatch], while the first call runs and after it. An empty fingerprint matches every
+// fingerprint.
 //
 // If fn returns an error, panics or exits its goroutine, this happens:
 //
@@ -27,18 +28,18 @@ import (
 //     instead. After a takeover, the key is not freed: another call may take over once the
 //     lease expires.
 //   - Calls of this process that wait for fn ([WithWait]) do not run. They return fn's error,
-//     with replayed set, or an error that says that fn did not return. If the context of fn's
-//     own caller has ended, and was not detached, the next of these calls runs.
+//     with replayed set, or an error that says that fn did not return. But if fn failed after
+//     the context of its caller had ended, without [WithDetached], the next waiting call runs.
 //
 // If the process dies, the outcome is unknown: later calls are refused with [ErrAbandoned]
 // until WithKeep is over, or run again with [WithRerunAbandoned].
 //
 // With [WithTransaction], fn runs in a transaction of the store.
 //
-// Other errors are as for [Locker.Acquire]. An error that matches [ErrLost] says that fn was
-// run, but lost its lease to another call, which has left no receipt yet. A receipt that the
-// store does not take is returned all the same, and settled in the background. A receipt that
-// the store has no room for is returned to this caller only; later callers get an empty one.
+// Other errors are as for [Locker.Acquire]. An error that matches [ErrLost] says that fn has run,
+// but lost its lease to another call, which has left no receipt yet. If the store does not
+// answer the settle, Once returns the receipt, and settles it in the background. If the store
+// has no room for the receipt, this caller gets it, and later callers get an empty one.
 // Work that ran unprotected ([WithFailOpen]) leaves no receipt: the next call runs fn again.
 // Over a store that keeps no receipts, such as a quorum, the error matches
 // errors.ErrUnsupported, and fn is not run.
@@ -52,8 +53,8 @@ var _ = oncecall.Provide(func(ctx context.Context, locker any, call *oncecall.Ca
 	return locker.(*Locker).once(ctx, call, key, fingerprint, call.Work.Run) //nolint:errcheck,forcetypeassert // it is one
 })
 
-// once is Once with the further arguments and results of package middleware in call, which may
-// be nil.
+// once is Once, with call for additional arguments and results of package middleware. call may be
+// nil.
 func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fingerprint []byte,
 	fn func(ctx context.Context) (receipt []byte, err error),
 ) (receipt []byte, replayed bool, err error) {
@@ -101,8 +102,8 @@ func (l *Locker) once(ctx context.Context, call *oncecall.Call, key string, fing
 	return r.succeed(ctx, receipt)
 }
 
-// resultWithoutRun returns the result of a call of Once that runs nothing, since acquire ended
-// with err.
+// resultWithoutRun returns the result of a call of Once whose acquire ended with err, and which
+// therefore does not run.
 func resultWithoutRun(err error) (receipt []byte, replayed bool, _ error) {
 	if failed, ok := errors.AsType[*failedRunError](err); ok {
 		return nil, true, failed.err
@@ -122,8 +123,9 @@ func replayedBy(err error) (earlier Entry, is bool) {
 	return refused.Entry, true
 }
 
-// setLeft sets the Left of call, if it is asked for: how much longer the receipt of earlier is kept.
-// The claim of some stores does not say it, and then the store is asked once more.
+// setLeft sets the Left of call, if the caller asks for it: how much longer the receipt of earlier
+// is kept. With some stores, the answer to a claim does not contain this time, and setLeft reads
+// the entry.
 func setLeft(ctx context.Context, l *Locker, call *oncecall.Call, name entryName, earlier Entry) {
 	if call == nil || call.Left != oncecall.AskLeft {
 		return
@@ -157,8 +159,8 @@ func Attempt(ctx context.Context) int {
 // Commit says that the effect has happened: from here on, an error, a panic or
 // a crash of the function that [Locker.Once] runs no longer frees the key.
 // Callers that wait for the answer go on waiting. After a crash, later calls are refused until
-// WithKeep is over: with [ErrAbandoned], or under WithRerunAbandoned with [ErrHeld], because a
-// holder that works and one that has vanished look the same there.
+// WithKeep is over: with [ErrAbandoned], or under WithRerunAbandoned with [ErrHeld], because the
+// store then cannot distinguish a working holder from one that has vanished.
 //
 // An error that matches [ErrLost] says that the lease was over already. An error that matches
 // [ErrUnavailable] is possible with [WithRerunAbandoned] and [WithTransaction] only: the store
@@ -172,13 +174,13 @@ func Commit(ctx context.Context) error {
 	return r.note(ctx, func() { r.record.effects.committed = true })
 }
 
-// findReceipt looks for a receipt before a run is made: making a run that never starts is most of
-// the cost of a replay. If ok is false, there may still be a receipt, and acquire finds out. A
-// store outside this process is not asked: without a receipt, the answer would cost one more
-// round trip.
+// findReceipt looks for a receipt before a run is made: to make a run that never starts is most
+// of the cost of a replay. If ok is false, there may still be a receipt, which acquire will find.
+// findReceipt does not ask a store outside this process: where there is no receipt, that would
+// cost one more round trip.
 //
-// The local table need not be asked first. A settled record stays settled until its keep is
-// over, so a lease that still has the key is about to end.
+// findReceipt need not ask the local table first. A settled record stays settled until its keep
+// is over, so a lease that still has the key is about to end.
 func findReceipt(ctx context.Context, l *Locker, call *oncecall.Call, label string, name entryName, fingerprint []byte) (receipt []byte, ok bool) {
 	if !l.core.inProcess || l.cfg.origin != nil || ctx.Err() != nil || l.core.owners.Closed() {
 		return nil, false
@@ -270,8 +272,8 @@ func (r *run) fail(ctx context.Context, err error) error {
 }
 
 // shareFailure gives err to the calls of this process that wait for r. Otherwise each of them
-// would repeat work that has just failed. It does not if err may concern this caller only,
-// because its context has ended, its lease was lost, or err says so.
+// would repeat work that has just failed. It does not share an error that may concern this
+// caller only: its context has ended, its lease was lost, or err says so.
 func (r *run) shareFailure(err error) {
 	e := &r.lease
 	if s, ok := errors.AsType[oncecall.Sharer](err); ok && !s.Shared() {
@@ -309,8 +311,8 @@ func (r *run) succeed(ctx context.Context, receipt []byte) ([]byte, bool, error)
 	return r.successorReceipt(ctx, err)
 }
 
-// successorReceipt returns the receipt of the run that took over after this one lost its lease:
-// there can be only one answer.
+// successorReceipt returns the receipt of the run that took over after this run lost its lease.
+// All callers must get the same answer, so the successor's receipt replaces this run's.
 func (r *run) successorReceipt(ctx context.Context, lost error) ([]byte, bool, error) {
 	e := &r.lease
 	l := e.locker
@@ -379,8 +381,8 @@ func (r *run) Doubt(ctx context.Context, receipt []byte) error {
 // Dispel implements oncecall.Run.
 func (r *run) Dispel() { r.record.effects.dispel() }
 
-// note calls mark to note an effect that has happened, or may have. It also notes the effect in
-// the store, if a crash would otherwise free the key.
+// note calls mark to note an effect that has happened, or may have happened. If a crash would
+// otherwise free the key, it also notes the effect in the store.
 func (r *run) note(ctx context.Context, mark func()) error {
 	if !r.record.effects.note(mark) {
 		return errReleased

@@ -106,14 +106,13 @@ func WithBudget(d time.Duration) Option {
 // intervals below half a second, so there is no order among processes. A store with hints, as
 // with redisstore.WithNotifications, shortens these waits.
 //
-// Once a caller has met a holder, a poll that the store does not serve is followed by another:
-// only d or the caller's context ends the wait. If the last poll was not served, the error
-// matches [ErrUnavailable]. With [WithFailOpen] the first poll that is not served ends the
-// wait. Callers that wait for a run of [Locker.Once] in their process get its error if it
-// fails, and do not run.
+// A caller that has met a holder polls until d is over or its context ends, even if the store
+// does not serve a poll. If the last poll was not served, the error matches [ErrUnavailable].
+// With [WithFailOpen], the first poll that is not served ends the wait. Callers that wait for a
+// run of [Locker.Once] in their process get the error of the run if it fails, and do not run.
 //
-// A caller waits for a pending claim of the same process in any case, at most for the budget,
-// and shares its result.
+// Even without WithWait, a caller waits for a pending claim of the same process, at most for the
+// budget, and shares its result.
 func WithWait(d time.Duration) Option {
 	positive("WithWait", d)
 	return option(func(c *config) { c.wait = d })
@@ -127,16 +126,16 @@ func WithKeep(d time.Duration) Option {
 }
 
 // WithRerunAbandoned lets [Locker.Once] run the work again when the process
-// that ran it has vanished, after its lease. How far it had come is unknown,
-// so the work may happen twice; [Attempt] tells it that it is not the first.
+// that ran it has vanished, as soon as its lease is over. The progress of the first run is
+// unknown, so the work may happen twice. [Attempt] returns more than 1 in a later run.
 // Unless set, such a key is refused with [ErrAbandoned] until WithKeep is over.
 func WithRerunAbandoned() Option {
 	return option(func(c *config) { c.rerun = true })
 }
 
-// WithDetached lets the context of the work go on when the caller's ends. It
-// still ends with the lease. middleware.Idempotent and middleware.Dedupe always have it;
-// middleware.Lock needs it where a browser may give up a request that it has sent.
+// WithDetached keeps the end of the caller's context from ending the context of the work, which
+// then ends only with the lease. middleware.Idempotent and middleware.Dedupe always detach.
+// Set it for middleware.Lock where a browser may give up a request that it has sent.
 func WithDetached() Option {
 	return option(func(c *config) { c.detached = true })
 }
@@ -152,11 +151,11 @@ func WithFencing() Option {
 // WithFailOpen runs the work unprotected if the store gives no answer within the
 // budget, or denies the call ([ErrDenied]). [Locker.Do] and [Locker.Once] run their
 // functions, and [Locker.Acquire] returns a lease that protects nothing: [FromContext]
-// does not find it in its context, it has no fence, and neither it nor Once leaves a
-// receipt. [Attempt] and [Commit] find no run. It has to be released all the same:
-// until then, for the length of a lease at most, duplicates that reach this process are
-// refused, and [Locker.Close] waits for it. Duplicates that reach other processes are not.
-// Observers get an [EventBypassed].
+// does not find the lease in its context, the lease has no fence, and neither the lease nor
+// Once leaves a receipt. [Attempt] and [Commit] find no run. The lease has to be released all
+// the same: until then, and for the length of a lease at most, duplicates that reach this
+// process are refused, and [Locker.Close] waits. Duplicates that reach other processes are not
+// refused. Observers get an [EventBypassed].
 //
 // Unless set, such work does not run, and the error matches [ErrUnavailable]. It never
 // runs unprotected if the key was refused, if the store does not support the claim
@@ -174,26 +173,26 @@ func WithFailClosed() Option {
 
 // WithTransaction runs the function of [Locker.Once] in a transaction of the store, and
 // commits it together with the receipt: either both are there afterwards, or neither. The
-// store has to be a [Transactor], or [New] and [Locker.With] panic. Its package says how the
-// function gets the transaction from its context. [Locker.Do] and [Locker.Acquire] do not
-// change.
+// store has to be a [Transactor], or [New] and [Locker.With] panic. The package of the store
+// says how the function gets the transaction from its context. [Locker.Do] and [Locker.Acquire]
+// do not change.
 //
 // If the function fails, its transaction is rolled back. Work without a receipt did not
-// happen: if the process dies, the key is free after its lease, and the next call runs,
-// without [WithRerunAbandoned] and as the first ([Attempt]). Call [Commit] before an effect
-// outside of the database; it fails if the store does not record it. After it, a failure still
-// rolls back the writes of the transaction, but never frees the key.
+// happen: if the process dies, the key is free after its lease, and the next call runs as the
+// first ([Attempt]), without [WithRerunAbandoned]. Call [Commit] before an effect outside of the
+// database. Commit fails if the store does not record it. After a Commit, a failure still rolls
+// back the writes of the transaction, but does not free the key.
 //
-// Once returns after the commit. It has these errors in addition:
+// Once returns after the commit. It has these additional errors:
 //
 //   - An error that matches ErrUnavailable: all was rolled back, and the same call may succeed,
 //     as after a serialization failure.
-//   - One that matches [ErrNotApplied], and not ErrUnavailable: all was rolled back because the
-//     transaction could not be committed, as after a statement that has failed.
-//   - One that matches [ErrUnknown]: the commit got no answer, nor did the question about its
-//     outcome, within another budget. The question is repeated in the background. Until it is
-//     answered the key is held; afterwards the next call gets the receipt, or runs.
-//   - ErrLost: all was rolled back.
+//   - An error that matches [ErrNotApplied], and not ErrUnavailable: all was rolled back because
+//     the transaction could not be committed, as after a statement that has failed.
+//   - An error that matches [ErrUnknown]: the store answered neither the commit nor, within
+//     another budget, the question about the outcome. The question is repeated in the background.
+//     The key is held until the store answers. Then the next call gets the receipt, or runs.
+//   - An error that matches [ErrLost]: all was rolled back.
 //
 // It contradicts [WithFailOpen]. Derive a Locker with it ([Locker.With]) for the routes that
 // need it, and use the original for the others.
@@ -209,9 +208,9 @@ func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
-// WithOrigin adds the result of f, behind a blank, to the owner that stores keep with every
-// entry. An observer that meets the entry later, in another process, then knows its origin
-// ([Event]'s Owner): with package lockotel, the trace. f is called once per acquire, with the
+// WithOrigin appends a space and the result of f to the owner that stores keep with every
+// entry. An observer in another process that later gets an event about the entry then knows its
+// origin ([Event]'s Owner): with package lockotel, the trace. f is called once per acquire, with the
 // caller's context, and must be safe for concurrent use. Its result is stored and shown to
 // operators: keep it short, and free of secrets. "" adds nothing. WithOrigin panics if f is
 // nil.
@@ -223,9 +222,10 @@ func WithOrigin(f func(ctx context.Context) string) Option {
 }
 
 // WithLogger sets the logger of the Locker, for lines that an operator must see: lost leases,
-// a store that refuses, work that runs unprotected or again, keys that wait for an operator.
-// Each line has advice in "do". The guards of package middleware and the console over the
-// Locker use it too. Unless set, it is the slog.Default() at the time of [New].
+// refusals by the store, work that runs unprotected or a second time, and keys that only an
+// operator can free. Each line has advice in "do". The guards of package middleware and the
+// console over the Locker use the logger too. Unless set, it is the slog.Default() at the time
+// of [New].
 //
 // Keys are logged as hashes. A line about a record of [Locker.Once] has a link in "console",
 // relative to the address of package console. A store may serve several Lockers: redisstore and

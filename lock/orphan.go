@@ -9,8 +9,8 @@ import (
 )
 
 // cleanUpClaim gives the claim to the cleaner if it may have left an entry without a holder,
-// or may still leave one. A takeover is not removed: the outcome of the work that it replaced
-// is unknown, and a removal would forget that. See Locker.adopt.
+// or may still leave one. A takeover is not removed: its entry shows that the outcome of the
+// earlier run is unknown. See Locker.adopt.
 func (e *Lease) cleanUpClaim() {
 	if e.mayBeOrphaned() {
 		e.addOrphan()

@@ -29,7 +29,7 @@ func (r *record) forgottenOnCrash(inTx bool) bool {
 }
 
 // refusal returns the reason for which an entry with this state and fingerprint refuses a claim
-// of r, or of a lock if r is nil. It returns nil if the claim is to take the entry over.
+// of r, or of a lock if r is nil. It returns nil if the claim may take the entry over.
 func (r *record) refusal(state State, fingerprint []byte, rerun bool) error {
 	switch {
 	case r != nil && !sameRequest(r.fingerprint, fingerprint):
@@ -61,8 +61,8 @@ type effects struct {
 	freed     bool   // the run ended without a receipt, so the key is free for the next
 }
 
-// free notes that the run ends without a receipt, unless it may have had an effect
-// ([Commit], [run.Doubt]), and reports whether it does. Nothing can be committed after that.
+// free ends the run without a receipt and returns true, unless the run may have had an effect
+// ([Commit], [run.Doubt]). After that, Commit and Doubt fail.
 func (f *effects) free() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,8 +93,8 @@ func (f *effects) wasCommitted() bool {
 	return f.committed
 }
 
-// dispel takes back one doubt. There is none if the call came after a settled answer: it was
-// not counted.
+// dispel takes back one doubt. A call after the settled answer was not counted, so there is no
+// doubt to take back.
 func (f *effects) dispel() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -29,8 +29,8 @@ func (e *Lease) start(sent clock.Moment, took, lease time.Duration) {
 	}
 }
 
-// onAlarm renews the lease, loses it, or admits the next caller, as is due. The local table calls
-// it on its own goroutine.
+// onAlarm does whatever is due: it renews the lease, ends a lost lease, or admits the next caller.
+// The local table calls it on the table's own goroutine.
 func (e *Lease) onAlarm() {
 	due := e.validity.Ring(e.parent, clock.Now(), e.setAlarm)
 	switch {
@@ -43,12 +43,13 @@ func (e *Lease) onAlarm() {
 	}
 }
 
-// setAlarm calls onAlarm at that moment. The validity is locked, so that no alarm is set after
-// the end.
+// setAlarm arranges the call of onAlarm at that moment. The validity is locked, so that no alarm
+// is set after the end of the lease.
 func (e *Lease) setAlarm(next clock.Moment) { e.locker.core.keys.Schedule((*holder)(e), next) }
 
-// renew renews the lease, with the context of its renewals. It is due a third of the first
-// lease after the claim was sent, and then a third of a whole lease after each renewal.
+// renew renews the lease, under ctx, the context of all its renewals. The first renewal is due a
+// third of the first lease after the claim was sent, and each further one a third of a whole
+// lease after the renewal before it.
 func (e *Lease) renew(ctx context.Context) {
 	cfg := e.locker.cfg
 	last := clock.Now()
@@ -90,8 +91,8 @@ func (e *Lease) renewOnce(ctx context.Context) (sent clock.Moment, err error) {
 		}
 		return sent, err
 	case !renew.ok:
-		// Unlike a release, a renewal never removes the entry, so an unanswered send of it
-		// does not explain this. The lease's own end may.
+		// The entry is gone. Unlike a release, a renewal never removes the entry, so an earlier
+		// send of the renewal is not the reason. The end of this lease may be the reason.
 		if e.validity.Gone(e.setAlarm) {
 			return sent, e.lose(errTaken)
 		}
@@ -123,11 +124,10 @@ func (e *Lease) admitNext(how validity.Opens) {
 	e.locker.core.keys.Leave((*holder)(e))
 }
 
-// Extend renews the lease now, for a full lease or the part that WithMaxHold leaves of
-// it. It returns an error that matches [ErrLost] if the lease is over, and one
-// that matches [ErrUnavailable] if the store did not serve it within the budget:
-// then the lease goes on as it was, as does work that runs unprotected
-// ([WithFailOpen]).
+// Extend renews the lease now, for a full lease, or for a shorter time if WithMaxHold ends
+// earlier. It returns an error that matches [ErrLost] if the lease is over. It returns an error
+// that matches [ErrUnavailable] if the store did not serve the renewal within the budget, or if
+// the work runs unprotected ([WithFailOpen]): then the lease goes on unchanged.
 func (e *Lease) Extend(ctx context.Context) error {
 	if e == nil {
 		return fmt.Errorf("%w: there is none", ErrLost)

@@ -39,20 +39,20 @@ func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.C
 // AcquireAll takes all of keys or none, for work that ends in another function; prefer
 // [Locker.DoAll]. The order of keys means nothing, and a key that is there twice counts once.
 //
-// Keys are claimed one after the other in the order of their bytes, the same everywhere. So
-// two callers never wait for each other, and of callers whose sets overlap, and are free
-// otherwise, at least one is granted. Calls that are nested, one set or key inside another,
-// have no such order: claim all keys in one call.
+// Keys are claimed one after the other, in the order of their bytes, which is the same for all
+// callers. So two callers never wait for each other. If the sets of some callers overlap, and no
+// other caller has their keys, at least one of them is granted. This order does not extend over
+// nested calls, one set or key inside another: claim all keys in one call.
 //
 // A store that can take a set at once ([SetClaimer]) is asked once for all keys, and once more for
 // their release. It is asked for one key after the other if the claim or the release of a key is
 // pending in this process, under [WithFencing] and [WithFailOpen], and for a caller that waits for
 // a holder.
 //
-// The first key that is refused gives back all keys before it. [RefusedError] names it in
-// Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
-// waits for a later one. Each claim, of all keys or of one, has a budget of its own, and the
-// errors of [Locker.Acquire]. No keys at all are an error.
+// When a key is refused, all keys before it are released. [RefusedError] names the refused key
+// in Entry.Key. [WithWait] counts for the whole set: the caller holds its earlier keys while it
+// waits for a later one. Each claim, of all keys or of one, has its own budget, and the errors of
+// [Locker.Acquire]. Without any keys, AcquireAll returns an error.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string) (*Set, error) {
 	keys, err := sortedKeys(keys)
 	if err != nil {
@@ -82,13 +82,13 @@ func sortedKeys(keys []string) ([]string, error) {
 	return slices.Compact(sorted), nil
 }
 
-// acquireAll takes keys for s. The work of each lease is in the context of the lease before
-// it, so the last context ends with the first lease that is lost.
+// acquireAll takes keys for s. The context of each lease is derived from the context of the
+// lease before it, so the last context ends as soon as any lease is lost.
 func (l *Locker) acquireAll(ctx context.Context, s *Set, keys []string) error {
 	of, parent := l, ctx
 	if l.cfg.detached {
-		// Only the first lease leaves the caller's context. The others stay in the context
-		// before them.
+		// Only the first lease is detached from the caller's context. The context of each
+		// other lease is derived from the lease before it.
 		cfg := l.cfg
 		cfg.detached = false
 		of, parent = l.core.newLocker(cfg), context.WithoutCancel(ctx)
@@ -167,11 +167,11 @@ func (s *Set) Keys() []string {
 	return keys
 }
 
-// Context returns a context that ends when the set does: with a cause that matches [ErrLost] no
-// later than the end of the first validity of its leases that was lost, and otherwise at its
-// release. It is derived from the context given to AcquireAll. If the work runs unprotected
-// on one of the keys ([WithFailOpen]), neither [FromContext] nor [SetFromContext] finds the
-// set in it.
+// Context returns a context that ends when the set does. When a lease of the set is lost, it ends
+// no later than the validity of that lease, with a cause that matches [ErrLost]. Otherwise it
+// ends at the release of the set. It is derived from the context given to AcquireAll. If the work
+// runs unprotected on one of the keys ([WithFailOpen]), neither [FromContext] nor
+// [SetFromContext] finds the set in it.
 func (s *Set) Context() context.Context {
 	if s == nil {
 		return context.Background() //nolint:forbidigo // no set, so it has no end
@@ -220,8 +220,8 @@ func (s *Set) Settle(ctx context.Context, receipt []byte, keep time.Duration) er
 }
 
 // Release frees all keys at the same time, and takes at most the budget of one. It has the
-// errors of [Lease.Release], and returns a loss before other errors. A key whose release is not
-// answered is freed in the background, as a single one is. The second call, and one after
+// errors of [Lease.Release], and returns a loss before other errors. A key whose release gets no
+// answer is freed in the background, as a single key is. The second call, and a call after
 // [Set.Settle], do nothing and return nil.
 func (s *Set) Release(ctx context.Context) error {
 	if s == nil {
@@ -287,9 +287,9 @@ func (c *core) eachFrom(last int, do func(i int)) {
 
 type setKey struct{}
 
-// SetFromContext returns the set under which the code that was given ctx runs: of the innermost
-// [Locker.DoAll] or middleware.LockAll. ok is false if there is none, or if the store did not
-// serve one of its keys and the Locker was configured to go on without ([WithFailOpen]).
+// SetFromContext returns the set of the innermost [Locker.DoAll] or middleware.LockAll around the
+// code that was given ctx. ok is false if there is no such call, or if the store did not serve
+// one of its keys and the work runs unprotected ([WithFailOpen]).
 func SetFromContext(ctx context.Context) (set *Set, ok bool) {
 	set, ok = ctx.Value(setKey{}).(*Set)
 	return set, ok

@@ -12,16 +12,15 @@ import (
 	"github.com/httplatch/httplatch/lock/internal/send"
 )
 
-// claimAtOnce takes keys for s in one call to the store. done is false if the keys are to be claimed
-// one after the other, and none of them is taken: because the store cannot claim them at once,
-// because the claim or the release of one of them is pending in this process, or because the caller
-// waits for a holder.
+// claimAtOnce takes keys for s in one call to the store. If done is false, it has taken no key, and
+// the caller has to claim the keys one after the other: because the store cannot claim them at
+// once, because the claim or the release of one of them is pending in this process, or because
+// the caller waits for a holder.
 //
-// Each key has its own token. So from the grant on, each lease is renewed, recovered and cleaned
-// up as the lease of a single key is.
+// Each key has its own token. So after the grant, each lease is renewed, recovered and cleaned up
+// like the lease of a single key.
 func (l *Locker) claimAtOnce(ctx, parent context.Context, s *Set, keys []string) (done bool, err error) {
-	// A fence is drawn with each key's own claim, and work that runs unprotected has its own rules
-	// for each key.
+	// Each key's own claim draws its fence, and WithFailOpen decides about each key by itself.
 	if l.core.sets == nil || len(keys) < 2 || l.cfg.fenced || l.cfg.failOpen || ctx.Err() != nil {
 		return false, nil
 	}
@@ -122,8 +121,8 @@ func (c *core) leaveAll(leases ...*Lease) {
 	}
 }
 
-// startAll starts the leases, and appends them to the set. If one of them is over already, the set
-// keeps the leases before it.
+// startAll starts the leases, and appends them to the set. It stops at a lease that is over
+// already: the set then has the leases before it.
 func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
 	for _, e := range c.leases {
 		e.claim.orphaned = true // until its lease has started
@@ -143,8 +142,9 @@ func (c *setClaim) startAll(ctx context.Context, sent clock.Moment) error {
 	return nil
 }
 
-// refuseAll ends a claim that has met inTheWay. The keys are claimed in order if the entry is not
-// known to be a holder's, or if the caller waits for its end.
+// refuseAll ends a claim that was refused because of the entry inTheWay. done is false, and the
+// keys are claimed in order, unless the entry certainly belongs to a holder and the caller does
+// not wait for its end.
 func (c *setClaim) refuseAll(ctx context.Context, inTheWay *Entry) (done bool, err error) {
 	var met *Lease
 	for _, e := range c.leases {

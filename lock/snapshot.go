@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Snapshot shows the activity of this process at one moment, for an operator's tools: facts
-// that the store does not have. It says nothing of other processes.
+// Snapshot shows the activity of this process at one moment, for an operator's tools. The store
+// does not have these facts. Other processes are not included.
 type Snapshot struct {
 	Holds      []Hold     // keys of this process: the longest held first, pending claims last
 	Cleanups   []Cleanup  // calls without an answer, the oldest first; see Stats.Backlog
@@ -38,9 +38,9 @@ type Cleanup struct {
 }
 
 // Snapshot returns the activity of this Locker and of all Lockers that share its store by
-// [Locker.With]: the first limit of each kind that match accepts. match gets the Entry and the
-// Owner of a Hold or a Cleanup, and the Key of a Recovery, which has no owner. A nil match
-// accepts all. Snapshot makes no call to the store.
+// [Locker.With]: of each kind, at most the first limit items that match accepts. match gets the
+// Entry and the Owner of a Hold or a Cleanup, and the Key of a Recovery, which has no owner. A
+// nil match accepts all. Snapshot makes no call to the store.
 func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snapshot {
 	if match == nil {
 		match = func(string, string) bool { return true }
@@ -52,8 +52,8 @@ func (l *Locker) Snapshot(limit int, match func(entry, owner string) bool) Snaps
 	}
 }
 
-// holds lists the first of the keys that match accepts, pending or granted. It examines
-// all: an operator looks for the one that hangs.
+// holds lists at most limit of the keys that match accepts: granted keys, the oldest first, and
+// then pending ones. It examines all keys, so that a key that hangs is listed.
 func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	var all []Hold
 	for k := range c.keys.Keys() {
@@ -71,8 +71,8 @@ func (c *core) holds(limit int, match func(entry, owner string) bool) []Hold {
 	})
 }
 
-// first sorts all, and returns a copy of the first of them, none if limit is negative: the rest
-// may be many.
+// first sorts all, and returns a copy of the first limit elements, none if limit is negative. The
+// copy does not keep the memory of the rest.
 func first[T any](limit int, all []T, order func(a, b T) int) []T {
 	slices.SortFunc(all, order)
 	return slices.Clone(all[:min(max(limit, 0), len(all))])
@@ -110,9 +110,8 @@ type Stats struct {
 	BacklogBytes int64
 
 	// Dropped counts the clean-ups that were given up for newer ones, above 65,536. Their
-	// entries, if there are any, end with their leases. An entry of [Locker.Once] then says
-	// for WithKeep that the outcome is unknown, and refuses other processes with
-	// [ErrAbandoned].
+	// entries, if there are any, end with their leases. But an entry of [Locker.Once] refuses
+	// other processes with [ErrAbandoned] for WithKeep, because the outcome is unknown.
 	Dropped int64
 
 	// Retries is the retry budget: the number of second sends and clean-ups that are allowed
@@ -120,8 +119,8 @@ type Stats struct {
 	// 0 a call that fails is not tried again.
 	Retries int
 
-	// Trouble is the [Class] of the failure that the last check of the store has found, ""
-	// if it has found none, before the first check, and if the store is no [Checker].
+	// Trouble is the [Class] of the failure that the last check of the store has found. It is ""
+	// if the check has found none, before the first check, and for a store without [Checker].
 	Trouble string
 
 	// Entries and Bytes are the size of a store in this process, as in [Description]; 0 for

@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// Store keeps the entries that a [Locker] works on. Most people use
-// package memstore or redisstore; to write your own, implement these five
-// methods, about a hundred lines, and hold them to latchtest.TestStore, which
-// checks every rule below by name.
+// Store keeps the entries of a [Locker]. Most programs use a store of this module, such as package
+// redisstore. To write your own, implement these five methods, about a hundred lines, and test
+// them with latchtest.TestStore, which checks every rule below by name.
 //
 // Rules for all methods:
 //
-//   - One call is one attempt, and never retried by the store: budget, retries and
-//     jitter are the Locker's.
+//   - One call is one attempt. The store never retries: the Locker decides about budgets, retries
+//     and jitter.
 //   - A call returns when its context ends, whether or not the command is applied later.
 //     It is made on the goroutine of the Locker's caller, which waits for nothing else. Wrap a
 //     store that cannot keep this rule in [EndWithContext].
@@ -24,15 +23,15 @@ import (
 //     [ErrNotApplied] says that the call certainly had no effect and will have
 //     none later; every other error means "unknown". If it also matches [ErrDenied]
 //     or [ErrFull], the call is not tried again.
-//   - For one token every method may be sent again, and later calls find what
-//     the earlier ones did.
-//   - Lease and linger are judged by the store's own clock, and by the linger
-//     that is stored in the entry, not by the caller's.
+//   - Every method may be called again for the same token, and later calls find the effects of
+//     the earlier ones.
+//   - The store's own clock, and the linger stored in the entry, decide when a lease and its
+//     linger end. The caller's clock, and the linger of its claim, do not.
 //   - Keys (1 to 1,024 bytes) and tokens (1 to 255 bytes) are opaque bytes:
 //     "tok1" and "tok10" are two tokens, whatever the encoding.
-//   - Settle and Release get the claim as it was last claimed or renewed, as far as the
-//     caller knows, so that a store can compute the stored value. Only c.Token decides:
-//     the rest may be missing, or differ from the entry.
+//   - Settle and Release get the claim as the caller last claimed or renewed it, so that a store
+//     can compute the stored value. Only c.Token decides: the other fields may be missing, or
+//     differ from the entry.
 //   - Slices are copied in and out. An absent entry is the zero [Entry].
 //   - Methods are safe for concurrent use.
 //
@@ -41,8 +40,8 @@ import (
 // it wants to keep.
 type Store interface {
 	// Claim takes key for c.Token if it is free, and returns the entry
-	// afterwards. The claim was granted exactly if the returned entry is [Held]
-	// and bears c.Token:
+	// afterwards. The claim is granted if, and only if, the returned entry is [Held]
+	// and has c.Token:
 	//
 	//   - absent or Free: taken, if c.Replaces is ""
 	//   - Held by c.Token: granted again (the answer to an earlier send was lost)
@@ -52,7 +51,7 @@ type Store interface {
 	//   - anything else: unchanged, whatever token it has
 	//
 	// A claim with c.Replaces never takes a free key: it can land long after its caller has
-	// given up, and no caller would know of its entry.
+	// given up, and its entry would then have no holder.
 	//
 	// A [Settled] entry of c.Token is a receipt, not a grant. A store without fences
 	// returns errors.ErrUnsupported for a claim with Fenced.
@@ -64,11 +63,11 @@ type Store interface {
 	// c.Token.
 	Renew(ctx context.Context, key string, c Claim) (ok bool, err error)
 
-	// Settle turns the entry of c.Token, Held or Abandoned, into a receipt that
-	// is kept for keep. Settled by the same token already: ok, and unchanged.
-	// ok is false if the entry is not the token's. A store without room for the receipt
-	// returns [ErrFull]. The Locker then settles an empty one, which has to fit where the
-	// claim did.
+	// Settle turns the entry of c.Token, Held or Abandoned, into a receipt that is kept for
+	// keep. If the same token has settled it already, ok is true and the entry unchanged. ok is
+	// false if the entry is not the token's. A store without room for the receipt returns
+	// [ErrFull]. The Locker then settles an empty receipt, which has to fit into the room of
+	// the claim.
 	Settle(ctx context.Context, key string, c Claim, receipt []byte, keep time.Duration) (ok bool, err error)
 
 	// Release removes the entry if it is Held or Abandoned by c.Token. It never
@@ -154,24 +153,23 @@ type Inspector interface {
 // Pager is an [Inspector] that can list in steps. Package console then uses Page in
 // place of List.
 type Pager interface {
-	// Page looks at about limit entries from cursor on, "" being the beginning. Its cost does
-	// not depend on how many there are. It returns the entries whose keys
-	// match accepts (nil: all), in no order, and the next cursor, "" at the end. The store
-	// keeps no state for a cursor. An entry that exists from the first page to the last is on
-	// at least one of them, and may be on two. A page may be empty. Receipts are left out, and
-	// an entry that cannot be read has only its Key. A wrapper of a store that is no Pager
-	// returns errors.ErrUnsupported.
+	// Page looks at about limit entries, starting at cursor, "" for the first page. Its cost
+	// does not depend on the number of entries in the store. It returns the entries whose keys
+	// match accepts (nil: all), in no order, and the cursor of the next page, "" at the end.
+	// The store keeps no state for a cursor. An entry that exists from the first page to the
+	// last is on at least one of them, and may be on two. A page may be empty. Entries come
+	// without their receipts, and an entry that cannot be read has only its Key. A wrapper of a
+	// store without Page returns errors.ErrUnsupported.
 	Page(ctx context.Context, cursor string, limit int, match func(key string) bool) (page []Entry, next string, err error)
 }
 
 // Watcher is a [Store] with hints that a key may have become free or settled.
 type Watcher interface {
 	// Watch is called for a caller that has to wait, and stop when the wait is over.
-	// It does not block, and wake has a value whenever there may be something to
-	// claim; it may be nil. A value is only a hint, and may be lost, false, or stand for
-	// several: the Locker claims a little sooner for it, at most every few milliseconds, and
-	// polls all the same. If the entry ended just before Watch was called, wake has a value
-	// at once.
+	// It does not block. wake gets a value whenever the key may be free, and may be nil. A value
+	// is only a hint: it may be lost, be false, or stand for several events. After a hint the
+	// Locker claims a little sooner, at most every few milliseconds, and it polls all the same.
+	// If the entry ended just before Watch was called, wake has a value at once.
 	Watch(key string) (wake <-chan struct{}, stop func())
 }
 
@@ -205,8 +203,8 @@ type Transactor interface {
 // has no effect.
 type Transaction interface {
 	// Settle turns the entry of the claim, whether its lease has ended or not, into a
-	// receipt that is kept for keep, as [Store.Settle] does, and commits it with the work.
-	// ok is false if the entry is no longer that claim's: then all was rolled back.
+	// receipt that is kept for keep, as [Store.Settle] does, and commits the receipt with the
+	// work. ok is false if the entry no longer belongs to the claim: then all was rolled back.
 	//
 	// An error that matches [ErrNotApplied] says that all was rolled back, for certain. If
 	// it matches [ErrUnavailable] too, the work may succeed when it is run again, as after
@@ -214,10 +212,10 @@ type Transaction interface {
 	Settle(ctx context.Context, receipt []byte, keep time.Duration) (ok bool, err error)
 
 	// Outcome returns the outcome of a Settle that had no answer, and makes it final: a part
-	// of the Settle that arrives later does not change it, on this server or on any that may
-	// be asked after it. So Outcome writes, and returns when the write is confirmed. It does
-	// not cancel a commit. If committed is false, the claim still belongs to the token. After
-	// an error, the Locker calls Outcome again.
+	// of the Settle that arrives later does not change it, neither on this server nor on a
+	// server that is asked later. So Outcome writes, and returns when the write is confirmed.
+	// It does not cancel a commit. If committed is false, the claim still belongs to the token.
+	// After an error, the Locker calls Outcome again.
 	Outcome(ctx context.Context) (committed bool, err error)
 
 	// Rollback ends the transaction, and has no effect after Settle. After an error, the
@@ -234,14 +232,14 @@ func transactorOf(s Store) Transactor {
 // Amender is a [Store] that can replace a receipt, so that the answer to a request can come from
 // another process, later.
 type Amender interface {
-	// Amend puts the receipt to in the place of the receipt from of a Settled entry of token, in
-	// one atomic step. Everything else stays, also the end of its keep. A receipt that is equal
-	// to to already: ok, and unchanged. ok is false if the entry is not the token's, is not
-	// Settled, or has another receipt. A store without room for to returns [ErrFull], and keeps
-	// from.
+	// Amend replaces the receipt from of a Settled entry of token with the receipt to, in one
+	// atomic step. Everything else stays, including the end of its keep. If the entry has the
+	// receipt to already, ok is true and the entry unchanged. ok is false if the entry is not
+	// the token's, is not Settled, or has another receipt. A store without room for the receipt
+	// to returns [ErrFull], and keeps the receipt from.
 	//
-	// A [Transactor] amends in the transaction of the work that ctx belongs to, if it has begun
-	// one: then both are committed together.
+	// If ctx belongs to work in a transaction that this [Transactor] has begun, it amends in that
+	// transaction: the work and the receipt are then committed together.
 	Amend(ctx context.Context, key, token string, from, to []byte) (ok bool, err error)
 }
 
@@ -263,13 +261,13 @@ func amenderOf(s Store) Amender {
 // in its place. So a wrapper of a store that is no SetClaimer returns this error.
 type SetClaimer interface {
 	// ClaimSet takes all keys for their tokens, or none, in one atomic step. A key that its own
-	// token holds already does not hinder the others: an earlier answer was lost. If all keys are
-	// held by their tokens afterwards, it returns the zero [Entry]. Else it has changed nothing,
-	// and returns an entry in the way, with its Key as it was given.
+	// token already holds, because an earlier answer was lost, counts as taken. If all keys are
+	// held by their tokens afterwards, ClaimSet returns the zero [Entry]. Otherwise it has
+	// changed nothing, and returns an entry of another token, with the Key that it was given.
 	ClaimSet(ctx context.Context, keys []string, claims []Claim) (inTheWay Entry, err error)
 
 	// ReleaseSet does what [Store.Release] does for each key, and returns the answer for each key.
-	// A key that is not its token's any more does not keep the others from their release.
+	// If one key no longer belongs to its token, the other keys are released all the same.
 	ReleaseSet(ctx context.Context, keys []string, claims []Claim) (ok []bool, err error)
 }
 
@@ -287,25 +285,25 @@ type Describer interface {
 
 // Description has the properties of a [Store] that a [Locker] needs to know.
 type Description struct {
-	// MaxLag bounds how long after a call has returned its command can still take
+	// MaxLag is the longest time after the return of a call in which its command can still take
 	// effect, for example because a TCP peer has not read it yet. The clean-up after a call
-	// without an answer goes on for that long. 0 stands for two minutes. Set 1 ns if it cannot
-	// happen.
+	// without an answer goes on for that long. 0 stands for two minutes. Set 1 ns if a command
+	// never takes effect after its call.
 	MaxLag time.Duration
 
-	// Drift is the part of a lease that a holder gives up at its end, and 2 ms more, because
-	// no two clocks run equally fast. 0 stands for 0.01.
+	// Drift is a fraction of the lease. A holder gives up this part of its lease, and 2 ms
+	// more, because no two clocks run equally fast. 0 stands for 0.01.
 	Drift float64
 
-	// Local says that the calls of the store wait for nothing, neither a network nor a
-	// disk. They are made without a timer, and have no effect once they have returned.
+	// Local says that the calls of the store wait neither for a network nor for a disk. The
+	// Locker makes them without a timer. They have no effect after they have returned.
 	Local bool
 
-	// NoReceipts, unless nil, says that the store is for locks and cool-downs alone,
-	// and names a store for receipts. It matches [ErrNotApplied] and
-	// errors.ErrUnsupported. The store returns it from a Settle with a receipt that is
-	// not empty, and from every call with Linger or Replaces; [Locker.Once] returns it
-	// without a call, and middleware.Idempotent and Dedupe panic with it.
+	// NoReceipts, unless nil, says that the store is only for locks and cool-downs, and names
+	// a store for receipts. It matches [ErrNotApplied] and errors.ErrUnsupported. The store
+	// returns it from a Settle with a receipt that is not empty, and from every call with
+	// Linger or Replaces. [Locker.Once] returns it without a call to the store, and
+	// middleware.Idempotent and Dedupe panic with it.
 	NoReceipts error
 
 	// NoFences, unless nil, says why the store has no fences: New and With panic with
@@ -369,8 +367,9 @@ func Describe(store Store) Description {
 	return d
 }
 
-// drift returns how much earlier than the store a holder takes a lease for over: a part of it for
-// the difference of two clocks, and 2 ms for rounding, as in redis.io's description of Redlock.
+// drift returns the time by which a lease ends earlier for its holder than in the store: a part of
+// the lease for the difference of two clocks, and 2 ms for rounding, as in redis.io's description
+// of Redlock.
 func (d *Description) drift(lease time.Duration) time.Duration {
 	return time.Duration(float64(lease)*d.Drift) + 2*time.Millisecond
 }

@@ -38,9 +38,9 @@ func (r *run) begin(ctx context.Context) (work context.Context, err error) {
 	return nil, fmt.Errorf("lock: the transaction of the work was not begun: %w", err)
 }
 
-// beginTransaction begins the transaction of the work. It returns when its caller's context ends,
-// even if the work may outlive the caller: the connection that it waits for may be in use by
-// other work of this process.
+// beginTransaction begins the transaction of the work. It stops when the context of the caller
+// ends, even if the work may outlive the caller: other work of this process may use the
+// connection for which it waits.
 func (r *run) beginTransaction(caller context.Context) (work context.Context, err error) {
 	e := &r.lease
 	defer send.Recover(&err)
@@ -59,8 +59,8 @@ func (r *run) beginTransaction(caller context.Context) (work context.Context, er
 	return work, err
 }
 
-// rollback ends the transaction of work that has failed. If the store does not answer, the
-// server ends it.
+// rollback ends the transaction of work that has failed. If the store does not answer, the server
+// ends the transaction later.
 func (r *run) rollback(ctx context.Context) {
 	l := r.lease.locker
 	_ = l.askLogged(ctx, l.singleTerms(), sendFunc(r.tx.store.Rollback))
@@ -120,8 +120,8 @@ const (
 	rolledBack              // for another reason
 )
 
-// settleTransaction sends the commit once, and asks for its outcome if there was no answer.
-// Each has its own budget, since the question comes when the budget of the commit is over.
+// settleTransaction sends the commit once, and asks for its outcome if there was no answer. The
+// question has its own budget, because the budget of the commit is over by then.
 func (r *run) settleTransaction(ctx context.Context) (commitResult, error) {
 	e := &r.lease
 	l, n := e.locker, &e.end

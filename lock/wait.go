@@ -12,11 +12,11 @@ import (
 )
 
 // queue waits for e's key behind another lease of this process. A held key is refused without
-// a round trip, unless the caller waits. A key whose claim is pending, or whose end the store
-// has not confirmed, is waited for in any case.
+// a round trip, unless the caller waits. For a key whose claim is pending, or whose end the store
+// has not confirmed, every caller waits.
 //
-// entered can be true together with an error: e has the key then, but the store has not freed
-// it, and only work that runs without the store may go on.
+// entered can be true together with an error: e then has the key in this process, but the store
+// has not freed it. Only work that may run without the store can go on.
 func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began clock.Moment, wait time.Duration) (entered bool, err error) {
 	held := heldBy(e, found.Owner)
 	e.observed.finds(found.Owner)
@@ -43,9 +43,9 @@ func (l *Locker) queue(ctx context.Context, e *Lease, found entrance, began cloc
 	return l.await(ctx, found, began, wait, held)
 }
 
-// await waits behind another lease of this process until there is a decision, or the time is
-// over. Behind a holder, it takes at most wait. If only an answer of the store is missing, it
-// takes at most wait or the budget, whichever is longer.
+// await waits behind another lease of this process until there is a decision, or the time is over.
+// Behind a holder, the time is wait. If only an answer of the store is missing, it is wait or the
+// budget, whichever is longer.
 func (l *Locker) await(ctx context.Context, found entrance, began clock.Moment, wait time.Duration, held *RefusedError) (entered bool, err error) {
 	c, w := l.core, found.Waiter
 	terms := local.AwaitAnswer
@@ -144,10 +144,10 @@ var errPending = fmt.Errorf("%w: another claim of this key is still unanswered",
 
 var errEnding = fmt.Errorf("%w: the end of an earlier lease on this key is still unanswered", ErrUnavailable)
 
-// contend claims e's key, and polls until the time is over if another process holds it. Only
+// contend claims e's key, and if another process holds it, polls until the moment until. Only
 // the first caller in the queue of a process contends. known is the refusal by an earlier
-// holder, nil if there was none. After a refusal, a poll that the store does not serve ends the wait
-// only if the work can run without the store.
+// holder, nil if there was none. After a refusal, a poll without an answer of the store ends the
+// wait only if the work can run without the store.
 func (l *Locker) contend(ctx context.Context, e *Lease, known error, began, until clock.Moment) error {
 	var wake <-chan struct{}
 	for polls := 0; ; polls++ {
@@ -220,8 +220,8 @@ func (l *Locker) awaitNextPoll(ctx context.Context, pause time.Duration, wake, a
 }
 
 // pollPause returns a random pause whose mean grows from about 10 ms to a quarter of a second,
-// so that processes which wait for one key do not poll together. It is at most hint, the rest of
-// the lease in the way, which is 0 if the store does not know it.
+// so that processes which wait for one key do not poll together. It is at most hint, the time that
+// is left of the holder's lease, unless hint is 0 because the store does not know that time.
 func pollPause(polls int, hint time.Duration) time.Duration {
 	most := min(20*time.Millisecond<<min(polls, 5), 500*time.Millisecond)
 	if hint > 0 {
